@@ -1,0 +1,56 @@
+"""What peers must agree on before any manifest is known: names, domains and hard caps.
+
+A manifest may set tighter caps than these, never looser ones.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+SCHEMA_MAJOR: Final = 1
+"""Major version of the payload schema. A newer major is ignored, never guessed at."""
+
+ENVELOPE_DOMAIN: Final = "shoal-rollouts-v1"
+"""Domain separation string of the signed envelope (libp2p RFC 0002, *Signature Production*)."""
+
+BATCH_PAYLOAD_TYPE: Final = b"/shoal/rollout-batch/1"
+"""Payload type of a zstd-compressed `RolloutBatch`."""
+
+TOPIC_PREFIX: Final = "/shoal/1"
+
+MANIFEST_PROTOCOL: Final = "/shoal/manifest/1"
+"""Request/response: empty request, the manifest's exact bytes in answer."""
+
+PEERS_PROTOCOL: Final = "/shoal/peers/1"
+"""Request/response: empty request, a `PeerList` in answer."""
+
+IPC_VERSION: Final = 1
+"""Version of the node-trainer contract; both sides state it in the handshake."""
+
+MAX_MANIFEST_BYTES: Final = 256 * 1024
+MAX_PEER_LIST_BYTES: Final = 64 * 1024
+MAX_PEERS_IN_LIST: Final = 64
+MAX_ADDRS_PER_PEER: Final = 8
+
+MAX_MESSAGE_BYTES: Final = 1_000_000
+"""Largest envelope that can travel in one gossip message (py-libp2p drops above ~1 MiB)."""
+
+MAX_BATCH_BYTES: Final = 8 * 1024 * 1024
+"""Largest decompressed batch; the stream is cut at the manifest's cap, which is at most this."""
+
+MAX_GROUPS_PER_BATCH: Final = 1024
+MAX_COMPLETIONS: Final = 256
+MAX_COMPLETION_BYTES: Final = 256 * 1024
+MAX_INLINE_TASK_BYTES: Final = 64 * 1024
+MAX_NAME_BYTES: Final = 200
+"""Longest name on the wire: family, verifier, model."""
+
+MAX_SEED: Final = 1 << 31
+MAX_INDEX: Final = 1 << 31
+MAX_ROUND: Final = 1 << 40
+MAX_SEQUENCE: Final = 1 << 62
+
+DIGEST_BYTES: Final = 32
+SHORT_DIGEST_BYTES: Final = 16
+
+MAX_IPC_FRAME_BYTES: Final = 32 * 1024 * 1024

@@ -1,0 +1,144 @@
+"""The values that cross a process or a network boundary, as plain frozen dataclasses.
+
+Everything outside `codec` works on these and never on protobuf classes.  The order
+below is the order of SAPO's data path (arXiv 2509.08721, section 3): a task, its
+completions, the group of them (the paper's *rollout*), and the batch that carries groups.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NewType
+
+PeerId = NewType("PeerId", str)
+"""A libp2p peer id in base58, as people read it."""
+
+GroupId = NewType("GroupId", bytes)
+"""16 bytes: digest of a group's content (task coordinates and completions)."""
+
+BatchId = NewType("BatchId", bytes)
+"""32 bytes: SHA-256 of a sealed envelope, the exact bytes that travelled."""
+
+Digest = NewType("Digest", bytes)
+"""A SHA-256 digest, possibly truncated; the field that holds it states the length."""
+
+
+class FinishReason(StrEnum):
+    """Why a completion ended. Text alone cannot tell a finished answer from a cut one."""
+
+    STOP = "stop"
+    """The policy emitted its end token."""
+    LENGTH = "length"
+    """The token limit cut it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InlineTask:
+    """Question and answer of a task that cannot be regenerated from coordinates."""
+
+    question: str
+    answer: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A task by its coordinates: the receiver regenerates question and answer from them."""
+
+    family: str
+    """Name of a task family of the swarm's manifest."""
+    config_digest: Digest
+    """16 bytes: digest of the family's configuration."""
+    seed: int
+    """Generator seed, 0 ≤ seed < 2**31."""
+    index: int
+    """Item of the generator's stream, 0 ≤ index < 2**31."""
+    verifier: str
+    """Name of the verifier, e.g. ``reasoning_gym``."""
+    verifier_version: str
+    question_digest: Digest
+    """16 bytes: truncated SHA-256 of the question's UTF-8 text."""
+    inline: InlineTask | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """One answer, as text."""
+
+    text: str
+    num_tokens: int
+    """Tokens generated, the end token included."""
+    finish_reason: FinishReason
+    logprobs: tuple[float, ...] | None = None
+    """The generator's per-token log-probabilities, in nats: a claim, never trusted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutGroup:
+    """One node's L completions for one task: the paper's rollout Rⁿ(q)."""
+
+    task: Task
+    completions: tuple[Completion, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyInfo:
+    """Which policy generated a batch."""
+
+    model_name: str
+    tokenizer_digest: Digest
+    """16 bytes, or empty when unknown."""
+    policy_version: int
+    """Number of updates the policy had received."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    """How completions were drawn."""
+
+    temperature: float
+    top_p: float
+    top_k: int
+    """0 means no limit."""
+    max_new_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutBatch:
+    """What a node publishes: the payload inside a signed envelope."""
+
+    swarm_digest: Digest
+    """32 bytes: digest of the swarm's manifest."""
+    sequence: int
+    """Strictly increasing per publisher, across restarts."""
+    round: int
+    created_ms: int
+    """Publisher's wall clock, milliseconds since the epoch."""
+    policy: PolicyInfo
+    sampling: SamplingParams
+    groups: tuple[RolloutGroup, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignedBatch:
+    """A batch whose envelope has been opened: the signature held over these exact bytes."""
+
+    batch_id: BatchId
+    publisher: PeerId
+    batch: RolloutBatch
+    envelope: bytes
+    """The sealed bytes as they travelled, kept so that anyone can verify them later."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedGroup:
+    """One group of a valid batch with its provenance: the unit of the buffer and of training."""
+
+    group_id: GroupId
+    publisher: PeerId
+    batch_id: BatchId
+    round: int
+    created_ms: int
+    policy: PolicyInfo
+    sampling: SamplingParams
+    group: RolloutGroup
