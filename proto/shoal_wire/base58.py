@@ -1,0 +1,16 @@
+"""Base58 (Bitcoin alphabet), as libp2p writes peer ids."""
+
+from __future__ import annotations
+
+_ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+
+
+def b58encode(data: bytes) -> str:
+    """Return `data` in base58; leading zero bytes become leading ones."""
+    number = int.from_bytes(data, "big")
+    digits: list[str] = []
+    while number:
+        number, remainder = divmod(number, 58)
+        digits.append(_ALPHABET[remainder])
+    zeros = len(data) - len(data.lstrip(b"\0"))
+    return "1" * zeros + "".join(reversed(digits))

@@ -1,0 +1,116 @@
+"""Seal and open signed envelopes (libp2p RFC 0002) over their exact bytes.
+
+Protobuf encoding is not canonical: what is signed is the payload's bytes, and those same bytes
+are verified. Nothing is re-encoded in between.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from google.protobuf.message import DecodeError
+
+from shoal_wire.base58 import b58encode
+from shoal_wire.errors import RemoteError
+from shoal_wire.limits import BATCH_PAYLOAD_TYPE, ENVELOPE_DOMAIN
+from shoal_wire.types import PeerId
+from shoal_wire.v1 import rollout_pb2
+from shoal_wire.verdict import Reason
+
+# libp2p PublicKey protobuf of an Ed25519 key: field 1 (type) = 1, field 2 (data) of 32 bytes.
+_ED25519_PREFIX = b"\x08\x01\x12\x20"
+_ED25519_KEY_BYTES = len(_ED25519_PREFIX) + 32
+
+
+class EnvelopeError(RemoteError):
+    """An envelope that does not open; `reason` is its row in the verdict table."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason.value)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignedEnvelope:
+    """An envelope whose signature holds."""
+
+    signer: PeerId
+    payload: bytes
+    raw: bytes
+    """The exact bytes that were opened."""
+
+
+def public_key_message(public_key: bytes) -> bytes:
+    """Return the libp2p PublicKey protobuf of a raw 32-byte Ed25519 public key."""
+    return _ED25519_PREFIX + public_key
+
+
+def peer_id_of(public_key: bytes) -> PeerId:
+    """Return the peer id of a raw 32-byte Ed25519 key: its protobuf under the identity hash."""
+    message = public_key_message(public_key)
+    return PeerId(b58encode(b"\x00" + bytes([len(message)]) + message))
+
+
+def seal(
+    payload: bytes,
+    *,
+    public_key: bytes,
+    sign: Callable[[bytes], bytes],
+    payload_type: bytes = BATCH_PAYLOAD_TYPE,
+) -> bytes:
+    """Return the bytes of an envelope around `payload`, signed by `sign` (raw Ed25519)."""
+    return rollout_pb2.Envelope(
+        public_key=public_key_message(public_key),
+        payload_type=payload_type,
+        payload=payload,
+        signature=sign(signed_bytes(payload_type, payload)),
+    ).SerializeToString()
+
+
+def open_envelope(raw: bytes, *, payload_type: bytes = BATCH_PAYLOAD_TYPE) -> SignedEnvelope:
+    """Verify `raw` and return its signer and payload, cheap checks first.
+
+    Raises:
+        EnvelopeError: with the reason, for anything that is not a valid envelope of this type.
+    """
+    try:
+        message = rollout_pb2.Envelope.FromString(raw)
+    except DecodeError:
+        raise EnvelopeError(Reason.MALFORMED_ENVELOPE) from None
+    if message.payload_type != payload_type:
+        raise EnvelopeError(Reason.WRONG_PAYLOAD_TYPE)
+    key = message.public_key
+    if len(key) != _ED25519_KEY_BYTES or not key.startswith(_ED25519_PREFIX):
+        raise EnvelopeError(Reason.KEY_NOT_ED25519)
+    raw_key = key[len(_ED25519_PREFIX) :]
+    try:
+        Ed25519PublicKey.from_public_bytes(raw_key).verify(
+            message.signature, signed_bytes(payload_type, message.payload)
+        )
+    except (InvalidSignature, ValueError):
+        raise EnvelopeError(Reason.BAD_SIGNATURE) from None
+    return SignedEnvelope(signer=peer_id_of(raw_key), payload=message.payload, raw=raw)
+
+
+def signed_bytes(payload_type: bytes, payload: bytes) -> bytes:
+    """Return what the signature covers (RFC 0002, *Signature Production and Verification*)."""
+    fields = (ENVELOPE_DOMAIN.encode(), payload_type, payload)
+    return b"".join(_varint(len(field)) + field for field in fields)
+
+
+def envelope_digest(raw: bytes) -> str:
+    """Return a short hex name of an envelope for logs."""
+    return hashlib.sha256(raw).hexdigest()[:12]
+
+
+def _varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value >= 0x80:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)

@@ -1,0 +1,57 @@
+"""Length-prefixed frames without I/O: bytes in, whole frames out (after h2's sans-IO style)."""
+
+from __future__ import annotations
+
+from shoal_wire.errors import FrameError, LocalError
+from shoal_wire.limits import MAX_IPC_FRAME_BYTES
+
+_PREFIX_BYTES = 4
+
+
+def encode_frame(body: bytes, *, max_bytes: int = MAX_IPC_FRAME_BYTES) -> bytes:
+    """Return `body` behind its length as a big-endian u32.
+
+    Raises:
+        LocalError: the body is over `max_bytes`.
+    """
+    if len(body) > max_bytes:
+        raise LocalError(f"frame of {len(body)} bytes is over {max_bytes}")
+    return len(body).to_bytes(_PREFIX_BYTES, "big") + body
+
+
+class FrameDecoder:
+    """Collects received bytes and yields whole frames; holds at most one frame beyond a read."""
+
+    def __init__(self, *, max_bytes: int = MAX_IPC_FRAME_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Add received bytes and return the frames that are now whole.
+
+        Raises:
+            FrameError: a length prefix over the cap; the stream cannot be read further.
+        """
+        self._buffer += data
+        frames: list[bytes] = []
+        start = 0
+        while len(self._buffer) - start >= _PREFIX_BYTES:
+            body_start = start + _PREFIX_BYTES
+            length = int.from_bytes(self._buffer[start:body_start], "big")
+            if length > self._max_bytes:
+                raise FrameError(f"frame of {length} bytes is over {self._max_bytes}")
+            if len(self._buffer) - body_start < length:
+                break
+            frames.append(bytes(self._buffer[body_start : body_start + length]))
+            start = body_start + length
+        del self._buffer[:start]
+        return frames
+
+    def close(self) -> None:
+        """State that no more bytes come.
+
+        Raises:
+            FrameError: the stream ended inside a frame.
+        """
+        if self._buffer:
+            raise FrameError(f"stream ended inside a frame ({len(self._buffer)} bytes left)")

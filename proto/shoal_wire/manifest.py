@@ -1,0 +1,211 @@
+"""The swarm manifest: what peers must agree on. Its digest names the swarm."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+
+from google.protobuf.message import DecodeError
+
+from shoal_wire import limits
+from shoal_wire.digests import sha256
+from shoal_wire.errors import ManifestError
+from shoal_wire.types import Digest
+from shoal_wire.v1 import swarm_pb2 as pb
+
+_MAX_FAMILIES = 256
+_MAX_CONFIG_BYTES = 16 * 1024
+_ANSWER_FORMATS = ("plain", "tagged")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskFamily:
+    """A family of tasks with its configuration, as the manifest states it."""
+
+    name: str
+    generator: str
+    """Data set of the task source."""
+    config_json: str
+    """Canonical JSON of the generator's configuration."""
+    weight: float
+    verifier: str
+    verifier_version: str
+    answer_format: str
+    """``plain`` or ``tagged``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwarmRules:
+    """The agreed caps. Defaults suit small models; each is bounded by `shoal_wire.limits`."""
+
+    min_completions: int = 2
+    max_completions: int = 64
+    max_message_bytes: int = 262_144
+    max_batch_bytes: int = 2_097_152
+    """Decompressed."""
+    max_completion_bytes: int = 32_768
+    max_age_seconds: int = 3600
+    max_future_seconds: int = 120
+    """Clock difference that is still accepted."""
+    shard_count: int = 1
+    allow_inline_tasks: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """A decoded manifest with the exact bytes that its digest covers."""
+
+    swarm_name: str
+    families: tuple[TaskFamily, ...]
+    rules: SwarmRules
+    raw: bytes
+    digest: Digest
+    """32 bytes."""
+
+    @property
+    def short_name(self) -> str:
+        """The digest's first 12 hex digits: how people tell swarms apart."""
+        return self.digest.hex()[:12]
+
+    def topic(self, shard: int) -> str:
+        """Return the gossip topic of `shard`, 0 ≤ shard < shard_count."""
+        return f"{limits.TOPIC_PREFIX}/{self.digest.hex()}/rollouts/{shard}"
+
+    def topics(self) -> tuple[str, ...]:
+        """Return every topic of the swarm."""
+        return tuple(self.topic(shard) for shard in range(self.rules.shard_count))
+
+    def shard_of(self, peer_id: str) -> int:
+        """Return the shard on which `peer_id` publishes."""
+        return int.from_bytes(sha256(peer_id.encode())[:8], "big") % self.rules.shard_count
+
+
+def make_manifest(
+    swarm_name: str, families: tuple[TaskFamily, ...], rules: SwarmRules | None = None
+) -> Manifest:
+    """Return the manifest with these contents.
+
+    Raises:
+        ManifestError: a value that peers would refuse.
+    """
+    rules = rules or SwarmRules()
+    message = pb.SwarmManifest(
+        schema_major=limits.SCHEMA_MAJOR,
+        swarm_name=swarm_name,
+        families=[_family_to_pb(family) for family in families],
+        min_completions=rules.min_completions,
+        max_completions=rules.max_completions,
+        max_message_bytes=rules.max_message_bytes,
+        max_batch_bytes=rules.max_batch_bytes,
+        max_completion_bytes=rules.max_completion_bytes,
+        max_age_seconds=rules.max_age_seconds,
+        max_future_seconds=rules.max_future_seconds,
+        shard_count=rules.shard_count,
+        allow_inline_tasks=rules.allow_inline_tasks,
+    )
+    return decode_manifest(message.SerializeToString(deterministic=True))
+
+
+def decode_manifest(raw: bytes, *, expected_digest: bytes | None = None) -> Manifest:
+    """Decode and check a manifest, from a file or from a peer.
+
+    Raises:
+        ManifestError: it cannot be used; the message names the field.
+    """
+    if len(raw) > limits.MAX_MANIFEST_BYTES:
+        raise ManifestError(f"manifest of {len(raw)} bytes is over {limits.MAX_MANIFEST_BYTES}")
+    digest = sha256(raw)
+    if expected_digest is not None and digest != expected_digest:
+        raise ManifestError(
+            f"manifest digest is {digest.hex()[:12]}, expected {expected_digest.hex()[:12]}"
+        )
+    try:
+        message = pb.SwarmManifest.FromString(raw)
+    except DecodeError:
+        raise ManifestError("manifest does not parse") from None
+    if message.schema_major != limits.SCHEMA_MAJOR:
+        raise ManifestError(
+            f"manifest schema {message.schema_major} is not {limits.SCHEMA_MAJOR}: "
+            "upgrade shoal or ask the swarm to"
+        )
+    families = tuple(_family_from_pb(family) for family in message.families)
+    _check_name("swarm_name", message.swarm_name)
+    if not 1 <= len(families) <= _MAX_FAMILIES:
+        raise ManifestError(f"manifest has {len(families)} task families")
+    if len({family.name for family in families}) != len(families):
+        raise ManifestError("manifest names a task family twice")
+    return Manifest(
+        swarm_name=message.swarm_name,
+        families=families,
+        rules=_rules_from_pb(message),
+        raw=raw,
+        digest=digest,
+    )
+
+
+def _family_to_pb(family: TaskFamily) -> pb.TaskFamily:
+    return pb.TaskFamily(
+        name=family.name,
+        generator=family.generator,
+        config_json=family.config_json,
+        weight=family.weight,
+        verifier=family.verifier,
+        verifier_version=family.verifier_version,
+        answer_format=family.answer_format,
+    )
+
+
+def _family_from_pb(message: pb.TaskFamily) -> TaskFamily:
+    for field in ("name", "generator", "verifier", "verifier_version"):
+        _check_name(f"family {field}", getattr(message, field))
+    if not math.isfinite(message.weight) or message.weight <= 0:
+        raise ManifestError(f"family {message.name}: weight must be a positive number")
+    if message.answer_format not in _ANSWER_FORMATS:
+        raise ManifestError(f"family {message.name}: unknown answer format")
+    _check_config(message.name, message.config_json)
+    return TaskFamily(
+        name=message.name,
+        generator=message.generator,
+        config_json=message.config_json,
+        weight=message.weight,
+        verifier=message.verifier,
+        verifier_version=message.verifier_version,
+        answer_format=message.answer_format,
+    )
+
+
+def _check_config(family: str, config_json: str) -> None:
+    if len(config_json) > _MAX_CONFIG_BYTES:
+        raise ManifestError(f"family {family}: configuration is too long")
+    try:
+        config = json.loads(config_json)
+    except (ValueError, RecursionError):
+        raise ManifestError(f"family {family}: configuration is not JSON") from None
+    if not isinstance(config, dict):
+        raise ManifestError(f"family {family}: configuration is not a JSON object")
+
+
+def _check_name(field: str, value: str) -> None:
+    if not value or len(value.encode()) > limits.MAX_NAME_BYTES or not value.isprintable():
+        raise ManifestError(f"{field} must be 1 to {limits.MAX_NAME_BYTES} printable bytes")
+
+
+def _rules_from_pb(message: pb.SwarmManifest) -> SwarmRules:
+    bounds = {
+        "min_completions": (1, limits.MAX_COMPLETIONS),
+        "max_completions": (1, limits.MAX_COMPLETIONS),
+        "max_message_bytes": (1024, limits.MAX_MESSAGE_BYTES),
+        "max_batch_bytes": (1024, limits.MAX_BATCH_BYTES),
+        "max_completion_bytes": (1, limits.MAX_COMPLETION_BYTES),
+        "max_age_seconds": (1, 30 * 86_400),
+        "max_future_seconds": (0, 86_400),
+        "shard_count": (1, 4096),
+    }
+    values = {field: getattr(message, field) for field in bounds}
+    for field, (low, high) in bounds.items():
+        if not low <= values[field] <= high:
+            raise ManifestError(f"{field} is {values[field]}, must be {low} to {high}")
+    if values["min_completions"] > values["max_completions"]:
+        raise ManifestError("min_completions is over max_completions")
+    return SwarmRules(**values, allow_inline_tasks=message.allow_inline_tasks)

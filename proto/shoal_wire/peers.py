@@ -1,0 +1,62 @@
+"""Peer lists: how a newcomer learns of others (`/shoal/peers/1`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from google.protobuf.message import DecodeError
+
+from shoal_wire.errors import RemoteError
+from shoal_wire.limits import MAX_ADDRS_PER_PEER, MAX_PEER_LIST_BYTES, MAX_PEERS_IN_LIST
+from shoal_wire.types import PeerId
+from shoal_wire.v1 import swarm_pb2 as pb
+
+_MAX_ADDRESS_CHARS = 512
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerAddresses:
+    """Where a peer says, or was seen, to listen."""
+
+    peer_id: PeerId
+    addresses: tuple[str, ...]
+    """Multiaddresses as text, ending in ``/p2p/<peer_id>``."""
+
+
+def encode_peer_list(peers: Iterable[PeerAddresses]) -> bytes:
+    """Return a `PeerList` of at most the contract's number of peers and addresses."""
+    message = pb.PeerList()
+    for peer in list(peers)[:MAX_PEERS_IN_LIST]:
+        message.peers.add(peer_id=peer.peer_id, addresses=peer.addresses[:MAX_ADDRS_PER_PEER])
+    return message.SerializeToString()
+
+
+def decode_peer_list(raw: bytes) -> tuple[PeerAddresses, ...]:
+    """Decode a peer list; entries with addresses of the wrong form are left out.
+
+    Raises:
+        RemoteError: not a peer list, or longer than the contract allows.
+    """
+    if len(raw) > MAX_PEER_LIST_BYTES:
+        raise RemoteError(f"peer list of {len(raw)} bytes")
+    try:
+        message = pb.PeerList.FromString(raw)
+    except DecodeError:
+        raise RemoteError("peer list does not parse") from None
+    if len(message.peers) > MAX_PEERS_IN_LIST:
+        raise RemoteError(f"peer list of {len(message.peers)} peers")
+    return tuple(
+        PeerAddresses(peer_id=PeerId(peer.peer_id), addresses=_plausible(peer))
+        for peer in message.peers
+        if peer.peer_id and _plausible(peer)
+    )
+
+
+def _plausible(peer: pb.PeerAddresses) -> tuple[str, ...]:
+    ending = f"/p2p/{peer.peer_id}"
+    return tuple(
+        address
+        for address in peer.addresses[:MAX_ADDRS_PER_PEER]
+        if len(address) <= _MAX_ADDRESS_CHARS and address.endswith(ending) and address.isprintable()
+    )

@@ -1,0 +1,158 @@
+"""What a manifest allows in a batch: pure checks, each a row of the verdict table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from shoal_wire import limits
+from shoal_wire.manifest import Manifest, SwarmRules
+from shoal_wire.types import Completion, Digest, RolloutBatch, RolloutGroup, SamplingParams, Task
+from shoal_wire.verdict import Reason
+
+_ABSURD_FUTURE_MS = 86_400_000
+"""A clock a day ahead is no honest clock error; less than that is ignored, not punished."""
+
+_MAX_TEMPERATURE = 1000.0
+_MAX_LOGPROB = 1e-3
+"""Log-probabilities are at most 0; a half float's rounding is forgiven."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchRules:
+    """A manifest with its families' digests, ready to check batches."""
+
+    manifest: Manifest
+    config_digests: Mapping[str, Digest]
+    """Family name to the 16-byte digest of its configuration."""
+
+
+def check_batch(batch: RolloutBatch, rules: BatchRules, *, now_ms: int) -> Reason | None:
+    """Return why `batch` is not acceptable, or None; cheap checks first.
+
+    Not checked here: signature (`envelope`), question digests (they need the task worker),
+    duplicates and quotas (they need state).
+    """
+    if batch.swarm_digest != rules.manifest.digest:
+        return Reason.WRONG_SWARM
+    return (
+        _check_time(batch, rules.manifest.rules, now_ms)
+        or _check_header(batch)
+        or _check_groups(batch, rules)
+    )
+
+
+def _check_time(batch: RolloutBatch, rules: SwarmRules, now_ms: int) -> Reason | None:
+    age_ms = now_ms - batch.created_ms
+    if age_ms > rules.max_age_seconds * 1000:
+        return Reason.TOO_OLD
+    if -age_ms > _ABSURD_FUTURE_MS:
+        return Reason.FAR_FUTURE
+    if -age_ms > rules.max_future_seconds * 1000:
+        return Reason.NEAR_FUTURE
+    return None
+
+
+def _check_header(batch: RolloutBatch) -> Reason | None:
+    if not (
+        0 < batch.sequence < limits.MAX_SEQUENCE
+        and batch.round < limits.MAX_ROUND
+        and batch.policy.policy_version < limits.MAX_ROUND
+    ):
+        return Reason.BAD_NUMBER
+    if len(batch.policy.model_name.encode()) > limits.MAX_NAME_BYTES:
+        return Reason.BAD_FIELD
+    if "\0" in batch.policy.model_name:
+        return Reason.FORBIDDEN_CHARACTER
+    return _check_sampling(batch.sampling)
+
+
+def _check_sampling(sampling: SamplingParams) -> Reason | None:
+    good = (
+        math.isfinite(sampling.temperature)
+        and 0 <= sampling.temperature <= _MAX_TEMPERATURE
+        and math.isfinite(sampling.top_p)
+        and 0 <= sampling.top_p <= 1
+    )
+    return None if good else Reason.BAD_NUMBER
+
+
+def _check_groups(batch: RolloutBatch, rules: BatchRules) -> Reason | None:
+    if not batch.groups:
+        return Reason.NO_GROUPS
+    swarm_rules = rules.manifest.rules
+    ignored: Reason | None = None
+    for group in batch.groups:
+        reason = _check_completions(group, swarm_rules) or _check_task(group.task, rules)
+        if reason in (Reason.UNKNOWN_FAMILY, Reason.OTHER_VERIFIER_VERSION):
+            # A reject further on outweighs what would only be ignored.
+            ignored = ignored or reason
+        elif reason is not None:
+            return reason
+    return ignored
+
+
+def _check_task(task: Task, rules: BatchRules) -> Reason | None:
+    if not (task.seed < limits.MAX_SEED and task.index < limits.MAX_INDEX):
+        return Reason.BAD_NUMBER
+    if task.inline is not None:
+        return _check_inline(task, rules.manifest.rules)
+    family = next((f for f in rules.manifest.families if f.name == task.family), None)
+    if family is None or rules.config_digests[family.name] != task.config_digest:
+        return Reason.UNKNOWN_FAMILY
+    if task.verifier != family.verifier:
+        return Reason.UNKNOWN_FAMILY
+    if task.verifier_version != family.verifier_version:
+        return Reason.OTHER_VERIFIER_VERSION
+    return None
+
+
+def _check_inline(task: Task, rules: SwarmRules) -> Reason | None:
+    if not rules.allow_inline_tasks or task.inline is None:
+        return Reason.INLINE_NOT_ALLOWED
+    for text in (task.inline.question, task.inline.answer):
+        if len(text.encode()) > limits.MAX_INLINE_TASK_BYTES:
+            return Reason.OVERSIZE_TEXT
+        if "\0" in text:
+            return Reason.FORBIDDEN_CHARACTER
+    return None
+
+
+def _check_completions(group: RolloutGroup, rules: SwarmRules) -> Reason | None:
+    if len(group.completions) < max(1, rules.min_completions):
+        return Reason.NO_COMPLETIONS
+    if len(group.completions) > rules.max_completions:
+        return Reason.TOO_MANY_COMPLETIONS
+    for completion in group.completions:
+        reason = check_completion(completion, rules)
+        if reason is not None:
+            return reason
+    return None
+
+
+def check_completion(completion: Completion, rules: SwarmRules) -> Reason | None:
+    """Return why one completion may not be shared, or None. Publishers ask before they share."""
+    if not completion.text:
+        return Reason.EMPTY_TEXT
+    try:
+        num_bytes = len(completion.text.encode())
+    except UnicodeEncodeError:  # a lone surrogate
+        return Reason.FORBIDDEN_CHARACTER
+    if num_bytes > rules.max_completion_bytes:
+        return Reason.OVERSIZE_TEXT
+    if "\0" in completion.text:
+        return Reason.FORBIDDEN_CHARACTER
+    # A token is at least a byte of text or the end token; merges of bytes only lower the count.
+    if not 1 <= completion.num_tokens <= 4 * num_bytes + 8:
+        return Reason.BAD_NUMBER
+    return _check_logprobs(completion)
+
+
+def _check_logprobs(completion: Completion) -> Reason | None:
+    if completion.logprobs is None:
+        return None
+    if len(completion.logprobs) != completion.num_tokens:
+        return Reason.BAD_NUMBER
+    good = all(math.isfinite(value) and value <= _MAX_LOGPROB for value in completion.logprobs)
+    return None if good else Reason.BAD_NUMBER
