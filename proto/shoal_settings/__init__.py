@@ -1,0 +1,1 @@
+"""Settings: one schema, one loader, one place that knows where each value came from."""

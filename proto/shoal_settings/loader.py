@@ -1,0 +1,218 @@
+"""defaults < TOML file < environment < flags, with the origin of every value.
+
+Errors are for people: one line that names the key, where it came from and what is allowed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+
+from shoal_settings.schema import Command, Settings, fields_of, public_name
+
+ENV_PREFIX = "SHOAL_"
+CONFIG_VARIABLE = "SHOAL_CONFIG"
+DEFAULT_CONFIG = Path("shoal.toml")
+
+
+class SettingsError(Exception):
+    """A setting that cannot be used; the message is one line for the user."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """Settings and where each came from."""
+
+    settings: Settings
+    origins: Mapping[str, str]
+    """Field name to `default`, a file's path, a variable's name or a flag."""
+
+
+def add_flags(parser: argparse.ArgumentParser, command: Command) -> None:
+    """Add `command`'s flags, `--config` and `--print-config` to `parser`."""
+    parser.add_argument(
+        "--config", metavar="FILE", help="TOML file of settings (default: ./shoal.toml, if any)"
+    )
+    parser.add_argument(
+        "--print-config", action="store_true", help="show every setting and its origin, and exit"
+    )
+    for field in fields_of(command):
+        _add_flag(parser, field, Settings.model_fields[field])
+
+
+def load(
+    command: Command,
+    arguments: argparse.Namespace,
+    environment: Mapping[str, str],
+    *,
+    overrides: Mapping[str, Any] | None = None,
+) -> Loaded:
+    """Merge all sources for `command`.
+
+    Raises:
+        SettingsError: one line saying what is wrong and where it came from.
+    """
+    values: dict[str, Any] = dict(overrides or {})
+    origins: dict[str, str] = dict.fromkeys(values, "default")
+    for layer in (
+        _file_layer(arguments, environment),
+        _environment_layer(environment),
+        _flag_layer(command, arguments),
+    ):
+        for field, (value, origin) in layer.items():
+            values[field] = value
+            origins[field] = origin
+    try:
+        settings = Settings(**values)
+    except ValidationError as error:
+        raise SettingsError(_explain(error, origins)) from None
+    return Loaded(
+        settings=settings,
+        origins={field: origins.get(field, "default") for field in Settings.model_fields},
+    )
+
+
+def to_flags(settings: Settings, command: Command) -> list[str]:
+    """Return flags that give `command` these settings, for a child process."""
+    flags: list[str] = []
+    for field in fields_of(command):
+        value = getattr(settings, field)
+        if value == Settings.model_fields[field].default:
+            continue
+        name = "--" + public_name(field).replace("_", "-")
+        if isinstance(value, bool):
+            flags.append(name if value else "--no-" + name[2:])
+        elif isinstance(value, tuple):
+            for item in value:
+                flags += [name, str(item)]
+        else:
+            flags += [name, str(value)]
+    return flags
+
+
+def describe(loaded: Loaded, command: Command) -> dict[str, dict[str, Any]]:
+    """Return what `--print-config` shows: key → value and origin."""
+    dumped = loaded.settings.model_dump(mode="json")
+    return {
+        public_name(field): {"value": dumped[field], "origin": loaded.origins[field]}
+        for field in fields_of(command)
+    }
+
+
+def describe_text(loaded: Loaded, command: Command) -> str:
+    """Return `--print-config` as TOML lines with origins in comments."""
+    lines = []
+    for key, row in describe(loaded, command).items():
+        lines.append(f"{key} = {json.dumps(row['value'])}  # {row['origin']}")
+    return "\n".join(lines)
+
+
+def _add_flag(parser: argparse.ArgumentParser, field: str, info: FieldInfo) -> None:
+    flag = "--" + public_name(field).replace("_", "-")
+    description = (info.description or "").replace("%", "%%")
+    shown = _shown_default(info)
+    text = f"{description} (default: {shown})" if shown else description
+    common: dict[str, Any] = {"dest": field, "default": None, "help": text}
+    if info.annotation is bool:
+        action = argparse.BooleanOptionalAction if info.default else "store_true"
+        parser.add_argument(flag, action=action, **common)
+    elif _is_tuple(info):
+        parser.add_argument(flag, action="append", metavar="MULTIADDR", **common)
+    else:
+        parser.add_argument(flag, metavar=_metavar(field), **common)
+
+
+def _metavar(field: str) -> str:
+    return {"local": "I", "external": "J", "completions": "L", "data_dir": "DIR"}.get(
+        field, "N" if Settings.model_fields[field].annotation in (int, float) else "VALUE"
+    )
+
+
+def _shown_default(info: FieldInfo) -> str:
+    default = info.default
+    if isinstance(default, bool):
+        return "on" if default else ""
+    if isinstance(default, tuple):
+        return ", ".join(default)
+    return str(default)
+
+
+def _is_tuple(info: FieldInfo) -> bool:
+    annotation = info.annotation
+    return get_origin(annotation) is tuple or any(
+        get_origin(arg) is tuple for arg in get_args(annotation)
+    )
+
+
+_Layer = dict[str, tuple[Any, str]]
+
+
+def _file_layer(arguments: argparse.Namespace, environment: Mapping[str, str]) -> _Layer:
+    named = getattr(arguments, "config", None) or environment.get(CONFIG_VARIABLE)
+    path = Path(named) if named else DEFAULT_CONFIG
+    if not named and not path.exists():
+        return {}
+    try:
+        table = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise SettingsError(f"cannot read {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path} is not TOML: {error}") from None
+    known = _known_names()
+    for key in table:
+        if key not in known:
+            raise SettingsError(f"{path}: unknown key {key!r}{_closest(key, known)}")
+    return {known[key]: (value, str(path)) for key, value in table.items()}
+
+
+def _environment_layer(environment: Mapping[str, str]) -> _Layer:
+    known = _known_names()
+    layer: _Layer = {}
+    for variable, value in environment.items():
+        if not variable.startswith(ENV_PREFIX) or variable == CONFIG_VARIABLE:
+            continue
+        key = variable.removeprefix(ENV_PREFIX).lower()
+        if key not in known:
+            raise SettingsError(f"unknown variable {variable}{_closest(key, known)}")
+        layer[known[key]] = (value, variable)
+    return layer
+
+
+def _flag_layer(command: Command, arguments: argparse.Namespace) -> _Layer:
+    layer: _Layer = {}
+    for field in fields_of(command):
+        value = getattr(arguments, field, None)
+        if value is not None:
+            flag = "--" + public_name(field).replace("_", "-")
+            layer[field] = (tuple(value) if isinstance(value, list) else value, flag)
+    return layer
+
+
+def _known_names() -> dict[str, str]:
+    return {public_name(field): field for field in Settings.model_fields}
+
+
+def _closest(key: str, known: Sequence[str] | Mapping[str, str]) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(key, list(known), n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def _explain(error: ValidationError, origins: Mapping[str, str]) -> str:
+    first = error.errors(include_url=False, include_context=False)[0]
+    field = str(first["loc"][0]) if first["loc"] else "?"
+    origin = origins.get(field, "default")
+    message = first["msg"].removeprefix("Value error, ")
+    shown = str(first.get("input"))
+    if len(shown) > 80:
+        shown = shown[:77] + "..."
+    return f"{public_name(field)} = {shown!r} (from {origin}): {message}"

@@ -1,0 +1,226 @@
+"""Every setting of shoal, with its default, its bounds and the commands that read it.
+
+One flat set of keys serves a TOML file, the environment (`SHOAL_` + the key in capitals) and
+flags (`--` + the key with dashes). `docs/settings.md` lists them; a test compares the two.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+Command = Literal["node", "bootstrap", "trainer", "swarm", "debug"]
+
+DEFAULT_LISTEN = "/ip4/0.0.0.0/tcp/0"
+
+
+def _key(default: Any, commands: str, description: str, **bounds: Any) -> Any:
+    return Field(
+        default,
+        description=description,
+        json_schema_extra={"commands": list(commands.split())},  # type: ignore[dict-item]
+        **bounds,
+    )
+
+
+class Settings(BaseModel):
+    """All settings. Frozen; unknown keys are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    data_dir: Path = _key(
+        Path(".shoal/node"),
+        "node bootstrap trainer swarm debug",
+        "Folder for identity, buffer, checkpoints and socket. "
+        "Nodes on one machine differ only in it.",
+    )
+    # Network
+    listen: Annotated[tuple[str, ...], Field(min_length=1)] = _key(
+        (DEFAULT_LISTEN,),
+        "node bootstrap",
+        "Multiaddress to listen on; repeatable. Port 0 picks a free port.",
+    )
+    bootstrap: tuple[str, ...] = _key(
+        (), "node bootstrap", "Multiaddress of a bootstrap peer, ending in /p2p/ID; repeatable."
+    )
+    mdns: bool = _key(True, "node", "Look for peers on the local network by mDNS.")
+    target_peers: int = _key(
+        12, "node bootstrap", "Connections that discovery tries to hold.", ge=1, le=1000
+    )
+    max_connections: int = _key(
+        256, "node bootstrap", "Connections beyond which new ones are refused.", ge=2, le=10_000
+    )
+    # Swarm
+    swarm_name: str = _key(
+        "shoal", "node bootstrap swarm", "Name of the swarm that this peer starts or expects."
+    )
+    tasks: str = _key(
+        "easy",
+        "node bootstrap swarm trainer",
+        "Task preset of a swarm that this peer starts: easy, easy-paper or paper.",
+    )
+    max_age_seconds: int = _key(
+        3600,
+        "node bootstrap swarm",
+        "Age at which a rollout of a swarm started here is stale.",
+        ge=1,
+        le=2_592_000,
+    )
+    max_completions: int = _key(
+        64, "node bootstrap swarm", "Most completions a group may have.", ge=1, le=256
+    )
+    # Buffer
+    buffer_groups: int = _key(
+        4096, "node swarm", "Most external groups in the replay buffer.", ge=1
+    )
+    buffer_bytes: int = _key(
+        64 * 1024 * 1024, "node swarm", "Most bytes of external groups in the buffer.", ge=1024
+    )
+    publisher_groups: int = _key(
+        512, "node swarm", "Most groups of one publisher in the buffer.", ge=1
+    )
+    buffer_seconds: int = _key(3600, "node swarm", "Age at which a group leaves the buffer.", ge=1)
+    # Trainer process
+    no_trainer: bool = _key(
+        False, "node", "Run no trainer: a relay that keeps a buffer, or an observer."
+    )
+    stay: bool = _key(
+        False, "node", "Keep the node up, sharing and relaying, after the trainer's last round."
+    )
+    model: str = _key(
+        "tiny",
+        "node trainer swarm",
+        "Causal language model: a Hugging Face hub name, a folder, or the embedded "
+        "`tiny` or `tiny-sparse`.",
+    )
+    device: str = _key("auto", "node trainer swarm", "Torch device: auto, cpu, cuda, mps.")
+    threads: int = _key(
+        1, "node trainer swarm", "CPU threads of the trainer; 0 leaves it to torch.", ge=0, le=1024
+    )
+    local: int = _key(
+        4,
+        "node trainer swarm",
+        "I: questions a round that this node answers, shares and trains on.",
+        ge=0,
+        le=4096,
+    )
+    external: int = _key(
+        4, "node trainer swarm", "J: groups of other nodes a round to train on.", ge=0, le=4096
+    )
+    completions: int = _key(8, "node trainer swarm", "L: completions a question.", ge=2, le=256)
+    rounds: int = _key(
+        0, "node trainer swarm", "Rounds in all, then a clean exit; 0 goes on for ever.", ge=0
+    )
+    seed: int = _key(
+        0,
+        "node trainer swarm",
+        "Seed of tasks and sampling; 0 derives one from the node's identity.",
+        ge=0,
+        lt=1 << 31,
+    )
+    learning_rate: float = _key(4e-4, "node trainer swarm", "AdamW's learning rate.", gt=0, le=1)
+    weight_decay: float = _key(0.0, "node trainer swarm", "AdamW's weight decay.", ge=0, le=1)
+    temperature: float = _key(1.0, "node trainer swarm", "Sampling temperature.", gt=0, le=100)
+    top_p: float = _key(1.0, "node trainer swarm", "Nucleus sampling mass.", gt=0, le=1)
+    top_k: int = _key(0, "node trainer swarm", "Sample among the k likeliest; 0 is all.", ge=0)
+    max_new_tokens: int = _key(
+        12, "node trainer swarm", "Most tokens a completion has.", ge=1, le=1_000_000
+    )
+    epsilon_low: float = _key(0.2, "node trainer swarm", "Lower clip bound of GRPO.", ge=0, le=1)
+    epsilon_high: float = _key(
+        0.28, "node trainer swarm", "Upper clip bound of GRPO.", ge=0, le=100
+    )
+    max_grad_norm: float = _key(
+        1.0, "node trainer swarm", "Gradient clipping by global norm.", gt=0
+    )
+    token_budget: int = _key(
+        8192, "node trainer swarm", "Tokens a micro-batch may hold, padding included.", ge=64
+    )
+    oversample: int = _key(
+        8,
+        "node trainer swarm",
+        "External groups drawn for each one wanted, at most, while looking for signal.",
+        ge=1,
+        le=1000,
+    )
+    round_seconds: float = _key(
+        0.0,
+        "node trainer swarm",
+        "Least seconds a round takes; a faster trainer waits. 0 is no wait.",
+        ge=0,
+        le=86_400,
+    )
+    resume: bool = _key(
+        True, "node trainer swarm", "Continue from the newest good checkpoint, if there is one."
+    )
+    checkpoint_seconds: float = _key(
+        10.0, "node trainer swarm", "Seconds between checkpoints.", ge=0, le=86_400
+    )
+    verify_seconds: float = _key(
+        10.0, "node trainer swarm", "Deadline of one call to the task worker.", gt=0, le=3600
+    )
+    # Swarm command
+    nodes: int = _key(4, "swarm", "Nodes to start.", ge=1, le=64)
+    # Output
+    json_output: bool = _key(
+        False, "node bootstrap trainer swarm debug", "Print JSON for programs, one object a line."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = _key(
+        "info", "node bootstrap trainer swarm", "Least severe log line shown."
+    )
+
+    @field_validator("listen", "bootstrap", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        """Accept one string with commas, as an environment variable gives it."""
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+    @field_validator("listen", "bootstrap")
+    @classmethod
+    def _multiaddress(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for address in value:
+            if not address.startswith("/") or any(c.isspace() for c in address):
+                raise ValueError(f"{address!r} is not a multiaddress like /ip4/127.0.0.1/tcp/4001")
+        return value
+
+    @field_validator("bootstrap")
+    @classmethod
+    def _names_a_peer(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for address in value:
+            if "/p2p/" not in address:
+                raise ValueError(
+                    f"{address!r} does not end in /p2p/ID; copy the line that the peer printed"
+                )
+        return value
+
+    @field_validator("tasks")
+    @classmethod
+    def _known_preset(cls, value: str) -> str:
+        if value not in TASK_PRESETS:
+            raise ValueError(f"must be one of {', '.join(TASK_PRESETS)}")
+        return value
+
+
+TASK_PRESETS = ("easy", "easy-paper", "paper")
+
+FLAG_NAMES = {"json_output": "json"}
+"""Keys whose flag (and TOML key, and variable) is not their own name."""
+
+
+def public_name(field: str) -> str:
+    """Return the key by which people know a field: TOML key and, in capitals, the variable."""
+    return FLAG_NAMES.get(field, field)
+
+
+def fields_of(command: Command) -> tuple[str, ...]:
+    """Return the settings that `command` reads, in the schema's order."""
+    return tuple(
+        name
+        for name, info in Settings.model_fields.items()
+        if isinstance(info.json_schema_extra, dict)
+        and command in info.json_schema_extra["commands"]  # type: ignore[operator]
+    )

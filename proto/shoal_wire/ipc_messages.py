@@ -1,0 +1,185 @@
+"""The messages between a node and its trainer or a debug CLI, as plain values.
+
+Every request gets exactly one reply: the one named beside it, or `Failure`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from shoal_wire.types import (
+    BatchId,
+    GroupId,
+    PeerId,
+    PolicyInfo,
+    PublishedGroup,
+    RolloutGroup,
+    SamplingParams,
+)
+
+
+class Role(StrEnum):
+    """Who is at the other end of the socket."""
+
+    TRAINER = "trainer"
+    INSPECTOR = "inspector"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hello:
+    """First request on every connection → `HelloReply`."""
+
+    ipc_version: int
+    role: Role
+    pid: int
+    consumed_ids: tuple[GroupId, ...] = ()
+    """Groups whose effect is in the trainer's last checkpoint."""
+    held_ids: tuple[GroupId, ...] = ()
+    """Groups used since then; their leases are renewed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HelloReply:
+    """The node's side of the handshake."""
+
+    ipc_version: int
+    peer_id: PeerId
+    manifest: bytes
+    """The manifest's exact bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publish:
+    """Share groups → `PublishReply`, sent only when the batch is on disk."""
+
+    client_key: bytes
+    """Names the batch for ever: a resend under the same key is the same batch."""
+    round: int
+    policy: PolicyInfo
+    sampling: SamplingParams
+    groups: tuple[RolloutGroup, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishReply:
+    """The batch is on disk and will go out."""
+
+    sequence: int
+    batch_id: BatchId
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """Lease groups → `SampleReply`, with as many as there are, at once."""
+
+    num_local: int = 0
+    num_external: int = 0
+    strategy: str = ""
+    """Empty for the node's default."""
+    lease_seconds: float = 600.0
+    exclude_ids: tuple[GroupId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampledGroup:
+    """A leased group."""
+
+    published: PublishedGroup
+    own: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleReply:
+    """Leased groups, and how many are left ready."""
+
+    groups: tuple[SampledGroup, ...]
+    ready_local: int
+    ready_external: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settle:
+    """End leases → `Done`, sent only when the consumed ids are on disk."""
+
+    consumed_ids: tuple[GroupId, ...] = ()
+    released_ids: tuple[GroupId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """The request took effect on `count` groups."""
+
+    count: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupReport:
+    """What verification said of one group."""
+
+    group_id: GroupId
+    publisher: PeerId
+    rewards: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Verified rewards → `Done`."""
+
+    groups: tuple[GroupReport, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerStatus:
+    """The trainer's state → `Done`."""
+
+    json: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspect:
+    """Ask for a debug view → `InspectReply`."""
+
+    view: str
+    options_json: str = "{}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InspectReply:
+    """A debug view."""
+
+    json: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """The request did not take effect."""
+
+    reason: str
+    retryable: bool = False
+
+
+Body = (
+    Hello
+    | HelloReply
+    | Publish
+    | PublishReply
+    | Sample
+    | SampleReply
+    | Settle
+    | Done
+    | Report
+    | TrainerStatus
+    | Inspect
+    | InspectReply
+    | Failure
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IpcFrame:
+    """One frame of the socket."""
+
+    request_id: int
+    body: Body = field(default_factory=Done)
