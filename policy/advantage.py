@@ -1,0 +1,42 @@
+"""Group-relative advantages (GRPO): pure, without torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+STD_FLOOR = 1e-4
+"""Added to the standard deviation, as TRL does."""
+
+AdvantageScale = Literal["group", "none"]
+
+
+def has_signal(rewards: Sequence[float]) -> bool:
+    """Whether the group teaches anything: at least two rewards, not all equal, all finite."""
+    return all(map(math.isfinite, rewards)) and len(set(rewards)) > 1
+
+
+def group_advantages(rewards: Sequence[float], scale: AdvantageScale = "group") -> list[float]:
+    """Each completion's reward against the mean of its group (GRPO, arXiv 2402.03300).
+
+    ``group`` divides by the group's standard deviation (unbiased) plus `STD_FLOOR`;
+    ``none`` does not divide (Dr. GRPO). A group without signal, which includes one with a
+    reward that is not finite, gives zeros. The result is always finite.
+    """
+    if not has_signal(rewards):
+        return [0.0] * len(rewards)
+    # Scaled first: finite rewards near the largest float must not overflow in between.
+    largest = max(map(abs, rewards))
+    small = [reward / largest for reward in rewards]
+    mean = math.fsum(small) / len(small)
+    centred = [reward - mean for reward in small]
+    if scale == "none":
+        return [max(-_MAX, min(_MAX, value * largest)) for value in centred]
+    std = math.sqrt(math.fsum(value * value for value in centred) / (len(small) - 1))
+    divisor = std + STD_FLOOR / largest if STD_FLOOR / largest < math.inf else math.inf
+    return [value / divisor for value in centred]
+
+
+_MAX = 1.7e308
+"""Just under the largest float."""

@@ -1,0 +1,92 @@
+"""Questions to prompt tokens, and other nodes' answers to completion tokens.
+
+Token ids never cross the wire: every node speaks of text, and re-encodes another node's text
+with its own tokenizer, as if its own policy had produced it (SAPO, section 3.2).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jinja2 import TemplateError
+from shoal_wire.types import FinishReason
+
+from policy.model import ANSWER_TOKEN, Policy, PromptFormat
+
+TAGGED_INSTRUCTION = (
+    "Work through the problem step by step, then give the final answer between "
+    "<answer> and </answer>. Put nothing but the answer between the tags, in exactly "
+    "the form that the question's examples show."
+)
+
+
+def encode_prompt(policy: Policy, question: str, *, tagged: bool = False) -> list[int]:
+    """The prompt's token ids, never empty.
+
+    `tagged` asks for the answer between ``<answer>`` tags, for families that are scored so;
+    the embedded model answers without tags and ignores it.
+    """
+    tokenizer = policy.tokenizer
+    match policy.prompt_format:
+        case PromptFormat.TINY:
+            start = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
+            end = tokenizer.convert_tokens_to_ids(ANSWER_TOKEN)
+            return [*start, *encode_text(policy, question), end]
+        case PromptFormat.CHAT:
+            return _chat_ids(tokenizer, question, TAGGED_INSTRUCTION if tagged else None)
+        case PromptFormat.PLAIN:
+            head = f"{TAGGED_INSTRUCTION}\n\n" if tagged else ""
+            ids = list(tokenizer(f"{head}{question}\nAnswer:")["input_ids"])
+            # Some tokenizers close every text; a prompt must stay open.
+            while ids and ids[-1] in policy.eos_ids:
+                ids.pop()
+            return ids
+
+
+def encode_completion(policy: Policy, text: str, finish_reason: FinishReason) -> list[int]:
+    """Token ids of another node's completion; may be empty for empty text that was cut.
+
+    The end token is appended exactly when the generator's policy emitted one: it is trained
+    like any other token, and a cut completion must not teach the policy to stop there.
+    """
+    ids = encode_text(policy, text)
+    return [*ids, policy.eos_id] if finish_reason is FinishReason.STOP else ids
+
+
+def encode_text(policy: Policy, text: str) -> list[int]:
+    """Token ids of untrusted text, with no special token among them.
+
+    Names of special tokens in the text are encoded as the characters they are: else a
+    peer could write an end token, or a turn of the chat, into the middle of an answer.
+    """
+    encoded = policy.tokenizer(text, add_special_tokens=False, split_special_tokens=True)
+    return list(encoded["input_ids"])
+
+
+def decode_completion(policy: Policy, ids: list[int]) -> str:
+    """The text of a sampled completion, without the end token that closes it.
+
+    Other special tokens stay visible in the text: what a verifier scores is what was sampled.
+    """
+    body = ids[:-1] if ids and ids[-1] in policy.eos_ids else ids
+    return str(
+        policy.tokenizer.decode(body, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    )
+
+
+def _chat_ids(tokenizer: Any, question: str, system: str | None) -> list[int]:
+    user = {"role": "user", "content": question}
+    if system is None:
+        return _apply(tokenizer, [user])
+    try:
+        return _apply(tokenizer, [{"role": "system", "content": system}, user])
+    except TemplateError:
+        # Some templates (Gemma's) refuse a system turn.
+        return _apply(tokenizer, [{"role": "user", "content": f"{system}\n\n{question}"}])
+
+
+def _apply(tokenizer: Any, messages: list[dict[str, str]]) -> list[int]:
+    ids = tokenizer.apply_chat_template(
+        messages, add_generation_prompt=True, tokenize=True, return_dict=False
+    )
+    return list(ids)
