@@ -1,0 +1,1 @@
+"""The node process: Trio and py-libp2p, never torch."""

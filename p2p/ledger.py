@@ -1,0 +1,128 @@
+"""What has been seen from each publisher: duplicates, equivocation, quota. Pure.
+
+Only valid batches are recorded, so an invalid copy can never shadow the real one. The memory of
+sequences outlives gossip's own seen-cache, after which a replay would be delivered again.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from shoal_wire.types import BatchId, PeerId
+from shoal_wire.verdict import Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerLimits:
+    """Bounds of the ledger."""
+
+    max_publishers: int = 4096
+    """The least recently heard publisher is forgotten first."""
+    max_sequences: int = 512
+    """Sequences remembered for each publisher; older ones count as duplicates."""
+    max_evidence: int = 64
+    groups_per_second: float = 64.0
+    """Sustained groups a publisher may send."""
+    burst_groups: float = 1024.0
+    """Groups a publisher may send at once, e.g. after a partition."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Equivocation:
+    """Two valid batches of one signer under one sequence number."""
+
+    publisher: PeerId
+    sequence: int
+    first: BatchId
+    second: BatchId
+
+
+@dataclass(slots=True)
+class _Publisher:
+    sequences: OrderedDict[int, BatchId] = field(default_factory=OrderedDict)
+    forgotten_up_to: int = 0
+    equivocated: set[int] = field(default_factory=set)
+    tokens: float = 0.0
+    refilled_at: float = 0.0
+
+
+class PublisherLedger:
+    """Remembers sequences by publisher within fixed bounds."""
+
+    def __init__(self, limits: LedgerLimits | None = None) -> None:
+        self._limits = limits or LedgerLimits()
+        self._publishers: OrderedDict[PeerId, _Publisher] = OrderedDict()
+        self._evidence: list[Equivocation] = []
+
+    @property
+    def evidence(self) -> tuple[Equivocation, ...]:
+        """Pairs kept as proof, oldest first."""
+        return tuple(self._evidence)
+
+    def check(
+        self, publisher: PeerId, sequence: int, batch_id: BatchId, num_groups: int, now: float
+    ) -> Reason | None:
+        """Return why the batch is not new, without recording it; `now` is monotonic seconds."""
+        entry = self._publishers.get(publisher)
+        if entry is not None:
+            if sequence in entry.equivocated:
+                return Reason.EQUIVOCATION
+            known = entry.sequences.get(sequence)
+            if known is not None:
+                return Reason.DUPLICATE if known == batch_id else Reason.EQUIVOCATION
+            if sequence <= entry.forgotten_up_to:
+                return Reason.DUPLICATE
+        if num_groups > self._tokens(entry, now):
+            return Reason.OVER_QUOTA
+        return None
+
+    def record(
+        self, publisher: PeerId, sequence: int, batch_id: BatchId, num_groups: int, now: float
+    ) -> None:
+        """Record a valid batch and take its groups off the publisher's quota."""
+        entry = self._entry(publisher, now)
+        entry.tokens = self._tokens(entry, now) - num_groups
+        entry.refilled_at = now
+        self.remember(publisher, sequence, batch_id, now)
+
+    def remember(self, publisher: PeerId, sequence: int, batch_id: BatchId, now: float) -> None:
+        """Record a batch that costs no quota, as when the store is read at start."""
+        entry = self._entry(publisher, now)
+        entry.sequences[sequence] = batch_id
+        while len(entry.sequences) > self._limits.max_sequences:
+            lowest = min(entry.sequences)
+            del entry.sequences[lowest]
+            entry.equivocated.discard(lowest)
+            entry.forgotten_up_to = max(entry.forgotten_up_to, lowest)
+
+    def accuse(
+        self, publisher: PeerId, sequence: int, second: BatchId, now: float
+    ) -> Equivocation | None:
+        """Keep a pair as evidence; None where the sequence was already known to be double."""
+        entry = self._entry(publisher, now)
+        first = entry.sequences.get(sequence)
+        if first is None or first == second or sequence in entry.equivocated:
+            return None
+        entry.equivocated.add(sequence)
+        pair = Equivocation(publisher=publisher, sequence=sequence, first=first, second=second)
+        self._evidence.append(pair)
+        del self._evidence[: -self._limits.max_evidence]
+        return pair
+
+    def _entry(self, publisher: PeerId, now: float) -> _Publisher:
+        entry = self._publishers.get(publisher)
+        if entry is None:
+            entry = _Publisher(tokens=self._limits.burst_groups, refilled_at=now)
+            self._publishers[publisher] = entry
+            if len(self._publishers) > self._limits.max_publishers:
+                self._publishers.popitem(last=False)
+        self._publishers.move_to_end(publisher)
+        return entry
+
+    def _tokens(self, entry: _Publisher | None, now: float) -> float:
+        if entry is None:
+            return self._limits.burst_groups
+        elapsed = max(0.0, now - entry.refilled_at)
+        refilled = entry.tokens + elapsed * self._limits.groups_per_second
+        return min(self._limits.burst_groups, refilled)

@@ -1,0 +1,54 @@
+"""Counts of verdicts by reason and by peer, within a fixed bound. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+
+from shoal_wire.types import PeerId
+from shoal_wire.verdict import Outcome, Verdict
+
+_MAX_PEERS = 1024
+
+
+class VerdictLog:
+    """Counters for the debug views and for scoring."""
+
+    def __init__(self) -> None:
+        self._totals: Counter[tuple[Outcome, str]] = Counter()
+        self._peers: OrderedDict[PeerId, Counter[str]] = OrderedDict()
+
+    def count(self, verdict: Verdict, *, signer: PeerId | None) -> None:
+        """Count one verdict, against `signer` where the signer is known."""
+        self._totals[verdict.outcome, verdict.reason.value] += 1
+        if signer is None:
+            return
+        counter = self._peers.setdefault(signer, Counter())
+        counter[verdict.reason.value] += 1
+        self._peers.move_to_end(signer)
+        if len(self._peers) > _MAX_PEERS:
+            self._peers.popitem(last=False)
+
+    def totals(self) -> dict[str, object]:
+        """Return ``{"accept": n, "ignore": {reason: n}, "reject": {reason: n}}``."""
+        accepted = sum(n for (outcome, _), n in self._totals.items() if outcome is Outcome.ACCEPT)
+        return {
+            "accept": accepted,
+            "ignore": self._of(Outcome.IGNORE),
+            "reject": self._of(Outcome.REJECT),
+        }
+
+    def peer(self, peer_id: PeerId) -> dict[str, int]:
+        """Return the counts of one signer by reason."""
+        return dict(self._peers.get(peer_id, {}))
+
+    def rejected(self, peer_id: PeerId, *, reasons: frozenset[str]) -> int:
+        """Return how many of the given reasons stand against a signer."""
+        counter = self._peers.get(peer_id, Counter())
+        return sum(n for reason, n in counter.items() if reason in reasons)
+
+    def _of(self, wanted: Outcome) -> dict[str, int]:
+        return {
+            reason: n
+            for (outcome, reason), n in sorted(self._totals.items(), key=lambda item: item[0][1])
+            if outcome is wanted
+        }

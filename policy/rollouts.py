@@ -1,0 +1,104 @@
+"""Own completions as rollout groups: what of a round may be shared, and under which key. Pure.
+
+SAPO, Algorithm 1, step 3: groups are shared before rewards are computed, as decoded text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shoal_tasks.types import TaskCoordinates
+from shoal_wire import digests
+from shoal_wire.manifest import SwarmRules
+from shoal_wire.rules import check_completion
+from shoal_wire.types import Completion, Digest, FinishReason, GroupId, RolloutGroup, Task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A task with its text, ready to be answered."""
+
+    task: Task
+    text: str
+    tagged: bool
+    """The verifier looks for the answer between ``<answer>`` tags."""
+
+    @property
+    def coordinates(self) -> TaskCoordinates:
+        """The coordinates by which the task worker knows the task."""
+        return coordinates_of(self.task)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """One own completion with the ids that were sampled."""
+
+    ids: tuple[int, ...]
+    text: str
+    finish_reason: FinishReason
+    logprobs: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnGroup:
+    """A question with this node's L answers."""
+
+    question: Question
+    answers: tuple[Answer, ...]
+
+
+def coordinates_of(task: Task) -> TaskCoordinates:
+    """Return a wire task's coordinates."""
+    return TaskCoordinates(
+        family=task.family,
+        config_digest=task.config_digest,
+        seed=task.seed,
+        index=task.index,
+    )
+
+
+def make_task(
+    coordinates: TaskCoordinates, *, question: str, verifier: str, verifier_version: str
+) -> Task:
+    """Return the wire form of a task whose question has been generated."""
+    return Task(
+        family=coordinates.family,
+        config_digest=coordinates.config_digest,
+        seed=coordinates.seed,
+        index=coordinates.index,
+        verifier=verifier,
+        verifier_version=verifier_version,
+        question_digest=Digest(digests.question_digest(question)),
+    )
+
+
+def shareable(group: OwnGroup, rules: SwarmRules) -> RolloutGroup | None:
+    """Return what of `group` peers accept, or None if too little is left.
+
+    A policy may end at once or emit a NUL: such completions are trained on here but break the
+    contract, and one of them would get the whole batch rejected.
+    """
+    kept = []
+    for answer in group.answers:
+        completion = Completion(
+            text=answer.text, num_tokens=len(answer.ids), finish_reason=answer.finish_reason
+        )
+        if check_completion(completion, rules) is None:
+            kept.append(completion)
+    if len(kept) < rules.min_completions:
+        return None
+    return RolloutGroup(
+        task=group.question.task, completions=tuple(kept[: rules.max_completions])
+    )
+
+
+def batch_key(round_number: int, groups: Sequence[RolloutGroup]) -> tuple[bytes, list[GroupId]]:
+    """Return the key that names a batch for ever, and its group ids.
+
+    It follows from the content: a round that is repeated after a crash with the same outcome is
+    the same batch, one with another outcome is another.
+    """
+    ids = [digests.group_id(group) for group in groups]
+    return hashlib.sha256(round_number.to_bytes(8, "big") + b"".join(ids)).digest()[:16], ids

@@ -1,0 +1,92 @@
+"""Where the trainer's questions and rewards come from: the sandboxed task worker."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from shoal_tasks.client_sync import TaskWorker
+from shoal_tasks.families import draw_coordinates
+from shoal_tasks.spec import AnswerFormat, FamilySpec
+from shoal_tasks.types import ScoreRequest, ScoreResult
+from shoal_wire.types import Completion, FinishReason, Task
+
+from policy.rollouts import OwnGroup, Question, coordinates_of, make_task
+
+
+class TaskSource:
+    """Draws questions and verifies completions of one swarm's families."""
+
+    def __init__(self, worker: TaskWorker, families: Sequence[FamilySpec]) -> None:
+        self._worker = worker
+        self._families = tuple(families)
+        self._by_name = {family.name: family for family in families}
+
+    def draw(self, rng: random.Random, count: int) -> list[Question]:
+        """Draw `count` fresh questions, families by weight with replacement."""
+        drawn = [draw_coordinates(rng, self._families) for _ in range(count)]
+        texts = self._worker.questions(drawn)
+        return [
+            Question(
+                task=make_task(
+                    coordinates,
+                    question=text,
+                    verifier=self._by_name[coordinates.family].verifier,
+                    verifier_version=self._by_name[coordinates.family].verifier_version,
+                ),
+                text=text,
+                tagged=self._tagged(coordinates.family),
+            )
+            for coordinates, text in zip(drawn, texts, strict=True)
+        ]
+
+    def questions(self, tasks: Sequence[Task]) -> list[Question]:
+        """Regenerate the questions of others' tasks from their coordinates."""
+        regenerated = self._worker.questions(
+            [coordinates_of(task) for task in tasks if task.inline is None]
+        )
+        remaining = iter(regenerated)
+        return [
+            Question(
+                task=task,
+                text=next(remaining) if task.inline is None else task.inline.question,
+                tagged=self._tagged(task.family),
+            )
+            for task in tasks
+        ]
+
+    def verify_own(self, groups: Sequence[OwnGroup]) -> list[list[float]]:
+        """Return the rewards of own groups, one list a group."""
+        return self._verify(
+            [
+                (group.question.task, [(a.text, a.finish_reason) for a in group.answers])
+                for group in groups
+            ]
+        )
+
+    def verify(
+        self, groups: Sequence[tuple[Task, Sequence[Completion]]]
+    ) -> list[list[float]]:
+        """Return the rewards of others' groups by this node's own verifier (SAPO, Alg. 1)."""
+        return self._verify(
+            [
+                (task, [(c.text, c.finish_reason) for c in completions])
+                for task, completions in groups
+            ]
+        )
+
+    def _verify(
+        self, groups: Sequence[tuple[Task, Sequence[tuple[str, FinishReason]]]]
+    ) -> list[list[float]]:
+        requests = [
+            ScoreRequest(task=coordinates_of(task), text=text, finish_reason=finish)
+            for task, answers in groups
+            for text, finish in answers
+        ]
+        results: list[ScoreResult] = self._worker.score(requests) if requests else []
+        remaining = iter(results)
+        return [[next(remaining).reward for _ in answers] for _, answers in groups]
+
+    def _tagged(self, family: str) -> bool:
+        spec = self._by_name.get(family)
+        return spec is not None and spec.answer_format is AnswerFormat.TAGGED
