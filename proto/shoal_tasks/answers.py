@@ -1,0 +1,70 @@
+"""Finding the answer in a completion, and turning a verifier's score into a reward. Pure."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from shoal_wire.types import FinishReason
+
+from shoal_tasks.spec import AnswerFormat
+
+MAX_ANSWER_CHARS: Final = 4096
+"""A longer answer is wrong: no scorer sees it. `int` alone costs O(n²) on a digit string."""
+
+FULL_SCORE: Final = 0.999
+"""Scores from here count as right."""
+
+GARBAGE_SCORE: Final = 0.05
+"""reasoning_gym's scorers give up to this for any text at all; it counts as nothing."""
+
+_OPEN: Final = "<answer>"
+_CLOSE: Final = "</answer>"
+
+
+def extract_tagged(text: str) -> str | None:
+    """What stands between the last pair of ``<answer>`` tags, stripped; None without a pair.
+
+    Agrees with `reasoning_gym.utils.extract_answer`, whose regular expression is quadratic in
+    unclosed tags; this is linear, because the text is somebody else's.
+    """
+    found: str | None = None
+    position = 0
+    while True:
+        start = text.find(_OPEN, position)
+        if start < 0:
+            return found
+        end = text.find(_CLOSE, start + len(_OPEN))
+        if end < 0:
+            return found
+        found = text[start + len(_OPEN) : end].strip()
+        position = end + len(_CLOSE)
+
+
+def extract_answer(
+    answer_format: AnswerFormat, text: str, finish_reason: FinishReason
+) -> str | None:
+    """The answer that is to be scored, or None when the completion holds none."""
+    if answer_format is AnswerFormat.TAGGED:
+        answer = extract_tagged(text)
+    elif finish_reason is FinishReason.STOP and len(text) <= MAX_ANSWER_CHARS:
+        answer = text.strip()
+    else:
+        answer = None
+    return answer if answer and len(answer) <= MAX_ANSWER_CHARS else None
+
+
+def to_reward(answer_format: AnswerFormat, score: object) -> float:
+    """Map a verifier's score to a reward in [0, 1].
+
+    Plain answers are right or wrong. Tagged ones keep partial scores, as in SAPO section 4
+    ("1 or 0, rarely partial"), above what any garbage gets. A score that is not a number in
+    [0, 1] is worth nothing: some of the formulas exceed 1 on answers that are far off.
+    """
+    if not isinstance(score, int | float) or not math.isfinite(score) or score > 1.0 + 1e-6:
+        return 0.0
+    if score >= FULL_SCORE:
+        return 1.0
+    if answer_format is AnswerFormat.PLAIN or score <= GARBAGE_SCORE:
+        return 0.0
+    return float(score)

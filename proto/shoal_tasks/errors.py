@@ -1,0 +1,27 @@
+"""Errors of the task package, named by who can do something about them."""
+
+from __future__ import annotations
+
+
+class TaskError(Exception):
+    """Root of this package's errors."""
+
+
+class FamilyError(TaskError, ValueError):
+    """A family that cannot be used; the message says which field and why."""
+
+
+class UnknownFamily(TaskError, LookupError):  # noqa: N818  a fact, not a fault
+    """Coordinates name a family, or a configuration of it, that this worker was not given."""
+
+
+class GenerationError(TaskError):
+    """A generator fails on these coordinates, for everybody: no task has them."""
+
+
+class WorkerUnavailable(TaskError):  # noqa: N818  a state, not a fault
+    """The task worker could not answer in time. It says nothing about the task: never a penalty."""
+
+
+class WorkerProtocolError(TaskError):
+    """The worker's bytes break the protocol; its process is no longer trusted and is killed."""

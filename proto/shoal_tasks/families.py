@@ -1,0 +1,245 @@
+"""The presets, the split of seeds between training and evaluation, and the draw of a task.
+
+Pure, and cheap to import: the node uses it too. Questions and answers are made elsewhere, by the
+worker, from the coordinates drawn here.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from shoal_wire.limits import MAX_SEED
+
+from shoal_tasks.spec import (
+    VERIFIER,
+    VERIFIER_VERSION,
+    AnswerFormat,
+    FamilySpec,
+    JsonValue,
+    canonical_config,
+    config_digest,
+    question_digest,
+    spec_from_json,
+    spec_to_json,
+)
+from shoal_tasks.types import TaskCoordinates
+
+__all__ = [
+    "EASY",
+    "EASY_PAPER",
+    "PAPER",
+    "PRESETS",
+    "SEED_LIMIT",
+    "TAGGED_INSTRUCTION",
+    "TRAIN_SEED_MIN",
+    "VERIFIER",
+    "VERIFIER_VERSION",
+    "AnswerFormat",
+    "FamilySpec",
+    "canonical_config",
+    "config_digest",
+    "coordinates",
+    "draw_coordinates",
+    "held_out_coordinates",
+    "question_digest",
+    "spec_from_json",
+    "spec_to_json",
+]
+
+TRAIN_SEED_MIN: Final = 1 << 20
+"""Seeds below this are for held-out evaluation only; a training draw never uses one."""
+
+SEED_LIMIT: Final = MAX_SEED
+"""Seeds are below this."""
+
+TAGGED_INSTRUCTION: Final = (
+    "Work the problem out step by step. Then give the final answer, and nothing else, "
+    "between <answer> and </answer>."
+)
+"""System prompt for families with tagged answers."""
+
+
+def _plain(name: str, generator: str, **config: JsonValue) -> FamilySpec:
+    return FamilySpec(
+        name=name, generator=generator, config=config, answer_format=AnswerFormat.PLAIN
+    )
+
+
+def _tagged(name: str, **config: JsonValue) -> FamilySpec:
+    return FamilySpec(name=name, generator=name, config=config, answer_format=AnswerFormat.TAGGED)
+
+
+EASY: Final = (
+    _plain(
+        "base_conversion_easy",
+        "base_conversion",
+        min_base=2,
+        max_base=4,
+        min_value=0,
+        max_value=20,
+    ),
+    _plain("count_bits_easy", "count_bits", min_n=1, max_n=127),
+    _plain("gcd_easy", "gcd", min_numbers=2, max_numbers=2, min_value=1, max_value=20),
+    _plain("spell_backward_easy", "spell_backward", min_word_len=3, max_word_len=4),
+    _plain("letter_counting_easy", "letter_counting", min_words=1, max_words=1),
+    _plain(
+        "simple_equations_easy",
+        "simple_equations",
+        min_terms=2,
+        max_terms=2,
+        min_value=1,
+        max_value=9,
+    ),
+)
+"""Short plain answers that a character model of 0.1 M parameters can learn."""
+
+EASY_PAPER: Final = (
+    _plain("arc_1d_small", "arc_1d", min_size=8, max_size=8, num_train=1),
+    _plain(
+        "basic_arithmetic_small",
+        "basic_arithmetic",
+        min_terms=2,
+        max_terms=2,
+        min_digits=1,
+        max_digits=1,
+        operators=["+", "-"],
+        allow_parentheses=False,
+        allow_negation=False,
+    ),
+    _plain(
+        "base_conversion_small",
+        "base_conversion",
+        min_base=2,
+        max_base=3,
+        min_value=0,
+        max_value=8,
+    ),
+    _plain("bf_small", "bf", difficulty=1),
+    _plain("binary_matrix_small", "binary_matrix", min_n=2, max_n=2, p_zero=0.5),
+    _plain(
+        "calendar_arithmetic_small",
+        "calendar_arithmetic",
+        year=2023,
+        tasks=["is_leap_year"],
+        leap_year_range=40,
+    ),
+    _plain(
+        "decimal_arithmetic_small",
+        "decimal_arithmetic",
+        min_num_decimal_places=1,
+        max_num_decimal_places=1,
+        min_terms=2,
+        max_terms=2,
+        precision=3,
+    ),
+    _plain(
+        "fraction_simplification_small",
+        "fraction_simplification",
+        min_value=1,
+        max_value=5,
+        min_factor=2,
+        max_factor=4,
+        styles=["plain"],
+    ),
+    _plain(
+        "propositional_logic_small",
+        "propositional_logic",
+        min_vars=2,
+        max_vars=2,
+        min_statements=2,
+        max_statements=2,
+        min_complexity=1,
+        max_complexity=1,
+    ),
+)
+"""The paper's nine families, each about as small as its generator allows."""
+
+PAPER: Final = (
+    _tagged("arc_1d", min_size=10, max_size=30, num_train=3),
+    _tagged(
+        "basic_arithmetic",
+        min_terms=2,
+        max_terms=6,
+        min_digits=1,
+        max_digits=4,
+        operators=["+", "-", "*", "/"],
+        allow_parentheses=True,
+        allow_negation=True,
+    ),
+    _tagged("base_conversion", min_base=2, max_base=16, min_value=0, max_value=1000),
+    _tagged("bf", difficulty=1),
+    _tagged("binary_matrix", min_n=3, max_n=10, p_zero=0.25),
+    _tagged(
+        "calendar_arithmetic",
+        year=2023,
+        tasks=["count_days", "weekday_of_date", "is_leap_year", "recurring_event_day"],
+    ),
+    _tagged(
+        "decimal_arithmetic",
+        min_num_decimal_places=1,
+        max_num_decimal_places=3,
+        min_terms=2,
+        max_terms=6,
+        precision=5,
+    ),
+    _tagged(
+        "fraction_simplification",
+        min_value=1,
+        max_value=100,
+        min_factor=2,
+        max_factor=100,
+        styles=["plain", "latex_frac", "latex_dfrac"],
+    ),
+    _tagged(
+        "propositional_logic",
+        min_vars=2,
+        max_vars=4,
+        min_statements=2,
+        max_statements=4,
+        min_complexity=1,
+        max_complexity=3,
+    ),
+)
+"""SAPO's nine families with the parameters of the released recipe, equal weights (section 4)."""
+
+PRESETS: Final[Mapping[str, tuple[FamilySpec, ...]]] = {
+    "easy": EASY,
+    "easy-paper": EASY_PAPER,
+    "paper": PAPER,
+}
+
+
+def coordinates(spec: FamilySpec, seed: int, index: int = 0) -> TaskCoordinates:
+    """The coordinates of item ``index`` of the family's stream ``seed``."""
+    return TaskCoordinates(
+        family=spec.name, config_digest=config_digest(spec), seed=seed, index=index
+    )
+
+
+def draw_coordinates(rng: random.Random, families: Sequence[FamilySpec]) -> TaskCoordinates:
+    """Draw a training task: family by weight with replacement, then a fresh seed.
+
+    TRAIN_SEED_MIN ≤ seed < SEED_LIMIT. The index is always 0: most generators seed item i of
+    stream s with s + i, so (s, i) and (s + i, 0) are one question.
+    Source: SAPO section 4, "Draw". Raises ValueError without families.
+    """
+    if not families:
+        raise ValueError("no task families to draw from")
+    spec = rng.choices(families, weights=[family.weight for family in families])[0]
+    return coordinates(spec, rng.randrange(TRAIN_SEED_MIN, SEED_LIMIT))
+
+
+def held_out_coordinates(
+    families: Sequence[FamilySpec], per_family: int, *, first_seed: int = 0
+) -> list[TaskCoordinates]:
+    """The evaluation tasks: ``per_family`` of every family, from the reserved seeds.
+
+    Raises ValueError when first_seed + per_family leaves the reserved range.
+    """
+    if not 0 <= first_seed <= first_seed + per_family <= TRAIN_SEED_MIN:
+        raise ValueError("held-out seeds must stay below TRAIN_SEED_MIN")
+    return [
+        coordinates(spec, first_seed + offset) for spec in families for offset in range(per_family)
+    ]

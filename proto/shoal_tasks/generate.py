@@ -1,0 +1,96 @@
+"""Regenerates tasks from coordinates. Imports reasoning_gym: for the worker process only.
+
+Item i of stream s is made alone, from a random generator seeded with s + i: no earlier item is
+built. One data set per family is kept and re-seeded, because building one can cost a word list.
+"""
+
+from __future__ import annotations
+
+import decimal
+import importlib.metadata
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import reasoning_gym.data
+from reasoning_gym.factory import create_dataset
+
+from shoal_tasks.spec import FamilySpec
+
+NUM_ITEMS: Final = 1 << 31
+"""Virtual size of every stream: indices are below it."""
+
+INSTALLED_VERSION: Final = importlib.metadata.version("reasoning-gym")
+"""Of the distribution: the module's own ``__version__`` lags behind the releases."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeneratedItem:
+    """One item as reasoning_gym made it, with the method that scores it."""
+
+    entry: dict[str, Any]
+    score_answer: Callable[[str, Any], float]
+
+    @property
+    def question(self) -> str:
+        return str(self.entry["question"])
+
+    @property
+    def answer(self) -> str | None:
+        answer = self.entry["answer"]
+        return None if answer is None else str(answer)
+
+
+class TaskStream:
+    """All items of one family."""
+
+    def __init__(self, spec: FamilySpec) -> None:
+        """Build the data set. Raises whatever reasoning_gym raises on a bad configuration."""
+        self.spec = spec
+        self._dataset = create_dataset(spec.generator, **dict(spec.config), seed=0, size=NUM_ITEMS)
+
+    def item(self, seed: int, index: int) -> GeneratedItem:
+        """Make item ``index`` of stream ``seed``; the same everywhere and always.
+
+        Raises what the generator raises: some draw an impossible task now and then, such as a
+        division by zero.
+        """
+        self._dataset.seed = seed
+        self._dataset.config.seed = seed
+        # decimal_arithmetic sets the precision of the thread and leaves it set: without a context
+        # of its own an item would depend on the items made before it.
+        with decimal.localcontext(decimal.Context(prec=28)):
+            entry = self._dataset[index]
+        return GeneratedItem(entry=entry, score_answer=self._dataset.score_answer)
+
+
+def preload(generators: Iterable[str]) -> None:
+    """Load everything the generators may need from disk, so that the disk can be taken away.
+
+    Runs each once with its default configuration (never with one from elsewhere) and keeps the
+    library's data files in memory; afterwards no path reaches the file system through them.
+    """
+    _keep_data_files()
+    for name in sorted(set(generators)):
+        dataset = create_dataset(name, seed=1, size=4)
+        for index in range(4):
+            entry = dataset[index]
+            dataset.score_answer(entry["answer"] or "P", entry)
+
+
+def _keep_data_files() -> None:
+    folder = Path(str(reasoning_gym.data.__file__)).parent
+    texts = {
+        path.name: path.read_text(encoding="utf-8")
+        for path in folder.iterdir()
+        if path.suffix in {".txt", ".csv"}
+    }
+
+    def read_data_file(filename: str) -> str:
+        return texts[filename]
+
+    for module in list(sys.modules.values()):
+        if getattr(module, "read_data_file", None) is not None:
+            module.read_data_file = read_data_file  # type: ignore[attr-defined]

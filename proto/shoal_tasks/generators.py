@@ -1,0 +1,76 @@
+"""Which reasoning_gym 0.1.25 generators a family may use, from reading every scorer listed.
+
+reasoning_gym's own `score_answer` passes the completion to `eval` or to sympy's parser for nine
+datasets: a completion is then a program that runs with the scorer's rights. Those nine are
+refused unless `safe_scorers` has a replacement that never evaluates. Anything not listed here is
+refused too: a family comes from a swarm's manifest, so from somebody else.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+DEFAULT_SCORER: Final = frozenset(
+    {
+        "aiw",
+        "arc_1d",
+        "base_conversion",
+        "basic_arithmetic",
+        "bf",
+        "binary_alternation",
+        "caesar_cipher",
+        "count_bits",
+        "count_primes",
+        "gcd",
+        "isomorphic_strings",
+        "largest_island",
+        "lcm",
+        "leg_counting",
+        "letter_counting",
+        "modulo_grid",
+        "number_filtering",
+        "number_sequence",
+        "ransom_note",
+        "rotate_matrix",
+        "rotten_oranges",
+        "simple_equations",
+        "simple_geometry",
+        "string_manipulation",
+        "string_splitting",
+        "string_synthesis",
+        "syllogism",
+        "word_sequence_reversal",
+    }
+)
+"""Scored by the base class: equality, else containment. Nothing is parsed."""
+
+REVIEWED_SCORER: Final = frozenset(
+    {
+        "calendar_arithmetic",
+        "chain_sum",
+        "decimal_arithmetic",
+        "decimal_chain_sum",
+        "fraction_simplification",
+        "products",
+    }
+)
+"""Scored by their own method, which parses numbers with `int`, `float` or `Decimal` only."""
+
+SAFE_REPLACEMENT: Final = frozenset({"binary_matrix", "propositional_logic", "spell_backward"})
+"""Scored by `safe_scorers`: the library's method evaluates text, explodes, or overpays."""
+
+ALLOWED_GENERATORS: Final = DEFAULT_SCORER | REVIEWED_SCORER | SAFE_REPLACEMENT
+
+TEXT_EVALUATING: Final = frozenset(
+    {
+        "countdown",
+        "intermediate_integration",
+        "n_queens",
+        "polynomial_multiplication",
+        "puzzle24",
+        "simple_integration",
+        "spiral_matrix",
+        "string_insertion",
+    }
+)
+"""Scorers that evaluate the completion and have no replacement yet: always refused."""

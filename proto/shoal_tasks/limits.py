@@ -1,0 +1,37 @@
+"""What the task worker may use, and how long its callers wait."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+MAX_FAMILIES: Final = 256
+MAX_ITEMS_PER_FRAME: Final = 64
+MAX_CHARS_PER_FRAME: Final = 1_000_000
+"""Completion text in one frame, characters; JSON may need twelve bytes for one."""
+
+MAX_QUESTION_CHARS: Final = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerLimits:
+    """Limits of the worker process and of its callers' patience."""
+
+    item_cpu_seconds: float = 1.0
+    """Processor time for one item, measured by the worker itself. Not wall time: a busy machine
+    must not turn right answers into wrong ones."""
+    request_timeout_seconds: float = 15.0
+    """Wall time for one frame of items; then the worker is killed."""
+    start_timeout_seconds: float = 60.0
+    """Wall time from spawning a worker to its first answer; importing takes one or two seconds."""
+    process_cpu_seconds: int = 3600
+    """Hard processor-time limit of one worker process."""
+    recycle_cpu_seconds: int = 1800
+    """Processor time after which a healthy worker is replaced between two requests."""
+    memory_bytes: int = 512 * 1024 * 1024
+    """Address space beyond what the imports took."""
+    max_open_files: int = 16
+    max_restarts: int = 4
+    """Failed starts in a row before callers are told that the worker is unavailable."""
+    max_backoff_seconds: float = 5.0
+    """Longest pause between two starts; doubles from 0.1."""

@@ -1,0 +1,243 @@
+"""What to ask the worker, in which pieces, and what to do when a piece kills it. Sans-IO.
+
+A plan is a generator: it yields a `Call`, the driver sends back the parsed reply or a `Failure`,
+and the plan's return value is the list of results. Both clients drive the same plans, so their
+behaviour under failure is the same:
+
+    piece answered ───────────────────────────────────────────────> its results
+    piece killed the worker ──> its items one by one ──> answered ─> result
+                                                     ──> timed out ─> culprit
+                                                     ──> crashed ──> once more, then culprit
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Generic, TypeVar
+
+from shoal_wire.limits import MAX_COMPLETION_BYTES, MAX_INDEX, MAX_SEED, SHORT_DIGEST_BYTES
+from shoal_wire.types import Digest
+
+from shoal_tasks.errors import (
+    GenerationError,
+    UnknownFamily,
+    WorkerProtocolError,
+    WorkerUnavailable,
+)
+from shoal_tasks.families import FamilySpec, config_digest
+from shoal_tasks.frames import Message
+from shoal_tasks.limits import MAX_CHARS_PER_FRAME, MAX_ITEMS_PER_FRAME, MAX_QUESTION_CHARS
+from shoal_tasks.spec import JsonValue
+from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates, TaskItem
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Failure(StrEnum):
+    """Why a call got no usable reply. Either way the worker is dead by then."""
+
+    TIMED_OUT = "timed_out"
+    CRASHED = "crashed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call(Generic[R]):
+    """One frame to the worker."""
+
+    message: Message
+    parse: Callable[[Message], list[R]]
+    """Reads the reply. Raises `WorkerProtocolError` where it is not one to this message."""
+
+
+Plan = Generator[Call[R], "list[R] | Failure", list[R]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation(Generic[T, R]):
+    """How items of one kind become frames, and replies results."""
+
+    message: Callable[[Sequence[T]], Message]
+    parse_one: Callable[[Any], R]
+    reply_key: str
+    size: Callable[[T], int]
+    """Characters the item adds to a frame."""
+    failed: Callable[[Failure], R]
+    """The result of an item that cannot be answered; may raise instead."""
+
+
+def run_plan(operation: Operation[T, R], items: Sequence[T]) -> Plan[R]:
+    """Ask for all items in pieces; after a failure, for the items of that piece one by one."""
+    results: list[R] = []
+    for piece in _pieces(items, operation.size):
+        outcome = yield _call(operation, piece)
+        if isinstance(outcome, Failure) and len(piece) == 1:
+            results += yield from _alone(operation, piece[0], outcome)
+        elif isinstance(outcome, Failure):
+            for item in piece:
+                first = yield _call(operation, [item])
+                if isinstance(first, Failure):
+                    results += yield from _alone(operation, item, first)
+                else:
+                    results += first
+        else:
+            results += outcome
+    return results
+
+
+def _alone(operation: Operation[T, R], item: T, failure: Failure) -> Plan[R]:
+    """An item that failed by itself. A crash may be somebody else's kill, so it is tried again."""
+    if failure is Failure.CRASHED:
+        outcome = yield _call(operation, [item])
+        if not isinstance(outcome, Failure):
+            return outcome
+        failure = outcome
+    return [operation.failed(failure)]
+
+
+def _pieces(items: Sequence[T], size: Callable[[T], int]) -> Iterator[list[T]]:
+    piece: list[T] = []
+    total = 0
+    for item in items:
+        if piece and (
+            len(piece) == MAX_ITEMS_PER_FRAME or total + size(item) > MAX_CHARS_PER_FRAME
+        ):
+            yield piece
+            piece, total = [], 0
+        piece.append(item)
+        total += size(item)
+    if piece:
+        yield piece
+
+
+def _call(operation: Operation[T, R], piece: Sequence[T]) -> Call[R]:
+    def parse(reply: Message) -> list[R]:
+        rows = reply.get(operation.reply_key)
+        if not isinstance(rows, list) or len(rows) != len(piece):
+            raise WorkerProtocolError("reply does not match the request")
+        return [operation.parse_one(row) for row in rows]
+
+    return Call(message=operation.message(piece), parse=parse)
+
+
+class Families:
+    """The configured families, for checking coordinates before they travel."""
+
+    def __init__(self, specs: Sequence[FamilySpec]) -> None:
+        """Raises ValueError without specs or when two have one name."""
+        self.specs = tuple(specs)
+        self._digests: Mapping[str, Digest] = {spec.name: config_digest(spec) for spec in specs}
+        if not specs or len(self._digests) != len(self.specs):
+            raise ValueError("need at least one family, and names must be unique")
+
+    def row(self, task: TaskCoordinates) -> dict[str, JsonValue]:
+        """The coordinates as the worker reads them; raises `UnknownFamily`, ValueError."""
+        if self._digests.get(task.family) != task.config_digest:
+            raise UnknownFamily(f"no family {task.family!r} with this configuration")
+        if not (0 <= task.seed < MAX_SEED and 0 <= task.index < MAX_INDEX):
+            raise ValueError("seed or index out of range")
+        return {"family": task.family, "seed": task.seed, "index": task.index}
+
+
+def generate_operation(
+    families: Families, want: Sequence[str], parse: Callable[[dict[str, Any]], R]
+) -> Operation[TaskCoordinates, R | None]:
+    """Regenerate tasks. A result is None where the generator itself fails on the coordinates.
+
+    An item that kills the worker raises `WorkerUnavailable`: that says nothing about the task.
+    """
+
+    def parse_one(row: Any) -> R | None:
+        if not isinstance(row, dict):
+            raise WorkerProtocolError("item is not an object")
+        return None if "error" in row else parse(row)
+
+    def failed(failure: Failure) -> R | None:
+        raise WorkerUnavailable(f"generating a task: {failure}")
+
+    return Operation(
+        message=lambda piece: {
+            "op": "generate",
+            "want": list(want),
+            "items": [families.row(task) for task in piece],
+        },
+        parse_one=parse_one,
+        reply_key="items",
+        size=lambda _task: 0,
+        failed=failed,
+    )
+
+
+def score_operation(families: Families) -> Operation[ScoreRequest, ScoreResult]:
+    """Score completions. An item that kills the worker gets 0 and says so."""
+
+    def row(request: ScoreRequest) -> dict[str, JsonValue]:
+        # Longer than any completion the wire allows: no frame could be sure to hold it.
+        text = request.text if len(request.text) <= MAX_COMPLETION_BYTES else ""
+        return {
+            **families.row(request.task),
+            "text": text,
+            "finish_reason": str(request.finish_reason),
+        }
+
+    return Operation(
+        message=lambda piece: {"op": "score", "items": [row(request) for request in piece]},
+        parse_one=parse_score,
+        reply_key="results",
+        size=lambda request: min(len(request.text), MAX_COMPLETION_BYTES),
+        failed=lambda failure: ScoreResult(
+            reward=0.0,
+            timed_out=failure is Failure.TIMED_OUT,
+            crashed=failure is Failure.CRASHED,
+        ),
+    )
+
+
+def parse_score(row: Any) -> ScoreResult:
+    """Read one score; the worker ran over hostile text, so nothing of it is taken on trust."""
+    reward = row.get("reward") if isinstance(row, dict) else None
+    if isinstance(reward, bool) or not isinstance(reward, int | float):
+        raise WorkerProtocolError("reward is not a number")
+    if not (math.isfinite(reward) and 0.0 <= reward <= 1.0):
+        raise WorkerProtocolError("reward is out of range")
+    return ScoreResult(reward=float(reward), timed_out=row.get("timed_out") is True)
+
+
+def parse_question(row: dict[str, Any]) -> str:
+    """Read one question."""
+    question = row.get("question")
+    if not isinstance(question, str) or len(question) > MAX_QUESTION_CHARS:
+        raise WorkerProtocolError("question is not a text of permitted length")
+    return question
+
+
+def parse_digest(row: dict[str, Any]) -> Digest:
+    """Read one question's digest."""
+    try:
+        digest = bytes.fromhex(row["digest"])
+    except (KeyError, TypeError, ValueError):
+        raise WorkerProtocolError("digest is not hexadecimal") from None
+    if len(digest) != SHORT_DIGEST_BYTES:
+        raise WorkerProtocolError("digest has the wrong length")
+    return Digest(digest)
+
+
+def require_all(tasks: Sequence[TaskCoordinates], results: Sequence[R | None]) -> list[R]:
+    """The results where all exist; raises `GenerationError` naming the first that does not."""
+    complete: list[R] = []
+    for task, result in zip(tasks, results, strict=True):
+        if result is None:
+            raise GenerationError(f"{task.family}: no item {task.index} of stream {task.seed}")
+        complete.append(result)
+    return complete
+
+
+def parse_item(row: dict[str, Any]) -> TaskItem:
+    """Read one whole item."""
+    answer, metadata = row.get("answer"), row.get("metadata")
+    if not (answer is None or isinstance(answer, str)) or not isinstance(metadata, dict):
+        raise WorkerProtocolError("item has the wrong fields")
+    return TaskItem(question=parse_question(row), answer=answer, metadata=metadata)

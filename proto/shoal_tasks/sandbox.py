@@ -1,0 +1,176 @@
+"""Takes away from the calling process what scoring a text does not need.
+
+Layers, in the order in which they are applied; each is best effort but the last two of the list
+marked *required*, and each is reported, so that a status display can say which are in force:
+
+    process_group   own session, so that a kill reaches whatever the worker started
+    network         own, empty network namespace
+    filesystem      root directory moved to an empty, deleted directory
+    user            from root to nobody, no supplementary groups
+    rlimits         processor, memory, file size, files, processes (required)
+    no_new_privs    no set-uid program can raise privileges
+    parent_death    the kernel kills the worker when its parent dies
+    seccomp         system calls that write, connect or start processes fail
+    audit_hook      the same in the interpreter, on every platform (required)
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from shoal_tasks import audit, seccomp
+from shoal_tasks.limits import WorkerLimits
+
+_CLONE_NEWUSER: Final = 0x10000000
+_CLONE_NEWNET: Final = 0x40000000
+_CLONE_NEWIPC: Final = 0x08000000
+_PR_SET_PDEATHSIG: Final = 1
+_PR_SET_NO_NEW_PRIVS: Final = 38
+_NOBODY: Final = 65534
+
+_REQUIRED: Final = frozenset({"rlimits", "audit_hook"})
+
+
+class SandboxError(RuntimeError):
+    """A required layer could not be put in place."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerReport:
+    """Whether one layer is in force, and if not, why."""
+
+    name: str
+    active: bool
+    detail: str
+
+
+def enter(
+    limits: WorkerLimits, guard: audit.AuditGuard, *, parent_pid: int | None = None
+) -> tuple[LayerReport, ...]:
+    """Apply all layers to this process, irrevocably. Call with one thread and modules loaded.
+
+    ``parent_pid``: exit at once where the parent is no longer that process.
+    Raises `SandboxError` when a required layer cannot be applied.
+    """
+    libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+    used_bytes = _address_space_bytes()
+    layers: tuple[tuple[str, Callable[[], str]], ...] = (
+        ("process_group", _own_session),
+        ("network", lambda: _leave_network(libc)),
+        ("filesystem", _leave_filesystem),
+        ("user", _become_nobody),
+        ("rlimits", lambda: _limit_resources(limits, used_bytes)),
+        ("no_new_privs", lambda: _prctl(libc, _PR_SET_NO_NEW_PRIVS, 1)),
+        ("parent_death", lambda: _die_with_parent(libc, parent_pid)),
+        ("seccomp", lambda: seccomp.install(libc)),
+        ("audit_hook", lambda: _install_hook(guard)),
+    )
+    return tuple(_apply(name, layer) for name, layer in layers)
+
+
+def _apply(name: str, layer: Callable[[], str]) -> LayerReport:
+    try:
+        return LayerReport(name=name, active=True, detail=layer())
+    except (OSError, ValueError, NotImplementedError, AttributeError) as error:
+        if name in _REQUIRED:
+            raise SandboxError(f"{name}: {error}") from error
+        return LayerReport(name=name, active=False, detail=str(error))
+
+
+def _own_session() -> str:
+    if os.getpgrp() != os.getpid():
+        os.setsid()
+    return "own session"
+
+
+def _leave_network(libc: ctypes.CDLL | None) -> str:
+    flags = _CLONE_NEWNET | _CLONE_NEWIPC
+    if os.geteuid() != 0:
+        # In a user namespace of its own an unprivileged process may drop the rest as well.
+        flags |= _CLONE_NEWUSER
+    _check(_need(libc).unshare(flags))
+    return "own namespace" if os.geteuid() == 0 else "own user and network namespaces"
+
+
+def _leave_filesystem() -> str:
+    empty = Path(tempfile.mkdtemp(prefix="shoal-tasks-"))
+    os.chdir(empty)
+    # Deleted first, entered second: nothing can be created in a deleted directory, and nothing
+    # of it stays behind when the worker is killed.
+    empty.rmdir()
+    os.chroot(".")
+    return "empty root"
+
+
+def _become_nobody() -> str:
+    if os.geteuid() != 0:
+        return f"uid {os.geteuid()}, not root"
+    os.setgroups([])
+    os.setresgid(_NOBODY, _NOBODY, _NOBODY)
+    os.setresuid(_NOBODY, _NOBODY, _NOBODY)
+    return "nobody"
+
+
+def _limit_resources(limits: WorkerLimits, used_bytes: int) -> str:
+    address_space = used_bytes + limits.memory_bytes
+    wanted = {
+        resource.RLIMIT_CPU: limits.process_cpu_seconds,
+        resource.RLIMIT_AS: address_space,
+        resource.RLIMIT_FSIZE: 0,
+        resource.RLIMIT_NOFILE: limits.max_open_files,
+        resource.RLIMIT_NPROC: 0,
+        resource.RLIMIT_CORE: 0,
+    }
+    for kind, value in wanted.items():
+        _, hard = resource.getrlimit(kind)
+        bound = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(kind, (bound, bound))
+    return f"{address_space >> 20} MiB, {limits.process_cpu_seconds} s"
+
+
+def _die_with_parent(libc: ctypes.CDLL | None, parent_pid: int | None) -> str:
+    # After the change of user, which clears the setting.
+    detail = _prctl(libc, _PR_SET_PDEATHSIG, signal.SIGKILL)
+    if parent_pid is not None and os.getppid() != parent_pid:
+        os._exit(0)
+    return detail
+
+
+def _install_hook(guard: audit.AuditGuard) -> str:
+    audit.install(guard)
+    return "on"
+
+
+def _address_space_bytes() -> int:
+    """What the imports took. Read before the file system goes away."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+    except OSError:
+        return 1 << 30
+    return pages * resource.getpagesize()
+
+
+def _need(libc: ctypes.CDLL | None) -> ctypes.CDLL:
+    if libc is None:
+        raise NotImplementedError(f"not available on {sys.platform}")
+    return libc
+
+
+def _prctl(libc: ctypes.CDLL | None, option: int, argument: int) -> str:
+    _check(_need(libc).prctl(option, argument, 0, 0, 0))
+    return "on"
+
+
+def _check(result: int) -> None:
+    if result != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))

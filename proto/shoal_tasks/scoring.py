@@ -1,0 +1,28 @@
+"""Scores one completion against a regenerated item. For the worker process only.
+
+Never evaluates the completion: see `generators` for which scorers were read and which are replaced.
+"""
+
+from __future__ import annotations
+
+import decimal
+
+from shoal_wire.types import FinishReason
+
+from shoal_tasks.answers import extract_answer, to_reward
+from shoal_tasks.generate import GeneratedItem
+from shoal_tasks.safe_scorers import safe_score
+from shoal_tasks.spec import FamilySpec
+
+
+def score(spec: FamilySpec, item: GeneratedItem, text: str, finish_reason: FinishReason) -> float:
+    """The reward of one completion, 0 ≤ reward ≤ 1. Whatever a scorer raises is a reward of 0."""
+    answer = extract_answer(spec.answer_format, text, finish_reason)
+    if answer is None:
+        return 0.0
+    try:
+        with decimal.localcontext(decimal.Context(prec=28)):
+            raw = safe_score(spec.generator, answer, item.entry, item.score_answer)
+    except Exception:  # noqa: BLE001  scorers raise all kinds on malformed answers: a wrong answer
+        return 0.0
+    return to_reward(spec.answer_format, raw)

@@ -1,0 +1,162 @@
+"""A task family as data: which generator, with which configuration, scored how.
+
+Pure: importing this costs nothing of reasoning_gym, so the node may hold specs in its process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+from shoal_wire.limits import MAX_NAME_BYTES, SHORT_DIGEST_BYTES
+from shoal_wire.types import Digest
+
+from shoal_tasks.errors import FamilyError
+from shoal_tasks.generators import ALLOWED_GENERATORS, TEXT_EVALUATING
+
+VERIFIER: Final = "reasoning_gym"
+VERIFIER_VERSION: Final = "0.1.25"
+"""The release whose scorers were read; another release may generate other questions."""
+
+MAX_CONFIG_BYTES: Final = 4096
+"""Longest canonical configuration, UTF-8."""
+
+RESERVED_CONFIG_KEYS: Final = frozenset({"seed", "size"})
+"""Set from a task's coordinates, never by a family."""
+
+JsonValue = None | bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"]
+
+
+class AnswerFormat(StrEnum):
+    """Where in a completion the answer stands."""
+
+    PLAIN = "plain"
+    """The whole completion, stripped, and it must have ended by itself."""
+    TAGGED = "tagged"
+    """Between the last pair of ``<answer>`` tags."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FamilySpec:
+    """One task family of a swarm. Raises `FamilyError` on a field that cannot be used."""
+
+    name: str
+    """Name on the wire, unique in a swarm; at most 200 bytes."""
+    generator: str
+    """Name of a reasoning_gym dataset, one of `ALLOWED_GENERATORS`."""
+    config: Mapping[str, JsonValue] = field(default_factory=dict, hash=False)
+    """Keyword arguments of the dataset's configuration, without ``seed`` and ``size``."""
+    weight: float = 1.0
+    """Relative frequency in draws, > 0."""
+    verifier: str = VERIFIER
+    verifier_version: str = VERIFIER_VERSION
+    answer_format: AnswerFormat = AnswerFormat.TAGGED
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "answer_format", _answer_format(self.answer_format))
+        if not self.name or len(self.name.encode()) > MAX_NAME_BYTES:
+            raise FamilyError(f"family name must have 1 to {MAX_NAME_BYTES} bytes")
+        if self.generator in TEXT_EVALUATING:
+            raise FamilyError(
+                f"family {self.name!r}: the scorer of {self.generator!r} evaluates the text it "
+                "scores, so a completion could run code; it is refused"
+            )
+        if self.generator not in ALLOWED_GENERATORS:
+            raise FamilyError(f"family {self.name!r}: no reviewed generator {self.generator!r}")
+        if self.verifier != VERIFIER:
+            raise FamilyError(f"family {self.name!r}: unknown verifier {self.verifier!r}")
+        if not (math.isfinite(self.weight) and self.weight > 0):
+            raise FamilyError(f"family {self.name!r}: weight must be finite and > 0")
+        # A deep copy by way of JSON: later changes of the caller's dict must not reach the spec.
+        copied = json.loads(_canonical(self.name, self.config))
+        object.__setattr__(self, "config", MappingProxyType(copied))
+
+
+def _answer_format(value: str) -> AnswerFormat:
+    try:
+        return AnswerFormat(value)
+    except ValueError:
+        raise FamilyError(f"answer_format must be plain or tagged, not {value!r}") from None
+
+
+def _canonical(name: str, config: Mapping[str, JsonValue]) -> str:
+    reserved = sorted(RESERVED_CONFIG_KEYS & set(config))
+    if reserved:
+        raise FamilyError(f"family {name!r}: config may not set {', '.join(reserved)}")
+    if not all(isinstance(key, str) for key in config):
+        raise FamilyError(f"family {name!r}: config keys must be strings")
+    try:
+        text = json.dumps(
+            dict(config),
+            sort_keys=True,
+            separators=(",", ":"),
+            ensure_ascii=False,
+            allow_nan=False,
+        )
+        size = len(text.encode())
+    except (TypeError, ValueError, RecursionError) as error:
+        raise FamilyError(f"family {name!r}: config is not JSON: {error}") from None
+    if size > MAX_CONFIG_BYTES:
+        raise FamilyError(f"family {name!r}: config is longer than {MAX_CONFIG_BYTES} bytes")
+    return text
+
+
+def canonical_config(spec: FamilySpec) -> str:
+    """The configuration as JSON with sorted keys and no spaces: equal configs, equal text."""
+    return _canonical(spec.name, spec.config)
+
+
+def config_digest(spec: FamilySpec) -> Digest:
+    """16 bytes: truncated SHA-256 of the generator's name, NUL, and the canonical config."""
+    return _short_digest(f"{spec.generator}\0{canonical_config(spec)}")
+
+
+def question_digest(text: str) -> Digest:
+    """16 bytes: truncated SHA-256 of the question's UTF-8 text."""
+    return _short_digest(text)
+
+
+def _short_digest(text: str) -> Digest:
+    return Digest(hashlib.sha256(text.encode()).digest()[:SHORT_DIGEST_BYTES])
+
+
+def spec_to_json(spec: FamilySpec) -> dict[str, JsonValue]:
+    """The spec as a JSON object, for manifests and for the worker's set-up message."""
+    return {
+        "name": spec.name,
+        "generator": spec.generator,
+        "config": json.loads(canonical_config(spec)),
+        "weight": spec.weight,
+        "verifier": spec.verifier,
+        "verifier_version": spec.verifier_version,
+        "answer_format": str(spec.answer_format),
+    }
+
+
+_FIELD_TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {
+    "name": str,
+    "generator": str,
+    "config": dict,
+    "weight": (int, float),
+    "verifier": str,
+    "verifier_version": str,
+    "answer_format": str,
+}
+
+
+def spec_from_json(value: object) -> FamilySpec:
+    """Inverse of `spec_to_json`; raises `FamilyError` on anything else."""
+    if not isinstance(value, dict) or set(value) - set(_FIELD_TYPES):
+        raise FamilyError("a family must be an object with the known fields only")
+    for key, wanted in _FIELD_TYPES.items():
+        if key in value and (not isinstance(value[key], wanted) or isinstance(value[key], bool)):
+            raise FamilyError(f"family field {key!r} has the wrong type")
+    if "name" not in value or "generator" not in value:
+        raise FamilyError("a family needs a name and a generator")
+    return FamilySpec(**value)

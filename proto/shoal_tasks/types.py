@@ -1,0 +1,55 @@
+"""What the clients of the task worker pass in and get back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from shoal_wire.types import Digest, FinishReason
+
+from shoal_tasks.spec import JsonValue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskCoordinates:
+    """What names a task: question and answer are regenerated from it."""
+
+    family: str
+    config_digest: Digest
+    """16 bytes, `shoal_tasks.families.config_digest`."""
+    seed: int
+    """0 ≤ seed < 2**31."""
+    index: int
+    """0 ≤ index < 2**31."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskItem:
+    """A regenerated task."""
+
+    question: str
+    answer: str | None
+    """The generator's own answer; None where any valid answer is accepted."""
+    metadata: Mapping[str, JsonValue]
+    """The generator's notes, as far as JSON can carry them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreRequest:
+    """One completion to score."""
+
+    task: TaskCoordinates
+    text: str
+    finish_reason: FinishReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreResult:
+    """The reward of one completion. A failure to score is a reward of 0, and says why."""
+
+    reward: float
+    """0 ≤ reward ≤ 1."""
+    timed_out: bool = False
+    """Scoring was cut by a limit, in the worker or from outside."""
+    crashed: bool = False
+    """The worker process died over this item."""
