@@ -12,7 +12,7 @@ WINDOW = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundRecord:
-    """One round, as it stands in ``metrics.jsonl``. Every field is documented in docs/metrics.md."""
+    """One round, as it stands in ``metrics.jsonl``; docs/metrics.md explains each field."""
 
     round: int
     reward: float | None

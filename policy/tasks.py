@@ -9,7 +9,7 @@ from shoal_tasks.client_sync import TaskWorker
 from shoal_tasks.families import draw_coordinates
 from shoal_tasks.spec import AnswerFormat, FamilySpec
 from shoal_tasks.types import ScoreRequest, ScoreResult
-from shoal_wire.types import Completion, FinishReason, Task
+from shoal_wire.types import Completion, FinishReason, InlineTask, Task
 
 from policy.rollouts import OwnGroup, Question, coordinates_of, make_task
 
@@ -81,12 +81,24 @@ class TaskSource:
         requests = [
             ScoreRequest(task=coordinates_of(task), text=text, finish_reason=finish)
             for task, answers in groups
+            if task.inline is None
             for text, finish in answers
         ]
         results: list[ScoreResult] = self._worker.score(requests) if requests else []
         remaining = iter(results)
-        return [[next(remaining).reward for _ in answers] for _, answers in groups]
+        return [
+            [
+                next(remaining).reward if task.inline is None else _exact(task.inline, *answer)
+                for answer in answers
+            ]
+            for task, answers in groups
+        ]
 
     def _tagged(self, family: str) -> bool:
         spec = self._by_name.get(family)
         return spec is not None and spec.answer_format is AnswerFormat.TAGGED
+
+
+def _exact(task: InlineTask, text: str, finish: FinishReason) -> float:
+    """Reward of an answer to an inline task: it ended by itself and is the stated answer."""
+    return float(finish is FinishReason.STOP and text.strip() == task.answer.strip())

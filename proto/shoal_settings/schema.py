@@ -20,7 +20,7 @@ def _key(default: Any, commands: str, description: str, **bounds: Any) -> Any:
     return Field(
         default,
         description=description,
-        json_schema_extra={"commands": list(commands.split())},  # type: ignore[dict-item]
+        json_schema_extra={"commands": list(commands.split())},
         **bounds,
     )
 
@@ -159,7 +159,10 @@ class Settings(BaseModel):
         10.0, "node trainer swarm", "Seconds between checkpoints.", ge=0, le=86_400
     )
     verify_seconds: float = _key(
-        10.0, "node trainer swarm", "Deadline of one call to the task worker.", gt=0, le=3600
+        15.0, "node trainer swarm", "Deadline of one call to the task worker.", gt=0, le=3600
+    )
+    alone: bool = _key(
+        False, "trainer", "Train with no node: tasks of the preset, nothing shared or sampled."
     )
     # Swarm command
     nodes: int = _key(4, "swarm", "Nodes to start.", ge=1, le=64)

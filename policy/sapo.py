@@ -1,0 +1,328 @@
+"""One round of SAPO (arXiv 2509.08721, Algorithm 1), legible beside the paper.
+
+    1  questions  = SampleBatch(I)
+    2  own        = L completions of each question
+    3  share(own)                                   before any reward is computed
+    4  training   = own(I) ∪ SampleExternal(J)      groups without signal are passed over
+    5  rewards by the own verifier; advantages; one GRPO update
+
+Nothing waits for anybody: with no node, or an empty buffer, the round trains on what it has.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from shoal_wire import ipc_messages as m
+from shoal_wire.manifest import SwarmRules
+from shoal_wire.types import GroupId, PolicyInfo, SamplingParams
+
+from policy.advantage import group_advantages, has_signal
+from policy.exchange import Exchange
+from policy.generation import generate
+from policy.grpo import GrpoConfig, TrainGroup, UpdateStats, update
+from policy.model import Policy
+from policy.progress import RoundRecord
+from policy.prompting import encode_completion, encode_prompt
+from policy.rollouts import Answer, OwnGroup, Question, batch_key, shareable
+from policy.tasks import TaskSource
+
+
+class Interrupted(Exception):  # noqa: N818 - an order, not a fault
+    """The trainer was told to stop; the round so far has had no effect on the weights."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundConfig:
+    """Settings of a round, by SAPO's names."""
+
+    num_local: int
+    """I."""
+    num_external: int
+    """J."""
+    num_completions: int
+    """L."""
+    oversample: int
+    """External groups drawn for each one wanted, at most."""
+    sampling: SamplingParams
+    grpo: GrpoConfig
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoredGroup:
+    """A group with rewards by the own verifier: what the update takes."""
+
+    question: Question
+    completions: tuple[tuple[int, ...], ...]
+    """Own token ids."""
+    rewards: tuple[float, ...]
+    external: bool
+
+
+@dataclass(slots=True)
+class _External:
+    """The outcome of SampleExternal."""
+
+    groups: list[ScoredGroup]
+    used: list[GroupId]
+    drawn: int
+
+
+class Rounds:
+    """Plays rounds for one policy. State that outlives a round is the policy's and optimiser's."""
+
+    def __init__(
+        self,
+        *,
+        policy: Policy,
+        optimizer: object,
+        tasks: TaskSource,
+        exchange: Exchange,
+        rules: SwarmRules,
+        config: RoundConfig,
+        should_stop: Callable[[], bool],
+    ) -> None:
+        self._policy = policy
+        self._optimizer = optimizer
+        self._tasks = tasks
+        self._exchange = exchange
+        self._rules = rules
+        self._config = config
+        self._should_stop = should_stop
+        self.groups_not_shared = 0
+
+    def play(self, round_number: int, policy_version: int) -> tuple[RoundRecord, UpdateStats]:
+        """Play one round.
+
+        Raises:
+            Interrupted: before the update; nothing has changed but what was shared.
+        """
+        started = time.perf_counter()
+        questions = self._tasks.draw(self._rng(round_number, "tasks"), self._config.num_local)
+        self._check()
+        own = self._generate(questions, round_number)
+        generated = time.perf_counter()
+        self._check()
+        self._share(own, round_number, policy_version)
+        local = self._verify_own(own)
+        self._check()
+        external = self._sample_external()
+        training = [*local, *external.groups]
+        if self._should_stop():
+            self._exchange.settle(released=external.used)
+            raise Interrupted
+        updating = time.perf_counter()
+        stats = self._update(training)
+        self._exchange.hold(external.used)
+        now = time.perf_counter()
+        record = _record(round_number, own, local, external, stats)(
+            seconds=now - started,
+            seconds_generate=generated - started,
+            seconds_update=now - updating,
+        )
+        return record, stats
+
+    def _rng(self, round_number: int, purpose: str) -> random.Random:
+        """A generator of its own for each round and purpose, so that a resumed round repeats."""
+        return random.Random(_derived_seed(self._config.seed, round_number, purpose))
+
+    def _check(self) -> None:
+        if self._should_stop():
+            raise Interrupted
+
+    def _generate(self, questions: Sequence[Question], round_number: int) -> list[OwnGroup]:
+        if not questions:
+            return []
+        generator = torch.Generator()
+        generator.manual_seed(_derived_seed(self._config.seed, round_number, "generate"))
+        prompts = [encode_prompt(self._policy, q.text, tagged=q.tagged) for q in questions]
+        samples = generate(
+            self._policy,
+            prompts,
+            num_completions=self._config.num_completions,
+            params=self._config.sampling,
+            generator=generator,
+        )
+        return [
+            OwnGroup(
+                question=question,
+                answers=tuple(
+                    Answer(
+                        ids=tuple(sample.ids),
+                        text=sample.text,
+                        finish_reason=sample.finish_reason,
+                        logprobs=tuple(sample.logprobs),
+                    )
+                    for sample in row
+                ),
+            )
+            for question, row in zip(questions, samples, strict=True)
+        ]
+
+    def _share(self, own: Sequence[OwnGroup], round_number: int, policy_version: int) -> None:
+        """Publish own groups. Rewards are not known yet and never leave the node."""
+        candidates = [shareable(group, self._rules) for group in own]
+        groups = tuple(group for group in candidates if group is not None)
+        self.groups_not_shared += len(candidates) - len(groups)
+        if not groups:
+            return
+        key, _ = batch_key(round_number, groups)
+        self._exchange.share(
+            m.Publish(
+                client_key=key,
+                round=round_number,
+                policy=PolicyInfo(
+                    model_name=self._policy.name,
+                    tokenizer_digest=self._policy.tokenizer_digest,
+                    policy_version=policy_version,
+                ),
+                sampling=self._config.sampling,
+                groups=groups,
+            )
+        )
+
+    def _verify_own(self, own: Sequence[OwnGroup]) -> list[ScoredGroup]:
+        rewards = self._tasks.verify_own(own)
+        return [
+            ScoredGroup(
+                question=group.question,
+                completions=tuple(answer.ids for answer in group.answers),
+                rewards=tuple(scores),
+                external=False,
+            )
+            for group, scores in zip(own, rewards, strict=True)
+        ]
+
+    def _sample_external(self) -> _External:
+        """Lease, verify and keep J groups with signal; the rest goes back or is done with."""
+        wanted = self._config.num_external
+        result = _External(groups=[], used=[], drawn=0)
+        budget = wanted * self._config.oversample
+        while len(result.groups) < wanted and result.drawn < budget:
+            self._check_releasing(result)
+            leased = self._exchange.sample(min(2 * wanted, budget - result.drawn))
+            if not leased:
+                break
+            result.drawn += len(leased)
+            self._sort_out(leased, wanted, result)
+        return result
+
+    def _sort_out(
+        self, leased: Sequence[m.SampledGroup], wanted: int, result: _External
+    ) -> None:
+        groups = [(g.published.group.task, g.published.group.completions) for g in leased]
+        all_rewards = self._tasks.verify(groups)
+        questions = self._tasks.questions([task for task, _ in groups])
+        spent: list[GroupId] = []
+        spare: list[GroupId] = []
+        for item, question, rewards in zip(leased, questions, all_rewards, strict=True):
+            group_id = item.published.group_id
+            if not has_signal(rewards):
+                spent.append(group_id)
+            elif len(result.groups) >= wanted:
+                spare.append(group_id)
+            else:
+                result.groups.append(self._own_reading(item, question, rewards))
+                result.used.append(group_id)
+        self._exchange.report(
+            [
+                m.GroupReport(
+                    group_id=item.published.group_id,
+                    publisher=item.published.publisher,
+                    rewards=tuple(rewards),
+                )
+                for item, rewards in zip(leased, all_rewards, strict=True)
+            ]
+        )
+        self._exchange.settle(consumed=spent, released=spare)
+
+    def _own_reading(
+        self, item: m.SampledGroup, question: Question, rewards: Sequence[float]
+    ) -> ScoredGroup:
+        """Re-encode others' text as if the own policy had produced it (section 3.2)."""
+        return ScoredGroup(
+            question=question,
+            completions=tuple(
+                tuple(encode_completion(self._policy, c.text, c.finish_reason))
+                for c in item.published.group.completions
+            ),
+            rewards=tuple(rewards),
+            external=True,
+        )
+
+    def _check_releasing(self, result: _External) -> None:
+        if self._should_stop():
+            self._exchange.settle(released=result.used)
+            raise Interrupted
+
+    def _update(self, training: Sequence[ScoredGroup]) -> UpdateStats:
+        return update(
+            self._policy,
+            self._optimizer,
+            [_train_group(self._policy, group) for group in training],
+            self._config.grpo,
+        )
+
+
+def _train_group(policy: Policy, group: ScoredGroup) -> TrainGroup:
+    return TrainGroup(
+        prompt_ids=encode_prompt(policy, group.question.text, tagged=group.question.tagged),
+        completions=group.completions,
+        advantages=group_advantages(group.rewards),
+        external=group.external,
+    )
+
+
+def _derived_seed(seed: int, round_number: int, purpose: str) -> int:
+    text = f"{seed}/{round_number}/{purpose}".encode()
+    return int.from_bytes(hashlib.sha256(text).digest()[:8], "big") >> 1
+
+
+def _record(
+    round_number: int,
+    own: Sequence[OwnGroup],
+    local: Sequence[ScoredGroup],
+    external: _External,
+    stats: UpdateStats,
+) -> Callable[..., RoundRecord]:
+    training = [*local, *external.groups]
+    answers = [answer for group in own for answer in group.answers]
+
+    def finish(*, seconds: float, seconds_generate: float, seconds_update: float) -> RoundRecord:
+        return RoundRecord(
+            round=round_number,
+            reward=_mean_reward(training),
+            reward_local=_mean_reward(local),
+            reward_external=_mean_reward(external.groups),
+            groups_local=len(local),
+            groups_external=len(external.groups),
+            groups_with_signal=sum(has_signal(group.rewards) for group in training),
+            external_drawn=external.drawn,
+            loss=stats.loss,
+            grad_norm=stats.grad_norm,
+            entropy=stats.entropy,
+            clip_fraction=stats.clip_fraction_low + stats.clip_fraction_high,
+            num_tokens=stats.num_tokens,
+            tokens_generated=sum(len(answer.ids) for answer in answers),
+            seconds=seconds,
+            seconds_generate=seconds_generate,
+            seconds_update=seconds_update,
+            stopped_share=(
+                sum(a.finish_reason.value == "stop" for a in answers) / len(answers)
+                if answers
+                else None
+            ),
+        )
+
+    return finish
+
+
+def _mean_reward(groups: Sequence[ScoredGroup]) -> float | None:
+    rewards = [reward for group in groups for reward in group.rewards]
+    return sum(rewards) / len(rewards) if rewards else None

@@ -1,0 +1,228 @@
+"""The trainer's life: start or resume, play rounds, checkpoint, stop when told.
+
+    load ──▶ handshake ──▶ ┌▶ round ──▶ record ──▶ checkpoint? ──┐──▶ last checkpoint ──▶ exit
+                           └─────────────────────────────────────┘
+
+A checkpoint names the external groups whose effect it contains; only after it is on disk are they
+acknowledged to the node. So whatever is killed when, each group has its effect exactly once.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from shoal_settings.schema import Settings
+from shoal_wire.manifest import SwarmRules
+from shoal_wire.types import GroupId, SamplingParams
+
+from policy.checkpoint import (
+    CheckpointError,
+    RngState,
+    TrainerState,
+    latest_checkpoint,
+    load_checkpoint,
+    save_checkpoint,
+)
+from policy.exchange import Exchange
+from policy.grpo import GrpoConfig, UpdateStats, make_optimizer
+from policy.model import Policy, load_policy
+from policy.progress import Progress, RoundRecord
+from policy.sapo import Interrupted, RoundConfig, Rounds
+from policy.tasks import TaskSource
+
+log = logging.getLogger(__name__)
+
+METRICS_FILE = "metrics.jsonl"
+
+
+class Trainer:
+    """One policy in training."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        tasks: TaskSource,
+        exchange: Exchange,
+        rules: SwarmRules,
+        seed: int,
+        should_stop: Callable[[], bool],
+        on_round: Callable[[RoundRecord, Progress], None] = lambda _record, _progress: None,
+    ) -> None:
+        self._settings = settings
+        self._exchange = exchange
+        self._should_stop = should_stop
+        self._on_round = on_round
+        self._python_rng = random.Random(seed)
+        self._torch_rng = torch.Generator()
+        self.progress = Progress()
+        self.round = 0
+        self.policy_version = 0
+        self.policy: Policy
+        self._optimizer: Any
+        self._start_or_resume(seed)
+        self._rounds = Rounds(
+            policy=self.policy,
+            optimizer=self._optimizer,
+            tasks=tasks,
+            exchange=exchange,
+            rules=rules,
+            config=round_config(settings, seed),
+            should_stop=should_stop,
+        )
+        self._last_checkpoint = time.monotonic()
+        self._checkpoint_round = self.round
+
+    def run(self) -> None:
+        """Play rounds until told to stop or `--rounds` is reached; then write a checkpoint.
+
+        Raises:
+            CheckpointError: the last checkpoint could not be written.
+        """
+        settings = self._settings
+        self._tell_status("training", None)
+        while not self._should_stop() and not (settings.rounds and self.round >= settings.rounds):
+            started = time.monotonic()
+            try:
+                record, stats = self._rounds.play(self.round + 1, self.policy_version)
+            except Interrupted:
+                break
+            self._finish_round(record, stats)
+            self._pace(started)
+        self.checkpoint()
+        self._exchange.flush()
+        finished = settings.rounds and self.round >= settings.rounds
+        self._tell_status("finished" if finished else "stopped", None)
+
+    def checkpoint(self) -> None:
+        """Write a checkpoint of the rounds so far, then acknowledge what it contains."""
+        self._last_checkpoint = time.monotonic()
+        if self.round == self._checkpoint_round:
+            return
+        state = TrainerState(
+            round=self.round,
+            policy_version=self.policy_version,
+            rng=RngState.capture(self._python_rng, self._torch_rng),
+            consumed_ids=tuple(i.hex() for i in self._exchange.consumed_for_checkpoint()),
+            counters=self.progress.to_json(),
+        )
+        save_checkpoint(self._settings.data_dir, self.policy, self._optimizer, state)
+        self._checkpoint_round = self.round
+        self._exchange.checkpointed()
+
+    def _start_or_resume(self, seed: int) -> None:
+        settings = self._settings
+        found = latest_checkpoint(settings.data_dir) if settings.resume else None
+        for skipped in found.skipped if found else ():
+            log.warning("checkpoint %s is not used: %s", skipped.path.name, skipped.reason)
+        if found is None or found.path is None:
+            self.policy = load_policy(settings.model, device=settings.device, seed=seed)
+            self._optimizer = make_optimizer(
+                self.policy, lr=settings.learning_rate, weight_decay=settings.weight_decay
+            )
+            return
+        loaded = load_checkpoint(
+            found.path,
+            lr=settings.learning_rate,
+            weight_decay=settings.weight_decay,
+            device=settings.device,
+        )
+        if loaded.policy.name != settings.model:
+            raise CheckpointError(
+                f"{found.path} is of model {loaded.policy.name!r}, not {settings.model!r}: "
+                "use another --data-dir, or --no-resume to start over"
+            )
+        self.policy, self._optimizer = loaded.policy, loaded.optimizer
+        self.round = loaded.state.round
+        self.policy_version = loaded.state.policy_version
+        self.progress = Progress.from_json(loaded.state.counters)
+        loaded.state.rng.restore(self._python_rng, self._torch_rng)
+        self._exchange.restore([GroupId(bytes.fromhex(i)) for i in loaded.state.consumed_ids])
+        log.info("resumed at round %d from %s", self.round, found.path.name)
+
+    def _finish_round(self, record: RoundRecord, stats: UpdateStats) -> None:
+        self.round = record.round
+        self.policy_version += stats.num_steps
+        self.progress.add(record)
+        self.progress.groups_not_shared += self._rounds.groups_not_shared
+        self._rounds.groups_not_shared = 0
+        _append_metrics(self._settings.data_dir / METRICS_FILE, record)
+        self._tell_status("training", record)
+        self._on_round(record, self.progress)
+        if time.monotonic() - self._last_checkpoint >= self._settings.checkpoint_seconds:
+            try:
+                self.checkpoint()
+            except CheckpointError as error:
+                # The next one may succeed (space freed); until then nothing is acknowledged.
+                log.error("checkpoint failed, training goes on: %s", error)
+
+    def _pace(self, started: float) -> None:
+        """Wait out `--round-seconds`, in small steps so that a stop is heard."""
+        while not self._should_stop():
+            left = self._settings.round_seconds - (time.monotonic() - started)
+            if left <= 0:
+                return
+            time.sleep(min(0.05, left))
+
+    def _tell_status(self, state: str, record: RoundRecord | None) -> None:
+        progress = self.progress
+        self._exchange.tell_status(
+            json.dumps(
+                {
+                    "state": state,
+                    "round": self.round,
+                    "policy_version": self.policy_version,
+                    "model": self.policy.name,
+                    "reward_local": progress.reward_now,
+                    "reward_start": progress.reward_start,
+                    "reward_sum": progress.reward_sum,
+                    "groups_external_used": progress.groups_external_used,
+                    "groups_local_used": progress.groups_local_used,
+                    "external_drawn": progress.external_drawn,
+                    "groups_not_shared": progress.groups_not_shared,
+                    "tokens_generated": progress.tokens_generated,
+                    "last_round": None if record is None else asdict(record),
+                }
+            )
+        )
+
+
+def round_config(settings: Settings, seed: int) -> RoundConfig:
+    """Return a round's settings from the user's."""
+    return RoundConfig(
+        num_local=settings.local,
+        num_external=settings.external,
+        num_completions=settings.completions,
+        oversample=settings.oversample,
+        sampling=SamplingParams(
+            temperature=settings.temperature,
+            top_p=settings.top_p,
+            top_k=settings.top_k,
+            max_new_tokens=settings.max_new_tokens,
+        ),
+        grpo=GrpoConfig(
+            epsilon_low=settings.epsilon_low,
+            epsilon_high=settings.epsilon_high,
+            max_grad_norm=settings.max_grad_norm,
+            token_budget=settings.token_budget,
+            max_completion_tokens=settings.max_new_tokens + 1,
+            temperature=settings.temperature,
+        ),
+        seed=seed,
+    )
+
+
+def _append_metrics(path: Path, record: RoundRecord) -> None:
+    try:
+        with path.open("a") as file:
+            file.write(json.dumps(asdict(record)) + "\n")
+    except OSError as error:
+        log.warning("metrics not written: %s", error.strerror)
