@@ -1,0 +1,210 @@
+"""Gossip as the node sees it: topics, validators, publish, mesh. The adapter over py-libp2p.
+
+Every message of a peer goes to its topic's validator, which itself hands what it accepts to the
+node's bounded intake; nothing passes through py-libp2p's lossy subscription channel.  Own messages
+are not validated and not delivered to ourselves.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import cast
+
+import trio
+from libp2p.abc import IHost
+from libp2p.peer.id import ID
+from shoal_wire.types import PeerId
+from shoal_wire.verdict import Reason, Verdict, verdict
+
+from p2p.guarded_pubsub import GuardedPubsub, PubsubLimits
+from p2p.host import Libp2pHost
+from p2p.libp2p_address import from_libp2p_id
+from p2p.libp2p_router import GossipRouter, MeshSettings
+
+logger = logging.getLogger(__name__)
+
+Validator = Callable[[bytes, PeerId, PeerId], Awaitable[Verdict]]
+"""``await validator(data, author, forwarder)``."""
+VerdictListener = Callable[[PeerId, PeerId | None, Verdict], None]
+"""``listener(forwarder, author, verdict)``; the author is None if the signature did not hold."""
+
+
+class OversizeError(Exception):
+    """A message larger than one gossip message may be; announce and pull it instead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GossipSettings:
+    """Mesh shape, bounds and deadlines of gossip."""
+
+    mesh: MeshSettings = field(default_factory=MeshSettings)
+    limits: PubsubLimits = field(default_factory=PubsubLimits)
+    validator_deadline_s: float = 2.0
+    max_validating: int = 64
+    """Validators running at once, all peers together; others wait, within the deadline."""
+    publish_deadline_s: float = 5.0
+    """How long `publish` waits for peers whose queues are full."""
+    ban_s: float = 300.0
+    """For how long a peer that keeps sending malformed RPCs is refused."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeshPeer:
+    """One member of a topic's mesh."""
+
+    peer_id: PeerId
+    since_s: float
+    """For how long, in seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GossipStats:
+    """Counters since the start."""
+
+    pubsub: Mapping[str, int]
+    """received, duplicate, own_echo, forwarded, malformed_rpc, fault, unknown_topic."""
+    verdicts: Mapping[Reason, int]
+    published: int
+    publish_skipped: int
+    """Copies not sent to a peer because its queue stayed full."""
+    queued_frames: int
+    """Frames waiting to be written, all peers together."""
+
+
+class Gossip:
+    """Create before the host runs; it attaches its services to the host."""
+
+    def __init__(
+        self,
+        *,
+        host: Libp2pHost,
+        settings: GossipSettings | None = None,
+        on_verdict: VerdictListener | None = None,
+    ) -> None:
+        self._settings = settings or GossipSettings()
+        self._host = host
+        self._validators: dict[str, Validator] = {}
+        self._validating = trio.CapacityLimiter(self._settings.max_validating)
+        self._on_verdict = on_verdict
+        self._verdicts: Counter[Reason] = Counter()
+        self._published = 0
+        self._skipped = 0
+        self._router = GossipRouter(self._settings.mesh)
+        self._pubsub = GuardedPubsub(
+            cast("IHost", host.libp2p_host),
+            self._router,
+            identity=host.identity,
+            limits=self._settings.limits,
+            judge=self._judge,
+            report=self._report,
+            ban=self._ban,
+        )
+        host.attach_service(self._pubsub)
+        host.attach_service(self._router)
+
+    def set_score_fn(self, score: Callable[[PeerId], float]) -> None:
+        """Let the node's reputation decide whom the mesh keeps: 0 is neutral, below is bad."""
+        self._router.scorer.score_fn = lambda peer: score(from_libp2p_id(peer))
+
+    async def subscribe(self, topic: str, validator: Validator) -> None:
+        """Join `topic`; every message of a peer goes to `validator`, each at most once at a time.
+
+        The validator has two seconds; later, or if it raises, the message is ignored, counted
+        and not marked as seen.
+        """
+        self._validators[topic] = validator
+        await self._pubsub.subscribe(topic)
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Leave `topic`."""
+        self._validators.pop(topic, None)
+        await self._pubsub.unsubscribe(topic)
+
+    async def publish(self, topic: str, data: bytes) -> int:
+        """Queue `data` for the topic's peers and return for how many; 0 means nobody is there.
+
+        Waits for room in full queues, at most the deadline of the settings.
+
+        Raises:
+            OversizeError: `data` is longer than the limit, and would vanish on its way.
+        """
+        limit = self._settings.limits.max_message_bytes
+        if len(data) > limit:
+            raise OversizeError(f"{len(data)} bytes, one gossip message holds {limit}")
+        await trio.lowlevel.checkpoint()
+        before = self._refused()
+        queued = await self._pubsub.publish_own(topic, data, self._settings.publish_deadline_s)
+        self._skipped += self._refused() - before
+        self._published += 1
+        return queued
+
+    def mesh(self) -> dict[str, list[MeshPeer]]:
+        """Return each topic's mesh, the oldest member first."""
+        found: dict[str, list[MeshPeer]] = {}
+        for topic, peers in self._router.mesh.items():
+            members = [
+                MeshPeer(peer_id=from_libp2p_id(peer), since_s=self._router.mesh_age_s(topic, peer))
+                for peer in peers
+            ]
+            found[topic] = sorted(members, key=lambda member: -member.since_s)
+        return found
+
+    def topics(self) -> tuple[str, ...]:
+        """Return the topics this node is subscribed to."""
+        return tuple(self._pubsub.topic_ids)
+
+    def topic_peers(self, topic: str) -> tuple[PeerId, ...]:
+        """Return the connected peers that are subscribed to `topic`."""
+        return tuple(sorted(map(from_libp2p_id, self._pubsub.peer_topics.get(topic, ()))))
+
+    def peer_topics(self, peer_id: PeerId) -> tuple[str, ...]:
+        """Return the topics `peer_id` is subscribed to."""
+        return tuple(
+            topic
+            for topic, peers in self._pubsub.peer_topics.items()
+            if any(from_libp2p_id(peer) == peer_id for peer in peers)
+        )
+
+    def stats(self) -> GossipStats:
+        """Return the counters."""
+        return GossipStats(
+            pubsub=dict(self._pubsub.counts),
+            verdicts=dict(self._verdicts),
+            published=self._published,
+            publish_skipped=self._skipped,
+            queued_frames=sum(len(queue) for queue in self._pubsub.peer_queues.values()),
+        )
+
+    async def _judge(self, topic: str, data: bytes, author: ID, forwarder: ID) -> Verdict:
+        validator = self._validators.get(topic)
+        if validator is None:
+            return verdict(Reason.UNKNOWN_TOPIC)
+        judged: Verdict | None = None
+        try:
+            with trio.move_on_after(self._settings.validator_deadline_s):
+                async with self._validating:
+                    judged = await validator(
+                        data, from_libp2p_id(author), from_libp2p_id(forwarder)
+                    )
+        except Exception:  # the validator is the node's code over a stranger's bytes
+            logger.exception("the validator of %s failed", topic)
+            return verdict(Reason.VALIDATOR_FAULT)
+        return judged or verdict(Reason.VALIDATOR_TIMEOUT)
+
+    def _report(self, forwarder: ID, author: ID | None, judged: Verdict) -> None:
+        self._verdicts[judged.reason] += 1
+        if self._on_verdict is not None:
+            self._on_verdict(
+                from_libp2p_id(forwarder),
+                None if author is None else from_libp2p_id(author),
+                judged,
+            )
+
+    def _ban(self, peer: ID) -> None:
+        self._host.ban(from_libp2p_id(peer), seconds=self._settings.ban_s)
+
+    def _refused(self) -> int:
+        return sum(queue.num_refused for queue in self._pubsub.peer_queues.values())

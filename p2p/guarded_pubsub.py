@@ -1,0 +1,364 @@
+"""Pubsub that outlives any bytes a peer can send, loses nothing in silence, and is bounded.
+
+In py-libp2p 0.8.1 a malformed RPC, a junk key, a raising validator or a failing write ends the
+process; every message becomes a task; a message is marked seen only after validation, so eight
+copies in one RPC are delivered eight times; and a stream that breaks on a live connection leaves
+the two ends disagreeing for ever about who is subscribed.  Here:
+
+* one reader per inbound stream, with a bounded number of messages under validation each;
+* one writer per outbound stream, fed by a bounded queue;
+* whatever a peer's bytes raise resets its stream; three times in a minute, and the peer is banned;
+* a failed write ends the connection, so that both ends start again from nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import trio
+from google.protobuf.message import DecodeError
+from libp2p.abc import IHost, INetStream
+from libp2p.exceptions import BaseLibp2pError
+from libp2p.peer.id import ID
+from libp2p.pubsub.pb import rpc_pb2
+from libp2p.pubsub.pubsub import Pubsub
+from shoal_wire.limits import MAX_MESSAGE_BYTES
+from shoal_wire.verdict import Outcome, Reason, Verdict, verdict
+
+from p2p.identity import Identity
+from p2p.libp2p_frames import FrameReader, MalformedFrameError
+from p2p.libp2p_messages import SeenCache, fault_of, message_id, sign_message
+from p2p.libp2p_outbound import MAX_RPC_BYTES, OutboundQueue, encode_frame
+from p2p.libp2p_router import GossipRouter
+from p2p.libp2p_swarm import reset_stream
+from p2p.libp2p_yamux import abort
+
+if TYPE_CHECKING:
+    from libp2p.tools.timed_cache.base_timed_cache import BaseTimedCache
+
+logger = logging.getLogger(__name__)
+
+Judge = Callable[[str, bytes, ID, ID], Awaitable[Verdict]]
+"""``await judge(topic, data, author, forwarder)``: never raises, always in bounded time."""
+Report = Callable[[ID, ID | None, Verdict], None]
+"""``report(forwarder, author, verdict)``: one call for each message judged."""
+
+_OVERLOAD = frozenset(
+    {
+        Reason.INTAKE_FULL,
+        Reason.WORKER_UNAVAILABLE,
+        Reason.VALIDATOR_TIMEOUT,
+        Reason.VALIDATOR_FAULT,
+    }
+)
+"""Our own troubles: the message is not marked seen, so that another copy may come through."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PubsubLimits:
+    """What one peer, and all peers together, may occupy."""
+
+    max_message_bytes: int = MAX_MESSAGE_BYTES
+    max_queue_frames: int = 1024
+    max_queue_bytes: int = 32 * 1024 * 1024
+    """Outbound, for each peer. The frames themselves are shared between queues."""
+    max_validating_per_peer: int = 16
+    """Messages of one peer under validation; then its stream is not read."""
+    seen_ttl_s: float = 120.0
+    max_seen_ids: int = 200_000
+    max_subscriptions_per_peer: int = 64
+    max_topic_chars: int = 256
+    stream_deadline_s: float = 10.0
+    """To open a pubsub stream and say hello."""
+    offences_to_ban: int = 3
+    offence_window_s: float = 60.0
+
+
+class GuardedPubsub(Pubsub):
+    """Streams, subscriptions and messages; the router decides who gets what."""
+
+    router: GossipRouter
+    seen_messages: SeenCache
+
+    def __init__(
+        self,
+        host: IHost,
+        router: GossipRouter,
+        *,
+        identity: Identity,
+        limits: PubsubLimits,
+        judge: Judge,
+        report: Report,
+        ban: Callable[[ID], None],
+    ) -> None:
+        super().__init__(
+            host,
+            router,
+            max_subscriptions_per_peer=limits.max_subscriptions_per_peer,
+            max_inbound_rpc_size=MAX_RPC_BYTES,
+        )
+        cast("BaseTimedCache", self.seen_messages).stop()
+        self.seen_messages = SeenCache(ttl_s=limits.seen_ttl_s, max_ids=limits.max_seen_ids)
+        # Seconds would repeat after a restart, and receivers would drop the messages as seen.
+        self.counter = time.time_ns()
+        self._identity = identity
+        self._limits = limits
+        self._judge = judge
+        self._report = report
+        self._ban = ban
+        self._own_id = self.my_id.to_bytes()
+        self._in_flight: set[bytes] = set()
+        self._inbound: dict[ID, INetStream] = {}
+        self._registering: set[ID] = set()
+        self._offences: dict[ID, deque[float]] = {}
+        self.counts: Counter[str] = Counter()
+        """received, duplicate, own_echo, forwarded, malformed_rpc, fault, unknown_topic"""
+
+    def knows(self, key: bytes) -> bool:
+        """True if a message is seen or being judged."""
+        return key in self._in_flight or self.seen_messages.has(key)
+
+    # Inbound
+
+    async def stream_handler(self, stream: INetStream) -> None:
+        """Read one inbound pubsub stream to its end. Raises nothing but cancellation."""
+        peer_id = stream.muxed_conn.peer_id
+        previous = self._inbound.get(peer_id)
+        self._inbound[peer_id] = stream
+        if previous is not None:
+            await reset_stream(previous)
+        try:
+            await self._read_rpcs(stream, peer_id)
+        except (MalformedFrameError, DecodeError) as error:
+            self._note_offence(peer_id, error)
+        except BaseLibp2pError as error:
+            logger.debug("pubsub stream of %s ended: %r", peer_id, error)
+        except Exception:  # a peer's bytes reach library code that raises any type
+            self.counts["fault"] += 1
+            logger.exception("pubsub stream of %s failed", peer_id)
+        finally:
+            if self._inbound.get(peer_id) is stream:
+                del self._inbound[peer_id]
+                self._forget_all_subscriptions(peer_id)
+                self.router.leave_meshes(peer_id)
+            await reset_stream(stream)
+
+    async def _read_rpcs(self, stream: INetStream, peer_id: ID) -> None:
+        frames = FrameReader(stream, self.max_inbound_rpc_size)
+        slots = trio.Semaphore(self._limits.max_validating_per_peer)
+        while self.manager.is_running:
+            raw = await frames.read()
+            if self.router.scorer.is_graylisted(peer_id, [""]):
+                continue
+            rpc = rpc_pb2.RPC()
+            rpc.ParseFromString(raw)
+            for change in rpc.subscriptions[: self._limits.max_subscriptions_per_peer]:
+                self.handle_subscription(peer_id, change)
+            for message in rpc.publish:
+                await self._take(slots, peer_id, message)
+            if rpc.HasField("control"):
+                await self.router.handle_rpc(rpc, peer_id)
+
+    async def _take(self, slots: trio.Semaphore, peer_id: ID, message: rpc_pb2.Message) -> None:
+        self.counts["received"] += 1
+        if self.knows(message_id(message)):
+            self.counts["duplicate"] += 1
+        elif not self._is_subscribed_to_msg(message):
+            self.counts["unknown_topic"] += 1
+        else:
+            await slots.acquire()
+            self.manager.run_task(self._push_and_release, slots, peer_id, message)
+
+    async def _push_and_release(
+        self, slots: trio.Semaphore, peer_id: ID, message: rpc_pb2.Message
+    ) -> None:
+        try:
+            await self.push_msg(peer_id, message)
+        finally:
+            slots.release()
+
+    def _note_offence(self, peer_id: ID, error: Exception) -> None:
+        """Count a malformed RPC; enough of them and the peer is cut off for a while."""
+        self.counts["malformed_rpc"] += 1
+        logger.info("malformed pubsub RPC from %s: %s", peer_id, error)
+        now = trio.current_time()
+        times = self._offences.setdefault(peer_id, deque(maxlen=self._limits.offences_to_ban))
+        times.append(now)
+        if len(times) == times.maxlen and now - times[0] <= self._limits.offence_window_s:
+            self._ban(peer_id)
+        while len(self._offences) > 1024:
+            del self._offences[next(iter(self._offences))]
+
+    # Messages
+
+    async def push_msg(self, msg_forwarder: ID, msg: rpc_pb2.Message) -> None:
+        """Judge a peer's message and act on the verdict. Raises nothing but cancellation."""
+        try:
+            await self._judge_message(msg_forwarder, msg)
+        except Exception:  # one message must never end the node
+            self.counts["fault"] += 1
+            logger.exception("message from %s failed", msg_forwarder)
+
+    async def _judge_message(self, forwarder: ID, message: rpc_pb2.Message) -> None:
+        key = message_id(message)
+        if self.knows(key):
+            self.counts["duplicate"] += 1
+            return
+        # From here to the in-flight mark nothing awaits, and only an authentic message is marked:
+        # a forged one must not be able to shut out the real one.
+        fault = fault_of(message, self._limits.max_message_bytes)
+        if fault is not None:
+            self._report(forwarder, None, verdict(fault))
+            return
+        if message.from_id == self._own_id:
+            self.counts["own_echo"] += 1
+            self.seen_messages.add(key)
+            return
+        self._in_flight.add(key)
+        try:
+            await self.router.announce_large(message, forwarder)
+            author = ID(bytes(message.from_id))
+            judged = await self._judge(message.topicIDs[0], message.data, author, forwarder)
+            await self._conclude(forwarder, author, message, judged)
+        finally:
+            self._in_flight.discard(key)
+
+    async def _conclude(
+        self, forwarder: ID, author: ID, message: rpc_pb2.Message, judged: Verdict
+    ) -> None:
+        """The one place where a verdict becomes what gossipsub does with the message."""
+        self._report(forwarder, author, judged)
+        if judged.reason not in _OVERLOAD:
+            self.seen_messages.add(message_id(message))
+        if judged.outcome == Outcome.ACCEPT:
+            self.counts["forwarded"] += 1
+            await self.router.publish(forwarder, message)
+
+    async def publish_own(self, topic: str, data: bytes, wait_s: float) -> int:
+        """Sign and queue a message of our own; return how many peers it was queued for.
+
+        Waits up to `wait_s` seconds for full queues; a peer still full then is left out.
+        """
+        self.counter = max(self.counter + 1, time.time_ns())
+        message = sign_message(self._identity, self._own_id, topic, data, self.counter)
+        size = len(encode_frame(rpc_pb2.RPC(publish=[message])))
+        with trio.move_on_after(wait_s):
+            async with trio.open_nursery() as nursery:
+                for peer in self.router.own_targets(message, self.my_id):
+                    if (queue := self.peer_queues.get(peer)) and not queue.has_room(size):
+                        nursery.start_soon(queue.wait_for_room, size)
+        self.seen_messages.add(message_id(message))
+        return self.router.forward(message, self.router.own_targets(message, self.my_id))
+
+    async def publish(self, topic_id: str | list[str], data: bytes) -> None:
+        """Not used: it would send without back-pressure; see `publish_own`."""
+        raise NotImplementedError
+
+    # Subscriptions
+
+    def get_hello_packet(self) -> rpc_pb2.RPC:
+        """Our subscriptions, without the signed peer record."""
+        return rpc_pb2.RPC(
+            subscriptions=[
+                rpc_pb2.RPC.SubOpts(subscribe=True, topicid=topic) for topic in self.topic_ids
+            ]
+        )
+
+    def _build_announce_rpc(
+        self, topic_id: str, subscribe: bool
+    ) -> tuple[rpc_pb2.RPC, rpc_pb2.RPC.SubOpts]:
+        change = rpc_pb2.RPC.SubOpts(subscribe=subscribe, topicid=topic_id)
+        return rpc_pb2.RPC(subscriptions=[change]), change
+
+    def handle_subscription(self, origin_id: ID, sub_message: rpc_pb2.RPC.SubOpts) -> None:
+        """Note a peer's subscription, within the caps."""
+        if len(sub_message.topicid) <= self._limits.max_topic_chars:
+            super().handle_subscription(origin_id, sub_message)
+            if not sub_message.subscribe and (mesh := self.router.mesh.get(sub_message.topicid)):
+                mesh.discard(origin_id)
+
+    async def _replay_recent_messages(self, peer_id: ID, topic: str) -> None:
+        """Never; see `GossipRouter.send_recent_messages`."""
+
+    # Outbound
+
+    async def _handle_new_peer_with_retry(
+        self,
+        peer_id: ID,
+        timeout: float | None = None,  # noqa: ASYNC109 - the base's signature
+    ) -> None:
+        """Open the outbound stream, for as long as the peer is connected and we have none."""
+        if peer_id in self._registering:
+            return
+        self._registering.add(peer_id)
+        delay = 0.25
+        try:
+            while peer_id not in self.peers and self._peer_is_connected(peer_id):
+                try:
+                    await self._handle_new_peer(peer_id)
+                except Exception as error:  # noqa: BLE001 - any failure means: try again later
+                    logger.debug("no pubsub stream to %s yet: %r", peer_id, error)
+                    await trio.sleep(delay)
+                    delay = min(2 * delay, 5.0)
+        finally:
+            self._registering.discard(peer_id)
+
+    async def _handle_new_peer(self, peer_id: ID) -> None:
+        with trio.fail_after(self._limits.stream_deadline_s):
+            stream = await self.host.new_stream(peer_id, self.protocols)
+            try:
+                await stream.write(encode_frame(self.get_hello_packet()))
+            except BaseException:
+                await reset_stream(stream)
+                raise
+        self.router.add_peer(peer_id, stream.get_protocol())
+        queue = OutboundQueue(
+            max_frames=self._limits.max_queue_frames, max_bytes=self._limits.max_queue_bytes
+        )
+        # No await between the hello's topics and the queue: a subscription made meanwhile is
+        # either in the hello or announced through the queue, so send the difference now.
+        self.peers[peer_id] = stream
+        self.peer_queues[peer_id] = queue
+        queue.push(self.get_hello_packet())
+        self.manager.run_task(self.handle_sending_messages, peer_id, stream, queue)
+        for topic in list(self.router.mesh):
+            if peer_id in self.peer_topics.get(topic, ()):
+                await self.router.on_peer_subscribed(peer_id, topic)
+
+    async def handle_sending_messages(
+        self, peer_id: ID, stream: INetStream, queue: OutboundQueue
+    ) -> None:
+        """The stream's only writer. A failed write ends the connection it was made on."""
+        try:
+            while (frame := await queue.pop_frame()) is not None:
+                await stream.write(frame)
+            await reset_stream(stream)
+        except Exception as error:  # noqa: BLE001 - whatever a broken stream raises
+            logger.info("cannot write to %s: %r", peer_id, error)
+            abort(stream.muxed_conn)
+            if self.peer_queues.get(peer_id) is queue:
+                self._handle_dead_peer(peer_id)
+
+    def _peer_is_connected(self, peer_id: ID) -> bool:
+        """True while a connection is open and not on its way down."""
+        return any(
+            not connection.is_closed and not connection.muxed_conn.event_shutting_down.is_set()
+            for connection in self.host.get_network().get_connections(peer_id)
+        )
+
+    def _handle_dead_peer(self, peer_id: ID) -> None:
+        """Forget the outbound side; open it again if another connection lives."""
+        self._clear_pending_announce_retries_for_peer(peer_id)
+        if self.peers.pop(peer_id, None) is not None:
+            if queue := self.peer_queues.pop(peer_id, None):
+                queue.close()
+            self.router.remove_peer(peer_id)
+        if not self._peer_is_connected(peer_id):
+            self._forget_all_subscriptions(peer_id)
+        elif self.manager.is_running:
+            self.manager.run_task(self._handle_new_peer_with_retry, peer_id)

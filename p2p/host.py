@@ -1,0 +1,445 @@
+"""The node's libp2p host: listens, dials, identifies, pings, answers requests, closes cleanly.
+
+    run ──► swarm ──► attached services (pubsub first) ──► listen ──► started
+     ▲                                                                  │
+     └── close(): connections under a deadline, then the sockets ◄──────┘
+
+Services start before listening: a pubsub stream that arrives earlier ends py-libp2p.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from enum import StrEnum
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+import trio
+from libp2p.abc import INetConn, INetwork, INotifee
+from libp2p.custom_types import TProtocol
+from libp2p.host.exceptions import HostException
+from libp2p.io.exceptions import IOException
+from libp2p.network.exceptions import SwarmException
+from libp2p.peer.id import ID
+from libp2p.tools.anyio_service import Service, background_trio_service
+from multiaddr import Multiaddr  # type: ignore[import-untyped]
+from shoal_wire.types import PeerId
+
+from p2p.identity import Identity
+from p2p.libp2p_address import (
+    expand_unspecified,
+    from_libp2p_id,
+    host_and_port,
+    parse_peer_address,
+    parse_transport,
+    to_libp2p_id,
+)
+from p2p.libp2p_connections import ConnectionInfo, ConnectionTable, Direction
+from p2p.libp2p_identify import identify
+from p2p.libp2p_request import (
+    OversizeFrameError,
+    RequestHandler,
+    RequestLimits,
+    RequestServer,
+    read_frame,
+    write_frame,
+)
+from p2p.libp2p_swarm import SwarmSettings, build_host, reset_stream
+from p2p.libp2p_yamux import abort
+
+__all__ = ["ConnectionInfo", "Direction", "HostSettings", "Libp2pHost", "ListenError"]
+
+if TYPE_CHECKING:
+    from trio_typing import TaskStatus
+
+logger = logging.getLogger(__name__)
+
+_CLOSE_DEADLINE_S = 2.0
+_SHUTDOWN_DEADLINE_S = 5.0
+_IDENTIFY_DEADLINE_S = 10.0
+_MAX_BANS = 1024
+
+
+class ListenError(Exception):
+    """An address cannot be listened on; one line that names it."""
+
+
+class DialError(Exception):
+    """A dial did not end in a connection to the expected peer; one line."""
+
+
+class RequestFailure(StrEnum):
+    """Why a request got no answer."""
+
+    NOT_CONNECTED = "not_connected"
+    UNSUPPORTED = "unsupported"
+    TIMEOUT = "timeout"
+    RESET = "reset"
+    OVERSIZE = "oversize"
+
+
+class RequestError(Exception):
+    """A request got no usable answer."""
+
+    def __init__(self, failure: RequestFailure, detail: str) -> None:
+        super().__init__(f"{failure}: {detail}")
+        self.failure = failure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSettings:
+    """How the host listens and what it bounds."""
+
+    listen: tuple[str, ...] = ("/ip4/0.0.0.0/tcp/0",)
+    agent: str = ""
+    """Identify's agent string; ``shoal/VERSION`` if empty."""
+    swarm: SwarmSettings = field(default_factory=SwarmSettings)
+    requests: RequestLimits = field(default_factory=RequestLimits)
+
+
+class Libp2pHost:
+    """One peer on the network. Start with ``await nursery.start(host.run)``."""
+
+    def __init__(self, *, identity: Identity, settings: HostSettings | None = None) -> None:
+        self._settings = settings or HostSettings()
+        self._agent = self._settings.agent or f"shoal/{version('shoal')}"
+        self._host = build_host(identity, self._settings.swarm, self._agent)
+        self._identity = identity
+        self._services: list[Service] = []
+        self._connected_callbacks: list[Callable[[PeerId], None]] = []
+        self._disconnected_callbacks: list[Callable[[PeerId], None]] = []
+        self._servers: dict[str, RequestServer] = {}
+        self._banned: dict[PeerId, float] = {}
+        self._nursery: trio.Nursery | None = None
+        self._stop = trio.Event()
+        self._stopped = trio.Event()
+        self._table = ConnectionTable(self.peer_id)
+        self._host.get_network().register_notifee(_Notifee(self))
+
+    @property
+    def peer_id(self) -> PeerId:
+        """This node's peer id."""
+        return self._identity.peer_id
+
+    @property
+    def identity(self) -> Identity:
+        """This node's identity, for signing."""
+        return self._identity
+
+    @property
+    def libp2p_host(self) -> object:
+        """py-libp2p's host, for the gossip adapter only."""
+        return self._host
+
+    def attach_service(self, service: Service) -> None:
+        """Run `service` between the swarm's start and the first listening socket."""
+        self._services.append(service)
+
+    def add_peer_callbacks(
+        self,
+        *,
+        connected: Callable[[PeerId], None] | None = None,
+        disconnected: Callable[[PeerId], None] | None = None,
+    ) -> None:
+        """Call `connected` at a peer's first connection, `disconnected` at the end of its last.
+
+        Both run inside the loop and must return at once.
+        """
+        if connected:
+            self._connected_callbacks.append(connected)
+        if disconnected:
+            self._disconnected_callbacks.append(disconnected)
+
+    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Run until `close` or cancellation; started means listening.
+
+        Raises:
+            ListenError: an address is malformed or taken.
+        """
+        try:
+            async with self._host.run(listen_addrs=[]), AsyncExitStack() as stack:
+                for service in self._services:
+                    await stack.enter_async_context(background_trio_service(service))
+                    if ready := getattr(service, "wait_until_ready", None):
+                        await ready()
+                async with trio.open_nursery() as nursery:
+                    self._nursery = nursery
+                    try:
+                        await self._listen()
+                        task_status.started()
+                        await self._stop.wait()
+                    finally:
+                        self._nursery = None
+                        nursery.cancel_scope.cancel()
+                        await self._shut_down()
+        finally:
+            self._stopped.set()
+
+    async def close(self) -> None:
+        """Close connections and sockets and wait until `run` has ended."""
+        self._stop.set()
+        await self._stopped.wait()
+
+    async def _listen(self) -> None:
+        for text in self._settings.listen:
+            try:
+                address = parse_transport(text)
+            except ValueError as error:
+                raise ListenError(f"cannot listen on {text}: {error}") from None
+            await _refuse_taken_port(address)
+            if not await self._host.get_network().listen(Multiaddr(address)):
+                raise ListenError(f"cannot listen on {address}: the system refused it")
+
+    async def _shut_down(self) -> None:
+        with trio.move_on_after(_SHUTDOWN_DEADLINE_S) as scope:
+            scope.shield = True
+            async with trio.open_nursery() as nursery:
+                for connection in self._host.get_network().get_connections():
+                    nursery.start_soon(_close_connection, connection)
+            await self._host.close()
+
+    def listen_addrs(self) -> tuple[str, ...]:
+        """Full multiaddresses that others can dial, interface addresses spelled out."""
+        found = [
+            f"{address}/p2p/{self.peer_id}"
+            for listening in self._host.get_transport_addrs()
+            for address in expand_unspecified(str(listening))
+        ]
+        return tuple(dict.fromkeys(found))
+
+    def connections(self) -> tuple[ConnectionInfo, ...]:
+        """Every live connection."""
+        return self._table.snapshot()
+
+    def connected_peers(self) -> frozenset[PeerId]:
+        """The peers with at least one live connection."""
+        return self._table.peers()
+
+    def is_connected(self, peer_id: PeerId) -> bool:
+        """True while `peer_id` has a live connection."""
+        return self._table.has(peer_id)
+
+    def peer_addresses(self, peer_id: PeerId) -> tuple[str, ...]:
+        """Transport addresses at which `peer_id` says it listens (identify); perhaps none yet."""
+        return self._table.listen_addresses(peer_id)
+
+    async def dial(self, address: str, *, timeout: float = 10.0) -> PeerId:  # noqa: ASYNC109
+        """Connect to one full multiaddress; an existing connection to that peer is enough.
+
+        Raises:
+            ValueError: `address` is malformed.
+            DialError: no connection within `timeout` seconds, or another peer answered.
+        """
+        target = parse_peer_address(address)
+        if target.peer_id == self.peer_id:
+            raise DialError(f"{address} is this node itself")
+        if self.is_banned(target.peer_id):
+            raise DialError(f"{target.peer_id} is banned for now")
+        if self.is_connected(target.peer_id):
+            return target.peer_id
+        swarm, peer = self._host.get_network(), to_libp2p_id(target.peer_id)
+        try:
+            with trio.fail_after(timeout):
+                await swarm.dial_addr(Multiaddr(target.transport), peer)
+        except trio.TooSlowError:
+            raise DialError(f"{address} did not answer within {timeout:g} s") from None
+        except SwarmException as error:
+            raise DialError(f"cannot connect to {address}: {_root(error)}") from error
+        return target.peer_id
+
+    async def disconnect(self, peer_id: PeerId) -> None:
+        """Close every connection to `peer_id`: politely for two seconds, then the socket."""
+        async with trio.open_nursery() as nursery:
+            for connection in self._host.get_network().get_connections(to_libp2p_id(peer_id)):
+                nursery.start_soon(_close_connection, connection)
+
+    def abort(self, peer_id: PeerId) -> None:
+        """Cut every connection to `peer_id` at once."""
+        for connection in self._host.get_network().get_connections(to_libp2p_id(peer_id)):
+            abort(connection)
+
+    def ban(self, peer_id: PeerId, *, seconds: float) -> None:
+        """Cut `peer_id` off and refuse it for `seconds`."""
+        while len(self._banned) >= _MAX_BANS:
+            self._banned.pop(next(iter(self._banned)))
+        self._banned[peer_id] = trio.current_time() + seconds
+        self.abort(peer_id)
+
+    def is_banned(self, peer_id: PeerId) -> bool:
+        """True while a ban of `peer_id` lasts."""
+        until = self._banned.get(peer_id)
+        if until is not None and until <= trio.current_time():
+            del self._banned[peer_id]
+            until = None
+        return until is not None
+
+    def set_request_handler(
+        self, protocol_id: str, handler: RequestHandler, *, max_request_bytes: int
+    ) -> None:
+        """Answer requests of `protocol_id` by ``await handler(peer_id, request)``.
+
+        An exception of the handler, an oversize request or a missed deadline resets the stream.
+        """
+        server = RequestServer(
+            handler, max_request_bytes=max_request_bytes, limits=self._settings.requests
+        )
+        self._servers[protocol_id] = server
+        self._host.set_stream_handler(TProtocol(protocol_id), server.serve)
+
+    async def request(
+        self,
+        peer_id: PeerId,
+        protocol_id: str,
+        payload: bytes,
+        *,
+        max_response_bytes: int,
+        timeout: float = 10.0,  # noqa: ASYNC109 - one deadline over the whole exchange
+    ) -> bytes:
+        """Send `payload` to a connected peer and return its answer.
+
+        Raises:
+            RequestError: the reason is in `.failure`.
+        """
+        if not self.is_connected(peer_id):
+            raise RequestError(RequestFailure.NOT_CONNECTED, peer_id)
+        try:
+            with trio.fail_after(timeout):
+                return await self._exchange(peer_id, protocol_id, payload, max_response_bytes)
+        except trio.TooSlowError:
+            detail = f"{peer_id} did not answer {protocol_id} within {timeout:g} s"
+            raise RequestError(RequestFailure.TIMEOUT, detail) from None
+
+    async def _exchange(
+        self, peer_id: PeerId, protocol_id: str, payload: bytes, max_response_bytes: int
+    ) -> bytes:
+        try:
+            stream = await self._host.new_stream(to_libp2p_id(peer_id), [TProtocol(protocol_id)])
+        except HostException as error:
+            raise RequestError(RequestFailure.UNSUPPORTED, f"{peer_id}: {_root(error)}") from error
+        except (SwarmException, IOException) as error:
+            raise RequestError(RequestFailure.RESET, f"{peer_id}: {_root(error)}") from error
+        complete = False
+        try:
+            await write_frame(stream, payload)
+            response = await read_frame(stream, max_response_bytes)
+            await stream.close()
+            complete = True
+            return response
+        except OversizeFrameError as error:
+            raise RequestError(RequestFailure.OVERSIZE, f"{peer_id}: {error}") from error
+        except (IOException, EOFError) as error:
+            raise RequestError(RequestFailure.RESET, f"{peer_id}: {error!r}") from error
+        finally:
+            if not complete:
+                await reset_stream(stream)
+
+    # Called by the notifee, in the connection's own task.
+
+    def on_connection(self, connection: INetConn) -> None:
+        """Take a new connection into the table, or cut it."""
+        peer_id = from_libp2p_id(connection.muxed_conn.peer_id)
+        if self._nursery is None or self.is_banned(peer_id):
+            abort(connection)
+            return
+        first = not self._table.has(peer_id)
+        for surplus in self._table.add(peer_id, connection):
+            abort(surplus)
+        if not self._table.holds(connection):
+            return
+        self._nursery.start_soon(self._identify, peer_id, connection)
+        if first:
+            _call_all(self._connected_callbacks, peer_id)
+
+    def on_disconnection(self, connection: INetConn) -> None:
+        """Forget a connection."""
+        peer_id = from_libp2p_id(connection.muxed_conn.peer_id)
+        if self._table.remove(peer_id, connection) and not self._table.has(peer_id):
+            _forget_peer(self._host.get_peerstore(), connection.muxed_conn.peer_id)
+            _call_all(self._disconnected_callbacks, peer_id)
+
+    async def _identify(self, peer_id: PeerId, connection: INetConn) -> None:
+        with trio.move_on_after(_IDENTIFY_DEADLINE_S):
+            about = await identify(self._host, connection)
+            if about is not None:
+                self._table.set_identity(peer_id, about)
+
+
+class _Notifee(INotifee):
+    """Hands connection events to the host."""
+
+    def __init__(self, host: Libp2pHost) -> None:
+        self._host = host
+
+    async def connected(self, network: INetwork, conn: INetConn) -> None:
+        self._host.on_connection(conn)
+
+    async def disconnected(self, network: INetwork, conn: INetConn) -> None:
+        self._host.on_disconnection(conn)
+
+    async def opened_stream(self, network: INetwork, stream: object) -> None: ...
+
+    async def closed_stream(self, network: INetwork, stream: object) -> None: ...
+
+    async def listen(self, network: INetwork, multiaddr: Multiaddr) -> None: ...
+
+    async def listen_close(self, network: INetwork, multiaddr: Multiaddr) -> None: ...
+
+
+async def _close_connection(connection: INetConn) -> None:
+    """Say goodbye; if that blocks, close the socket, which unblocks it."""
+    closed = trio.Event()
+
+    async def close() -> None:
+        try:
+            await connection.close()
+        except Exception as error:  # noqa: BLE001 - the other side may break it at any moment
+            logger.debug("close failed: %r", error)
+        closed.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(close)
+        with trio.move_on_after(_CLOSE_DEADLINE_S):
+            await closed.wait()
+        if not closed.is_set():
+            abort(connection)
+            with trio.move_on_after(_CLOSE_DEADLINE_S):
+                await closed.wait()
+            nursery.cancel_scope.cancel()
+
+
+async def _refuse_taken_port(address: str) -> None:
+    """Bind once without SO_REUSEPORT, which py-libp2p sets: with it a second node on the same
+    port would silently share the first one's connections."""
+    host, port = host_and_port(address)
+    family = trio.socket.AF_INET6 if ":" in host else trio.socket.AF_INET
+    with trio.socket.socket(family, trio.socket.SOCK_STREAM) as probe:
+        probe.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_REUSEADDR, 1)
+        try:
+            await probe.bind((host, port))
+        except OSError as error:
+            raise ListenError(f"cannot listen on {address}: {error.strerror or error}") from error
+
+
+def _forget_peer(peerstore: object, peer_id: ID) -> None:
+    """Keep py-libp2p's per-peer memory as small as the set of connected peers."""
+    try:
+        peerstore.clear_peerdata(peer_id)  # type: ignore[attr-defined]
+    except Exception as error:  # noqa: BLE001 - an unknown peer is fine, there is nothing to keep
+        logger.debug("nothing to forget of %s: %r", peer_id, error)
+
+
+def _call_all(callbacks: list[Callable[[PeerId], None]], peer_id: PeerId) -> None:
+    for callback in callbacks:
+        try:
+            callback(peer_id)
+        except Exception:  # a listener's fault must not cost the connection
+            logger.exception("peer callback failed")
+
+
+def _root(error: BaseException) -> str:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return " ".join(str(error).split()) or type(error).__name__

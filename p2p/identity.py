@@ -1,0 +1,215 @@
+"""The node's persistent ed25519 identity, and the lock that makes one process its owner.
+
+The key file is the protobuf ``PrivateKey`` of the libp2p peer-id specification (type, then 64
+bytes: seed and public key), so go-, rust- and js-libp2p read it too.  A file that cannot be used
+is an error for the user to solve: replacing it silently would change who the node is.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import base58
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from google.protobuf.message import DecodeError
+from libp2p.crypto.ed25519 import create_new_key_pair
+from libp2p.crypto.keys import KeyPair
+from libp2p.crypto.pb import crypto_pb2
+from shoal_wire.types import PeerId
+
+KEY_FILE_NAME = "identity.key"
+LOCK_FILE_NAME = "lock"
+_MAX_KEY_FILE_BYTES = 4096
+_SEED_BYTES = 32
+_PEER_ID_PREFIX = bytes((0x00, 0x24))
+"""Multihash *identity*, 36 bytes long: an ed25519 public key is its own peer id."""
+_PUBLIC_KEY_PREFIX = bytes((0x08, 0x01, 0x12, 0x20))
+"""Protobuf ``PublicKey`` up to its 32 key bytes: type 1 (ed25519), data of length 32."""
+
+
+class IdentityError(Exception):
+    """The key file cannot be used; the message is one line and says what to do."""
+
+
+class DataDirInUseError(Exception):
+    """Another process owns the data directory; the message is one line and names its pid."""
+
+
+def peer_id_from_public_key(public_key: bytes) -> PeerId:
+    """Return the peer id of a raw ed25519 public key (32 bytes)."""
+    return PeerId(base58.b58encode(_PEER_ID_PREFIX + _PUBLIC_KEY_PREFIX + public_key).decode())
+
+
+def public_key_from_id_bytes(peer_id: bytes) -> bytes | None:
+    """Return the raw ed25519 key (32 bytes) inside binary `peer_id`; None if there is none.
+
+    Hashed ids (RSA and others) carry no key; this software never issues and never accepts them.
+    """
+    prefix = _PEER_ID_PREFIX + _PUBLIC_KEY_PREFIX
+    if len(peer_id) != len(prefix) + 32 or not peer_id.startswith(prefix):
+        return None
+    return peer_id[len(prefix) :]
+
+
+def protobuf_public_key(public_key: bytes) -> bytes:
+    """Return libp2p's protobuf ``PublicKey`` of a raw ed25519 key."""
+    return _PUBLIC_KEY_PREFIX + public_key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Who this node is. The private key never leaves the node process."""
+
+    peer_id: PeerId
+    public_key_bytes: bytes
+    """Raw, 32 bytes."""
+    private_key_bytes: bytes = field(repr=False)
+    """Raw seed, 32 bytes."""
+    key_pair: KeyPair = field(repr=False)
+    """The same key as py-libp2p wants it."""
+    _signer: Ed25519PrivateKey = field(repr=False)
+
+    def sign(self, message: bytes) -> bytes:
+        """Return the 64-byte ed25519 signature over `message` (RFC 8032: deterministic)."""
+        return self._signer.sign(message)
+
+
+def identity_from_seed(seed: bytes) -> Identity:
+    """Return the identity of a 32-byte seed."""
+    signer = Ed25519PrivateKey.from_private_bytes(seed)
+    public = signer.public_key().public_bytes_raw()
+    return Identity(
+        peer_id=peer_id_from_public_key(public),
+        public_key_bytes=public,
+        private_key_bytes=seed,
+        key_pair=create_new_key_pair(seed),
+        _signer=signer,
+    )
+
+
+def load_or_create_identity(path: Path) -> Identity:
+    """Read the key file at `path`, creating it (mode 0600, atomically) if there is none.
+
+    Raises:
+        IdentityError: the file is unreadable, corrupt, not ed25519, or open to other users.
+    """
+    try:
+        return _load(path)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise IdentityError(
+            f"cannot read the identity file {path}: {error.strerror}; "
+            "make it readable for this user or choose another --data-dir"
+        ) from error
+    _create(path, os.urandom(_SEED_BYTES))
+    return _load(path)
+
+
+def _load(path: Path) -> Identity:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise IdentityError(
+                f"the identity file {path} is not a regular file; "
+                "move it away or choose another --data-dir"
+            )
+        if stat.S_IMODE(status.st_mode) & 0o077:
+            raise IdentityError(
+                f"the identity file {path} can be read or changed by other users; "
+                f"run: chmod 600 {path}"
+            )
+        content = file.read(_MAX_KEY_FILE_BYTES + 1)
+    return identity_from_seed(_decode(content, path))
+
+
+def _decode(content: bytes, path: Path) -> bytes:
+    """Return the seed in a key file. Accepts 32 (py), 64 (standard) and 96 (old go) bytes."""
+    advice = "restore it from a backup, or move it away to start with a new peer id"
+    message = crypto_pb2.PrivateKey()
+    try:
+        if len(content) > _MAX_KEY_FILE_BYTES:
+            raise ValueError
+        message.ParseFromString(content)
+    except (DecodeError, ValueError):
+        raise IdentityError(f"the identity file {path} is corrupt; {advice}") from None
+    if not message.IsInitialized() or not message.HasField("data"):
+        raise IdentityError(f"the identity file {path} is corrupt; {advice}")
+    if message.key_type != crypto_pb2.KeyType.Ed25519:
+        raise IdentityError(f"the identity file {path} holds no ed25519 key; {advice}")
+    data = bytes(message.data)
+    seed = data[:_SEED_BYTES]
+    if len(data) not in (32, 64, 96):
+        raise IdentityError(f"the identity file {path} is corrupt; {advice}")
+    public = identity_from_seed(seed).public_key_bytes
+    if any(data[start : start + 32] != public for start in range(32, len(data), 32)):
+        raise IdentityError(f"the identity file {path} is corrupt; {advice}")
+    return seed
+
+
+def _create(path: Path, seed: bytes) -> None:
+    message = crypto_pb2.PrivateKey(
+        key_type=crypto_pb2.KeyType.Ed25519,
+        data=seed + identity_from_seed(seed).public_key_bytes,
+    )
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(message.SerializeToString())
+                file.flush()
+                os.fsync(descriptor)
+            # A link, unlike a rename, never replaces a key that appeared meanwhile.
+            os.link(temporary, path)
+        finally:
+            temporary.unlink()
+        _sync_directory(path.parent)
+    except FileExistsError:
+        return
+    except OSError as error:
+        raise IdentityError(
+            f"cannot create the identity file {path}: {error.strerror}; "
+            "make the directory writable or choose another --data-dir"
+        ) from error
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def lock_data_dir(directory: Path) -> Iterator[None]:
+    """Own `directory` while the context is open; the kernel lets go if this process dies.
+
+    Raises:
+        DataDirInUseError: another process owns it.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(directory / LOCK_FILE_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
+            raise DataDirInUseError(
+                f"the data directory {directory} is in use by process {holder or 'unknown'}; "
+                "stop it or choose another --data-dir"
+            ) from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
+        yield
+    finally:
+        os.close(descriptor)

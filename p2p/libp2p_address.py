@@ -1,0 +1,117 @@
+"""Multiaddresses as this software uses them: ``/ip4|ip6|dns…/…/tcp/…/p2p/ID``, as strings.
+
+Everything above the adapter passes addresses around as text; this file is where text becomes
+py-multiaddr's and libp2p's types, and where a bad address becomes one clear line.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from dataclasses import dataclass
+
+import psutil
+from libp2p.peer.id import ID
+from multiaddr import Multiaddr  # type: ignore[import-untyped]
+from shoal_wire.types import PeerId
+
+_HOST_PROTOCOLS = ("ip4", "ip6", "dns4", "dns6", "dns", "dnsaddr")
+MAX_ADDRESS_CHARS = 512
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerAddress:
+    """One way to reach one peer."""
+
+    peer_id: PeerId
+    transport: str
+    """The address without the peer id, e.g. ``/ip4/127.0.0.1/tcp/4001``."""
+
+    def __str__(self) -> str:
+        return f"{self.transport}/p2p/{self.peer_id}"
+
+
+def parse_peer_address(text: str) -> PeerAddress:
+    """Parse a full multiaddress.
+
+    Raises:
+        ValueError: one line that says what is wrong, the missing ``/p2p/ID`` above all.
+    """
+    transport, separator, peer = text.rpartition("/p2p/")
+    if not separator or not peer:
+        raise ValueError(
+            f"{text!r} does not name a peer: a full multiaddress ends in /p2p/PEER_ID, "
+            "e.g. /ip4/127.0.0.1/tcp/4001/p2p/12D3KooW…"
+        )
+    return PeerAddress(
+        peer_id=parse_peer_id(peer.rstrip("/")), transport=parse_transport(transport)
+    )
+
+
+def parse_transport(text: str) -> str:
+    """Return `text` in canonical form.
+
+    Raises:
+        ValueError: not a TCP address that this software can listen on or dial.
+    """
+    if len(text) > MAX_ADDRESS_CHARS:
+        raise ValueError("the multiaddress is too long")
+    try:
+        address = Multiaddr(text)
+        names = [protocol.name for protocol in address.protocols()]
+    except Exception as error:  # noqa: BLE001 - py-multiaddr raises whatever its codecs raise
+        raise ValueError(f"{text!r} is not a multiaddress: {error}") from None
+    if len(names) != 2 or names[0] not in _HOST_PROTOCOLS or names[1] != "tcp":
+        raise ValueError(f"{text!r} is not of the form /ip4/ADDRESS/tcp/PORT (ip6, dns4, dns6)")
+    return str(address)
+
+
+def parse_peer_id(text: str) -> PeerId:
+    """Return `text` if it is a peer id in base58. Raises ValueError."""
+    try:
+        peer_id = ID.from_base58(text)
+        raw = peer_id.to_bytes()
+    except Exception as error:  # noqa: BLE001 - base58 raises several types, all meaning "no"
+        raise ValueError(f"{text!r} is not a peer id: {error}") from None
+    if len(raw) < 34 or raw[0] not in (0x00, 0x12) or raw[1] != len(raw) - 2:
+        raise ValueError(f"{text!r} is not a peer id")
+    return PeerId(peer_id.to_base58())
+
+
+def to_libp2p_id(peer_id: PeerId) -> ID:
+    """Return libp2p's object for `peer_id`."""
+    return ID.from_base58(peer_id)
+
+
+def from_libp2p_id(peer_id: ID) -> PeerId:
+    """Return the base58 text of libp2p's object."""
+    return PeerId(peer_id.to_base58())
+
+
+def host_and_port(transport: str) -> tuple[str, int]:
+    """Return host and port of a canonical transport address."""
+    _, _, host, _, port = transport.split("/")
+    return host, int(port)
+
+
+def is_unspecified(transport: str) -> bool:
+    """True for 0.0.0.0 and ::, which say where to listen but not where to dial."""
+    host, _ = host_and_port(transport)
+    return host in ("0.0.0.0", "::")
+
+
+def expand_unspecified(transport: str) -> list[str]:
+    """Replace 0.0.0.0 or :: by the machine's addresses of that family, loopback last."""
+    if not is_unspecified(transport):
+        return [transport]
+    host, port = host_and_port(transport)
+    family, name = (socket.AF_INET6, "ip6") if host == "::" else (socket.AF_INET, "ip4")
+    found = {
+        address.address.partition("%")[0]
+        for addresses in psutil.net_if_addrs().values()
+        for address in addresses
+        if address.family == family
+    }
+    usable = [ip for ip in found if not ipaddress.ip_address(ip).is_link_local]
+    usable.sort(key=lambda ip: (ipaddress.ip_address(ip).is_loopback, ip))
+    return [f"/{name}/{ip}/tcp/{port}" for ip in usable]

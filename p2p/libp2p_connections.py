@@ -1,0 +1,148 @@
+"""The table of live connections: one per peer, chosen so that both ends choose the same.
+
+Two peers that dial each other at once get two connections.  Both keep the one dialled by the
+smaller peer id.  But a connection that comes long after the other is a peer that lost the old
+one (a restart, a cut cable), so then the new one wins; py-libp2p would keep using the dead one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import trio
+from libp2p.abc import INetConn
+from libp2p.rcmgr import Direction as Libp2pDirection
+from shoal_wire.types import PeerId
+
+from p2p.libp2p_identify import PeerAbout
+from p2p.libp2p_yamux import find_socket
+
+SIMULTANEOUS_S = 5.0
+"""Connections opened within this many seconds of each other are a simultaneous dial."""
+
+
+class Direction(StrEnum):
+    """Who dialled."""
+
+    IN = "in"
+    OUT = "out"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionInfo:
+    """One live connection, as the debug CLI shows it."""
+
+    peer_id: PeerId
+    address: str
+    """The other end of the socket, as a transport multiaddress."""
+    direction: Direction
+    opened_s: float
+    """Seconds since it was opened."""
+    agent: str
+    """Identify's agent string; empty until identified."""
+    latency_ms: float | None
+    """Last ping; None before the first answer."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Entry:
+    connection: INetConn
+    direction: Direction
+    address: str
+    opened_at: float
+
+
+class ConnectionTable:
+    """What is connected; decides which of two connections to one peer stays."""
+
+    def __init__(self, own_id: PeerId) -> None:
+        self._own_id = own_id
+        self._entries: dict[PeerId, list[_Entry]] = {}
+        self._about: dict[PeerId, PeerAbout] = {}
+
+    def has(self, peer_id: PeerId) -> bool:
+        """True while `peer_id` has a connection."""
+        return peer_id in self._entries
+
+    def peers(self) -> frozenset[PeerId]:
+        """Everybody connected."""
+        return frozenset(self._entries)
+
+    def holds(self, connection: INetConn) -> bool:
+        """True while `connection` is in the table."""
+        return any(e.connection is connection for es in self._entries.values() for e in es)
+
+    def add(self, peer_id: PeerId, connection: INetConn) -> list[INetConn]:
+        """Add `connection`; return the connections to cut, which may include it."""
+        inbound = connection.direction == Libp2pDirection.INBOUND
+        new = _Entry(
+            connection=connection,
+            direction=Direction.IN if inbound else Direction.OUT,
+            address=_remote_address(connection),
+            opened_at=trio.current_time(),
+        )
+        old = self._entries.get(peer_id, [])
+        keep = self._choose(peer_id, [*old, new])
+        self._entries[peer_id] = [keep]
+        return [entry.connection for entry in [*old, new] if entry is not keep]
+
+    def _choose(self, peer_id: PeerId, entries: list[_Entry]) -> _Entry:
+        newest = entries[-1]
+        rivals = [e for e in entries if newest.opened_at - e.opened_at <= SIMULTANEOUS_S]
+        by_smaller = Direction.OUT if self._own_id < peer_id else Direction.IN
+        return next((e for e in reversed(rivals) if e.direction is by_smaller), newest)
+
+    def remove(self, peer_id: PeerId, connection: INetConn) -> bool:
+        """Forget `connection`; False if it was not in the table."""
+        entries = self._entries.get(peer_id, [])
+        left = [entry for entry in entries if entry.connection is not connection]
+        if len(left) == len(entries):
+            return False
+        if left:
+            self._entries[peer_id] = left
+        else:
+            del self._entries[peer_id]
+            self._about.pop(peer_id, None)
+        return True
+
+    def set_identity(self, peer_id: PeerId, about: PeerAbout) -> None:
+        """Remember what a connected peer said about itself."""
+        if peer_id in self._entries:
+            self._about[peer_id] = about
+
+    def listen_addresses(self, peer_id: PeerId) -> tuple[str, ...]:
+        """The transport addresses the peer announced."""
+        about = self._about.get(peer_id)
+        return about.listen if about else ()
+
+    def snapshot(self) -> tuple[ConnectionInfo, ...]:
+        """Return every connection, oldest first."""
+        now = trio.current_time()
+        infos = [
+            ConnectionInfo(
+                peer_id=peer_id,
+                address=entry.address,
+                direction=entry.direction,
+                opened_s=now - entry.opened_at,
+                agent=about.agent if (about := self._about.get(peer_id)) else "",
+                latency_ms=_latency_ms(entry.connection),
+            )
+            for peer_id, entries in self._entries.items()
+            for entry in entries
+        ]
+        return tuple(sorted(infos, key=lambda info: -info.opened_s))
+
+
+def _latency_ms(connection: INetConn) -> float | None:
+    latency_s: float | None = getattr(connection.muxed_conn, "latency_s", None)
+    return None if latency_s is None else latency_s * 1000
+
+
+def _remote_address(connection: INetConn) -> str:
+    stream = find_socket(connection)
+    try:
+        host, port, *_ = stream.socket.getpeername() if stream else ("", 0)
+    except OSError:
+        return ""
+    return f"/{'ip6' if ':' in host else 'ip4'}/{host}/tcp/{port}"

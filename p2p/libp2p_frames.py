@@ -1,0 +1,57 @@
+"""Varint-prefixed frames from a stream, read in large pieces instead of byte by byte."""
+
+from __future__ import annotations
+
+from libp2p.abc import INetStream
+from libp2p.network.stream.exceptions import StreamEOF
+
+_PIECE_BYTES = 64 * 1024
+_MAX_VARINT_BYTES = 5
+
+
+class MalformedFrameError(Exception):
+    """The length prefix is no varint, or says more than one frame may hold."""
+
+
+class FrameReader:
+    """Reads frames; holds at most one frame and one piece."""
+
+    def __init__(self, stream: INetStream, max_frame_bytes: int) -> None:
+        self._stream = stream
+        self._max = max_frame_bytes
+        self._buffer = bytearray()
+
+    async def read(self) -> bytes:
+        """Return the next frame.
+
+        Raises:
+            MalformedFrameError: reset the stream.
+            libp2p's stream errors: the stream ended.
+        """
+        while (header := self._header()) is None:
+            await self._fill()
+        start, length = header
+        while len(self._buffer) < start + length:
+            await self._fill()
+        frame = bytes(memoryview(self._buffer)[start : start + length])
+        del self._buffer[: start + length]
+        return frame
+
+    async def _fill(self) -> None:
+        piece = await self._stream.read(_PIECE_BYTES)
+        if not piece:
+            raise StreamEOF
+        self._buffer += piece
+
+    def _header(self) -> tuple[int, int] | None:
+        """Return where the frame starts and its length; None if more bytes are needed."""
+        length = 0
+        for position, byte in enumerate(self._buffer[:_MAX_VARINT_BYTES]):
+            length |= (byte & 0x7F) << (7 * position)
+            if length > self._max:
+                raise MalformedFrameError(f"a frame of more than {self._max} bytes")
+            if byte < 0x80:
+                return position + 1, length
+        if len(self._buffer) >= _MAX_VARINT_BYTES:
+            raise MalformedFrameError("an over-long varint")
+        return None

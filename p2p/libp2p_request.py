@@ -1,0 +1,114 @@
+"""Request and response over one stream: a 4-byte big-endian length and that many bytes, each way.
+
+Reads and writes go in pieces of at most 1 MiB: py-libp2p's own exact read gives up after a
+hundred partial reads (about 6.5 MB).  A stream that breaks any rule is reset; that is the only
+error a requester sees.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import trio
+from libp2p.abc import INetStream
+from shoal_wire.types import PeerId
+
+from p2p.libp2p_address import from_libp2p_id
+from p2p.libp2p_swarm import reset_stream
+
+RequestHandler = Callable[[PeerId, bytes], Awaitable[bytes]]
+CHUNK_BYTES = 1024 * 1024
+_LENGTH = struct.Struct(">I")
+
+
+class OversizeFrameError(Exception):
+    """The other side announced more bytes than it may send."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestLimits:
+    """How long and how much one peer may occupy a handler."""
+
+    read_deadline_s: float = 10.0
+    handle_deadline_s: float = 30.0
+    write_deadline_s: float = 30.0
+    max_concurrent: int = 32
+    """Requests served at once, all peers together; more are reset."""
+    max_concurrent_per_peer: int = 4
+
+
+async def write_frame(stream: INetStream, payload: bytes) -> None:
+    """Write one frame. Raises libp2p's stream errors; the caller holds the deadline."""
+    await stream.write(_LENGTH.pack(len(payload)))
+    for start in range(0, len(payload), CHUNK_BYTES):
+        await stream.write(payload[start : start + CHUNK_BYTES])
+
+
+async def read_frame(stream: INetStream, max_bytes: int) -> bytes:
+    """Read one frame of at most `max_bytes`; the caller holds the deadline.
+
+    Raises:
+        OversizeFrameError: the length says more.
+        libp2p's stream errors: reset, or closed before the end.
+    """
+    (length,) = _LENGTH.unpack(await _read_exactly(stream, _LENGTH.size))
+    if length > max_bytes:
+        raise OversizeFrameError(f"{length} bytes announced, {max_bytes} allowed")
+    return await _read_exactly(stream, length)
+
+
+async def _read_exactly(stream: INetStream, size: int) -> bytes:
+    # Grows with what arrives, never with what is announced.
+    buffer = bytearray()
+    while len(buffer) < size:
+        piece = await stream.read(min(CHUNK_BYTES, size - len(buffer)))
+        if not piece:
+            raise EOFError("the stream ended inside a frame")
+        buffer += piece
+    return bytes(buffer)
+
+
+class RequestServer:
+    """Serves one protocol; bounded in bytes, time and concurrency."""
+
+    def __init__(
+        self, handler: RequestHandler, *, max_request_bytes: int, limits: RequestLimits
+    ) -> None:
+        self._handler = handler
+        self._max_request_bytes = max_request_bytes
+        self._limits = limits
+        self._active: dict[PeerId, int] = {}
+        self.num_served = 0
+        self.num_refused = 0
+        """Requests reset because too many were being served."""
+
+    async def serve(self, stream: INetStream) -> None:
+        """Answer the one request of `stream`. A handler's exception resets it (see the swarm)."""
+        peer_id = from_libp2p_id(stream.muxed_conn.peer_id)
+        mine = self._active.get(peer_id, 0)
+        if (
+            mine >= self._limits.max_concurrent_per_peer
+            or sum(self._active.values()) >= self._limits.max_concurrent
+        ):
+            self.num_refused += 1
+            await reset_stream(stream)
+            return
+        self._active[peer_id] = mine + 1
+        try:
+            await self._answer(stream, peer_id)
+        finally:
+            self._active[peer_id] -= 1
+            if not self._active[peer_id]:
+                del self._active[peer_id]
+
+    async def _answer(self, stream: INetStream, peer_id: PeerId) -> None:
+        with trio.fail_after(self._limits.read_deadline_s):
+            request = await read_frame(stream, self._max_request_bytes)
+        with trio.fail_after(self._limits.handle_deadline_s):
+            response = await self._handler(peer_id, request)
+        with trio.fail_after(self._limits.write_deadline_s):
+            await write_frame(stream, response)
+            await stream.close()
+        self.num_served += 1

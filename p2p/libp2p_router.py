@@ -1,0 +1,372 @@
+"""GossipSub with its losses, leaks and amplifiers removed.
+
+Replaced in py-libp2p 0.8.1's router: the publish path (spam protection forwarding ten messages a
+second, a signed peer record rebuilt for every RPC, queues of pending messages), the replay of
+cached messages beside the sender task, opportunistic grafting and peer replacement (random churn
+while all scores are equal), equivocation memory (our envelope layer detects it), unbounded
+answers to IHAVE and IWANT, and the scorer, of which only the application's score remains.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import trio
+from libp2p.peer.id import ID
+from libp2p.pubsub.gossipsub import (
+    PROTOCOL_ID,
+    PROTOCOL_ID_V11,
+    PROTOCOL_ID_V12,
+    GossipSub,
+)
+from libp2p.pubsub.pb import rpc_pb2
+from libp2p.pubsub.score import PeerScorer, ScoreParams
+
+from p2p.libp2p_messages import message_id
+from p2p.libp2p_outbound import OutboundQueue, encode_frame
+
+if TYPE_CHECKING:
+    from p2p.guarded_pubsub import GuardedPubsub
+
+logger = logging.getLogger(__name__)
+
+_MAX_CONTROL_ENTRIES = 64
+"""Entries of one kind read from one RPC."""
+_MAX_IDS_PER_HEARTBEAT = 4096
+"""Message ids heeded from one peer between two heartbeats, and offered to one."""
+_MAX_REPEATS = 3
+"""Times one message is sent to one peer on request (go-libp2p's GossipRetransmission)."""
+_ASK_AGAIN_S = 1.0
+_MAX_BACKOFF_S = 600
+_MAX_ID_BYTES = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeshSettings:
+    """The mesh's shape and the scores at which a peer loses its rights (gossipsub v1.1)."""
+
+    degree: int = 6
+    degree_low: int = 4
+    degree_high: int = 12
+    heartbeat_s: float = 1.0
+    idontwant_bytes: int = 16 * 1024
+    """IDONTWANT is sent for messages of at least this size; below it costs more than it saves."""
+    gossip_threshold: float = -10.0
+    """Below this score a peer gets no messages from us."""
+    graylist_threshold: float = -40.0
+    """Below this score nothing a peer sends is read."""
+
+
+class AppScorer(PeerScorer):
+    """A peer's score is what our own reputation says; the library's counters weigh nothing."""
+
+    def __init__(self, mesh: MeshSettings) -> None:
+        super().__init__(
+            ScoreParams(
+                gossip_threshold=mesh.gossip_threshold, graylist_threshold=mesh.graylist_threshold
+            )
+        )
+        self.score_fn: Callable[[ID], float] = lambda _: 0.0
+
+    def score(self, peer: ID, topics: list[str]) -> float:
+        """Return the application's score of `peer`; 0 if it cannot tell."""
+        try:
+            return self.score_fn(peer)
+        except Exception:  # the score function is the node's code, run on every message
+            logger.exception("the score function failed")
+            return 0.0
+
+    def allow_publish(self, peer: ID, topics: list[str]) -> bool:
+        """Everybody may publish; validation and quotas judge the message itself."""
+        return True
+
+    def allow_gossip(self, peer: ID, topics: list[str]) -> bool:
+        """True unless `peer` is below the gossip threshold."""
+        return self.score(peer, topics) >= self.params.gossip_threshold
+
+    def on_heartbeat(self, dt_seconds: float = 1.0) -> None:
+        """Nothing decays here."""
+
+    def on_join_mesh(self, peer: ID, topic: str) -> None:
+        """Count nothing."""
+
+    def on_leave_mesh(self, peer: ID, topic: str) -> None:
+        """Count nothing."""
+
+    def on_first_delivery(self, peer: ID, topic: str) -> None:
+        """Count nothing."""
+
+    def on_invalid_message(self, peer: ID, topic: str) -> None:
+        """Count nothing."""
+
+
+class GossipRouter(GossipSub):
+    """The mesh of each topic and what is sent over it."""
+
+    pubsub: GuardedPubsub
+
+    def __init__(self, mesh: MeshSettings) -> None:
+        super().__init__(
+            protocols=[PROTOCOL_ID_V12, PROTOCOL_ID_V11, PROTOCOL_ID],
+            degree=mesh.degree,
+            degree_low=mesh.degree_low,
+            degree_high=mesh.degree_high,
+            heartbeat_interval=mesh.heartbeat_s,
+            max_idontwant_messages=_MAX_IDS_PER_HEARTBEAT,
+            adaptive_gossip_enabled=False,
+            spam_protection_enabled=False,
+            eclipse_protection_enabled=False,
+        )
+        self._settings = mesh
+        self.scorer: AppScorer = AppScorer(mesh)
+        self._since: dict[tuple[str, ID], float] = {}
+        self._heeded: Counter[ID] = Counter()
+        self._resent: Counter[tuple[ID, bytes]] = Counter()
+        self._asked: dict[bytes, float] = {}
+        self.num_faults = 0
+
+    # Sending
+
+    async def publish(self, msg_forwarder: ID, pubsub_msg: rpc_pb2.Message) -> None:
+        """Forward a valid message to the mesh, without waiting for slow peers."""
+        self.forward(pubsub_msg, self.targets(pubsub_msg, msg_forwarder))
+
+    def forward(self, message: rpc_pb2.Message, peers: Iterable[ID]) -> int:
+        """Queue `message` for `peers`, encoded once; return how many queues took it."""
+        self.mcache.put(message)
+        frame = encode_frame(rpc_pb2.RPC(publish=[message]))
+        return sum(self._push_frame(peer, frame) for peer in peers)
+
+    def targets(self, message: rpc_pb2.Message, forwarder: ID) -> list[ID]:
+        """Return the mesh peers that still need `message`."""
+        return list(
+            self._get_peers_to_send(
+                message.topicIDs, forwarder, ID(message.from_id), message_id(message)
+            )
+        )
+
+    def own_targets(self, message: rpc_pb2.Message, own_id: ID) -> list[ID]:
+        """Mesh peers, filled up to the degree: an own message must not wait for the mesh."""
+        found = self.targets(message, own_id)
+        topic = message.topicIDs[0]
+        others = [
+            peer
+            for peer in self.pubsub.peer_topics.get(topic, ())
+            if peer not in found and self.scorer.allow_gossip(peer, [topic])
+        ]
+        random.shuffle(others)
+        return found + others[: max(0, self.degree - len(found))]
+
+    def _push_frame(self, peer: ID, frame: bytes) -> bool:
+        queue: OutboundQueue | None = self.pubsub.peer_queues.get(peer)
+        return queue is not None and queue.push_frame(frame)
+
+    def send_rpc(self, peer_id: ID, rpc: rpc_pb2.RPC, priority: bool = False) -> None:
+        """Queue a control RPC; one that was refused is merged into the next."""
+        queue: OutboundQueue | None = self.pubsub.peer_queues.get(peer_id)
+        if queue is None:
+            return
+        self._piggyback_control_retry(peer_id, rpc)
+        if not queue.push(rpc, priority=priority):
+            self._handle_dropped_rpc(peer_id, rpc, "queue_full")
+
+    async def emit_control_message(self, control_msg: rpc_pb2.ControlMessage, to_peer: ID) -> None:
+        """Send `control_msg` without the signed peer record the library adds to every RPC."""
+        self.send_rpc(to_peer, rpc_pb2.RPC(control=control_msg), priority=True)
+
+    async def announce_large(self, message: rpc_pb2.Message, forwarder: ID) -> None:
+        """Tell the mesh at once not to send us a large message again (gossipsub v1.2)."""
+        if len(message.data) < self._settings.idontwant_bytes:
+            return
+        control = rpc_pb2.ControlMessage(
+            idontwant=[rpc_pb2.ControlIDontWant(messageIDs=[message_id(message)])]
+        )
+        for peer in self.mesh.get(message.topicIDs[0], ()):
+            if peer != forwarder and self.peer_protocol.get(peer) == PROTOCOL_ID_V12:
+                await self.emit_control_message(control, peer)
+
+    async def send_recent_messages(self, peer_id: ID, topic: str) -> None:
+        """Never: the library writes them beside the sender task, which corrupts the stream."""
+
+    async def flush_pending_messages(self, peer_id: ID) -> None:
+        """Never: same, and nothing is pending here."""
+
+    # Receiving
+
+    async def handle_rpc(self, rpc: rpc_pb2.RPC, sender_peer_id: ID) -> None:
+        """Heed the control part of an RPC, within what one peer may ask for."""
+        control, cap = rpc.control, _MAX_CONTROL_ENTRIES
+        for ihave in control.ihave[:cap]:
+            await self.handle_ihave(ihave, sender_peer_id)
+        for iwant in control.iwant[:cap]:
+            await self.handle_iwant(iwant, sender_peer_id)
+        for graft in control.graft[:cap]:
+            await self.handle_graft(graft, sender_peer_id)
+        for prune in control.prune[:cap]:
+            await self.handle_prune(prune, sender_peer_id)
+        for idontwant in control.idontwant[:cap]:
+            await self._note_unwanted(idontwant, sender_peer_id)
+
+    def _heed(self, peer: ID, ids: Iterable[bytes]) -> list[bytes]:
+        """Return the distinct `ids` that are within the peer's allowance, and charge it."""
+        left = _MAX_IDS_PER_HEARTBEAT - self._heeded[peer]
+        found = [i for i in dict.fromkeys(ids) if len(i) <= _MAX_ID_BYTES][: max(0, left)]
+        self._heeded[peer] += len(found)
+        return found
+
+    async def handle_ihave(self, ihave_msg: rpc_pb2.ControlIHave, sender_peer_id: ID) -> None:
+        """Ask for what we have not seen, of one peer a second."""
+        if ihave_msg.topicID not in self.mesh:
+            return
+        now = trio.current_time()
+        wanted = [
+            i
+            for i in self._heed(sender_peer_id, ihave_msg.messageIDs)
+            if not self.pubsub.knows(i) and now - self._asked.get(i, -_ASK_AGAIN_S) >= _ASK_AGAIN_S
+        ]
+        if wanted:
+            self._asked.update(dict.fromkeys(wanted, now))
+            await self.emit_iwant(wanted, sender_peer_id)
+
+    async def handle_iwant(self, iwant_msg: rpc_pb2.ControlIWant, sender_peer_id: ID) -> None:
+        """Send what is asked for and still cached, each message at most three times."""
+        for key in self._heed(sender_peer_id, iwant_msg.messageIDs):
+            message = self.mcache.get(key)
+            if message is None or self._resent[sender_peer_id, key] >= _MAX_REPEATS:
+                continue
+            self._resent[sender_peer_id, key] += 1
+            self._push_frame(sender_peer_id, encode_frame(rpc_pb2.RPC(publish=[message])))
+
+    async def handle_prune(self, prune_msg: rpc_pb2.ControlPrune, sender_peer_id: ID) -> None:
+        """Leave a mesh; ignores unknown topics, endless back-offs and offers of other peers."""
+        if prune_msg.topicID not in self.mesh:
+            return
+        backoff = min(prune_msg.backoff, _MAX_BACKOFF_S)
+        await super().handle_prune(
+            rpc_pb2.ControlPrune(topicID=prune_msg.topicID, backoff=backoff), sender_peer_id
+        )
+
+    async def _note_unwanted(self, idontwant: rpc_pb2.ControlIDontWant, sender: ID) -> None:
+        known = self.dont_send_message_ids.get(sender)
+        if known is not None and len(known) < _MAX_IDS_PER_HEARTBEAT:
+            known.update(self._heed(sender, idontwant.messageIDs))
+
+    # Heartbeat
+
+    async def heartbeat(self) -> None:
+        """Beat for ever; a fault of one beat is logged and counted, not fatal."""
+        await trio.sleep(self.heartbeat_initial_delay)
+        while True:
+            try:
+                await self._beat()
+            except Exception:  # library code over peers' data; the node must outlive it
+                self.num_faults += 1
+                logger.exception("gossip heartbeat failed")
+            await trio.sleep(self.heartbeat_interval)
+
+    async def _beat(self) -> None:
+        self._drop_lost_peers()
+        to_graft, to_prune = self.mesh_heartbeat()
+        await self._emit_control_msgs(to_graft, to_prune, self._to_offer())
+        self.mcache.shift()
+        self._prune_idontwant_entries()
+        self._heeded.clear()
+        self._resent = Counter({k: n for k, n in self._resent.items() if self.mcache.get(k[1])})
+        horizon = trio.current_time() - 10 * _ASK_AGAIN_S
+        self._asked = {i: t for i, t in self._asked.items() if t > horizon}
+        self._forget_back_offs()
+        self._track_since()
+
+    def _drop_lost_peers(self) -> None:
+        """Keep in the mesh only peers that are connected, subscribed and tolerable."""
+        for topic, peers in self.mesh.items():
+            subscribed = self.pubsub.peer_topics.get(topic, set())
+            lost = {
+                peer
+                for peer in peers
+                if peer not in self.pubsub.peers
+                or peer not in subscribed
+                or not self.scorer.allow_gossip(peer, [topic])
+            }
+            peers -= lost
+
+    def _to_offer(self) -> dict[ID, dict[str, list[bytes]]]:
+        """Offer recent ids to peers outside the mesh, and in small swarms to all: it is the only
+        repair of a message that a full queue or a busy validator dropped."""
+        offers: dict[ID, dict[str, list[bytes]]] = {}
+        for topic, mesh in self.mesh.items():
+            ids = self.mcache.window(topic)[-_MAX_IDS_PER_HEARTBEAT // 4 :]
+            peers = list(self.pubsub.peer_topics.get(topic, ()))
+            if len(peers) > self.degree_high:
+                outside = [peer for peer in peers if peer not in mesh]
+                count = max(self.degree, len(outside) // 4)
+                peers = random.sample(outside, min(count, len(outside)))
+            for peer in peers if ids else ():
+                if self.scorer.allow_gossip(peer, [topic]):
+                    offers.setdefault(peer, {})[topic] = ids
+        return offers
+
+    async def _emit_control_msgs(
+        self,
+        peers_to_graft: dict[ID, list[str]],
+        peers_to_prune: dict[ID, list[str]],
+        peers_to_gossip: dict[ID, dict[str, list[bytes]]],
+    ) -> None:
+        """Send each peer its own grafts, prunes and offers (the library mixes up the peers)."""
+        for peer in {**peers_to_graft, **peers_to_prune, **peers_to_gossip}:
+            control = rpc_pb2.ControlMessage(
+                graft=[rpc_pb2.ControlGraft(topicID=t) for t in peers_to_graft.get(peer, ())],
+                prune=[
+                    rpc_pb2.ControlPrune(topicID=t, backoff=self.prune_back_off)
+                    for t in peers_to_prune.get(peer, ())
+                ],
+                ihave=[
+                    rpc_pb2.ControlIHave(topicID=topic, messageIDs=ids)
+                    for topic, ids in peers_to_gossip.get(peer, {}).items()
+                ],
+            )
+            await self.emit_control_message(control, peer)
+
+    def _perform_opportunistic_grafting(
+        self, topic: str, peers_to_graft: dict[ID, list[str]]
+    ) -> int:
+        return 0
+
+    def _select_peers_for_pruning(self, topic: str, num_to_prune: int) -> list[ID]:
+        """The lowest scores go, at random among equals."""
+        peers = list(self.mesh.get(topic, ()))
+        random.shuffle(peers)
+        peers.sort(key=lambda peer: self.scorer.score(peer, [topic]))
+        return peers[: max(0, num_to_prune)]
+
+    def _forget_back_offs(self) -> None:
+        for topic, peers in list(self.back_off.items()):
+            for peer in list(peers):
+                self._check_back_off(peer, topic)
+            if not peers:
+                del self.back_off[topic]
+
+    # Since when
+
+    def _notify_mesh_peer_added(self, peer_id: ID, topic: str) -> None:
+        super()._notify_mesh_peer_added(peer_id, topic)
+        self._since.setdefault((topic, peer_id), trio.current_time())
+
+    def _track_since(self) -> None:
+        members = {(topic, peer) for topic, peers in self.mesh.items() for peer in peers}
+        self._since = {key: at for key, at in self._since.items() if key in members}
+
+    def mesh_age_s(self, topic: str, peer: ID) -> float:
+        """Return for how long `peer` has been in the mesh of `topic`, to a heartbeat."""
+        now = trio.current_time()
+        return now - self._since.get((topic, peer), now)
+
+    def leave_meshes(self, peer: ID) -> None:
+        """Take `peer` out of every mesh, because its subscriptions are unknown again."""
+        for peers in self.mesh.values():
+            peers.discard(peer)

@@ -1,0 +1,202 @@
+"""py-libp2p's swarm and host, built with TCP, noise and yamux only and with its traps removed.
+
+What differs from ``libp2p.new_host`` 0.8.1, and why:
+
+* its default security set accepts ``/plaintext/2.0.0``; here noise is the only one;
+* an inbound connection keeps its slot for the node's whole life, so after some 250 handshakes
+  everybody is refused; here the slot ends with the connection;
+* opening a stream dials on its own, remembers failures for 60 s and prefers stale addresses;
+  here only `Libp2pHost.dial` dials, one given address at a time;
+* the auto-connector, the resource manager's circuit breaker and the identify task act on their
+  own clocks and memory; here discovery and the host do that;
+* an exception in a stream handler ends the swarm; here it ends the stream.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import trio
+from libp2p.abc import IMuxedConn, INetConn, INetStream
+from libp2p.crypto.x25519 import create_new_key_pair as create_x25519_key_pair
+from libp2p.host.basic_host import BasicHost
+from libp2p.identity.identify import identify as identify_module
+from libp2p.io.abc import ReadWriteCloser
+from libp2p.network.auto_connector import AutoConnector
+from libp2p.network.config import ConnectionConfig, RetryConfig
+from libp2p.network.connection.raw_connection import RawConnection
+from libp2p.network.exceptions import SwarmException
+from libp2p.network.swarm import Swarm
+from libp2p.peer.id import ID
+from libp2p.peer.peerstore import PeerStore
+from libp2p.security.noise.transport import PROTOCOL_ID as NOISE_ID
+from libp2p.security.noise.transport import Transport as NoiseTransport
+from libp2p.stream_muxer.yamux.yamux import PROTOCOL_ID as YAMUX_ID
+from libp2p.transport.tcp.tcp import TCP
+from multiaddr import Multiaddr  # type: ignore[import-untyped]
+
+from p2p.identity import Identity
+from p2p.libp2p_address import expand_unspecified
+from p2p.libp2p_yamux import KeepaliveSettings, KeepaliveUpgrader, KeepaliveYamux
+
+logger = logging.getLogger(__name__)
+
+_RESET_DEADLINE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwarmSettings:
+    """Bounds of the connection layer."""
+
+    max_connections: int = 128
+    """Inbound and outbound together, unfinished inbound handshakes included."""
+    max_streams_per_connection: int = 64
+    """Inbound streams served at once; more are reset."""
+    handshake_deadline_s: float = 10.0
+    negotiation_deadline_s: float = 10.0
+    keepalive: KeepaliveSettings = field(default_factory=KeepaliveSettings)
+
+
+class _NoAutoConnector(AutoConnector):
+    """Dials nobody and remembers nobody: discovery does both."""
+
+    async def maybe_connect(self) -> None:
+        """Do nothing."""
+
+    def record_disconnect(self, peer_id: ID) -> None:
+        """Do nothing; the base class remembers every peer for ever."""
+
+
+class GuardedSwarm(Swarm):
+    """The swarm without its slot leak, its implicit dials and its fatal handler errors."""
+
+    def __init__(self, identity: Identity, settings: SwarmSettings, agent: str) -> None:
+        key_pair = identity.key_pair
+        security = NoiseTransport(key_pair, noise_privkey=create_x25519_key_pair().private_key)
+        peer_id = ID.from_pubkey(key_pair.public_key)
+        peerstore = PeerStore()
+        peerstore.add_key_pair(peer_id, key_pair)
+        super().__init__(
+            peer_id,
+            peerstore,
+            KeepaliveUpgrader({NOISE_ID: security}, {YAMUX_ID: KeepaliveYamux}, settings.keepalive),
+            transports=[TCP()],
+            retry_config=RetryConfig(max_retries=0),
+            connection_config=_connection_config(settings),
+        )
+        identify_module.AGENT_VERSION = agent
+        self.auto_connector = _NoAutoConnector(self)
+        self._settings = settings
+        self._inbound_limiter = trio.CapacityLimiter(settings.max_connections)
+        self._serving: Counter[int] = Counter()
+
+    async def dial_peer(self, peer_id: ID) -> list[INetConn]:
+        """Refuse: `new_stream` ends up here when there is no connection."""
+        raise SwarmException(f"not connected to {peer_id}")
+
+    def _schedule_auto_connect(self) -> None:
+        """Do nothing."""
+
+    async def _handle_inbound_connection(
+        self, read_write_closer: ReadWriteCloser, maddr: Multiaddr
+    ) -> None:
+        """Upgrade one accepted socket and hold its slot exactly as long as it lives."""
+        try:
+            self._inbound_limiter.acquire_nowait()
+        except trio.WouldBlock:
+            await read_write_closer.close()
+            return
+        try:
+            await self._serve_inbound(RawConnection(read_write_closer, False), maddr)
+        finally:
+            self._inbound_limiter.release()
+
+    async def _serve_inbound(self, raw: RawConnection, maddr: Multiaddr) -> None:
+        try:
+            muxed = await self.upgrade_inbound_raw_conn(raw, maddr)
+            await muxed.event_closed.wait()
+        except Exception as error:  # noqa: BLE001 - strangers' handshakes fail in every way
+            logger.debug("inbound connection failed: %r", error)
+        finally:
+            with trio.move_on_after(_RESET_DEADLINE_S) as scope:
+                scope.shield = True
+                await raw.close()
+
+    def set_stream_handler(self, stream_handler: Callable[[INetStream], Awaitable[None]]) -> None:
+        """Serve inbound streams by `stream_handler`, bounded and contained."""
+
+        async def guarded(stream: INetStream) -> None:
+            await self._serve_stream(stream, stream_handler)
+
+        super().set_stream_handler(guarded)
+
+    async def _serve_stream(
+        self, stream: INetStream, handler: Callable[[INetStream], Awaitable[None]]
+    ) -> None:
+        connection: IMuxedConn = stream.muxed_conn
+        key = id(connection)
+        if self._serving[key] >= self._settings.max_streams_per_connection:
+            await reset_stream(stream)
+            return
+        self._serving[key] += 1
+        try:
+            await handler(stream)
+        except Exception as error:  # noqa: BLE001 - one stream's fault must not end the swarm
+            logger.info("stream of %s failed: %r", connection.peer_id, error)
+            await reset_stream(stream)
+        finally:
+            self._serving[key] -= 1
+            if not self._serving[key]:
+                del self._serving[key]
+
+
+class QuietHost(BasicHost):
+    """The host without its own identify tasks (`Libp2pHost` identifies, in its own nursery)."""
+
+    def _schedule_identify(self, peer_id: ID, *, reason: str) -> None:
+        """Do nothing."""
+
+
+async def reset_stream(stream: INetStream) -> None:
+    """Reset `stream`, whatever its state, within a second."""
+    with trio.move_on_after(_RESET_DEADLINE_S) as scope:
+        scope.shield = True
+        try:
+            await stream.reset()
+        except Exception as error:  # noqa: BLE001 - already broken, which is what we want
+            logger.debug("reset failed: %r", error)
+
+
+def build_host(identity: Identity, settings: SwarmSettings, agent: str) -> QuietHost:
+    """Return a host that accepts noise over TCP with yamux and nothing else."""
+    if not os.environ.get("LIBP2P_DEBUG"):
+        # It logs what strangers do as errors, with tracebacks, past every handler of ours.
+        logging.getLogger("libp2p").setLevel(logging.CRITICAL)
+    return QuietHost(
+        network=GuardedSwarm(identity, settings, agent),
+        negotiate_timeout=int(settings.negotiation_deadline_s),
+        addrs_factory=_advertised,
+        disable_identify_address_discovery=True,
+    )
+
+
+def _advertised(candidates: list[Multiaddr]) -> list[Multiaddr]:
+    return [Multiaddr(a) for c in candidates for a in expand_unspecified(str(c))]
+
+
+def _connection_config(settings: SwarmSettings) -> ConnectionConfig:
+    return ConnectionConfig(
+        max_connections=settings.max_connections,
+        min_connections=0,
+        low_watermark=0,
+        high_watermark=settings.max_connections,
+        max_connections_per_peer=3,
+        inbound_upgrade_timeout=settings.handshake_deadline_s,
+        outbound_upgrade_timeout=settings.handshake_deadline_s,
+        outbound_stream_protocol_negotiation_timeout=settings.negotiation_deadline_s,
+        inbound_stream_protocol_negotiation_timeout=settings.negotiation_deadline_s,
+    )

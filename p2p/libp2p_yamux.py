@@ -1,0 +1,146 @@
+"""Yamux connections that notice a silent peer, never take the node down, and can be cut.
+
+py-libp2p 0.8.1 measures round trips every 30 s and ignores a missing answer, so a half-open
+connection lives for ever; and closing one first writes GO_AWAY, which blocks on a full socket.
+Here each connection pings on its own, and `abort` closes the TCP socket underneath everything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import struct
+from dataclasses import dataclass
+
+import trio
+from libp2p.abc import IMuxedConn, ISecureConn
+from libp2p.peer.id import ID
+from libp2p.protocol_muxer.exceptions import MultiselectClientError, MultiselectError
+from libp2p.stream_muxer.yamux.yamux import (
+    FLAG_SYN,
+    TYPE_PING,
+    YAMUX_HEADER_FORMAT,
+    Yamux,
+)
+from libp2p.transport.exceptions import MuxerUpgradeFailure
+from libp2p.transport.upgrader import TransportUpgrader
+
+logger = logging.getLogger(__name__)
+
+_FIRST_PING_S = 0.2
+_LAYERS = ("muxed_conn", "secured_conn", "conn", "read_writer", "read_write_closer", "stream")
+_MAX_LAYERS = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeepaliveSettings:
+    """How soon a silent peer is noticed: after at most the sum of the two."""
+
+    ping_interval_s: float = 10.0
+    ping_deadline_s: float = 5.0
+
+
+def find_socket(connection: object) -> trio.SocketStream | None:
+    """Return the TCP stream below any layer of a connection; None if it is not over TCP."""
+    layer: object | None = connection
+    for _ in range(_MAX_LAYERS):
+        if layer is None or isinstance(layer, trio.SocketStream):
+            return layer
+        layer = next((inner for n in _LAYERS if (inner := getattr(layer, n, None))), None)
+    return None
+
+
+def abort(connection: object) -> None:
+    """Close the TCP socket below `connection` at once: readers and writers fail, RST is sent."""
+    stream = find_socket(connection)
+    if stream is None:
+        logger.warning("cannot abort %r: no TCP socket found below it", connection)
+        return
+    with contextlib.suppress(OSError):  # already closed
+        stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    stream.socket.close()
+
+
+class KeepaliveYamux(Yamux):
+    """Yamux that cuts itself off when the peer is silent, and whose own faults stay inside it."""
+
+    _ping_id: int
+
+    def __init__(
+        self, secured_conn: ISecureConn, peer_id: ID, *, keepalive: KeepaliveSettings
+    ) -> None:
+        super().__init__(secured_conn, peer_id, is_initiator=secured_conn.is_initiator)
+        self._keepalive = keepalive
+        self._last_heard = trio.current_time()
+        self.latency_s: float | None = None
+        """The last measured round trip; None before the first."""
+
+    async def start(self) -> None:
+        """Run until the connection ends. Whatever a peer's frames raise ends only this one."""
+        try:
+            await super().start()
+        except Exception:  # hostile frames; the connection is the unit of failure
+            logger.exception("connection to %s failed", self.peer_id)
+            abort(self)
+        if not self.is_closed:
+            await self._cleanup_on_error()
+
+    async def _read_data_body(self, length: int) -> bytes:
+        body = await super()._read_data_body(length)
+        self._last_heard = trio.current_time()
+        return body
+
+    async def _measure_rtt_loop(self) -> None:
+        with trio.move_on_after(_FIRST_PING_S):
+            await self.event_shutting_down.wait()
+        while not self.event_shutting_down.is_set():
+            if not await self._ping():
+                logger.info("peer %s is silent, cutting its connection", self.peer_id)
+                abort(self)
+                return
+            with trio.move_on_after(self._keepalive.ping_interval_s):
+                await self.event_shutting_down.wait()
+
+    async def _ping(self) -> bool:
+        """Send one ping. False if neither the answer nor any data came within the deadline."""
+        self._ping_id = (self._ping_id + 1) & 0xFFFFFFFF
+        self._ping_event = pong = trio.Event()
+        sent = self._ping_sent_time = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            # A task of its own: cancelling a half-written frame would corrupt the connection.
+            nursery.start_soon(self._write_ping)
+            while not pong.is_set():
+                asked = trio.current_time()
+                with trio.move_on_after(self._keepalive.ping_deadline_s):
+                    await pong.wait()
+                if not pong.is_set() and self._last_heard < asked:
+                    abort(self)  # also unblocks the writer
+                    return False
+        self.latency_s = trio.current_time() - sent
+        return True
+
+    async def _write_ping(self) -> None:
+        header = struct.pack(YAMUX_HEADER_FORMAT, 0, TYPE_PING, FLAG_SYN, 0, self._ping_id)
+        try:
+            await self._write_frame(header)
+        except Exception as error:  # noqa: BLE001 - a broken connection, noticed by its reader
+            logger.debug("ping to %s not written: %r", self.peer_id, error)
+
+
+class KeepaliveUpgrader(TransportUpgrader):
+    """Upgrades to `KeepaliveYamux`; py-libp2p would construct its own class."""
+
+    def __init__(
+        self, security: dict[str, object], muxers: dict[str, object], keepalive: KeepaliveSettings
+    ) -> None:
+        super().__init__(security, muxers)
+        self._keepalive = keepalive
+
+    async def upgrade_connection(self, conn: ISecureConn, peer_id: ID) -> IMuxedConn:
+        """Negotiate yamux on `conn`. Raises MuxerUpgradeFailure."""
+        try:
+            await self.muxer_multistream.select_transport(conn)
+        except (MultiselectError, MultiselectClientError) as error:
+            raise MuxerUpgradeFailure("failed to negotiate yamux") from error
+        return KeepaliveYamux(conn, peer_id, keepalive=self._keepalive)

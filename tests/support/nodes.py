@@ -1,0 +1,168 @@
+"""Real libp2p nodes on loopback, many in one Trio loop, for tests.
+
+async with open_test_swarm(tmp_path, 3) as nodes:
+    await join(nodes, "/t")
+    await nodes[0].gossip.publish("/t", b"hello")
+    await until(lambda: nodes[1].received("/t"))
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import trio
+from p2p.gossip_libp2p import Gossip, GossipSettings
+from p2p.host import HostSettings, Libp2pHost
+from p2p.identity import Identity, identity_from_seed, load_or_create_identity
+from p2p.libp2p_swarm import SwarmSettings
+from shoal_wire.types import PeerId
+from shoal_wire.verdict import ACCEPT, Verdict
+
+LOOPBACK = "/ip4/127.0.0.1/tcp/0"
+PATIENCE_S = 20.0
+"""How long a test waits for what must happen; never how long it takes."""
+
+_seeds = itertools.count(1)
+
+
+def fresh_identity() -> Identity:
+    """Return an identity that no other test node has."""
+    return identity_from_seed(next(_seeds).to_bytes(32, "big"))
+
+
+async def until(condition: Callable[[], object], *, patience_s: float = PATIENCE_S) -> None:
+    """Wait until `condition` holds. Raises trio.TooSlowError when patience ends."""
+    with trio.fail_after(patience_s):
+        while not condition():
+            await trio.sleep(0.01)
+
+
+@dataclass(slots=True, kw_only=True)
+class Delivery:
+    """One message as a validator saw it."""
+
+    data: bytes
+    author: PeerId
+    forwarder: PeerId
+
+
+@dataclass(slots=True, kw_only=True)
+class TestNode:
+    """A running host with gossip that accepts and records everything."""
+
+    __test__ = False
+
+    host: Libp2pHost
+    gossip: Gossip
+    deliveries: dict[str, list[Delivery]] = field(default_factory=dict)
+    verdicts: list[tuple[PeerId, PeerId | None, Verdict]] = field(default_factory=list)
+    judge: Verdict = ACCEPT
+    """What the recording validator answers."""
+
+    @property
+    def peer_id(self) -> PeerId:
+        """The node's peer id."""
+        return self.host.peer_id
+
+    @property
+    def address(self) -> str:
+        """One full multiaddress of the node."""
+        return self.host.listen_addrs()[0]
+
+    async def subscribe(self, topic: str) -> None:
+        """Join `topic` with the recording validator."""
+        log = self.deliveries.setdefault(topic, [])
+
+        async def record(data: bytes, author: PeerId, forwarder: PeerId) -> Verdict:
+            log.append(Delivery(data=data, author=author, forwarder=forwarder))
+            return self.judge
+
+        await self.gossip.subscribe(topic, record)
+
+    def received(self, topic: str) -> list[bytes]:
+        """Return the data delivered so far, in order."""
+        return [delivery.data for delivery in self.deliveries.get(topic, [])]
+
+
+@asynccontextmanager
+async def open_test_host(
+    tmp_path: Path | None = None,
+    *,
+    identity: Identity | None = None,
+    listen: str = LOOPBACK,
+    swarm: SwarmSettings | None = None,
+) -> AsyncIterator[Libp2pHost]:
+    """Run a host; its identity is kept in `tmp_path` if that is given."""
+    if identity is None:
+        identity = (
+            load_or_create_identity(tmp_path / "identity.key") if tmp_path else fresh_identity()
+        )
+    settings = HostSettings(listen=(listen,), swarm=swarm or SwarmSettings())
+    host = Libp2pHost(identity=identity, settings=settings)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(host.run)
+        try:
+            yield host
+        finally:
+            with trio.CancelScope(shield=True):
+                await host.close()
+
+
+@asynccontextmanager
+async def open_test_node(
+    *,
+    identity: Identity | None = None,
+    listen: str = LOOPBACK,
+    settings: GossipSettings | None = None,
+    swarm: SwarmSettings | None = None,
+) -> AsyncIterator[TestNode]:
+    """Run a host with gossip."""
+    host = Libp2pHost(
+        identity=identity or fresh_identity(),
+        settings=HostSettings(listen=(listen,), swarm=swarm or SwarmSettings()),
+    )
+    verdicts: list[tuple[PeerId, PeerId | None, Verdict]] = []
+    gossip = Gossip(host=host, settings=settings, on_verdict=lambda *v: verdicts.append(v))
+    node = TestNode(host=host, gossip=gossip, verdicts=verdicts)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(host.run)
+        try:
+            yield node
+        finally:
+            with trio.CancelScope(shield=True):
+                await host.close()
+
+
+@asynccontextmanager
+async def open_test_swarm(
+    count: int, *, settings: GossipSettings | None = None
+) -> AsyncIterator[list[TestNode]]:
+    """Run `count` nodes, not yet connected."""
+    async with AsyncExitStack() as stack:
+        yield [
+            await stack.enter_async_context(open_test_node(settings=settings)) for _ in range(count)
+        ]
+
+
+async def connect_all(nodes: Iterable[TestNode]) -> None:
+    """Connect every node to every other."""
+    for one, other in itertools.combinations(nodes, 2):
+        await other.host.dial(one.address)
+
+
+async def join(nodes: list[TestNode], topic: str) -> None:
+    """Connect all nodes, subscribe all to `topic`, wait until everybody is in every mesh."""
+    await connect_all(nodes)
+    for node in nodes:
+        await node.subscribe(topic)
+    await until(lambda: all(is_meshed(node, nodes, topic) for node in nodes))
+
+
+def is_meshed(node: TestNode, nodes: list[TestNode], topic: str) -> bool:
+    """True if the mesh of `node` holds all other `nodes`."""
+    members = {member.peer_id for member in node.gossip.mesh().get(topic, [])}
+    return {other.peer_id for other in nodes} - {node.peer_id} <= members
