@@ -20,11 +20,15 @@ from typing import Any
 import torch
 from shoal_wire.types import Digest
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils.logging import disable_progress_bar
 
 TINY_MODEL = "tiny"
 TINY_FOLDER = Path(__file__).parent / "tiny" / "assets"
 ANSWER_TOKEN = "<ans>"
 """The token that ends a question in the embedded model's format."""
+
+# Its bars would be drawn over the trainer's own output at every checkpoint.
+disable_progress_bar()
 
 _NO_POSITION_LIMIT = 1 << 30
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -79,13 +83,21 @@ class Policy:
         return torch.autocast(self.device.type, dtype=self.autocast_dtype)
 
 
-def load_policy(model: str, *, device: str = "auto", dtype: str = "auto", seed: int = 0) -> Policy:
+def load_policy(
+    model: str,
+    *,
+    device: str = "auto",
+    dtype: str = "auto",
+    seed: int = 0,
+    name: str | None = None,
+) -> Policy:
     """Load a policy by hub name, folder or the name ``tiny``.
 
     `device` is ``auto`` (CUDA when there is one) or a torch device name. `dtype` is the
     weights' type; ``auto`` keeps them in float32, because small learning rates vanish in
     bfloat16, and computes in bfloat16 where the accelerator can. `seed` seeds torch's
-    global generator. Blocks for the download, if any. Raises ModelError.
+    global generator. `name` is what the policy calls itself when that is not `model`, as for a
+    checkpoint's folder. Blocks for the download, if any. Raises ModelError.
     """
     torch.manual_seed(seed)
     where = _pick_device(device)
@@ -98,13 +110,13 @@ def load_policy(model: str, *, device: str = "auto", dtype: str = "auto", seed: 
         loaded, info = AutoModelForCausalLM.from_pretrained(
             source, local_files_only=local, dtype=weights_dtype, output_loading_info=True
         )
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+    except Exception as error:  # a spoilt folder makes the loaders raise anything at all
         raise ModelError(f"cannot load model {model!r}: {_first_line(error)}") from error
     if info["missing_keys"]:
         missing = ", ".join(sorted(info["missing_keys"])[:3])
         raise ModelError(f"cannot use model {model!r}: its files lack weights ({missing} …)")
     autocast = _autocast_dtype(where) if dtype == "auto" else None
-    return wrap_policy(loaded, tokenizer, name=model, device=where, autocast_dtype=autocast)
+    return wrap_policy(loaded, tokenizer, name=name or model, device=where, autocast_dtype=autocast)
 
 
 def wrap_policy(
@@ -119,6 +131,9 @@ def wrap_policy(
     device = torch.device(device)
     model = model.to(device).eval()
     config = model.config.get_text_config()
+    if len(tokenizer.get_vocab()) <= len(tokenizer.all_special_ids):
+        # Without tokenizer files the loader makes an empty one of the model's kind.
+        raise ModelError(f"cannot use model {name!r}: it has no tokenizer")
     if len(tokenizer) > config.vocab_size:
         raise ModelError(
             f"cannot use model {name!r}: its tokenizer has {len(tokenizer)} tokens, "

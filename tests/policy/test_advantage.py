@@ -8,6 +8,7 @@ import statistics
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from policy.advantage import group_advantages, has_signal
 
 rewards = st.lists(st.floats(min_value=-1e6, max_value=1e6), min_size=2, max_size=16)

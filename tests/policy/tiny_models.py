@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders
 from tokenizers.models import WordLevel
@@ -42,7 +44,7 @@ def tokenizer(*, answer_token: bool = True) -> PreTrainedTokenizerFast:
     )
 
 
-def model(architecture: str, *, seed: int = 0, positions: int = 96, vocab: int = VOCAB):
+def model(architecture: str, *, seed: int = 0, positions: int = 96, vocab: int = VOCAB) -> Any:
     """A random model, sharp enough that its choices are no ties."""
     torch.manual_seed(seed)
     common = {"vocab_size": vocab, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
@@ -74,6 +76,6 @@ def model(architecture: str, *, seed: int = 0, positions: int = 96, vocab: int =
     return made.eval()
 
 
-def policy(architecture: str = "qwen2", **options) -> Policy:
+def policy(architecture: str = "qwen2", **options: int) -> Policy:
     """A policy around `model` and `tokenizer`."""
     return wrap_policy(model(architecture, **options), tokenizer(), name=architecture)
