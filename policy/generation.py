@@ -8,19 +8,19 @@ All randomness is drawn before the loop, one uniform number per row and step, an
 tokens by inverting the cumulative distribution. So what a row becomes depends on the seed and
 its own place only, not on when its neighbours end or how rows are batched.
 
-Shapes: P prompts, L completions of each, R = P·L rows still alive, T prompt tokens (padded),
-M new tokens at most, V vocabulary.
+Shapes: P prompts, L completions of each, R = P·L rows still alive, M new tokens at
+most, V vocabulary.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from shoal_wire.types import FinishReason, SamplingParams
 
+from policy.decoding import make_decoder
 from policy.model import ModelError, Policy
 from policy.prompting import decode_completion
 
@@ -136,7 +136,7 @@ def _check(
 
 
 class _Loop:
-    """The state of one chunk's generation. `rows_R` maps the living batch to the chunk's rows."""
+    """The state of one chunk's generation. `_rows_R` maps the living batch to the chunk's rows."""
 
     def __init__(
         self,
@@ -145,42 +145,37 @@ class _Loop:
         num_completions: int,
         params: SamplingParams,
     ) -> None:
-        self._policy = policy
-        self._prompts = prompts
-        self._repeat = num_completions
-        self._params = params
-        device = policy.device
-        num_rows = len(prompts) * num_completions
-        lengths_P = torch.tensor([len(prompt) for prompt in prompts], device=device)
-        self._prompt_lengths_R = lengths_P.repeat_interleave(num_completions)
-        self._padded = bool((lengths_P != lengths_P[0]).any())
+        self._policy, self._params = policy, params
+        max_new, device = params.max_new_tokens, policy.device
+        self._decoder = make_decoder(policy, prompts, num_completions, max_new)
+        rooms = [min(max_new, policy.max_positions - len(prompt)) for prompt in prompts]
+        self._limits = torch.tensor(rooms, device=device).repeat_interleave(num_completions)
+        num_rows = len(self._limits)
         self._eos = torch.tensor(sorted(policy.eos_ids), device=device)
         self._rows_R = torch.arange(num_rows, device=device)
-        self._ids_RM = torch.full((num_rows, params.max_new_tokens), policy.pad_id, device=device)
-        self._logprobs_RM = torch.zeros((num_rows, params.max_new_tokens), device=device)
+        self._ids_RM = torch.full((num_rows, max_new), policy.pad_id, device=device)
+        self._logprobs_RM = torch.zeros((num_rows, max_new), device=device)
         self._lengths = torch.zeros(num_rows, dtype=torch.long, device=device)
-        self._cache: Any = None
-        self._mask_RT: torch.Tensor = torch.empty(0)
 
     def run(self, uniforms_RM: torch.Tensor) -> None:
         """Generate until every row ended."""
-        max_new = self._params.max_new_tokens
-        limits_R = (self._policy.max_positions - self._prompt_lengths_R).clamp(max=max_new)
-        logits_RV = self._prefill()
+        logits_RV = self._decoder.prefill()
         alive_R = torch.ones_like(self._rows_R, dtype=torch.bool)
-        for step in range(max_new):
+        for step in range(self._params.max_new_tokens):
             rows_R = self._rows_R
             ids_R, logprobs_R = sample_tokens(logits_RV, uniforms_RM[rows_R, step], self._params)
             self._ids_RM[rows_R, step] = ids_R
             self._logprobs_RM[rows_R, step] = logprobs_R
-            self._lengths[rows_R[alive_R]] = step + 1
-            alive_R = alive_R & ~torch.isin(ids_R, self._eos) & (limits_R[rows_R] > step + 1)
+            self._lengths[rows_R] += alive_R
+            alive_R = alive_R & ~torch.isin(ids_R, self._eos) & (self._limits[rows_R] > step + 1)
             num_alive = int(alive_R.sum())
             if num_alive == 0:
                 return
             if num_alive <= COMPACT_BELOW * len(rows_R):
-                ids_R, alive_R = self._compact(ids_R, alive_R)
-            logits_RV = self._forward(ids_R, step)
+                living = alive_R.nonzero()[:, 0]
+                self._decoder.keep(living)
+                self._rows_R, ids_R, alive_R = rows_R[living], ids_R[living], alive_R[living]
+            logits_RV = self._decoder.step(ids_R, step)
 
     def samples(self) -> list[Sample]:
         """What was sampled, row by row. Raises ModelError when a number is not finite."""
@@ -201,50 +196,3 @@ class _Loop:
                 )
             )
         return made
-
-    def _prefill(self) -> torch.Tensor:
-        """Run every prompt once, then give each of its completions a copy of the cache."""
-        width = max(map(len, self._prompts))
-        device, pad = self._policy.device, self._policy.pad_id
-        ids_PT = torch.tensor(
-            [[pad] * (width - len(prompt)) + list(prompt) for prompt in self._prompts],
-            device=device,
-        )
-        places_T = torch.arange(width + self._params.max_new_tokens, device=device)
-        starts_R = width - self._prompt_lengths_R
-        mask_RT = (places_T[None, :] >= starts_R[:, None]).long()
-        mask_PT = mask_RT[:: self._repeat, :width]
-        positions_PT = (mask_PT.cumsum(-1) - 1).clamp(min=0)
-        logits_PV = self._call(ids_PT, mask_PT, positions_PT)
-        self._mask_RT = mask_RT
-        self._cache.batch_repeat_interleave(self._repeat)
-        return logits_PV.repeat_interleave(self._repeat, dim=0)
-
-    def _forward(self, ids_R: torch.Tensor, step: int) -> torch.Tensor:
-        """Append the tokens of `step` and return the logits of the next ones [R, V]."""
-        width = self._mask_RT.shape[1] - self._params.max_new_tokens + step + 1
-        positions_R1 = (self._prompt_lengths_R[self._rows_R] + step)[:, None]
-        return self._call(ids_R[:, None], self._mask_RT[:, :width], positions_R1)
-
-    def _call(self, ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        arguments: dict[str, Any] = {"past_key_values": self._cache, "use_cache": True}
-        if self._padded:
-            arguments["attention_mask"] = mask
-            arguments["position_ids"] = positions
-        arguments["logits_to_keep"] = 1
-        names = self._policy.forward_names
-        out = self._policy.model(
-            input_ids=ids, **{key: value for key, value in arguments.items() if key in names}
-        )
-        self._cache = out.past_key_values
-        return out.logits[:, -1]
-
-    def _compact(
-        self, ids_R: torch.Tensor, alive_R: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Drop the rows that ended from the batch and from the cache."""
-        keep = alive_R.nonzero()[:, 0]
-        self._cache.batch_select_indices(keep)
-        self._rows_R = self._rows_R[keep]
-        self._mask_RT = self._mask_RT[keep]
-        return ids_R[keep], alive_R[keep]

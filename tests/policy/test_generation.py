@@ -9,6 +9,7 @@ import tiny_models
 import torch
 from shoal_wire.types import FinishReason, SamplingParams
 
+from policy import decoding
 from policy.generation import Sample, generate, sample_tokens
 from policy.model import ModelError, Policy
 
@@ -35,14 +36,26 @@ def with_likely_end(policy: Policy) -> Policy:
     return policy
 
 
-@pytest.fixture(params=tiny_models.ARCHITECTURES)
-def policy(request: pytest.FixtureRequest) -> Policy:
-    return tiny_models.policy(request.param, seed=1)
+@pytest.fixture(params=[*tiny_models.ARCHITECTURES, "qwen2, any size", "llama, any size"])
+def policy(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Policy:
+    architecture, _, any_size = request.param.partition(",")
+    if any_size:
+        monkeypatch.setattr(decoding, "SMALL_PARAMETERS", 0)
+    return tiny_models.policy(architecture, seed=1)
 
 
-def test_greedy_is_what_transformers_generates(policy: Policy) -> None:
-    ours = draw(policy, params=params(temperature=0.0), num_completions=2)
-    for prompt, samples in zip(PROMPTS, ours, strict=True):
+@pytest.mark.parametrize(
+    ("architecture", "fast"), [("qwen2", True), ("llama", True), ("gpt2", False)]
+)
+def test_small_llamas_take_the_fast_path(architecture: str, fast: bool) -> None:
+    decoder = decoding.make_decoder(tiny_models.policy(architecture), PROMPTS, 2, 4)
+    assert isinstance(decoder, decoding.SmallDecoder) == fast
+
+
+@pytest.mark.parametrize("prompts", [PROMPTS, PROMPTS[1::2]], ids=["padded", "equal lengths"])
+def test_greedy_is_what_transformers_generates(policy: Policy, prompts: list[list[int]]) -> None:
+    ours = draw(policy, prompts=prompts, params=params(temperature=0.0), num_completions=2)
+    for prompt, samples in zip(prompts, ours, strict=True):
         theirs = policy.model.generate(
             input_ids=torch.tensor([prompt]),
             attention_mask=torch.ones(1, len(prompt), dtype=torch.long),

@@ -71,8 +71,9 @@ def model(architecture: str, *, seed: int = 0, positions: int = 96, vocab: int =
         )
     with torch.no_grad():
         for weight in made.parameters():
-            if weight.ndim > 1:
-                weight.normal_(0, 0.2)
+            # Norms and biases too: as initialised, they would hide it when one is left out.
+            noise = torch.randn_like(weight) * 0.2
+            weight.copy_(noise if weight.ndim > 1 else weight + noise)
     return made.eval()
 
 
