@@ -15,12 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import trio
+from shoal_wire.types import PeerId
+from shoal_wire.verdict import ACCEPT, Verdict
+
 from p2p.gossip_libp2p import Gossip, GossipSettings
 from p2p.host import HostSettings, Libp2pHost
 from p2p.identity import Identity, identity_from_seed, load_or_create_identity
 from p2p.libp2p_swarm import SwarmSettings
-from shoal_wire.types import PeerId
-from shoal_wire.verdict import ACCEPT, Verdict
 
 LOOPBACK = "/ip4/127.0.0.1/tcp/0"
 PATIENCE_S = 20.0
@@ -37,7 +38,7 @@ def fresh_identity() -> Identity:
 async def until(condition: Callable[[], object], *, patience_s: float = PATIENCE_S) -> None:
     """Wait until `condition` holds. Raises trio.TooSlowError when patience ends."""
     with trio.fail_after(patience_s):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - the state is in libraries that signal nothing
             await trio.sleep(0.01)
 
 

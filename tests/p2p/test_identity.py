@@ -1,0 +1,189 @@
+"""The key file: created once, read by every libp2p, never replaced."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from libp2p.crypto.pb import crypto_pb2
+from libp2p.crypto.rsa import create_new_key_pair as create_rsa_key_pair
+from libp2p.peer.id import ID
+
+from p2p.identity import (
+    DataDirInUseError,
+    IdentityError,
+    identity_from_seed,
+    load_or_create_identity,
+    lock_data_dir,
+    peer_id_from_public_key,
+    public_key_from_id_bytes,
+)
+
+
+def one_line(error: BaseException) -> str:
+    text = str(error)
+    assert text and "\n" not in text
+    return text
+
+
+def test_a_second_start_is_the_same_peer(tmp_path: Path) -> None:
+    path = tmp_path / "data" / "identity.key"
+    first = load_or_create_identity(path)
+    second = load_or_create_identity(path)
+    assert first.peer_id == second.peer_id
+    assert first.private_key_bytes == second.private_key_bytes
+    assert [file.name for file in path.parent.iterdir()] == ["identity.key"]
+    assert load_or_create_identity(tmp_path / "other.key").peer_id != first.peer_id
+
+
+def test_only_the_owner_may_read_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "identity.key"
+    previous = os.umask(0)
+    try:
+        load_or_create_identity(path)
+    finally:
+        os.umask(previous)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_peer_id_and_signature_agree_with_libp2p() -> None:
+    identity = identity_from_seed(bytes(range(32)))
+    assert identity.peer_id == ID.from_pubkey(identity.key_pair.public_key).to_base58()
+    assert identity.peer_id == peer_id_from_public_key(identity.public_key_bytes)
+    assert identity.sign(b"message") == identity.key_pair.private_key.sign(b"message")
+    assert identity.key_pair.public_key.verify(b"message", identity.sign(b"message"))
+    assert repr(identity.private_key_bytes) not in repr(identity)
+
+
+def test_known_seed_gives_the_known_peer_id() -> None:
+    # Computed once with py-libp2p 0.8.1; go-libp2p derives the same from the same key.
+    identity = identity_from_seed(bytes([1]) * 32)
+    assert identity.peer_id == "12D3KooWK99VoVxNE7XzyBwXEzW7xhK7Gpv85r9F3V3fyKSUKPH5"
+
+
+def test_the_file_is_the_standard_protobuf_key(tmp_path: Path) -> None:
+    path = tmp_path / "identity.key"
+    identity = load_or_create_identity(path)
+    expected = identity.private_key_bytes + identity.public_key_bytes
+    assert path.read_bytes() == b"\x08\x01\x12\x40" + expected
+
+
+@pytest.mark.parametrize("size", [32, 64, 96])
+def test_reads_every_size_that_libp2ps_have_written(tmp_path: Path, size: int) -> None:
+    identity = identity_from_seed(bytes([7]) * 32)
+    data = (identity.private_key_bytes + 2 * identity.public_key_bytes)[:size]
+    path = write_key(tmp_path, crypto_pb2.KeyType.Ed25519, data)
+    assert load_or_create_identity(path).peer_id == identity.peer_id
+
+
+def write_key(tmp_path: Path, key_type: int, data: bytes) -> Path:
+    path = tmp_path / "identity.key"
+    path.write_bytes(crypto_pb2.PrivateKey(key_type=key_type, data=data).SerializeToString())
+    path.chmod(0o600)
+    return path
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\x08", os.urandom(68), b"\x08\x01\x12\x40" + bytes(63), b"x" * 5000, bytes(68)],
+    ids=["empty", "cut", "random", "short", "long", "zeros"],
+)
+def test_corrupt_file_is_refused_and_kept(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "identity.key"
+    path.write_bytes(content)
+    path.chmod(0o600)
+    with pytest.raises(IdentityError, match=r"corrupt|no ed25519") as caught:
+        load_or_create_identity(path)
+    assert "backup" in one_line(caught.value)
+    assert path.read_bytes() == content
+
+
+def test_public_half_that_does_not_match_is_corrupt(tmp_path: Path) -> None:
+    path = write_key(tmp_path, crypto_pb2.KeyType.Ed25519, bytes([7]) * 64)
+    with pytest.raises(IdentityError, match="corrupt"):
+        load_or_create_identity(path)
+
+
+def test_foreign_key_is_refused(tmp_path: Path) -> None:
+    key = create_rsa_key_pair(2048).private_key
+    path = write_key(tmp_path, crypto_pb2.KeyType.RSA, key.to_bytes())
+    with pytest.raises(IdentityError, match="no ed25519") as caught:
+        load_or_create_identity(path)
+    one_line(caught.value)
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o666])
+def test_open_file_is_refused(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "identity.key"
+    load_or_create_identity(path)
+    path.chmod(mode)
+    with pytest.raises(IdentityError, match=f"chmod 600 {path}") as caught:
+        load_or_create_identity(path)
+    one_line(caught.value)
+
+
+def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "identity.key"
+    path.mkdir(mode=0o700)
+    with pytest.raises(IdentityError) as caught:
+        load_or_create_identity(path)
+    one_line(caught.value)
+    path.rmdir()
+    os.mkfifo(path, 0o600)
+    with pytest.raises(IdentityError, match="regular file"):
+        load_or_create_identity(path)
+
+
+def test_directory_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(IdentityError, match="--data-dir") as caught:
+        load_or_create_identity(tmp_path / "file" / "identity.key")
+    one_line(caught.value)
+
+
+def test_hashed_and_cut_peer_ids_hold_no_key() -> None:
+    identity = identity_from_seed(bytes([3]) * 32)
+    raw = ID.from_base58(identity.peer_id).to_bytes()
+    assert public_key_from_id_bytes(raw) == identity.public_key_bytes
+    assert public_key_from_id_bytes(raw[:-1]) is None
+    assert public_key_from_id_bytes(raw + b"\0") is None
+    assert public_key_from_id_bytes(b"\x12\x20" + bytes(32)) is None
+    assert public_key_from_id_bytes(b"") is None
+
+
+HOLD = """
+import sys, pathlib
+from p2p.identity import lock_data_dir
+with lock_data_dir(pathlib.Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_second_process_on_a_directory_is_refused(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": f"{root}:{root / 'proto'}"},
+    )
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        expected = pytest.raises(DataDirInUseError, match=f"process {holder.pid};")
+        with expected as caught, lock_data_dir(tmp_path):
+            pytest.fail("two owners")
+        one_line(caught.value)
+    finally:
+        holder.kill()
+        holder.wait()
+    # kill -9 leaves the file behind, not the lock.
+    with lock_data_dir(tmp_path):
+        assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
+    with lock_data_dir(tmp_path):
+        pass
