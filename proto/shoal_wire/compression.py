@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import zstandard
 
+_MIN_WINDOW_CAP = 1 << 20
+"""Encoders choose windows by level, not by content: smaller caps would refuse honest frames."""
+
 _LEVEL = 12
 """Batches are small: a higher level costs well under a millisecond and every copy is cheaper."""
 
@@ -13,7 +16,7 @@ class CorruptFrameError(ValueError):
 
 
 class OversizeFrameError(ValueError):
-    """The frame declares more than the cap."""
+    """The frame declares more content, or a larger window, than the cap."""
 
 
 def compress(data: bytes) -> bytes:
@@ -22,7 +25,7 @@ def compress(data: bytes) -> bytes:
 
 
 def decompress(frame: bytes, *, max_bytes: int) -> bytes:
-    """Return the content of one zstd frame of at most `max_bytes`.
+    """Return the content of one zstd frame of 1 to `max_bytes` bytes.
 
     A frame must declare its content size, so that a bomb is refused before a byte of it is
     allocated; the decoder then fails on any frame that holds more or less than it declared.
@@ -40,12 +43,18 @@ def decompress(frame: bytes, *, max_bytes: int) -> bytes:
         zstandard.CONTENTSIZE_ERROR,
     ):
         raise CorruptFrameError("frame does not declare its content size")
+    if parameters.content_size == 0:
+        # The library returns at once on such a header, whatever follows it.
+        raise CorruptFrameError("frame is empty")
     if parameters.content_size > max_bytes:
         raise OversizeFrameError(f"{parameters.content_size} bytes declared")
+    window_cap = max(max_bytes, _MIN_WINDOW_CAP)
+    if parameters.window_size > window_cap:
+        raise OversizeFrameError(f"window of {parameters.window_size} bytes declared")
     try:
-        content: bytes = zstandard.ZstdDecompressor(
-            max_window_size=max(max_bytes, 1 << 20)
-        ).decompress(frame, max_output_size=max_bytes, allow_extra_data=False)
+        content: bytes = zstandard.ZstdDecompressor(max_window_size=window_cap).decompress(
+            frame, max_output_size=max_bytes, allow_extra_data=False
+        )
     except zstandard.ZstdError as error:
         raise CorruptFrameError(str(error)) from None
     if len(content) != parameters.content_size:

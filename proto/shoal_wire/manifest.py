@@ -90,20 +90,24 @@ def make_manifest(
         ManifestError: a value that peers would refuse.
     """
     rules = rules or SwarmRules()
-    message = pb.SwarmManifest(
-        schema_major=limits.SCHEMA_MAJOR,
-        swarm_name=swarm_name,
-        families=[_family_to_pb(family) for family in families],
-        min_completions=rules.min_completions,
-        max_completions=rules.max_completions,
-        max_message_bytes=rules.max_message_bytes,
-        max_batch_bytes=rules.max_batch_bytes,
-        max_completion_bytes=rules.max_completion_bytes,
-        max_age_seconds=rules.max_age_seconds,
-        max_future_seconds=rules.max_future_seconds,
-        shard_count=rules.shard_count,
-        allow_inline_tasks=rules.allow_inline_tasks,
-    )
+    try:
+        message = pb.SwarmManifest(
+            schema_major=limits.SCHEMA_MAJOR,
+            swarm_name=swarm_name,
+            families=[_family_to_pb(family) for family in families],
+            min_completions=rules.min_completions,
+            max_completions=rules.max_completions,
+            max_message_bytes=rules.max_message_bytes,
+            max_batch_bytes=rules.max_batch_bytes,
+            max_completion_bytes=rules.max_completion_bytes,
+            max_age_seconds=rules.max_age_seconds,
+            max_future_seconds=rules.max_future_seconds,
+            shard_count=rules.shard_count,
+            allow_inline_tasks=rules.allow_inline_tasks,
+        )
+    except (TypeError, ValueError) as error:
+        # Not a value of the field's type: negative, too large, a lone surrogate.
+        raise ManifestError(f"manifest cannot be written: {error}") from None
     return decode_manifest(message.SerializeToString(deterministic=True))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
@@ -25,10 +25,22 @@ class PeerAddresses:
 
 
 def encode_peer_list(peers: Iterable[PeerAddresses]) -> bytes:
-    """Return a `PeerList` of at most the contract's number of peers and addresses."""
+    """Return a `PeerList` that `decode_peer_list` takes: the first peers that fit its bounds.
+
+    What a receiver would leave out is left out here, so that no peer's addresses can push the
+    list over its size and take it from everybody else.
+    """
     message = pb.PeerList()
-    for peer in list(peers)[:MAX_PEERS_IN_LIST]:
-        message.peers.add(peer_id=peer.peer_id, addresses=peer.addresses[:MAX_ADDRS_PER_PEER])
+    for peer in peers:
+        if len(message.peers) == MAX_PEERS_IN_LIST:
+            break
+        addresses = _plausible(peer.peer_id, peer.addresses)
+        if not (peer.peer_id and addresses):
+            continue
+        message.peers.add(peer_id=peer.peer_id, addresses=addresses)
+        if message.ByteSize() > MAX_PEER_LIST_BYTES:
+            del message.peers[-1]
+            break
     return message.SerializeToString()
 
 
@@ -47,16 +59,16 @@ def decode_peer_list(raw: bytes) -> tuple[PeerAddresses, ...]:
     if len(message.peers) > MAX_PEERS_IN_LIST:
         raise RemoteError(f"peer list of {len(message.peers)} peers")
     return tuple(
-        PeerAddresses(peer_id=PeerId(peer.peer_id), addresses=_plausible(peer))
+        PeerAddresses(peer_id=PeerId(peer.peer_id), addresses=addresses)
         for peer in message.peers
-        if peer.peer_id and _plausible(peer)
+        if peer.peer_id and (addresses := _plausible(peer.peer_id, peer.addresses))
     )
 
 
-def _plausible(peer: pb.PeerAddresses) -> tuple[str, ...]:
-    ending = f"/p2p/{peer.peer_id}"
+def _plausible(peer_id: str, addresses: Sequence[str]) -> tuple[str, ...]:
+    ending = f"/p2p/{peer_id}"
     return tuple(
         address
-        for address in peer.addresses[:MAX_ADDRS_PER_PEER]
+        for address in addresses[:MAX_ADDRS_PER_PEER]
         if len(address) <= _MAX_ADDRESS_CHARS and address.endswith(ending) and address.isprintable()
     )

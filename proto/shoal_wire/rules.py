@@ -111,6 +111,12 @@ def _check_task(task: Task, rules: BatchRules) -> Reason | None:
 def _check_inline(task: Task, rules: SwarmRules) -> Reason | None:
     if not rules.allow_inline_tasks or task.inline is None:
         return Reason.INLINE_NOT_ALLOWED
+    # Names of other tasks are compared with the manifest's; these are free, so they are bounded.
+    for name in (task.family, task.verifier, task.verifier_version):
+        if len(name.encode()) > limits.MAX_NAME_BYTES:
+            return Reason.BAD_FIELD
+        if "\0" in name:
+            return Reason.FORBIDDEN_CHARACTER
     for text in (task.inline.question, task.inline.answer):
         if len(text.encode()) > limits.MAX_INLINE_TASK_BYTES:
             return Reason.OVERSIZE_TEXT
