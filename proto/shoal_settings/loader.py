@@ -81,20 +81,21 @@ def load(
 
 
 def to_flags(settings: Settings, command: Command) -> list[str]:
-    """Return flags that give `command` these settings, for a child process."""
+    """Return flags that give `command` these settings, for a child process.
+
+    Defaults are spelled out too: the child reads the same file and environment as we did, and
+    only a flag outranks them.
+    """
     flags: list[str] = []
     for field in fields_of(command):
         value = getattr(settings, field)
-        if value == Settings.model_fields[field].default:
-            continue
-        name = "--" + public_name(field).replace("_", "-")
         if isinstance(value, bool):
-            flags.append(name if value else "--no-" + name[2:])
+            flags.append(_flag(field) if value else _negative_flag(field))
         elif isinstance(value, tuple):
-            for item in value:
-                flags += [name, str(item)]
+            # One empty item is how a flag says "none".
+            flags += [f"{_flag(field)}={item}" for item in value or ("",)]
         else:
-            flags += [name, str(value)]
+            flags.append(f"{_flag(field)}={value}")
     return flags
 
 
@@ -111,12 +112,13 @@ def describe_text(loaded: Loaded, command: Command) -> str:
     """Return `--print-config` as TOML lines with origins in comments."""
     lines = []
     for key, row in describe(loaded, command).items():
-        lines.append(f"{key} = {json.dumps(row['value'])}  # {row['origin']}")
+        shown = json.dumps(row["value"], ensure_ascii=False)
+        lines.append(f"{key} = {shown}  # {row['origin']}")
     return "\n".join(lines)
 
 
 def _add_flag(parser: argparse.ArgumentParser, field: str, info: FieldInfo) -> None:
-    flag = "--" + public_name(field).replace("_", "-")
+    flag = _flag(field)
     description = (info.description or "").replace("%", "%%")
     shown = _shown_default(info)
     text = f"{description} (default: {shown})" if shown else description
@@ -124,10 +126,23 @@ def _add_flag(parser: argparse.ArgumentParser, field: str, info: FieldInfo) -> N
     if info.annotation is bool:
         action = argparse.BooleanOptionalAction if info.default else "store_true"
         parser.add_argument(flag, action=action, **common)
+        if not info.default:
+            # Unlisted: only for outranking a file or variable that turned it on.
+            off = common | {"help": argparse.SUPPRESS}
+            parser.add_argument(_negative_flag(field), action="store_false", **off)
     elif _is_tuple(info):
         parser.add_argument(flag, action="append", metavar="MULTIADDR", **common)
     else:
         parser.add_argument(flag, metavar=_metavar(field), **common)
+
+
+def _flag(field: str) -> str:
+    return "--" + public_name(field).replace("_", "-")
+
+
+def _negative_flag(field: str) -> str:
+    name = public_name(field).replace("_", "-")
+    return "--" + name.removeprefix("no-") if name.startswith("no-") else "--no-" + name
 
 
 def _metavar(field: str) -> str:
@@ -161,7 +176,7 @@ def _file_layer(arguments: argparse.Namespace, environment: Mapping[str, str]) -
     if not named and not path.exists():
         return {}
     try:
-        table = tomllib.loads(path.read_text())
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SettingsError(f"cannot read {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -191,9 +206,14 @@ def _flag_layer(command: Command, arguments: argparse.Namespace) -> _Layer:
     for field in fields_of(command):
         value = getattr(arguments, field, None)
         if value is not None:
-            flag = "--" + public_name(field).replace("_", "-")
-            layer[field] = (tuple(value) if isinstance(value, list) else value, flag)
+            # Joined as in a variable, so that commas and an empty item mean the same in both.
+            joined = ",".join(value) if isinstance(value, list) else value
+            layer[field] = (joined, _given_flag(field, value))
     return layer
+
+
+def _given_flag(field: str, value: Any) -> str:
+    return _negative_flag(field) if value is False else _flag(field)
 
 
 def _known_names() -> dict[str, str]:

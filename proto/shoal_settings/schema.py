@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 Command = Literal["node", "bootstrap", "trainer", "swarm", "debug"]
 
@@ -28,7 +28,9 @@ def _key(default: Any, commands: str, description: str, **bounds: Any) -> Any:
 class Settings(BaseModel):
     """All settings. Frozen; unknown keys are refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False
+    )
 
     data_dir: Path = _key(
         Path(".shoal/node"),
@@ -174,6 +176,15 @@ class Settings(BaseModel):
         "info", "node bootstrap trainer swarm", "Least severe log line shown."
     )
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_switch_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse `rounds = true`, which would count as 1."""
+        annotation = cls.model_fields[str(info.field_name)].annotation
+        if isinstance(value, bool) and annotation in (int, float):
+            raise ValueError("must be a number")
+        return value
+
     @field_validator("listen", "bootstrap", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
@@ -186,7 +197,7 @@ class Settings(BaseModel):
     @classmethod
     def _multiaddress(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for address in value:
-            if not address.startswith("/") or any(c.isspace() for c in address):
+            if not address.startswith("/") or any(c.isspace() or c == "," for c in address):
                 raise ValueError(f"{address!r} is not a multiaddress like /ip4/127.0.0.1/tcp/4001")
         return value
 
