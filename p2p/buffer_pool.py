@@ -1,0 +1,221 @@
+"""One pool of the replay buffer: its groups by publisher, and whom a newcomer displaces. Pure.
+
+Every call is O(log n) amortised. Only *ready* groups, those that nobody has leased, can be
+displaced, expire or be drawn, so only they are in the heaps and draw sets.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from shoal_wire.types import PeerId
+
+from p2p.buffer_heap import DrawSet, LazyHeap
+from p2p.buffer_types import BufferLimits, DropCause, Entry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolLimits:
+    """Bounds of one pool, in all and for each publisher."""
+
+    max_groups: int
+    max_bytes: int
+    max_groups_per_publisher: int
+    max_bytes_per_publisher: int
+    max_departed_publishers: int
+
+
+def own_limits(limits: BufferLimits) -> PoolLimits:
+    """Return the bounds of the pool of own groups, which have one publisher."""
+    return PoolLimits(
+        max_groups=limits.own_max_groups,
+        max_bytes=limits.own_max_bytes,
+        max_groups_per_publisher=limits.own_max_groups,
+        max_bytes_per_publisher=limits.own_max_bytes,
+        max_departed_publishers=limits.max_departed_publishers,
+    )
+
+
+def external_limits(limits: BufferLimits) -> PoolLimits:
+    """Return the bounds of the pool of other nodes' groups."""
+    return PoolLimits(
+        max_groups=limits.max_groups,
+        max_bytes=limits.max_bytes,
+        max_groups_per_publisher=limits.max_groups_per_publisher,
+        max_bytes_per_publisher=limits.max_bytes_per_publisher,
+        max_departed_publishers=limits.max_departed_publishers,
+    )
+
+
+@dataclass(slots=True, eq=False)
+class Slot:
+    """A resident group and its counters. Compared by identity."""
+
+    entry: Entry
+    ready: bool = False
+    uses: int = 0
+    draws: int = 0
+    mean_reward: float | None = None
+
+
+@dataclass(slots=True)
+class Counters:
+    """What is counted for a publisher; outlives its groups for a while."""
+
+    draws: int = 0
+    stored_total: int = 0
+
+
+@dataclass(slots=True)
+class Shelf:
+    """One publisher's groups."""
+
+    counters: Counters
+    groups: int = 0
+    bytes: int = 0
+    ready: DrawSet[Slot] = field(default_factory=DrawSet)
+    by_age: LazyHeap[Slot] = field(default_factory=LazyHeap)
+    """Ready groups, oldest first."""
+
+
+class GroupPool:
+    """Groups of many publishers within fixed bounds."""
+
+    def __init__(self, limits: PoolLimits) -> None:
+        self.limits = limits
+        self.num_groups = 0
+        self.num_bytes = 0
+        self.shelves: dict[PeerId, Shelf] = {}
+        self.departed: OrderedDict[PeerId, Counters] = OrderedDict()
+        self.ready: DrawSet[Slot] = DrawSet()
+        self.ready_publishers: DrawSet[PeerId] = DrawSet()
+        self.oldest: LazyHeap[Slot] = LazyHeap()
+        self.newest: LazyHeap[Slot] = LazyHeap()
+        self._most_groups: LazyHeap[PeerId] = LazyHeap()
+        self._most_bytes: LazyHeap[PeerId] = LazyHeap()
+
+    def could_ever_hold(self, num_bytes: int) -> bool:
+        """Return whether a group of this size fits an empty pool."""
+        return num_bytes <= min(self.limits.max_bytes, self.limits.max_bytes_per_publisher)
+
+    def counters(self, publisher: PeerId) -> Counters:
+        """Return the counters of a publisher that has groups here."""
+        return self.shelves[publisher].counters
+
+    def add(self, slot: Slot) -> None:
+        """Add a slot as ready. There must be room."""
+        publisher = slot.entry.group.publisher
+        shelf = self.shelves.get(publisher)
+        if shelf is None:
+            known = publisher in self.departed
+            shelf = Shelf(counters=self.departed.pop(publisher) if known else Counters())
+            self.shelves[publisher] = shelf
+        shelf.groups += 1
+        shelf.bytes += slot.entry.num_bytes
+        self.num_groups += 1
+        self.num_bytes += slot.entry.num_bytes
+        self.make_ready(slot)
+        self._rank(publisher, shelf)
+
+    def remove(self, slot: Slot) -> None:
+        """Remove a resident slot, ready or not."""
+        publisher = slot.entry.group.publisher
+        shelf = self.shelves[publisher]
+        if slot.ready:
+            self.take(slot)
+        shelf.groups -= 1
+        shelf.bytes -= slot.entry.num_bytes
+        self.num_groups -= 1
+        self.num_bytes -= slot.entry.num_bytes
+        self._rank(publisher, shelf)
+        if shelf.groups == 0:
+            del self.shelves[publisher]
+            self.departed[publisher] = shelf.counters
+            if len(self.departed) > self.limits.max_departed_publishers:
+                self.departed.popitem(last=False)
+
+    def make_ready(self, slot: Slot) -> None:
+        """Let a resident slot be drawn and displaced (again)."""
+        publisher = slot.entry.group.publisher
+        shelf = self.shelves[publisher]
+        was_bare = not shelf.ready
+        received_at = slot.entry.received_at
+        slot.ready = True
+        shelf.ready.add(slot)
+        shelf.by_age.put(slot, received_at)
+        self.ready.add(slot)
+        self.oldest.put(slot, received_at)
+        self.newest.put(slot, -received_at)
+        if was_bare:
+            self.ready_publishers.add(publisher)
+            self._rank(publisher, shelf)
+
+    def take(self, slot: Slot) -> None:
+        """Take a ready slot out of every draw, leaving it resident."""
+        publisher = slot.entry.group.publisher
+        shelf = self.shelves[publisher]
+        slot.ready = False
+        shelf.ready.discard(slot)
+        shelf.by_age.discard(slot)
+        self.ready.discard(slot)
+        self.oldest.discard(slot)
+        self.newest.discard(slot)
+        if not shelf.ready:
+            self.ready_publishers.discard(publisher)
+            self._rank(publisher, shelf)
+
+    def make_room(self, entry: Entry) -> list[tuple[Slot, DropCause]] | None:
+        """Remove what `entry` displaces and return it; None, with nothing changed, if too little.
+
+        At its own quota a publisher displaces its own oldest. In a full pool the oldest of the
+        publisher with most goes, counting the newcomer: so who floods displaces only itself.
+        """
+        victims: list[tuple[Slot, DropCause]] = []
+        while (needed := self._lacking(entry)) is not None:
+            cause, slot = needed
+            if slot is None:
+                for victim, _ in victims:
+                    self.add(victim)
+                return None
+            self.remove(slot)
+            victims.append((slot, cause))
+        return victims
+
+    def _lacking(self, entry: Entry) -> tuple[DropCause, Slot | None] | None:
+        """Return what must go next for `entry` to fit, None once it fits."""
+        publisher = entry.group.publisher
+        limits = self.limits
+        shelf = self.shelves.get(publisher)
+        groups = 1 + (shelf.groups if shelf else 0)
+        size = entry.num_bytes + (shelf.bytes if shelf else 0)
+        own_oldest = shelf.by_age.peek() if shelf else None
+        if groups > limits.max_groups_per_publisher or size > limits.max_bytes_per_publisher:
+            return DropCause.EVICTED_BY_QUOTA, own_oldest
+        if self.num_groups + 1 > limits.max_groups:
+            fattest = self._most_groups.peek()
+            larger = fattest is not None and self.shelves[fattest].groups >= groups
+        elif self.num_bytes + entry.num_bytes > limits.max_bytes:
+            fattest = self._most_bytes.peek()
+            larger = fattest is not None and self.shelves[fattest].bytes >= size
+        else:
+            return None
+        if fattest is not None and larger:
+            return DropCause.EVICTED_BY_CAPACITY, self.shelves[fattest].by_age.peek()
+        return DropCause.EVICTED_BY_CAPACITY, own_oldest
+
+    def _rank(self, publisher: PeerId, shelf: Shelf) -> None:
+        if shelf.ready:
+            self._most_groups.put(publisher, -shelf.groups)
+            self._most_bytes.put(publisher, -shelf.bytes)
+        else:
+            self._most_groups.discard(publisher)
+            self._most_bytes.discard(publisher)
+
+    def set_aside(self, slots: Iterable[Slot]) -> list[Slot]:
+        """Take the ready ones of `slots` and return them, for `make_ready` afterwards."""
+        taken = [slot for slot in slots if slot.ready]
+        for slot in taken:
+            self.take(slot)
+        return taken

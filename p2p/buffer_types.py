@@ -1,0 +1,154 @@
+"""Values that go into and come out of the replay buffer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from enum import StrEnum
+
+from shoal_wire.types import PeerId, PublishedGroup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BufferLimits:
+    """Bounds that hold after every operation. Ages are seconds, sizes bytes; all are positive."""
+
+    max_groups: int
+    """External groups in all."""
+    max_bytes: int
+    max_age_seconds: float
+    """A group that was received longer ago leaves, unless it is leased."""
+    max_groups_per_publisher: int
+    max_bytes_per_publisher: int
+    own_max_groups: int
+    """Own groups: a pool apart, which no external group can displace."""
+    own_max_bytes: int
+    max_uses: int = 1
+    """Acknowledged uses after which a group is consumed."""
+    max_consumed_ids: int = 65_536
+    """Ids remembered as consumed, and as seen; the oldest is forgotten first."""
+    max_departed_publishers: int = 4096
+    """Publishers without groups whose counters are kept."""
+    recent_groups: int = 128
+    """Groups kept for display after they have left, beside the bounds above."""
+    recent_bytes: int = 1 << 20
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            if not getattr(self, field.name) > 0:
+                raise ValueError(f"buffer limit {field.name} must be positive")
+
+
+class Pool(StrEnum):
+    """SAPO's two sources of training groups (Alg. 1, SampleSelf and SampleExternal)."""
+
+    OWN = "own"
+    EXTERNAL = "external"
+
+
+class Strategy(StrEnum):
+    """How groups are drawn. All draw without replacement."""
+
+    UNIFORM_PUBLISHERS = "uniform_publishers"
+    """A publisher first, then one of its groups: flooding does not raise a publisher's share."""
+    UNIFORM_GROUPS = "uniform_groups"
+    """The paper's: every group alike."""
+    NEWEST = "newest"
+    """The most recently received first; not random."""
+
+
+class InsertOutcome(StrEnum):
+    """What became of a group that was offered."""
+
+    STORED = "stored"
+    DUPLICATE = "duplicate"
+    """Its content is here, was here, or is held by a trainer."""
+    CONSUMED_BEFORE = "consumed_before"
+    OVER_QUOTA = "over_quota"
+    """No room, and nothing unleased that its publisher may displace."""
+    TOO_LARGE = "too_large"
+    TOO_OLD = "too_old"
+
+
+class DropCause(StrEnum):
+    """Why a group left the buffer unused. Counted beside the refusals of `InsertOutcome`."""
+
+    EXPIRED = "expired"
+    EVICTED_BY_QUOTA = "evicted_by_quota"
+    """Displaced by a newer group of its own publisher, which is at its quota."""
+    EVICTED_BY_CAPACITY = "evicted_by_capacity"
+    DISCARDED = "discarded"
+    """Withdrawn by the node, e.g. after an equivocation."""
+
+
+class GroupState(StrEnum):
+    """Where a group stands: ready → leased → consumed, or gone."""
+
+    READY = "ready"
+    LEASED = "leased"
+    CONSUMED = "consumed"
+    GONE = "gone"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A group as it is offered to the buffer."""
+
+    group: PublishedGroup
+    num_bytes: int
+    """What the group costs; its share of the envelope, or its serialised size."""
+    own: bool
+    received_at: float
+    """Seconds, on the clock of every `now` passed to the buffer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupView:
+    """A group for display."""
+
+    entry: Entry
+    state: GroupState
+    draws: int
+    """How often it was leased."""
+    mean_reward: float | None
+    """Mean verified reward, once a trainer has reported it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublisherStats:
+    """One publisher's part of the buffer."""
+
+    peer_id: PeerId
+    own: bool
+    groups: int
+    bytes: int
+    oldest_age_s: float | None
+    """Ages of its unleased groups; None when there is none."""
+    newest_age_s: float | None
+    draws: int
+    stored_total: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BufferStats:
+    """A snapshot. `groups` and `bytes` are external; own ones are counted apart."""
+
+    groups: int
+    bytes: int
+    own_groups: int
+    own_bytes: int
+    leased: int
+    ready_own: int
+    ready_external: int
+    capacity_groups: int
+    capacity_bytes: int
+    evicted: int
+    """Groups displaced by newer ones."""
+    dropped: dict[str, int]
+    """Refused, evicted, expired and discarded groups by cause."""
+    consumed_total: int
+    stored_total: int
+    draws_total: int
+    publishers: int
+    """Publishers with groups; `per_publisher` may list fewer."""
+    per_publisher: tuple[PublisherStats, ...]
+    """The largest first."""

@@ -1,0 +1,418 @@
+"""The replay buffer, rule by rule. `test_buffer_stateful.py` runs random sequences."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+from buffer_entries import OWN_PEER, entry, group_id, ids_of, limits
+from shoal_wire.types import GroupId, PeerId
+
+from p2p.buffer import (
+    GroupState,
+    InsertOutcome,
+    Pool,
+    ReplayBuffer,
+    Strategy,
+)
+
+
+def make(**changes: float) -> ReplayBuffer:
+    return ReplayBuffer(limits(**changes), random.Random(1))
+
+
+def fill(buffer: ReplayBuffer, publisher: str, numbers: range, **kwargs: float) -> None:
+    for number in numbers:
+        outcome = buffer.insert(
+            entry(number, publisher, received_at=float(number), **kwargs),  # type: ignore[arg-type]
+            float(number),
+        )
+        assert outcome is InsertOutcome.STORED
+
+
+def lease(buffer: ReplayBuffer, count: int, now: float = 0.0, **kwargs: object) -> list[GroupId]:
+    options = {"holder": "trainer", "lease_seconds": 60.0, **kwargs}
+    return ids_of(buffer.lease(count, now=now, **options))  # type: ignore[arg-type]
+
+
+def resident(buffer: ReplayBuffer) -> set[GroupId]:
+    return {view.entry.group.group_id for view in buffer.residents()}
+
+
+def ids(*numbers: int) -> set[GroupId]:
+    return {group_id(number) for number in numbers}
+
+
+class TestInsert:
+    def test_a_second_copy_is_a_duplicate_even_after_the_first_has_left(self) -> None:
+        buffer = make(max_groups=1)
+        assert buffer.insert(entry(1), 0.0) is InsertOutcome.STORED
+        assert buffer.insert(entry(1), 0.0) is InsertOutcome.DUPLICATE
+        assert buffer.insert(entry(2), 0.0) is InsertOutcome.STORED
+        assert resident(buffer) == ids(2)
+        assert buffer.insert(entry(1), 0.0) is InsertOutcome.DUPLICATE
+
+    def test_a_group_larger_than_its_publisher_may_hold_is_too_large(self) -> None:
+        buffer = make(max_bytes_per_publisher=50)
+        assert buffer.insert(entry(1, num_bytes=51), 0.0) is InsertOutcome.TOO_LARGE
+        assert buffer.insert(entry(1, num_bytes=50), 0.0) is InsertOutcome.STORED
+
+    def test_a_group_received_too_long_ago_is_too_old(self) -> None:
+        buffer = make(max_age_seconds=10.0)
+        assert buffer.insert(entry(1), 10.0) is InsertOutcome.TOO_OLD
+        assert buffer.insert(entry(1), 9.9) is InsertOutcome.STORED
+
+    def test_without_size_it_is_a_mistake_of_the_caller(self) -> None:
+        with pytest.raises(ValueError, match="bytes"):
+            make().insert(entry(1, num_bytes=0), 0.0)
+
+    def test_limits_must_be_positive(self) -> None:
+        with pytest.raises(ValueError, match="max_uses"):
+            limits(max_uses=0)
+
+
+class TestEviction:
+    def test_at_its_quota_a_publisher_displaces_its_own_oldest(self) -> None:
+        buffer = make(max_groups_per_publisher=3)
+        fill(buffer, "other", range(1))
+        fill(buffer, "p", range(1, 6))
+        assert resident(buffer) == ids(0, 3, 4, 5)
+        assert buffer.stats(5.0).dropped == {"evicted_by_quota": 2}
+
+    def test_a_byte_quota_displaces_as_many_as_it_takes(self) -> None:
+        buffer = make(max_bytes_per_publisher=100)
+        fill(buffer, "p", range(10))
+        assert buffer.insert(entry(20, num_bytes=95, received_at=10.0), 10.0) == "stored"
+        assert resident(buffer) == ids(20)
+
+    def test_a_full_pool_loses_the_oldest_of_the_publisher_with_most(self) -> None:
+        buffer = make(max_groups=6)
+        fill(buffer, "quiet", range(2))
+        fill(buffer, "loud", range(2, 6))
+        fill(buffer, "new", range(6, 7))
+        assert resident(buffer) == ids(0, 1, 3, 4, 5, 6)
+
+    def test_a_flooder_displaces_only_itself(self) -> None:
+        buffer = make(max_groups=8)
+        for number in range(4):
+            fill(buffer, f"quiet{number}", range(number, number + 1))
+        fill(buffer, "flooder", range(10, 500))
+        assert resident(buffer) == ids(0, 1, 2, 3, 496, 497, 498, 499)
+
+    def test_bytes_are_taken_from_the_publisher_with_most_bytes(self) -> None:
+        buffer = make(max_bytes=100)
+        fill(buffer, "many", range(4), num_bytes=5)
+        fill(buffer, "big", range(4, 5), num_bytes=80)
+        assert buffer.insert(entry(5, "new", num_bytes=10), 5.0) is InsertOutcome.STORED
+        assert resident(buffer) == ids(0, 1, 2, 3, 5)
+
+    def test_own_groups_and_external_ones_never_displace_each_other(self) -> None:
+        buffer = make(max_groups=2, own_max_groups=2)
+        for number in range(4):
+            buffer.insert(entry(number, own=True), 0.0)
+        fill(buffer, "p", range(10, 14))
+        assert resident(buffer) == ids(2, 3, 12, 13)
+        stats = buffer.stats(13.0)
+        assert (stats.groups, stats.own_groups) == (2, 2)
+
+    def test_leased_groups_stay_and_the_newcomer_is_refused(self) -> None:
+        buffer = make(max_groups=3)
+        fill(buffer, "p", range(3))
+        lease(buffer, 3, now=2.0)
+        assert buffer.insert(entry(3, "new"), 2.0) is InsertOutcome.OVER_QUOTA
+        assert resident(buffer) == ids(0, 1, 2)
+        assert buffer.stats(2.0).dropped == {"over_quota": 1}
+        # It was refused, not seen: it may come again once there is room.
+        buffer.release_holder("trainer")
+        assert buffer.insert(entry(3, "new"), 2.0) is InsertOutcome.STORED
+
+    def test_a_refused_newcomer_has_displaced_nothing(self) -> None:
+        buffer = make(max_bytes=100)
+        fill(buffer, "fat", range(4), num_bytes=15)
+        fill(buffer, "mid", range(4, 6), num_bytes=20)
+        held = lease(buffer, 2, now=6.0, exclude=ids(0, 1, 2, 3))
+        assert set(held) == ids(4, 5)
+        before = resident(buffer)
+        # It would take two groups of `fat`, and then `mid` itself would be the largest.
+        assert buffer.insert(entry(9, "mid", num_bytes=25), 6.0) is InsertOutcome.OVER_QUOTA
+        assert resident(buffer) == before
+        assert buffer.ready(Pool.EXTERNAL) == 4
+        assert buffer.stats(6.0).evicted == 0
+
+
+class TestLease:
+    def test_draws_without_replacement_until_nothing_is_left(self) -> None:
+        buffer = make()
+        fill(buffer, "p", range(5))
+        first = lease(buffer, 3, now=5.0)
+        rest = lease(buffer, 9, now=5.0)
+        assert len(first) == 3
+        assert set(first) | set(rest) == ids(0, 1, 2, 3, 4)
+        assert len(rest) == 2
+
+    def test_pools_are_drawn_apart(self) -> None:
+        buffer = make()
+        buffer.insert(entry(1, own=True), 0.0)
+        buffer.insert(entry(2), 0.0)
+        assert lease(buffer, 9, pool=Pool.OWN) == [group_id(1)]
+        assert lease(buffer, 9, pool=Pool.EXTERNAL) == [group_id(2)]
+
+    def test_excluded_groups_are_left_and_can_be_drawn_later(self) -> None:
+        buffer = make()
+        fill(buffer, "p", range(4))
+        unknown = group_id(99)
+        assert set(lease(buffer, 9, now=4.0, exclude=[*ids(0, 1), unknown])) == ids(2, 3)
+        assert set(lease(buffer, 9, now=4.0)) == ids(0, 1)
+
+    def test_newest_first(self) -> None:
+        buffer = make()
+        fill(buffer, "p", range(4))
+        drawn = lease(buffer, 2, now=4.0, strategy=Strategy.NEWEST)
+        assert drawn == [group_id(3), group_id(2)]
+
+    @pytest.mark.parametrize("strategy", Strategy)
+    def test_a_publisher_of_no_standing_is_never_drawn(self, strategy: Strategy) -> None:
+        buffer = make()
+        fill(buffer, "good", range(3))
+        fill(buffer, "bad", range(3, 30))
+        weights = {PeerId("bad"): 0.0}
+        assert set(lease(buffer, 30, now=30.0, strategy=strategy, weights=weights)) == ids(0, 1, 2)
+        assert lease(buffer, 1, now=30.0, strategy=strategy, weights=weights) == []
+        assert buffer.ready(Pool.EXTERNAL) == 27
+
+    @pytest.mark.parametrize(
+        ("strategy", "weight", "share"),
+        [
+            (Strategy.UNIFORM_PUBLISHERS, 1.0, 1 / 2),
+            (Strategy.UNIFORM_PUBLISHERS, 0.25, 1 / 5),
+            (Strategy.UNIFORM_GROUPS, 1.0, 3 / 4),
+            (Strategy.UNIFORM_GROUPS, 0.25, 3 / 7),
+            # So unlikely that the exact draw over all publishers has to step in.
+            (Strategy.UNIFORM_PUBLISHERS, 0.0005, 1 / 2001),
+        ],
+    )
+    def test_shares_follow_strategy_and_weight(
+        self, strategy: Strategy, weight: float, share: float
+    ) -> None:
+        buffer = make()
+        fill(buffer, "few", range(4))
+        fill(buffer, "many", range(4, 16))
+        drawn = Counter[str]()
+        for _ in range(4000):
+            (group,) = buffer.lease(
+                1,
+                strategy=strategy,
+                holder="t",
+                now=16.0,
+                lease_seconds=9.0,
+                weights={PeerId("many"): weight},
+            )
+            drawn[group.group.publisher] += 1
+            buffer.release_holder("t")
+        # Four standard deviations of 4,000 draws.
+        assert drawn["many"] / 4000 == pytest.approx(share, abs=4 * 0.5 / 4000**0.5)
+
+    def test_equally_poor_publishers_are_drawn_in_proportion(self) -> None:
+        buffer = make()
+        fill(buffer, "a", range(2))
+        fill(buffer, "b", range(2, 4))
+        weights = {PeerId("a"): 1e-6, PeerId("b"): 3e-6}
+        drawn = Counter[str]()
+        for _ in range(1000):
+            (group,) = buffer.lease(1, holder="t", now=4.0, lease_seconds=9.0, weights=weights)
+            drawn[group.group.publisher] += 1
+            buffer.release_holder("t")
+        assert drawn["b"] / 1000 == pytest.approx(0.75, abs=0.055)
+
+    def test_a_lease_that_ran_out_can_be_drawn_again(self) -> None:
+        buffer = make()
+        fill(buffer, "p", range(1))
+        assert lease(buffer, 1, now=0.0) == [group_id(0)]
+        assert lease(buffer, 1, now=59.9) == []
+        assert lease(buffer, 1, now=60.0) == [group_id(0)]
+
+    def test_a_leased_group_outlives_its_age_but_not_its_lease(self) -> None:
+        buffer = make(max_age_seconds=10.0)
+        fill(buffer, "p", range(1))
+        lease(buffer, 1, now=9.0, lease_seconds=5.0)
+        assert buffer.expire(13.0) == 0
+        assert buffer.expire(14.0) == 1
+        assert resident(buffer) == set()
+        assert buffer.stats(14.0).dropped == {"expired": 1}
+
+    def test_only_the_holder_can_release(self) -> None:
+        buffer = make()
+        fill(buffer, "p", range(2))
+        held = lease(buffer, 2, now=2.0)
+        assert buffer.release(held, "somebody else") == 0
+        assert buffer.ready(Pool.EXTERNAL) == 0
+        assert buffer.release(held[:1], "trainer") == 1
+        assert buffer.release_holder("trainer") == 1
+        assert buffer.ready(Pool.EXTERNAL) == 2
+
+    def test_the_same_seed_and_calls_give_the_same_draws(self) -> None:
+        def draws(seed: int) -> list[GroupId]:
+            buffer = ReplayBuffer(limits(max_groups=40), random.Random(seed))
+            drawn: list[GroupId] = []
+            for number in range(300):
+                for offset in range(3):
+                    buffer.insert(entry(3 * number + offset, f"p{number % 7}"), float(number))
+                batch = lease(buffer, 2, now=float(number), strategy=list(Strategy)[number % 3])
+                buffer.ack(batch[:1], "trainer", float(number))
+                buffer.release(batch[1:], "trainer")
+                drawn += batch
+            return drawn
+
+        assert draws(5) == draws(5)
+        assert draws(5) != draws(6)
+
+
+class TestConsume:
+    def test_an_acknowledged_group_never_comes_back(self) -> None:
+        buffer = make()
+        fill(buffer, "p", range(2))
+        held = lease(buffer, 2, now=2.0)
+        assert buffer.ack(held, "trainer", 2.0) == 2
+        assert buffer.ack(held, "trainer", 2.0) == 0
+        assert resident(buffer) == set()
+        assert buffer.insert(entry(1), 2.0) is InsertOutcome.CONSUMED_BEFORE
+
+    def test_uses_are_counted_up_to_the_limit(self) -> None:
+        buffer = make(max_uses=2)
+        fill(buffer, "p", range(1))
+        for _ in range(2):
+            assert buffer.ack(lease(buffer, 1), "trainer", 0.0) == 1
+        assert lease(buffer, 1) == []
+        assert buffer.insert(entry(0), 0.0) is InsertOutcome.CONSUMED_BEFORE
+
+    def test_an_acknowledgement_after_the_lease_ran_out_still_counts(self) -> None:
+        buffer = make()
+        fill(buffer, "p", range(1))
+        lease(buffer, 1, now=0.0, lease_seconds=1.0)
+        assert lease(buffer, 1, now=2.0, holder="second") == [group_id(0)]
+        assert buffer.ack([group_id(0)], "trainer", 2.0) == 1
+        assert buffer.release_holder("second") == 0
+        assert resident(buffer) == set()
+
+    def test_ids_of_a_checkpoint_are_consumed_before_they_arrive(self) -> None:
+        buffer = make()
+        fill(buffer, "p", range(1))
+        assert buffer.mark_consumed([group_id(0), group_id(7), group_id(7)]) == 2
+        assert resident(buffer) == set()
+        assert buffer.insert(entry(7), 0.0) is InsertOutcome.CONSUMED_BEFORE
+
+    def test_the_memory_of_ids_is_bounded_and_forgets_the_oldest(self) -> None:
+        buffer = make(max_consumed_ids=3)
+        buffer.mark_consumed(group_id(number) for number in range(4))
+        assert buffer.insert(entry(0), 0.0) is InsertOutcome.STORED
+        assert buffer.insert(entry(1), 0.0) is InsertOutcome.CONSUMED_BEFORE
+
+
+class TestReconnect:
+    def test_held_groups_are_leased_again(self) -> None:
+        buffer = make()
+        fill(buffer, "p", range(3))
+        lease(buffer, 3, now=3.0, holder="before")
+        buffer.release_holder("before")
+        assert buffer.hold(ids(0, 1), "after", 3.0, 60.0) == 2
+        assert lease(buffer, 3, now=3.0) == [group_id(2)]
+        assert buffer.ack(ids(0, 1), "after", 3.0) == 2
+
+    def test_a_held_group_is_taken_over_from_the_old_connection(self) -> None:
+        buffer = make()
+        fill(buffer, "p", range(1))
+        lease(buffer, 1, holder="before")
+        buffer.hold(ids(0), "after", 0.0, 60.0)
+        assert buffer.release_holder("before") == 0
+        assert lease(buffer, 1) == []
+
+    def test_a_held_group_that_was_lost_is_not_stored_again(self) -> None:
+        buffer = make()
+        assert buffer.hold(ids(5), "after", 0.0, 60.0) == 0
+        assert buffer.insert(entry(5), 1.0) is InsertOutcome.DUPLICATE
+        buffer.ack(ids(5), "after", 1.0)
+        assert buffer.insert(entry(5), 1.0) is InsertOutcome.CONSUMED_BEFORE
+
+    def test_leases_on_groups_that_are_not_here_are_bounded(self) -> None:
+        buffer = make(max_consumed_ids=4)
+        buffer.hold((group_id(number) for number in range(100)), "after", 0.0, 60.0)
+        assert buffer.insert(entry(3), 0.0) is InsertOutcome.DUPLICATE
+        assert buffer.insert(entry(4), 0.0) is InsertOutcome.STORED
+
+    def test_a_consumed_group_is_not_held(self) -> None:
+        buffer = make()
+        buffer.mark_consumed(ids(1))
+        assert buffer.hold(ids(1), "after", 0.0, 60.0) == 0
+        assert buffer.release_holder("after") == 0
+
+
+class TestViews:
+    def test_a_group_is_shown_with_its_state_and_reward_after_it_has_left(self) -> None:
+        buffer = make()
+        fill(buffer, "p", range(2))
+        assert [view.state for view in buffer.recent(9)] == [GroupState.READY] * 2
+        lease(buffer, 1, now=2.0, strategy=Strategy.NEWEST)
+        assert buffer.set_reward(group_id(1), 0.5)
+        assert not buffer.set_reward(group_id(77), 0.5)
+        buffer.ack([group_id(1)], "trainer", 2.0)
+        view = buffer.get(group_id(1))
+        assert view is not None
+        assert (view.state, view.mean_reward, view.draws) == (GroupState.CONSUMED, 0.5, 1)
+        assert buffer.recent(1) == [view]
+        buffer.discard([group_id(0)])
+        assert [view.state for view in buffer.recent(9)] == ["consumed", "gone"]
+        assert buffer.get(group_id(77)) is None
+
+    def test_what_is_kept_for_display_is_bounded_by_groups_and_bytes(self) -> None:
+        buffer = make(max_groups=1, recent_groups=5, recent_bytes=25)
+        fill(buffer, "p", range(9))
+        assert [view.entry.group.group_id for view in buffer.recent(9)] == [
+            group_id(8),
+            group_id(7),
+        ]
+
+    def test_statistics_by_publisher(self) -> None:
+        buffer = make()
+        fill(buffer, "a", range(3))
+        fill(buffer, "b", range(3, 4))
+        buffer.insert(entry(4, own=True, received_at=4.0), 4.0)
+        lease(buffer, 1, now=5.0, strategy=Strategy.NEWEST)
+        stats = buffer.stats(5.0)
+        by_peer = {item.peer_id: item for item in stats.per_publisher}
+        assert set(by_peer) == {"a", "b", OWN_PEER}
+        a, b = by_peer[PeerId("a")], by_peer[PeerId("b")]
+        assert (a.groups, a.bytes, a.oldest_age_s, a.newest_age_s, a.draws) == (3, 30, 5.0, 3.0, 0)
+        assert (b.groups, b.oldest_age_s, b.draws, b.stored_total) == (1, None, 1, 1)
+        assert (stats.groups, stats.bytes, stats.own_bytes, stats.leased) == (4, 40, 10, 1)
+        assert (stats.ready_external, stats.ready_own, stats.publishers) == (3, 1, 3)
+        assert [item.peer_id for item in buffer.stats(5.0, max_publishers=1).per_publisher] == ["a"]
+
+    def test_a_publishers_counters_outlive_its_groups_within_a_bound(self) -> None:
+        buffer = make(max_departed_publishers=1)
+        for publisher, number in (("a", 0), ("b", 1)):
+            fill(buffer, publisher, range(number, number + 1))
+            buffer.discard([group_id(number)])
+        fill(buffer, "a", range(2, 3))
+        fill(buffer, "b", range(3, 4))
+        stored = {item.peer_id: item.stored_total for item in buffer.stats(3.0).per_publisher}
+        assert stored == {"a": 1, "b": 2}
+
+
+def test_a_flooder_gets_no_more_than_a_publishers_share() -> None:
+    buffer = make(max_groups=1024, max_groups_per_publisher=512)
+    number = 0
+    drawn = Counter[str]()
+    for tick in range(1250):
+        for publisher in [f"honest{i}" for i in range(20)] + ["attacker"] * 100:
+            buffer.insert(entry(number, publisher, received_at=float(tick)), float(tick))
+            number += 1
+        batch = lease(buffer, 16, now=float(tick))
+        for group in batch:
+            view = buffer.get(group)
+            assert view is not None
+            drawn[view.entry.group.publisher] += 1
+        buffer.ack(batch, "trainer", float(tick))
+    # A fair share is 1 / 21 = 4.76 %; 20,000 draws have a standard deviation of 0.15 %.
+    assert drawn.total() == 20_000
+    assert drawn["attacker"] / drawn.total() <= 0.05
