@@ -344,6 +344,19 @@ class GuardedPubsub(Pubsub):
             if self.peer_queues.get(peer_id) is queue:
                 self._handle_dead_peer(peer_id)
 
+    async def handle_dead_peer_queue(self) -> None:
+        """A connection ended: if our stream was on it, open one on the connection that is left."""
+        async with self.dead_peer_receive_channel:
+            self.event_handle_dead_peer_queue_started.set()
+            async for peer_id in self.dead_peer_receive_channel:
+                stream = self.peers.get(peer_id)
+                if (
+                    stream is None
+                    or stream.muxed_conn.event_shutting_down.is_set()
+                    or not self._peer_is_connected(peer_id)
+                ):
+                    self._handle_dead_peer(peer_id)
+
     def _peer_is_connected(self, peer_id: ID) -> bool:
         """True while a connection is open and not on its way down."""
         return any(

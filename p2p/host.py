@@ -198,7 +198,7 @@ class Libp2pHost:
             scope.shield = True
             async with trio.open_nursery() as nursery:
                 for connection in self._host.get_network().get_connections():
-                    nursery.start_soon(_close_connection, connection)
+                    nursery.start_soon(_close_connection, connection, nursery)
             await self._host.close()
 
     def listen_addrs(self) -> tuple[str, ...]:
@@ -254,7 +254,9 @@ class Libp2pHost:
         """Close every connection to `peer_id`: politely for two seconds, then the socket."""
         async with trio.open_nursery() as nursery:
             for connection in self._host.get_network().get_connections(to_libp2p_id(peer_id)):
-                nursery.start_soon(_close_connection, connection)
+                nursery.start_soon(_close_connection, connection, self._nursery or nursery)
+        for connection in self._table.connections_of(peer_id):
+            self.on_disconnection(connection)
 
     def abort(self, peer_id: PeerId) -> None:
         """Cut every connection to `peer_id` at once."""
@@ -317,10 +319,10 @@ class Libp2pHost:
     ) -> bytes:
         try:
             stream = await self._host.new_stream(to_libp2p_id(peer_id), [TProtocol(protocol_id)])
-        except HostException as error:
-            raise RequestError(RequestFailure.UNSUPPORTED, f"{peer_id}: {_root(error)}") from error
-        except (SwarmException, IOException) as error:
-            raise RequestError(RequestFailure.RESET, f"{peer_id}: {_root(error)}") from error
+        except (HostException, SwarmException, IOException) as error:
+            unsupported = "not supported" in _root(error)
+            failure = RequestFailure.UNSUPPORTED if unsupported else RequestFailure.RESET
+            raise RequestError(failure, f"{peer_id}: {_root(error)}") from error
         complete = False
         try:
             await write_frame(stream, payload)
@@ -346,6 +348,8 @@ class Libp2pHost:
             return
         first = not self._table.has(peer_id)
         for surplus in self._table.add(peer_id, connection):
+            # Out of the swarm's list at once: it opens streams on connections that are dying.
+            self._host.get_network().remove_conn(surplus)
             abort(surplus)
         if not self._table.holds(connection):
             return
@@ -388,8 +392,11 @@ class _Notifee(INotifee):
     async def listen_close(self, network: INetwork, multiaddr: Multiaddr) -> None: ...
 
 
-async def _close_connection(connection: INetConn) -> None:
-    """Say goodbye; if that blocks, close the socket, which unblocks it."""
+async def _close_connection(connection: INetConn, nursery: trio.Nursery) -> None:
+    """Say goodbye; if that blocks, close the socket, which unblocks it.
+
+    The goodbye runs in `nursery`: cancelled half-way, py-libp2p would keep the connection listed.
+    """
     closed = trio.Event()
 
     async def close() -> None:
@@ -399,15 +406,11 @@ async def _close_connection(connection: INetConn) -> None:
             logger.debug("close failed: %r", error)
         closed.set()
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(close)
-        with trio.move_on_after(_CLOSE_DEADLINE_S):
-            await closed.wait()
-        if not closed.is_set():
-            abort(connection)
-            with trio.move_on_after(_CLOSE_DEADLINE_S):
-                await closed.wait()
-            nursery.cancel_scope.cancel()
+    nursery.start_soon(close)
+    with trio.move_on_after(_CLOSE_DEADLINE_S):
+        await closed.wait()
+    if not closed.is_set():
+        abort(connection)
 
 
 async def _refuse_taken_port(address: str) -> None:

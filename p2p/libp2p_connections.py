@@ -73,6 +73,10 @@ class ConnectionTable:
         """True while `connection` is in the table."""
         return any(e.connection is connection for es in self._entries.values() for e in es)
 
+    def connections_of(self, peer_id: PeerId) -> list[INetConn]:
+        """Return the connections to `peer_id`."""
+        return [entry.connection for entry in self._entries.get(peer_id, [])]
+
     def add(self, peer_id: PeerId, connection: INetConn) -> list[INetConn]:
         """Add `connection`; return the connections to cut, which may include it."""
         inbound = connection.direction == Libp2pDirection.INBOUND

@@ -1,0 +1,440 @@
+"""The libp2p host on loopback: who gets in, what is bounded, how it is closed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import trio
+import trio.testing
+from shoal_wire.types import PeerId
+
+from p2p.host import (
+    DialError,
+    Direction,
+    HostSettings,
+    Libp2pHost,
+    ListenError,
+    RequestError,
+    RequestFailure,
+)
+from p2p.libp2p_address import expand_unspecified, parse_peer_address, parse_transport
+from p2p.libp2p_request import RequestLimits
+from p2p.libp2p_swarm import SwarmSettings
+from p2p.libp2p_yamux import KeepaliveSettings, find_socket
+from tests.support.network import at_port, open_relay, port_of
+from tests.support.nodes import LOOPBACK, fresh_identity, open_test_host, until
+
+ECHO = "/test/echo/1"
+
+
+async def echo(peer_id: PeerId, request: bytes) -> bytes:
+    return request
+
+
+async def read_available(stream: trio.SocketStream) -> bytes:
+    with trio.move_on_after(5):
+        return await stream.receive_some()
+    return b""
+
+
+# Who gets in
+
+
+async def test_connects_and_knows_both_ends(tmp_path: Path) -> None:
+    async with open_test_host(tmp_path) as one, open_test_host() as two:
+        assert await two.dial(one.listen_addrs()[0]) == one.peer_id
+        await until(lambda: one.connections() and one.connections()[0].agent)
+        await until(lambda: two.connections() and two.connections()[0].latency_ms is not None)
+        (seen,) = one.connections()
+        (mine,) = two.connections()
+        assert (seen.peer_id, seen.direction) == (two.peer_id, Direction.IN)
+        assert (mine.peer_id, mine.direction) == (one.peer_id, Direction.OUT)
+        assert f"{mine.address}/p2p/{one.peer_id}" == one.listen_addrs()[0]
+        assert seen.agent.startswith("shoal/")
+        assert 0 < cast("float", mine.latency_ms) < 5000
+        assert one.peer_addresses(two.peer_id) == (two.listen_addrs()[0].split("/p2p/")[0],)
+
+
+@pytest.mark.parametrize("protocol", [b"/plaintext/2.0.0", b"/tls/1.0.0", b"/secio/1.0.0"])
+async def test_only_noise_is_spoken(protocol: bytes) -> None:
+    async with open_test_host() as host:
+        stream = await trio.open_tcp_stream("127.0.0.1", port_of(host))
+        for line in (b"/multistream/1.0.0\n", protocol + b"\n"):
+            await stream.send_all(bytes([len(line)]) + line)
+        answer = b""
+        while b"na\n" not in answer:
+            answer += (piece := await read_available(stream))
+            assert piece, f"no refusal but {answer!r}"
+        assert protocol not in answer
+
+
+async def test_wrong_peer_id_is_noticed() -> None:
+    async with open_test_host() as one, open_test_host() as two:
+        stranger = fresh_identity().peer_id
+        address = f"/ip4/127.0.0.1/tcp/{port_of(one)}/p2p/{stranger}"
+        with pytest.raises(DialError, match="does not correspond"):
+            await two.dial(address)
+        assert not two.connections()
+
+
+async def test_dialling_nobody_and_oneself_is_one_line() -> None:
+    async with open_test_host() as host, open_test_host() as gone:
+        address = gone.listen_addrs()[0]
+        await gone.close()
+        with pytest.raises(DialError) as caught:
+            await host.dial(address)
+        assert address in str(caught.value)
+        assert "\n" not in str(caught.value)
+        with pytest.raises(DialError, match="itself"):
+            await host.dial(host.listen_addrs()[0])
+        with pytest.raises(ValueError, match="/p2p/"):
+            await host.dial("/ip4/127.0.0.1/tcp/4001")
+
+
+async def test_silent_listener_does_not_hold_a_dial() -> None:
+    async with open_test_host() as host:
+        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        port = listener.socket.getsockname()[1]
+        address = f"/ip4/127.0.0.1/tcp/{port}/p2p/{fresh_identity().peer_id}"
+        with pytest.raises(DialError, match=r"within 0\.2 s"):
+            await host.dial(address, timeout=0.2)
+        await listener.aclose()
+
+
+async def test_two_dials_at_once_leave_one_connection() -> None:
+    async with open_test_host() as one, open_test_host() as two:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(one.dial, two.listen_addrs()[0])
+            nursery.start_soon(two.dial, one.listen_addrs()[0])
+        swarms = [cast("Any", host.libp2p_host).get_network() for host in (one, two)]
+        await until(lambda: all(len(swarm.get_connections()) == 1 for swarm in swarms))
+        assert len(one.connections()) == len(two.connections()) == 1
+        assert one.connections()[0].direction is not two.connections()[0].direction
+        two.set_request_handler(ECHO, echo, max_request_bytes=10)
+        answer = await one.request(two.peer_id, ECHO, b"x", max_response_bytes=10)
+        assert answer == b"x"
+
+
+async def test_banned_peer_stays_out() -> None:
+    async with open_test_host() as one, open_test_host() as two:
+        await two.dial(one.listen_addrs()[0])
+        await until(one.connections)
+        one.ban(two.peer_id, seconds=3600)
+        await until(lambda: not two.connections())
+        with trio.move_on_after(5):
+            await two.dial(one.listen_addrs()[0])
+        await until(lambda: not two.connections() and not one.connections())
+        with pytest.raises(DialError, match="banned"):
+            await one.dial(two.listen_addrs()[0])
+        one.ban(two.peer_id, seconds=-1)
+        await one.dial(two.listen_addrs()[0])
+
+
+# Slots
+
+
+async def handshakes(host: Libp2pHost, count: int) -> None:
+    for _ in range(count):
+        async with open_test_host() as guest:
+            await guest.dial(host.listen_addrs()[0])
+            await until(lambda guest=guest: host.is_connected(guest.peer_id))  # type: ignore[misc]
+            guest.abort(host.peer_id)
+        await until(lambda: not host.connections())
+
+
+async def test_slots_return_when_connections_end() -> None:
+    async with open_test_host(swarm=SwarmSettings(max_connections=4)) as host:
+        await handshakes(host, 10)
+        async with open_test_host() as newcomer:
+            await newcomer.dial(host.listen_addrs()[0])
+            await until(lambda: host.is_connected(newcomer.peer_id))
+
+
+@pytest.mark.slow
+async def test_slots_return_after_three_hundred_handshakes() -> None:
+    async with open_test_host() as host:
+        await handshakes(host, 320)
+        async with open_test_host() as newcomer:
+            await newcomer.dial(host.listen_addrs()[0])
+            await until(lambda: host.is_connected(newcomer.peer_id))
+
+
+async def test_limit_holds_and_frees() -> None:
+    async with open_test_host(swarm=SwarmSettings(max_connections=1)) as host:
+        async with open_test_host() as first:
+            await first.dial(host.listen_addrs()[0])
+            await until(lambda: host.is_connected(first.peer_id))
+            async with open_test_host() as second:
+                with pytest.raises(DialError):
+                    await second.dial(host.listen_addrs()[0], timeout=2)
+                assert host.connected_peers() == {first.peer_id}
+        await until(lambda: not host.connections())
+        async with open_test_host() as third:
+            await third.dial(host.listen_addrs()[0])
+            await until(lambda: host.is_connected(third.peer_id))
+
+
+async def test_random_bytes_on_the_port_touch_nobody() -> None:
+    async with open_test_host() as host, open_test_host() as friend:
+        await friend.dial(host.listen_addrs()[0])
+        host.set_request_handler(ECHO, echo, max_request_bytes=100)
+        for size in (1, 100, 70_000):
+            stream = await trio.open_tcp_stream("127.0.0.1", port_of(host))
+            try:
+                await stream.send_all(os.urandom(size))
+                await stream.send_eof()
+                while await read_available(stream):
+                    pass
+            except (trio.BrokenResourceError, OSError):
+                pass  # cut off while writing
+            await stream.aclose()
+        answer = await friend.request(host.peer_id, ECHO, b"still here", max_response_bytes=100)
+        assert answer == b"still here"
+
+
+# Silence
+
+
+FAST = SwarmSettings(keepalive=KeepaliveSettings(ping_interval_s=0.1, ping_deadline_s=0.3))
+
+
+async def test_half_open_peer_is_cut() -> None:
+    async with open_test_host(swarm=FAST) as host, open_test_host() as peer, open_relay(peer) as r:
+        gone: list[PeerId] = []
+        host.add_peer_callbacks(disconnected=gone.append)
+        await host.dial(at_port(peer, r.port))
+        r.pull_cable()
+        await until(lambda: not host.connections())
+        assert gone == [peer.peer_id]
+
+
+async def test_lively_peer_is_kept() -> None:
+    async with open_test_host(swarm=FAST) as host, open_test_host() as peer:
+        gone: list[PeerId] = []
+        host.add_peer_callbacks(disconnected=gone.append)
+        await host.dial(peer.listen_addrs()[0])
+        (connection,) = cast("Any", host.libp2p_host).get_network().get_connections()
+        await until(lambda: connection.muxed_conn._ping_id > 5)
+        assert not gone
+
+
+async def test_returning_peer_replaces_its_half_open_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("p2p.libp2p_connections.SIMULTANEOUS_S", 0.0)
+    identity = fresh_identity()
+    async with open_test_host() as host, open_relay(host) as relay:
+        host.set_request_handler(ECHO, echo, max_request_bytes=10)
+        async with open_test_host(identity=identity) as before:
+            await before.dial(at_port(host, relay.port))
+            await until(host.connections)
+            relay.pull_cable()
+            async with open_test_host(identity=identity) as after:
+                after.set_request_handler(ECHO, echo, max_request_bytes=10)
+                await after.dial(host.listen_addrs()[0])
+                await until(lambda: host.connections()[0].opened_s < 1)
+                answer = await host.request(after.peer_id, ECHO, b"x", max_response_bytes=10)
+                assert answer == b"x"
+                assert len(host.connections()) == 1
+
+
+async def test_disconnect_does_not_wait_for_a_blocked_peer() -> None:
+    async with open_test_host() as host, open_test_host() as peer, open_relay(peer) as relay:
+        await host.dial(at_port(peer, relay.port))
+        relay.pull_cable()
+        (connection,) = cast("Any", host.libp2p_host).get_network().get_connections()
+        stream = find_socket(connection)
+        assert stream is not None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fill, connection.muxed_conn)
+            await until(connection.muxed_conn._write_lock.locked)
+            await trio.testing.wait_all_tasks_blocked(0.1)
+            with trio.fail_after(15):
+                await host.disconnect(peer.peer_id)
+            assert not host.connections()
+            nursery.cancel_scope.cancel()
+
+
+async def fill(muxed: Any) -> None:
+    """Write until the socket takes no more, holding the connection's write lock."""
+    stream = find_socket(muxed)
+    assert stream is not None
+    async with muxed._write_lock:
+        while stream.socket.fileno() != -1:
+            await muxed.secured_conn.write(bytes(1 << 20))
+
+
+# Requests
+
+
+async def test_request_of_many_megabytes() -> None:
+    size = 9_000_000
+    async with open_test_host() as one, open_test_host() as two:
+        one.set_request_handler(ECHO, echo, max_request_bytes=size)
+        await two.dial(one.listen_addrs()[0])
+        payload = os.urandom(size)
+        answer = await two.request(one.peer_id, ECHO, payload, max_response_bytes=size, timeout=30)
+        assert answer == payload
+        assert await two.request(one.peer_id, ECHO, b"", max_response_bytes=0) == b""
+
+
+async def failing(host: Libp2pHost, peer: PeerId, payload: bytes, cap: int = 100) -> str:
+    with pytest.raises(RequestError) as caught:
+        await host.request(peer, ECHO, payload, max_response_bytes=cap, timeout=1)
+    return caught.value.failure
+
+
+async def test_each_failure_has_its_name() -> None:
+    async def handler(peer_id: PeerId, request: bytes) -> bytes:
+        if request == b"raise":
+            raise RuntimeError("handler bug")
+        if request == b"sleep":
+            await trio.sleep_forever()
+        return bytes(200)
+
+    async with open_test_host() as one, open_test_host() as two:
+        assert await failing(two, one.peer_id, b"") == RequestFailure.NOT_CONNECTED
+        await two.dial(one.listen_addrs()[0])
+        assert await failing(two, one.peer_id, b"") == RequestFailure.UNSUPPORTED
+        one.set_request_handler(ECHO, handler, max_request_bytes=10)
+        assert await failing(two, one.peer_id, b"raise") == RequestFailure.RESET
+        assert await failing(two, one.peer_id, bytes(11)) == RequestFailure.RESET
+        assert await failing(two, one.peer_id, b"long") == RequestFailure.OVERSIZE
+        assert await failing(two, one.peer_id, b"sleep") == RequestFailure.TIMEOUT
+        answer = await two.request(one.peer_id, ECHO, b"fine", max_response_bytes=200)
+        assert answer == bytes(200)
+
+
+async def test_one_peer_cannot_occupy_every_handler() -> None:
+    release = trio.Event()
+
+    async def handler(peer_id: PeerId, request: bytes) -> bytes:
+        await release.wait()
+        return request
+
+    settings = HostSettings(listen=(LOOPBACK,), requests=RequestLimits(max_concurrent_per_peer=2))
+    one = Libp2pHost(identity=fresh_identity(), settings=settings)
+    one.set_request_handler(ECHO, handler, max_request_bytes=10)
+    outcomes: list[object] = []
+
+    async def ask(host: Libp2pHost) -> None:
+        try:
+            outcomes.append(await host.request(one.peer_id, ECHO, b"x", max_response_bytes=10))
+        except RequestError as error:
+            outcomes.append(error.failure)
+
+    async with trio.open_nursery() as nursery, open_test_host() as two:
+        await nursery.start(one.run)
+        await two.dial(one.listen_addrs()[0])
+        async with trio.open_nursery() as asking:
+            for _ in range(5):
+                asking.start_soon(ask, two)
+            await until(lambda: outcomes.count(RequestFailure.RESET) == 3)
+            release.set()
+        assert outcomes.count(b"x") == 2
+        await one.close()
+
+
+# Life
+
+
+async def test_taken_port_is_refused_by_name() -> None:
+    async with open_test_host() as host:
+        address = f"/ip4/127.0.0.1/tcp/{port_of(host)}"
+        second = Libp2pHost(identity=fresh_identity(), settings=HostSettings(listen=(address,)))
+        with pytest.RaisesGroup(ListenError, flatten_subgroups=True) as caught:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(second.run)
+        (error,) = leaves(caught.value)
+        assert address in str(error)
+        assert "\n" not in str(error)
+
+
+def leaves(error: BaseException) -> list[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for inner in error.exceptions for leaf in leaves(inner)]
+    return [error]
+
+
+@pytest.mark.parametrize("address", ["", "/ip4/127.0.0.1", "/ip4/127.0.0.1/udp/1/quic-v1", "x"])
+async def test_bad_listen_address_is_refused(address: str) -> None:
+    host = Libp2pHost(identity=fresh_identity(), settings=HostSettings(listen=(address,)))
+    with pytest.RaisesGroup(ListenError, flatten_subgroups=True):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(host.run)
+
+
+async def test_close_frees_the_port_and_tells_peers() -> None:
+    async with open_test_host() as peer:
+        async with open_test_host() as host:
+            await host.dial(peer.listen_addrs()[0])
+            await until(peer.connections)
+            port = port_of(host)
+            await host.close()
+            await host.close()
+        await until(lambda: not peer.connections())
+        async with open_test_host(listen=f"/ip4/127.0.0.1/tcp/{port}") as again:
+            assert port_of(again) == port
+
+
+async def test_callback_that_raises_costs_nothing() -> None:
+    async with open_test_host() as one, open_test_host() as two:
+
+        def broken(peer_id: PeerId) -> None:
+            raise RuntimeError
+
+        seen: list[PeerId] = []
+        one.add_peer_callbacks(connected=broken, disconnected=broken)
+        one.add_peer_callbacks(connected=seen.append)
+        await two.dial(one.listen_addrs()[0])
+        await until(lambda: seen == [two.peer_id])
+
+
+# Addresses
+
+
+def test_unspecified_address_becomes_the_interfaces() -> None:
+    addresses = expand_unspecified("/ip4/0.0.0.0/tcp/4001")
+    assert addresses[-1] == "/ip4/127.0.0.1/tcp/4001"
+    assert all(address.endswith("/tcp/4001") for address in addresses)
+    assert "0.0.0.0" not in "".join(addresses)
+    assert expand_unspecified("/ip4/10.1.2.3/tcp/1") == ["/ip4/10.1.2.3/tcp/1"]
+
+
+async def test_listening_everywhere_is_reachable_by_loopback() -> None:
+    async with open_test_host(listen="/ip4/0.0.0.0/tcp/0") as one, open_test_host() as two:
+        loopback = [a for a in one.listen_addrs() if a.startswith("/ip4/127.0.0.1/")]
+        assert await two.dial(loopback[0]) == one.peer_id
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "/p2p/",
+        "/ip4/127.0.0.1/tcp/4001",
+        "/ip4/127.0.0.1/tcp/4001/p2p/",
+        "/ip4/127.0.0.1/tcp/4001/p2p/0OIl",
+        "/ip4/127.0.0.1/tcp/4001/p2p/12D3KooW",
+        "/ip4/300.0.0.1/tcp/4001/p2p/{id}",
+        "/ip4/127.0.0.1/udp/4001/p2p/{id}",
+        "/ip4/127.0.0.1/tcp/4001/ws/p2p/{id}",
+        "/ip4/127.0.0.1/tcp/4001/p2p/{id}/p2p-circuit",
+        "127.0.0.1:4001",
+    ],
+)
+def test_bad_peer_address_is_one_line(text: str) -> None:
+    with pytest.raises(ValueError, match=r".") as caught:
+        parse_peer_address(text.replace("{id}", fresh_identity().peer_id))
+    assert "\n" not in str(caught.value)
+
+
+def test_good_peer_addresses() -> None:
+    peer_id = fresh_identity().peer_id
+    for transport in ("/ip4/1.2.3.4/tcp/1", "/ip6/::1/tcp/1", "/dns4/example.org/tcp/1"):
+        text = f"{transport}/p2p/{peer_id}"
+        assert str(parse_peer_address(text)) == text
+    assert parse_transport("/ip6/0:0:0:0:0:0:0:1/tcp/9") == "/ip6/::1/tcp/9"
