@@ -1,0 +1,98 @@
+"""A peer list fits its bounds on both sides, and no entry can spoil the others."""
+
+from __future__ import annotations
+
+import pytest
+import wire_samples as sample
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shoal_wire.envelope import peer_id_of
+from shoal_wire.errors import RemoteError
+from shoal_wire.limits import MAX_ADDRS_PER_PEER, MAX_PEER_LIST_BYTES, MAX_PEERS_IN_LIST
+from shoal_wire.peers import PeerAddresses, decode_peer_list, encode_peer_list
+from shoal_wire.types import PeerId
+from shoal_wire.v1 import swarm_pb2 as pb
+
+ME = peer_id_of(sample.PUBLIC_1)
+
+
+def peer(number: int, *, num_addresses: int = 1, padding: int = 0) -> PeerAddresses:
+    peer_id = PeerId(f"12D3peer{number}")
+    return PeerAddresses(
+        peer_id=peer_id,
+        addresses=tuple(
+            f"/dns4/{'x' * padding}host/tcp/{port}/p2p/{peer_id}" for port in range(num_addresses)
+        ),
+    )
+
+
+def test_a_list_survives_the_wire_in_its_order() -> None:
+    peers = tuple(peer(number, num_addresses=3) for number in range(MAX_PEERS_IN_LIST))
+    assert decode_peer_list(encode_peer_list(peers)) == peers
+
+
+def test_more_peers_and_addresses_than_the_bounds_are_cut() -> None:
+    peers = [peer(number, num_addresses=20) for number in range(100)]
+    read = decode_peer_list(encode_peer_list(peers))
+    assert len(read) == MAX_PEERS_IN_LIST
+    assert {len(item.addresses) for item in read} == {MAX_ADDRS_PER_PEER}
+
+
+def test_peers_with_the_longest_addresses_do_not_push_the_list_over_its_size() -> None:
+    peers = [peer(number, num_addresses=8, padding=460) for number in range(64)]
+    raw = encode_peer_list(peers)
+    assert len(raw) <= MAX_PEER_LIST_BYTES
+    read = decode_peer_list(raw)
+    assert read == tuple(peers[: len(read)])
+    assert len(read) >= 10
+
+
+@given(
+    st.lists(
+        st.builds(
+            PeerAddresses,
+            peer_id=st.text(st.characters(codec="utf-8"), max_size=60),
+            addresses=st.lists(
+                st.text(st.characters(codec="utf-8"), max_size=600), max_size=12
+            ).map(tuple),
+        ),
+        max_size=80,
+    )
+)
+@settings(max_examples=20)
+def test_whatever_is_known_encodes_to_a_list_that_decodes(peers: list[PeerAddresses]) -> None:
+    encoded = encode_peer_list([*peers, peer(1)])
+    assert peer(1) in decode_peer_list(encoded) or len(peers) >= MAX_PEERS_IN_LIST
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "",
+        "/ip4/192.0.2.1/tcp/1",
+        "/ip4/192.0.2.1/tcp/1/p2p/another",
+        f"/ip4/192.0.2.1/tcp/1/p2p/{ME}/p2p-circuit",
+        f"/ip4/192.0.2.1\n/tcp/1/p2p/{ME}",
+        f"/dns4/{'x' * 512}/tcp/1/p2p/{ME}",
+    ],
+)
+def test_an_address_of_the_wrong_form_is_left_out_alone(address: str) -> None:
+    good = f"/ip4/192.0.2.1/tcp/4001/p2p/{ME}"
+    message = pb.PeerList()
+    message.peers.add(peer_id=ME, addresses=[address, good])
+    message.peers.add(peer_id="only bad ones", addresses=[address])
+    expected = (PeerAddresses(peer_id=ME, addresses=(good,)),)
+    assert decode_peer_list(message.SerializeToString()) == expected
+
+
+def test_a_list_over_the_bounds_is_refused_whole() -> None:
+    message = pb.PeerList(peers=[pb.PeerAddresses()] * (MAX_PEERS_IN_LIST + 1))
+    with pytest.raises(RemoteError, match="65 peers"):
+        decode_peer_list(message.SerializeToString())
+    with pytest.raises(RemoteError, match="65537 bytes"):
+        decode_peer_list(bytes(MAX_PEER_LIST_BYTES + 1))
+
+
+def test_bytes_that_are_no_list_are_refused() -> None:
+    with pytest.raises(RemoteError, match="does not parse"):
+        decode_peer_list(b"\xff")

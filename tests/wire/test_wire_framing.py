@@ -1,0 +1,78 @@
+"""Frames come out whole and in order, however the stream is cut."""
+
+from __future__ import annotations
+
+import tracemalloc
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from shoal_wire.errors import FrameError, LocalError
+from shoal_wire.framing import FrameDecoder, encode_frame
+from shoal_wire.limits import MAX_IPC_FRAME_BYTES
+
+
+def test_a_frame_is_its_length_as_a_big_endian_u32_and_its_body() -> None:
+    assert encode_frame(b"abc") == b"\x00\x00\x00\x03abc"
+    assert encode_frame(b"") == bytes(4)
+    assert encode_frame(bytes(258))[:4] == b"\x00\x00\x01\x02"
+
+
+def test_a_stream_cut_at_every_boundary_gives_the_same_frames() -> None:
+    bodies = [b"", b"one", b"", b"three" * 60, b"\x00\x00\x00\x09"]
+    stream = b"".join(encode_frame(body) for body in bodies)
+    for cut in range(len(stream) + 1):
+        decoder = FrameDecoder()
+        assert decoder.feed(stream[:cut]) + decoder.feed(stream[cut:]) == bodies
+        decoder.close()
+
+
+def test_a_stream_of_single_bytes_gives_the_same_frames() -> None:
+    bodies = [b"", b"one", b"three" * 60]
+    decoder = FrameDecoder()
+    stream = b"".join(encode_frame(body) for body in bodies)
+    assert [frame for byte in stream for frame in decoder.feed(bytes([byte]))] == bodies
+
+
+@given(st.lists(st.binary(max_size=30), max_size=6), st.lists(st.integers(0, 200), max_size=6))
+def test_a_stream_cut_anywhere_gives_the_same_frames(bodies: list[bytes], cuts: list[int]) -> None:
+    stream = b"".join(encode_frame(body) for body in bodies)
+    edges = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
+    decoder = FrameDecoder()
+    frames = [frame for start, end in pairwise(edges) for frame in decoder.feed(stream[start:end])]
+    assert frames == bodies
+    decoder.close()
+
+
+@pytest.mark.parametrize("cut", range(1, 7))
+def test_a_stream_that_ends_inside_a_frame_is_an_error(cut: int) -> None:
+    decoder = FrameDecoder()
+    decoder.feed(encode_frame(b"whole") + encode_frame(b"abc")[:cut])
+    with pytest.raises(FrameError, match="inside a frame"):
+        decoder.close()
+
+
+def test_a_body_at_the_cap_passes_and_one_over_does_not() -> None:
+    assert FrameDecoder(max_bytes=10).feed(encode_frame(bytes(10), max_bytes=10)) == [bytes(10)]
+    with pytest.raises(LocalError, match="over 10"):
+        encode_frame(bytes(11), max_bytes=10)
+    with pytest.raises(FrameError, match="over 10"):
+        FrameDecoder(max_bytes=10).feed(encode_frame(bytes(11)))
+
+
+def test_a_length_over_the_cap_is_refused_before_its_body_comes() -> None:
+    for length in (MAX_IPC_FRAME_BYTES + 1, 2**32 - 1):
+        with pytest.raises(FrameError):
+            FrameDecoder().feed(length.to_bytes(4, "big"))
+
+
+def test_an_announced_length_allocates_nothing() -> None:
+    decoder = FrameDecoder()
+    tracemalloc.start()
+    try:
+        decoder.feed(MAX_IPC_FRAME_BYTES.to_bytes(4, "big") + b"a few bytes")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 100_000
