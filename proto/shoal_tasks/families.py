@@ -77,7 +77,7 @@ EASY: Final = (
         "base_conversion",
         min_base=2,
         max_base=4,
-        min_value=0,
+        min_value=1,
         max_value=20,
     ),
     _plain("count_bits_easy", "count_bits", min_n=1, max_n=127),
@@ -93,7 +93,10 @@ EASY: Final = (
         max_value=9,
     ),
 )
-"""Short plain answers that a character model of 0.1 M parameters can learn."""
+"""Short plain answers that a character model of 0.1 M parameters can learn.
+
+Conversions start at 1: the generator writes 0 as nothing at all in most bases.
+"""
 
 EASY_PAPER: Final = (
     _plain("arc_1d_small", "arc_1d", min_size=8, max_size=8, num_train=1),
@@ -113,7 +116,7 @@ EASY_PAPER: Final = (
         "base_conversion",
         min_base=2,
         max_base=3,
-        min_value=0,
+        min_value=1,
         max_value=8,
     ),
     _plain("bf_small", "bf", difficulty=1),

@@ -19,7 +19,7 @@ Original = Callable[[str, Entry], float]
 MAX_FORMULA_CHARS: Final = 512
 """The formula parser is quadratic and recursive; honest conclusions have under 40 characters."""
 
-_CELL: Final = r"(?:[+-]?(?:0|[1-9][0-9]*)|'[0-9]+'|\"[0-9]+\")"
+_CELL: Final = r"(?:[+-]?(?:0+|[1-9][0-9]*)|'[0-9]+'|\"[0-9]+\")"
 _CELLS: Final = rf"\s*{_CELL}\s*(?:,\s*{_CELL}\s*)*,?\s*"
 _ROW: Final = re.compile(rf"\[({_CELLS})\]|\(({_CELLS})\)")
 
@@ -53,7 +53,7 @@ def parse_matrix(text: str) -> list[list[str]] | None:
         if match is None:
             return None
         cells = match.group(1) or match.group(2)
-        rows.append([str(_cell_text(cell)) for cell in cells.split(",") if cell.strip()])
+        rows.append([_cell_text(cell) for cell in cells.split(",") if cell.strip()])
         position = _skip_comma(body, match.end())
         if position < 0:
             return None
@@ -75,8 +75,8 @@ def _cell_text(cell: str) -> str:
     cell = cell.strip()
     if cell[0] in "'\"":
         return cell[1:-1]
-    number = cell.lstrip("+-")
-    return number if number == "0" or not cell.startswith("-") else f"-{number}"
+    number = cell.lstrip("+-").lstrip("0") or "0"
+    return f"-{number}" if cell.startswith("-") and number != "0" else number
 
 
 def score_spell_backward(answer: str, entry: Entry) -> float:

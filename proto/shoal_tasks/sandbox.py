@@ -115,26 +115,34 @@ def _become_nobody() -> str:
     if os.geteuid() != 0:
         return f"uid {os.geteuid()}, not root"
     os.setgroups([])
-    os.setresgid(_NOBODY, _NOBODY, _NOBODY)
-    os.setresuid(_NOBODY, _NOBODY, _NOBODY)
+    os.setgid(_NOBODY)
+    os.setuid(_NOBODY)
     return "nobody"
 
 
 def _limit_resources(limits: WorkerLimits, used_bytes: int) -> str:
     address_space = used_bytes + limits.memory_bytes
     wanted = {
-        resource.RLIMIT_CPU: limits.process_cpu_seconds,
-        resource.RLIMIT_AS: address_space,
-        resource.RLIMIT_FSIZE: 0,
-        resource.RLIMIT_NOFILE: limits.max_open_files,
-        resource.RLIMIT_NPROC: 0,
-        resource.RLIMIT_CORE: 0,
+        "cpu": (resource.RLIMIT_CPU, limits.process_cpu_seconds),
+        "fsize": (resource.RLIMIT_FSIZE, 0),
+        "nofile": (resource.RLIMIT_NOFILE, limits.max_open_files),
+        "nproc": (resource.RLIMIT_NPROC, 0),
+        "core": (resource.RLIMIT_CORE, 0),
+        "as": (resource.RLIMIT_AS, address_space),
     }
-    for kind, value in wanted.items():
+    refused = []
+    for name, (kind, value) in wanted.items():
         _, hard = resource.getrlimit(kind)
         bound = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(kind, (bound, bound))
-    return f"{address_space >> 20} MiB, {limits.process_cpu_seconds} s"
+        try:
+            resource.setrlimit(kind, (bound, bound))
+        except (OSError, ValueError):
+            # macOS has the constant for the address space, but not the limit.
+            if name in ("cpu", "fsize"):
+                raise
+            refused.append(name)
+    detail = f"{address_space >> 20} MiB, {limits.process_cpu_seconds} s"
+    return f"{detail}; without {', '.join(refused)}" if refused else detail
 
 
 def _die_with_parent(libc: ctypes.CDLL | None, parent_pid: int | None) -> str:

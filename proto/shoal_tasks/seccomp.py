@@ -48,7 +48,7 @@ _REFUSED: Final = {
         59, 322,                          # execve execveat
         62, 200, 234, 129, 297, 424,      # kill tkill tgkill sigqueue(2) pidfd_send_signal
         101, 310, 311, 434, 438, 440,     # ptrace process_vm_* pidfd_* process_madvise
-        76, 77, 82, 83, 84, 85, 86, 87, 88, 89,    # truncate … rename mkdir rmdir creat link …
+        76, 77, 82, 83, 84, 85, 86, 87, 88,    # truncate … rename mkdir rmdir creat link …
         90, 91, 92, 93, 94, 132, 133, 161, 165, 166, 155,  # chmod chown utime mknod chroot mount
         235, 258, 259, 260, 261, 263, 264, 265, 266, 268, 280, 316,  # the same, …at
         188, 189, 190, 197, 198, 199,     # setxattr removexattr

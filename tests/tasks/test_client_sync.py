@@ -1,0 +1,226 @@
+"""The trainer's client: deadlines, kills, restarts, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from shoal_tasks.client_sync import TaskWorker
+from shoal_tasks.errors import FamilyError, GenerationError, UnknownFamily, WorkerUnavailable
+from shoal_tasks.families import (
+    EASY,
+    TRAIN_SEED_MIN,
+    FamilySpec,
+    coordinates,
+    question_digest,
+)
+from shoal_tasks.limits import WorkerLimits
+from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates
+from shoal_wire.types import Digest, FinishReason
+
+GCD = next(spec for spec in EASY if spec.generator == "gcd")
+TASKS = [coordinates(GCD, TRAIN_SEED_MIN + offset) for offset in range(40)]
+
+
+def right_answers(worker: TaskWorker, tasks: list[TaskCoordinates]) -> list[ScoreRequest]:
+    return [
+        ScoreRequest(task=task, text=str(item.answer), finish_reason=FinishReason.STOP)
+        for task, item in zip(tasks, worker.items(tasks), strict=True)
+    ]
+
+
+def pid_of(worker: TaskWorker) -> int:
+    assert worker.report is not None
+    return worker.report.pid
+
+
+def test_questions_digests_and_items_agree(worker: TaskWorker) -> None:
+    questions = worker.questions(TASKS)
+    assert len(set(questions)) > 20
+    assert worker.question_digests(TASKS) == [question_digest(text) for text in questions]
+    assert [item.question for item in worker.items(TASKS)] == questions
+    assert worker.questions([]) == []
+
+
+def test_rewards_come_in_order(worker: TaskWorker) -> None:
+    requests = right_answers(worker, TASKS)
+    requests[3] = ScoreRequest(task=TASKS[3], text="none", finish_reason=FinishReason.STOP)
+    requests[7] = ScoreRequest(
+        task=TASKS[7], text=requests[7].text, finish_reason=FinishReason.LENGTH
+    )
+    rewards = [result.reward for result in worker.score(requests)]
+    assert rewards == [0.0 if position in (3, 7) else 1.0 for position in range(40)]
+
+
+def test_the_report_names_every_layer(worker: TaskWorker) -> None:
+    assert worker.report is not None
+    active = {layer.name for layer in worker.report.layers if layer.active}
+    assert {"rlimits", "audit_hook", "process_group"} <= active
+    assert len(worker.report.layers) == 9
+    assert (
+        set(worker.report.inactive_layers)
+        == {layer.name for layer in worker.report.layers} - active
+    )
+
+
+def test_unknown_families_are_refused_before_anything_is_sent(worker: TaskWorker) -> None:
+    forged = TaskCoordinates(
+        family=GCD.name, config_digest=Digest(b"\0" * 16), seed=TRAIN_SEED_MIN, index=0
+    )
+    with pytest.raises(UnknownFamily):
+        worker.questions([forged])
+
+
+def test_a_family_that_cannot_be_built_is_named() -> None:
+    bad_config = FamilySpec(name="odd", generator="gcd", config={"no_such_option": 1})
+    other_version = FamilySpec(name="old", generator="gcd", verifier_version="0.0.1")
+    for spec in (bad_config, other_version):
+        with pytest.raises(FamilyError, match=spec.name), TaskWorker([spec]):
+            pass
+
+
+def test_a_generator_that_fails_on_coordinates_says_so() -> None:
+    # Terms that cancel leave nothing to divide by; some seeds hit it.
+    spec = FamilySpec(
+        name="divides",
+        generator="decimal_arithmetic",
+        config={
+            "min_num_decimal_places": 0,
+            "max_num_decimal_places": 0,
+            "min_terms": 6,
+            "max_terms": 6,
+            "precision": 5,
+        },
+    )
+    tasks = [coordinates(spec, seed) for seed in range(1000)]
+    with TaskWorker([spec]) as worker:
+        digests = worker.question_digests(tasks)
+        impossible = [task for task, digest in zip(tasks, digests, strict=True) if not digest]
+        assert 0 < len(impossible) < 100
+        with pytest.raises(GenerationError, match="divides"):
+            worker.questions(impossible[:1])
+
+
+def test_a_hostile_configuration_meets_the_limits() -> None:
+    # A prime sieve over 10^12 numbers asks for more memory and time than the worker has.
+    sieve = FamilySpec(
+        name="sieve", generator="count_primes", config={"min_n": 10**12, "max_n": 10**12}
+    )
+    limits = WorkerLimits(item_cpu_seconds=0.3, request_timeout_seconds=10)
+    with pytest.raises((FamilyError, WorkerUnavailable)), TaskWorker([sieve], limits=limits):
+        pass
+
+
+def test_files_cannot_be_named_by_a_configuration(tmp_path: Path) -> None:
+    (tmp_path / "words").write_text("abcd\n")
+    spec = FamilySpec(
+        name="reads",
+        generator="spell_backward",
+        config={"data_file": str(tmp_path / "words"), "min_word_len": 1},
+    )
+    with pytest.raises(FamilyError, match="reads"), TaskWorker([spec]):
+        pass
+
+
+def test_killed_between_requests() -> None:
+    with TaskWorker(EASY) as worker:
+        requests = right_answers(worker, TASKS)
+        os.kill(pid_of(worker), signal.SIGKILL)
+        assert worker.score(requests) == [ScoreResult(reward=1.0)] * 40
+        assert worker.num_restarts == 1
+
+
+def interrupt_next_request(worker: TaskWorker, action: Callable[[int], None]) -> None:
+    """Stop the worker now, so that the next request stays unanswered, and then ``action``."""
+    pid = pid_of(worker)
+    os.kill(pid, signal.SIGSTOP)
+    threading.Timer(0.2, action, [pid]).start()
+
+
+def test_killed_in_the_middle_of_a_request() -> None:
+    with TaskWorker(EASY) as worker:
+        requests = right_answers(worker, TASKS)
+        interrupt_next_request(worker, lambda pid: os.kill(pid, signal.SIGKILL))
+        assert worker.score(requests) == [ScoreResult(reward=1.0)] * 40
+        assert worker.num_restarts == 1
+
+
+def test_a_worker_that_does_not_answer_is_killed_and_the_batch_still_scored() -> None:
+    with TaskWorker(EASY, limits=WorkerLimits(request_timeout_seconds=2.0)) as worker:
+        requests = right_answers(worker, TASKS)
+        stopped = pid_of(worker)
+        os.kill(stopped, signal.SIGSTOP)
+        assert worker.score(requests) == [ScoreResult(reward=1.0)] * 40
+        assert worker.num_restarts == 1
+        assert not psutil.pid_exists(stopped)
+        os.kill(pid_of(worker), signal.SIGSTOP)
+        assert worker.score(requests[:1]) == [ScoreResult(reward=0.0, timed_out=True)]
+        assert worker.score(requests[:1]) == [ScoreResult(reward=1.0)]
+
+
+def test_a_worker_is_replaced_when_its_processor_time_is_used_up() -> None:
+    with TaskWorker(EASY, limits=WorkerLimits(recycle_cpu_seconds=0)) as worker:
+        first = pid_of(worker)
+        assert len(worker.questions(TASKS[:1])) == 1
+        assert pid_of(worker) == first
+        assert len(worker.questions(TASKS[:1])) == 1
+        assert pid_of(worker) != first
+        assert not psutil.pid_exists(first)
+
+
+def test_close_leaves_no_process_and_no_descriptor() -> None:
+    before = psutil.Process().num_fds()
+    worker = TaskWorker(EASY)
+    worker.start()
+    pid = pid_of(worker)
+    worker.close()
+    worker.close()
+    assert not psutil.pid_exists(pid)
+    assert psutil.Process().num_fds() == before
+
+
+def test_a_worker_that_cannot_start_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    limits = WorkerLimits(max_restarts=2, max_backoff_seconds=0.01)
+    with pytest.raises(WorkerUnavailable, match="does not start"):
+        TaskWorker(EASY, limits=limits).start()
+
+
+PARENT = """
+import os, sys
+from shoal_tasks.client_sync import TaskWorker
+from shoal_tasks.families import EASY
+worker = TaskWorker(EASY)
+print(worker.start().pid, flush=True)
+os.kill(worker.report.pid, {signal})
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize(
+    "signal_first", [0, int(signal.SIGSTOP)], ids=["worker idle", "worker stuck"]
+)
+def test_a_killed_parent_takes_the_worker_along(signal_first: int) -> None:
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT.format(signal=signal_first)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert parent.stdout is not None
+    child = psutil.Process(int(parent.stdout.readline()))
+    parent.kill()
+    parent.communicate(timeout=30)
+    try:
+        child.wait(timeout=30)
+    finally:
+        if child.is_running() and child.status() != psutil.STATUS_ZOMBIE:
+            child.kill()
+            pytest.fail("the worker outlived its parent")

@@ -1,0 +1,164 @@
+"""The node's client: many callers, a bounded queue, and a worker that may die at any time."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import psutil
+import pytest
+import trio
+import trio.testing
+from shoal_tasks.client_trio import TaskWorker
+from shoal_tasks.errors import FamilyError, WorkerUnavailable
+from shoal_tasks.families import (
+    EASY,
+    TRAIN_SEED_MIN,
+    FamilySpec,
+    coordinates,
+    question_digest,
+)
+from shoal_tasks.limits import WorkerLimits
+from shoal_tasks.types import ScoreRequest, ScoreResult
+from shoal_wire.types import Digest, FinishReason
+
+GCD = next(spec for spec in EASY if spec.generator == "gcd")
+TASKS = [coordinates(GCD, TRAIN_SEED_MIN + offset) for offset in range(60)]
+
+
+@asynccontextmanager
+async def running(worker: TaskWorker) -> AsyncIterator[TaskWorker]:
+    """The worker, up; afterwards checks that its process is gone and collected."""
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(worker.run)
+            yield worker
+            nursery.cancel_scope.cancel()
+    assert not psutil.pid_exists(pid_of(worker))
+
+
+def pid_of(worker: TaskWorker) -> int:
+    assert worker.report is not None
+    return worker.report.pid
+
+
+async def test_concurrent_callers_each_get_their_own_answer() -> None:
+    results: dict[int, list[Digest]] = {}
+
+    async with running(TaskWorker(EASY)) as worker:
+
+        async def ask(start: int) -> None:
+            results[start] = await worker.question_digests(TASKS[start : start + 6])
+
+        async with trio.open_nursery() as nursery:
+            for start in range(0, 60, 6):
+                nursery.start_soon(ask, start)
+        questions = await worker.questions(TASKS)
+        items = await worker.items(TASKS[:2])
+        requests = [
+            ScoreRequest(task=task, text=str(item.answer), finish_reason=FinishReason.STOP)
+            for task, item in zip(TASKS[:2], items, strict=True)
+        ]
+        assert await worker.score(requests) == [ScoreResult(reward=1.0)] * 2
+    assert [item.question for item in items] == questions[:2]
+    digests = [digest for start in sorted(results) for digest in results[start]]
+    assert digests == [question_digest(text) for text in questions]
+
+
+async def test_cached_digests_need_no_worker() -> None:
+    worker = TaskWorker(EASY)
+    async with running(worker):
+        first = await worker.question_digests(TASKS)
+    assert await worker.question_digests(TASKS) == first
+    with pytest.raises(WorkerUnavailable, match="has ended"):
+        await worker.questions(TASKS)
+
+
+async def test_killed_worker_is_replaced_and_callers_notice_nothing() -> None:
+    async with running(TaskWorker(EASY)) as worker:
+        before = await worker.questions(TASKS)
+        for _ in range(2):
+            os.kill(pid_of(worker), signal.SIGKILL)
+            assert await worker.questions(TASKS) == before
+        assert worker.num_restarts == 2
+
+
+async def test_a_silent_worker_is_unavailable_for_one_task_and_then_replaced() -> None:
+    limits = WorkerLimits(request_timeout_seconds=2.0)
+    async with running(TaskWorker(EASY, limits=limits)) as worker:
+        stopped = pid_of(worker)
+        os.kill(stopped, signal.SIGSTOP)
+        with pytest.raises(WorkerUnavailable):
+            await worker.question_digests(TASKS[:1])
+        assert not psutil.pid_exists(stopped)
+        assert len(await worker.question_digests(TASKS[:1])) == 1
+        assert pid_of(worker) != stopped
+
+
+async def test_a_caller_waits_no_longer_than_its_patience() -> None:
+    async with running(TaskWorker(EASY, patience_seconds=0.5)) as worker:
+        os.kill(pid_of(worker), signal.SIGSTOP)
+        with pytest.raises(WorkerUnavailable, match="in time"):
+            await worker.question_digests(TASKS)
+
+
+async def test_a_full_queue_refuses_at_once() -> None:
+    async with running(TaskWorker(EASY, max_waiting=2)) as worker:
+        pid = pid_of(worker)
+        os.kill(pid, signal.SIGSTOP)
+        answered: list[int] = []
+
+        async def ask(position: int) -> None:
+            answered.append(len(await worker.questions(TASKS[position : position + 1])))
+
+        async with trio.open_nursery() as nursery:
+            for position in range(3):
+                nursery.start_soon(ask, position)
+                await trio.testing.wait_all_tasks_blocked()
+            with pytest.raises(WorkerUnavailable, match="queue is full"):
+                await worker.questions(TASKS[9:])
+            os.kill(pid, signal.SIGCONT)
+        assert answered == [1, 1, 1]
+
+
+async def test_cancelled_callers_do_not_block_the_rest() -> None:
+    async with running(TaskWorker(EASY, max_waiting=4)) as worker:
+        pid = pid_of(worker)
+        os.kill(pid, signal.SIGSTOP)
+        for _ in range(4):
+            with trio.move_on_after(0.01) as scope:
+                await worker.questions(TASKS)
+            assert scope.cancelled_caught
+        os.kill(pid, signal.SIGCONT)
+        assert len(await worker.questions(TASKS)) == len(TASKS)
+
+
+async def test_callers_waiting_at_the_end_are_told() -> None:
+    worker = TaskWorker(EASY)
+    outcomes: list[str] = []
+
+    async def ask() -> None:
+        try:
+            await worker.questions(TASKS)
+        except WorkerUnavailable as error:
+            outcomes.append(str(error))
+
+    with trio.fail_after(60):
+        async with trio.open_nursery() as callers, trio.open_nursery() as nursery:
+            await nursery.start(worker.run)
+            os.kill(pid_of(worker), signal.SIGSTOP)
+            for _ in range(3):
+                callers.start_soon(ask)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+    assert outcomes == ["the task worker has ended"] * 3
+    assert not psutil.pid_exists(pid_of(worker))
+
+
+async def test_a_refused_family_ends_the_start() -> None:
+    bad = FamilySpec(name="odd", generator="gcd", config={"no_such_option": 1})
+    with trio.fail_after(60), pytest.RaisesGroup(FamilyError):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(TaskWorker([bad]).run)

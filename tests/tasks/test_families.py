@@ -1,0 +1,173 @@
+"""Specs, digests, presets and draws: the pure part."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from shoal_tasks.errors import FamilyError
+from shoal_tasks.families import (
+    EASY,
+    EASY_PAPER,
+    PAPER,
+    PRESETS,
+    SEED_LIMIT,
+    TRAIN_SEED_MIN,
+    AnswerFormat,
+    FamilySpec,
+    canonical_config,
+    config_digest,
+    coordinates,
+    draw_coordinates,
+    held_out_coordinates,
+    question_digest,
+    spec_from_json,
+    spec_to_json,
+)
+from shoal_tasks.generators import TEXT_EVALUATING
+
+PAPER_GENERATORS = {
+    "arc_1d",
+    "basic_arithmetic",
+    "base_conversion",
+    "bf",
+    "binary_matrix",
+    "calendar_arithmetic",
+    "decimal_arithmetic",
+    "fraction_simplification",
+    "propositional_logic",
+}
+
+
+def test_presets_hold_the_families_they_claim() -> None:
+    assert PRESETS == {"easy": EASY, "easy-paper": EASY_PAPER, "paper": PAPER}
+    assert {spec.generator for spec in PAPER} == PAPER_GENERATORS
+    assert {spec.generator for spec in EASY_PAPER} == PAPER_GENERATORS
+    assert all(spec.answer_format is AnswerFormat.TAGGED for spec in PAPER)
+    assert all(spec.answer_format is AnswerFormat.PLAIN for spec in EASY + EASY_PAPER)
+    names = [spec.name for spec in EASY + EASY_PAPER + PAPER]
+    assert len(set(names)) == len(names)
+
+
+def test_digests_are_those_peers_already_use() -> None:
+    # A change here splits every existing swarm: it must be a decision, not an accident.
+    spec = FamilySpec(name="x", generator="gcd", config={"min_value": 1, "max_value": 20})
+    assert canonical_config(spec) == '{"max_value":20,"min_value":1}'
+    assert config_digest(spec).hex() == "ede415dd802798bba50cb853883091b8"
+    assert question_digest("What is 1 + 1?").hex() == "72f8917549de2d6d055b75ba9f82b93a"
+
+
+def test_digest_ignores_name_weight_and_order_but_not_content() -> None:
+    one = FamilySpec(name="a", generator="gcd", config={"min_value": 1, "max_value": 9})
+    same = FamilySpec(name="b", generator="gcd", config={"max_value": 9, "min_value": 1}, weight=3)
+    other_value = FamilySpec(name="a", generator="gcd", config={"min_value": 1, "max_value": 8})
+    other_generator = FamilySpec(name="a", generator="lcm", config=dict(one.config))
+    assert config_digest(one) == config_digest(same)
+    assert len({config_digest(s) for s in (one, other_value, other_generator)}) == 3
+
+
+def test_spec_does_not_follow_later_changes_of_the_callers_dict() -> None:
+    config: dict[str, Any] = {"styles": ["plain"]}
+    spec = FamilySpec(name="f", generator="fraction_simplification", config=config)
+    before = config_digest(spec)
+    config["styles"].append("latex_frac")
+    assert config_digest(spec) == before
+    assert hash(spec) == hash(FamilySpec(**spec_to_json(spec)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("generator", sorted(TEXT_EVALUATING))
+def test_generators_whose_scorer_evaluates_text_are_refused(generator: str) -> None:
+    with pytest.raises(FamilyError, match="evaluates the text"):
+        FamilySpec(name="f", generator=generator)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"generator": "composite"}, "no reviewed generator"),
+        ({"generator": "codeio"}, "no reviewed generator"),
+        ({"name": ""}, "family name"),
+        ({"name": "n" * 201}, "family name"),
+        ({"weight": 0.0}, "weight"),
+        ({"weight": float("nan")}, "weight"),
+        ({"verifier": "mine"}, "unknown verifier"),
+        ({"answer_format": "xml"}, "answer_format"),
+        ({"config": {"seed": 1}}, "may not set seed"),
+        ({"config": {"size": 1}}, "may not set size"),
+        ({"config": {"max_value": float("inf")}}, "not JSON"),
+        ({"config": {"max_value": object()}}, "not JSON"),
+        ({"config": {"operators": "+" * 5000}}, "longer than"),
+    ],
+)
+def test_unusable_specs_say_which_field(changes: dict[str, Any], message: str) -> None:
+    fields: dict[str, Any] = {"name": "f", "generator": "gcd", **changes}
+    with pytest.raises(FamilyError, match=message):
+        FamilySpec(**fields)
+
+
+@pytest.mark.parametrize("spec", EASY + EASY_PAPER + PAPER, ids=lambda spec: spec.name)
+def test_json_round_trip(spec: FamilySpec) -> None:
+    assert spec_from_json(spec_to_json(spec)) == spec
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+        max_leaves=8,
+    )
+    | st.fixed_dictionaries(
+        {"name": st.text() | st.integers(), "generator": st.just("gcd")},
+        optional={"config": st.dictionaries(st.text(), st.integers()), "weight": st.floats()},
+    )
+)
+def test_any_json_is_a_spec_or_a_family_error(value: object) -> None:
+    try:
+        spec = spec_from_json(value)
+    except FamilyError:
+        return
+    assert spec_from_json(spec_to_json(spec)) == spec
+
+
+def test_draws_are_fresh_weighted_and_never_held_out() -> None:
+    rare = FamilySpec(name="rare", generator="gcd", weight=1.0)
+    often = FamilySpec(name="often", generator="lcm", weight=3.0)
+    rng = random.Random(7)
+    drawn = [draw_coordinates(rng, [rare, often]) for _ in range(2000)]
+    assert all(TRAIN_SEED_MIN <= task.seed < SEED_LIMIT and task.index == 0 for task in drawn)
+    assert len({task.seed for task in drawn}) == len(drawn)
+    assert 1400 < sum(task.family == "often" for task in drawn) < 1600
+    again = random.Random(7)
+    assert drawn == [draw_coordinates(again, [rare, often]) for _ in range(2000)]
+    with pytest.raises(ValueError, match="no task families"):
+        draw_coordinates(rng, [])
+
+
+def test_held_out_tasks_come_from_the_reserved_seeds_only() -> None:
+    tasks = held_out_coordinates(EASY, 5, first_seed=10)
+    assert len(tasks) == 5 * len(EASY)
+    assert {task.seed for task in tasks} == {10, 11, 12, 13, 14}
+    assert tasks[0] == coordinates(EASY[0], 10)
+    with pytest.raises(ValueError, match="TRAIN_SEED_MIN"):
+        held_out_coordinates(EASY, 1, first_seed=TRAIN_SEED_MIN)
+
+
+def test_importing_the_pure_part_is_cheap_and_brings_no_reasoning_gym() -> None:
+    code = (
+        "import resource, sys\n"
+        "used = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "before = used()\n"
+        "import shoal_tasks.families, shoal_tasks.types, shoal_tasks.errors\n"
+        "print(used() - before, 'reasoning_gym' in sys.modules, 'trio' in sys.modules)\n"
+    )
+    output = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    ).stdout.split()
+    # KiB on Linux, bytes on macOS: there the bound is only looser in the wrong direction.
+    assert int(output[0]) < (10 << 10) * (1024 if sys.platform == "darwin" else 1)
+    assert output[1:] == ["False", "False"]

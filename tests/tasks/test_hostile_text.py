@@ -1,0 +1,75 @@
+"""Texts made to run code in, hang or crash the scorer, through every family."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from shoal_tasks.client_sync import TaskWorker
+from shoal_tasks.families import TRAIN_SEED_MIN, FamilySpec, coordinates
+from shoal_tasks.types import ScoreRequest
+from shoal_wire.types import FinishReason
+
+from tests.tasks.conftest import ALL_FAMILIES
+
+# Costly to parse, and at times even right: they need only be answered.
+COSTLY_FORMULAS = ["¬" * 500 + "P", "(" * 250 + "P" + ")" * 250, "∧".join(["P"] * 250)]
+
+
+def hostile_answers(canary: Path) -> list[str]:
+    write = f"__import__('pathlib').Path({str(canary)!r}).write_text('x')"
+    return [
+        write,
+        f"[{write}]",
+        f"[[{write}]]",
+        f"({write})",
+        f"P ∧ {write}",
+        f"{write}/1",
+        "9**9**9**9",
+        "[[9**9**9**9]]",
+        "9" * 4096,
+        "9" * 200_000,
+        f"{'9' * 2000}/{'9' * 2000}",
+        "1e999999999",
+        "-1e-999999999",
+        "sNaN",
+        "Infinity",
+        "(" * 2000 + ")" * 2000,
+        "[" * 4000,
+        "[" * 4000 + "]" * 4000,
+        "∧".join("abcdefghijklmnopqrstuvwxyz"),
+        "-" * 4000 + "1",
+        "\\frac{" * 600,
+        "$" * 4000,
+        "<answer>" * 20_000,
+        "\0\ud800\u202e",
+        "None",
+        " " * 4000,
+        "٣/٤",
+    ]
+
+
+@pytest.mark.parametrize("spec", ALL_FAMILIES, ids=lambda spec: spec.name)
+def test_hostile_texts_score_nothing_and_cost_nothing(
+    worker: TaskWorker, spec: FamilySpec, tmp_path: Path
+) -> None:
+    canary = tmp_path / "canary"
+    task = coordinates(spec, TRAIN_SEED_MIN + 99)
+    item = worker.items([task])[0]
+    honest = item.answer or str(item.metadata["example_answer"])
+    wrap = "<answer>{}</answer>" if spec.answer_format == "tagged" else "{}"
+    texts = [wrap.format(answer) for answer in hostile_answers(canary)]
+    texts += hostile_answers(canary)
+    costly = [wrap.format(formula) for formula in COSTLY_FORMULAS]
+    requests = [
+        ScoreRequest(task=task, text=text, finish_reason=FinishReason.STOP)
+        for text in (*costly, wrap.format(honest), *texts, wrap.format(honest))
+    ]
+    restarts = worker.num_restarts
+    results = worker.score(requests)
+    first, *hostile, last = results[len(costly) :]
+    assert first.reward == last.reward == 1.0
+    assert all(result.reward < 1.0 for result in hostile)
+    assert not any(result.timed_out or result.crashed for result in results)
+    assert worker.num_restarts == restarts
+    assert not canary.exists()

@@ -1,0 +1,138 @@
+"""How a batch is cut, and what becomes of it when single items kill the worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from shoal_tasks.errors import UnknownFamily, WorkerProtocolError
+from shoal_tasks.families import EASY, TRAIN_SEED_MIN, coordinates
+from shoal_tasks.limits import MAX_CHARS_PER_FRAME, MAX_ITEMS_PER_FRAME
+from shoal_tasks.plan import (
+    Call,
+    Failure,
+    Families,
+    Operation,
+    parse_digest,
+    parse_question,
+    parse_score,
+    run_plan,
+    score_operation,
+)
+from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates
+from shoal_wire.types import FinishReason
+
+ECHO: Operation[int, int | Failure] = Operation(
+    message=lambda piece: {"items": list(piece)},
+    parse_one=int,
+    reply_key="items",
+    size=lambda item: item,
+    failed=lambda failure: failure,
+)
+
+Worker = Callable[[list[int]], "list[int] | Failure"]
+
+
+def drive(items: Sequence[int], worker: Worker) -> tuple[list[int | Failure], list[list[int]]]:
+    """Run a plan against a worker that is a function; returns results and the pieces asked."""
+    asked: list[list[int]] = []
+    plan = run_plan(ECHO, items)
+    outcome: list[int | Failure] | Failure | None = None
+    try:
+        while True:
+            call: Call[int | Failure] = next(plan) if outcome is None else plan.send(outcome)
+            piece = call.message["items"]
+            assert isinstance(piece, list)
+            numbers = [int(str(number)) for number in piece]
+            asked.append(numbers)
+            answer = worker(numbers)
+            outcome = answer if isinstance(answer, Failure) else call.parse({"items": [*answer]})
+    except StopIteration as done:
+        return done.value, asked
+
+
+@given(
+    st.lists(st.integers(0, 30), max_size=200),
+    st.sets(st.integers(0, 30)),
+    st.sampled_from(Failure),
+)
+def test_only_the_culprits_fail(items: list[int], culprits: set[int], failure: Failure) -> None:
+    def worker(piece: list[int]) -> list[int] | Failure:
+        return failure if culprits & set(piece) else piece
+
+    results, asked = drive(items, worker)
+    assert results == [failure if item in culprits else item for item in items]
+    assert all(len(piece) <= MAX_ITEMS_PER_FRAME for piece in asked)
+
+
+@given(st.lists(st.integers(0, MAX_CHARS_PER_FRAME), max_size=50))
+def test_pieces_respect_the_frames_size(items: list[int]) -> None:
+    results, asked = drive(items, lambda piece: piece)
+    assert results == items
+    assert [item for piece in asked for item in piece] == items
+    assert all(sum(piece) <= MAX_CHARS_PER_FRAME or len(piece) == 1 for piece in asked)
+
+
+def test_an_item_that_only_met_somebody_elses_kill_is_answered() -> None:
+    kills = [Failure.CRASHED, Failure.CRASHED]
+
+    def worker(piece: list[int]) -> list[int] | Failure:
+        return kills.pop() if kills else piece
+
+    assert drive([1, 2, 3], worker)[0] == [1, 2, 3]
+
+
+def test_a_time_out_of_a_single_item_is_not_tried_again() -> None:
+    results, asked = drive([5], lambda _piece: Failure.TIMED_OUT)
+    assert results == [Failure.TIMED_OUT]
+    assert asked == [[5]]
+
+
+@pytest.mark.parametrize("reply", [{}, {"items": 3}, {"items": []}, {"items": [1, 2]}])
+def test_a_reply_of_another_shape_is_a_protocol_error(reply: dict[str, object]) -> None:
+    call = next(run_plan(ECHO, [1]))
+    with pytest.raises(WorkerProtocolError):
+        call.parse(reply)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [None, {}, {"reward": "1"}, {"reward": True}, {"reward": 1.01}, {"reward": float("nan")}],
+)
+def test_a_worker_cannot_hand_out_rewards_outside_the_range(row: object) -> None:
+    with pytest.raises(WorkerProtocolError):
+        parse_score(row)
+
+
+def test_a_worker_cannot_hand_out_odd_questions_or_digests() -> None:
+    for row in ({}, {"question": 3}, {"question": "x" * 300_000}):
+        with pytest.raises(WorkerProtocolError):
+            parse_question(row)
+    for digest in ({}, {"digest": "zz"}, {"digest": "00"}, {"digest": None}):
+        with pytest.raises(WorkerProtocolError):
+            parse_digest(digest)
+
+
+def test_coordinates_are_checked_before_they_travel() -> None:
+    families = Families(EASY)
+    good = coordinates(EASY[0], TRAIN_SEED_MIN)
+    assert families.row(good) == {"family": EASY[0].name, "seed": TRAIN_SEED_MIN, "index": 0}
+    for family, digest in (("nobody", good.config_digest), (EASY[1].name, good.config_digest)):
+        task = TaskCoordinates(family=family, config_digest=digest, seed=0, index=0)
+        with pytest.raises(UnknownFamily):
+            families.row(task)
+    for seed, index in ((-1, 0), (1 << 31, 0), (0, -1), (0, 1 << 31)):
+        with pytest.raises(ValueError, match="range"):
+            families.row(coordinates(EASY[0], seed, index))
+    with pytest.raises(ValueError, match="unique"):
+        Families([EASY[0], EASY[0]])
+
+
+def test_a_text_beyond_the_wires_limit_never_reaches_a_frame() -> None:
+    request = ScoreRequest(
+        task=coordinates(EASY[0], 1), text="9" * (1 << 22), finish_reason=FinishReason.STOP
+    )
+    call: Call[ScoreResult] = next(run_plan(score_operation(Families(EASY)), [request]))
+    assert len(str(call.message)) < 1000
