@@ -1,0 +1,142 @@
+"""What is wrong is one line that names the key, the value and where it came from."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import settings_cases as case
+
+
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def error_of_file(text: str | bytes) -> str:
+    data = text.encode() if isinstance(text, str) else text
+    Path("shoal.toml").write_bytes(data)
+    return case.error_of()
+
+
+def test_an_unknown_key_of_a_file() -> None:
+    line = error_of_file("lokal = 3")
+    assert line == "shoal.toml: unknown key 'lokal' (did you mean 'local'?)"
+
+
+def test_an_unknown_key_like_no_other() -> None:
+    assert error_of_file("qqqqqq = 3") == "shoal.toml: unknown key 'qqqqqq'"
+
+
+def test_a_table_is_an_unknown_key() -> None:
+    assert error_of_file("[node]\nlocal = 3").startswith("shoal.toml: unknown key 'node'")
+
+
+def test_a_key_with_a_line_break_stays_on_one_line() -> None:
+    assert "unknown key" in error_of_file('"a\\nb" = 3')
+
+
+def test_a_field_name_that_is_not_the_public_one_is_unknown() -> None:
+    line = case.error_of("node", (), {"SHOAL_JSON_OUTPUT": "1"})
+    assert line.startswith("unknown variable SHOAL_JSON_OUTPUT")
+    assert "unknown key 'json_output'" in error_of_file("json_output = true")
+
+
+def test_an_unknown_variable() -> None:
+    line = case.error_of("node", (), {"SHOAL_ROUND": "3"})
+    assert line == "unknown variable SHOAL_ROUND (did you mean 'rounds'?)"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("local", "many"),
+        ("local", ""),
+        ("local", "-1"),
+        ("local", "4097"),
+        ("local", "1.5"),
+        ("seed", "2147483648"),
+        ("nodes", "65"),
+        ("learning_rate", "0"),
+        ("learning_rate", "nan"),
+        ("max_grad_norm", "inf"),
+        ("mdns", "perhaps"),
+        ("log_level", "loud"),
+        ("tasks", "difficult"),
+        ("listen", "127.0.0.1:4001"),
+        ("listen", "/ip4/127.0.0.1/tcp/4001 /ip4/0.0.0.0/tcp/1"),
+        ("listen", ""),
+        ("bootstrap", "/ip4/127.0.0.1/tcp/4001"),
+        ("tasks", "x" * 5000),
+    ],
+)
+def test_a_bad_value_names_key_value_and_origin(variable: str, value: str) -> None:
+    name = "SHOAL_" + variable.upper()
+    line = case.error_of("node", (), {name: value})
+    assert line.startswith(f"{variable} = ")
+    assert f"(from {name}): " in line
+    assert value[:70] in line
+    assert len(line) < 300
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("local", '"many"'),
+        ("local", "[1]"),
+        ("local", "true"),
+        ("learning_rate", "nan"),
+        ("learning_rate", "false"),
+        ("mdns", "3"),
+        ("model", "3"),
+        ("listen", "5"),
+        ("listen", "[]"),
+        ("listen", "[1, 2]"),
+        ("listen", '["/ip4/127.0.0.1/tcp/1,/ip4/127.0.0.1/tcp/2"]'),
+        ("data_dir", "1979-05-27"),
+        ("local", "{ a = 1 }"),
+    ],
+)
+def test_a_value_of_the_wrong_type_names_key_and_file(key: str, text: str) -> None:
+    line = error_of_file(f"{key} = {text}")
+    assert line.startswith(f"{key} = ")
+    assert "(from shoal.toml): " in line
+
+
+def test_a_bad_flag_names_the_flag() -> None:
+    line = case.error_of("node", ["--local", "x\ny"])
+    assert line.startswith(r"local = 'x\ny' (from --local): ")
+    assert "(from --bootstrap): " in case.error_of("node", ["--bootstrap", "/ip4/1.2.3.4/tcp/1"])
+
+
+def test_the_source_in_force_is_blamed_and_no_other() -> None:
+    Path("shoal.toml").write_text("local = 'bad'")
+    assert "(from --local)" in case.error_of("node", ["--local", "worse"], {"SHOAL_LOCAL": "bad"})
+    assert case.loaded("node", ["--local", "3"]).settings.local == 3
+
+
+def test_a_named_file_that_is_missing() -> None:
+    assert case.error_of("node", ["--config", "no.toml"]) == (
+        "cannot read no.toml: No such file or directory"
+    )
+    assert "cannot read also-no.toml" in case.error_of("node", (), {"SHOAL_CONFIG": "also-no.toml"})
+
+
+def test_a_file_that_is_a_folder() -> None:
+    Path("folder").mkdir()
+    assert case.error_of("node", ["--config", "folder"]) == "cannot read folder: Is a directory"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_a_file_without_permission() -> None:
+    Path("shoal.toml").touch(mode=0)
+    assert case.error_of() == "cannot read shoal.toml: Permission denied"
+
+
+@pytest.mark.parametrize(
+    "text", [b"local", b"local = ", b"a = 1\na = 2", b"\xff\xfe", b"local = '\n'", b"= 1"]
+)
+def test_a_file_that_is_not_toml(text: bytes) -> None:
+    assert error_of_file(text).startswith("shoal.toml is not TOML: ")

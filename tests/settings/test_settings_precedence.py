@@ -1,0 +1,153 @@
+"""defaults < TOML file < environment < flags, and every value knows where it came from."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import settings_cases as case
+from pydantic import ValidationError
+from shoal_settings.loader import describe, describe_text
+from shoal_settings.schema import Settings, fields_of, public_name
+
+FIELDS = tuple(Settings.model_fields)
+
+
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write(text: str, name: str = "shoal.toml") -> None:
+    Path(name).write_text(text, encoding="utf-8")
+
+
+def toml(value: Any) -> str:
+    if isinstance(value, tuple):
+        return json.dumps(list(value))
+    return json.dumps(str(value) if isinstance(value, Path) else value, ensure_ascii=False)
+
+
+def test_with_no_source_every_value_is_its_default() -> None:
+    result = case.loaded()
+    assert result.settings == Settings()
+    assert set(result.origins) == set(FIELDS)
+    assert set(result.origins.values()) == {"default"}
+
+
+def test_each_source_outranks_the_one_before() -> None:
+    def local(*flags: str, **environment: str) -> tuple[int, str]:
+        result = case.loaded("node", flags, environment)
+        return result.settings.local, result.origins["local"]
+
+    assert local() == (4, "default")
+    write("local = 5")
+    assert local() == (5, "shoal.toml")
+    assert local(SHOAL_LOCAL="6") == (6, "SHOAL_LOCAL")
+    assert local("--local", "7", SHOAL_LOCAL="6") == (7, "--local")
+    # Naming the default is still naming it.
+    assert local("--local", "4", SHOAL_LOCAL="6") == (4, "--local")
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_every_key_can_come_from_every_source(field: str) -> None:
+    value = case.other_value(field)
+    command = next(c for c in case.COMMANDS if field in fields_of(c))
+
+    write(f"{public_name(field)} = {toml(value)}")
+    result = case.loaded(command)
+    assert (getattr(result.settings, field), result.origins[field]) == (value, "shoal.toml")
+    Path("shoal.toml").unlink()
+
+    result = case.loaded(command, (), {case.variable(field): case.as_text(value)})
+    expected = (value, case.variable(field))
+    assert (getattr(result.settings, field), result.origins[field]) == expected
+
+    if value is True:
+        flags = [case.flag(field)]
+    elif value is False:
+        flags = ["--no-" + case.flag(field)[2:]]
+    else:
+        items = value if isinstance(value, tuple) else (value,)
+        flags = [f"{case.flag(field)}={item}" for item in items]
+    result = case.loaded(command, flags)
+    origin = flags[0].partition("=")[0]
+    assert (getattr(result.settings, field), result.origins[field]) == (value, origin)
+    others = {name: origin for name, origin in result.origins.items() if name != field}
+    assert set(others.values()) == {"default"}
+
+
+def test_a_commands_own_defaults_rank_below_every_source() -> None:
+    result = case.loaded("node", local=9, nodes=2)
+    assert (result.settings.local, result.origins["local"]) == (9, "default")
+    result = case.loaded("node", (), {"SHOAL_LOCAL": "6"}, local=9)
+    assert (result.settings.local, result.origins["local"]) == (6, "SHOAL_LOCAL")
+
+
+def test_a_file_is_named_by_flag_before_variable_before_folder() -> None:
+    write("local = 1")
+    write("local = 2", "two.toml")
+    write("local = 3", "three.toml")
+    assert case.loaded().settings.local == 1
+    result = case.loaded("node", (), {"SHOAL_CONFIG": "two.toml"})
+    assert (result.settings.local, result.origins["local"]) == (2, "two.toml")
+    result = case.loaded("node", ["--config", "three.toml"], {"SHOAL_CONFIG": "two.toml"})
+    assert (result.settings.local, result.origins["local"]) == (3, "three.toml")
+
+
+def test_a_flag_can_turn_off_what_a_file_turned_on() -> None:
+    write("no_trainer = true\njson = true\nmdns = false")
+    result = case.loaded("node", ["--trainer", "--no-json", "--mdns"])
+    settings = result.settings
+    assert (settings.no_trainer, settings.json_output, settings.mdns) == (False, False, True)
+    assert result.origins["no_trainer"] == "--trainer"
+    assert result.origins["json_output"] == "--no-json"
+
+
+def test_an_empty_item_clears_a_list() -> None:
+    environment = {"SHOAL_BOOTSTRAP": case.PEER}
+    assert case.loaded("node", (), environment).settings.bootstrap == (case.PEER,)
+    assert case.loaded("node", ["--bootstrap="], environment).settings.bootstrap == ()
+    assert case.loaded("node", (), {"SHOAL_BOOTSTRAP": ""}).settings.bootstrap == ()
+
+
+def test_a_list_in_a_variable_is_split_at_commas() -> None:
+    environment = {"SHOAL_LISTEN": "/ip4/127.0.0.1/tcp/1, /ip4/127.0.0.1/tcp/2,"}
+    expected = ("/ip4/127.0.0.1/tcp/1", "/ip4/127.0.0.1/tcp/2")
+    assert case.loaded("node", (), environment).settings.listen == expected
+
+
+def test_keys_of_other_commands_are_no_error() -> None:
+    write("nodes = 3\nlocal = 1")
+    assert case.loaded("bootstrap", (), {"SHOAL_ROUNDS": "5"}).settings.nodes == 3
+
+
+def test_other_variables_are_left_alone() -> None:
+    assert case.loaded("node", (), {"PATH": "/bin", "SHOALS": "x"}).settings == Settings()
+
+
+@pytest.mark.parametrize("command", case.COMMANDS)
+def test_print_config_shows_what_the_command_reads_as_toml(command: Any) -> None:
+    write('swarm_name = "über \\"fish\\""\nmodel = "🐟"\nlearning_rate = 1e-5')
+    result = case.loaded(command, (), {"SHOAL_DATA_DIR": "/tmp/x"})
+    rows = describe(result, command)
+    assert set(rows) == {public_name(field) for field in fields_of(command)}
+    assert rows["data_dir"] == {"value": "/tmp/x", "origin": "SHOAL_DATA_DIR"}
+    text = describe_text(result, command)
+    assert tomllib.loads(text) == {key: row["value"] for key, row in rows.items()}
+    # What is shown can be saved and loaded: it gives the same settings.
+    Path("saved.toml").write_text(text, encoding="utf-8")
+    again = case.loaded(command, ["--config", "saved.toml"])
+    assert describe(again, command).keys() == rows.keys()
+    assert {key: row["value"] for key, row in describe(again, command).items()} == {
+        key: row["value"] for key, row in rows.items()
+    }
+
+
+def test_settings_do_not_change() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        Settings().local = 3
