@@ -27,8 +27,6 @@ from libp2p.exceptions import BaseLibp2pError
 from libp2p.peer.id import ID
 from libp2p.pubsub.pb import rpc_pb2
 from libp2p.pubsub.pubsub import Pubsub
-from shoal_wire.limits import MAX_MESSAGE_BYTES
-from shoal_wire.verdict import Outcome, Reason, Verdict, verdict
 
 from p2p.identity import Identity
 from p2p.libp2p_frames import FrameReader, MalformedFrameError
@@ -37,6 +35,8 @@ from p2p.libp2p_outbound import MAX_RPC_BYTES, OutboundQueue, encode_frame
 from p2p.libp2p_router import GossipRouter
 from p2p.libp2p_swarm import reset_stream
 from p2p.libp2p_yamux import abort
+from shoal_wire.limits import MAX_MESSAGE_BYTES
+from shoal_wire.verdict import Outcome, Reason, Verdict, verdict
 
 if TYPE_CHECKING:
     from libp2p.tools.timed_cache.base_timed_cache import BaseTimedCache
@@ -277,10 +277,14 @@ class GuardedPubsub(Pubsub):
 
     def handle_subscription(self, origin_id: ID, sub_message: rpc_pb2.RPC.SubOpts) -> None:
         """Note a peer's subscription, within the caps."""
-        if len(sub_message.topicid) <= self._limits.max_topic_chars:
-            super().handle_subscription(origin_id, sub_message)
-            if not sub_message.subscribe and (mesh := self.router.mesh.get(sub_message.topicid)):
-                mesh.discard(origin_id)
+        topic = sub_message.topicid
+        if len(topic) > self._limits.max_topic_chars or not (
+            topic.isascii() and topic.isprintable()
+        ):
+            return
+        super().handle_subscription(origin_id, sub_message)
+        if not sub_message.subscribe and (mesh := self.router.mesh.get(topic)):
+            mesh.discard(origin_id)
 
     async def _replay_recent_messages(self, peer_id: ID, topic: str) -> None:
         """Never; see `GossipRouter.send_recent_messages`."""

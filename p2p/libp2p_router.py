@@ -242,6 +242,36 @@ class GossipRouter(GossipSub):
             self._resent[sender_peer_id, key] += 1
             self._push_frame(sender_peer_id, encode_frame(rpc_pb2.RPC(publish=[message])))
 
+    async def handle_graft(self, graft_msg: rpc_pb2.ControlGraft, sender_peer_id: ID) -> None:
+        """Take a peer into a mesh; one below the gossip threshold is sent away."""
+        topic = graft_msg.topicID
+        if topic in self.mesh and not self.scorer.allow_gossip(sender_peer_id, [topic]):
+            await self.emit_prune(topic, sender_peer_id, False, False)
+            return
+        await super().handle_graft(graft_msg, sender_peer_id)
+
+    async def on_peer_subscribed(self, peer_id: ID, topic: str) -> None:
+        """Graft a new subscriber at once while the mesh is small."""
+        if self.scorer.allow_gossip(peer_id, [topic]):
+            await super().on_peer_subscribed(peer_id, topic)
+
+    def _get_in_topic_gossipsub_peers_from_minus(
+        self, topic: str, num_to_select: int, minus: Iterable[ID], backoff_check: bool = False
+    ) -> list[ID]:
+        """Choose among the peers of `topic` that are above the gossip threshold."""
+        unfit = [
+            peer
+            for peer in self.pubsub.peer_topics.get(topic, ())
+            if not self.scorer.allow_gossip(peer, [topic])
+        ]
+        if topic not in self.pubsub.peer_topics:
+            return []
+        return list(
+            super()._get_in_topic_gossipsub_peers_from_minus(
+                topic, num_to_select, [*minus, *unfit], backoff_check
+            )
+        )
+
     async def handle_prune(self, prune_msg: rpc_pb2.ControlPrune, sender_peer_id: ID) -> None:
         """Leave a mesh; ignores unknown topics, endless back-offs and offers of other peers."""
         if prune_msg.topicID not in self.mesh:
@@ -270,30 +300,32 @@ class GossipRouter(GossipSub):
             await trio.sleep(self.heartbeat_interval)
 
     async def _beat(self) -> None:
-        self._drop_lost_peers()
+        unfit = self._drop_lost_peers()
         to_graft, to_prune = self.mesh_heartbeat()
+        for peer, topics in unfit.items():
+            to_prune[peer].extend(topics)
         await self._emit_control_msgs(to_graft, to_prune, self._to_offer())
         self.mcache.shift()
         self._prune_idontwant_entries()
         self._heeded.clear()
         self._resent = Counter({k: n for k, n in self._resent.items() if self.mcache.get(k[1])})
-        horizon = trio.current_time() - 10 * _ASK_AGAIN_S
+        horizon = trio.current_time() - _ASK_AGAIN_S
         self._asked = {i: t for i, t in self._asked.items() if t > horizon}
         self._forget_back_offs()
         self._track_since()
 
-    def _drop_lost_peers(self) -> None:
-        """Keep in the mesh only peers that are connected, subscribed and tolerable."""
+    def _drop_lost_peers(self) -> dict[ID, list[str]]:
+        """Keep in each mesh who is connected, subscribed and above the gossip threshold.
+
+        Returns the topics to tell each peer of that was dropped for its score.
+        """
+        unfit: dict[ID, list[str]] = {}
         for topic, peers in self.mesh.items():
-            subscribed = self.pubsub.peer_topics.get(topic, set())
-            lost = {
-                peer
-                for peer in peers
-                if peer not in self.pubsub.peers
-                or peer not in subscribed
-                or not self.scorer.allow_gossip(peer, [topic])
-            }
-            peers -= lost
+            peers &= self.pubsub.peers.keys() & self.pubsub.peer_topics.get(topic, set())
+            for peer in [p for p in peers if not self.scorer.allow_gossip(p, [topic])]:
+                peers.discard(peer)
+                unfit.setdefault(peer, []).append(topic)
+        return unfit
 
     def _to_offer(self) -> dict[ID, dict[str, list[bytes]]]:
         """Offer recent ids to peers outside the mesh, and in small swarms to all: it is the only
