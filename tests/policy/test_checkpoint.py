@@ -74,8 +74,11 @@ class Trainer:
             counters={"tokens": 17, "reward": 0.1 + 0.2, "by_family": {"gcd": [1, 2]}},
         )
 
+    def parts(self) -> tuple[Policy, torch.optim.Optimizer, TrainerState]:
+        return self.policy, self.optimizer, self.state()
+
     def save(self, directory: Path) -> Path:
-        return save_checkpoint(directory, self.policy, self.optimizer, self.state())
+        return save_checkpoint(directory, *self.parts())
 
     def restore(self, loaded: Loaded) -> None:
         self.policy, self.optimizer = loaded.policy, loaded.optimizer
@@ -211,6 +214,20 @@ def test_damaged_ones_are_skipped_and_named(tmp_path: Path, how: str, says: str)
     assert [skip.path.name for skip in latest.skipped] == [bad.name, "round-000009.tmp-1-ab"]
     assert says in latest.skipped[0].reason
     assert load(latest.path).state.round == 0
+
+
+def test_saving_after_damage_never_deletes_what_it_saved(tmp_path: Path) -> None:
+    """Two newer ones look complete and are not: they must not push the good ones out."""
+    trainer = Trainer()
+    old = trainer.save(tmp_path)
+    trainer.round = 5
+    damage(save_checkpoint(tmp_path, *trainer.parts(), keep=9), "flipped bit")
+    trainer.round = 6
+    damage(save_checkpoint(tmp_path, *trainer.parts(), keep=9), "flipped bit")
+    trainer.round = 1
+    new = trainer.save(tmp_path)
+    assert latest_checkpoint(tmp_path).path == new
+    assert names(tmp_path) == [old.name, new.name, "round-000005", "round-000006"]
 
 
 def test_after_damage_the_good_ones_outlive_saving(tmp_path: Path) -> None:

@@ -181,6 +181,7 @@ def test_tokens_are_drawn_in_proportion() -> None:
 def test_the_largest_uniform_never_picks_an_impossible_token() -> None:
     logits = torch.full((64, 300), -torch.inf)
     logits[:, :200] = torch.randn(64, 200, generator=torch.Generator().manual_seed(0))
-    ids, logprobs = sample_tokens(logits, torch.full((64,), 1 - 2**-24), params())
+    # Rounding may lift the product of the largest uniform and the total up to the total.
+    ids, logprobs = sample_tokens(logits, torch.ones(64), params())
     assert int(ids.max()) < 200
     assert bool(torch.isfinite(logprobs).all())

@@ -19,7 +19,7 @@ from shoal_wire.types import FinishReason
 
 from policy import logprobs
 from policy.grpo import GrpoConfig, LossType, TrainGroup, make_optimizer, pack, update
-from policy.model import Policy
+from policy.model import Policy, wrap_policy
 from policy.prompting import encode_completion
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "vectors" / "grpo_loss.json").read_text())
@@ -204,6 +204,19 @@ def plain_entropy(policy: Policy, temperature: float) -> float:
                 part = logits[len(group.prompt_ids) - 1 : -1]
                 values += torch.distributions.Categorical(logits=part).entropy().tolist()
     return sum(values) / len(values)
+
+
+def test_a_head_with_a_bias() -> None:
+    model = tiny_models.model("llama")
+    torch.manual_seed(1)
+    model.lm_head = torch.nn.Linear(32, tiny_models.VOCAB, bias=True)
+    policy = wrap_policy(model, tiny_models.tokenizer(), name="biased")
+    assert policy.linear_head
+    recorder = Recorder(policy)
+    update(policy, recorder, make_groups(), config())
+    expected = gradients_of(model, plain_loss(model, make_groups(), config()))
+    assert float(expected["lm_head.bias"].abs().max()) > 1e-3
+    assert_same_gradients(recorder.steps[0], expected)
 
 
 @pytest.mark.parametrize("architecture", tiny_models.ARCHITECTURES)
