@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
@@ -24,11 +24,13 @@ from p2p.validation import (
     coordinates_of,
     open_batch,
 )
-from p2p.verdict_log import VerdictLog
 from shoal_tasks.errors import UnknownFamily, WorkerUnavailable
 from shoal_tasks.types import TaskCoordinates
 from shoal_wire.types import Digest, PeerId, SignedBatch
-from shoal_wire.verdict import Reason, Verdict, verdict
+from shoal_wire.verdict import ACCEPT, Reason, Verdict, verdict
+
+if TYPE_CHECKING:
+    from trio_typing import TaskStatus
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +54,6 @@ class Intake:
         context: ValidationContext,
         questions: QuestionSource,
         ledger: PublisherLedger,
-        verdicts: VerdictLog,
         keep: Callable[[SignedBatch], Awaitable[None]],
         accuse: Callable[[Equivocation, bytes], Awaitable[None]],
         wall_ms: Callable[[], int],
@@ -61,13 +62,12 @@ class Intake:
         self._context = context
         self._questions = questions
         self._ledger = ledger
-        self._verdicts = verdicts
         self._keep = keep
         self._accuse = accuse
         self._wall_ms = wall_ms
         self._send, self._receive = trio.open_memory_channel[SignedBatch](queue_batches)
 
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Move validated batches into the buffer until cancelled."""
         task_status.started()
         async with self._receive:
@@ -77,13 +77,11 @@ class Intake:
     async def validate(self, data: bytes, author: PeerId, forwarder: PeerId) -> Verdict:
         """Gossip's validator: judge one message and queue it if it is valid."""
         try:
-            signed = open_batch(
-                data, author=author, context=self._context, now_ms=self._wall_ms()
-            )
+            signed = open_batch(data, author=author, context=self._context, now_ms=self._wall_ms())
             await self._check(signed)
         except Rejected as rejected:
-            return self._count(rejected.reason, signer=author)
-        return self._count(Reason.VALID, signer=author)
+            return verdict(rejected.reason)
+        return ACCEPT
 
     def queue_length(self) -> int:
         """Return how many validated batches wait for the buffer."""
@@ -124,14 +122,7 @@ class Intake:
         if reason is Reason.EQUIVOCATION:
             pair = self._ledger.accuse(signed.publisher, batch.sequence, signed.batch_id, now)
             if pair is not None:
-                log.warning(
-                    "%s signed two batches as number %d", signed.publisher, batch.sequence
-                )
+                log.warning("%s signed two batches as number %d", signed.publisher, batch.sequence)
                 await self._accuse(pair, signed.envelope)
         if reason is not None:
             raise Rejected(reason)
-
-    def _count(self, reason: Reason, *, signer: PeerId) -> Verdict:
-        judged = verdict(reason)
-        self._verdicts.count(judged, signer=signer)
-        return judged

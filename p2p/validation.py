@@ -15,7 +15,7 @@ from shoal_wire import digests
 from shoal_wire.codec import PayloadError, decode_batch
 from shoal_wire.envelope import EnvelopeError, SignedEnvelope, open_envelope
 from shoal_wire.rules import BatchRules, check_batch
-from shoal_wire.types import Digest, PeerId, PublishedGroup, RolloutBatch, SignedBatch
+from shoal_wire.types import Digest, PeerId, PublishedGroup, RolloutBatch, RolloutGroup, SignedBatch
 from shoal_wire.verdict import Reason
 
 
@@ -75,16 +75,15 @@ def reopen_batch(raw: bytes, *, max_bytes: int) -> SignedBatch:
 
 def coordinates_of(batch: RolloutBatch) -> list[TaskCoordinates]:
     """Return the coordinates whose questions must be regenerated, in the groups' order."""
-    return [
-        TaskCoordinates(
-            family=group.task.family,
-            config_digest=group.task.config_digest,
-            seed=group.task.seed,
-            index=group.task.index,
-        )
-        for group in batch.groups
-        if group.task.inline is None
-    ]
+    return [group_coordinates(group) for group in batch.groups if group.task.inline is None]
+
+
+def group_coordinates(group: RolloutGroup) -> TaskCoordinates:
+    """Return the coordinates by which the task worker knows a group's task."""
+    task = group.task
+    return TaskCoordinates(
+        family=task.family, config_digest=task.config_digest, seed=task.seed, index=task.index
+    )
 
 
 def check_questions(batch: RolloutBatch, regenerated: Sequence[Digest | None]) -> Reason | None:

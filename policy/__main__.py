@@ -18,6 +18,9 @@ from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 
+from policy.exchange import Exchange
+from policy.progress import Progress, RoundRecord
+from shoal_ipc.client import SOCKET_NAME, NodeClient
 from shoal_settings.loader import SettingsError, add_flags, describe, describe_text, load
 from shoal_settings.schema import Settings
 from shoal_tasks.families import PRESETS
@@ -26,10 +29,6 @@ from shoal_tasks.swarm import families_of, specs_of
 from shoal_wire.errors import ManifestError
 from shoal_wire.manifest import Manifest, decode_manifest, make_manifest
 from shoal_wire.types import PeerId
-
-from policy.exchange import Exchange
-from policy.node_client import SOCKET_NAME, NodeClient
-from policy.progress import Progress, RoundRecord
 
 log = logging.getLogger(__name__)
 
@@ -121,21 +120,15 @@ def _run(settings: Settings, stop: StopFlag) -> int:
 
 def _train(settings: Settings, stop: StopFlag) -> int:
     import torch
-    from shoal_tasks.client_sync import TaskWorker
 
     from policy.tasks import TaskSource
     from policy.trainer import Trainer
+    from shoal_tasks.client_sync import TaskWorker
 
     if settings.threads:
         torch.set_num_threads(settings.threads)
-    books: list[Exchange] = []
-    client = None
-    if not settings.alone:
-        client = NodeClient(
-            settings.data_dir / SOCKET_NAME, leases=lambda: books[0].leases()
-        )
+    client = None if settings.alone else NodeClient(settings.data_dir / SOCKET_NAME)
     exchange = Exchange(client)
-    books.append(exchange)
     manifest = _manifest(settings, client, stop)
     if manifest is None:
         return EXIT_OK
@@ -225,9 +218,8 @@ class _Narrator:
 def _line(settings: Settings, record: RoundRecord, progress: Progress) -> str:
     total = f"/{settings.rounds}" if settings.rounds else ""
     rate = (record.tokens_generated + record.num_tokens) / max(record.seconds, 1e-9)
-    external = (
-        f"{record.groups_external}/{settings.external}"
-        + (f" reward {record.reward_external:.2f}" if record.reward_external is not None else "")
+    external = f"{record.groups_external}/{settings.external}" + (
+        f" reward {record.reward_external:.2f}" if record.reward_external is not None else ""
     )
     return (
         f"round {record.round}{total}  own reward {_show(progress.reward_now)} "

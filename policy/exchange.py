@@ -11,14 +11,15 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from shoal_ipc.client import Leases, NodeClient, NodeRefused, NodeUnavailable
 from shoal_wire import ipc_messages as m
 from shoal_wire.types import GroupId
-
-from policy.node_client import Leases, NodeClient, NodeRefused, NodeUnavailable
 
 log = logging.getLogger(__name__)
 
 MAX_WAITING_BATCHES = 256
+_LEASE_SECONDS = 86_400.0
+"""Leases end with the connection: one that ran out before would let a group train twice."""
 
 
 @dataclass(slots=True)
@@ -35,6 +36,8 @@ class Exchange:
 
     def __init__(self, client: NodeClient | None) -> None:
         self._client = client
+        if client is not None:
+            client.leases = self.leases
         self._waiting: deque[m.Publish] = deque()
         self._held: dict[GroupId, None] = {}
         self._unsettled: dict[GroupId, None] = {}
@@ -89,7 +92,9 @@ class Exchange:
         if self._client is None or count <= 0:
             return ()
         try:
-            return self._client.call(m.Sample(num_external=count), m.SampleReply).groups
+            return self._client.call(
+                m.Sample(num_external=count, lease_seconds=_LEASE_SECONDS), m.SampleReply
+            ).groups
         except (NodeUnavailable, NodeRefused) as error:
             log.debug("no external groups: %s", error)
             return ()
@@ -109,9 +114,7 @@ class Exchange:
         if self.settle(consumed=tuple(self._unsettled)):
             self._unsettled.clear()
 
-    def settle(
-        self, *, consumed: Sequence[GroupId] = (), released: Sequence[GroupId] = ()
-    ) -> bool:
+    def settle(self, *, consumed: Sequence[GroupId] = (), released: Sequence[GroupId] = ()) -> bool:
         """End leases; return whether the node confirmed."""
         if self._client is None:
             return False

@@ -13,7 +13,10 @@ from shoal_tasks.types import TaskCoordinates
 from shoal_wire import digests
 from shoal_wire.manifest import SwarmRules
 from shoal_wire.rules import check_completion
-from shoal_wire.types import Completion, Digest, FinishReason, GroupId, RolloutGroup, Task
+from shoal_wire.types import Completion, Digest, FinishReason, RolloutGroup, Task
+
+BUNDLE_BYTES = 48 * 1024
+"""Text in one batch: small batches cost a message each, large ones a copy of all at each hop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,16 +92,29 @@ def shareable(group: OwnGroup, rules: SwarmRules) -> RolloutGroup | None:
             kept.append(completion)
     if len(kept) < rules.min_completions:
         return None
-    return RolloutGroup(
-        task=group.question.task, completions=tuple(kept[: rules.max_completions])
-    )
+    return RolloutGroup(task=group.question.task, completions=tuple(kept[: rules.max_completions]))
 
 
-def batch_key(round_number: int, groups: Sequence[RolloutGroup]) -> tuple[bytes, list[GroupId]]:
-    """Return the key that names a batch for ever, and its group ids.
+def bundles(groups: Sequence[RolloutGroup]) -> list[tuple[RolloutGroup, ...]]:
+    """Split groups into batches of at most BUNDLE_BYTES of text; a larger group goes alone."""
+    batches: list[tuple[RolloutGroup, ...]] = []
+    batch: list[RolloutGroup] = []
+    size = 0
+    for group in groups:
+        group_size = sum(len(completion.text.encode()) for completion in group.completions)
+        if batch and size + group_size > BUNDLE_BYTES:
+            batches.append(tuple(batch))
+            batch, size = [], 0
+        batch.append(group)
+        size += group_size
+    return [*batches, tuple(batch)] if batch else batches
+
+
+def batch_key(round_number: int, groups: Sequence[RolloutGroup]) -> bytes:
+    """Return the key that names a batch for ever.
 
     It follows from the content: a round that is repeated after a crash with the same outcome is
     the same batch, one with another outcome is another.
     """
-    ids = [digests.group_id(group) for group in groups]
-    return hashlib.sha256(round_number.to_bytes(8, "big") + b"".join(ids)).digest()[:16], ids
+    ids = b"".join(digests.group_id(group) for group in groups)
+    return hashlib.sha256(round_number.to_bytes(8, "big") + ids).digest()[:16]

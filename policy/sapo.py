@@ -18,9 +18,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from shoal_wire import ipc_messages as m
-from shoal_wire.manifest import SwarmRules
-from shoal_wire.types import GroupId, PolicyInfo, SamplingParams
 
 from policy.advantage import group_advantages, has_signal
 from policy.exchange import Exchange
@@ -29,8 +26,11 @@ from policy.grpo import GrpoConfig, TrainGroup, UpdateStats, update
 from policy.model import Policy
 from policy.progress import RoundRecord
 from policy.prompting import encode_completion, encode_prompt
-from policy.rollouts import Answer, OwnGroup, Question, batch_key, shareable
+from policy.rollouts import Answer, OwnGroup, Question, batch_key, bundles, shareable
 from policy.tasks import TaskSource
+from shoal_wire import ipc_messages as m
+from shoal_wire.manifest import SwarmRules
+from shoal_wire.types import GroupId, PolicyInfo, SamplingParams
 
 
 class Interrupted(Exception):  # noqa: N818 - an order, not a fault
@@ -168,24 +168,22 @@ class Rounds:
     def _share(self, own: Sequence[OwnGroup], round_number: int, policy_version: int) -> None:
         """Publish own groups. Rewards are not known yet and never leave the node."""
         candidates = [shareable(group, self._rules) for group in own]
-        groups = tuple(group for group in candidates if group is not None)
+        groups = [group for group in candidates if group is not None]
         self.groups_not_shared += len(candidates) - len(groups)
-        if not groups:
-            return
-        key, _ = batch_key(round_number, groups)
-        self._exchange.share(
-            m.Publish(
-                client_key=key,
-                round=round_number,
-                policy=PolicyInfo(
-                    model_name=self._policy.name,
-                    tokenizer_digest=self._policy.tokenizer_digest,
-                    policy_version=policy_version,
-                ),
-                sampling=self._config.sampling,
-                groups=groups,
+        for batch in bundles(groups):
+            self._exchange.share(
+                m.Publish(
+                    client_key=batch_key(round_number, batch),
+                    round=round_number,
+                    policy=PolicyInfo(
+                        model_name=self._policy.name,
+                        tokenizer_digest=self._policy.tokenizer_digest,
+                        policy_version=policy_version,
+                    ),
+                    sampling=self._config.sampling,
+                    groups=batch,
+                )
             )
-        )
 
     def _verify_own(self, own: Sequence[OwnGroup]) -> list[ScoredGroup]:
         rewards = self._tasks.verify_own(own)
@@ -213,9 +211,7 @@ class Rounds:
             self._sort_out(leased, wanted, result)
         return result
 
-    def _sort_out(
-        self, leased: Sequence[m.SampledGroup], wanted: int, result: _External
-    ) -> None:
+    def _sort_out(self, leased: Sequence[m.SampledGroup], wanted: int, result: _External) -> None:
         groups = [(g.published.group.task, g.published.group.completions) for g in leased]
         all_rewards = self._tasks.verify(groups)
         questions = self._tasks.questions([task for task, _ in groups])

@@ -5,13 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from policy.rollouts import OwnGroup, Question, coordinates_of, make_task
 from shoal_tasks.client_sync import TaskWorker
 from shoal_tasks.families import draw_coordinates
 from shoal_tasks.spec import AnswerFormat, FamilySpec
 from shoal_tasks.types import ScoreRequest, ScoreResult
 from shoal_wire.types import Completion, FinishReason, InlineTask, Task
-
-from policy.rollouts import OwnGroup, Question, coordinates_of, make_task
 
 
 class TaskSource:
@@ -64,9 +63,7 @@ class TaskSource:
             ]
         )
 
-    def verify(
-        self, groups: Sequence[tuple[Task, Sequence[Completion]]]
-    ) -> list[list[float]]:
+    def verify(self, groups: Sequence[tuple[Task, Sequence[Completion]]]) -> list[list[float]]:
         """Return the rewards of others' groups by this node's own verifier (SAPO, Alg. 1)."""
         return self._verify(
             [

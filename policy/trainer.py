@@ -19,9 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from shoal_settings.schema import Settings
-from shoal_wire.manifest import SwarmRules
-from shoal_wire.types import GroupId, SamplingParams
 
 from policy.checkpoint import (
     CheckpointError,
@@ -37,6 +34,9 @@ from policy.model import Policy, load_policy
 from policy.progress import Progress, RoundRecord
 from policy.sapo import Interrupted, RoundConfig, Rounds
 from policy.tasks import TaskSource
+from shoal_settings.schema import Settings
+from shoal_wire.manifest import SwarmRules
+from shoal_wire.types import GroupId, SamplingParams
 
 log = logging.getLogger(__name__)
 

@@ -208,3 +208,8 @@ def _completion_from_pb(message: pb.Completion) -> Completion:
         finish_reason=finish,
         logprobs=logprobs,
     )
+
+
+def group_to_bytes(group: RolloutGroup) -> bytes:
+    """Return a group's uncompressed encoding: its size is what the buffer counts."""
+    return group_to_pb(group).SerializeToString()

@@ -1,4 +1,4 @@
-"""The trainer's side of the socket to its node: blocking, with deadlines, and never fatal.
+"""A client of the node's socket: blocking, with deadlines, and made for a node that may be away.
 
     connected ──fault──▶ waiting (backoff) ──due──▶ connect, hello ──▶ connected
 
@@ -70,12 +70,12 @@ class NodeClient:
         *,
         role: m.Role = m.Role.TRAINER,
         timeout_seconds: float = 30.0,
-        leases: Callable[[], Leases] = Leases,
     ) -> None:
         self._path = path
         self._role = role
         self._timeout = timeout_seconds
-        self._leases = leases
+        self.leases: Callable[[], Leases] = Leases
+        """Asked at every handshake for what the trainer holds."""
         self._connection: _Connection | None = None
         self._request_id = 0
         self._backoff = 0.0
@@ -138,7 +138,7 @@ class NodeClient:
         try:
             sock.connect(str(self._path))
             connection = _Connection(sock)
-            leases = self._leases()
+            leases = self.leases()
             hello = m.Hello(
                 ipc_version=IPC_VERSION,
                 role=self._role,
@@ -161,9 +161,7 @@ class NodeClient:
         self.peer_id = reply.peer_id
         self.manifest = reply.manifest
 
-    def _exchange(
-        self, connection: _Connection, body: m.Body, reply_type: type[Reply]
-    ) -> Reply:
+    def _exchange(self, connection: _Connection, body: m.Body, reply_type: type[Reply]) -> Reply:
         self._request_id += 1
         frame = m.IpcFrame(request_id=self._request_id, body=body)
         deadline = time.monotonic() + self._timeout
@@ -196,7 +194,5 @@ class NodeClient:
         self._wait_longer()
 
     def _wait_longer(self) -> None:
-        self._backoff = min(
-            _MAX_BACKOFF_SECONDS, max(_FIRST_BACKOFF_SECONDS, self._backoff * 2)
-        )
+        self._backoff = min(_MAX_BACKOFF_SECONDS, max(_FIRST_BACKOFF_SECONDS, self._backoff * 2))
         self._retry_at = time.monotonic() + self._backoff

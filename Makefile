@@ -1,0 +1,75 @@
+# Every target works as the first command in a fresh clone: it makes .venv when it has to.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+# make node BOOTSTRAP=/ip4/…/p2p/… DIR=… ROUNDS=… ARGS='any other flags'
+NODE_FLAGS = $(if $(BOOTSTRAP),--bootstrap $(BOOTSTRAP)) $(if $(DIR),--data-dir $(DIR)) \
+             $(if $(MODEL),--model $(MODEL)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
+SWARM_FLAGS = $(if $(N),--nodes $(N)) $(if $(DIR),--data-dir $(DIR)) \
+              $(if $(MODEL),--model $(MODEL)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
+
+.PHONY: help install node bootstrap swarm trainer test test-slow check format proto bench warmstart clean
+
+help:
+	@echo "make node        run a node and its trainer (BOOTSTRAP=… joins that peer's swarm)"
+	@echo "make bootstrap   run a bootstrap peer; it prints its addresses"
+	@echo "make swarm N=4   a bootstrap and N nodes on this machine, with a live table"
+	@echo "make test        run the tests (make test-slow: the long ones)"
+	@echo "make check       format, lint, types, import contracts, generated code"
+	@echo "make bench       run every benchmark (QUICK=1: a short pass)"
+	@echo "make warmstart   make the embedded models anew and compare them with the shipped ones"
+	@echo "make install     only set up .venv"
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "shoal needs Python 3.11 or newer; try make PYTHON=python3.11" >&2; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing shoal into $(VENV) (once; some minutes)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[trainer,dev]'
+	@touch $@
+
+node: $(STAMP)
+	@$(BIN)/shoal node $(NODE_FLAGS)
+
+bootstrap: $(STAMP)
+	@$(BIN)/shoal bootstrap $(if $(DIR),--data-dir $(DIR)) $(ARGS)
+
+swarm: $(STAMP)
+	@$(BIN)/shoal swarm $(SWARM_FLAGS)
+
+trainer: $(STAMP)
+	@$(BIN)/shoal trainer $(NODE_FLAGS)
+
+test: $(STAMP)
+	@$(BIN)/python -m pytest $(ARGS)
+
+test-slow: $(STAMP)
+	@$(BIN)/python -m pytest -m slow --timeout 1200 $(ARGS)
+
+check: $(STAMP)
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/python tests/support/check_generated.py
+
+format: $(STAMP)
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+proto: $(STAMP)
+	@$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=proto --pyi_out=proto \
+	  proto/shoal_wire/v1/*.proto
+
+bench: $(STAMP)
+	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) $(ARGS)
+
+warmstart: $(STAMP)
+	@$(BIN)/python -m policy.tiny $(ARGS)
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,1 @@
+"""The bootstrap peer: a stable meeting point that relays gossip and trains nothing."""

@@ -1,0 +1,147 @@
+"""What commands share: settings with one-line errors, a data directory, logging, signals."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from p2p.identity import DataDirInUseError, lock_data_dir
+from shoal_settings.loader import Loaded, SettingsError, add_flags, describe, describe_text, load
+from shoal_settings.schema import Command, Settings
+
+if TYPE_CHECKING:
+    from trio_typing import TaskStatus
+
+_MAX_NUMBERED = 64
+
+
+class UsageExit(Exception):  # noqa: N818 - a way out, not a fault
+    """Ends the command with a code after its message has been printed."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+def parse(
+    command: Command,
+    description: str,
+    argv: Sequence[str],
+    *,
+    overrides: Mapping[str, Any] | None = None,
+) -> tuple[Loaded, bool]:
+    """Parse flags and settings of `command`; the second value is the hidden `--supervised`.
+
+    Raises:
+        UsageExit: code 2 after one line on standard error, or 0 after `--print-config`.
+    """
+    parser = argparse.ArgumentParser(
+        prog=f"shoal {command}",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_flags(parser, command)
+    # Given by a parent shoal process: end when standard input does.
+    parser.add_argument("--supervised", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args(argv)
+    try:
+        loaded = load(command, arguments, os.environ, overrides=overrides)
+    except SettingsError as error:
+        raise fail(command, str(error)) from None
+    if arguments.print_config:
+        if loaded.settings.json_output:
+            print(json.dumps(describe(loaded, command)))
+        else:
+            print(describe_text(loaded, command))
+        raise UsageExit(0)
+    return loaded, bool(arguments.supervised)
+
+
+def fail(command: str, message: str, code: int = 2) -> UsageExit:
+    """Print one line for the user and return the exit to raise."""
+    print(f"shoal {command}: {message}", file=sys.stderr)
+    return UsageExit(code)
+
+
+@contextlib.contextmanager
+def own_data_dir(loaded: Loaded) -> Iterator[Settings]:
+    """Lock the data directory and yield the settings with it.
+
+    A directory the user named is theirs: in use means refused. The default one gives way to
+    `…-2`, `…-3`, so that a second `shoal node` on the same machine just works.
+
+    Raises:
+        DataDirInUseError: the named directory is in use.
+    """
+    settings = loaded.settings
+    candidates = [settings.data_dir]
+    if loaded.origins["data_dir"] == "default":
+        candidates += [
+            settings.data_dir.with_name(f"{settings.data_dir.name}-{number}")
+            for number in range(2, _MAX_NUMBERED)
+        ]
+    with contextlib.ExitStack() as stack:
+        chosen = _enter_first_free(stack, candidates)
+        yield settings.model_copy(update={"data_dir": chosen})
+
+
+def _enter_first_free(stack: contextlib.ExitStack, candidates: Sequence[Path]) -> Path:
+    for path in candidates[:-1]:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            stack.enter_context(lock_data_dir(path))
+        except DataDirInUseError:
+            continue
+        return path
+    last = candidates[-1]
+    last.mkdir(parents=True, exist_ok=True, mode=0o700)
+    stack.enter_context(lock_data_dir(last))
+    return last
+
+
+def start_logging(settings: Settings, who: str) -> None:
+    """Log to standard error, so that standard output stays for results and JSON."""
+    logging.basicConfig(
+        level=settings.log_level.upper(),
+        format=f"%(levelname)s {who}: %(message)s",
+        stream=sys.stderr,
+    )
+    # The library narrates every connection, and its faults are counted by ours.
+    for name in ("libp2p", "multiaddr", "zeroconf", "async_service", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+async def call_on_parent_end(callback: Callable[[], None]) -> None:
+    """Call back when standard input ends: however the parent died, its pipe is closed."""
+    stream = trio.lowlevel.FdStream(os.dup(0))
+    async with stream:
+        with contextlib.suppress(trio.BrokenResourceError):
+            while await stream.receive_some(4096):
+                pass
+    callback()
+
+
+async def call_on_signal(
+    callback: Callable[[], None],
+    *,
+    task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Call back on SIGINT or SIGTERM; a second signal ends the process at once."""
+    seen = 0
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        task_status.started()
+        async for _ in signals:
+            seen += 1
+            if seen > 1:
+                os._exit(130)
+            callback()

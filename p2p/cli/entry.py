@@ -1,0 +1,57 @@
+"""The one entry point, `shoal`. Each command is imported only when it is asked for."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+
+COMMANDS = {
+    "node": ("p2p.cli.node_command", "join a swarm (or start one), train, share and learn"),
+    "bootstrap": ("bootstrap.__main__", "a meeting point: stable address, relays, trains nothing"),
+    "swarm": (
+        "p2p.cli.swarm_command",
+        "a bootstrap and N nodes on this machine, a live table",
+    ),
+    "trainer": ("policy.__main__", "the trainer process alone (a node starts its own)"),
+    "debug": ("p2p.cli.debug_command", "look inside a running node"),
+}
+"""Name → module with `main(argv)`, and what it does. A string, not an import: the node's package
+must not depend on the trainer's."""
+
+EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_NO_NODE = 0, 1, 2, 3
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `shoal`; return the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(_usage())
+        return EXIT_OK if arguments else EXIT_USAGE
+    if arguments[0] == "--version":
+        print(f"shoal {version('shoal')}")
+        return EXIT_OK
+    entry = COMMANDS.get(arguments[0])
+    if entry is None:
+        print(
+            f"shoal: no command {arguments[0]!r}; there are {', '.join(COMMANDS)}", file=sys.stderr
+        )
+        return EXIT_USAGE
+    command: Callable[[Sequence[str]], int] = importlib.import_module(entry[0]).main
+    return command(arguments[1:])
+
+
+def _usage() -> str:
+    rows = "\n".join(f"  {name:<10} {text}" for name, (_, text) in COMMANDS.items())
+    return (
+        "usage: shoal COMMAND [flags]\n\n"
+        "Post-train a language model by reinforcement learning together with others, over a\n"
+        "peer-to-peer network and with no server.\n\n"
+        f"commands:\n{rows}\n\n"
+        "`shoal COMMAND --help` explains each. Start with `shoal node`: alone it trains alone."
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

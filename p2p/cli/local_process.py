@@ -1,0 +1,127 @@
+"""A shoal process that another shoal command starts, watches through its socket, and stops."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
+from shoal_wire import ipc_messages as m
+
+if TYPE_CHECKING:
+    from trio_typing import TaskStatus
+
+LOG_FILE = "log.txt"
+_STATUS_SECONDS = 5.0
+_LINE_BYTES = 1 << 16
+
+
+class ChildDied(Exception):  # noqa: N818 - an event, reported to the user
+    """A process ended before it was ready; the text names its log."""
+
+
+class LocalProcess:
+    """One child process. Its standard error goes to ``log.txt`` in its data directory."""
+
+    def __init__(self, command: Sequence[str], data_dir: Path) -> None:
+        self._command = list(command)
+        self._data_dir = data_dir
+        self._process: trio.Process | None = None
+        self._ready = trio.Event()
+        self._ready_line: dict[str, Any] = {}
+        self._ended = trio.Event()
+        self._client = NodeClient(
+            data_dir / SOCKET_NAME, role=m.Role.INSPECTOR, timeout_seconds=_STATUS_SECONDS
+        )
+        self.exit_code: int | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process id while it lives."""
+        return None if self._process is None else self._process.pid
+
+    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Start the process and read its JSON lines until it ends."""
+        with (self._data_dir / LOG_FILE).open("ab") as log:
+            self._process = await trio.lowlevel.open_process(
+                self._command,
+                stdin=subprocess.PIPE,  # its end tells the child that we are gone
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
+        task_status.started()
+        try:
+            await self._read_lines(self._process)
+            self.exit_code = await self._process.wait()
+        finally:
+            self._ended.set()
+
+    async def ready(self, seconds: float) -> dict[str, Any]:
+        """Wait for the process's `ready` line.
+
+        Raises:
+            ChildDied: it ended, or did not get ready in time.
+        """
+        with trio.move_on_after(seconds):
+            async with trio.open_nursery() as nursery:
+
+                async def end() -> None:
+                    await self._ended.wait()
+                    nursery.cancel_scope.cancel()
+
+                nursery.start_soon(end)
+                await self._ready.wait()
+                nursery.cancel_scope.cancel()
+        if not self._ready.is_set():
+            raise ChildDied(f"a process did not start; see {self._data_dir / LOG_FILE}")
+        return self._ready_line
+
+    async def status(self) -> dict[str, Any] | None:
+        """Return the process's status, or None while it does not answer."""
+        if self._ended.is_set():
+            return None
+        return await trio.to_thread.run_sync(self._ask)
+
+    async def stop(self, seconds: float) -> None:
+        """SIGTERM, then after `seconds` SIGKILL; returns when it has ended."""
+        if self._process is None or self._ended.is_set():
+            return
+        self._process.send_signal(signal.SIGTERM)
+        with trio.move_on_after(seconds):
+            await self._ended.wait()
+            return
+        self._process.kill()
+        await self._ended.wait()
+
+    def _ask(self) -> dict[str, Any] | None:
+        try:
+            reply = self._client.call(m.Inspect(view="status"), m.InspectReply)
+        except (NodeUnavailable, NodeRefused):
+            return None
+        status: dict[str, Any] = json.loads(reply.json)
+        return status
+
+    async def _read_lines(self, process: trio.Process) -> None:
+        if process.stdout is None:
+            raise AssertionError("opened with a pipe")
+        pending = b""
+        async for chunk in process.stdout:
+            *lines, pending = (pending + chunk)[-_LINE_BYTES:].split(b"\n")
+            for line in lines:
+                self._take_line(line)
+
+    def _take_line(self, line: bytes) -> None:
+        try:
+            event = json.loads(line)
+        except ValueError:
+            return
+        if isinstance(event, dict) and event.get("event") == "ready":
+            self._ready_line = event
+            self._ready.set()

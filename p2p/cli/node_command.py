@@ -1,0 +1,127 @@
+"""`shoal node`."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from functools import partial
+
+import trio
+
+from p2p.cli.common import (
+    UsageExit,
+    call_on_parent_end,
+    call_on_signal,
+    fail,
+    own_data_dir,
+    parse,
+    start_logging,
+)
+from p2p.cli.entry import EXIT_FAILED, EXIT_OK, EXIT_USAGE
+from p2p.host import ListenError
+from p2p.identity import DataDirInUseError, Identity, IdentityError, load_or_create_identity
+from p2p.ipc_server import SocketPathError
+from p2p.local_files import write_atomically
+from p2p.node import Node, NodeEnd
+from p2p.store import StoreError
+from shoal_settings.schema import Settings
+from shoal_tasks.errors import TaskError
+from shoal_wire.errors import ManifestError
+
+log = logging.getLogger(__name__)
+
+IDENTITY_FILE = "identity.key"
+LAST_STATUS_FILE = "last-status.json"
+
+DESCRIPTION = """\
+Run a node and its trainer: join a swarm, train on verifiable tasks, share every answer, learn
+from the answers of others.
+
+With no --bootstrap it looks for peers it can find by itself (those it met before, those on this
+machine and the local network) and otherwise trains alone, and says so. It never exits because
+nobody is there.
+
+  shoal node                                  the embedded small model, no download
+  shoal node --bootstrap /ip4/…/p2p/12D3…     join the swarm of that peer
+  shoal node --model Qwen/Qwen2.5-0.5B-Instruct --max-new-tokens 256 --learning-rate 1e-6"""
+
+USAGE_ERRORS = (IdentityError, DataDirInUseError, SocketPathError, ListenError, ManifestError)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run `shoal node`; return the exit code."""
+    try:
+        loaded, supervised = parse("node", DESCRIPTION, argv)
+        start_logging(loaded.settings, "node")
+        with own_data_dir(loaded) as settings:
+            return _run(settings, supervised=supervised)
+    except UsageExit as end:
+        return end.code
+    except (*USAGE_ERRORS, ValueError) as error:
+        return fail("node", str(error)).code
+    except (StoreError, TaskError) as error:
+        return fail("node", str(error), EXIT_FAILED).code
+
+
+def _run(settings: Settings, *, supervised: bool) -> int:
+    identity = load_or_create_identity(settings.data_dir / IDENTITY_FILE)
+    while True:
+        try:
+            end = trio.run(_run_once, settings, identity, supervised)
+        except BaseExceptionGroup as group:
+            raise root_error(group) from None
+        match end:
+            case NodeEnd.MANIFEST_CHANGED:
+                continue
+            case NodeEnd.MISCONFIGURED:
+                return EXIT_USAGE
+            case _:
+                return EXIT_OK
+
+
+async def _run_once(settings: Settings, identity: Identity, supervised: bool) -> NodeEnd:
+    node = Node(identity=identity, settings=settings, on_ready=partial(_announce, settings))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(call_on_signal, node.stop)
+        if supervised:
+            nursery.start_soon(call_on_parent_end, node.stop)
+        end = await node.run()
+        await _keep_last_status(node, settings)
+        nursery.cancel_scope.cancel()
+    return end
+
+
+async def _keep_last_status(node: Node, settings: Settings) -> None:
+    """Leave the last numbers for `shoal debug status --last`."""
+    status = await node.views.status({})
+    content = json.dumps(status, indent=1).encode()
+    await trio.to_thread.run_sync(write_atomically, settings.data_dir / LAST_STATUS_FILE, content)
+
+
+def _announce(settings: Settings, node: Node) -> None:
+    core = node.core
+    if settings.json_output:
+        ready = {
+            "event": "ready",
+            "peer_id": core.peer_id,
+            "addresses": list(core.host.listen_addrs()),
+            "swarm": {"name": core.manifest.swarm_name, "digest": core.manifest.digest.hex()},
+            "data_dir": str(settings.data_dir),
+        }
+        print(json.dumps(ready), flush=True)
+        return
+    manifest = core.manifest
+    print(f"node {core.peer_id}  (data in {settings.data_dir})")
+    print(f"swarm {manifest.swarm_name} {manifest.short_name}, {len(manifest.families)} families")
+    for address in core.host.listen_addrs():
+        print(f"  listening on {address}")
+    print(f"look inside: shoal debug status --data-dir {settings.data_dir}", flush=True)
+
+
+def root_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the error the user should hear of: the first that is not a group."""
+    first: BaseException = group
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    return first

@@ -1,0 +1,175 @@
+"""The node's Unix socket: the trainer and debug CLIs talk to it, one request at a time each.
+
+    accept ─▶ same user? ─▶ hello ─▶ request ─▶ NodeService ─▶ reply ─▶ … ─▶ end: leases go back
+
+Owner only (directory and socket modes, and the peer's credentials are checked). A connection
+that breaks the contract is closed; nothing it sends can harm the node or another connection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import struct
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import trio
+
+from shoal_wire import ipc_messages as m
+from shoal_wire.errors import FrameError, WireError
+from shoal_wire.framing import FrameDecoder, encode_frame
+from shoal_wire.ipc import decode_ipc, encode_ipc
+from shoal_wire.limits import IPC_VERSION
+
+if TYPE_CHECKING:
+    from trio_typing import TaskStatus
+
+log = logging.getLogger(__name__)
+
+SOCKET_NAME = "node.sock"
+MAX_CONNECTIONS = 32
+_READ_BYTES = 1 << 18
+_WRITE_SECONDS = 10.0
+_HELLO_SECONDS = 5.0
+_MAX_SOCKET_PATH = 100
+"""sun_path holds 108 bytes on Linux and 104 on macOS, the closing NUL included."""
+
+
+class SocketPathError(Exception):
+    """The socket cannot be made at this path; the text says what to do."""
+
+
+class NodeService(Protocol):
+    """What the node does for those on its socket."""
+
+    async def hello(self, holder: str, hello: m.Hello) -> m.HelloReply:
+        """Greet a trainer or inspector; `holder` names its leases."""
+
+    async def handle(self, holder: str, role: m.Role, body: m.Body) -> m.Body:
+        """Answer one request; a refusal is a `Failure`."""
+
+    async def goodbye(self, holder: str, role: m.Role) -> None:
+        """The connection has ended."""
+
+
+class IpcServer:
+    """Serves the socket in a node's data directory."""
+
+    def __init__(self, path: Path, service: NodeService) -> None:
+        self._path = path
+        self._service = service
+        self._next_connection = 0
+        self._open = 0
+
+    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled. Ready when the socket accepts."""
+        listener = self._bind()
+        try:
+            async with trio.open_nursery() as nursery:
+                task_status.started()
+                while True:
+                    try:
+                        stream, _ = await listener.accept()
+                    except OSError as error:  # out of file descriptors: wait, do not die
+                        log.warning("socket does not accept: %s", error)
+                        await trio.sleep(0.5)
+                        continue
+                    if self._open >= MAX_CONNECTIONS or not _same_user(stream):
+                        stream.close()
+                        continue
+                    self._open += 1
+                    nursery.start_soon(self._serve, stream)
+        finally:
+            listener.close()
+            with contextlib.suppress(OSError):
+                self._path.unlink()
+
+    def _bind(self) -> trio.socket.SocketType:
+        if len(os.fsencode(self._path)) > _MAX_SOCKET_PATH:
+            raise SocketPathError(
+                f"{self._path} is too long for a socket; choose a shorter --data-dir"
+            )
+        # The data directory's lock is held: a socket file here is a dead node's.
+        with contextlib.suppress(FileNotFoundError):
+            self._path.unlink()
+        listener = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        old_mask = os.umask(0o177)
+        try:
+            # The plain call: trio's bind awaits, and the mask must hold for exactly this.
+            listener._sock.bind(str(self._path))  # type: ignore[attr-defined]
+        finally:
+            os.umask(old_mask)
+        listener.listen(MAX_CONNECTIONS)
+        return listener
+
+    async def _serve(self, sock: trio.socket.SocketType) -> None:
+        self._next_connection += 1
+        connection = _Connection(trio.SocketStream(sock), f"connection-{self._next_connection}")
+        try:
+            await connection.serve(self._service)
+        except (WireError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            log.debug("%s ended: %s", connection.holder, error)
+        except trio.TooSlowError:
+            log.warning("%s does not read its answers; closed", connection.holder)
+        except Exception:  # one connection must not take the node down with it
+            log.exception("%s failed", connection.holder)
+        finally:
+            self._open -= 1
+            sock.close()
+            if connection.role is not None:
+                with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
+                    await self._service.goodbye(connection.holder, connection.role)
+
+
+class _Connection:
+    def __init__(self, stream: trio.SocketStream, holder: str) -> None:
+        self._stream = stream
+        self._decoder = FrameDecoder()
+        self._frames: list[bytes] = []
+        self.holder = holder
+        self.role: m.Role | None = None
+
+    async def serve(self, service: NodeService) -> None:
+        """Answer requests in order until the other side closes."""
+        with trio.fail_after(_HELLO_SECONDS):
+            first = await self._receive()
+        if first is None:
+            return
+        if not isinstance(first.body, m.Hello):
+            raise FrameError("first request is not a hello")
+        if first.body.ipc_version != IPC_VERSION:
+            failure = m.Failure(
+                reason=f"IPC version {first.body.ipc_version}: this node speaks {IPC_VERSION}"
+            )
+            await self._send(m.IpcFrame(request_id=first.request_id, body=failure))
+            return
+        self.role = first.body.role
+        greeting = await service.hello(self.holder, first.body)
+        await self._send(m.IpcFrame(request_id=first.request_id, body=greeting))
+        while (frame := await self._receive()) is not None:
+            reply = await service.handle(self.holder, self.role, frame.body)
+            await self._send(m.IpcFrame(request_id=frame.request_id, body=reply))
+
+    async def _receive(self) -> m.IpcFrame | None:
+        while not self._frames:
+            data = await self._stream.receive_some(_READ_BYTES)
+            if not data:
+                return None
+            self._frames += self._decoder.feed(data)
+        return decode_ipc(self._frames.pop(0))
+
+    async def _send(self, frame: m.IpcFrame) -> None:
+        with trio.fail_after(_WRITE_SECONDS):
+            await self._stream.send_all(encode_frame(encode_ipc(frame)))
+
+
+def _same_user(sock: trio.socket.SocketType) -> bool:
+    if not hasattr(socket, "SO_PEERCRED"):
+        return True  # the socket's mode and directory are what protects it there
+    size = struct.calcsize("3i")
+    credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    _, uid, _ = struct.unpack("3i", credentials)
+    return bool(uid in (os.geteuid(), 0))

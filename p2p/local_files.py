@@ -1,0 +1,109 @@
+"""Small files of a data directory: the listening port, the addresses, the adopted manifest."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+from shoal_wire.errors import ManifestError
+from shoal_wire.manifest import Manifest, decode_manifest
+
+log = logging.getLogger(__name__)
+
+ADDRESSES_FILE = "addresses"
+MANIFEST_FILE = "manifest.bin"
+_ANY_PORT = re.compile(r"^/(ip4|ip6)/([^/]+)/tcp/0$")
+_MAX_SIBLINGS = 64
+
+
+def remembered_listen(listen: Sequence[str], data_dir: Path) -> tuple[str, ...]:
+    """Return `listen` with port 0 replaced by the port of the last run, where it is free.
+
+    Saved peers then find this node where it was, also after a crash.
+    """
+    last = _last_ports(data_dir)
+    return tuple(_with_port(address, last) for address in listen)
+
+
+def write_addresses(data_dir: Path, addresses: Sequence[str]) -> None:
+    """Leave this peer's addresses for its next run and for others on this machine."""
+    write_atomically(data_dir / ADDRESSES_FILE, "\n".join(addresses).encode() + b"\n")
+
+
+def sibling_addresses(data_dir: Path) -> tuple[str, ...]:
+    """Return the addresses that peers with data directories beside this one have left."""
+    found: list[str] = []
+    with contextlib.suppress(OSError):
+        for path in sorted(data_dir.resolve().parent.glob(f"*/{ADDRESSES_FILE}"))[:_MAX_SIBLINGS]:
+            if path.parent == data_dir.resolve():
+                continue
+            found += _lines(path)
+    return tuple(found)
+
+
+def load_manifest(data_dir: Path) -> Manifest | None:
+    """Return the manifest that an earlier run adopted from a peer, if it can be used."""
+    try:
+        raw = (data_dir / MANIFEST_FILE).read_bytes()
+    except OSError:
+        return None
+    try:
+        return decode_manifest(raw)
+    except ManifestError as error:
+        log.warning("the saved manifest is not used: %s", error)
+        return None
+
+
+def save_manifest(data_dir: Path, manifest: Manifest) -> None:
+    """Keep an adopted manifest for the next start."""
+    write_atomically(data_dir / MANIFEST_FILE, manifest.raw)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace `path` whole or not at all; durable when this returns."""
+    temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def _last_ports(data_dir: Path) -> dict[str, int]:
+    ports: dict[str, int] = {}
+    for address in _lines(data_dir / ADDRESSES_FILE):
+        parts = address.split("/")
+        if len(parts) > 4 and parts[3] == "tcp" and parts[4].isdigit():
+            ports.setdefault(parts[1], int(parts[4]))
+    return ports
+
+
+def _with_port(address: str, last: dict[str, int]) -> str:
+    match = _ANY_PORT.match(address)
+    port = last.get(match[1]) if match else None
+    if match is None or port is None or not _is_free(match[1], match[2], port):
+        return address
+    return f"/{match[1]}/{match[2]}/tcp/{port}"
+
+
+def _is_free(family: str, host: str, port: int) -> bool:
+    kind = socket.AF_INET6 if family == "ip6" else socket.AF_INET
+    with socket.socket(kind, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().split()[:_MAX_SIBLINGS]
+    except (OSError, UnicodeDecodeError):
+        return []

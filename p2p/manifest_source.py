@@ -1,0 +1,121 @@
+"""Which swarm this peer belongs to.
+
+a bootstrap answers in time ─▶ its manifest (kept for the next start)
+otherwise                   ─▶ the one kept earlier, else one made from the settings;
+                               a bootstrap that answers later with another one wins
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+import trio
+
+from p2p import peer_services
+from p2p.host import Libp2pHost, RequestError
+from p2p.libp2p_address import parse_peer_address
+from p2p.local_files import load_manifest, save_manifest
+from shoal_settings.schema import Settings
+from shoal_tasks.families import PRESETS
+from shoal_tasks.swarm import families_of, specs_of
+from shoal_wire.errors import ManifestError
+from shoal_wire.manifest import Manifest, SwarmRules, make_manifest
+from shoal_wire.types import PeerId
+
+log = logging.getLogger(__name__)
+
+BOOTSTRAP_SECONDS = 10.0
+"""How long a start waits for a bootstrap before it goes on alone."""
+
+_POLL_SECONDS = 0.1
+_WATCH_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The manifest to start with."""
+
+    manifest: Manifest
+    confirmed: bool
+    """A bootstrap stated it just now."""
+
+
+def manifest_of_settings(settings: Settings) -> Manifest:
+    """Return the manifest of a swarm that these settings start."""
+    return make_manifest(
+        settings.swarm_name,
+        families_of(PRESETS[settings.tasks]),
+        SwarmRules(
+            max_age_seconds=settings.max_age_seconds, max_completions=settings.max_completions
+        ),
+    )
+
+
+class ManifestSource:
+    """Asks bootstraps, remembers, falls back."""
+
+    def __init__(self, *, host: Libp2pHost, data_dir: Path, settings: Settings) -> None:
+        self._host = host
+        self._data_dir = data_dir
+        self._settings = settings
+        self._bootstraps = tuple(
+            parse_peer_address(address).peer_id for address in settings.bootstrap
+        )
+
+    async def find(self) -> Found:
+        """Return the manifest to start with; takes at most BOOTSTRAP_SECONDS.
+
+        Raises:
+            ManifestError: the bootstrap's swarm needs something this version does not know.
+        """
+        if self._bootstraps:
+            with trio.move_on_after(BOOTSTRAP_SECONDS):
+                return Found(manifest=self._adopt(await self._ask()), confirmed=True)
+            log.warning("no bootstrap answers yet; going on, and trying again for ever")
+        saved = load_manifest(self._data_dir)
+        if saved is not None:
+            return Found(manifest=saved, confirmed=False)
+        return Found(manifest=manifest_of_settings(self._settings), confirmed=False)
+
+    async def watch(self, found: Found) -> Manifest:
+        """Return the manifest of a bootstrap that turns out to be of another swarm."""
+        if found.confirmed or not self._bootstraps:
+            await trio.sleep_forever()
+        while True:
+            manifest = await self._ask()
+            if manifest.digest == found.manifest.digest:
+                save_manifest(self._data_dir, manifest)
+                await trio.sleep_forever()
+            try:
+                return self._adopt(manifest)
+            except ManifestError as error:
+                log.error("cannot join the bootstrap's swarm: %s", error)
+                await trio.sleep_forever()
+
+    def _adopt(self, manifest: Manifest) -> Manifest:
+        specs_of(manifest)  # refuses what this version cannot regenerate or score
+        save_manifest(self._data_dir, manifest)
+        return manifest
+
+    async def _ask(self) -> Manifest:
+        """Wait until a bootstrap is connected and answers with a usable manifest."""
+        pause = _POLL_SECONDS
+        while True:
+            connected = self._host.connected_peers()
+            for peer_id in self._bootstraps:
+                if peer_id in connected:
+                    manifest = await _try_fetch(self._host, peer_id)
+                    if manifest is not None:
+                        return manifest
+            await trio.sleep(pause)
+            pause = min(_WATCH_SECONDS, pause * 1.2)
+
+
+async def _try_fetch(host: Libp2pHost, peer_id: PeerId) -> Manifest | None:
+    try:
+        return await peer_services.fetch_manifest(host, peer_id)
+    except (RequestError, ManifestError) as error:
+        log.warning("no manifest from %s: %s", peer_id, error)
+        return None

@@ -1,0 +1,228 @@
+"""The node: wires the components, and nothing else knows them all.
+
+    identity, lock ─▶ store ─▶ core (host, discovery, manifest) ─▶ pool ─▶ outbox
+        ─▶ join (worker, intake, topics) ─▶ socket ─▶ trainer child ─▶ … ─▶ shut down
+
+One root nursery. The end of the trainer's rounds, a signal, or another manifest ends the node;
+everything else it survives.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+
+import trio
+
+from p2p.buffer import ReplayBuffer
+from p2p.buffer_types import BufferLimits
+from p2p.identity import Identity
+from p2p.ipc_server import SOCKET_NAME, IpcServer
+from p2p.ledger import Equivocation
+from p2p.manifest_source import Found
+from p2p.node_views import NodeViews
+from p2p.outbox import Outbox
+from p2p.peer_core import PeerCore, wall_ms
+from p2p.recent import RecentRollouts
+from p2p.rollout_pool import RolloutPool
+from p2p.service import Service, TrainerLink
+from p2p.store import Store
+from p2p.trainer_child import ChildState, TrainerChild
+from shoal_settings.loader import to_flags
+from shoal_settings.schema import Settings
+
+log = logging.getLogger(__name__)
+
+STORE_FILE = "node.db"
+_FLUSH_SECONDS = 5.0
+_SOLO_SECONDS = 15.0
+
+
+class NodeEnd(StrEnum):
+    """Why a node has ended."""
+
+    FINISHED = "finished"
+    """The trainer completed its rounds."""
+    STOPPED = "stopped"
+    """It was told to."""
+    MISCONFIGURED = "misconfigured"
+    """The trainer refused its settings."""
+    MANIFEST_CHANGED = "manifest_changed"
+    """A bootstrap turned out to be of another swarm; start again with its manifest."""
+
+
+class Node:
+    """One node, from start to end. Make a new one to start again."""
+
+    def __init__(
+        self,
+        *,
+        identity: Identity,
+        settings: Settings,
+        on_ready: Callable[[Node], None] = lambda _node: None,
+    ) -> None:
+        self._identity = identity
+        self._settings = settings
+        self._on_ready = on_ready
+        self._end = NodeEnd.STOPPED
+        self._stop = trio.Event()
+        data_dir = settings.data_dir
+        self.core = PeerCore(identity=identity, settings=settings, data_dir=data_dir)
+        self.store = Store(data_dir / STORE_FILE, peer_id=identity.peer_id)
+        self.link = TrainerLink()
+        self.recent = RecentRollouts()
+        self.buffer = ReplayBuffer(_limits(settings), random.Random(settings.seed or None))
+        self.child: TrainerChild | None = None
+        self.pool: RolloutPool
+        self.outbox: Outbox
+        self.views: NodeViews
+
+    def stop(self) -> None:
+        """Ask the node to end; it closes in order and returns."""
+        self._stop.set()
+
+    async def run(self) -> NodeEnd:
+        """Run until the end; return why.
+
+        Raises:
+            ListenError, ManifestError, StoreError, SocketPathError: it cannot start.
+        """
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self.store.run)
+            found = await self.core.connect(nursery)
+            self._make_parts()
+            await self.pool.restore(self.core.ledger)
+            await nursery.start(self.pool.run)
+            await self.core.join(nursery, keep=self.pool.keep_external, accuse=self._accuse)
+            await nursery.start(self.outbox.run)
+            await nursery.start(self._socket().run)
+            nursery.start_soon(self._watch_manifest, found)
+            nursery.start_soon(self._say_who_is_there)
+            if self._settings.no_trainer:
+                await self._run_until_stopped()
+            else:
+                await self._run_with_trainer()
+            await self._shut_down()
+            nursery.cancel_scope.cancel()
+        return self._end
+
+    def _make_parts(self) -> None:
+        core, settings = self.core, self._settings
+        rules = core.manifest.rules
+        self.pool = RolloutPool(
+            buffer=self.buffer,
+            store=self.store,
+            me=core.peer_id,
+            max_batch_bytes=rules.max_batch_bytes,
+            max_age_seconds=settings.buffer_seconds,
+            wall_ms=wall_ms,
+            on_group=self.recent.add,
+        )
+        self.outbox = Outbox(
+            manifest=core.manifest,
+            peer_id=core.peer_id,
+            signer=self._identity,
+            store=self.store,
+            gossip=core.gossip,
+            wall_ms=wall_ms,
+        )
+        if not settings.no_trainer:
+            self.child = TrainerChild(to_flags(settings, "trainer"))
+        self.views = NodeViews(
+            core,
+            outbox=self.outbox,
+            pool=self.pool,
+            recent=self.recent,
+            link=self.link,
+            child=self.child,
+        )
+
+    def _socket(self) -> IpcServer:
+        service = Service(
+            me=self.core.peer_id,
+            manifest=self.core.manifest,
+            pool=self.pool,
+            outbox=self.outbox,
+            recent=self.recent,
+            link=self.link,
+            views=self.views.by_name(),
+        )
+        return IpcServer(self._settings.data_dir / SOCKET_NAME, service)
+
+    async def _run_until_stopped(self) -> None:
+        self._on_ready(self)
+        await self._stop.wait()
+
+    async def _run_with_trainer(self) -> None:
+        """Run the trainer until it ends for good or the node is told to stop."""
+        if self.child is None:
+            raise AssertionError("made by _make_parts")
+        self._on_ready(self)
+        async with trio.open_nursery() as nursery:
+
+            async def stop_child() -> None:
+                await self._stop.wait()
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(stop_child)
+            await self.child.run()
+            if self.child.state is ChildState.MISCONFIGURED:
+                self._end = NodeEnd.MISCONFIGURED
+            elif self._settings.stay:
+                await self._stop.wait()
+            else:
+                self._end = NodeEnd.FINISHED
+            nursery.cancel_scope.cancel()
+
+    async def _shut_down(self) -> None:
+        """Let what is still unsent go out, while somebody is there to hear it."""
+        with trio.move_on_after(_FLUSH_SECONDS):
+            if self.core.host.connected_peers():
+                await self.outbox.drained()
+        await self.core.host.close()
+
+    async def _watch_manifest(self, found: Found) -> None:
+        manifest = await self.core.source.watch(found)
+        log.warning(
+            "the bootstrap's swarm is %s (%s): joining it", manifest.swarm_name, manifest.short_name
+        )
+        self._end = NodeEnd.MANIFEST_CHANGED
+        self._stop.set()
+
+    async def _say_who_is_there(self) -> None:
+        """Say when the node trains alone and when it does no longer."""
+        alone: bool | None = None
+        await trio.sleep(min(1.0, _SOLO_SECONDS))
+        while True:
+            solo = self.core.discovery.solo
+            if solo and alone is not True:
+                log.info("nobody else is here yet: training alone, and looking for peers")
+            elif not solo and alone is not False:
+                log.info("connected to %d peer(s)", len(self.core.host.connected_peers()))
+            alone = solo
+            await trio.sleep(1.0)
+
+    async def _accuse(self, pair: Equivocation, envelope: bytes) -> None:
+        """Withdraw the first of two batches with one number, and keep both as evidence."""
+        await self.pool.withdraw(pair, envelope)
+
+
+def _limits(settings: Settings) -> BufferLimits:
+    return BufferLimits(
+        max_groups=settings.buffer_groups,
+        max_bytes=settings.buffer_bytes,
+        max_age_seconds=settings.buffer_seconds,
+        max_groups_per_publisher=min(settings.publisher_groups, settings.buffer_groups),
+        max_bytes_per_publisher=max(1, settings.buffer_bytes // 4),
+        own_max_groups=settings.buffer_groups,
+        own_max_bytes=settings.buffer_bytes,
+    )
+
+
+def data_dir_of(settings: Settings) -> Path:
+    """Return the node's folder, made if it was not there (owner only)."""
+    settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return settings.data_dir

@@ -1,0 +1,175 @@
+"""The outbox: acknowledged means on disk, and what is on disk goes out when there are peers.
+
+    publish ─▶ sequence, seal, store (durable) ─▶ acknowledge ─▶ [wait for a peer] ─▶ gossip ─▶ sent
+
+Batches go out in order. One that nobody was there to hear waits; after a restart the unsent ones
+go out again as the same bytes under the same sequence number, so receivers see a duplicate.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+import trio
+
+from p2p.store import OwnBatch
+from shoal_wire import ipc_messages as m
+from shoal_wire.codec import encode_batch
+from shoal_wire.envelope import seal
+from shoal_wire.manifest import Manifest
+from shoal_wire.types import PeerId, RolloutBatch
+
+if TYPE_CHECKING:
+    from trio_typing import TaskStatus
+
+log = logging.getLogger(__name__)
+
+MAX_UNSENT = 512
+"""Batches that wait for a peer; beyond it the oldest is given up and counted."""
+
+_RETRY_SECONDS = 1.0
+
+
+class OversizeBatchError(Exception):
+    """A batch that the swarm's rules do not let through; the text is one line."""
+
+
+class OutboxStore(Protocol):
+    """The durable side."""
+
+    async def reserve_own(
+        self, client_key: bytes, make_envelope: Callable[[int], bytes]
+    ) -> OwnBatch:
+        """Store a batch under the next sequence number, or return the one of this key."""
+
+    async def mark_sent(self, sequence: int) -> None:
+        """Note that a batch has gone out, or never will."""
+
+    async def unsent(self) -> list[OwnBatch]:
+        """Return what has not gone out, oldest first."""
+
+
+class Publisher(Protocol):
+    """Gossip, as far as the outbox needs it."""
+
+    async def publish(self, topic: str, data: bytes) -> int:
+        """Queue to peers; return how many."""
+
+
+class Signer(Protocol):
+    """The node's identity: the private key never leaves it."""
+
+    @property
+    def public_key_bytes(self) -> bytes:
+        """Raw Ed25519 public key."""
+
+    def sign(self, data: bytes) -> bytes:
+        """Return a raw Ed25519 signature."""
+
+
+class Outbox:
+    """Stores, signs and publishes this node's batches."""
+
+    def __init__(
+        self,
+        *,
+        manifest: Manifest,
+        peer_id: PeerId,
+        signer: Signer,
+        store: OutboxStore,
+        gossip: Publisher,
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self._manifest = manifest
+        self._topic = manifest.topic(manifest.shard_of(peer_id))
+        self._signer = signer
+        self._store = store
+        self._gossip = gossip
+        self._wall_ms = wall_ms
+        self._unsent: deque[OwnBatch] = deque()
+        self._wake = trio.Event()
+        self._progress = trio.Event()
+        self.num_batches_sent = 0
+        self.num_batches_expired = 0
+
+    @property
+    def num_unsent(self) -> int:
+        """Batches that wait to go out."""
+        return len(self._unsent)
+
+    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Send batches until cancelled, first those that an earlier run left."""
+        self._unsent.extend(await self._store.unsent())
+        task_status.started()
+        while True:
+            if not self._unsent:
+                await self._wake.wait()
+                self._wake = trio.Event()
+                continue
+            await self._send_first()
+
+    async def drained(self) -> None:
+        """Wait until nothing is left to send."""
+        while self._unsent:
+            self._progress = trio.Event()
+            await self._progress.wait()
+
+    async def accept(self, request: m.Publish) -> OwnBatch:
+        """Seal and store a batch; on return it is on disk and will go out.
+
+        Raises:
+            StoreError: it is not on disk, and not accepted.
+            OversizeBatchError: peers would reject it.
+        """
+        own = await self._store.reserve_own(
+            request.client_key, lambda sequence: self._seal(request, sequence)
+        )
+        if own.is_new:
+            self._unsent.append(own)
+            await self._bound()
+            self._wake.set()
+        return own
+
+    def _seal(self, request: m.Publish, sequence: int) -> bytes:
+        batch = RolloutBatch(
+            swarm_digest=self._manifest.digest,
+            sequence=sequence,
+            round=request.round,
+            created_ms=self._wall_ms(),
+            policy=request.policy,
+            sampling=request.sampling,
+            groups=request.groups,
+        )
+        envelope = seal(
+            encode_batch(batch),
+            public_key=self._signer.public_key_bytes,
+            sign=self._signer.sign,
+        )
+        limit = self._manifest.rules.max_message_bytes
+        if len(envelope) > limit:
+            raise OversizeBatchError(f"batch of {len(envelope)} bytes is over the swarm's {limit}")
+        return envelope
+
+    async def _send_first(self) -> None:
+        own = self._unsent[0]
+        if self._wall_ms() - own.created_ms > self._manifest.rules.max_age_seconds * 1000:
+            self.num_batches_expired += 1
+        elif await self._gossip.publish(self._topic, own.envelope) > 0:
+            self.num_batches_sent += 1
+        else:
+            await trio.sleep(_RETRY_SECONDS)
+            return
+        # It may have been given up meanwhile, by `_bound`.
+        if self._unsent and self._unsent[0] is own:
+            self._unsent.popleft()
+        await self._store.mark_sent(own.sequence)
+        self._progress.set()
+
+    async def _bound(self) -> None:
+        while len(self._unsent) > MAX_UNSENT:
+            given_up = self._unsent.popleft()
+            self.num_batches_expired += 1
+            await self._store.mark_sent(given_up.sequence)

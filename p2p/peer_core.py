@@ -1,0 +1,173 @@
+"""What a node and a bootstrap peer have in common: host, gossip, discovery, validation.
+
+open host ─▶ discovery ─▶ which swarm? ─▶ task worker ─▶ intake ─▶ subscribe ─▶ ready
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import trio
+
+from p2p import peer_services
+from p2p.discovery import Discovery, DiscoverySettings, TargetKind
+from p2p.gossip_libp2p import Gossip
+from p2p.host import HostSettings, Libp2pHost
+from p2p.identity import Identity
+from p2p.intake import Intake
+from p2p.ledger import Equivocation, PublisherLedger
+from p2p.libp2p_address import parse_peer_address
+from p2p.libp2p_swarm import SwarmSettings
+from p2p.local_files import remembered_listen, sibling_addresses, write_addresses
+from p2p.manifest_source import Found, ManifestSource
+from p2p.mdns import Mdns
+from p2p.peer_book import PeerAddr
+from p2p.scoring import BAN_BELOW, Scoreboard
+from p2p.validation import ValidationContext
+from p2p.verdict_log import VerdictLog
+from shoal_settings.schema import Settings
+from shoal_tasks.client_trio import TaskWorker
+from shoal_tasks.limits import WorkerLimits
+from shoal_tasks.swarm import rules_of, specs_of
+from shoal_wire.manifest import Manifest
+from shoal_wire.types import PeerId, SignedBatch
+from shoal_wire.verdict import Verdict
+
+log = logging.getLogger(__name__)
+
+BOOK_FILE = "peers.json"
+_BAN_SECONDS = 600.0
+_SIBLING_SECONDS = 10.0
+_WORKER_PATIENCE_SECONDS = 1.5
+"""Under gossip's own two seconds for a validator, so that the verdict is ours."""
+
+Keep = Callable[[SignedBatch], Awaitable[None]]
+Accuse = Callable[[Equivocation, bytes], Awaitable[None]]
+
+
+def wall_ms() -> int:
+    """Return the wall clock in milliseconds since the epoch."""
+    return int(time.time() * 1000)
+
+
+class PeerCore:
+    """A peer of the swarm without a buffer: what it validates goes to `keep`."""
+
+    def __init__(
+        self, *, identity: Identity, settings: Settings, data_dir: Path, agent_suffix: str = ""
+    ) -> None:
+        self._settings = settings
+        self._data_dir = data_dir
+        self.host = Libp2pHost(
+            identity=identity,
+            settings=HostSettings(
+                listen=remembered_listen(settings.listen, data_dir),
+                agent=agent_suffix,
+                swarm=SwarmSettings(max_connections=settings.max_connections),
+            ),
+        )
+        self.verdicts = VerdictLog()
+        self.ledger = PublisherLedger()
+        self.scoreboard = Scoreboard()
+        self.gossip = Gossip(host=self.host, on_verdict=self._on_verdict)
+        self.gossip.set_score_fn(self.score)
+        self.discovery = Discovery(
+            host=self.host,
+            bootstrap=settings.bootstrap,
+            book_path=data_dir / BOOK_FILE,
+            fetch_peers=lambda peer_id: peer_services.fetch_peers(self.host, peer_id),
+            settings=DiscoverySettings(target_peers=settings.target_peers),
+        )
+        self.source = ManifestSource(host=self.host, data_dir=data_dir, settings=settings)
+        self.started_at = trio.current_time()
+        self.manifest: Manifest
+        self.worker: TaskWorker
+        self.intake: Intake
+
+    @property
+    def peer_id(self) -> PeerId:
+        """This peer's id."""
+        return self.host.peer_id
+
+    def score(self, peer_id: PeerId) -> float:
+        """Return a peer's standing; 0 is neutral."""
+        return self.scoreboard.score(peer_id, trio.current_time())
+
+    async def connect(self, nursery: trio.Nursery) -> Found:
+        """Listen, start discovery, and find out which swarm this is.
+
+        Raises:
+            ListenError: an address cannot be listened on.
+            ManifestError: the bootstrap's swarm needs something this version does not know.
+        """
+        peer_services.serve_peers(self.host, lambda: self.discovery.book)
+        await nursery.start(self.host.run)
+        await trio.to_thread.run_sync(write_addresses, self._data_dir, self.host.listen_addrs())
+        await nursery.start(self.discovery.run)
+        if self._settings.mdns:
+            nursery.start_soon(self._watch_siblings)
+        found = await self.source.find()
+        self.manifest = found.manifest
+        peer_services.serve_manifest(self.host, found.manifest)
+        return found
+
+    async def join(self, nursery: trio.Nursery, *, keep: Keep, accuse: Accuse) -> None:
+        """Start validation and subscribe: from here on batches reach `keep`."""
+        self.worker = TaskWorker(
+            specs_of(self.manifest),
+            limits=WorkerLimits(request_timeout_seconds=_WORKER_PATIENCE_SECONDS),
+            patience_seconds=_WORKER_PATIENCE_SECONDS,
+        )
+        await nursery.start(self.worker.run)
+        self.intake = Intake(
+            context=ValidationContext(rules=rules_of(self.manifest), me=self.peer_id),
+            questions=self.worker,
+            ledger=self.ledger,
+            keep=keep,
+            accuse=accuse,
+            wall_ms=wall_ms,
+        )
+        await nursery.start(self.intake.run)
+        for topic in self.manifest.topics():
+            await self.gossip.subscribe(topic, self.intake.validate)
+        if self._settings.mdns:
+            await nursery.start(self._mdns().run)
+
+    def _mdns(self) -> Mdns:
+        return Mdns(
+            peer_id=self.peer_id,
+            addresses=tuple(
+                parse_peer_address(address).transport for address in self.host.listen_addrs()
+            ),
+            on_found=lambda peer: self.discovery.add_peer(peer, TargetKind.MDNS),
+            swarm=self.manifest.digest.hex(),
+        )
+
+    async def _watch_siblings(self) -> None:
+        """Learn of peers with data directories beside this one: the same machine's."""
+        while True:
+            addresses = await trio.to_thread.run_sync(sibling_addresses, self._data_dir)
+            for address in addresses:
+                try:
+                    parsed = parse_peer_address(address)
+                except ValueError:
+                    continue
+                self.discovery.add_peer(
+                    PeerAddr(peer_id=parsed.peer_id, addresses=(parsed.transport,)),
+                    TargetKind.MDNS,
+                )
+            await trio.sleep(_SIBLING_SECONDS)
+
+    def _on_verdict(self, forwarder: PeerId, author: PeerId | None, judged: Verdict) -> None:
+        now = trio.current_time()
+        self.verdicts.count(judged, signer=author)
+        self.scoreboard.judge(judged, signer=author, forwarder=forwarder, now=now)
+        for peer_id in (forwarder, author):
+            if peer_id is None or self.host.is_banned(peer_id):
+                continue
+            if self.scoreboard.score(peer_id, now) < BAN_BELOW:
+                log.warning("%s is cut off for %.0f s", peer_id, _BAN_SECONDS)
+                self.host.ban(peer_id, seconds=_BAN_SECONDS)

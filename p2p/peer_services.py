@@ -1,0 +1,100 @@
+"""Request/response protocols every peer serves: the manifest, and whom it knows."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from p2p.host import Libp2pHost, RequestError
+from p2p.libp2p_address import parse_peer_address
+from p2p.peer_book import PeerAddr, PeerBook
+from shoal_wire.errors import RemoteError
+from shoal_wire.limits import (
+    MANIFEST_PROTOCOL,
+    MAX_MANIFEST_BYTES,
+    MAX_PEER_LIST_BYTES,
+    MAX_PEERS_IN_LIST,
+    PEERS_PROTOCOL,
+)
+from shoal_wire.manifest import Manifest, decode_manifest
+from shoal_wire.peers import PeerAddresses, decode_peer_list, encode_peer_list
+from shoal_wire.types import PeerId
+
+log = logging.getLogger(__name__)
+
+_MAX_REQUEST_BYTES = 1024
+_TIMEOUT_SECONDS = 5.0
+
+
+def serve_manifest(host: Libp2pHost, manifest: Manifest) -> None:
+    """Answer newcomers with the manifest's exact bytes."""
+
+    async def answer(_peer_id: PeerId, _request: bytes) -> bytes:
+        return manifest.raw
+
+    host.set_request_handler(MANIFEST_PROTOCOL, answer, max_request_bytes=_MAX_REQUEST_BYTES)
+
+
+def serve_peers(host: Libp2pHost, book: Callable[[], PeerBook]) -> None:
+    """Answer with connected peers first, then remembered ones; never with the asker itself."""
+
+    async def answer(peer_id: PeerId, _request: bytes) -> bytes:
+        return encode_peer_list(_known_peers(host, book(), exclude=peer_id))
+
+    host.set_request_handler(PEERS_PROTOCOL, answer, max_request_bytes=_MAX_REQUEST_BYTES)
+
+
+async def fetch_manifest(host: Libp2pHost, peer_id: PeerId) -> Manifest:
+    """Ask one peer for its manifest.
+
+    Raises:
+        RequestError: no answer in time.
+        ManifestError: an answer that cannot be used.
+    """
+    raw = await host.request(
+        peer_id,
+        MANIFEST_PROTOCOL,
+        b"",
+        max_response_bytes=MAX_MANIFEST_BYTES,
+        timeout=_TIMEOUT_SECONDS,
+    )
+    return decode_manifest(raw)
+
+
+async def fetch_peers(host: Libp2pHost, peer_id: PeerId) -> list[PeerAddr]:
+    """Ask one peer whom it knows; empty where it does not answer or answers nonsense."""
+    try:
+        raw = await host.request(
+            peer_id,
+            PEERS_PROTOCOL,
+            b"",
+            max_response_bytes=MAX_PEER_LIST_BYTES,
+            timeout=_TIMEOUT_SECONDS,
+        )
+        return [_split(peer) for peer in decode_peer_list(raw)]
+    except (RequestError, RemoteError, ValueError) as error:
+        log.debug("no peers from %s: %s", peer_id, error)
+        return []
+
+
+def _split(peer: PeerAddresses) -> PeerAddr:
+    return PeerAddr(
+        peer_id=peer.peer_id,
+        addresses=tuple(parse_peer_address(address).transport for address in peer.addresses),
+    )
+
+
+def _known_peers(host: Libp2pHost, book: PeerBook, *, exclude: PeerId) -> list[PeerAddresses]:
+    found: dict[PeerId, tuple[str, ...]] = {
+        peer_id: host.peer_addresses(peer_id) for peer_id in sorted(host.connected_peers())
+    }
+    for entry in book.ranked():
+        found.setdefault(entry.peer_id, entry.addresses)
+    known = [
+        PeerAddresses(
+            peer_id=peer_id, addresses=tuple(f"{address}/p2p/{peer_id}" for address in addresses)
+        )
+        for peer_id, addresses in found.items()
+        if addresses and peer_id not in (exclude, host.peer_id)
+    ]
+    return known[:MAX_PEERS_IN_LIST]

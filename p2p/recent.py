@@ -1,0 +1,54 @@
+"""The latest rollouts for `shoal debug rollouts`: bounded, with rewards once they are known."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shoal_wire.types import GroupId, PeerId, PublishedGroup
+
+_MAX_RECENT = 512
+
+
+@dataclass(slots=True)
+class RecentGroup:
+    """One group with what has been learnt about it."""
+
+    number: int
+    """Counts up; `--follow` asks for what comes after one."""
+    group: PublishedGroup
+    rewards: tuple[float, ...] | None = None
+
+
+class RecentRollouts:
+    """A ring of the latest groups."""
+
+    def __init__(self, capacity: int = _MAX_RECENT) -> None:
+        self._capacity = capacity
+        self._groups: OrderedDict[GroupId, RecentGroup] = OrderedDict()
+        self._next = 1
+
+    def add(self, group: PublishedGroup) -> None:
+        """Remember a group that entered the buffer."""
+        self._groups[group.group_id] = RecentGroup(number=self._next, group=group)
+        self._next += 1
+        if len(self._groups) > self._capacity:
+            self._groups.popitem(last=False)
+
+    def verified(self, group_id: GroupId, rewards: Sequence[float]) -> None:
+        """Note the trainer's rewards."""
+        known = self._groups.get(group_id)
+        if known is not None:
+            known.rewards = tuple(rewards)
+
+    def after(
+        self, number: int, *, limit: int, publisher: PeerId | None = None
+    ) -> list[RecentGroup]:
+        """Return the newest `limit` groups above `number`, oldest of them first."""
+        found = [
+            recent
+            for recent in self._groups.values()
+            if recent.number > number and publisher in (None, recent.group.publisher)
+        ]
+        return found[-limit:]

@@ -1,0 +1,192 @@
+"""Buffer and store together: what is in memory, what is on disk, and their agreement.
+
+The buffer decides; the store remembers. A group is consumed on disk before it is consumed in
+memory, so no crash can bring back one whose effect is in a checkpoint.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import trio
+
+from p2p.buffer import ReplayBuffer
+from p2p.buffer_types import Entry, InsertOutcome, Pool, Strategy
+from p2p.ledger import Equivocation, PublisherLedger
+from p2p.store import Store, StoreError
+from p2p.validation import Rejected, published_groups, reopen_batch
+from shoal_wire.codec import group_to_bytes
+from shoal_wire.types import GroupId, PeerId, PublishedGroup, SignedBatch
+
+if TYPE_CHECKING:
+    from trio_typing import TaskStatus
+
+log = logging.getLogger(__name__)
+
+_SWEEP_SECONDS = 5.0
+_PRUNE_SECONDS = 60.0
+
+
+class RolloutPool:
+    """The node's rollouts: own and external, ready, leased or consumed."""
+
+    def __init__(
+        self,
+        *,
+        buffer: ReplayBuffer,
+        store: Store,
+        me: PeerId,
+        max_batch_bytes: int,
+        max_age_seconds: float,
+        wall_ms: Callable[[], int],
+        on_group: Callable[[PublishedGroup], None] = lambda _group: None,
+    ) -> None:
+        self._buffer = buffer
+        self._store = store
+        self._me = me
+        self._max_batch_bytes = max_batch_bytes
+        self._max_age_seconds = max_age_seconds
+        self._wall_ms = wall_ms
+        self._on_group = on_group
+        self.groups_received = 0
+        self.groups_published = 0
+
+    @property
+    def buffer(self) -> ReplayBuffer:
+        """The buffer, for views."""
+        return self._buffer
+
+    async def restore(self, ledger: PublisherLedger) -> None:
+        """Fill buffer and ledger from disk; damaged rows are named and left out."""
+        state = await self._store.load()
+        self._buffer.mark_consumed(state.consumed_ids)
+        now = trio.current_time()
+        for stored in state.batches:
+            try:
+                signed = reopen_batch(stored.envelope, max_bytes=self._max_batch_bytes)
+            except Rejected as rejected:
+                log.warning("a stored batch is damaged (%s); left out", rejected.reason)
+                continue
+            if signed.publisher != self._me:
+                ledger.remember(signed.publisher, signed.batch.sequence, signed.batch_id, now)
+            age = max(0.0, (self._wall_ms() - stored.received_ms) / 1000)
+            self._insert(signed, received_at=now - age, now=now)
+        log.debug("restored %d batches", len(state.batches))
+
+    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Sweep out what has aged, in memory and on disk, until cancelled."""
+        task_status.started()
+        next_prune = trio.current_time() + _PRUNE_SECONDS
+        while True:
+            await trio.sleep(_SWEEP_SECONDS)
+            self._buffer.expire(trio.current_time())
+            if trio.current_time() >= next_prune:
+                next_prune = trio.current_time() + _PRUNE_SECONDS
+                await self._prune()
+
+    async def keep_external(self, signed: SignedBatch) -> None:
+        """Insert a validated batch, then write it to disk.
+
+        Its durability is a convenience (a restart keeps its buffer), so a full disk is logged and
+        the groups stay usable.
+        """
+        self.groups_received += len(signed.batch.groups)
+        self._insert(signed, received_at=trio.current_time(), now=trio.current_time())
+        try:
+            await self._store.add_external(
+                signed.batch_id,
+                signed.publisher,
+                signed.batch.sequence,
+                signed.envelope,
+                self._wall_ms(),
+            )
+        except StoreError as error:
+            log.warning("batch kept in memory only: %s", error)
+
+    def keep_own(self, envelope: bytes) -> int:
+        """Insert an own batch that is already on disk; return its number of groups."""
+        signed = reopen_batch(envelope, max_bytes=self._max_batch_bytes)
+        now = trio.current_time()
+        self._insert(signed, received_at=now, now=now)
+        self.groups_published += len(signed.batch.groups)
+        return len(signed.batch.groups)
+
+    def lease(
+        self,
+        holder: str,
+        *,
+        num_local: int,
+        num_external: int,
+        strategy: Strategy,
+        lease_seconds: float,
+        exclude: Sequence[GroupId],
+    ) -> list[Entry]:
+        """Lease up to the asked numbers of own and external groups."""
+        now = trio.current_time()
+        leased: list[Entry] = []
+        for pool, count in ((Pool.OWN, num_local), (Pool.EXTERNAL, num_external)):
+            if count:
+                leased += self._buffer.lease(
+                    count,
+                    pool=pool,
+                    strategy=strategy,
+                    holder=holder,
+                    now=now,
+                    lease_seconds=lease_seconds,
+                    exclude=exclude,
+                )
+        return leased
+
+    async def settle(
+        self, holder: str, consumed: Sequence[GroupId], released: Sequence[GroupId]
+    ) -> int:
+        """End leases; consumed ids are on disk when this returns.
+
+        Raises:
+            StoreError: nothing was consumed.
+        """
+        if consumed:
+            await self._store.consume(list(consumed), self._wall_ms())
+            self._buffer.ack(consumed, holder, trio.current_time())
+            self._buffer.mark_consumed(consumed)
+        if released:
+            self._buffer.release(released, holder)
+        return len(consumed) + len(released)
+
+    async def withdraw(self, pair: Equivocation, second: bytes) -> None:
+        """Take back the first of two batches signed under one number; keep both as evidence."""
+        ids = [
+            view.entry.group.group_id
+            for view in self._buffer.residents()
+            if view.entry.group.batch_id == pair.first
+        ]
+        self._buffer.discard(ids)
+        try:
+            await self._store.add_equivocation(pair, second)
+        except StoreError as error:
+            log.warning("evidence not kept: %s", error)
+
+    def _insert(self, signed: SignedBatch, *, received_at: float, now: float) -> None:
+        own = signed.publisher == self._me
+        share = len(signed.envelope) // max(1, len(signed.batch.groups))
+        for group in published_groups(signed):
+            entry = Entry(
+                group=group,
+                num_bytes=len(group_to_bytes(group.group)) + share,
+                own=own,
+                received_at=received_at,
+            )
+            if self._buffer.insert(entry, now) is InsertOutcome.STORED:
+                self._on_group(group)
+
+    async def _prune(self) -> None:
+        try:
+            await self._store.prune(
+                keep={view.entry.group.batch_id for view in self._buffer.residents()},
+                max_age_ms=int(self._max_age_seconds * 1000),
+                now_ms=self._wall_ms(),
+            )
+        except StoreError as error:
+            log.warning("store not pruned: %s", error)

@@ -1,0 +1,199 @@
+"""What the node does for its trainer and for inspectors (the socket's requests)."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import trio
+
+from p2p.buffer_types import Pool, Strategy
+from p2p.outbox import Outbox, OversizeBatchError
+from p2p.recent import RecentRollouts
+from p2p.rollout_pool import RolloutPool
+from p2p.store import StoreError
+from p2p.view_types import View
+from shoal_wire import ipc_messages as m
+from shoal_wire.limits import IPC_VERSION
+from shoal_wire.manifest import Manifest
+from shoal_wire.rules import check_completion
+from shoal_wire.types import PeerId
+
+log = logging.getLogger(__name__)
+
+
+class TrainerLink:
+    """What the node knows of the trainer on its socket."""
+
+    def __init__(self) -> None:
+        self.holder: str | None = None
+        self.pid: int | None = None
+        self.status: dict[str, Any] = {}
+        self.since: float | None = None
+
+    @property
+    def connected(self) -> bool:
+        """Whether a trainer is on the socket."""
+        return self.holder is not None
+
+
+class InspectorService:
+    """Answers debug CLIs only: all that a peer without a buffer has to say."""
+
+    def __init__(self, *, me: PeerId, manifest: Manifest, views: Mapping[str, View]) -> None:
+        self._me = me
+        self._manifest = manifest
+        self._views = views
+
+    async def hello(self, holder: str, hello: m.Hello) -> m.HelloReply:
+        """Greet."""
+        return m.HelloReply(ipc_version=IPC_VERSION, peer_id=self._me, manifest=self._manifest.raw)
+
+    async def handle(self, holder: str, role: m.Role, body: m.Body) -> m.Body:
+        """Answer one request."""
+        if isinstance(body, m.Inspect):
+            return await inspect(self._views, body)
+        return m.Failure(reason=f"this peer does not take {type(body).__name__}")
+
+    async def goodbye(self, holder: str, role: m.Role) -> None:
+        """Nothing was lent."""
+
+
+async def inspect(views: Mapping[str, View], body: m.Inspect) -> m.Body:
+    """Answer with one view."""
+    view = views.get(body.view)
+    if view is None:
+        return m.Failure(reason=f"no view {body.view!r} here; there are {', '.join(views)}")
+    try:
+        options = json.loads(body.options_json or "{}")
+        return m.InspectReply(json=json.dumps(await view(options)))
+    except (ValueError, TypeError) as error:
+        return m.Failure(reason=f"view {body.view!r}: {error}")
+
+
+class Service(InspectorService):
+    """Answers requests; see `ipc_messages` for what each promises."""
+
+    def __init__(
+        self,
+        *,
+        me: PeerId,
+        manifest: Manifest,
+        pool: RolloutPool,
+        outbox: Outbox,
+        recent: RecentRollouts,
+        link: TrainerLink,
+        views: Mapping[str, View],
+    ) -> None:
+        super().__init__(me=me, manifest=manifest, views=views)
+        self._pool = pool
+        self._outbox = outbox
+        self._recent = recent
+        self._link = link
+
+    async def hello(self, holder: str, hello: m.Hello) -> m.HelloReply:
+        """Greet; a trainer's statement of its leases is taken over before the answer."""
+        if hello.role is m.Role.TRAINER:
+            if self._link.holder is not None:
+                # A trainer that reconnects before the old connection's end was noticed.
+                self._pool.buffer.release_holder(self._link.holder)
+            self._link.holder = holder
+            self._link.pid = hello.pid
+            self._link.since = trio.current_time()
+            await self._pool.settle(holder, hello.consumed_ids, ())
+            self._pool.buffer.hold(hello.held_ids, holder, trio.current_time(), _HELD_LEASE_SECONDS)
+        return await super().hello(holder, hello)
+
+    async def handle(self, holder: str, role: m.Role, body: m.Body) -> m.Body:
+        """Answer one request."""
+        if isinstance(body, m.Inspect):
+            return await inspect(self._views, body)
+        if role is not m.Role.TRAINER:
+            return m.Failure(reason=f"an {role.value} may not ask for {type(body).__name__}")
+        if holder != self._link.holder:
+            return m.Failure(reason="another trainer has taken this one's place")
+        try:
+            return await self._handle_trainer(holder, body)
+        except StoreError as error:
+            return m.Failure(reason=str(error), retryable=True)
+
+    async def goodbye(self, holder: str, role: m.Role) -> None:
+        """The connection has ended: its leases go back."""
+        self._pool.buffer.release_holder(holder)
+        if self._link.holder == holder:
+            self._link.holder = None
+            self._link.pid = None
+            log.info("the trainer has disconnected")
+
+    async def _handle_trainer(self, holder: str, body: m.Body) -> m.Body:
+        match body:
+            case m.Publish():
+                return await self._publish(body)
+            case m.Sample():
+                return self._sample(holder, body)
+            case m.Settle():
+                count = await self._pool.settle(holder, body.consumed_ids, body.released_ids)
+                return m.Done(count=count)
+            case m.Report():
+                for report in body.groups:
+                    self._recent.verified(report.group_id, report.rewards)
+                return m.Done(count=len(body.groups))
+            case m.TrainerStatus():
+                return self._take_status(body)
+            case _:
+                return m.Failure(reason=f"{type(body).__name__} is not a request")
+
+    async def _publish(self, body: m.Publish) -> m.Body:
+        if not body.client_key or not body.groups:
+            return m.Failure(reason="a batch needs a key and at least one group")
+        rules = self._manifest.rules
+        for group in body.groups:
+            if not rules.min_completions <= len(group.completions) <= rules.max_completions:
+                return m.Failure(reason=f"{len(group.completions)} completions in a group")
+            for completion in group.completions:
+                reason = check_completion(completion, rules)
+                if reason is not None:
+                    return m.Failure(reason=f"peers would reject a completion: {reason.value}")
+        try:
+            own = await self._outbox.accept(body)
+        except OversizeBatchError as error:
+            return m.Failure(reason=str(error))
+        if own.is_new:
+            self._pool.keep_own(own.envelope)
+        return m.PublishReply(sequence=own.sequence, batch_id=own.batch_id, is_new=own.is_new)
+
+    def _sample(self, holder: str, body: m.Sample) -> m.Body:
+        try:
+            strategy = Strategy(body.strategy) if body.strategy else Strategy.UNIFORM_PUBLISHERS
+        except ValueError:
+            return m.Failure(reason=f"unknown strategy {body.strategy!r}")
+        entries = self._pool.lease(
+            holder,
+            num_local=min(body.num_local, _MAX_SAMPLE),
+            num_external=min(body.num_external, _MAX_SAMPLE),
+            strategy=strategy,
+            lease_seconds=min(max(body.lease_seconds, 1.0), _MAX_LEASE_SECONDS),
+            exclude=body.exclude_ids,
+        )
+        return m.SampleReply(
+            groups=tuple(m.SampledGroup(published=e.group, own=e.own) for e in entries),
+            ready_local=self._pool.buffer.ready(Pool.OWN),
+            ready_external=self._pool.buffer.ready(Pool.EXTERNAL),
+        )
+
+    def _take_status(self, body: m.TrainerStatus) -> m.Body:
+        try:
+            status = json.loads(body.json)
+        except ValueError:
+            return m.Failure(reason="status is not JSON")
+        if not isinstance(status, dict):
+            return m.Failure(reason="status is not a JSON object")
+        self._link.status = status
+        return m.Done(count=1)
+
+
+_HELD_LEASE_SECONDS = 86_400.0
+_MAX_LEASE_SECONDS = 86_400.0
+_MAX_SAMPLE = 4096

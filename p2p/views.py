@@ -1,0 +1,130 @@
+"""Debug views of what every peer has: identity, connections, mesh, topics.
+
+The keys are a contract (docs/debug.md): programs read them. New ones may come, none changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import trio
+
+from p2p.peer_core import PeerCore
+from p2p.view_types import View
+
+SCHEMA_VERSION = 1
+
+
+class CoreViews:
+    """Views of a peer, as plain JSON values."""
+
+    def __init__(self, core: PeerCore) -> None:
+        self._core = core
+
+    def by_name(self) -> dict[str, View]:
+        """Return the views by the names under which the CLI asks for them."""
+        return {
+            "status": self.status,
+            "id": self.identity,
+            "peers": self.peers,
+            "mesh": self.mesh,
+            "topics": self.topics,
+        }
+
+    async def status(self, _options: Mapping[str, Any]) -> dict[str, Any]:
+        """The peer at a glance."""
+        core = self._core
+        peers = core.host.connected_peers()
+        return {
+            **self._who(),
+            "uptime_s": round(trio.current_time() - core.started_at, 3),
+            "peers": len(peers),
+            "mesh": {topic: len(members) for topic, members in core.gossip.mesh().items()},
+            "solo": not peers,
+            "verdicts": core.verdicts.totals(),
+            "worker": {
+                "running": core.worker.report is not None,
+                "pid": getattr(core.worker.report, "pid", None),
+            },
+        }
+
+    async def identity(self, _options: Mapping[str, Any]) -> dict[str, Any]:
+        """Who this peer is."""
+        return {**self._who(), "public_key": self._core.host.identity.public_key_bytes.hex()}
+
+    async def peers(self, _options: Mapping[str, Any]) -> dict[str, Any]:
+        """Connected peers, and what discovery is trying."""
+        core = self._core
+        rows = [
+            {
+                "peer_id": connection.peer_id,
+                "address": connection.address,
+                "direction": str(connection.direction),
+                "latency_ms": connection.latency_ms,
+                "agent": connection.agent,
+                "topics": list(core.gossip.peer_topics(connection.peer_id)),
+                "score": round(core.score(connection.peer_id), 3),
+                "verdicts": core.verdicts.peer(connection.peer_id),
+                "connected_s": round(connection.opened_s, 3),
+            }
+            for connection in core.host.connections()
+        ]
+        targets = [
+            {
+                "peer_id": target.peer_id,
+                "address": target.address,
+                "kind": str(target.kind),
+                "state": str(target.state),
+                "attempts": target.attempts,
+                "next_try_s": target.next_try_s,
+                "last_error": target.last_error,
+            }
+            for target in core.discovery.snapshot()
+        ]
+        return {"schema_version": SCHEMA_VERSION, "peers": rows, "targets": targets}
+
+    async def mesh(self, _options: Mapping[str, Any]) -> dict[str, Any]:
+        """Per topic: who is in the mesh and since when, and who else is subscribed."""
+        gossip = self._core.gossip
+        meshes = gossip.mesh()
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "topics": {
+                topic: {
+                    "mesh": [
+                        {"peer_id": member.peer_id, "since_s": round(member.since_s, 3)}
+                        for member in meshes.get(topic, [])
+                    ],
+                    "peers": list(gossip.topic_peers(topic)),
+                }
+                for topic in gossip.topics()
+            },
+        }
+
+    async def topics(self, _options: Mapping[str, Any]) -> dict[str, Any]:
+        """The topics this peer is subscribed to."""
+        core = self._core
+        meshes = core.gossip.mesh()
+        own = core.manifest.topic(core.manifest.shard_of(core.peer_id))
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "topics": [
+                {
+                    "topic": topic,
+                    "publishes": topic == own,
+                    "peers": len(core.gossip.topic_peers(topic)),
+                    "mesh": len(meshes.get(topic, [])),
+                }
+                for topic in core.gossip.topics()
+            ],
+        }
+
+    def _who(self) -> dict[str, Any]:
+        core = self._core
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "peer_id": core.peer_id,
+            "addresses": list(core.host.listen_addrs()),
+            "swarm": {"name": core.manifest.swarm_name, "digest": core.manifest.digest.hex()},
+        }
