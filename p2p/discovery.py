@@ -23,12 +23,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import trio
-from shoal_wire.limits import MAX_ADDRS_PER_PEER, MAX_PEERS_IN_LIST
-from shoal_wire.types import PeerId
 
 from p2p.host import DialError
 from p2p.libp2p_address import PeerAddress, is_unspecified, parse_peer_address, parse_transport
 from p2p.peer_book import PeerAddr, PeerBook, load_peer_book, save_peer_book
+from shoal_wire.limits import MAX_ADDRS_PER_PEER, MAX_PEERS_IN_LIST
+from shoal_wire.types import PeerId
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus

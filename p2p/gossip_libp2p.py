@@ -16,13 +16,13 @@ from typing import cast
 import trio
 from libp2p.abc import IHost
 from libp2p.peer.id import ID
-from shoal_wire.types import PeerId
-from shoal_wire.verdict import Reason, Verdict, verdict
 
 from p2p.guarded_pubsub import GuardedPubsub, PubsubLimits
 from p2p.host import Libp2pHost
 from p2p.libp2p_address import from_libp2p_id
 from p2p.libp2p_router import GossipRouter, MeshSettings
+from shoal_wire.types import PeerId
+from shoal_wire.verdict import Reason, Verdict, verdict
 
 logger = logging.getLogger(__name__)
 

@@ -26,7 +26,6 @@ from libp2p.network.exceptions import SwarmException
 from libp2p.peer.id import ID
 from libp2p.tools.anyio_service import Service, background_trio_service
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
-from shoal_wire.types import PeerId
 
 from p2p.identity import Identity
 from p2p.libp2p_address import (
@@ -49,6 +48,7 @@ from p2p.libp2p_request import (
 )
 from p2p.libp2p_swarm import SwarmSettings, build_host, reset_stream
 from p2p.libp2p_yamux import abort
+from shoal_wire.types import PeerId
 
 __all__ = ["ConnectionInfo", "Direction", "HostSettings", "Libp2pHost", "ListenError"]
 

@@ -21,6 +21,7 @@ from google.protobuf.message import DecodeError
 from libp2p.crypto.ed25519 import create_new_key_pair
 from libp2p.crypto.keys import KeyPair
 from libp2p.crypto.pb import crypto_pb2
+
 from shoal_wire.types import PeerId
 
 KEY_FILE_NAME = "identity.key"

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import psutil
 from libp2p.peer.id import ID
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
+
 from shoal_wire.types import PeerId
 
 _HOST_PROTOCOLS = ("ip4", "ip6", "dns4", "dns6", "dns", "dnsaddr")

@@ -13,10 +13,10 @@ from enum import StrEnum
 import trio
 from libp2p.abc import INetConn
 from libp2p.rcmgr import Direction as Libp2pDirection
-from shoal_wire.types import PeerId
 
 from p2p.libp2p_identify import PeerAbout
 from p2p.libp2p_yamux import find_socket
+from shoal_wire.types import PeerId
 
 SIMULTANEOUS_S = 5.0
 """Connections opened within this many seconds of each other are a simultaneous dial."""

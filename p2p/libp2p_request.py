@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import trio
 from libp2p.abc import INetStream
-from shoal_wire.types import PeerId
 
 from p2p.libp2p_address import from_libp2p_id
 from p2p.libp2p_swarm import reset_stream
+from shoal_wire.types import PeerId
 
 RequestHandler = Callable[[PeerId, bytes], Awaitable[bytes]]
 CHUNK_BYTES = 1024 * 1024

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 import trio
 import zeroconf
-from shoal_wire.types import PeerId
 
 from p2p.libp2p_address import host_and_port, parse_peer_id, parse_transport
 from p2p.peer_book import PeerAddr
+from shoal_wire.types import PeerId
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus

@@ -13,8 +13,6 @@ import trio.testing
 from libp2p.peer.id import ID
 from libp2p.pubsub.pb import rpc_pb2
 from libp2p.utils.varint import encode_uvarint
-from shoal_wire.types import PeerId
-from shoal_wire.verdict import ACCEPT, Outcome, Reason, Verdict
 
 from p2p.gossip_libp2p import GossipSettings
 from p2p.guarded_pubsub import PubsubLimits
@@ -23,6 +21,8 @@ from p2p.libp2p_frames import FrameReader, MalformedFrameError
 from p2p.libp2p_messages import SeenCache, fault_of, sign_message
 from p2p.libp2p_outbound import MAX_RPC_BYTES, OutboundQueue, encode_frame
 from p2p.libp2p_router import MeshSettings
+from shoal_wire.types import PeerId
+from shoal_wire.verdict import ACCEPT, Outcome, Reason, Verdict
 from tests.support.network import HostilePeer, is_reset
 from tests.support.nodes import (
     TestNode,

@@ -9,7 +9,6 @@ from typing import Any, cast
 import pytest
 import trio
 import trio.testing
-from shoal_wire.types import PeerId
 
 from p2p.host import (
     DialError,
@@ -24,6 +23,7 @@ from p2p.libp2p_address import expand_unspecified, parse_peer_address, parse_tra
 from p2p.libp2p_request import RequestLimits
 from p2p.libp2p_swarm import SwarmSettings
 from p2p.libp2p_yamux import KeepaliveSettings, find_socket
+from shoal_wire.types import PeerId
 from tests.support.network import at_port, open_relay, port_of
 from tests.support.nodes import LOOPBACK, fresh_identity, open_test_host, until
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from shoal_wire.types import PeerId
 
 from p2p.identity import identity_from_seed
 from p2p.peer_book import PeerAddr, PeerBook, load_peer_book, save_peer_book
+from shoal_wire.types import PeerId
 
 IDS = [identity_from_seed(bytes([n]) * 32).peer_id for n in range(1, 13)]
 

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import trio
-from shoal_wire.types import PeerId
-from shoal_wire.verdict import ACCEPT, Verdict
 
 from p2p.gossip_libp2p import Gossip, GossipSettings
 from p2p.host import HostSettings, Libp2pHost
 from p2p.identity import Identity, identity_from_seed, load_or_create_identity
 from p2p.libp2p_swarm import SwarmSettings
+from shoal_wire.types import PeerId
+from shoal_wire.verdict import ACCEPT, Verdict
 
 LOOPBACK = "/ip4/127.0.0.1/tcp/0"
 PATIENCE_S = 20.0

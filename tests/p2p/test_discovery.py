@@ -1,0 +1,388 @@
+"""Discovery: stays connected for ever, to few enough, without hammering anybody."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from p2p.discovery import (
+    Discovery,
+    DiscoverySettings,
+    FetchPeers,
+    TargetKind,
+    TargetState,
+    parse_bootstrap,
+)
+from p2p.host import DialError, Libp2pHost
+from p2p.identity import identity_from_seed
+from p2p.peer_book import PeerAddr, load_peer_book
+from shoal_wire.types import PeerId
+from tests.support.network import port_of
+from tests.support.nodes import fresh_identity, open_test_host, until
+
+ME = identity_from_seed(bytes([99]) * 32).peer_id
+
+
+def peer(number: int) -> PeerAddr:
+    peer_id = identity_from_seed(number.to_bytes(32, "big")).peer_id
+    return PeerAddr(peer_id=peer_id, addresses=(f"/ip4/10.0.0.1/tcp/{1000 + number}",))
+
+
+def full(address: PeerAddr) -> str:
+    return f"{address.addresses[0]}/p2p/{address.peer_id}"
+
+
+class FakeHost:
+    """A network of listeners that are up or down; time is Trio's."""
+
+    def __init__(self) -> None:
+        self.up: set[str] = set()
+        self.dials: list[tuple[float, str]] = []
+        self.connected: dict[PeerId, tuple[str, ...]] = {}
+        self.dialing = self.peak_dialing = 0
+        self.dial_seconds = 0.0
+        self._on_connected: Callable[[PeerId], None] = lambda _: None
+        self._on_disconnected: Callable[[PeerId], None] = lambda _: None
+
+    @property
+    def peer_id(self) -> PeerId:
+        return ME
+
+    async def dial(self, address: str, *, timeout: float = 10.0) -> PeerId:  # noqa: ASYNC109
+        self.dials.append((trio.current_time(), address))
+        self.dialing += 1
+        self.peak_dialing = max(self.peak_dialing, self.dialing)
+        try:
+            await trio.sleep(self.dial_seconds)
+        finally:
+            self.dialing -= 1
+        if address not in self.up:
+            raise DialError(f"nobody at {address}")
+        peer_id = PeerId(address.rpartition("/")[2])
+        self.connect(peer_id)
+        return peer_id
+
+    def connect(self, peer_id: PeerId, announced: tuple[str, ...] = ()) -> None:
+        self.connected[peer_id] = announced
+        self._on_connected(peer_id)
+
+    def lose(self, peer_id: PeerId) -> None:
+        del self.connected[peer_id]
+        self._on_disconnected(peer_id)
+
+    def connected_peers(self) -> frozenset[PeerId]:
+        return frozenset(self.connected)
+
+    def peer_addresses(self, peer_id: PeerId) -> tuple[str, ...]:
+        return self.connected.get(peer_id, ())
+
+    def add_peer_callbacks(
+        self,
+        *,
+        connected: Callable[[PeerId], None] | None = None,
+        disconnected: Callable[[PeerId], None] | None = None,
+    ) -> None:
+        assert connected
+        assert disconnected
+        self._on_connected, self._on_disconnected = connected, disconnected
+
+    def times(self, address: str) -> list[float]:
+        return [time for time, dialled in self.dials if dialled == address]
+
+
+@asynccontextmanager
+async def discovering(
+    host: FakeHost,
+    *bootstrap: PeerAddr,
+    fetch: FetchPeers | None = None,
+    book_path: Path | None = None,
+    settings: DiscoverySettings | None = None,
+) -> AsyncIterator[Discovery]:
+    discovery = Discovery(
+        host=host,
+        bootstrap=tuple(map(full, bootstrap)),
+        fetch_peers=fetch,
+        book_path=book_path,
+        settings=settings,
+        rng=random.Random(3),
+        wall_ms=lambda: 1_700_000_000_000,
+    )
+    async with trio.open_nursery() as nursery:
+        await nursery.start(discovery.run)
+        yield discovery
+        nursery.cancel_scope.cancel()
+
+
+def asking(answers: dict[PeerId, list[PeerAddr]]) -> Callable[[PeerId], Awaitable[list[PeerAddr]]]:
+    async def fetch(peer_id: PeerId) -> list[PeerAddr]:
+        await trio.lowlevel.checkpoint()
+        return answers[peer_id]
+
+    return fetch
+
+
+# Backoff
+
+
+async def test_bootstrap_that_is_down_is_tried_for_ever(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    host, boot = FakeHost(), peer(1)
+    async with discovering(host, boot) as discovery:
+        await trio.sleep(3600)
+        assert discovery.solo
+        times = host.times(full(boot))
+        gaps = [b - a for a, b in pairwise(times)]
+        assert times[0] < 0.1
+        assert max(gaps) <= 8.1, "a bootstrap that returns is found within ten seconds"
+        assert len(times) < 3600, "and is not hammered"
+        assert len({round(gap, 3) for gap in gaps}) > 10, "jitter: no two nodes in step"
+        (info,) = discovery.snapshot()
+        assert info.kind is TargetKind.BOOTSTRAP
+        assert info.attempts == len(times)
+        assert "nobody at" in info.last_error
+        assert info.next_try_s is not None
+        host.up.add(full(boot))
+        await trio.sleep(8.1)
+        assert not discovery.solo
+        (info,) = discovery.snapshot()
+        assert (info.state, info.attempts) == (TargetState.CONNECTED, 0)
+        assert (info.last_error, info.next_try_s) == ("", None)
+
+
+async def test_backoff_of_peers_grows_to_thirty_seconds(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    host = FakeHost()
+    async with discovering(host) as discovery:
+        host.up.add(full(peer(1)))
+        discovery.add_peer(peer(1), TargetKind.SAVED)
+        await trio.sleep(1)
+        host.up.clear()
+        host.lose(peer(1).peer_id)
+        host.dials.clear()
+        await trio.sleep(3600)
+        times = host.times(full(peer(1)))
+        gaps = [b - a for a, b in pairwise(times)]
+        assert max(gaps[:2]) <= 2.1
+        assert 15 < max(gaps) <= 30.1
+        assert sum(gaps[10:]) / len(gaps[10:]) == pytest.approx(15, abs=4), "full jitter"
+
+
+async def test_lost_peer_is_redialled_at_once(autojump_clock: trio.testing.MockClock) -> None:
+    host, boot = FakeHost(), peer(1)
+    host.up.add(full(boot))
+    async with discovering(host, boot):
+        for _ in range(20):
+            await trio.sleep(100)
+            assert host.connected
+            host.lose(boot.peer_id)
+            await trio.sleep(0.6)
+            assert host.connected
+
+
+# How many
+
+
+async def test_dials_up_to_the_target_and_no_further(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    host = FakeHost()
+    host.up = {full(peer(n)) for n in range(20)}
+    settings = DiscoverySettings(target_peers=5)
+    async with discovering(host, peer(1), settings=settings) as discovery:
+        for n in range(2, 20):
+            discovery.add_peer(peer(n), TargetKind.EXCHANGE)
+        await trio.sleep(60)
+        assert len(host.connected) == 6, "five, and the bootstrap"
+        for lost in list(host.connected)[:4]:
+            host.lose(lost)
+        await trio.sleep(60)
+        assert len(host.connected) == 6
+
+
+async def test_dials_a_few_at_a_time(autojump_clock: trio.testing.MockClock) -> None:
+    host = FakeHost()
+    host.dial_seconds = 3.0
+    settings = DiscoverySettings(target_peers=100, max_dials=4)
+    async with discovering(host, *map(peer, range(1, 4)), settings=settings) as discovery:
+        for n in range(4, 60):
+            discovery.add_peer(peer(n), TargetKind.EXCHANGE)
+        await trio.sleep(300)
+        assert host.peak_dialing == 4
+        assert {address for _, address in host.dials} == {full(peer(n)) for n in range(1, 60)}
+
+
+async def test_targets_are_bounded_and_hearsay_is_forgotten(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    host = FakeHost()
+    settings = DiscoverySettings(max_targets=10, give_up_after=3)
+    async with discovering(host, peer(1), settings=settings) as discovery:
+        for n in range(2, 500):
+            discovery.add_peer(peer(n), TargetKind.EXCHANGE)
+            assert len(discovery.snapshot()) <= 10
+        await trio.sleep(600)
+        assert [info.peer_id for info in discovery.snapshot()] == [peer(1).peer_id]
+
+
+# Whom
+
+
+async def test_learns_peers_from_peers(autojump_clock: trio.testing.MockClock) -> None:
+    host = FakeHost()
+    chain = [peer(n) for n in range(1, 6)]
+    host.up = set(map(full, chain))
+    answers = {a.peer_id: [b] for a, b in pairwise(chain)}
+    answers[chain[-1].peer_id] = [PeerAddr(peer_id=ME, addresses=chain[0].addresses)]
+    async with discovering(host, chain[0], fetch=asking(answers)) as discovery:
+        await trio.sleep(30)
+        assert host.connected.keys() == {p.peer_id for p in chain}
+        kinds = [info.kind for info in discovery.snapshot()]
+        assert kinds == [TargetKind.BOOTSTRAP] + 4 * [TargetKind.EXCHANGE]
+
+
+async def test_peer_exchange_that_fails_or_hangs_is_survived(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    host, boot, other = FakeHost(), peer(1), peer(2)
+    host.up = {full(boot), full(other)}
+    calls: list[float] = []
+
+    async def fetch(peer_id: PeerId) -> list[PeerAddr]:
+        calls.append(trio.current_time())
+        if len(calls) == 1:
+            raise RuntimeError("junk from the peer")
+        if len(calls) == 2:
+            await trio.sleep_forever()
+        return [other]
+
+    async with discovering(host, boot, fetch=fetch):
+        await trio.sleep(90)
+        assert other.peer_id in host.connected
+
+
+async def test_addresses_from_others_are_checked(autojump_clock: trio.testing.MockClock) -> None:
+    host = FakeHost()
+    bad = ("", "/ip4/0.0.0.0/tcp/1", "/ip4/1.2.3.4/udp/1", "/ip6/::/tcp/1", "junk", "/unix/x")
+    async with discovering(host) as discovery:
+        discovery.add_peer(PeerAddr(peer_id=peer(1).peer_id, addresses=bad), TargetKind.EXCHANGE)
+        many = tuple(f"/ip4/10.0.0.1/tcp/{port}" for port in range(1, 101))
+        discovery.add_peer(PeerAddr(peer_id=peer(2).peer_id, addresses=many), TargetKind.EXCHANGE)
+        discovery.add_peer(PeerAddr(peer_id=ME, addresses=many), TargetKind.EXCHANGE)
+        await trio.sleep(4)
+        assert {a.rpartition("/")[2] for _, a in host.dials} == {peer(2).peer_id}
+        assert len({a for _, a in host.dials}) == 8
+
+
+async def test_second_address_is_tried_soon(autojump_clock: trio.testing.MockClock) -> None:
+    host = FakeHost()
+    host.dial_seconds = 5.0
+    addresses = ("/ip4/10.0.0.1/tcp/1", "/ip4/10.0.0.2/tcp/1")
+    both = PeerAddr(peer_id=peer(1).peer_id, addresses=addresses)
+    host.up = {f"{addresses[1]}/p2p/{both.peer_id}"}
+    async with discovering(host) as discovery:
+        discovery.add_peer(both, TargetKind.MDNS)
+        await trio.sleep(5.6)
+        assert both.peer_id in host.connected
+
+
+async def test_peer_that_dialled_us_is_redialled_when_lost(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    host, guest = FakeHost(), peer(1)
+    host.up = {full(guest)}
+    async with discovering(host) as discovery:
+        host.connect(guest.peer_id, announced=guest.addresses)
+        await trio.sleep(2)
+        assert [info.kind for info in discovery.snapshot()] == [TargetKind.INBOUND]
+        host.lose(guest.peer_id)
+        await trio.sleep(1)
+        assert guest.peer_id in host.connected
+
+
+# Saved peers
+
+
+async def test_saved_peers_bring_a_node_back_without_bootstrap(
+    autojump_clock: trio.testing.MockClock, tmp_path: Path
+) -> None:
+    path = tmp_path / "peers.json"
+    host = FakeHost()
+    host.up = {full(peer(1)), full(peer(2))}
+    answers = {peer(1).peer_id: [peer(2)], peer(2).peer_id: []}
+    async with discovering(host, peer(1), fetch=asking(answers), book_path=path):
+        await trio.sleep(60)
+    assert {e.peer_id for e in load_peer_book(path).ranked()} == {
+        peer(1).peer_id,
+        peer(2).peer_id,
+    }
+    again = FakeHost()
+    again.up = {full(peer(2))}
+    async with discovering(again, book_path=path) as discovery:
+        await trio.sleep(5)
+        assert again.connected.keys() == {peer(2).peer_id}
+        assert not discovery.solo
+    assert load_peer_book(path).ranked()[0].peer_id == peer(2).peer_id
+
+
+async def test_unwritable_book_stops_nobody(
+    autojump_clock: trio.testing.MockClock, tmp_path: Path
+) -> None:
+    host = FakeHost()
+    host.up = {full(peer(1))}
+    path = tmp_path / "gone" / "peers.json"
+    async with discovering(host, peer(1), book_path=path):
+        await trio.sleep(100)
+        assert host.connected
+
+
+@pytest.mark.parametrize("text", ["", "/ip4/127.0.0.1/tcp/4001", "localhost:4001"])
+def test_bootstrap_without_a_peer_id_is_refused_in_one_line(text: str) -> None:
+    with pytest.raises(ValueError, match="/p2p/") as caught:
+        parse_bootstrap((text,))
+    assert "\n" not in str(caught.value)
+    with pytest.raises(ValueError, match="/p2p/"):
+        Discovery(host=FakeHost(), bootstrap=(text,))
+
+
+# Real hosts
+
+
+@asynccontextmanager
+async def running(host: Libp2pHost, *bootstrap: str) -> AsyncIterator[Discovery]:
+    discovery = Discovery(host=host, bootstrap=bootstrap)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(discovery.run)
+        yield discovery
+        nursery.cancel_scope.cancel()
+
+
+async def test_real_bootstrap_that_restarts_is_found_again() -> None:
+    identity = fresh_identity()
+    async with open_test_host() as node, open_test_host(identity=identity) as boot:
+        address, port = boot.listen_addrs()[0], port_of(boot)
+        async with running(node, address) as discovery:
+            await until(lambda: not discovery.solo)
+            await boot.close()
+            await until(lambda: discovery.solo)
+            await until(lambda: discovery.snapshot()[0].attempts >= 2)
+            async with open_test_host(identity=identity, listen=f"/ip4/127.0.0.1/tcp/{port}"):
+                await until(lambda: not discovery.solo, patience_s=10)
+
+
+async def test_real_bootstrap_that_starts_late_is_found() -> None:
+    identity = fresh_identity()
+    async with open_test_host(identity=identity) as early:
+        port, address = port_of(early), early.listen_addrs()[0]
+    async with open_test_host() as node, running(node, address) as discovery:
+        await until(lambda: discovery.snapshot()[0].attempts >= 3)
+        async with open_test_host(identity=identity, listen=f"/ip4/127.0.0.1/tcp/{port}"):
+            await until(lambda: not discovery.solo, patience_s=10)

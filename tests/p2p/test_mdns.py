@@ -1,0 +1,132 @@
+"""mDNS with real zeroconf on the loopback interface."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+import zeroconf
+
+from p2p.identity import identity_from_seed
+from p2p.mdns import Mdns, decode_txt, encode_txt
+from p2p.peer_book import PeerAddr
+from tests.support.nodes import fresh_identity, until
+
+LOOPBACK = ("127.0.0.1",)
+ROOT = Path(__file__).parents[2]
+
+
+def can_multicast() -> bool:
+    try:
+        zeroconf.Zeroconf(interfaces=list(LOOPBACK)).close()
+    except (OSError, zeroconf.Error, RuntimeError):
+        return False
+    return True
+
+
+needs_multicast = pytest.mark.skipif(not can_multicast(), reason="no multicast on this machine")
+
+ANNOUNCE = """
+import sys, trio
+from p2p.identity import identity_from_seed
+from p2p.mdns import Mdns
+
+async def main():
+    me = identity_from_seed(bytes([int(sys.argv[1])]) * 32)
+    mdns = Mdns(
+        peer_id=me.peer_id, addresses=("/ip4/127.0.0.1/tcp/4001",), swarm=sys.argv[2],
+        interfaces=("127.0.0.1",), on_found=lambda peer: print(peer.peer_id, flush=True),
+    )
+    async with trio.open_nursery() as nursery:
+        await nursery.start(mdns.run)
+        await trio.to_thread.run_sync(sys.stdin.read)
+        nursery.cancel_scope.cancel()
+
+trio.run(main)
+"""
+
+
+def announce(seed: int, swarm: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-c", ANNOUNCE, str(seed), swarm],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'proto'}"},
+    )
+
+
+@needs_multicast
+async def test_two_processes_of_one_swarm_find_each_other() -> None:
+    swarm = os.urandom(32).hex()
+    seeds = {kind: int.from_bytes(os.urandom(1), "big") for kind in ("same", "other")}
+    seeds["other"] = seeds["same"] ^ 0xFF
+    found: list[PeerAddr] = []
+    mdns = Mdns(
+        peer_id=fresh_identity().peer_id,
+        addresses=("/ip4/127.0.0.1/tcp/4000",),
+        swarm=swarm,
+        interfaces=LOOPBACK,
+        on_found=found.append,
+    )
+    stranger, friend = announce(seeds["other"], "ff" * 32), announce(seeds["same"], swarm)
+    try:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(mdns.run)
+            await until(lambda: found, patience_s=40)
+            assert mdns.running
+            friend_id = identity_from_seed(bytes([seeds["same"]]) * 32).peer_id
+            assert {peer.peer_id for peer in found} == {friend_id}
+            assert found[0].addresses == ("/ip4/127.0.0.1/tcp/4001",)
+            assert friend.stdout is not None
+            with trio.fail_after(40):
+                line = await trio.to_thread.run_sync(friend.stdout.readline)
+            assert line.decode().strip() == mdns._peer_id
+            nursery.cancel_scope.cancel()
+        assert not mdns.running
+    finally:
+        for process in (stranger, friend):
+            process.kill()
+            process.wait()
+
+
+async def test_machine_without_multicast_is_one_log_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    mdns = Mdns(
+        peer_id=fresh_identity().peer_id,
+        addresses=("/ip4/127.0.0.1/tcp/4000",),
+        interfaces=("203.0.113.77",),  # TEST-NET-3: nobody's own address
+        on_found=lambda peer: None,
+    )
+    with caplog.at_level(logging.WARNING, logger="p2p.mdns"), trio.fail_after(30):
+        await mdns.run()
+    assert not mdns.running
+    assert len([record for record in caplog.records if record.name == "p2p.mdns"]) == 1
+
+
+def as_received(record: dict[str, str]) -> dict[bytes, bytes | None]:
+    return {key.encode(): value.encode() for key, value in record.items()}
+
+
+def test_txt_record_round_trip() -> None:
+    peer_id = fresh_identity().peer_id
+    addresses = ("/ip4/127.0.0.1/tcp/4001", "/ip6/fd00::2/tcp/4001")
+    record = as_received(encode_txt(peer_id, addresses, "ab" * 8))
+    assert all(len(key) + len(value or b"") < 255 for key, value in record.items())
+    assert decode_txt(record) == (PeerAddr(peer_id=peer_id, addresses=addresses), "ab" * 8)
+
+
+def test_junk_txt_records_are_nobody() -> None:
+    assert decode_txt({}) == (None, "")
+    assert decode_txt({b"id": None}) == (None, "")
+    assert decode_txt({b"id": os.urandom(40), b"\xff": b"\xff"}) == (None, "")
+    peer_id = fresh_identity().peer_id
+    junk = {f"a{n}".encode(): os.urandom(30) for n in range(8)}
+    peer, swarm = decode_txt({b"id": peer_id.encode(), b"swarm": b"x" * 200, **junk})
+    assert peer == PeerAddr(peer_id=peer_id, addresses=())
+    assert len(swarm) == 16
