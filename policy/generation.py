@@ -18,11 +18,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from shoal_wire.types import FinishReason, SamplingParams
 
 from policy.decoding import make_decoder
 from policy.model import ModelError, Policy
 from policy.prompting import decode_completion
+from shoal_wire.types import FinishReason, SamplingParams
 
 COMPACT_BELOW = 0.75
 """Rows that ended are dropped once at most this share of the batch is alive: dropping copies

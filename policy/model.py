@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from shoal_wire.types import Digest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
+
+from shoal_wire.types import Digest
 
 TINY_MODEL = "tiny"
 TINY_FOLDER = Path(__file__).parent / "tiny" / "assets"

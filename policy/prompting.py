@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from jinja2 import TemplateError
-from shoal_wire.types import FinishReason
 
 from policy.model import ANSWER_TOKEN, Policy, PromptFormat
+from shoal_wire.types import FinishReason
 
 TAGGED_INSTRUCTION = (
     "Work through the problem step by step, then give the final answer between "

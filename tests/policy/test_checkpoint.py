@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 import tiny_models
 import torch
-from shoal_wire.types import SamplingParams
 
 from policy.checkpoint import (
     CheckpointError,
@@ -29,6 +28,7 @@ from policy.checkpoint import (
 from policy.generation import generate
 from policy.grpo import GrpoConfig, TrainGroup, make_optimizer, update
 from policy.model import Policy
+from shoal_wire.types import SamplingParams
 
 HERE = Path(__file__).parent
 SAMPLING = SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=8)

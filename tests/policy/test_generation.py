@@ -7,11 +7,11 @@ from itertools import chain
 import pytest
 import tiny_models
 import torch
-from shoal_wire.types import FinishReason, SamplingParams
 
 from policy import decoding
 from policy.generation import Sample, generate, sample_tokens
 from policy.model import ModelError, Policy
+from shoal_wire.types import FinishReason, SamplingParams
 
 PROMPTS = [[1, 20, 21, 22, 4], [1, 30, 4], [1, 9, 9, 14, 33, 40, 12, 4], [1, 31, 4]]
 """Of different lengths, so that most of them are padded."""

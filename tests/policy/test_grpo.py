@@ -15,12 +15,12 @@ import tiny_models
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from shoal_wire.types import FinishReason
 
 from policy import logprobs
 from policy.grpo import GrpoConfig, LossType, TrainGroup, make_optimizer, pack, update
 from policy.model import Policy, wrap_policy
 from policy.prompting import encode_completion
+from shoal_wire.types import FinishReason
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "vectors" / "grpo_loss.json").read_text())
 EOS = 2

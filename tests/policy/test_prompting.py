@@ -6,7 +6,6 @@ import pytest
 import tiny_models
 from hypothesis import given
 from hypothesis import strategies as st
-from shoal_wire.types import FinishReason
 from tokenizers.processors import TemplateProcessing
 
 from policy.model import Policy, wrap_policy
@@ -17,6 +16,7 @@ from policy.prompting import (
     encode_prompt,
     encode_text,
 )
+from shoal_wire.types import FinishReason
 
 TEMPLATE = (
     "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}\n{% endfor %}"
