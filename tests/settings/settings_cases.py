@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+
 from shoal_settings.loader import Loaded, SettingsError, add_flags, load
 from shoal_settings.schema import Command, Settings, public_name
 

@@ -12,6 +12,7 @@ import settings_cases as case
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
+
 from shoal_settings.loader import add_flags, to_flags
 from shoal_settings.schema import Command, Settings, fields_of
 

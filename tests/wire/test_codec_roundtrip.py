@@ -12,6 +12,7 @@ import wire_samples as sample
 import wire_strategies as make
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from shoal_wire import digests
 from shoal_wire import ipc_messages as m
 from shoal_wire.base58 import b58encode

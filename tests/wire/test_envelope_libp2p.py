@@ -11,6 +11,7 @@ from libp2p.crypto.ed25519 import Ed25519PublicKey as LibEd25519PublicKey
 from libp2p.peer.envelope import Envelope as LibEnvelope
 from libp2p.peer.envelope import make_unsigned, unmarshal_envelope
 from libp2p.peer.id import ID
+
 from shoal_wire.envelope import (
     open_envelope,
     peer_id_of,

@@ -8,6 +8,8 @@ import wire_golden as golden
 import wire_samples as sample
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from wire_strategies import BODIES
+
 from shoal_wire.codec import PayloadError, decode_batch
 from shoal_wire.compression import compress
 from shoal_wire.envelope import EnvelopeError, open_envelope
@@ -18,7 +20,6 @@ from shoal_wire.ipc_messages import Body, IpcFrame
 from shoal_wire.manifest import decode_manifest
 from shoal_wire.peers import PeerAddresses, decode_peer_list, encode_peer_list
 from shoal_wire.rules import check_batch
-from wire_strategies import BODIES
 
 VALID_BATCHES = [golden.batch_bytes(name) for name in golden.batches()]
 PEER = "12D3KooWQK1wnefoLrcVHbbnf5tLzbopUd3K3bFAoJpA7YJgL5pV"

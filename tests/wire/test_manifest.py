@@ -11,6 +11,7 @@ import pytest
 import wire_samples as sample
 from hypothesis import given
 from hypothesis import strategies as st
+
 from shoal_wire import limits
 from shoal_wire.errors import ManifestError
 from shoal_wire.manifest import SwarmRules, TaskFamily, decode_manifest, make_manifest

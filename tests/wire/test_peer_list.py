@@ -6,6 +6,7 @@ import pytest
 import wire_samples as sample
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from shoal_wire.envelope import peer_id_of
 from shoal_wire.errors import RemoteError
 from shoal_wire.limits import MAX_ADDRS_PER_PEER, MAX_PEER_LIST_BYTES, MAX_PEERS_IN_LIST

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import pytest
 import wire_samples as sample
+
 from shoal_wire.codec import PayloadError, decode_batch, encode_batch
 from shoal_wire.compression import compress
 from shoal_wire.envelope import EnvelopeError, open_envelope, public_key_message

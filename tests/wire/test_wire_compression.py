@@ -12,6 +12,7 @@ import pytest
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
+
 from shoal_wire.compression import (
     CorruptFrameError,
     OversizeFrameError,

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import wire_golden as golden
 import wire_samples as sample
+
 from shoal_wire import digests
 from shoal_wire.codec import decode_batch
 from shoal_wire.compression import decompress

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import wire_samples as sample
+
 from shoal_wire import digests, ipc_messages
 from shoal_wire.codec import decode_batch
 from shoal_wire.compression import decompress

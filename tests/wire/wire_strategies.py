@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 
 from hypothesis import strategies as st
+
 from shoal_wire import digests
 from shoal_wire import ipc_messages as m
 from shoal_wire.types import (

@@ -1,0 +1,93 @@
+"""docs/settings.md has one row for every key, and says of each what the schema says."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import settings_cases as case
+
+from shoal_settings.schema import Settings, fields_of, public_name
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "settings.md"
+FIELDS = tuple(Settings.model_fields)
+SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
+
+
+def expected_row(field: str) -> str:
+    """Return the row that documents `field`."""
+    info = Settings.model_fields[field]
+    flag = f"`{case.flag(field)}`"
+    if info.annotation is bool and info.default:
+        flag += f", `--no-{case.flag(field)[2:]}`"
+    commands = ", ".join(command for command in case.COMMANDS if field in fields_of(command))
+    cells = (
+        f"`{public_name(field)}`",
+        flag,
+        f"`{case.variable(field)}`",
+        _default(info.default),
+        commands,
+        f"{info.description}{_bounds(field)}",
+    )
+    return "| " + " | ".join(cells) + " |"
+
+
+def _default(value: object) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, tuple):
+        return ", ".join(f"`{item}`" for item in value) or "none"
+    return f"`{value}`"
+
+
+def _bounds(field: str) -> str:
+    bounds = [
+        f"{sign} {getattr(bound, name)}"
+        for name, sign in SIGNS.items()
+        for bound in Settings.model_fields[field].metadata
+        if hasattr(bound, name)
+    ]
+    return f" ({', '.join(bounds)})" if bounds else ""
+
+
+def rows() -> list[str]:
+    lines = DOCUMENT.read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if re.match(r"\| `[a-z_]+` \|", line)]
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_a_key_is_described(field: str) -> None:
+    description = Settings.model_fields[field].description
+    assert description
+    assert description[-1] == "."
+    assert "|" not in description
+    assert any(field in fields_of(command) for command in case.COMMANDS)
+
+
+def test_the_document_lists_every_key_and_no_other_in_the_schemas_order() -> None:
+    assert rows() == [expected_row(field) for field in FIELDS]
+
+
+def test_the_document_names_no_flag_or_variable_that_does_not_exist() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    flags = {case.flag(field) for field in FIELDS} | {"--config", "--print-config"}
+    for named in re.findall(r"`(--[a-z][a-z-]*)", text):
+        positive = {"--" + named.removeprefix("--no-"), "--no-" + named.removeprefix("--")}
+        assert named in flags or positive & flags, named
+    variables = {case.variable(field) for field in FIELDS} | {"SHOAL_CONFIG"}
+    assert set(re.findall(r"SHOAL_[A-Z_]+", text)) <= variables
+
+
+def test_the_example_file_loads(tmp_path: Path) -> None:
+    (example,) = re.findall(r"```toml\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
+    path = tmp_path / "shoal.toml"
+    path.write_text(example, encoding="utf-8")
+    result = case.loaded("node", ["--config", str(path)])
+    keys = set(tomllib.loads(example))
+    from_file = {name for name, origin in result.origins.items() if origin == str(path)}
+    assert {public_name(field) for field in from_file} == keys
+    # An example that repeats the defaults would teach nothing.
+    for field in from_file:
+        assert getattr(result.settings, field) != Settings.model_fields[field].default, field
