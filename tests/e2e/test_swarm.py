@@ -1,0 +1,131 @@
+"""Real processes: a bootstrap and nodes with their trainers, killed in every way that is promised."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.support.processes import ShoalProcess, Stage, open_stage, wait_for
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    with open_stage(tmp_path) as made:
+        yield made
+
+
+def _trained_on_others(node: ShoalProcess, groups: int = 1) -> dict[str, object]:
+    return node.wait_status(
+        lambda s: s["groups_external_used"] >= groups, f"{groups} external groups used"
+    )
+
+
+def test_nodes_learn_from_each_other_and_survive_kills(stage: Stage) -> None:
+    """One story, because starting three trainers is what takes the time."""
+    bootstrap = stage.bootstrap()
+    flags = ("--round-seconds", "0.2")
+    one = stage.node("one", *flags, bootstrap=bootstrap.address)
+    two = stage.node("two", *flags, bootstrap=bootstrap.address)
+    status = _trained_on_others(one)
+    _trained_on_others(two)
+    assert status["solo"] is False
+    assert status["groups_published"] > 0
+    assert status["groups_received"] > 0
+
+    _kill_the_trainer(one)
+    _kill_the_bootstrap(stage, bootstrap, one, two)
+    _kill_the_node(one, two)
+
+    assert two.stop() == 0
+    assert json.loads((two.data_dir / "last-status.json").read_text())["round"] > 0
+
+
+def _kill_the_trainer(node: ShoalProcess) -> None:
+    before = node.wait_status(lambda s: s["trainer"]["round"] >= 3, "some rounds")
+    pid = before["trainer"]["pid"]
+    os.kill(pid, signal.SIGKILL)
+    gone = node.wait_status(lambda s: s["trainer"]["pid"] != pid, "the trainer's death noticed")
+    assert gone["peers"] == before["peers"], "the node goes on with its peers"
+    after = node.wait_status(
+        lambda s: s["trainer"]["connected"] and s["round"] > before["round"], "rounds go on"
+    )
+    assert after["trainer"]["restarts"] == 1
+
+
+def _kill_the_bootstrap(
+    stage: Stage, bootstrap: ShoalProcess, one: ShoalProcess, two: ShoalProcess
+) -> None:
+    for node in (one, two):
+        node.wait_status(lambda s: s["peers"] == 2, "both others connected")
+    peer_id, address = bootstrap.peer_id, bootstrap.address
+    bootstrap.kill()
+    for node in (one, two):
+        node.wait_status(lambda s: s["peers"] == 1, "the bootstrap's end noticed")
+    received = two.view()["groups_received"]  # type: ignore[index]
+    two.wait_status(lambda s: s["groups_received"] > received, "gossip without the bootstrap")
+    again = stage.bootstrap("bootstrap", "--listen", address.split("/p2p/")[0])
+    assert (again.peer_id, again.address) == (peer_id, address), "stable identity and address"
+    for node in (one, two):
+        node.wait_status(lambda s: s["peers"] == 2, "the bootstrap found again")
+
+
+def _kill_the_node(node: ShoalProcess, other: ShoalProcess) -> None:
+    before = node.wait_status(lambda s: s["round"] > 0, "rounds")
+    checkpointed = _newest_checkpoint(node)
+    acknowledged = _own_sequences(node)
+    node.kill()
+    other.wait_status(lambda s: s["peers"] == 1, "the node's death noticed")
+    node.start()
+    assert node.peer_id == before["peer_id"]
+    after = node.wait_status(lambda s: s["peers"] == 2, "the node back among its peers")
+    assert after["solo"] is False
+    resumed = node.wait_status(lambda s: s["trainer"]["connected"], "its trainer back")
+    assert resumed["round"] >= checkpointed
+    assert acknowledged <= _own_sequences(node), "an acknowledged batch is never lost"
+    node.wait_status(lambda s: s["outbox"]["unsent"] == 0, "the outbox sent")
+    received = other.view()["groups_received"]  # type: ignore[index]
+    other.wait_status(lambda s: s["groups_received"] > received, "its batches heard again")
+    node.wait_status(lambda s: s["round"] > resumed["round"], "rounds go on")
+
+
+def _newest_checkpoint(node: ShoalProcess) -> int:
+    rounds = [
+        int(path.name.split("-")[1].split(".")[0])
+        for path in (node.data_dir / "checkpoints").glob("round-*")
+        if ".tmp" not in path.name
+    ]
+    return max(rounds, default=0)
+
+
+def _own_sequences(node: ShoalProcess) -> set[int]:
+    with closing(sqlite3.connect(node.data_dir / "node.db")) as database:
+        return {row[0] for row in database.execute("SELECT sequence FROM batches WHERE own = 1")}
+
+
+def test_rounds_end_in_a_clean_exit(stage: Stage) -> None:
+    """A node alone says so, trains, and ends by itself; nothing is left half-written."""
+    node = stage.node("alone", "--rounds", "4", "--external", "0")
+    assert node.wait() == 0
+    assert "training alone" in node.log
+    last = json.loads((node.data_dir / "last-status.json").read_text())
+    assert last["round"] == 4
+    assert last["solo"] is True
+    assert last["trainer"]["state"] == "finished"
+    assert _newest_checkpoint(node) == 4
+    assert wait_for(lambda: not (node.data_dir / "node.sock").exists() or None, 5, "socket gone")
+
+
+def test_a_wrong_model_is_told_and_ends_the_node(stage: Stage) -> None:
+    node = stage.node("wrong", "--model", "/no/such/model")
+    assert node.wait() == 2
+    assert "Traceback" not in node.log
+    assert "/no/such/model" in node.log

@@ -1,0 +1,215 @@
+"""Real shoal processes for end-to-end tests: started, watched through their socket, always ended."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
+from shoal_wire import ipc_messages as m
+
+LOOPBACK = "/ip4/127.0.0.1/tcp/0"
+START_SECONDS = 90.0
+"""Patience, not a measurement: a loaded machine imports slowly."""
+
+
+class ShoalProcess:
+    """One `shoal` command in a data directory of its own."""
+
+    def __init__(self, command: str, data_dir: Path, *flags: str) -> None:
+        self.data_dir = data_dir
+        self._arguments = [
+            sys.executable,
+            "-m",
+            "p2p.cli.entry",
+            command,
+            "--supervised",
+            "--json",
+            "--data-dir",
+            str(data_dir),
+            *flags,
+        ]
+        self._process: subprocess.Popen[bytes] | None = None
+        self.ready_line: dict[str, Any] = {}
+
+    @property
+    def log(self) -> str:
+        """What it wrote to standard error so far."""
+        return (self.data_dir / "log.txt").read_text()
+
+    @property
+    def address(self) -> str:
+        """Its first full multiaddress."""
+        return str(self.ready_line["addresses"][0])
+
+    @property
+    def peer_id(self) -> str:
+        """Its peer id."""
+        return str(self.ready_line["peer_id"])
+
+    def start(self) -> ShoalProcess:
+        """Start it and wait until it is ready."""
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        output = (self.data_dir / "out.txt").open("ab")
+        offset = (self.data_dir / "out.txt").stat().st_size
+        with output, (self.data_dir / "log.txt").open("ab") as log:
+            self._process = subprocess.Popen(
+                self._arguments,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=log,
+                start_new_session=True,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+            )
+        self.ready_line = wait_for(
+            lambda: self._find_ready(offset), START_SECONDS, f"{self.data_dir.name} to be ready"
+        )
+        return self
+
+    def _find_ready(self, offset: int) -> dict[str, Any] | None:
+        if not self.alive:
+            raise AssertionError(f"{self.data_dir.name} ended while starting:\n{self.log}")
+        with (self.data_dir / "out.txt").open("rb") as file:
+            file.seek(offset)
+            for line in file:
+                if line.startswith(b'{"event": "ready"') and line.endswith(b"\n"):
+                    found: dict[str, Any] = json.loads(line)
+                    return found
+        return None
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process is not None and self._process.poll() is None
+
+    def view(self, name: str = "status", **options: Any) -> dict[str, Any] | None:
+        """Return a debug view, or None while nobody answers."""
+        client = NodeClient(
+            self.data_dir / SOCKET_NAME, role=m.Role.INSPECTOR, timeout_seconds=10.0
+        )
+        try:
+            reply = client.call(
+                m.Inspect(view=name, options_json=json.dumps(options)), m.InspectReply
+            )
+        except (NodeUnavailable, NodeRefused):
+            return None
+        finally:
+            client.close()
+        answer: dict[str, Any] = json.loads(reply.json)
+        return answer
+
+    def wait_status(
+        self, condition: Callable[[dict[str, Any]], bool], what: str, seconds: float = 90.0
+    ) -> dict[str, Any]:
+        """Wait until the status satisfies `condition`; return it."""
+
+        def check() -> dict[str, Any] | None:
+            status = self.view()
+            return status if status is not None and condition(status) else None
+
+        try:
+            return wait_for(check, seconds, f"{self.data_dir.name}: {what}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\nstatus: {self.view()}\nlog:\n{self.log}") from None
+
+    def kill(self) -> None:
+        """kill -9."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def stop(self, seconds: float = 30.0) -> int:
+        """SIGTERM; return the exit code."""
+        if self._process is None:
+            return 0
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+        return self.wait(seconds)
+
+    def wait(self, seconds: float = 90.0) -> int:
+        """Wait for the end; return the exit code."""
+        assert self._process is not None
+        try:
+            return self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self.data_dir.name} does not end:\n{self.log}") from None
+
+    def close(self) -> None:
+        """End it whatever its state."""
+        if self._process is None:
+            return
+        with contextlib.suppress(AssertionError):
+            self.stop(10.0)
+        self.kill()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
+
+def wait_for(check: Callable[[], Any], seconds: float, what: str) -> Any:
+    """Poll until `check` returns something; its value is returned."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = check()
+        if found is not None:
+            return found
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {seconds:.0f} s in vain for {what}")
+        time.sleep(0.05)
+
+
+class Stage:
+    """Starts processes for one test and ends them all."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._processes: list[ShoalProcess] = []
+
+    def process(self, command: str, name: str, *flags: str) -> ShoalProcess:
+        """Return a process that has not been started yet."""
+        made = ShoalProcess(command, self._root / name, *flags)
+        self._processes.append(made)
+        return made
+
+    def bootstrap(self, name: str = "bootstrap", *flags: str) -> ShoalProcess:
+        """Start a bootstrap peer on loopback."""
+        return self.process(
+            "bootstrap", name, "--listen", LOOPBACK, "--log-level", "info", *flags
+        ).start()
+
+    def node(self, name: str, *flags: str, bootstrap: str | None = None) -> ShoalProcess:
+        """Start a node on loopback, with short checkpoints and no local discovery."""
+        where = ("--bootstrap", bootstrap) if bootstrap else ()
+        return self.process(
+            "node",
+            name,
+            "--listen",
+            LOOPBACK,
+            "--no-mdns",
+            "--checkpoint-seconds",
+            "0.5",
+            *where,
+            *flags,
+        ).start()
+
+    def close(self) -> None:
+        """End everything, the latest first."""
+        for process in reversed(self._processes):
+            process.close()
+
+
+@contextlib.contextmanager
+def open_stage(root: Path) -> Iterator[Stage]:
+    """A stage that is cleared whatever happens on it."""
+    stage = Stage(root)
+    try:
+        yield stage
+    finally:
+        stage.close()
