@@ -6,7 +6,7 @@ import random
 from collections import Counter
 
 import pytest
-from buffer_entries import OWN_PEER, entry, group_id, ids_of, limits
+from tests.p2p.buffer_entries import OWN_PEER, entry, group_id, ids_of, limits
 from shoal_wire.types import GroupId, PeerId
 
 from p2p.buffer import (

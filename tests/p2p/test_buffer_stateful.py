@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from dataclasses import dataclass
 
-from buffer_entries import OWN_PEER, entry, group_id, ids_of, limits
+from tests.p2p.buffer_entries import OWN_PEER, entry, group_id, ids_of, limits
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -14,11 +14,13 @@ from shoal_wire.types import GroupId, PeerId
 
 from p2p.buffer import Entry, GroupState, InsertOutcome, Pool, ReplayBuffer, Strategy
 
-numbers = st.integers(0, 30)
+PUBLISHERS = ("a", "b", "c", "d")
+numbers = st.integers(0, 60)
 some_numbers = st.lists(numbers, max_size=4, unique=True)
-publishers = st.sampled_from(["a", "b", "c"])
+publishers = st.sampled_from(PUBLISHERS)
 holders = st.sampled_from(["t1", "t2"])
-sizes = st.sampled_from([1, 5, 10, 20, 45, 60])
+offers = st.tuples(numbers, publishers, st.sampled_from([1, 8, 15, 30, 50]))
+caps_of_groups_and_bytes = st.sampled_from([(7, 1000), (100, 100), (8, 120)])
 
 
 @dataclass
@@ -32,14 +34,14 @@ class Modelled:
 class BufferMachine(RuleBasedStateMachine):
     """Every rule predicts what the buffer must do, by plain scans."""
 
-    @initialize(max_uses=st.integers(1, 2), seed=st.integers(0, 3))
-    def start(self, max_uses: int, seed: int) -> None:
+    @initialize(caps=caps_of_groups_and_bytes, max_uses=st.integers(1, 2), seed=st.integers(0, 3))
+    def start(self, caps: tuple[int, int], max_uses: int, seed: int) -> None:
         self.limits = limits(
-            max_groups=7,
-            max_bytes=100,
+            max_groups=caps[0],
+            max_bytes=caps[1],
             max_age_seconds=50.0,
             max_groups_per_publisher=4,
-            max_bytes_per_publisher=50,
+            max_bytes_per_publisher=45,
             own_max_groups=3,
             own_max_bytes=40,
             max_uses=max_uses,
@@ -91,17 +93,23 @@ class BufferMachine(RuleBasedStateMachine):
             max_bytes = caps.own_max_bytes if own else caps.max_bytes
             assert len(pool) <= max_groups
             assert sum(item.num_bytes for item in pool) <= max_bytes
-        for name in ("a", "b", "c"):
+        for name in PUBLISHERS:
             held = self.held(PeerId(name), own=False)
             assert len(held) <= caps.max_groups_per_publisher
             assert sum(item.entry.num_bytes for item in held) <= caps.max_bytes_per_publisher
 
     # The rules
 
-    @rule(number=numbers, name=publishers, own=st.booleans(), size=sizes, age=st.integers(0, 60))
-    def insert(self, number: int, name: str, own: bool, size: int, age: int) -> None:
-        received_at = self.now - age if age > 40 else self.now
-        item = entry(number, name, num_bytes=size, own=own, received_at=received_at)
+    @rule(offered=st.lists(offers, min_size=1, max_size=8))
+    def insert_externals(self, offered: list[tuple[int, str, int]]) -> None:
+        for number, name, size in offered:
+            self.insert(entry(number, name, num_bytes=size, received_at=self.now))
+
+    @rule(number=numbers, own=st.booleans(), age=st.sampled_from([0, 28, 49, 50, 60]))
+    def insert_one(self, number: int, own: bool, age: int) -> None:
+        self.insert(entry(number, "a", num_bytes=15, own=own, received_at=self.now - age))
+
+    def insert(self, item: Entry) -> None:
         self.model_expire()
         outcome = self.buffer.insert(item, self.now)
         expected = self.expected_refusal(item)
@@ -130,7 +138,7 @@ class BufferMachine(RuleBasedStateMachine):
             return InsertOutcome.DUPLICATE
         if self.now - item.received_at >= 50.0:
             return InsertOutcome.TOO_OLD
-        if item.num_bytes > (40 if item.own else 50):
+        if item.num_bytes > (40 if item.own else 45):
             return InsertOutcome.TOO_LARGE
         return None
 
@@ -197,7 +205,7 @@ class BufferMachine(RuleBasedStateMachine):
         own=st.booleans(),
         strategy=st.sampled_from(list(Strategy)),
         holder=holders,
-        seconds=st.sampled_from([5.0, 20.0]),
+        seconds=st.sampled_from([7.0, 28.0]),
         exclude=some_numbers,
         banned=st.booleans(),
     )
@@ -283,12 +291,12 @@ class BufferMachine(RuleBasedStateMachine):
     def reconnect(self, chosen: list[int], holder: str) -> None:
         self.model_expire()
         keys = [group_id(number) for number in chosen]
-        assert self.buffer.hold(keys, holder, self.now, 20.0) == len(
+        assert self.buffer.hold(keys, holder, self.now, 28.0) == len(
             [key for key in keys if key in self.here]
         )
         for key in keys:
             if key not in self.consumed:
-                self.leases[key] = (holder, self.now + 20.0)
+                self.leases[key] = (holder, self.now + 28.0)
 
     @rule(chosen=some_numbers)
     def discard(self, chosen: list[int]) -> None:
@@ -298,7 +306,7 @@ class BufferMachine(RuleBasedStateMachine):
             del self.here[key]
             self.leases.pop(key, None)
 
-    @rule(seconds=st.sampled_from([1.0, 7.0, 30.0]))
+    @rule(seconds=st.sampled_from([1.0, 7.0, 28.0]))
     def wait(self, seconds: float) -> None:
         self.now += seconds
         before = len(self.here)
@@ -330,11 +338,11 @@ class BufferMachine(RuleBasedStateMachine):
         assert stats.ready_external == len(self.ready(own=False))
         assert stats.ready_own == len(self.ready(own=True))
         by_peer = {item.peer_id: item for item in stats.per_publisher}
-        for name in ("a", "b", "c", OWN_PEER):
+        for name in (*PUBLISHERS, OWN_PEER):
             held = self.held(PeerId(name), own=name == OWN_PEER)
             shown = by_peer.get(PeerId(name))
             assert (shown.groups if shown else 0) == len(held)
 
 
 TestBuffer = BufferMachine.TestCase
-TestBuffer.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+TestBuffer.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)

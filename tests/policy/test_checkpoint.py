@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
-import tiny_models
+from tests.policy import tiny_models
 import torch
 
 from policy.checkpoint import (

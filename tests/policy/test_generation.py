@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain
 
 import pytest
-import tiny_models
+from tests.policy import tiny_models
 import torch
 
 from policy import decoding

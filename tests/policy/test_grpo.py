@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
-import tiny_models
+from tests.policy import tiny_models
 import torch
 from hypothesis import given
 from hypothesis import strategies as st

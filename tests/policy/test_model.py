@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny_models
+from tests.policy import tiny_models
 import torch
 from transformers import BertConfig, BertForMaskedLM, CohereConfig, CohereForCausalLM
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-import tiny_models
+from tests.policy import tiny_models
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers.processors import TemplateProcessing
