@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from shoal_wire.types import FinishReason
-
 from shoal_tasks.spec import AnswerFormat
+from shoal_wire.types import FinishReason
 
 MAX_ANSWER_CHARS: Final = 4096
 """A longer answer is wrong: no scorer sees it. `int` alone costs O(n²) on a digit string."""

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import trio
-from shoal_wire.types import Digest
 
 from shoal_tasks.cache import LruCache
 from shoal_tasks.errors import FamilyError, WorkerProtocolError, WorkerUnavailable
@@ -44,6 +43,7 @@ from shoal_tasks.process import (
     setup_message,
 )
 from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates, TaskItem
+from shoal_wire.types import Digest
 
 R = TypeVar("R")
 

@@ -10,8 +10,6 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from shoal_wire.limits import MAX_SEED
-
 from shoal_tasks.spec import (
     VERIFIER,
     VERIFIER_VERSION,
@@ -25,6 +23,7 @@ from shoal_tasks.spec import (
     spec_to_json,
 )
 from shoal_tasks.types import TaskCoordinates
+from shoal_wire.limits import MAX_SEED
 
 __all__ = [
     "EASY",

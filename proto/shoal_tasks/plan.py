@@ -18,9 +18,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
-from shoal_wire.limits import MAX_COMPLETION_BYTES, MAX_INDEX, MAX_SEED, SHORT_DIGEST_BYTES
-from shoal_wire.types import Digest
-
 from shoal_tasks.errors import (
     GenerationError,
     UnknownFamily,
@@ -32,6 +29,8 @@ from shoal_tasks.frames import Message
 from shoal_tasks.limits import MAX_CHARS_PER_FRAME, MAX_ITEMS_PER_FRAME, MAX_QUESTION_CHARS
 from shoal_tasks.spec import JsonValue
 from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates, TaskItem
+from shoal_wire.limits import MAX_COMPLETION_BYTES, MAX_INDEX, MAX_SEED, SHORT_DIGEST_BYTES
+from shoal_wire.types import Digest
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import shoal_wire
-
 import shoal_tasks
+import shoal_wire
 from shoal_tasks.errors import FamilyError, WorkerProtocolError, WorkerUnavailable
 from shoal_tasks.frames import Message
 from shoal_tasks.limits import WorkerLimits

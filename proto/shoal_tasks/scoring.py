@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import decimal
 
-from shoal_wire.types import FinishReason
-
 from shoal_tasks.answers import extract_answer, to_reward
 from shoal_tasks.generate import GeneratedItem
 from shoal_tasks.safe_scorers import safe_score
 from shoal_tasks.spec import FamilySpec
+from shoal_wire.types import FinishReason
 
 
 def score(spec: FamilySpec, item: GeneratedItem, text: str, finish_reason: FinishReason) -> float:

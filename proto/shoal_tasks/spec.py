@@ -14,11 +14,10 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from shoal_wire.limits import MAX_NAME_BYTES, SHORT_DIGEST_BYTES
-from shoal_wire.types import Digest
-
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.generators import ALLOWED_GENERATORS, TEXT_EVALUATING
+from shoal_wire.limits import MAX_NAME_BYTES, SHORT_DIGEST_BYTES
+from shoal_wire.types import Digest
 
 VERIFIER: Final = "reasoning_gym"
 VERIFIER_VERSION: Final = "0.1.25"

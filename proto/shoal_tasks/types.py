@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shoal_wire.types import Digest, FinishReason
-
 from shoal_tasks.spec import JsonValue
+from shoal_wire.types import Digest, FinishReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,8 +21,6 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from shoal_wire.types import FinishReason
-
 from shoal_tasks import sandbox
 from shoal_tasks.audit import AuditGuard
 from shoal_tasks.errors import FamilyError
@@ -32,6 +30,7 @@ from shoal_tasks.item_limit import ItemLimit, ItemTimeout
 from shoal_tasks.limits import MAX_FAMILIES, MAX_QUESTION_CHARS, WorkerLimits
 from shoal_tasks.scoring import score
 from shoal_tasks.spec import FamilySpec, config_digest, question_digest, spec_from_json
+from shoal_wire.types import FinishReason
 
 _READ_BYTES = 1 << 16
 _MAX_METADATA_CHARS = 64 * 1024

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+
 from shoal_tasks.client_sync import TaskWorker
 from shoal_tasks.families import EASY, EASY_PAPER, PAPER
 

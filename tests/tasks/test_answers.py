@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from reasoning_gym.utils import extract_answer as original_extract
+
 from shoal_tasks.answers import MAX_ANSWER_CHARS, extract_answer, extract_tagged, to_reward
 from shoal_tasks.spec import AnswerFormat
 from shoal_wire.types import FinishReason

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from shoal_tasks.client_sync import TaskWorker
 from shoal_tasks.errors import FamilyError, GenerationError, UnknownFamily, WorkerUnavailable
 from shoal_tasks.families import (
@@ -19,6 +21,7 @@ from shoal_tasks.families import (
     TRAIN_SEED_MIN,
     FamilySpec,
     coordinates,
+    draw_coordinates,
     question_digest,
 )
 from shoal_tasks.limits import WorkerLimits
@@ -106,6 +109,13 @@ def test_a_generator_that_fails_on_coordinates_says_so() -> None:
         assert 0 < len(impossible) < 100
         with pytest.raises(GenerationError, match="divides"):
             worker.questions(impossible[:1])
+        drawn = worker.draw(random.Random(1), 1000)
+        assert len(drawn) == 1000
+        # Some of the first thousand draws were impossible, so the draw went on past them.
+        rng = random.Random(1)
+        first = [draw_coordinates(rng, [spec]) for _ in range(1000)]
+        assert not {task for task, _ in drawn} <= set(first)
+        assert worker.questions([task for task, _ in drawn]) == [text for _, text in drawn]
 
 
 def test_a_hostile_configuration_meets_the_limits() -> None:
@@ -153,7 +163,7 @@ def test_killed_in_the_middle_of_a_request() -> None:
 
 
 def test_a_worker_that_does_not_answer_is_killed_and_the_batch_still_scored() -> None:
-    with TaskWorker(EASY, limits=WorkerLimits(request_timeout_seconds=2.0)) as worker:
+    with TaskWorker(EASY, limits=WorkerLimits(request_timeout_seconds=3.0)) as worker:
         requests = right_answers(worker, TASKS)
         stopped = pid_of(worker)
         os.kill(stopped, signal.SIGSTOP)

@@ -11,6 +11,7 @@ import psutil
 import pytest
 import trio
 import trio.testing
+
 from shoal_tasks.client_trio import TaskWorker
 from shoal_tasks.errors import FamilyError, WorkerUnavailable
 from shoal_tasks.families import (
@@ -86,7 +87,7 @@ async def test_killed_worker_is_replaced_and_callers_notice_nothing() -> None:
 
 
 async def test_a_silent_worker_is_unavailable_for_one_task_and_then_replaced() -> None:
-    limits = WorkerLimits(request_timeout_seconds=2.0)
+    limits = WorkerLimits(request_timeout_seconds=3.0)
     async with running(TaskWorker(EASY, limits=limits)) as worker:
         stopped = pid_of(worker)
         os.kill(stopped, signal.SIGSTOP)

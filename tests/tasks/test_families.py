@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.families import (
     EASY,

@@ -7,6 +7,7 @@ import struct
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from shoal_tasks.errors import WorkerProtocolError
 from shoal_tasks.frames import MAX_FRAME_BYTES, FrameDecoder, encode_frame
 

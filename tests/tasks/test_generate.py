@@ -10,6 +10,7 @@ import sys
 import pytest
 from reasoning_gym.dataset import ProceduralDataset
 from reasoning_gym.factory import DATASETS, create_dataset
+
 from shoal_tasks.families import TRAIN_SEED_MIN, FamilySpec
 from shoal_tasks.generate import TaskStream
 from shoal_tasks.generators import (
@@ -21,7 +22,6 @@ from shoal_tasks.generators import (
 )
 from shoal_tasks.scoring import score
 from shoal_wire.types import FinishReason
-
 from tests.tasks.conftest import ALL_FAMILIES
 
 SEEDS = (0, 1, TRAIN_SEED_MIN, TRAIN_SEED_MIN + 12345, (1 << 31) - 1)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from shoal_tasks.client_sync import TaskWorker
 from shoal_tasks.families import TRAIN_SEED_MIN, FamilySpec, coordinates
 from shoal_tasks.types import ScoreRequest
 from shoal_wire.types import FinishReason
-
 from tests.tasks.conftest import ALL_FAMILIES
 
 # Costly to parse, and at times even right: they need only be answered.

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 from reasoning_gym.factory import create_dataset
+
 from shoal_tasks.safe_scorers import (
     parse_matrix,
+    safe_score,
     score_binary_matrix,
     score_propositional_logic,
     score_spell_backward,
@@ -156,3 +158,13 @@ def test_propositional_logic_refuses_what_makes_the_library_explode() -> None:
     hostile = ["∧".join(names), "P" * 400, "P∧" * 2000 + "P", "(P)(P)", "P¬P", "P Q", "(P)Q"]
     for answer in hostile:
         assert score_propositional_logic(answer, entry, unreachable) == 0.0
+
+
+@pytest.mark.parametrize("generator", ["binary_matrix", "spell_backward"])
+def test_replaced_scorers_are_never_reached(generator: str) -> None:
+    def unreachable(_answer: str, _entry: object) -> float:
+        raise AssertionError("reached the library")
+
+    entry = create_dataset(generator, seed=4, size=1)[0]
+    assert safe_score(generator, entry["answer"], entry, unreachable) == 1.0
+    assert safe_score(generator, "[[eval]]", entry, unreachable) < 1.0

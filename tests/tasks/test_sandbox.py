@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from shoal_tasks import seccomp
 from shoal_tasks.audit import AuditGuard
 
