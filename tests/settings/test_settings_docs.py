@@ -7,9 +7,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
-import settings_cases as case
 
 from shoal_settings.schema import Settings, fields_of, public_name
+from tests.settings import settings_cases as case
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "settings.md"
 FIELDS = tuple(Settings.model_fields)

@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-import settings_cases as case
+
+from tests.settings import settings_cases as case
 
 
 @pytest.fixture(autouse=True)

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import settings_cases as case
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from shoal_settings.loader import add_flags, to_flags
 from shoal_settings.schema import Command, Settings, fields_of
+from tests.settings import settings_cases as case
 
 FIELDS = tuple(Settings.model_fields)
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import settings_cases as case
 from pydantic import ValidationError
 
 from shoal_settings.loader import describe, describe_text
 from shoal_settings.schema import Settings, fields_of, public_name
+from tests.settings import settings_cases as case
 
 FIELDS = tuple(Settings.model_fields)
 

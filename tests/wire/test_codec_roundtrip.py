@@ -8,8 +8,6 @@ from dataclasses import fields
 from typing import get_args
 
 import pytest
-import wire_samples as sample
-import wire_strategies as make
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,6 +24,8 @@ from shoal_wire.limits import MAX_BATCH_BYTES
 from shoal_wire.types import RolloutBatch, RolloutGroup
 from shoal_wire.v1 import ipc_pb2
 from shoal_wire.v1 import rollout_pb2 as pb
+from tests.wire import wire_samples as sample
+from tests.wire import wire_strategies as make
 
 
 @given(make.batches)

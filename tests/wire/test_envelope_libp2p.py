@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import wire_samples as sample
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from libp2p.crypto.ed25519 import Ed25519PrivateKey as LibEd25519PrivateKey
@@ -20,6 +19,7 @@ from shoal_wire.envelope import (
     signed_bytes,
 )
 from shoal_wire.limits import BATCH_PAYLOAD_TYPE, ENVELOPE_DOMAIN
+from tests.wire import wire_samples as sample
 
 keys = st.binary(min_size=32, max_size=32).map(sample.keypair)
 

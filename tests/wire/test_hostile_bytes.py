@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import contextlib
 
-import wire_golden as golden
-import wire_samples as sample
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from wire_strategies import BODIES
 
 from shoal_wire.codec import PayloadError, decode_batch
 from shoal_wire.compression import compress
@@ -20,6 +17,9 @@ from shoal_wire.ipc_messages import Body, IpcFrame
 from shoal_wire.manifest import decode_manifest
 from shoal_wire.peers import PeerAddresses, decode_peer_list, encode_peer_list
 from shoal_wire.rules import check_batch
+from tests.wire import wire_golden as golden
+from tests.wire import wire_samples as sample
+from tests.wire.wire_strategies import BODIES
 
 VALID_BATCHES = [golden.batch_bytes(name) for name in golden.batches()]
 PEER = "12D3KooWQK1wnefoLrcVHbbnf5tLzbopUd3K3bFAoJpA7YJgL5pV"

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-import wire_samples as sample
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from shoal_wire import limits
 from shoal_wire.errors import ManifestError
 from shoal_wire.manifest import SwarmRules, TaskFamily, decode_manifest, make_manifest
 from shoal_wire.v1 import swarm_pb2 as pb
+from tests.wire import wire_samples as sample
 
 rules = st.builds(
     SwarmRules,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import wire_samples as sample
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from shoal_wire.limits import MAX_ADDRS_PER_PEER, MAX_PEER_LIST_BYTES, MAX_PEERS
 from shoal_wire.peers import PeerAddresses, decode_peer_list, encode_peer_list
 from shoal_wire.types import PeerId
 from shoal_wire.v1 import swarm_pb2 as pb
+from tests.wire import wire_samples as sample
 
 ME = peer_id_of(sample.PUBLIC_1)
 

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-import wire_samples as sample
 
 from shoal_wire.codec import PayloadError, decode_batch, encode_batch
 from shoal_wire.compression import compress
@@ -35,6 +34,7 @@ from shoal_wire.types import (
 )
 from shoal_wire.v1 import rollout_pb2 as pb
 from shoal_wire.verdict import Outcome, Reason, verdict
+from tests.wire import wire_samples as sample
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

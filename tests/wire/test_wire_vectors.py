@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import wire_golden as golden
-import wire_samples as sample
 
 from shoal_wire import digests
 from shoal_wire.codec import decode_batch
@@ -23,6 +21,8 @@ from shoal_wire.ipc import decode_ipc
 from shoal_wire.limits import MAX_BATCH_BYTES
 from shoal_wire.manifest import decode_manifest
 from shoal_wire.peers import decode_peer_list
+from tests.wire import wire_golden as golden
+from tests.wire import wire_samples as sample
 
 VECTORS = Path(__file__).parent.parent / "vectors"
 

@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import wire_samples as sample
-
 from shoal_wire import digests, ipc_messages
 from shoal_wire.codec import decode_batch
 from shoal_wire.compression import decompress
@@ -34,6 +32,7 @@ from shoal_wire.types import (
     SamplingParams,
 )
 from shoal_wire.v1 import rollout_pb2 as pb
+from tests.wire import wire_samples as sample
 
 Json = dict[str, Any]
 SEEDS = {

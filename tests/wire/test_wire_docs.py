@@ -1,0 +1,67 @@
+"""docs/wire.md says of verdicts and limits what the code does."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from shoal_wire import ipc_messages as m
+from shoal_wire import limits
+from shoal_wire.verdict import Outcome, Reason, verdict
+
+TEXT = (Path(__file__).parents[2] / "docs" / "wire.md").read_text(encoding="utf-8")
+
+
+def documented_verdicts() -> dict[Reason, tuple[Outcome, bool]]:
+    section = TEXT.split("\n## Verdicts\n")[1].split("\n## ")[0]
+    found: dict[Reason, tuple[Outcome, bool]] = {}
+    for finding, outcome in re.findall(r"^\|[^|]*\|([^|]*)\|([^|]*)\|$", section, re.MULTILINE):
+        for name in re.findall(r"`([a-z_0-9]+)`", finding):
+            if name in set(Reason):
+                word, _, weight = outcome.strip().partition(", ")
+                found[Reason(name)] = (Outcome(word), weight == "heavy")
+    return found
+
+
+def test_every_reason_is_documented_with_its_verdict() -> None:
+    actual = {
+        reason: (verdict(reason).outcome, verdict(reason).heavy)
+        for reason in Reason
+        if reason is not Reason.VALID
+    }
+    assert documented_verdicts() == actual
+
+
+@pytest.mark.parametrize(
+    "constant",
+    [
+        limits.ENVELOPE_DOMAIN,
+        limits.BATCH_PAYLOAD_TYPE.decode(),
+        limits.MANIFEST_PROTOCOL,
+        limits.PEERS_PROTOCOL,
+        f"{limits.TOPIC_PREFIX}/<swarm digest in hex>/rollouts/<shard>",
+        f"`ipc_version` (now {limits.IPC_VERSION})",
+        f"1 to {limits.MAX_GROUPS_PER_BATCH}.",
+        f"1024 to {limits.MAX_MESSAGE_BYTES}",
+        f"1024 to {limits.MAX_BATCH_BYTES}",
+        f"1 to {limits.MAX_COMPLETION_BYTES}",
+        f"1 to {limits.MAX_NAME_BYTES} bytes",
+        f"at most {limits.MAX_PEERS_IN_LIST} peers, {limits.MAX_ADDRS_PER_PEER} addresses each",
+    ],
+)
+def test_names_and_limits_are_those_of_the_code(constant: str) -> None:
+    assert constant in TEXT
+
+
+def test_every_ipc_message_is_documented() -> None:
+    for kind in get_args(m.Body):
+        assert f"`{kind.__name__}`" in TEXT
+
+
+def test_links_lead_somewhere() -> None:
+    folder = Path(__file__).parents[2] / "docs"
+    for target in re.findall(r"\]\((?!http)([^)#]+)", TEXT):
+        assert (folder / target).exists(), target
