@@ -41,8 +41,10 @@ log = logging.getLogger(__name__)
 BOOK_FILE = "peers.json"
 _BAN_SECONDS = 600.0
 _SIBLING_SECONDS = 10.0
-_WORKER_PATIENCE_SECONDS = 1.5
-"""Under gossip's own two seconds for a validator, so that the verdict is ours."""
+_WORKER_SECONDS = 5.0
+_WORKER_PATIENCE_SECONDS = 1.8
+"""Under gossip's own two seconds for a validator, so that the verdict is ours. A worker that is
+merely slow answers the next caller; it is killed only after `_WORKER_SECONDS`."""
 
 Keep = Callable[[SignedBatch], Awaitable[None]]
 Accuse = Callable[[Equivocation, bytes], Awaitable[None]]
@@ -118,7 +120,7 @@ class PeerCore:
         """Start validation and subscribe: from here on batches reach `keep`."""
         self.worker = TaskWorker(
             specs_of(self.manifest),
-            limits=WorkerLimits(request_timeout_seconds=_WORKER_PATIENCE_SECONDS),
+            limits=WorkerLimits(request_timeout_seconds=_WORKER_SECONDS),
             patience_seconds=_WORKER_PATIENCE_SECONDS,
         )
         await nursery.start(self.worker.run)

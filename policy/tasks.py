@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from policy.rollouts import OwnGroup, Question, coordinates_of, make_task
 from shoal_tasks.client_sync import TaskWorker
-from shoal_tasks.families import draw_coordinates
 from shoal_tasks.spec import AnswerFormat, FamilySpec
 from shoal_tasks.types import ScoreRequest, ScoreResult
 from shoal_wire.types import Completion, FinishReason, InlineTask, Task
@@ -23,8 +22,7 @@ class TaskSource:
 
     def draw(self, rng: random.Random, count: int) -> list[Question]:
         """Draw `count` fresh questions, families by weight with replacement."""
-        drawn = [draw_coordinates(rng, self._families) for _ in range(count)]
-        texts = self._worker.questions(drawn)
+        drawn = self._worker.draw(rng, count)
         return [
             Question(
                 task=make_task(
@@ -36,7 +34,7 @@ class TaskSource:
                 text=text,
                 tagged=self._tagged(coordinates.family),
             )
-            for coordinates, text in zip(drawn, texts, strict=True)
+            for coordinates, text in drawn
         ]
 
     def questions(self, tasks: Sequence[Task]) -> list[Question]:
