@@ -12,17 +12,17 @@ import trio
 
 from bootstrap.peer import BootstrapPeer
 from p2p.cli.common import (
-    UsageExit,
+    USAGE_ERRORS,
     call_on_parent_end,
     call_on_signal,
-    fail,
     own_data_dir,
     parse,
+    root_error,
     start_logging,
 )
-from p2p.cli.entry import EXIT_FAILED, EXIT_OK
-from p2p.cli.node_command import IDENTITY_FILE, USAGE_ERRORS, root_error
+from p2p.cli.usage import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from p2p.identity import Identity, load_or_create_identity
+from p2p.local_files import IDENTITY_FILE
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import TaskError
 

@@ -15,6 +15,9 @@ from shoal_wire.manifest import Manifest, decode_manifest
 
 log = logging.getLogger(__name__)
 
+IDENTITY_FILE = "identity.key"
+LAST_STATUS_FILE = "last-status.json"
+"""The numbers a node left when it ended in order."""
 ADDRESSES_FILE = "addresses"
 MANIFEST_FILE = "manifest.bin"
 _ANY_PORT = re.compile(r"^/(ip4|ip6)/([^/]+)/tcp/0$")

@@ -10,18 +10,22 @@ from typing import Any
 import trio
 
 from p2p.buffer_types import Pool, Strategy
+from p2p.inspector import InspectorService, inspect
 from p2p.outbox import Outbox, OversizeBatchError
 from p2p.recent import RecentRollouts
 from p2p.rollout_pool import RolloutPool
 from p2p.store import StoreError
 from p2p.view_types import View
 from shoal_wire import ipc_messages as m
-from shoal_wire.limits import IPC_VERSION
 from shoal_wire.manifest import Manifest
 from shoal_wire.rules import check_completion
 from shoal_wire.types import PeerId
 
 log = logging.getLogger(__name__)
+
+_HELD_LEASE_SECONDS = 86_400.0
+_MAX_LEASE_SECONDS = 86_400.0
+_MAX_SAMPLE = 4096
 
 
 class TrainerLink:
@@ -37,40 +41,6 @@ class TrainerLink:
     def connected(self) -> bool:
         """Whether a trainer is on the socket."""
         return self.holder is not None
-
-
-class InspectorService:
-    """Answers debug CLIs only: all that a peer without a buffer has to say."""
-
-    def __init__(self, *, me: PeerId, manifest: Manifest, views: Mapping[str, View]) -> None:
-        self._me = me
-        self._manifest = manifest
-        self._views = views
-
-    async def hello(self, holder: str, hello: m.Hello) -> m.HelloReply:
-        """Greet."""
-        return m.HelloReply(ipc_version=IPC_VERSION, peer_id=self._me, manifest=self._manifest.raw)
-
-    async def handle(self, holder: str, role: m.Role, body: m.Body) -> m.Body:
-        """Answer one request."""
-        if isinstance(body, m.Inspect):
-            return await inspect(self._views, body)
-        return m.Failure(reason=f"this peer does not take {type(body).__name__}")
-
-    async def goodbye(self, holder: str, role: m.Role) -> None:
-        """Nothing was lent."""
-
-
-async def inspect(views: Mapping[str, View], body: m.Inspect) -> m.Body:
-    """Answer with one view."""
-    view = views.get(body.view)
-    if view is None:
-        return m.Failure(reason=f"no view {body.view!r} here; there are {', '.join(views)}")
-    try:
-        options = json.loads(body.options_json or "{}")
-        return m.InspectReply(json=json.dumps(await view(options)))
-    except (ValueError, TypeError) as error:
-        return m.Failure(reason=f"view {body.view!r}: {error}")
 
 
 class Service(InspectorService):
@@ -192,8 +162,3 @@ class Service(InspectorService):
             return m.Failure(reason="status is not a JSON object")
         self._link.status = status
         return m.Done(count=1)
-
-
-_HELD_LEASE_SECONDS = 86_400.0
-_MAX_LEASE_SECONDS = 86_400.0
-_MAX_SAMPLE = 4096

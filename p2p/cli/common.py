@@ -15,22 +15,21 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from p2p.identity import DataDirInUseError, lock_data_dir
+from p2p.cli.usage import UsageExit, fail
+from p2p.host import ListenError
+from p2p.identity import DataDirInUseError, IdentityError, lock_data_dir
+from p2p.ipc_server import SocketPathError
 from shoal_settings.loader import Loaded, SettingsError, add_flags, describe, describe_text, load
 from shoal_settings.schema import Command, Settings
+from shoal_wire.errors import ManifestError
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
 _MAX_NUMBERED = 64
 
-
-class UsageExit(Exception):  # noqa: N818 - a way out, not a fault
-    """Ends the command with a code after its message has been printed."""
-
-    def __init__(self, code: int) -> None:
-        super().__init__(code)
-        self.code = code
+USAGE_ERRORS = (IdentityError, DataDirInUseError, SocketPathError, ListenError, ManifestError)
+"""What keeps a peer from starting and the user can mend: one line, exit code 2."""
 
 
 def parse(
@@ -65,12 +64,6 @@ def parse(
             print(describe_text(loaded, command))
         raise UsageExit(0)
     return loaded, bool(arguments.supervised)
-
-
-def fail(command: str, message: str, code: int = 2) -> UsageExit:
-    """Print one line for the user and return the exit to raise."""
-    print(f"shoal {command}: {message}", file=sys.stderr)
-    return UsageExit(code)
 
 
 @contextlib.contextmanager
@@ -145,3 +138,11 @@ async def call_on_signal(
             if seen > 1:
                 os._exit(130)
             callback()
+
+
+def root_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the error the user should hear of: the first that is not a group."""
+    first: BaseException = group
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    return first

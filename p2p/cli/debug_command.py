@@ -14,9 +14,8 @@ from typing import Any
 from rich.console import Console
 
 from p2p.cli import tables
-from p2p.cli.common import UsageExit, fail
-from p2p.cli.entry import EXIT_FAILED, EXIT_NO_NODE, EXIT_OK
-from p2p.cli.node_command import LAST_STATUS_FILE
+from p2p.cli.usage import EXIT_FAILED, EXIT_NO_NODE, EXIT_OK, UsageExit, fail
+from p2p.local_files import LAST_STATUS_FILE
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
 from shoal_settings.loader import SettingsError, load
 from shoal_wire import ipc_messages as m

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 
+from p2p.cli.usage import EXIT_OK, EXIT_USAGE
+
 COMMANDS = {
     "node": ("p2p.cli.node_command", "join a swarm (or start one), train, share and learn"),
     "bootstrap": ("bootstrap.__main__", "a meeting point: stable address, relays, trains nothing"),
@@ -19,8 +21,6 @@ COMMANDS = {
 }
 """Name → module with `main(argv)`, and what it does. A string, not an import: the node's package
 must not depend on the trainer's."""
-
-EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_NO_NODE = 0, 1, 2, 3
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -10,29 +10,23 @@ from functools import partial
 import trio
 
 from p2p.cli.common import (
-    UsageExit,
+    USAGE_ERRORS,
     call_on_parent_end,
     call_on_signal,
-    fail,
     own_data_dir,
     parse,
+    root_error,
     start_logging,
 )
-from p2p.cli.entry import EXIT_FAILED, EXIT_OK, EXIT_USAGE
-from p2p.host import ListenError
-from p2p.identity import DataDirInUseError, Identity, IdentityError, load_or_create_identity
-from p2p.ipc_server import SocketPathError
-from p2p.local_files import write_atomically
+from p2p.cli.usage import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageExit, fail
+from p2p.identity import Identity, load_or_create_identity
+from p2p.local_files import IDENTITY_FILE, LAST_STATUS_FILE, write_atomically
 from p2p.node import Node, NodeEnd
 from p2p.store import StoreError
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import TaskError
-from shoal_wire.errors import ManifestError
 
 log = logging.getLogger(__name__)
-
-IDENTITY_FILE = "identity.key"
-LAST_STATUS_FILE = "last-status.json"
 
 DESCRIPTION = """\
 Run a node and its trainer: join a swarm, train on verifiable tasks, share every answer, learn
@@ -45,8 +39,6 @@ nobody is there.
   shoal node                                  the embedded small model, no download
   shoal node --bootstrap /ip4/…/p2p/12D3…     join the swarm of that peer
   shoal node --model Qwen/Qwen2.5-0.5B-Instruct --max-new-tokens 256 --learning-rate 1e-6"""
-
-USAGE_ERRORS = (IdentityError, DataDirInUseError, SocketPathError, ListenError, ManifestError)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -117,11 +109,3 @@ def _announce(settings: Settings, node: Node) -> None:
     for address in core.host.listen_addrs():
         print(f"  listening on {address}")
     print(f"look inside: shoal debug status --data-dir {settings.data_dir}", flush=True)
-
-
-def root_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the error the user should hear of: the first that is not a group."""
-    first: BaseException = group
-    while isinstance(first, BaseExceptionGroup):
-        first = first.exceptions[0]
-    return first

@@ -17,10 +17,10 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from p2p.cli.common import UsageExit, call_on_signal, fail, parse
-from p2p.cli.entry import EXIT_FAILED, EXIT_OK
+from p2p.cli.common import call_on_signal, parse
 from p2p.cli.local_process import ChildDied, LocalProcess
 from p2p.cli.tables import number
+from p2p.cli.usage import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from p2p.identity import DataDirInUseError, lock_data_dir
 from shoal_settings.loader import to_flags
 from shoal_settings.schema import Settings

@@ -1,0 +1,46 @@
+"""Answers debug CLIs on the socket: all that a peer without a buffer has to say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from p2p.view_types import View
+from shoal_wire import ipc_messages as m
+from shoal_wire.limits import IPC_VERSION
+from shoal_wire.manifest import Manifest
+from shoal_wire.types import PeerId
+
+
+class InspectorService:
+    """Answers debug CLIs only: all that a peer without a buffer has to say."""
+
+    def __init__(self, *, me: PeerId, manifest: Manifest, views: Mapping[str, View]) -> None:
+        self._me = me
+        self._manifest = manifest
+        self._views = views
+
+    async def hello(self, holder: str, hello: m.Hello) -> m.HelloReply:
+        """Greet."""
+        return m.HelloReply(ipc_version=IPC_VERSION, peer_id=self._me, manifest=self._manifest.raw)
+
+    async def handle(self, holder: str, role: m.Role, body: m.Body) -> m.Body:
+        """Answer one request."""
+        if isinstance(body, m.Inspect):
+            return await inspect(self._views, body)
+        return m.Failure(reason=f"this peer does not take {type(body).__name__}")
+
+    async def goodbye(self, holder: str, role: m.Role) -> None:
+        """Nothing was lent."""
+
+
+async def inspect(views: Mapping[str, View], body: m.Inspect) -> m.Body:
+    """Answer with one view."""
+    view = views.get(body.view)
+    if view is None:
+        return m.Failure(reason=f"no view {body.view!r} here; there are {', '.join(views)}")
+    try:
+        options = json.loads(body.options_json or "{}")
+        return m.InspectReply(json=json.dumps(await view(options)))
+    except (ValueError, TypeError) as error:
+        return m.Failure(reason=f"view {body.view!r}: {error}")
