@@ -72,7 +72,9 @@ class Intake:
         task_status.started()
         async with self._receive:
             async for signed in self._receive:
-                await self._keep(signed)
+                # Its second copy may have come while it waited here, where none could withdraw it.
+                if not self._ledger.is_equivocated(signed.publisher, signed.batch.sequence):
+                    await self._keep(signed)
 
     async def validate(self, data: bytes, author: PeerId, forwarder: PeerId) -> Verdict:
         """Gossip's validator: judge one message and queue it if it is valid."""

@@ -60,6 +60,11 @@ class PublisherLedger:
         """Pairs kept as proof, oldest first."""
         return tuple(self._evidence)
 
+    def is_equivocated(self, publisher: PeerId, sequence: int) -> bool:
+        """Return whether this publisher is known to have signed two batches as `sequence`."""
+        entry = self._publishers.get(publisher)
+        return entry is not None and sequence in entry.equivocated
+
     def check(
         self, publisher: PeerId, sequence: int, batch_id: BatchId, num_groups: int, now: float
     ) -> Reason | None:

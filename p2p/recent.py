@@ -51,4 +51,4 @@ class RecentRollouts:
             for recent in self._groups.values()
             if recent.number > number and publisher in (None, recent.group.publisher)
         ]
-        return found[-limit:]
+        return found[-limit:] if limit > 0 else []
