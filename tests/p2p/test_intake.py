@@ -1,0 +1,283 @@
+"""Judgement of what gossip brings: the rows of the verdict table that need more than the bytes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+import trio.testing
+from shoal_tasks.errors import UnknownFamily, WorkerUnavailable
+from shoal_wire.types import SignedBatch
+from shoal_wire.verdict import Outcome, Reason
+from tests.support import factories as make
+
+from p2p.intake import Intake, QuestionSource
+from p2p.ledger import Equivocation, LedgerLimits, PublisherLedger
+
+
+class Bench:
+    """One node's intake with what it kept and whom it accused."""
+
+    def __init__(
+        self,
+        questions: QuestionSource | None = None,
+        *,
+        limits: LedgerLimits | None = None,
+        queue_batches: int = 16,
+        **rules: object,
+    ) -> None:
+        self.manifest = make.swarm(**rules)
+        self.me = make.Author(self.manifest)
+        self.peer = make.Author(self.manifest)
+        self.fake = make.FakeQuestions()
+        self.kept: list[SignedBatch] = []
+        self.accused: list[tuple[Equivocation, bytes]] = []
+        self.ledger = PublisherLedger(limits)
+        self.intake = Intake(
+            context=make.context(self.manifest, self.me.peer_id),
+            questions=questions or self.fake,
+            ledger=self.ledger,
+            keep=self._keep,
+            accuse=self._accuse,
+            wall_ms=lambda: make.NOW_MS,
+            queue_batches=queue_batches,
+        )
+
+    async def _keep(self, signed: SignedBatch) -> None:
+        self.kept.append(signed)
+
+    async def _accuse(self, pair: Equivocation, envelope: bytes) -> None:
+        self.accused.append((pair, envelope))
+
+    async def judge(self, raw: bytes, author: make.Author | None = None) -> Reason:
+        sender = (author or self.peer).peer_id
+        verdict = await self.intake.validate(raw, sender, sender)
+        assert (verdict.outcome is Outcome.ACCEPT) == (verdict.reason is Reason.VALID)
+        return verdict.reason
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self.intake.run)
+            yield
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_valid_batch_is_kept_as_the_bytes_that_came() -> None:
+    bench = Bench()
+    raw = bench.peer.envelope(bench.peer.batch([make.group(1), make.group(2)]))
+    async with bench.running():
+        assert await bench.judge(raw) is Reason.VALID
+        await trio.testing.wait_all_tasks_blocked()
+    assert [kept.envelope for kept in bench.kept] == [raw]
+    assert bench.kept[0].publisher == bench.peer.peer_id
+    assert len(bench.kept[0].batch.groups) == 2
+
+
+async def test_the_real_worker_confirms_true_questions_and_refuses_false_ones() -> None:
+    bench = Bench(make.RealQuestions())
+    true = make.group(of=make.task(5, question=make.real_question(5)))
+    false = make.group(of=make.task(6, question=make.real_question(5)))
+    assert await bench.judge(bench.peer.envelope(bench.peer.batch([true]))) is Reason.VALID
+    both = bench.peer.envelope(bench.peer.batch([true, false]))
+    assert await bench.judge(both) is Reason.QUESTION_MISMATCH
+
+
+async def test_a_task_that_no_generator_can_make_is_a_mismatch() -> None:
+    bench = Bench()
+    bench.fake.known = {make.coordinates_at(0): None}
+    assert await bench.judge(bench.peer.envelope()) is Reason.QUESTION_MISMATCH
+
+
+async def test_a_message_over_the_swarms_cap_is_not_even_opened() -> None:
+    bench = Bench(max_message_bytes=4096)
+    assert await bench.judge(b"\0" * 4097) is Reason.OVERSIZE_MESSAGE
+    assert await bench.judge(b"\0" * 4096) is Reason.MALFORMED_ENVELOPE
+
+
+async def test_a_batch_of_another_swarm_is_rejected() -> None:
+    bench = Bench()
+    stranger = make.Author(make.swarm("another"))
+    assert await bench.judge(stranger.envelope(), stranger) is Reason.WRONG_SWARM
+
+
+async def test_a_batch_under_another_peers_name_is_rejected() -> None:
+    bench = Bench()
+    other = make.Author(bench.manifest)
+    assert await bench.judge(other.envelope(), bench.peer) is Reason.SIGNER_NOT_SENDER
+
+
+async def test_nobody_else_speaks_for_this_node() -> None:
+    bench = Bench()
+    mine = bench.me.envelope()
+    assert await bench.judge(mine, bench.me) is Reason.CLAIMS_TO_BE_ME
+    assert await bench.judge(mine, bench.peer) is Reason.CLAIMS_TO_BE_ME
+
+
+async def test_another_verifier_version_and_an_unknown_family_are_only_ignored() -> None:
+    bench = Bench()
+    version = make.group(of=make.task(1, verifier_version="0.0.1"))
+    family = make.group(of=make.task(1, family="unheard_of"))
+    config = make.group(of=make.task(1, config_digest=bytes(16)))
+    expected = {
+        version: Reason.OTHER_VERIFIER_VERSION,
+        family: Reason.UNKNOWN_FAMILY,
+        config: Reason.UNKNOWN_FAMILY,
+    }
+    for group, reason in expected.items():
+        raw = bench.peer.envelope(bench.peer.batch([make.group(1), group]))
+        verdict = await bench.intake.validate(raw, bench.peer.peer_id, bench.peer.peer_id)
+        assert (verdict.outcome, verdict.reason) == (Outcome.IGNORE, reason)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (WorkerUnavailable("busy"), Reason.WORKER_UNAVAILABLE),
+        (UnknownFamily("gone"), Reason.UNKNOWN_FAMILY),
+    ],
+)
+async def test_our_own_fault_is_no_ones_offence(error: Exception, reason: Reason) -> None:
+    bench = Bench()
+    bench.fake.error = error
+    raw = bench.peer.envelope()
+    verdict = await bench.intake.validate(raw, bench.peer.peer_id, bench.peer.peer_id)
+    assert (verdict.outcome, verdict.reason) == (Outcome.IGNORE, reason)
+    bench.fake.error = None
+    # What was not judged is not remembered: the same batch may come again.
+    assert await bench.judge(raw) is Reason.VALID
+
+
+async def test_a_second_delivery_is_a_duplicate() -> None:
+    bench = Bench()
+    raw = bench.peer.envelope()
+    assert await bench.judge(raw) is Reason.VALID
+    assert await bench.judge(raw) is Reason.DUPLICATE
+
+
+async def test_two_copies_validated_at_once_are_kept_once() -> None:
+    bench = Bench()
+    bench.fake.gate = trio.Event()
+    raw = bench.peer.envelope()
+    reasons: list[Reason] = []
+
+    async def judge() -> None:
+        reasons.append(await bench.judge(raw))
+
+    async with bench.running():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(judge)
+            nursery.start_soon(judge)
+            await trio.testing.wait_all_tasks_blocked()
+            assert bench.fake.waiting == 2
+            bench.fake.gate.set()
+        await trio.testing.wait_all_tasks_blocked()
+    assert sorted(reasons) == [Reason.DUPLICATE, Reason.VALID]
+    assert len(bench.kept) == 1
+
+
+async def test_two_batches_under_one_number_are_rejected_and_kept_as_evidence() -> None:
+    bench = Bench()
+    first = bench.peer.signed(bench.peer.batch([make.group(1)], sequence=9))
+    second = bench.peer.signed(bench.peer.batch([make.group(2)], sequence=9))
+    third = bench.peer.signed(bench.peer.batch([make.group(3)], sequence=9))
+    assert await bench.judge(first.envelope) is Reason.VALID
+    assert await bench.judge(second.envelope) is Reason.EQUIVOCATION
+    # From now on the number is burnt, for the first copy too; the pair is told once.
+    assert await bench.judge(first.envelope) is Reason.EQUIVOCATION
+    assert await bench.judge(third.envelope) is Reason.EQUIVOCATION
+    pair = Equivocation(
+        publisher=bench.peer.peer_id, sequence=9, first=first.batch_id, second=second.batch_id
+    )
+    assert bench.accused == [(pair, second.envelope)]
+    assert bench.ledger.evidence == (pair,)
+    assert await bench.judge(bench.peer.envelope(bench.peer.batch(sequence=10))) is Reason.VALID
+
+
+async def test_two_batches_under_one_number_at_once_are_found_out() -> None:
+    bench = Bench()
+    bench.fake.gate = trio.Event()
+    envelopes = [
+        bench.peer.envelope(bench.peer.batch([make.group(number)], sequence=4)) for number in (1, 2)
+    ]
+    reasons: list[Reason] = []
+
+    async def judge(raw: bytes) -> None:
+        reasons.append(await bench.judge(raw))
+
+    async with trio.open_nursery() as nursery:
+        for raw in envelopes:
+            nursery.start_soon(judge, raw)
+        await trio.testing.wait_all_tasks_blocked()
+        bench.fake.gate.set()
+    assert sorted(reasons) == [Reason.EQUIVOCATION, Reason.VALID]
+    assert len(bench.accused) == 1
+
+
+async def test_the_first_of_a_pair_is_not_kept_even_if_it_still_waits() -> None:
+    bench = Bench()
+    honest = bench.peer.envelope(bench.peer.batch(sequence=1))
+    assert await bench.judge(honest) is Reason.VALID
+    for number in (1, 2):
+        raw = bench.peer.envelope(bench.peer.batch([make.group(number)], sequence=2))
+        await bench.judge(raw)
+    async with bench.running():
+        await trio.testing.wait_all_tasks_blocked()
+    assert [kept.batch.sequence for kept in bench.kept] == [1]
+
+
+async def test_an_invalid_batch_does_not_shadow_the_true_one() -> None:
+    bench = Bench()
+    bad = bench.peer.batch([make.group(of=make.task(1, question="forged"))], sequence=3)
+    good = bench.peer.batch([make.group(1)], sequence=3)
+    assert await bench.judge(bench.peer.envelope(bad)) is Reason.QUESTION_MISMATCH
+    assert await bench.judge(bench.peer.envelope(good)) is Reason.VALID
+
+
+async def test_a_publishers_quota_refills_and_is_its_own(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    bench = Bench(limits=LedgerLimits(groups_per_second=1.0, burst_groups=4.0))
+    other = make.Author(bench.manifest)
+
+    def three(author: make.Author) -> bytes:
+        first = 3 * author.sequence
+        return author.envelope(author.batch([make.group(first + i) for i in range(3)]))
+
+    assert await bench.judge(three(bench.peer)) is Reason.VALID
+    too_early = three(bench.peer)
+    assert await bench.judge(too_early) is Reason.OVER_QUOTA
+    assert await bench.judge(three(other), other) is Reason.VALID
+    await trio.sleep(1.9)
+    assert await bench.judge(too_early) is Reason.OVER_QUOTA
+    await trio.sleep(0.2)
+    assert await bench.judge(too_early) is Reason.VALID
+    await trio.sleep(1000)
+    four_more = bench.peer.batch([make.group(100 + i) for i in range(5)])
+    # However long it was silent, it may not send more than a burst.
+    assert await bench.judge(bench.peer.envelope(four_more)) is Reason.OVER_QUOTA
+
+
+async def test_a_full_queue_ignores_and_takes_the_batch_later() -> None:
+    bench = Bench(queue_batches=2)
+    envelopes = [bench.peer.envelope(bench.peer.batch([make.group(number)])) for number in range(3)]
+    assert [await bench.judge(raw) for raw in envelopes] == [
+        Reason.VALID,
+        Reason.VALID,
+        Reason.INTAKE_FULL,
+    ]
+    assert bench.intake.queue_length() == 2
+    async with bench.running():
+        await trio.testing.wait_all_tasks_blocked()
+        assert await bench.judge(envelopes[2]) is Reason.VALID
+        await trio.testing.wait_all_tasks_blocked()
+    assert [kept.batch.sequence for kept in bench.kept] == [1, 2, 3]
+
+
+async def test_what_was_seen_before_a_restart_is_a_duplicate() -> None:
+    bench = Bench()
+    signed = bench.peer.signed()
+    bench.ledger.remember(bench.peer.peer_id, signed.batch.sequence, signed.batch_id, 0.0)
+    assert await bench.judge(signed.envelope) is Reason.DUPLICATE

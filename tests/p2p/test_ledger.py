@@ -1,0 +1,125 @@
+"""The ledger's memory: exact within its bounds, and never over them."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shoal_wire.types import BatchId, PeerId
+from shoal_wire.verdict import Reason
+
+from p2p.ledger import LedgerLimits, PublisherLedger
+
+ANN, BOB = PeerId("ann"), PeerId("bob")
+
+
+def batch(number: int) -> BatchId:
+    return BatchId(number.to_bytes(32, "big"))
+
+
+def test_numbers_out_of_order_are_new_until_they_fall_out_of_memory() -> None:
+    ledger = PublisherLedger(LedgerLimits(max_sequences=3))
+    for sequence in (5, 3, 9):
+        assert ledger.check(ANN, sequence, batch(sequence), 1, 0.0) is None
+        ledger.record(ANN, sequence, batch(sequence), 1, 0.0)
+    assert ledger.check(ANN, 4, batch(4), 1, 0.0) is None
+    ledger.record(ANN, 10, batch(10), 1, 0.0)
+    # 3 was forgotten, so nothing up to it can be told from a replay any more.
+    for sequence in (1, 2, 3):
+        assert ledger.check(ANN, sequence, batch(99), 1, 0.0) is Reason.DUPLICATE
+    assert ledger.check(ANN, 4, batch(4), 1, 0.0) is None
+    assert ledger.check(ANN, 5, batch(5), 1, 0.0) is Reason.DUPLICATE
+    assert ledger.check(ANN, 5, batch(6), 1, 0.0) is Reason.EQUIVOCATION
+
+
+def test_checking_and_remembering_cost_no_quota() -> None:
+    ledger = PublisherLedger(LedgerLimits(burst_groups=2.0, groups_per_second=1.0))
+    for sequence in range(1, 50):
+        assert ledger.check(ANN, sequence, batch(sequence), 2, 0.0) is None
+        ledger.remember(ANN, sequence, batch(sequence), 0.0)
+    ledger.record(ANN, 50, batch(50), 2, 0.0)
+    assert ledger.check(ANN, 51, batch(51), 1, 0.0) is Reason.OVER_QUOTA
+
+
+def test_the_publisher_longest_silent_is_forgotten_first() -> None:
+    ledger = PublisherLedger(LedgerLimits(max_publishers=2))
+    ledger.record(ANN, 1, batch(1), 1, 0.0)
+    ledger.record(BOB, 1, batch(1), 1, 1.0)
+    ledger.record(ANN, 2, batch(2), 1, 2.0)
+    ledger.record(PeerId("eve"), 1, batch(1), 1, 3.0)
+    assert ledger.check(ANN, 1, batch(1), 1, 4.0) is Reason.DUPLICATE
+    assert ledger.check(BOB, 1, batch(1), 1, 4.0) is None
+
+
+def test_an_accusation_needs_two_different_batches_and_is_made_once() -> None:
+    ledger = PublisherLedger()
+    assert ledger.accuse(ANN, 1, batch(1), 0.0) is None
+    ledger.record(ANN, 1, batch(1), 1, 0.0)
+    assert ledger.accuse(ANN, 1, batch(1), 0.0) is None
+    assert not ledger.is_equivocated(ANN, 1)
+    pair = ledger.accuse(ANN, 1, batch(2), 0.0)
+    assert pair is not None
+    assert (pair.first, pair.second) == (batch(1), batch(2))
+    assert ledger.is_equivocated(ANN, 1)
+    assert not ledger.is_equivocated(BOB, 1)
+    assert ledger.accuse(ANN, 1, batch(3), 0.0) is None
+    assert ledger.evidence == (pair,)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["record", "remember", "accuse"]),
+            st.integers(0, 6),
+            st.integers(1, 30),
+            st.integers(0, 3),
+        ),
+        max_size=200,
+    )
+)
+@settings(max_examples=100, deadline=None)
+def test_its_memory_is_bounded_after_every_operation(
+    operations: list[tuple[str, int, int, int]],
+) -> None:
+    limits = LedgerLimits(max_publishers=4, max_sequences=5, max_evidence=3)
+    ledger = PublisherLedger(limits)
+    for at, (kind, peer, sequence, content) in enumerate(operations):
+        publisher = PeerId(f"peer-{peer}")
+        if kind == "record":
+            ledger.record(publisher, sequence, batch(content), 1, at)
+        elif kind == "remember":
+            ledger.remember(publisher, sequence, batch(content), at)
+        else:
+            ledger.accuse(publisher, sequence, batch(content), at)
+        entries = ledger._publishers
+        assert len(entries) <= limits.max_publishers
+        assert len(ledger.evidence) <= limits.max_evidence
+        for entry in entries.values():
+            assert len(entry.sequences) <= limits.max_sequences
+            assert entry.equivocated <= set(entry.sequences)
+
+
+@given(st.lists(st.tuples(st.integers(1, 40), st.integers(0, 2)), max_size=120))
+@settings(max_examples=100, deadline=None)
+def test_no_batch_is_new_twice(arrivals: list[tuple[int, int]]) -> None:
+    ledger = PublisherLedger(LedgerLimits(max_sequences=8, burst_groups=1e9))
+    accepted: set[int] = set()
+    for sequence, content in arrivals:
+        if ledger.check(ANN, sequence, batch(content), 1, 0.0) is None:
+            # Whatever has been forgotten in between, a number is accepted at most once.
+            assert sequence not in accepted
+            accepted.add(sequence)
+            ledger.record(ANN, sequence, batch(content), 1, 0.0)
+
+
+@given(st.lists(st.tuples(st.floats(0, 10), st.integers(1, 20)), max_size=60))
+@settings(max_examples=100, deadline=None)
+def test_a_publisher_gets_no_more_than_burst_and_rate(steps: list[tuple[float, int]]) -> None:
+    limits = LedgerLimits(burst_groups=10.0, groups_per_second=2.0)
+    ledger = PublisherLedger(limits)
+    now, taken = 0.0, 0
+    for sequence, (pause, groups) in enumerate(steps, start=1):
+        now += pause
+        if ledger.check(ANN, sequence, batch(sequence), groups, now) is None:
+            ledger.record(ANN, sequence, batch(sequence), groups, now)
+            taken += groups
+        assert taken <= limits.burst_groups + now * limits.groups_per_second + 1e-6

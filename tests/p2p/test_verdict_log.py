@@ -1,0 +1,48 @@
+"""Counts of verdicts, as the debug views and the ban rule read them."""
+
+from __future__ import annotations
+
+from shoal_wire.types import PeerId
+from shoal_wire.verdict import Reason, verdict
+
+from p2p.verdict_log import VerdictLog
+
+ANN, BOB = PeerId("ann"), PeerId("bob")
+
+
+def test_totals_are_sorted_by_outcome_and_reason() -> None:
+    log = VerdictLog()
+    for reason in (Reason.VALID, Reason.VALID, Reason.DUPLICATE, Reason.EMPTY_TEXT):
+        log.count(verdict(reason), signer=ANN)
+    log.count(verdict(Reason.BAD_SIGNATURE), signer=None)
+    assert log.totals() == {
+        "accept": 2,
+        "ignore": {"duplicate": 1},
+        "reject": {"bad_signature": 1, "empty_text": 1},
+    }
+
+
+def test_a_signer_answers_for_its_own_messages_only() -> None:
+    log = VerdictLog()
+    log.count(verdict(Reason.EMPTY_TEXT), signer=ANN)
+    log.count(verdict(Reason.VALID), signer=BOB)
+    log.count(verdict(Reason.BAD_SIGNATURE), signer=None)
+    assert log.peer(ANN) == {"empty_text": 1}
+    assert log.peer(BOB) == {"valid": 1}
+    assert log.peer(PeerId("eve")) == {}
+    assert log.rejected(ANN, reasons=frozenset({"empty_text", "no_groups"})) == 1
+    assert log.rejected(ANN, reasons=frozenset({"valid"})) == 0
+    assert log.rejected(PeerId("eve"), reasons=frozenset({"valid"})) == 0
+
+
+def test_it_forgets_the_signer_longest_silent_but_no_total() -> None:
+    log = VerdictLog()
+    log.count(verdict(Reason.VALID), signer=ANN)
+    log.count(verdict(Reason.VALID), signer=BOB)
+    for number in range(1022):
+        log.count(verdict(Reason.VALID), signer=PeerId(f"peer-{number}"))
+    log.count(verdict(Reason.VALID), signer=ANN)
+    log.count(verdict(Reason.VALID), signer=PeerId("one too many"))
+    assert log.peer(ANN) == {"valid": 2}
+    assert log.peer(BOB) == {}
+    assert log.totals()["accept"] == 1026

@@ -1,0 +1,213 @@
+"""Swarms, groups, batches and envelopes for tests; valid unless a test asks otherwise.
+
+    peer = Author()
+    raw = peer.envelope(peer.batch([group(1), group(2)]))
+
+Questions come from `FakeQuestions` (instant, steerable) or from `real_worker` (the sandboxed
+process that the node uses, one for the whole test session).
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import trio
+from shoal_tasks import client_sync
+from shoal_tasks.families import EASY, TRAIN_SEED_MIN, FamilySpec, config_digest, coordinates
+from shoal_tasks.swarm import families_of, rules_of
+from shoal_tasks.types import TaskCoordinates
+from shoal_wire import ipc_messages as m
+from shoal_wire.codec import encode_batch
+from shoal_wire.digests import batch_id, question_digest
+from shoal_wire.envelope import seal
+from shoal_wire.manifest import Manifest, SwarmRules, make_manifest
+from shoal_wire.rules import BatchRules
+from shoal_wire.types import (
+    Completion,
+    Digest,
+    FinishReason,
+    PeerId,
+    PolicyInfo,
+    RolloutBatch,
+    RolloutGroup,
+    SamplingParams,
+    SignedBatch,
+    Task,
+)
+
+from p2p.identity import Identity, identity_from_seed
+from p2p.validation import ValidationContext
+
+NOW_MS = 1_700_000_000_000
+GCD: FamilySpec = next(spec for spec in EASY if spec.generator == "gcd")
+SPECS: tuple[FamilySpec, ...] = (GCD,)
+POLICY = PolicyInfo(model_name="tiny", tokenizer_digest=Digest(b"t" * 16), policy_version=3)
+SAMPLING = SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=12)
+
+_seeds = itertools.count(1)
+
+
+def swarm(name: str = "test swarm", **rules: object) -> Manifest:
+    """Return the manifest of a swarm with one family, with changed rules."""
+    return make_manifest(name, families_of(SPECS), replace(SwarmRules(), **rules))  # type: ignore[arg-type]
+
+
+def fresh_identity() -> Identity:
+    """Return an identity that no other test has."""
+    return identity_from_seed(b"factories" + next(_seeds).to_bytes(23, "big"))
+
+
+def context(manifest: Manifest, me: PeerId) -> ValidationContext:
+    """Return what a node `me` of this swarm judges batches against."""
+    return ValidationContext(rules=batch_rules(manifest), me=me)
+
+
+def batch_rules(manifest: Manifest) -> BatchRules:
+    """Return a manifest's rules, ready to check batches."""
+    return rules_of(manifest)
+
+
+def coordinates_at(number: int) -> TaskCoordinates:
+    """Return the coordinates of task `number` of the family."""
+    return coordinates(GCD, TRAIN_SEED_MIN + number)
+
+
+def fake_question(task: TaskCoordinates) -> str:
+    """Return the question that `FakeQuestions` gives."""
+    return f"What is {task.family} {task.seed} {task.index}?"
+
+
+def task(number: int = 0, *, question: str | None = None, **changes: object) -> Task:
+    """Return task `number`; its question is the fake one unless given."""
+    at = coordinates_at(number)
+    made = Task(
+        family=GCD.name,
+        config_digest=config_digest(GCD),
+        seed=at.seed,
+        index=at.index,
+        verifier=GCD.verifier,
+        verifier_version=GCD.verifier_version,
+        question_digest=question_digest(question or fake_question(at)),
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def completion(text: str = "7", **changes: object) -> Completion:
+    """Return a completion that ended by itself."""
+    made = Completion(text=text, num_tokens=len(text) + 1, finish_reason=FinishReason.STOP)
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def group(
+    number: int = 0, texts: Sequence[str] = ("7", "8"), *, of: Task | None = None
+) -> RolloutGroup:
+    """Return answers to task `number`."""
+    return RolloutGroup(
+        task=of or task(number), completions=tuple(completion(text) for text in texts)
+    )
+
+
+def publish(
+    groups: Sequence[RolloutGroup] | None = None, *, key: bytes = b"key", round: int = 1
+) -> m.Publish:
+    """Return a trainer's request to share `groups`."""
+    return m.Publish(
+        client_key=key,
+        round=round,
+        policy=POLICY,
+        sampling=SAMPLING,
+        groups=tuple(groups if groups is not None else [group()]),
+    )
+
+
+@dataclass
+class Author:
+    """Somebody who signs batches."""
+
+    manifest: Manifest = field(default_factory=swarm)
+    identity: Identity = field(default_factory=fresh_identity)
+    now_ms: int = NOW_MS
+    sequence: int = 0
+
+    @property
+    def peer_id(self) -> PeerId:
+        """The author's peer id."""
+        return self.identity.peer_id
+
+    def batch(
+        self, groups: Sequence[RolloutGroup] | None = None, **changes: object
+    ) -> RolloutBatch:
+        """Return a valid batch under the next sequence number."""
+        self.sequence += 1
+        made = RolloutBatch(
+            swarm_digest=self.manifest.digest,
+            sequence=self.sequence,
+            round=1,
+            created_ms=self.now_ms,
+            policy=POLICY,
+            sampling=SAMPLING,
+            groups=tuple(groups if groups is not None else [group()]),
+        )
+        return replace(made, **changes)  # type: ignore[arg-type]
+
+    def envelope(self, batch: RolloutBatch | None = None) -> bytes:
+        """Return a signed envelope around `batch`."""
+        return seal(
+            encode_batch(batch or self.batch()),
+            public_key=self.identity.public_key_bytes,
+            sign=self.identity.sign,
+        )
+
+    def signed(self, batch: RolloutBatch | None = None) -> SignedBatch:
+        """Return a batch as validation passes it on."""
+        batch = batch or self.batch()
+        raw = self.envelope(batch)
+        return SignedBatch(
+            batch_id=batch_id(raw), publisher=self.peer_id, batch=batch, envelope=raw
+        )
+
+
+class FakeQuestions:
+    """A task worker made of arithmetic; `gate` holds every answer back until it is set."""
+
+    def __init__(self) -> None:
+        self.gate = trio.Event()
+        self.gate.set()
+        self.error: Exception | None = None
+        self.waiting = 0
+        self.known: Mapping[TaskCoordinates, Digest | None] = {}
+
+    async def question_digests(self, tasks: list[TaskCoordinates]) -> list[Digest]:
+        """Return the digest of each task's fake question, or what `known` says."""
+        self.waiting += 1
+        await self.gate.wait()
+        self.waiting -= 1
+        if self.error is not None:
+            raise self.error
+        return [self.known.get(t, question_digest(fake_question(t))) for t in tasks]  # type: ignore[misc]
+
+
+class RealQuestions:
+    """The sandboxed task worker, asked from Trio."""
+
+    async def question_digests(self, tasks: list[TaskCoordinates]) -> list[Digest]:
+        """Return one digest a task."""
+        return await trio.to_thread.run_sync(real_worker().question_digests, tasks)
+
+
+@functools.cache
+def real_worker() -> client_sync.TaskWorker:
+    """Return the session's task worker for `SPECS`, started on first use."""
+    worker = client_sync.TaskWorker(SPECS)
+    worker.start()
+    atexit.register(worker.close)
+    return worker
+
+
+def real_question(number: int) -> str:
+    """Return the question that every node of the swarm regenerates for task `number`."""
+    return real_worker().questions([coordinates_at(number)])[0]
