@@ -95,7 +95,7 @@ class Service(InspectorService):
         if self._link.holder == holder:
             self._link.holder = None
             self._link.pid = None
-            log.info("the trainer has disconnected")
+            log.debug("the trainer has disconnected")
 
     async def _handle_trainer(self, holder: str, body: m.Body) -> m.Body:
         match body:

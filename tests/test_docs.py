@@ -1,0 +1,55 @@
+"""A command, view, metric or status key ships with its line in the documentation."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from p2p.cli.debug_command import VIEWS
+from p2p.cli.entry import COMMANDS
+from policy.progress import RoundRecord
+from shoal_wire.verdict import Reason
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def _read(name: str) -> str:
+    return (ROOT / name).read_text()
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_every_command_is_in_the_readme(command: str) -> None:
+    assert f"shoal {command}" in _read("README.md")
+
+
+@pytest.mark.parametrize("view", sorted(VIEWS))
+def test_every_view_has_its_section(view: str) -> None:
+    assert f"\n## {view}\n" in _read("docs/debug.md")
+
+
+def test_metrics_and_their_table_agree() -> None:
+    documented = re.findall(r"^\| `(\w+)` \|", _read("docs/metrics.md"), re.M)
+    assert documented == [field.name for field in fields(RoundRecord)]
+
+
+@pytest.mark.parametrize("reason", sorted(set(Reason) - {Reason.VALID}))
+def test_every_reason_is_in_the_contract(reason: Reason) -> None:
+    assert f"`{reason.value}`" in _read("docs/wire.md")
+
+
+def test_every_make_target_is_in_its_help() -> None:
+    makefile = _read("Makefile")
+    phony = re.search(r"^\.PHONY: (.*)$", makefile, re.M)
+    assert phony is not None
+    quiet = {"help", "clean", "format", "proto", "trainer", "test-slow"}
+    for target in set(phony[1].split()) - quiet:
+        assert f"make {target}" in makefile.split("install: $(STAMP)")[0]
+
+
+def test_links_in_the_documentation_lead_somewhere() -> None:
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
