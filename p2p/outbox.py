@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from p2p.store import OwnBatch
+from p2p.store import OwnBatch, StoreError
 from shoal_wire import ipc_messages as m
-from shoal_wire.codec import encode_batch
+from shoal_wire.codec import PayloadError, decode_batch, encode_batch
 from shoal_wire.envelope import seal
 from shoal_wire.manifest import Manifest
 from shoal_wire.types import PeerId, RolloutBatch
@@ -143,14 +143,22 @@ class Outbox:
             sampling=request.sampling,
             groups=request.groups,
         )
+        payload = encode_batch(batch)
+        rules = self._manifest.rules
+        try:
+            # As peers will unpack it: repetitive text is short on the wire and long after it.
+            decode_batch(payload, max_bytes=rules.max_batch_bytes)
+        except PayloadError as error:
+            raise OversizeBatchError(f"peers would reject the batch: {error}") from None
         envelope = seal(
-            encode_batch(batch),
+            payload,
             public_key=self._signer.public_key_bytes,
             sign=self._signer.sign,
         )
-        limit = self._manifest.rules.max_message_bytes
-        if len(envelope) > limit:
-            raise OversizeBatchError(f"batch of {len(envelope)} bytes is over the swarm's {limit}")
+        if len(envelope) > rules.max_message_bytes:
+            raise OversizeBatchError(
+                f"batch of {len(envelope)} bytes is over the swarm's {rules.max_message_bytes}"
+            )
         return envelope
 
     async def _send_first(self) -> None:
@@ -165,11 +173,18 @@ class Outbox:
         # It may have been given up meanwhile, by `_bound`.
         if self._unsent and self._unsent[0] is own:
             self._unsent.popleft()
-        await self._store.mark_sent(own.sequence)
+        await self._done_with(own)
         self._progress.set()
 
     async def _bound(self) -> None:
         while len(self._unsent) > MAX_UNSENT:
             given_up = self._unsent.popleft()
             self.num_batches_expired += 1
-            await self._store.mark_sent(given_up.sequence)
+            await self._done_with(given_up)
+
+    async def _done_with(self, own: OwnBatch) -> None:
+        try:
+            await self._store.mark_sent(own.sequence)
+        except StoreError as error:
+            # After a restart it goes out once more, as a duplicate.
+            log.warning("batch %d is not noted as sent: %s", own.sequence, error)
