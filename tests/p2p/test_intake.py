@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 import trio.testing
+
+from p2p.intake import Intake, QuestionSource
+from p2p.ledger import Equivocation, LedgerLimits, PublisherLedger
 from shoal_tasks.errors import UnknownFamily, WorkerUnavailable
 from shoal_wire.types import SignedBatch
 from shoal_wire.verdict import Outcome, Reason
 from tests.support import factories as make
-
-from p2p.intake import Intake, QuestionSource
-from p2p.ledger import Equivocation, LedgerLimits, PublisherLedger
 
 
 class Bench:

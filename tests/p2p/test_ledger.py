@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shoal_wire.types import BatchId, PeerId
-from shoal_wire.verdict import Reason
 
 from p2p.ledger import LedgerLimits, PublisherLedger
+from shoal_wire.types import BatchId, PeerId
+from shoal_wire.verdict import Reason
 
 ANN, BOB = PeerId("ann"), PeerId("bob")
 

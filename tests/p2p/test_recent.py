@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from tests.support import factories as make
-
 from p2p.recent import RecentRollouts
 from p2p.validation import published_groups
+from tests.support import factories as make
 
 
 def groups(author: make.Author, count: int) -> list:  # type: ignore[type-arg]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from shoal_wire.types import PeerId
-from shoal_wire.verdict import Outcome, Reason, verdict
 
 from p2p.scoring import BAN_BELOW, HALF_LIFE_SECONDS, Scoreboard
+from shoal_wire.types import PeerId
+from shoal_wire.verdict import Outcome, Reason, verdict
 
 SIGNER, FORWARDER = PeerId("signer"), PeerId("forwarder")
 LIGHT, HEAVY = verdict(Reason.EMPTY_TEXT), verdict(Reason.BAD_SIGNATURE)

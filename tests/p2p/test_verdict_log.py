@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from p2p.verdict_log import VerdictLog
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Reason, verdict
-
-from p2p.verdict_log import VerdictLog
 
 ANN, BOB = PeerId("ann"), PeerId("bob")
 

@@ -16,6 +16,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import trio
+
+from p2p.identity import Identity, identity_from_seed
+from p2p.validation import ValidationContext
 from shoal_tasks import client_sync
 from shoal_tasks.families import EASY, TRAIN_SEED_MIN, FamilySpec, config_digest, coordinates
 from shoal_tasks.swarm import families_of, rules_of
@@ -38,9 +41,6 @@ from shoal_wire.types import (
     SignedBatch,
     Task,
 )
-
-from p2p.identity import Identity, identity_from_seed
-from p2p.validation import ValidationContext
 
 NOW_MS = 1_700_000_000_000
 GCD: FamilySpec = next(spec for spec in EASY if spec.generator == "gcd")

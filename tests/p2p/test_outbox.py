@@ -1,0 +1,204 @@
+"""The outbox: what was acknowledged goes out, once, in order, as the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from p2p import outbox as outbox_module
+from p2p.outbox import Outbox, OversizeBatchError
+from p2p.store import Store, StoreError
+from p2p.validation import open_batch
+from shoal_wire.codec import decode_batch
+from shoal_wire.envelope import open_envelope
+from shoal_wire.limits import MAX_BATCH_BYTES
+from shoal_wire.types import RolloutBatch
+from tests.support import factories as make
+from tests.support.local_node import FakeGossip, wall_ms
+from tests.support.nodes import until
+
+PEER = make.fresh_identity()
+
+
+@pytest.fixture(autouse=True)
+def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox_module, "_RETRY_SECONDS", 0.01)
+
+
+class Bench:
+    """An outbox over a real store, with a clock that a test may put forward."""
+
+    def __init__(self, store: Store, gossip: FakeGossip, **rules: object) -> None:
+        self.manifest = make.swarm(**rules)
+        self.skew_ms = 0
+        self.store = store
+        self.gossip = gossip
+        self.outbox = Outbox(
+            manifest=self.manifest,
+            peer_id=PEER.peer_id,
+            signer=PEER,
+            store=store,
+            gossip=gossip,
+            wall_ms=lambda: wall_ms() + self.skew_ms,
+        )
+
+    async def share(self, number: int) -> None:
+        await self.outbox.accept(make.publish([make.group(number)], key=b"key %d" % number))
+
+    def sent(self) -> list[RolloutBatch]:
+        return [contents(data) for _, data in self.gossip.published]
+
+
+def contents(envelope: bytes) -> RolloutBatch:
+    return decode_batch(open_envelope(envelope).payload, max_bytes=MAX_BATCH_BYTES)
+
+
+@asynccontextmanager
+async def opened(
+    data_dir: Path, gossip: FakeGossip | None = None, *, send: bool = True, **rules: object
+) -> AsyncIterator[Bench]:
+    """One start of an outbox; leaving the context is as sudden as a kill."""
+    store = Store(data_dir / "node.db", peer_id=PEER.peer_id)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(store.run)
+        bench = Bench(store, gossip or FakeGossip(), **rules)
+        if send:
+            await nursery.start(bench.outbox.run)
+        yield bench
+        nursery.cancel_scope.cancel()
+
+
+async def test_batches_go_out_in_order_as_peers_accept_them(tmp_path: Path) -> None:
+    async with opened(tmp_path) as bench:
+        for number in range(5):
+            await bench.share(number)
+        with trio.fail_after(20):
+            await bench.outbox.drained()
+        assert [batch.sequence for batch in bench.sent()] == [1, 2, 3, 4, 5]
+        context = make.context(bench.manifest, make.fresh_identity().peer_id)
+        for topic, data in bench.gossip.published:
+            open_batch(data, author=PEER.peer_id, context=context, now_ms=wall_ms())
+            assert topic == bench.manifest.topic(bench.manifest.shard_of(PEER.peer_id))
+        assert bench.outbox.num_batches_sent == 5
+
+
+async def test_a_batch_that_nobody_hears_waits_for_a_peer(tmp_path: Path) -> None:
+    async with opened(tmp_path, FakeGossip(peers=0)) as bench:
+        await bench.share(1)
+        await bench.share(2)
+        await trio.sleep(0.05)
+        assert bench.outbox.num_unsent == 2
+        assert bench.outbox.num_batches_sent == 0
+        bench.gossip.peers = 1
+        with trio.fail_after(20):
+            await bench.outbox.drained()
+        assert [batch.sequence for batch in bench.sent()] == [1, 2]
+
+
+async def test_a_restart_sends_the_same_bytes_and_goes_on_counting(tmp_path: Path) -> None:
+    async with opened(tmp_path, send=False) as bench:
+        first = await bench.outbox.accept(make.publish([make.group(1)], key=b"a"))
+        second = await bench.outbox.accept(make.publish([make.group(2)], key=b"b"))
+        assert (first.sequence, second.sequence) == (1, 2)
+        assert bench.gossip.published == []
+    async with opened(tmp_path) as bench:
+        await bench.share(3)
+        with trio.fail_after(20):
+            await bench.outbox.drained()
+        assert [data for _, data in bench.gossip.published][:2] == [first.envelope, second.envelope]
+        assert [batch.sequence for batch in bench.sent()] == [1, 2, 3]
+    async with opened(tmp_path) as bench:
+        assert bench.outbox.num_unsent == 0
+        assert bench.gossip.published == []
+
+
+async def test_a_resend_is_the_same_batch_before_and_after_a_restart(tmp_path: Path) -> None:
+    request = make.publish([make.group(1)], key=b"once")
+    async with opened(tmp_path) as bench:
+        first = await bench.outbox.accept(request)
+        again = await bench.outbox.accept(request)
+        with trio.fail_after(20):
+            await bench.outbox.drained()
+        assert len(bench.gossip.published) == 1
+    async with opened(tmp_path) as bench:
+        later = await bench.outbox.accept(request)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert bench.gossip.published == []
+    for resent in (again, later):
+        assert not resent.is_new
+        assert (resent.sequence, resent.batch_id) == (first.sequence, first.batch_id)
+    assert first.is_new
+
+
+async def test_a_batch_too_old_for_the_swarm_is_given_up_and_counted(tmp_path: Path) -> None:
+    async with opened(tmp_path, FakeGossip(peers=0), max_age_seconds=60) as bench:
+        await bench.share(1)
+        bench.skew_ms = 59_000
+        await trio.sleep(0.03)
+        assert bench.outbox.num_unsent == 1
+        bench.skew_ms = 61_000
+        await until(lambda: bench.outbox.num_unsent == 0)
+        assert bench.outbox.num_batches_expired == 1
+        bench.gossip.peers = 1
+        bench.skew_ms = 0
+        await bench.share(2)
+        with trio.fail_after(20):
+            await bench.outbox.drained()
+        assert [batch.sequence for batch in bench.sent()] == [2]
+        assert await bench.store.unsent() == []
+
+
+async def test_too_many_unsent_give_up_the_oldest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox_module, "MAX_UNSENT", 3)
+    async with opened(tmp_path, FakeGossip(peers=0)) as bench:
+        for number in range(5):
+            await bench.share(number)
+            assert bench.outbox.num_unsent <= 3
+        assert bench.outbox.num_batches_expired == 2
+        bench.gossip.peers = 1
+        with trio.fail_after(20):
+            await bench.outbox.drained()
+        assert [batch.sequence for batch in bench.sent()] == [3, 4, 5]
+
+
+async def test_a_message_over_the_swarms_cap_is_refused_and_leaves_no_gap(tmp_path: Path) -> None:
+    async with opened(tmp_path, max_message_bytes=1024) as bench:
+        noise = "".join(chr(0x4E00 + 37 * i % 20000) for i in range(2000))
+        too_long = make.publish([make.group(1, (noise, "7"))], key=b"long")
+        with pytest.raises(OversizeBatchError, match="1024"):
+            await bench.outbox.accept(too_long)
+        await bench.share(2)
+        with trio.fail_after(20):
+            await bench.outbox.drained()
+        assert [batch.sequence for batch in bench.sent()] == [1]
+
+
+async def test_a_batch_over_the_cap_once_unpacked_is_refused(tmp_path: Path) -> None:
+    # It compresses to almost nothing, and peers would reject it as heavy.
+    async with opened(tmp_path, max_batch_bytes=262_144) as bench:
+        bomb = [make.group(number, ("7" * 30_000,) * 4) for number in range(4)]
+        with pytest.raises(OversizeBatchError):
+            await bench.outbox.accept(make.publish(bomb, key=b"bomb"))
+        assert bench.outbox.num_unsent == 0
+
+
+async def test_a_disk_that_fails_does_not_end_the_outbox(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(_sequence: int) -> None:
+        raise StoreError("disk full")
+
+    async with opened(tmp_path) as bench:
+        monkeypatch.setattr(bench.store, "mark_sent", fail)
+        await bench.share(1)
+        await bench.share(2)
+        with trio.fail_after(20):
+            await bench.outbox.drained()
+        assert [batch.sequence for batch in bench.sent()] == [1, 2]
