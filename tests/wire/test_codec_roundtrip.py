@@ -20,7 +20,7 @@ from shoal_wire.envelope import open_envelope
 from shoal_wire.errors import FrameError
 from shoal_wire.halffloat import pack_halves, unpack_halves
 from shoal_wire.ipc import decode_ipc, encode_ipc
-from shoal_wire.limits import MAX_BATCH_BYTES
+from shoal_wire.limits import MAX_BATCH_BYTES, MAX_COMPLETIONS
 from shoal_wire.types import RolloutBatch, RolloutGroup
 from shoal_wire.v1 import ipc_pb2
 from shoal_wire.v1 import rollout_pb2 as pb
@@ -97,6 +97,23 @@ def test_a_sampled_group_under_a_false_id_is_refused() -> None:
         decode_ipc(frame.SerializeToString())
     item.group_id = digests.group_id(sample.group())
     assert isinstance(decode_ipc(frame.SerializeToString()).body, m.SampleReply)
+
+
+def test_the_hard_caps_hold_where_no_manifest_is_asked() -> None:
+    answers = (sample.completion(),) * (MAX_COMPLETIONS + 1)
+    good, bad = (
+        m.Publish(
+            client_key=b"k",
+            round=1,
+            policy=sample.batch().policy,
+            sampling=sample.batch().sampling,
+            groups=(sample.group(completions=answers[:count]),),
+        )
+        for count in (MAX_COMPLETIONS, MAX_COMPLETIONS + 1)
+    )
+    assert decode_ipc(encode_ipc(m.IpcFrame(request_id=1, body=good))).body == good
+    with pytest.raises(FrameError, match="too_many_completions"):
+        decode_ipc(encode_ipc(m.IpcFrame(request_id=1, body=bad)))
 
 
 @given(st.binary(min_size=1, max_size=40))
