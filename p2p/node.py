@@ -119,7 +119,7 @@ class Node:
             max_batch_bytes=rules.max_batch_bytes,
             max_age_seconds=settings.buffer_seconds,
             wall_ms=wall_ms,
-            on_group=self.recent.add,
+            on_group=lambda group: self.recent.add(group, received_ms=wall_ms()),
         )
         self.outbox = Outbox(
             manifest=core.manifest,

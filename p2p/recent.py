@@ -18,6 +18,8 @@ class RecentGroup:
     number: int
     """Counts up; `--follow` asks for what comes after one."""
     group: PublishedGroup
+    received_ms: int | None
+    """Wall clock when it entered the buffer."""
     rewards: tuple[float, ...] | None = None
 
 
@@ -29,9 +31,11 @@ class RecentRollouts:
         self._groups: OrderedDict[GroupId, RecentGroup] = OrderedDict()
         self._next = 1
 
-    def add(self, group: PublishedGroup) -> None:
+    def add(self, group: PublishedGroup, *, received_ms: int | None = None) -> None:
         """Remember a group that entered the buffer."""
-        self._groups[group.group_id] = RecentGroup(number=self._next, group=group)
+        self._groups[group.group_id] = RecentGroup(
+            number=self._next, group=group, received_ms=received_ms
+        )
         self._next += 1
         if len(self._groups) > self._capacity:
             self._groups.popitem(last=False)
