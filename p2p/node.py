@@ -1,7 +1,7 @@
 """The node: wires the components, and nothing else knows them all.
 
-    identity, lock ─▶ store ─▶ core (host, discovery, manifest) ─▶ pool ─▶ outbox
-        ─▶ join (worker, intake, topics) ─▶ socket ─▶ trainer child ─▶ … ─▶ shut down
+    store ─▶ trainer child (loading) ─▶ core (host, discovery, manifest) ─▶ pool
+        ─▶ join (worker, intake, topics) ─▶ outbox ─▶ socket ─▶ … ─▶ shut down
 
 One root nursery. The end of the trainer's rounds, a signal, or another manifest ends the node;
 everything else it survives.
@@ -13,7 +13,6 @@ import logging
 import random
 from collections.abc import Callable
 from enum import StrEnum
-from pathlib import Path
 
 import trio
 
@@ -75,7 +74,9 @@ class Node:
         self.link = TrainerLink()
         self.recent = RecentRollouts()
         self.buffer = ReplayBuffer(_limits(settings), random.Random(settings.seed or None))
-        self.child: TrainerChild | None = None
+        self.child = None if settings.no_trainer else TrainerChild(to_flags(settings, "trainer"))
+        self._trainer_scope = trio.CancelScope()
+        self._trainer_ended = trio.Event()
         self.pool: RolloutPool
         self.outbox: Outbox
         self.views: NodeViews
@@ -92,6 +93,9 @@ class Node:
         """
         async with trio.open_nursery() as nursery:
             await nursery.start(self.store.run)
+            if self.child is not None:
+                # First of all: it takes seconds to import torch, and waits for the socket.
+                nursery.start_soon(self._run_trainer, self.child)
             found = await self.core.connect(nursery)
             self._make_parts()
             await self.pool.restore(self.core.ledger)
@@ -101,10 +105,8 @@ class Node:
             await nursery.start(self._socket().run)
             nursery.start_soon(self._watch_manifest, found)
             nursery.start_soon(self._say_who_is_there)
-            if self._settings.no_trainer:
-                await self._run_until_stopped()
-            else:
-                await self._run_with_trainer()
+            self._on_ready(self)
+            await self._stop.wait()
             await self._shut_down()
             nursery.cancel_scope.cancel()
         return self._end
@@ -129,8 +131,6 @@ class Node:
             gossip=core.gossip,
             wall_ms=wall_ms,
         )
-        if not settings.no_trainer:
-            self.child = TrainerChild(to_flags(settings, "trainer"))
         self.views = NodeViews(
             core,
             outbox=self.outbox,
@@ -152,33 +152,25 @@ class Node:
         )
         return IpcServer(self._settings.data_dir / SOCKET_NAME, service)
 
-    async def _run_until_stopped(self) -> None:
-        self._on_ready(self)
-        await self._stop.wait()
-
-    async def _run_with_trainer(self) -> None:
-        """Run the trainer until it ends for good or the node is told to stop."""
-        if self.child is None:
-            raise AssertionError("made by _make_parts")
-        self._on_ready(self)
-        async with trio.open_nursery() as nursery:
-
-            async def stop_child() -> None:
-                await self._stop.wait()
-                nursery.cancel_scope.cancel()
-
-            nursery.start_soon(stop_child)
-            await self.child.run()
-            if self.child.state is ChildState.MISCONFIGURED:
+    async def _run_trainer(self, child: TrainerChild) -> None:
+        """Run the trainer until it ends for good, which may end the node, or is stopped."""
+        try:
+            with self._trainer_scope:
+                await child.run()
+            if child.state is ChildState.MISCONFIGURED:
                 self._end = NodeEnd.MISCONFIGURED
-            elif self._settings.stay:
-                await self._stop.wait()
-            else:
+                self._stop.set()
+            elif child.state is ChildState.FINISHED and not self._settings.stay:
                 self._end = NodeEnd.FINISHED
-            nursery.cancel_scope.cancel()
+                self._stop.set()
+        finally:
+            self._trainer_ended.set()
 
     async def _shut_down(self) -> None:
-        """Let what is still unsent go out, while somebody is there to hear it."""
+        """The trainer writes its last checkpoint; what is unsent goes out; then the host closes."""
+        if self.child is not None:
+            self._trainer_scope.cancel()
+            await self._trainer_ended.wait()
         with trio.move_on_after(_FLUSH_SECONDS):
             if self.core.host.connected_peers():
                 await self.outbox.drained()
@@ -220,9 +212,3 @@ def _limits(settings: Settings) -> BufferLimits:
         own_max_groups=settings.buffer_groups,
         own_max_bytes=settings.buffer_bytes,
     )
-
-
-def data_dir_of(settings: Settings) -> Path:
-    """Return the node's folder, made if it was not there (owner only)."""
-    settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return settings.data_dir

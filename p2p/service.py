@@ -144,7 +144,7 @@ class Service(InspectorService):
             num_local=min(body.num_local, _MAX_SAMPLE),
             num_external=min(body.num_external, _MAX_SAMPLE),
             strategy=strategy,
-            lease_seconds=min(max(body.lease_seconds, 1.0), _MAX_LEASE_SECONDS),
+            lease_seconds=_lease_seconds(body.lease_seconds),
             exclude=body.exclude_ids,
         )
         return m.SampleReply(
@@ -162,3 +162,8 @@ class Service(InspectorService):
             return m.Failure(reason="status is not a JSON object")
         self._link.status = status
         return m.Done(count=1)
+
+
+def _lease_seconds(asked: float) -> float:
+    # Written so that NaN, which compares false with everything, gives the least.
+    return min(asked, _MAX_LEASE_SECONDS) if asked >= 1.0 else 1.0

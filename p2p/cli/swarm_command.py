@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import trio
 from rich.console import Console
@@ -93,12 +93,14 @@ class _Swarm:
     async def run(self, nursery: trio.Nursery) -> None:
         processes: list[LocalProcess] = []
         try:
-            bootstrap = await self._start(nursery, processes, "bootstrap", self._bootstrap_flags())
+            root = self._settings.data_dir
+            own = self._bootstrap_settings(root / "bootstrap")
+            bootstrap = await self._start(nursery, processes, "bootstrap", own)
             address = (await bootstrap.ready(_READY_SECONDS))["addresses"][0]
             for index in range(1, self._settings.nodes + 1):
                 name = f"node-{index}"
-                flags = self._node_flags(name, index, address)
-                process = await self._start(nursery, processes, "node", flags)
+                own = self._node_settings(root / name, index, address)
+                process = await self._start(nursery, processes, "node", own)
                 self._members.append(_Member(name, process))
             await self._watch()
             self._show_end()
@@ -112,36 +114,39 @@ class _Swarm:
         self,
         nursery: trio.Nursery,
         processes: list[LocalProcess],
-        command: str,
-        flags: list[str],
+        command: Literal["bootstrap", "node"],
+        settings: Settings,
     ) -> LocalProcess:
-        data_dir = Path(flags[flags.index("--data-dir") + 1])
-        await trio.Path(data_dir).mkdir(parents=True, exist_ok=True)
-        arguments = [sys.executable, "-m", "p2p.cli.entry", command, "--supervised", "--json"]
-        process = LocalProcess([*arguments, *flags], data_dir)
+        await trio.Path(settings.data_dir).mkdir(parents=True, exist_ok=True)
+        program = [sys.executable, "-m", "p2p.cli.entry", command, "--supervised"]
+        process = LocalProcess([*program, *to_flags(settings, command)], settings.data_dir)
         await nursery.start(process.run)
         processes.append(process)
         return process
 
-    def _bootstrap_flags(self) -> list[str]:
-        data_dir = self._settings.data_dir / "bootstrap"
-        own = self._settings.model_copy(update={"data_dir": data_dir, "listen": (LISTEN,)})
-        flags = to_flags(own, "bootstrap")
-        return _without(flags, "--json")
-
-    def _node_flags(self, name: str, index: int, address: str) -> list[str]:
-        settings = self._settings
-        own = settings.model_copy(
+    def _bootstrap_settings(self, data_dir: Path) -> Settings:
+        return self._settings.model_copy(
             update={
-                "data_dir": settings.data_dir / name,
+                "data_dir": data_dir,
+                "listen": (LISTEN,),
+                "json_output": True,
+                "target_peers": max(self._settings.nodes, self._settings.target_peers),
+            }
+        )
+
+    def _node_settings(self, data_dir: Path, index: int, address: str) -> Settings:
+        seed = self._settings.seed
+        return self._settings.model_copy(
+            update={
+                "data_dir": data_dir,
                 "listen": (LISTEN,),
                 "bootstrap": (address,),
                 "mdns": False,
                 "stay": True,
-                "seed": settings.seed + index if settings.seed else 0,
+                "json_output": True,
+                "seed": seed + index if seed else 0,
             }
         )
-        return _without(to_flags(own, "node"), "--json")
 
     async def _watch(self) -> None:
         """Poll and show until every node has finished, or until told to stop."""
@@ -242,7 +247,3 @@ def _row(member: _Member) -> dict[str, Any]:
         "groups_received": status.get("groups_received", 0),
         "peers": status.get("peers", 0),
     }
-
-
-def _without(flags: list[str], flag: str) -> list[str]:
-    return [item for item in flags if item != flag]
