@@ -242,7 +242,12 @@ async def test_returning_peer_replaces_its_half_open_connection(
 
 
 async def test_disconnect_does_not_wait_for_a_blocked_peer() -> None:
-    async with open_test_host() as host, open_test_host() as peer, open_relay(peer) as relay:
+    patient = SwarmSettings(keepalive=KeepaliveSettings(ping_deadline_s=3600))
+    async with (
+        open_test_host(swarm=patient) as host,
+        open_test_host() as peer,
+        open_relay(peer) as relay,
+    ):
         await host.dial(at_port(peer, relay.port))
         relay.pull_cable()
         (connection,) = cast("Any", host.libp2p_host).get_network().get_connections()
