@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
@@ -44,6 +44,9 @@ from shoal_tasks.process import (
 )
 from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates, TaskItem
 from shoal_wire.types import Digest
+
+if TYPE_CHECKING:
+    from trio_typing import TaskStatus
 
 R = TypeVar("R")
 
@@ -98,7 +101,7 @@ class TaskWorker:
         return self._report
 
     async def run(
-        self, *, task_status: trio.TaskStatus[WorkerReport] = trio.TASK_STATUS_IGNORED
+        self, *, task_status: TaskStatus[WorkerReport] = trio.TASK_STATUS_IGNORED
     ) -> None:
         """Keep a worker up and serve the queue until cancelled; the worker dies with this task.
 
