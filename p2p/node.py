@@ -113,12 +113,11 @@ class Node:
 
     def _make_parts(self) -> None:
         core, settings = self.core, self._settings
-        rules = core.manifest.rules
         self.pool = RolloutPool(
             buffer=self.buffer,
             store=self.store,
             me=core.peer_id,
-            max_batch_bytes=rules.max_batch_bytes,
+            manifest=core.manifest,
             max_age_seconds=settings.buffer_seconds,
             wall_ms=wall_ms,
             on_group=lambda group: self.recent.add(group, received_ms=wall_ms()),

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 import trio
 
 from p2p.store import OwnBatch, StoreError
+from p2p.validation import Rejected, reopen_batch
 from shoal_wire import ipc_messages as m
 from shoal_wire.codec import PayloadError, decode_batch, encode_batch
 from shoal_wire.envelope import seal
@@ -102,7 +103,7 @@ class Outbox:
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Send batches until cancelled, first those that an earlier run left."""
-        self._unsent.extend(await self._store.unsent())
+        await self._take_up()
         task_status.started()
         while True:
             if not self._unsent:
@@ -132,6 +133,24 @@ class Outbox:
             await self._bound()
             self._wake.set()
         return own
+
+    async def _take_up(self) -> None:
+        """Queue what an earlier run left; batches of a swarm that was left are given up."""
+        max_bytes = self._manifest.rules.max_batch_bytes
+        for own in await self._store.unsent():
+            try:
+                ours = (
+                    reopen_batch(own.envelope, max_bytes=max_bytes).batch.swarm_digest
+                    == self._manifest.digest
+                )
+            except Rejected as rejected:
+                log.warning("an unsent batch is damaged (%s); given up", rejected.reason)
+                ours = False
+            if ours:
+                self._unsent.append(own)
+            else:
+                self.num_batches_expired += 1
+                await self._store.mark_sent(own.sequence)
 
     def _seal(self, request: m.Publish, sequence: int) -> bytes:
         batch = RolloutBatch(

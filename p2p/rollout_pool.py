@@ -18,6 +18,7 @@ from p2p.ledger import Equivocation, PublisherLedger
 from p2p.store import Store, StoreError
 from p2p.validation import Rejected, published_groups, reopen_batch
 from shoal_wire.codec import group_to_bytes
+from shoal_wire.manifest import Manifest
 from shoal_wire.types import GroupId, PeerId, PublishedGroup, SignedBatch
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class RolloutPool:
         buffer: ReplayBuffer,
         store: Store,
         me: PeerId,
-        max_batch_bytes: int,
+        manifest: Manifest,
         max_age_seconds: float,
         wall_ms: Callable[[], int],
         on_group: Callable[[PublishedGroup], None] = lambda _group: None,
@@ -46,7 +47,7 @@ class RolloutPool:
         self._buffer = buffer
         self._store = store
         self._me = me
-        self._max_batch_bytes = max_batch_bytes
+        self._manifest = manifest
         self._max_age_seconds = max_age_seconds
         self._wall_ms = wall_ms
         self._on_group = on_group
@@ -65,10 +66,12 @@ class RolloutPool:
         now = trio.current_time()
         for stored in state.batches:
             try:
-                signed = reopen_batch(stored.envelope, max_bytes=self._max_batch_bytes)
+                signed = self._reopen(stored.envelope)
             except Rejected as rejected:
                 log.warning("a stored batch is damaged (%s); left out", rejected.reason)
                 continue
+            if signed.batch.swarm_digest != self._manifest.digest:
+                continue  # of a swarm that this node has left
             if signed.publisher != self._me:
                 ledger.remember(signed.publisher, signed.batch.sequence, signed.batch_id, now)
             age = max(0.0, (self._wall_ms() - stored.received_ms) / 1000)
@@ -107,7 +110,7 @@ class RolloutPool:
 
     def keep_own(self, envelope: bytes) -> int:
         """Insert an own batch that is already on disk; return its number of groups."""
-        signed = reopen_batch(envelope, max_bytes=self._max_batch_bytes)
+        signed = self._reopen(envelope)
         now = trio.current_time()
         self._insert(signed, received_at=now, now=now)
         self.groups_published += len(signed.batch.groups)
@@ -167,6 +170,9 @@ class RolloutPool:
             await self._store.add_equivocation(pair, second)
         except StoreError as error:
             log.warning("evidence not kept: %s", error)
+
+    def _reopen(self, envelope: bytes) -> SignedBatch:
+        return reopen_batch(envelope, max_bytes=self._manifest.rules.max_batch_bytes)
 
     def _insert(self, signed: SignedBatch, *, received_at: float, now: float) -> None:
         own = signed.publisher == self._me
