@@ -1,0 +1,40 @@
+"""The model that ships with shoal: two small folders that any `from_pretrained` loads.
+
+Cheap to import: nothing here needs torch. How the folders were made: `policy.tiny.warmstart`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+ASSETS: Final = Path(__file__).parent / "assets"
+
+
+class Profile(StrEnum):
+    """How often the shipped model is right before any reinforcement learning."""
+
+    DENSE = "dense"
+    """About one answer in eight: a node that runs alone visibly learns within minutes."""
+    SPARSE = "sparse"
+    """About one answer in a hundred: where sharing rollouts matters most."""
+
+
+MODEL_NAMES: Final[Mapping[str, Profile]] = {
+    "tiny": Profile.DENSE,
+    "tiny-sparse": Profile.SPARSE,
+}
+"""The names by which `--model` knows the embedded models."""
+
+
+def assets_path(profile: Profile | str = Profile.DENSE) -> Path:
+    """Return the folder of one shipped model. Raises ValueError for an unknown profile."""
+    return ASSETS / Profile(profile)
+
+
+def resolve(name: str) -> Path | None:
+    """Return the folder of the embedded model called `name`; None if it is not one."""
+    profile = MODEL_NAMES.get(name)
+    return None if profile is None else assets_path(profile)
