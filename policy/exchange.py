@@ -39,6 +39,8 @@ class Exchange:
         if client is not None:
             client.leases = self.leases
         self._waiting: deque[m.Publish] = deque()
+        self._leased: dict[GroupId, None] = {}
+        """Sampled, and neither trained on nor given back yet."""
         self._held: dict[GroupId, None] = {}
         self._unsettled: dict[GroupId, None] = {}
         self.counts = ExchangeCounts()
@@ -49,8 +51,12 @@ class Exchange:
         return self._client is not None and self._client.connected
 
     def leases(self) -> Leases:
-        """What the handshake tells the node."""
-        return Leases(consumed=tuple(self._unsettled), held=tuple(self._held))
+        """What the handshake tells the node.
+
+        A broken connection ends its leases, so those of the round in hand are renewed too:
+        else they could be drawn a second time.
+        """
+        return Leases(consumed=tuple(self._unsettled), held=(*self._held, *self._leased))
 
     def restore(self, consumed: Sequence[GroupId]) -> None:
         """Take over the ids that a loaded checkpoint contains."""
@@ -92,15 +98,18 @@ class Exchange:
         if self._client is None or count <= 0:
             return ()
         try:
-            return self._client.call(
+            groups = self._client.call(
                 m.Sample(num_external=count, lease_seconds=_LEASE_SECONDS), m.SampleReply
             ).groups
         except (NodeUnavailable, NodeRefused) as error:
             log.debug("no external groups: %s", error)
             return ()
+        self._leased.update((item.published.group_id, None) for item in groups)
+        return groups
 
     def hold(self, ids: Sequence[GroupId]) -> None:
         """Note that these groups have had their effect on the weights in memory."""
+        self._forget_leased(ids)
         self._held.update(dict.fromkeys(ids))
 
     def consumed_for_checkpoint(self) -> tuple[GroupId, ...]:
@@ -116,6 +125,7 @@ class Exchange:
 
     def settle(self, *, consumed: Sequence[GroupId] = (), released: Sequence[GroupId] = ()) -> bool:
         """End leases; return whether the node confirmed."""
+        self._forget_leased((*consumed, *released))
         if self._client is None:
             return False
         if not consumed and not released:
@@ -136,6 +146,10 @@ class Exchange:
     def tell_status(self, json_text: str) -> None:
         """Push the trainer's state to the node."""
         self._tell(m.TrainerStatus(json=json_text))
+
+    def _forget_leased(self, ids: Sequence[GroupId]) -> None:
+        for group_id in ids:
+            self._leased.pop(group_id, None)
 
     def _tell(self, body: m.Report | m.TrainerStatus) -> None:
         if self._client is None:
