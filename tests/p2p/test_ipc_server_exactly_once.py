@@ -1,0 +1,199 @@
+"""Each group has its effect once, whatever is killed when: trainer, node, or what joins them.
+
+The node is real (server, buffer, store); the trainer's side is its real client and exchange
+around a model that only counts: its weights are how often each group was trained on.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from p2p.validation import published_groups, reopen_batch
+from policy.exchange import Exchange
+from shoal_ipc.client import NodeClient
+from shoal_wire import ipc_messages as m
+from shoal_wire.limits import MAX_BATCH_BYTES
+from shoal_wire.types import GroupId
+from tests.support import factories as make
+from tests.support.local_node import NodeThread, wall_ms
+
+NUM_GROUPS = 120
+_WANTED = 3
+
+
+class FlakyClient(NodeClient):
+    """A client whose connection breaks at random: before a request, or before its answer."""
+
+    def __init__(self, path: Path, rng: random.Random, odds: float) -> None:
+        super().__init__(path, timeout_seconds=20.0)
+        self._rng = rng
+        self.odds = odds
+
+    def ensure(self) -> bool:
+        self._retry_at = 0.0  # tests do not wait for backoff
+        return super().ensure()
+
+    def _exchange(self, connection, body, reply_type):  # type: ignore[no-untyped-def]
+        if self._rng.random() < self.odds:
+            raise ConnectionResetError("broken before the request")
+        reply = super()._exchange(connection, body, reply_type)
+        if self._rng.random() < self.odds:
+            raise ConnectionResetError("broken before the answer")
+        return reply
+
+
+class Killed(Exception):  # noqa: N818 - an event
+    """The trainer was killed here."""
+
+
+class CountingTrainer:
+    """A trainer in the order of `policy.sapo`, with a checkpoint that survives its death."""
+
+    def __init__(self, path: Path, rng: random.Random, odds: float) -> None:
+        self._path = path
+        self._rng = rng
+        self._odds = odds
+        self.saved: tuple[Counter[GroupId], tuple[GroupId, ...]] = (Counter(), ())
+        self.client: FlakyClient
+        self.start()
+
+    def start(self) -> None:
+        """Load the checkpoint and connect, as a fresh process does."""
+        self.client = FlakyClient(self._path, self._rng, self._odds)
+        self.exchange = Exchange(self.client)
+        weights, consumed = self.saved
+        self.weights = Counter(weights)
+        self.exchange.restore(consumed)
+
+    def kill(self) -> None:
+        """Lose all but the checkpoint."""
+        self.client.close()
+        self.start()
+
+    def round(self) -> int:
+        """Train on up to three external groups; return how many were drawn."""
+        used: list[GroupId] = []
+        drawn = 0
+        while len(used) < _WANTED and drawn < 4 * _WANTED:
+            leased = self.exchange.sample(_WANTED)
+            if not leased:
+                break
+            drawn += len(leased)
+            ids = [item.published.group_id for item in leased]
+            take = ids[: min(_WANTED - len(used), self._rng.randint(1, _WANTED))]
+            used += take
+            self._maybe_die()
+            self.exchange.report(
+                [
+                    m.GroupReport(
+                        group_id=item.published.group_id,
+                        publisher=item.published.publisher,
+                        rewards=(0.0, 1.0),
+                    )
+                    for item in leased
+                ]
+            )
+            self.exchange.settle(released=[group for group in ids if group not in take])
+        self._maybe_die()
+        self.weights.update(used)
+        self.exchange.hold(used)
+        self._maybe_die()
+        return drawn
+
+    def checkpoint(self) -> None:
+        """Save, then acknowledge."""
+        self.saved = (Counter(self.weights), self.exchange.consumed_for_checkpoint())
+        self._maybe_die()
+        self.exchange.checkpointed()
+
+    def _maybe_die(self) -> None:
+        if self._rng.random() < self._odds / 4:
+            raise Killed
+
+
+async def _fill(node: object, author: make.Author, first: int, count: int) -> None:
+    groups = [make.group(first + offset) for offset in range(count)]
+    await node.receive(author.signed(author.batch(groups)))  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_every_group_is_trained_on_exactly_once(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    manifest = make.swarm()
+    author = make.Author(manifest, now_ms=wall_ms())
+    with NodeThread(tmp_path, manifest=manifest) as node:
+        trainer = CountingTrainer(node.node.socket_path, rng, odds=0.08)
+        for first in range(0, NUM_GROUPS, 2):
+            # Few at a time: a group that wrongly comes back is drawn again soon.
+            node.call(_fill, node.node, author, first, 2)
+            _something_happens(rng, node, trainer)
+        trainer.client.odds = trainer._odds = 0.0
+        while trainer.round():
+            pass
+        trainer.checkpoint()
+        assert set(trainer.weights.values()) == {1}
+        assert len(trainer.weights) == NUM_GROUPS
+        # And the node agrees, also after it has forgotten all that was not on disk.
+        node.restart()
+        assert trainer.round() == 0
+
+
+def _something_happens(rng: random.Random, node: NodeThread, trainer: CountingTrainer) -> None:
+    event = rng.random()
+    try:
+        if event < 0.1:
+            node.restart()
+        elif event < 0.15:
+            trainer.kill()
+        elif event < 0.4:
+            trainer.checkpoint()
+        else:
+            trainer.round()
+    except Killed:
+        trainer.kill()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_shared_batch_goes_out_exactly_once(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    with NodeThread(tmp_path) as node:
+        client = FlakyClient(node.node.socket_path, rng, odds=0.2)
+        exchange = Exchange(client)
+        shared = 60
+        for number in range(shared):
+            exchange.share(make.publish([make.group(number)], key=b"batch %d" % number))
+            if rng.random() < 0.1:
+                node.restart()
+        client.odds = 0.0
+        assert exchange.flush()
+        node.call(node.node.outbox.drained)
+        node.kill()
+        sent = {data: reopen_batch(data, max_bytes=MAX_BATCH_BYTES) for data in node.published}
+    assert sorted(signed.batch.sequence for signed in sent.values()) == list(range(1, shared + 1))
+    groups = Counter(g.group_id for signed in sent.values() for g in published_groups(signed))
+    assert set(groups.values()) == {1}
+    assert len(groups) == shared
+    by_sequence = sorted(sent.values(), key=lambda signed: signed.batch.sequence)
+    seeds = [signed.batch.groups[0].task.seed for signed in by_sequence]
+    assert seeds == sorted(seeds)
+
+
+def test_groups_in_the_trainers_hands_are_not_drawn_again_after_a_break(tmp_path: Path) -> None:
+    manifest = make.swarm()
+    with NodeThread(tmp_path, manifest=manifest) as node:
+        node.call(_fill, node.node, make.Author(manifest, now_ms=wall_ms()), 0, 4)
+        exchange = Exchange(client := node.node.client())
+        first = {item.published.group_id for item in exchange.sample(2)}
+        assert len(first) == 2
+        client.close()  # the node gives the leases back; the trainer is about to train on them
+        second = {item.published.group_id for item in exchange.sample(4)}
+        assert len(second) == 2
+        assert not first & second
+        # What the trainer gave back meanwhile is free for it to draw again.
+        exchange.settle(released=tuple(first))
+        client.close()
+        assert {item.published.group_id for item in exchange.sample(4)} == first
