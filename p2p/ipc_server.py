@@ -45,8 +45,8 @@ class SocketPathError(Exception):
 class NodeService(Protocol):
     """What the node does for those on its socket."""
 
-    async def hello(self, holder: str, hello: m.Hello) -> m.HelloReply:
-        """Greet a trainer or inspector; `holder` names its leases."""
+    async def hello(self, holder: str, hello: m.Hello) -> m.HelloReply | m.Failure:
+        """Greet a trainer or inspector; `holder` names its leases. A failure ends it."""
 
     async def handle(self, holder: str, role: m.Role, body: m.Body) -> m.Body:
         """Answer one request; a refusal is a `Failure`."""
@@ -149,6 +149,8 @@ class _Connection:
         self.role = first.body.role
         greeting = await service.hello(self.holder, first.body)
         await self._send(m.IpcFrame(request_id=first.request_id, body=greeting))
+        if isinstance(greeting, m.Failure):
+            return
         while (frame := await self._receive()) is not None:
             reply = await service.handle(self.holder, self.role, frame.body)
             await self._send(m.IpcFrame(request_id=frame.request_id, body=reply))

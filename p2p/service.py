@@ -63,7 +63,7 @@ class Service(InspectorService):
         self._recent = recent
         self._link = link
 
-    async def hello(self, holder: str, hello: m.Hello) -> m.HelloReply:
+    async def hello(self, holder: str, hello: m.Hello) -> m.HelloReply | m.Failure:
         """Greet; a trainer's statement of its leases is taken over before the answer."""
         if hello.role is m.Role.TRAINER:
             if self._link.holder is not None:
@@ -72,7 +72,10 @@ class Service(InspectorService):
             self._link.holder = holder
             self._link.pid = hello.pid
             self._link.since = trio.current_time()
-            await self._pool.settle(holder, hello.consumed_ids, ())
+            try:
+                await self._pool.settle(holder, hello.consumed_ids, ())
+            except StoreError as error:
+                return m.Failure(reason=str(error), retryable=True)
             self._pool.buffer.hold(hello.held_ids, holder, trio.current_time(), _HELD_LEASE_SECONDS)
         return await super().hello(holder, hello)
 
