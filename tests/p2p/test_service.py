@@ -1,0 +1,183 @@
+"""What the node promises its trainer, asked through the real socket."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+import trio
+
+from p2p.buffer_types import Pool
+from p2p.store import StoreError
+from shoal_ipc.client import NodeClient, NodeRefused
+from shoal_wire import ipc_messages as m
+from shoal_wire.types import RolloutGroup
+from tests.support import factories as make
+from tests.support.local_node import LocalNode, open_local_node, wall_ms
+
+Reply = TypeVar("Reply", bound=m.Body)
+
+
+async def ask(client: NodeClient, body: m.Body, reply: type[Reply]) -> Reply:
+    return await trio.to_thread.run_sync(client.call, body, reply)
+
+
+async def refused(client: NodeClient, body: m.Body) -> NodeRefused:
+    with pytest.raises(NodeRefused) as caught:
+        await ask(client, body, m.Done)
+    return caught.value
+
+
+async def fill(node: LocalNode, *numbers: int) -> None:
+    author = make.Author(node.manifest, now_ms=wall_ms())
+    await node.receive(author.signed(author.batch([make.group(n) for n in numbers])))
+
+
+async def test_a_published_batch_is_on_disk_in_the_buffer_and_on_its_way(tmp_path: Path) -> None:
+    async with open_local_node(tmp_path) as node:
+        client = node.client()
+        request = make.publish([make.group(1), make.group(2)], key=b"first")
+        reply = await ask(client, request, m.PublishReply)
+        assert (reply.sequence, reply.is_new) == (1, True)
+        with trio.fail_after(20):
+            await node.outbox.drained()
+        assert len(node.gossip.published) == 1
+        assert node.buffer.ready(Pool.OWN) == 2
+        again = await ask(client, request, m.PublishReply)
+        assert again == m.PublishReply(sequence=1, batch_id=reply.batch_id, is_new=False)
+        assert node.pool.groups_published == 2
+        own = await ask(client, m.Sample(num_local=5), m.SampleReply)
+        assert all(item.own for item in own.groups)
+        assert [item.published.batch_id for item in own.groups] == [reply.batch_id] * 2
+        client.close()
+
+
+NUL = make.group(1, ("7", "\0"))
+BAD_BATCHES: dict[str, tuple[m.Publish, str]] = {
+    "no key": (make.publish(key=b""), "key"),
+    "no groups": (make.publish([]), "at least one group"),
+    "one completion": (make.publish([make.group(1, ("7",))]), "1 completions"),
+    "too many completions": (make.publish([make.group(1, ("7",) * 65)]), "65 completions"),
+    "empty text": (make.publish([make.group(1, ("7", ""))]), "empty_text"),
+    "a NUL": (make.publish([make.group(1), NUL]), "forbidden_character"),
+    "too long a text": (make.publish([make.group(1, ("7", "x" * 40_000))]), "oversize_text"),
+    "too long a batch": (
+        make.publish([make.group(n, ("7" * 32_000,) * 16) for n in range(8)]),
+        "oversize_payload",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_BATCHES)
+async def test_what_peers_would_reject_is_refused_here(tmp_path: Path, case: str) -> None:
+    request, said = BAD_BATCHES[case]
+    async with open_local_node(tmp_path) as node:
+        client = node.client()
+        failure = await refused(client, request)
+        assert said in str(failure)
+        assert "\n" not in str(failure)
+        assert not failure.retryable
+        assert node.outbox.num_unsent == 0
+        assert node.buffer.ready(Pool.OWN) == 0
+        # The connection is as good as before.
+        assert (await ask(client, make.publish(), m.PublishReply)).sequence == 1
+        client.close()
+
+
+async def test_a_disk_that_fails_is_worth_another_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object) -> None:
+        raise StoreError("disk full")
+
+    async with open_local_node(tmp_path) as node:
+        await fill(node, 1)
+        client = node.client()
+        sampled = await ask(client, m.Sample(num_external=1), m.SampleReply)
+        settle = m.Settle(consumed_ids=(sampled.groups[0].published.group_id,))
+        with monkeypatch.context() as patch:
+            patch.setattr(node.store, "reserve_own", fail)
+            patch.setattr(node.store, "consume", fail)
+            for request in (make.publish(), settle):
+                failure = await refused(client, request)
+                assert failure.retryable
+                assert "disk full" in str(failure)
+        assert node.buffer.stats(0.0).consumed_total == 0
+        assert (await ask(client, settle, m.Done)).count == 1
+        assert node.buffer.stats(0.0).consumed_total == 1
+        client.close()
+
+
+async def test_external_groups_come_with_their_provenance(tmp_path: Path) -> None:
+    async with open_local_node(tmp_path) as node:
+        await fill(node, 1, 2, 3)
+        client = node.client()
+        reply = await ask(client, m.Sample(num_external=2), m.SampleReply)
+        assert (reply.ready_local, reply.ready_external) == (0, 1)
+        for item in reply.groups:
+            assert not item.own
+            assert item.published.policy == make.POLICY
+            assert isinstance(item.published.group, RolloutGroup)
+        released = tuple(item.published.group_id for item in reply.groups)
+        await ask(client, m.Settle(released_ids=released), m.Done)
+        rest = m.Sample(num_external=9, exclude_ids=released)
+        third = await ask(client, rest, m.SampleReply)
+        assert len(third.groups) == 1
+        assert third.ready_external == 2
+        client.close()
+
+
+async def test_settled_groups_do_not_come_back_after_a_restart(tmp_path: Path) -> None:
+    identity, manifest = make.fresh_identity(), make.swarm()
+    async with open_local_node(tmp_path, identity=identity, manifest=manifest) as node:
+        await fill(node, 1, 2, 3)
+        client = node.client()
+        reply = await ask(client, m.Sample(num_external=2), m.SampleReply)
+        consumed = reply.groups[0].published.group_id
+        await ask(client, m.Settle(consumed_ids=(consumed,)), m.Done)
+        client.close()
+    async with open_local_node(tmp_path, identity=identity, manifest=manifest) as node:
+        assert node.buffer.ready(Pool.EXTERNAL) == 2
+        client = node.client()
+        reply = await ask(client, m.Sample(num_external=9), m.SampleReply)
+        assert consumed not in {item.published.group_id for item in reply.groups}
+        client.close()
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (m.Sample(num_external=1, strategy="by_taste"), "by_taste"),
+        (m.TrainerStatus(json="{"), "not JSON"),
+        (m.TrainerStatus(json="[1]"), "not a JSON object"),
+        (m.Inspect(view="nothing"), "no view 'nothing'"),
+        (m.Inspect(view="echo", options_json="{"), "echo"),
+        (m.Done(), "not a request"),
+        (m.Hello(ipc_version=1, role=m.Role.TRAINER, pid=1), "not a request"),
+    ],
+    ids=lambda value: type(value).__name__ if not isinstance(value, str) else value,
+)
+async def test_a_bad_request_is_a_refusal(tmp_path: Path, body: m.Body, said: str) -> None:
+    async with open_local_node(tmp_path) as node:
+        client = node.client()
+        assert said in str(await refused(client, body))
+        assert (await ask(client, m.Report(groups=()), m.Done)).count == 0
+        client.close()
+
+
+async def test_reports_and_status_reach_the_views(tmp_path: Path) -> None:
+    async with open_local_node(tmp_path) as node:
+        await fill(node, 1)
+        client = node.client()
+        reply = await ask(client, m.Sample(num_external=1), m.SampleReply)
+        published = reply.groups[0].published
+        report = m.GroupReport(
+            group_id=published.group_id, publisher=published.publisher, rewards=(0.0, 1.0)
+        )
+        await ask(client, m.Report(groups=(report,)), m.Done)
+        assert [recent.rewards for recent in node.recent.after(0, limit=9)] == [(0.0, 1.0)]
+        await ask(client, m.TrainerStatus(json=json.dumps({"round": 7})), m.Done)
+        assert node.link.status == {"round": 7}
+        client.close()
