@@ -181,7 +181,7 @@ def _one_line(block: Mapping[str, Any]) -> str:
 def _number(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, float):
         return str(value)
-    return f"{value:,.4f}" if abs(value) < 1 else f"{value:,.1f}"
+    return f"{value:,.4f}" if abs(value) < 10 else f"{value:,.1f}"
 
 
 def note(text: str) -> None:
