@@ -1,0 +1,108 @@
+"""The small files of a data directory, and what neighbours make of them."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from p2p.local_files import (
+    ADDRESSES_FILE,
+    MANIFEST_FILE,
+    load_manifest,
+    remembered_listen,
+    save_manifest,
+    sibling_addresses,
+    write_addresses,
+    write_atomically,
+)
+from tests.support import factories as make
+
+PEER = "/p2p/12D3KooWAnn"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_the_port_of_the_last_run_is_used_again(tmp_path: Path) -> None:
+    port = free_port()
+    write_addresses(tmp_path, [f"/ip4/192.0.2.1/tcp/{port}{PEER}"])
+    listen = ["/ip4/127.0.0.1/tcp/0", "/ip4/0.0.0.0/tcp/0"]
+    assert remembered_listen(listen, tmp_path) == (
+        f"/ip4/127.0.0.1/tcp/{port}",
+        f"/ip4/0.0.0.0/tcp/{port}",
+    )
+
+
+def test_a_port_that_was_asked_for_is_left_alone(tmp_path: Path) -> None:
+    write_addresses(tmp_path, [f"/ip4/127.0.0.1/tcp/{free_port()}{PEER}"])
+    assert remembered_listen(["/ip4/127.0.0.1/tcp/4001"], tmp_path) == ("/ip4/127.0.0.1/tcp/4001",)
+    # And a port of the one family says nothing of the other.
+    assert remembered_listen(["/ip6/::1/tcp/0"], tmp_path) == ("/ip6/::1/tcp/0",)
+
+
+def test_a_port_that_somebody_has_taken_is_not_insisted_on(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        write_addresses(tmp_path, [f"/ip4/127.0.0.1/tcp/{taken.getsockname()[1]}{PEER}"])
+        listen = ("/ip4/127.0.0.1/tcp/0",)
+        assert remembered_listen(listen, tmp_path) == listen
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\xff\xfe\x00", b"nonsense\n", b"/ip4/1.2.3.4/tcp/x/p2p/a", b"/ip4/1.2.3.4/udp/1"],
+)
+def test_a_damaged_file_of_addresses_is_no_obstacle(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / ADDRESSES_FILE).write_bytes(content)
+    listen = ("/ip4/127.0.0.1/tcp/0",)
+    assert remembered_listen(listen, tmp_path) == listen
+
+
+def test_siblings_are_those_beside_and_not_oneself(tmp_path: Path) -> None:
+    mine, theirs, third = (tmp_path / name for name in ("mine", "theirs", "third"))
+    for folder in (mine, theirs, third):
+        folder.mkdir()
+    write_addresses(mine, [f"/ip4/127.0.0.1/tcp/1{PEER}"])
+    write_addresses(theirs, [f"/ip4/127.0.0.1/tcp/2{PEER}", f"/ip6/::1/tcp/2{PEER}"])
+    (third / ADDRESSES_FILE).write_bytes(b"\xff")
+    assert sibling_addresses(mine) == (
+        f"/ip4/127.0.0.1/tcp/2{PEER}",
+        f"/ip6/::1/tcp/2{PEER}",
+    )
+    assert sibling_addresses(tmp_path / "gone" / "node") == ()
+
+
+def test_many_neighbours_and_long_files_are_bounded(tmp_path: Path) -> None:
+    for number in range(70):
+        folder = tmp_path / f"node-{number:02}"
+        folder.mkdir()
+        lines = [f"/ip4/127.0.0.1/tcp/{i}{PEER}" for i in range(100)]
+        (folder / ADDRESSES_FILE).write_text("\n".join(lines))
+    found = sibling_addresses(tmp_path / "node-00")
+    assert len(found) <= 64 * 64
+
+
+def test_a_manifest_survives_and_a_damaged_one_is_named_and_left(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert load_manifest(tmp_path) is None
+    manifest = make.swarm()
+    save_manifest(tmp_path, manifest)
+    assert load_manifest(tmp_path) == manifest
+    (tmp_path / MANIFEST_FILE).write_bytes(manifest.raw[:-3])
+    assert load_manifest(tmp_path) is None
+    assert "manifest is not used" in caplog.text
+
+
+def test_a_file_is_replaced_whole_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_atomically(path, b"one")
+    write_atomically(path, b"two")
+    assert path.read_bytes() == b"two"
+    assert [item.name for item in tmp_path.iterdir()] == ["file"]
