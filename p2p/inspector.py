@@ -20,7 +20,7 @@ class InspectorService:
         self._manifest = manifest
         self._views = views
 
-    async def hello(self, holder: str, hello: m.Hello) -> m.HelloReply:
+    async def hello(self, holder: str, hello: m.Hello) -> m.HelloReply | m.Failure:
         """Greet."""
         return m.HelloReply(ipc_version=IPC_VERSION, peer_id=self._me, manifest=self._manifest.raw)
 

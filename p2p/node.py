@@ -70,7 +70,13 @@ class Node:
         self._stop = trio.Event()
         data_dir = settings.data_dir
         self.core = PeerCore(identity=identity, settings=settings, data_dir=data_dir)
-        self.store = Store(data_dir / STORE_FILE, peer_id=identity.peer_id)
+        self.store = Store(
+            data_dir / STORE_FILE,
+            peer_id=identity.peer_id,
+            wall_ms=wall_ms,
+            # If the database is lost and the key is not, numbers must not repeat.
+            first_sequence=wall_ms(),
+        )
         self.link = TrainerLink()
         self.recent = RecentRollouts()
         self.buffer = ReplayBuffer(_limits(settings), random.Random(settings.seed or None))
@@ -119,6 +125,7 @@ class Node:
             me=core.peer_id,
             manifest=core.manifest,
             max_age_seconds=settings.buffer_seconds,
+            max_store_bytes=2 * settings.buffer_bytes,
             wall_ms=wall_ms,
             on_group=lambda group: self.recent.add(group, received_ms=wall_ms()),
         )

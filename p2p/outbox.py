@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import trio
@@ -46,7 +47,7 @@ class OutboxStore(Protocol):
     ) -> OwnBatch:
         """Store a batch under the next sequence number, or return the one of this key."""
 
-    async def mark_sent(self, sequence: int) -> None:
+    async def mark_sent(self, sequence: int) -> bool:
         """Note that a batch has gone out, or never will."""
 
     async def unsent(self) -> list[OwnBatch]:
@@ -71,6 +72,15 @@ class Signer(Protocol):
         """Return a raw Ed25519 signature."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A batch on disk that has not gone out."""
+
+    sequence: int
+    envelope: bytes
+    created_ms: int
+
+
 class Outbox:
     """Stores, signs and publishes this node's batches."""
 
@@ -90,7 +100,7 @@ class Outbox:
         self._store = store
         self._gossip = gossip
         self._wall_ms = wall_ms
-        self._unsent: deque[OwnBatch] = deque()
+        self._unsent: deque[_Waiting] = deque()
         self._wake = trio.Event()
         self._progress = trio.Event()
         self.num_batches_sent = 0
@@ -128,29 +138,32 @@ class Outbox:
         own = await self._store.reserve_own(
             request.client_key, lambda sequence: self._seal(request, sequence)
         )
-        if own.is_new:
-            self._unsent.append(own)
+        if own.is_new and own.envelope is not None:
+            self._unsent.append(_Waiting(own.sequence, own.envelope, self._wall_ms()))
             await self._bound()
             self._wake.set()
         return own
 
     async def _take_up(self) -> None:
         """Queue what an earlier run left; batches of a swarm that was left are given up."""
-        max_bytes = self._manifest.rules.max_batch_bytes
         for own in await self._store.unsent():
-            try:
-                ours = (
-                    reopen_batch(own.envelope, max_bytes=max_bytes).batch.swarm_digest
-                    == self._manifest.digest
-                )
-            except Rejected as rejected:
-                log.warning("an unsent batch is damaged (%s); given up", rejected.reason)
-                ours = False
-            if ours:
-                self._unsent.append(own)
+            batch = self._reopen(own)
+            if batch is not None and own.envelope is not None:
+                self._unsent.append(_Waiting(own.sequence, own.envelope, batch.created_ms))
             else:
                 self.num_batches_expired += 1
-                await self._store.mark_sent(own.sequence)
+                await self._done_with(own.sequence)
+
+    def _reopen(self, own: OwnBatch) -> RolloutBatch | None:
+        """Return a stored batch if it is whole and of this swarm."""
+        try:
+            signed = reopen_batch(
+                own.envelope or b"", max_bytes=self._manifest.rules.max_batch_bytes
+            )
+        except Rejected as rejected:
+            log.warning("an unsent batch is damaged (%s); given up", rejected.reason)
+            return None
+        return signed.batch if signed.batch.swarm_digest == self._manifest.digest else None
 
     def _seal(self, request: m.Publish, sequence: int) -> bytes:
         batch = RolloutBatch(
@@ -192,18 +205,18 @@ class Outbox:
         # It may have been given up meanwhile, by `_bound`.
         if self._unsent and self._unsent[0] is own:
             self._unsent.popleft()
-        await self._done_with(own)
+        await self._done_with(own.sequence)
         self._progress.set()
 
     async def _bound(self) -> None:
         while len(self._unsent) > MAX_UNSENT:
             given_up = self._unsent.popleft()
             self.num_batches_expired += 1
-            await self._done_with(given_up)
+            await self._done_with(given_up.sequence)
 
-    async def _done_with(self, own: OwnBatch) -> None:
+    async def _done_with(self, sequence: int) -> None:
         try:
-            await self._store.mark_sent(own.sequence)
+            await self._store.mark_sent(sequence)
         except StoreError as error:
             # After a restart it goes out once more, as a duplicate.
-            log.warning("batch %d is not noted as sent: %s", own.sequence, error)
+            log.warning("batch %d is not noted as sent: %s", sequence, error)

@@ -41,6 +41,7 @@ class RolloutPool:
         me: PeerId,
         manifest: Manifest,
         max_age_seconds: float,
+        max_store_bytes: int,
         wall_ms: Callable[[], int],
         on_group: Callable[[PublishedGroup], None] = lambda _group: None,
     ) -> None:
@@ -49,6 +50,7 @@ class RolloutPool:
         self._me = me
         self._manifest = manifest
         self._max_age_seconds = max_age_seconds
+        self._max_store_bytes = max_store_bytes
         self._wall_ms = wall_ms
         self._on_group = on_group
         self.groups_received = 0
@@ -167,7 +169,7 @@ class RolloutPool:
         ]
         self._buffer.discard(ids)
         try:
-            await self._store.add_equivocation(pair, second)
+            await self._store.add_equivocation(pair.publisher, pair.sequence, pair.first, second)
         except StoreError as error:
             log.warning("evidence not kept: %s", error)
 
@@ -192,7 +194,7 @@ class RolloutPool:
             await self._store.prune(
                 keep={view.entry.group.batch_id for view in self._buffer.residents()},
                 max_age_ms=int(self._max_age_seconds * 1000),
-                now_ms=self._wall_ms(),
+                max_bytes=self._max_store_bytes,
             )
         except StoreError as error:
             log.warning("store not pruned: %s", error)

@@ -133,7 +133,7 @@ class Service(InspectorService):
             own = await self._outbox.accept(body)
         except OversizeBatchError as error:
             return m.Failure(reason=str(error))
-        if own.is_new:
+        if own.is_new and own.envelope is not None:
             self._pool.keep_own(own.envelope)
         return m.PublishReply(sequence=own.sequence, batch_id=own.batch_id, is_new=own.is_new)
 

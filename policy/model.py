@@ -21,10 +21,9 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
+from policy import tiny
 from shoal_wire.types import Digest
 
-TINY_MODEL = "tiny"
-TINY_FOLDER = Path(__file__).parent / "tiny" / "assets"
 ANSWER_TOKEN = "<ans>"
 """The token that ends a question in the embedded model's format."""
 
@@ -161,10 +160,11 @@ def wrap_policy(
 
 def _resolve(model: str) -> tuple[str, bool]:
     """The folder or hub name to load from, and whether it must not touch the network."""
-    if model == TINY_MODEL:
-        if not (TINY_FOLDER / "config.json").is_file():
-            raise ModelError("the embedded model is missing from this installation: policy/tiny")
-        return str(TINY_FOLDER), True
+    embedded = tiny.resolve(model)
+    if embedded is not None:
+        if not (embedded / "config.json").is_file():
+            raise ModelError(f"the embedded model {model!r} is missing from this installation")
+        return str(embedded), True
     folder = Path(model).expanduser()
     if folder.is_dir():
         return str(folder), True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import subprocess
@@ -80,7 +81,7 @@ class LocalProcess:
                 await self._ready.wait()
                 nursery.cancel_scope.cancel()
         if not self._ready.is_set():
-            raise ChildDied(f"a process did not start; see {self._data_dir / LOG_FILE}")
+            raise ChildDied(f"a process did not start: {self.last_log_line()}")
         return self._ready_line
 
     async def status(self) -> dict[str, Any] | None:
@@ -88,6 +89,16 @@ class LocalProcess:
         if self._ended.is_set():
             return None
         return await trio.to_thread.run_sync(self._ask)
+
+    def last_log_line(self) -> str:
+        """Return the last line of its log, or where the log is."""
+        path = self._data_dir / LOG_FILE
+        with contextlib.suppress(OSError):
+            lines = path.read_text(errors="replace").split("\n")
+            for line in reversed(lines):
+                if line.strip():
+                    return f"{line.strip()} ({path})"
+        return f"see {path}"
 
     async def stop(self, seconds: float) -> None:
         """SIGTERM, then after `seconds` SIGKILL; returns when it has ended."""

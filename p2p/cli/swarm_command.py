@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from p2p.cli.common import call_on_signal, parse
+from p2p.cli.common import call_on_signal, parse, root_error
 from p2p.cli.local_process import ChildDied, LocalProcess
 from p2p.cli.tables import number
 from p2p.cli.usage import EXIT_FAILED, EXIT_OK, UsageExit, fail
@@ -75,8 +75,11 @@ async def _run(settings: Settings) -> int:
             await nursery.start(call_on_signal, swarm.stop)
             await swarm.run(nursery)
             nursery.cancel_scope.cancel()
-    except* ChildDied as group:
-        raise fail("swarm", str(group.exceptions[0]), EXIT_FAILED) from None
+    except BaseExceptionGroup as group:
+        error = root_error(group)
+        if isinstance(error, ChildDied):
+            return fail("swarm", str(error), EXIT_FAILED).code
+        raise
     return EXIT_OK
 
 
@@ -104,6 +107,7 @@ class _Swarm:
                 self._members.append(_Member(name, process))
             await self._watch()
             self._show_end()
+            self._complain()
         finally:
             with trio.CancelScope(shield=True):
                 async with trio.open_nursery() as stopping:
@@ -171,7 +175,10 @@ class _Swarm:
                 live.stop()
 
     def _done(self) -> bool:
-        return self._stop.is_set() or all(member.finished for member in self._members)
+        if self._stop.is_set():
+            return True
+        alive = [member for member in self._members if member.process.exit_code is None]
+        return all(member.finished for member in alive)
 
     async def _poll(self) -> None:
         async with trio.open_nursery() as nursery:
@@ -185,19 +192,23 @@ class _Swarm:
 
     def _table(self) -> Table:
         table = Table(title=f"swarm in {self._settings.data_dir}", title_justify="left")
-        for column in ("node", "peer", "state", "round", "own reward", "start"):
-            table.add_column(column)
-        for column in ("others' groups", "published", "received", "peers"):
-            table.add_column(column, justify="right")
+        for column in ("node", "state"):
+            table.add_column(column, no_wrap=True)
+        for column in ("round", "start", "reward", "others", "sent", "heard", "peers"):
+            table.add_column(column, justify="right", no_wrap=True)
+        table.caption = (
+            "start, reward: mean reward on own fresh tasks, first and latest 20 rounds; others: "
+            "groups of others trained on; sent, heard: groups published and received"
+        )
+        table.caption_justify = "left"
         for member in self._members:
             row = _row(member)
             table.add_row(
                 member.name,
-                f"…{row['peer_id'][-8:]}" if row["peer_id"] else "-",
                 row["state"],
                 str(row["round"]),
-                number(row["reward_local"]),
                 number(row["reward_start"]),
+                number(row["reward_local"]),
                 str(row["groups_external_used"]),
                 str(row["groups_published"]),
                 str(row["groups_received"]),
@@ -215,6 +226,19 @@ class _Swarm:
             for row in rows
         ]
         print("  ".join(parts), flush=True)
+
+    def _complain(self) -> None:
+        """Say which nodes ended by themselves.
+
+        Raises:
+            ChildDied: at least one did.
+        """
+        for member in self._members:
+            if member.process.exit_code is not None:
+                raise ChildDied(
+                    f"{member.name} ended with code {member.process.exit_code}: "
+                    f"{member.process.last_log_line()}"
+                )
 
     def _show_end(self) -> None:
         if self._settings.json_output:

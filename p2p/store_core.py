@@ -1,0 +1,337 @@
+"""The store's statements, synchronous. One thread at a time; each call belongs in a transaction.
+
+`commit` runs several calls in one transaction and says what became of each. Nothing that was
+committed with `durable` is lost by a kill or a power cut; the rest may be by a power cut.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from p2p.ledger import Equivocation
+from p2p.store_schema import open_database
+from p2p.store_types import (
+    EvidencePair,
+    OwnBatch,
+    StoredBatch,
+    StoredState,
+    StoreError,
+    StoreFault,
+    StoreLimits,
+    fault_of,
+)
+from shoal_wire.digests import batch_id as id_of_envelope
+from shoal_wire.types import BatchId, GroupId, PeerId
+
+DEFAULT_MAX_BYTES = 256 * 1024 * 1024
+"""Envelopes that a pruned store keeps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A call that was committed, with what it returned."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A call that had no effect, with why."""
+
+    error: BaseException
+
+
+class StoreCore:
+    """An open database."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        peer_id: PeerId,
+        limits: StoreLimits | None = None,
+        first_sequence: int = 1,
+    ) -> None:
+        """Open or create the database; raises StoreError.
+
+        `first_sequence` is used when it is created. A node whose database was lost but whose
+        key was not must start above what it ever used: pass the wall clock in milliseconds.
+        """
+        self._limits = limits or StoreLimits()
+        self._peer_id = peer_id
+        self._db = open_database(path, peer_id=peer_id, first_sequence=first_sequence)
+        self._unsent_bytes: int | None = None
+
+    def close(self) -> None:
+        """Close the database."""
+        self._db.close()
+
+    # Transactions
+
+    def commit(
+        self, calls: Sequence[Callable[[StoreCore], Any]], *, durable: bool = True
+    ) -> list[Done | Failed]:
+        """Run calls in one transaction and return each one's outcome, in order.
+
+        If one fails, each is tried again in a transaction of its own, so that it cannot take
+        others down. A call may therefore run twice: it must touch nothing but this store.
+        """
+        try:
+            return [Done(value) for value in self._transaction(calls, durable=durable)]
+        except Exception as error:  # noqa: BLE001 (a call may raise anything; its caller sees it)
+            if len(calls) == 1:
+                return [Failed(_as_store_error(error))]
+        return [self.commit([call], durable=durable)[0] for call in calls]
+
+    def _transaction(
+        self, calls: Sequence[Callable[[StoreCore], Any]], *, durable: bool
+    ) -> list[Any]:
+        self._db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            values = [call(self) for call in calls]
+            self._db.execute("COMMIT")
+        except BaseException:
+            self._unsent_bytes = None
+            # SQLite may have rolled back by itself, e.g. when the disk is full.
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise
+        return values
+
+    # Own batches
+
+    def reserve_own(
+        self, client_key: bytes, make_envelope: Callable[[int], bytes], *, now_ms: int
+    ) -> OwnBatch:
+        """Allot the next sequence, build the envelope with it and store both under a key.
+
+        The same key again returns the first one's batch with `is_new` False. Raises StoreError
+        OUTBOX_FULL, and whatever `make_envelope` raises.
+        """
+        known = self._db.execute(
+            "SELECT k.sequence, k.batch_id, k.created_ms, b.envelope FROM client_keys k"
+            " LEFT JOIN batches b ON b.batch_id = k.batch_id WHERE k.client_key = ?",
+            (client_key,),
+        ).fetchone()
+        if known is not None:
+            return _own_batch(*known)
+        (sequence,) = self._db.execute(
+            "UPDATE meta SET value = value + 1 WHERE key = 'next_sequence' RETURNING value - 1"
+        ).fetchone()
+        envelope = make_envelope(sequence)
+        self._count_unsent(len(envelope))
+        batch_id = id_of_envelope(envelope)
+        self._insert_batch(batch_id, self._peer_id, sequence, True, envelope, now_ms)
+        self._db.execute(
+            "INSERT INTO client_keys VALUES (?, ?, ?, ?)",
+            (client_key, sequence, batch_id, now_ms),
+        )
+        self._db.execute(
+            "DELETE FROM client_keys WHERE sequence <= ?",
+            (sequence - self._limits.max_client_keys,),
+        )
+        return _own_batch(sequence, batch_id, now_ms, envelope, is_new=True)
+
+    def mark_sent(self, sequence: int, *, now_ms: int) -> bool:
+        """Note that an own batch has gone out; False if it is unknown or was sent before."""
+        self._unsent_bytes = None
+        changed = self._db.execute(
+            "UPDATE batches SET sent_ms = ? WHERE own = 1 AND sequence = ? AND sent_ms IS NULL",
+            (now_ms, sequence),
+        )
+        return changed.rowcount > 0
+
+    def unsent(self) -> list[OwnBatch]:
+        """Return own batches that have not gone out, oldest first."""
+        rows = self._db.execute(
+            "SELECT sequence, batch_id, received_ms, envelope FROM batches"
+            " WHERE own = 1 AND sent_ms IS NULL ORDER BY sequence"
+        )
+        return [_own_batch(*row) for row in rows]
+
+    def _count_unsent(self, num_bytes: int) -> None:
+        if self._unsent_bytes is None:
+            (self._unsent_bytes,) = self._db.execute(
+                "SELECT coalesce(sum(num_bytes), 0) FROM batches WHERE own = 1 AND sent_ms IS NULL"
+            ).fetchone()
+        if self._unsent_bytes + num_bytes > self._limits.max_unsent_bytes:
+            raise StoreError(
+                StoreFault.OUTBOX_FULL, f"{self._unsent_bytes} bytes wait to be sent already"
+            )
+        self._unsent_bytes += num_bytes
+
+    # Other nodes' batches
+
+    def add_external(
+        self,
+        batch_id: BatchId,
+        publisher: PeerId,
+        sequence: int,
+        envelope: bytes,
+        received_ms: int,
+    ) -> bool:
+        """Store a valid batch of another node; False if it was here."""
+        is_new = self._insert_batch(batch_id, publisher, sequence, False, envelope, received_ms)
+        self._db.execute(
+            "INSERT INTO publishers VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET"
+            " highest = max(highest, excluded.highest), heard_ms = excluded.heard_ms",
+            (publisher, sequence, received_ms),
+        )
+        return is_new
+
+    def _insert_batch(
+        self,
+        batch_id: BatchId,
+        publisher: PeerId,
+        sequence: int,
+        own: bool,
+        envelope: bytes,
+        received_ms: int,
+    ) -> bool:
+        inserted = self._db.execute(
+            "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?, NULL, ?) ON CONFLICT DO NOTHING",
+            (batch_id, publisher, sequence, own, len(envelope), received_ms, envelope),
+        )
+        return inserted.rowcount > 0
+
+    def add_equivocation(self, pair: Equivocation, second_envelope: bytes, *, now_ms: int) -> None:
+        """Move the first of two batches under one sequence from the batches to the evidence."""
+        envelope = self._db.execute(
+            "SELECT envelope FROM batches WHERE batch_id = ?", (pair.first,)
+        ).fetchone()
+        self._db.execute(
+            "INSERT INTO equivocations (publisher, sequence, first, second, at_ms)"
+            " VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+            (pair.publisher, pair.sequence, envelope and envelope[0], second_envelope, now_ms),
+        )
+        self._db.execute("DELETE FROM batches WHERE batch_id = ? AND own = 0", (pair.first,))
+        self._keep_newest("equivocations", self._limits.max_equivocations)
+
+    def evidence(self) -> list[EvidencePair]:
+        """Return the pairs kept as proof, oldest first."""
+        rows = self._db.execute(
+            "SELECT publisher, sequence, first, second FROM equivocations ORDER BY position"
+        )
+        return [
+            EvidencePair(publisher=PeerId(publisher), sequence=number, first=first, second=second)
+            for publisher, number, first, second in rows
+        ]
+
+    # Consumed groups
+
+    def consume(self, group_ids: Collection[GroupId], *, at_ms: int) -> int:
+        """Remember that groups were trained on; return how many were not known as such."""
+        added = self._db.executemany(
+            "INSERT INTO consumed (group_id, at_ms) VALUES (?, ?) ON CONFLICT DO NOTHING",
+            [(group_id, at_ms) for group_id in group_ids],
+        )
+        self._keep_newest("consumed", self._limits.max_consumed_ids)
+        return max(0, added.rowcount)
+
+    def _keep_newest(self, table: str, count: int) -> None:
+        self._db.execute(
+            f"DELETE FROM {table} WHERE position <= (SELECT max(position) FROM {table}) - ?",
+            (count,),
+        )
+
+    # All of it
+
+    def load(self) -> StoredState:
+        """Return what a node resumes from."""
+        batches = self._db.execute(
+            "SELECT batch_id, publisher, sequence, own, envelope, received_ms FROM batches"
+            " ORDER BY received_ms, rowid"
+        )
+        consumed = self._db.execute("SELECT group_id FROM consumed ORDER BY position")
+        highest = self._db.execute("SELECT publisher, highest FROM publishers")
+        (next_sequence,) = self._db.execute(
+            "SELECT value FROM meta WHERE key = 'next_sequence'"
+        ).fetchone()
+        return StoredState(
+            batches=tuple(
+                StoredBatch(
+                    batch_id=BatchId(batch_id),
+                    publisher=PeerId(publisher),
+                    sequence=sequence,
+                    own=bool(own),
+                    envelope=envelope,
+                    received_ms=received_ms,
+                )
+                for batch_id, publisher, sequence, own, envelope, received_ms in batches
+            ),
+            consumed_ids=tuple(GroupId(group_id) for (group_id,) in consumed),
+            next_sequence=next_sequence,
+            highest_sequences={PeerId(publisher): number for publisher, number in highest},
+        )
+
+    def prune(
+        self,
+        *,
+        now_ms: int,
+        max_age_ms: int,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+        keep: Collection[BatchId] | None = None,
+        grace_ms: int = 60_000,
+    ) -> int:
+        """Delete batches that nobody needs; return how many.
+
+        Those go that are older than `max_age_ms`, sent or not (peers ignore stale batches); those
+        received before the last `grace_ms` and not in `keep`; then the oldest until envelopes
+        take at most `max_bytes`. The last two never touch what has not been sent.
+        """
+        self._unsent_bytes = None
+        may_go = "(own = 0 OR sent_ms IS NOT NULL)"
+        pruned = self._db.execute(
+            "DELETE FROM batches WHERE received_ms < ?", (now_ms - max_age_ms,)
+        ).rowcount
+        if keep is not None:
+            self._db.execute("CREATE TEMP TABLE IF NOT EXISTS kept (batch_id BLOB PRIMARY KEY)")
+            self._db.execute("DELETE FROM kept")
+            self._db.executemany("INSERT OR IGNORE INTO kept VALUES (?)", ((b,) for b in keep))
+            pruned += self._db.execute(
+                f"DELETE FROM batches WHERE {may_go} AND received_ms < ?"
+                " AND batch_id NOT IN (SELECT batch_id FROM kept)",
+                (now_ms - grace_ms,),
+            ).rowcount
+        pruned += self._db.execute(
+            f"DELETE FROM batches WHERE {may_go} AND rowid IN (SELECT rowid FROM ("
+            "SELECT rowid, sum(num_bytes) OVER (ORDER BY received_ms DESC, rowid DESC) AS so_far"
+            " FROM batches) WHERE so_far > ?)",
+            (max_bytes,),
+        ).rowcount
+        self._db.execute(
+            "DELETE FROM publishers WHERE publisher NOT IN"
+            " (SELECT publisher FROM publishers ORDER BY heard_ms DESC LIMIT ?)",
+            (self._limits.max_publishers,),
+        )
+        return pruned
+
+
+def _own_batch(
+    sequence: int,
+    batch_id: bytes,
+    created_ms: int,
+    envelope: bytes | None,
+    is_new: bool = False,
+) -> OwnBatch:
+    return OwnBatch(
+        sequence=sequence,
+        batch_id=BatchId(batch_id),
+        envelope=envelope or b"",
+        created_ms=created_ms,
+        is_new=is_new,
+    )
+
+
+def _as_store_error(error: Exception) -> Exception:
+    if not isinstance(error, sqlite3.Error):
+        return error
+    fault = fault_of(error)
+    wrapped = StoreError(fault, f"the store failed: {error}")
+    wrapped.__cause__ = error
+    return wrapped
