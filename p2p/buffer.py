@@ -18,8 +18,6 @@ import random
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 
-from shoal_wire.types import GroupId
-
 from p2p.buffer_leases import LeaseBook
 from p2p.buffer_memory import IdMemory, RecentGroups
 from p2p.buffer_pool import GroupPool, Slot, external_limits, own_limits
@@ -36,6 +34,7 @@ from p2p.buffer_types import (
     Pool,
     Strategy,
 )
+from shoal_wire.types import GroupId
 
 __all__ = [
     "BufferLimits",

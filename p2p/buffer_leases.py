@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from shoal_wire.types import GroupId
-
 from p2p.buffer_heap import LazyHeap
+from shoal_wire.types import GroupId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

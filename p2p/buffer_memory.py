@@ -6,9 +6,8 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from itertools import islice
 
-from shoal_wire.types import GroupId
-
 from p2p.buffer_pool import Slot
+from shoal_wire.types import GroupId
 
 
 class IdMemory:

@@ -10,10 +10,9 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from shoal_wire.types import PeerId
-
 from p2p.buffer_heap import DrawSet, LazyHeap
 from p2p.buffer_types import BufferLimits, DropCause, Entry
+from shoal_wire.types import PeerId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

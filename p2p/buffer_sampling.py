@@ -5,10 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
-from shoal_wire.types import PeerId
-
 from p2p.buffer_pool import GroupPool, Slot
 from p2p.buffer_types import Strategy
+from shoal_wire.types import PeerId
 
 _TRIES = 32
 """Rejections in a row after which one exact weighted draw over all publishers is cheaper."""

@@ -6,10 +6,9 @@ import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shoal_wire.types import PeerId
-
 from p2p.buffer_pool import GroupPool, Shelf
 from p2p.buffer_types import BufferLimits, BufferStats, DropCause, PublisherStats
+from shoal_wire.types import PeerId
 
 
 @dataclass(slots=True)

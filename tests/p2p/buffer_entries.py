@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
+from p2p.buffer import BufferLimits, Entry
 from shoal_wire.types import (
     BatchId,
     Completion,
@@ -17,8 +18,6 @@ from shoal_wire.types import (
     SamplingParams,
     Task,
 )
-
-from p2p.buffer import BufferLimits, Entry
 
 OWN_PEER = PeerId("me")
 

@@ -6,8 +6,6 @@ import random
 from collections import Counter
 
 import pytest
-from tests.p2p.buffer_entries import OWN_PEER, entry, group_id, ids_of, limits
-from shoal_wire.types import GroupId, PeerId
 
 from p2p.buffer import (
     GroupState,
@@ -16,6 +14,8 @@ from p2p.buffer import (
     ReplayBuffer,
     Strategy,
 )
+from shoal_wire.types import GroupId, PeerId
+from tests.p2p.buffer_entries import OWN_PEER, entry, group_id, ids_of, limits
 
 
 def make(**changes: float) -> ReplayBuffer:

@@ -6,13 +6,13 @@ import random
 from collections import Counter
 from dataclasses import dataclass
 
-from tests.p2p.buffer_entries import OWN_PEER, entry, group_id, ids_of, limits
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from shoal_wire.types import GroupId, PeerId
 
 from p2p.buffer import Entry, GroupState, InsertOutcome, Pool, ReplayBuffer, Strategy
+from shoal_wire.types import GroupId, PeerId
+from tests.p2p.buffer_entries import OWN_PEER, entry, group_id, ids_of, limits
 
 PUBLISHERS = ("a", "b", "c", "d")
 numbers = st.integers(0, 60)
