@@ -13,15 +13,12 @@ import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from enum import StrEnum
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import trio
 from libp2p.abc import INetConn, INetwork, INotifee
 from libp2p.custom_types import TProtocol
-from libp2p.host.exceptions import HostException
-from libp2p.io.exceptions import IOException
 from libp2p.network.exceptions import SwarmException
 from libp2p.peer.id import ID
 from libp2p.tools.anyio_service import Service, background_trio_service
@@ -39,25 +36,34 @@ from p2p.libp2p_address import (
 from p2p.libp2p_connections import ConnectionInfo, ConnectionTable, Direction
 from p2p.libp2p_identify import identify
 from p2p.libp2p_request import (
-    OversizeFrameError,
+    RequestError,
+    RequestFailure,
     RequestHandler,
     RequestLimits,
     RequestServer,
-    read_frame,
-    write_frame,
+    exchange,
+    root_cause,
 )
-from p2p.libp2p_swarm import SwarmSettings, build_host, reset_stream
-from p2p.libp2p_yamux import abort
+from p2p.libp2p_swarm import SwarmSettings, build_host
+from p2p.libp2p_yamux import abort, close_connection
 from shoal_wire.types import PeerId
 
-__all__ = ["ConnectionInfo", "Direction", "HostSettings", "Libp2pHost", "ListenError"]
+__all__ = [
+    "ConnectionInfo",
+    "DialError",
+    "Direction",
+    "HostSettings",
+    "Libp2pHost",
+    "ListenError",
+    "RequestError",
+    "RequestFailure",
+]
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
 logger = logging.getLogger(__name__)
 
-_CLOSE_DEADLINE_S = 2.0
 _SHUTDOWN_DEADLINE_S = 5.0
 _IDENTIFY_DEADLINE_S = 10.0
 _MAX_BANS = 1024
@@ -69,24 +75,6 @@ class ListenError(Exception):
 
 class DialError(Exception):
     """A dial did not end in a connection to the expected peer; one line."""
-
-
-class RequestFailure(StrEnum):
-    """Why a request got no answer."""
-
-    NOT_CONNECTED = "not_connected"
-    UNSUPPORTED = "unsupported"
-    TIMEOUT = "timeout"
-    RESET = "reset"
-    OVERSIZE = "oversize"
-
-
-class RequestError(Exception):
-    """A request got no usable answer."""
-
-    def __init__(self, failure: RequestFailure, detail: str) -> None:
-        super().__init__(f"{failure}: {detail}")
-        self.failure = failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +186,7 @@ class Libp2pHost:
             scope.shield = True
             async with trio.open_nursery() as nursery:
                 for connection in self._host.get_network().get_connections():
-                    nursery.start_soon(_close_connection, connection, nursery)
+                    nursery.start_soon(close_connection, connection, nursery)
             await self._host.close()
 
     def listen_addrs(self) -> tuple[str, ...]:
@@ -247,14 +235,14 @@ class Libp2pHost:
         except trio.TooSlowError:
             raise DialError(f"{address} did not answer within {timeout:g} s") from None
         except SwarmException as error:
-            raise DialError(f"cannot connect to {address}: {_root(error)}") from error
+            raise DialError(f"cannot connect to {address}: {root_cause(error)}") from error
         return target.peer_id
 
     async def disconnect(self, peer_id: PeerId) -> None:
         """Close every connection to `peer_id`: politely for two seconds, then the socket."""
         async with trio.open_nursery() as nursery:
             for connection in self._host.get_network().get_connections(to_libp2p_id(peer_id)):
-                nursery.start_soon(_close_connection, connection, self._nursery or nursery)
+                nursery.start_soon(close_connection, connection, self._nursery or nursery)
         for connection in self._table.connections_of(peer_id):
             self.on_disconnection(connection)
 
@@ -309,34 +297,10 @@ class Libp2pHost:
             raise RequestError(RequestFailure.NOT_CONNECTED, peer_id)
         try:
             with trio.fail_after(timeout):
-                return await self._exchange(peer_id, protocol_id, payload, max_response_bytes)
+                return await exchange(self._host, peer_id, protocol_id, payload, max_response_bytes)
         except trio.TooSlowError:
             detail = f"{peer_id} did not answer {protocol_id} within {timeout:g} s"
             raise RequestError(RequestFailure.TIMEOUT, detail) from None
-
-    async def _exchange(
-        self, peer_id: PeerId, protocol_id: str, payload: bytes, max_response_bytes: int
-    ) -> bytes:
-        try:
-            stream = await self._host.new_stream(to_libp2p_id(peer_id), [TProtocol(protocol_id)])
-        except (HostException, SwarmException, IOException) as error:
-            unsupported = "not supported" in _root(error)
-            failure = RequestFailure.UNSUPPORTED if unsupported else RequestFailure.RESET
-            raise RequestError(failure, f"{peer_id}: {_root(error)}") from error
-        complete = False
-        try:
-            await write_frame(stream, payload)
-            response = await read_frame(stream, max_response_bytes)
-            await stream.close()
-            complete = True
-            return response
-        except OversizeFrameError as error:
-            raise RequestError(RequestFailure.OVERSIZE, f"{peer_id}: {error}") from error
-        except (IOException, EOFError) as error:
-            raise RequestError(RequestFailure.RESET, f"{peer_id}: {error!r}") from error
-        finally:
-            if not complete:
-                await reset_stream(stream)
 
     # Called by the notifee, in the connection's own task.
 
@@ -392,27 +356,6 @@ class _Notifee(INotifee):
     async def listen_close(self, network: INetwork, multiaddr: Multiaddr) -> None: ...
 
 
-async def _close_connection(connection: INetConn, nursery: trio.Nursery) -> None:
-    """Say goodbye; if that blocks, close the socket, which unblocks it.
-
-    The goodbye runs in `nursery`: cancelled half-way, py-libp2p would keep the connection listed.
-    """
-    closed = trio.Event()
-
-    async def close() -> None:
-        try:
-            await connection.close()
-        except Exception as error:  # noqa: BLE001 - the other side may break it at any moment
-            logger.debug("close failed: %r", error)
-        closed.set()
-
-    nursery.start_soon(close)
-    with trio.move_on_after(_CLOSE_DEADLINE_S):
-        await closed.wait()
-    if not closed.is_set():
-        abort(connection)
-
-
 async def _refuse_taken_port(address: str) -> None:
     """Bind once without SO_REUSEPORT, which py-libp2p sets: with it a second node on the same
     port would silently share the first one's connections."""
@@ -440,9 +383,3 @@ def _call_all(callbacks: list[Callable[[PeerId], None]], peer_id: PeerId) -> Non
             callback(peer_id)
         except Exception:  # a listener's fault must not cost the connection
             logger.exception("peer callback failed")
-
-
-def _root(error: BaseException) -> str:
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return " ".join(str(error).split()) or type(error).__name__

@@ -10,11 +10,17 @@ from __future__ import annotations
 import struct
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from enum import StrEnum
 
 import trio
 from libp2p.abc import INetStream
+from libp2p.custom_types import TProtocol
+from libp2p.host.basic_host import BasicHost
+from libp2p.host.exceptions import HostException
+from libp2p.io.exceptions import IOException
+from libp2p.network.exceptions import SwarmException
 
-from p2p.libp2p_address import from_libp2p_id
+from p2p.libp2p_address import from_libp2p_id, to_libp2p_id
 from p2p.libp2p_swarm import reset_stream
 from shoal_wire.types import PeerId
 
@@ -25,6 +31,24 @@ _LENGTH = struct.Struct(">I")
 
 class OversizeFrameError(Exception):
     """The other side announced more bytes than it may send."""
+
+
+class RequestFailure(StrEnum):
+    """Why a request got no answer."""
+
+    NOT_CONNECTED = "not_connected"
+    UNSUPPORTED = "unsupported"
+    TIMEOUT = "timeout"
+    RESET = "reset"
+    OVERSIZE = "oversize"
+
+
+class RequestError(Exception):
+    """A request got no usable answer."""
+
+    def __init__(self, failure: RequestFailure, detail: str) -> None:
+        super().__init__(f"{failure}: {detail}")
+        self.failure = failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +92,43 @@ async def _read_exactly(stream: INetStream, size: int) -> bytes:
             raise EOFError("the stream ended inside a frame")
         buffer += piece
     return bytes(buffer)
+
+
+async def exchange(
+    host: BasicHost, peer_id: PeerId, protocol_id: str, payload: bytes, max_response_bytes: int
+) -> bytes:
+    """Send one request and return the answer; the caller holds the deadline.
+
+    Raises:
+        RequestError: the reason is in `.failure`.
+    """
+    try:
+        stream = await host.new_stream(to_libp2p_id(peer_id), [TProtocol(protocol_id)])
+    except (HostException, SwarmException, IOException) as error:
+        unsupported = "not supported" in root_cause(error)
+        failure = RequestFailure.UNSUPPORTED if unsupported else RequestFailure.RESET
+        raise RequestError(failure, f"{peer_id}: {root_cause(error)}") from error
+    complete = False
+    try:
+        await write_frame(stream, payload)
+        response = await read_frame(stream, max_response_bytes)
+        await stream.close()
+        complete = True
+        return response
+    except OversizeFrameError as error:
+        raise RequestError(RequestFailure.OVERSIZE, f"{peer_id}: {error}") from error
+    except (IOException, EOFError) as error:
+        raise RequestError(RequestFailure.RESET, f"{peer_id}: {error!r}") from error
+    finally:
+        if not complete:
+            await reset_stream(stream)
+
+
+def root_cause(error: BaseException) -> str:
+    """Return, in one line, what started the chain of causes that ends in `error`."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 class RequestServer:

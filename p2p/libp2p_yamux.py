@@ -14,7 +14,7 @@ import struct
 from dataclasses import dataclass
 
 import trio
-from libp2p.abc import IMuxedConn, ISecureConn
+from libp2p.abc import IMuxedConn, INetConn, ISecureConn
 from libp2p.peer.id import ID
 from libp2p.protocol_muxer.exceptions import MultiselectClientError, MultiselectError
 from libp2p.stream_muxer.yamux.yamux import (
@@ -29,6 +29,7 @@ from libp2p.transport.upgrader import TransportUpgrader
 logger = logging.getLogger(__name__)
 
 _FIRST_PING_S = 0.2
+_CLOSE_DEADLINE_S = 2.0
 _LAYERS = ("muxed_conn", "secured_conn", "conn", "read_writer", "read_write_closer", "stream")
 _MAX_LAYERS = 10
 
@@ -60,6 +61,27 @@ def abort(connection: object) -> None:
     with contextlib.suppress(OSError):  # already closed
         stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     stream.socket.close()
+
+
+async def close_connection(connection: INetConn, nursery: trio.Nursery) -> None:
+    """Say goodbye; if that blocks, close the socket, which unblocks it.
+
+    The goodbye runs in `nursery`: cancelled half-way, py-libp2p would keep the connection listed.
+    """
+    closed = trio.Event()
+
+    async def close() -> None:
+        try:
+            await connection.close()
+        except Exception as error:  # noqa: BLE001 - the other side may break it at any moment
+            logger.debug("close failed: %r", error)
+        closed.set()
+
+    nursery.start_soon(close)
+    with trio.move_on_after(_CLOSE_DEADLINE_S):
+        await closed.wait()
+    if not closed.is_set():
+        abort(connection)
 
 
 class KeepaliveYamux(Yamux):
