@@ -202,10 +202,11 @@ class Outbox:
         else:
             await trio.sleep(_RETRY_SECONDS)
             return
+        # Noted before it leaves the queue: who waits for an empty one may end the node at once.
+        await self._done_with(own.sequence)
         # It may have been given up meanwhile, by `_bound`.
         if self._unsent and self._unsent[0] is own:
             self._unsent.popleft()
-        await self._done_with(own.sequence)
         self._progress.set()
 
     async def _bound(self) -> None:
