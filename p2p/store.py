@@ -9,7 +9,6 @@ callers wait: that is the back-pressure.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,8 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
-from p2p.ledger import Equivocation
-from p2p.store_core import DEFAULT_MAX_BYTES, Done, Failed, StoreCore
+from p2p.store_core import Done, Failed, StoreCore
 from p2p.store_types import (
     EvidencePair,
     OwnBatch,
@@ -68,10 +66,6 @@ class _Request:
         self.finished.set()
 
 
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 class Store:
     """The database for Trio tasks. Start `run` first; every call raises StoreError."""
 
@@ -80,7 +74,7 @@ class Store:
         path: Path,
         *,
         peer_id: PeerId,
-        wall_ms: Callable[[], int] = _wall_ms,
+        wall_ms: Callable[[], int],
         limits: StoreLimits | None = None,
         first_sequence: int = 1,
     ) -> None:
@@ -171,13 +165,13 @@ class Store:
             lambda core: core.reserve_own(client_key, make_envelope, now_ms=now_ms), durable=True
         )
 
-    async def mark_sent(self, sequence: int) -> None:
-        """Note that an own batch has gone out, or never will.
+    async def mark_sent(self, sequence: int) -> bool:
+        """Note that an own batch has gone out or never will; False if unknown or noted before.
 
         Lost by a power cut at worst: then it is sent once more, and peers ignore it.
         """
         now_ms = self._wall_ms()
-        await self._submit(lambda core: core.mark_sent(sequence, now_ms=now_ms))
+        return await self._submit(lambda core: core.mark_sent(sequence, now_ms=now_ms))
 
     async def unsent(self) -> list[OwnBatch]:
         """Return own batches that have not gone out, oldest first."""
@@ -201,10 +195,16 @@ class Store:
         ids = tuple(group_ids)
         return await self._submit(lambda core: core.consume(ids, at_ms=at_ms), durable=True)
 
-    async def add_equivocation(self, pair: Equivocation, second_envelope: bytes) -> None:
+    async def add_equivocation(
+        self, publisher: PeerId, sequence: int, first: BatchId, second_envelope: bytes
+    ) -> None:
         """Keep two batches under one sequence as evidence, and the first no longer as a batch."""
         now_ms = self._wall_ms()
-        await self._submit(lambda core: core.add_equivocation(pair, second_envelope, now_ms=now_ms))
+        await self._submit(
+            lambda core: core.add_equivocation(
+                publisher, sequence, first, second_envelope, now_ms=now_ms
+            )
+        )
 
     async def evidence(self) -> list[EvidencePair]:
         """Return the pairs kept as proof of equivocation, oldest first."""
@@ -215,14 +215,10 @@ class Store:
         return await self._submit(StoreCore.load)
 
     async def prune(
-        self,
-        *,
-        now_ms: int,
-        max_age_ms: int,
-        max_bytes: int = DEFAULT_MAX_BYTES,
-        keep: Collection[BatchId] | None = None,
+        self, *, max_age_ms: int, max_bytes: int, keep: Collection[BatchId] | None = None
     ) -> int:
         """Delete batches that nobody needs, as `StoreCore.prune` says; return how many."""
+        now_ms = self._wall_ms()
         kept = None if keep is None else frozenset(keep)
         return await self._submit(
             lambda core: core.prune(

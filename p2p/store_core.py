@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from p2p.ledger import Equivocation
 from p2p.store_schema import open_database
 from p2p.store_types import (
     EvidencePair,
@@ -26,9 +25,6 @@ from p2p.store_types import (
 )
 from shoal_wire.digests import batch_id as id_of_envelope
 from shoal_wire.types import BatchId, GroupId, PeerId
-
-DEFAULT_MAX_BYTES = 256 * 1024 * 1024
-"""Envelopes that a pruned store keeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +110,7 @@ class StoreCore:
         OUTBOX_FULL, and whatever `make_envelope` raises.
         """
         known = self._db.execute(
-            "SELECT k.sequence, k.batch_id, k.created_ms, b.envelope FROM client_keys k"
+            "SELECT k.sequence, k.batch_id, b.envelope FROM client_keys k"
             " LEFT JOIN batches b ON b.batch_id = k.batch_id WHERE k.client_key = ?",
             (client_key,),
         ).fetchone()
@@ -128,14 +124,14 @@ class StoreCore:
         batch_id = id_of_envelope(envelope)
         self._insert_batch(batch_id, self._peer_id, sequence, True, envelope, now_ms)
         self._db.execute(
-            "INSERT INTO client_keys VALUES (?, ?, ?, ?)",
-            (client_key, sequence, batch_id, now_ms),
+            "INSERT INTO client_keys VALUES (?, ?, ?)",
+            (client_key, sequence, batch_id),
         )
         self._db.execute(
             "DELETE FROM client_keys WHERE sequence <= ?",
             (sequence - self._limits.max_client_keys,),
         )
-        return _own_batch(sequence, batch_id, now_ms, envelope, is_new=True)
+        return _own_batch(sequence, batch_id, envelope, is_new=True)
 
     def mark_sent(self, sequence: int, *, now_ms: int) -> bool:
         """Note that an own batch has gone out; False if it is unknown or was sent before."""
@@ -149,7 +145,7 @@ class StoreCore:
     def unsent(self) -> list[OwnBatch]:
         """Return own batches that have not gone out, oldest first."""
         rows = self._db.execute(
-            "SELECT sequence, batch_id, received_ms, envelope FROM batches"
+            "SELECT sequence, batch_id, envelope FROM batches"
             " WHERE own = 1 AND sent_ms IS NULL ORDER BY sequence"
         )
         return [_own_batch(*row) for row in rows]
@@ -199,17 +195,25 @@ class StoreCore:
         )
         return inserted.rowcount > 0
 
-    def add_equivocation(self, pair: Equivocation, second_envelope: bytes, *, now_ms: int) -> None:
+    def add_equivocation(
+        self,
+        publisher: PeerId,
+        sequence: int,
+        first: BatchId,
+        second_envelope: bytes,
+        *,
+        now_ms: int,
+    ) -> None:
         """Move the first of two batches under one sequence from the batches to the evidence."""
         envelope = self._db.execute(
-            "SELECT envelope FROM batches WHERE batch_id = ?", (pair.first,)
+            "SELECT envelope FROM batches WHERE batch_id = ?", (first,)
         ).fetchone()
         self._db.execute(
             "INSERT INTO equivocations (publisher, sequence, first, second, at_ms)"
             " VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-            (pair.publisher, pair.sequence, envelope and envelope[0], second_envelope, now_ms),
+            (publisher, sequence, envelope and envelope[0], second_envelope, now_ms),
         )
-        self._db.execute("DELETE FROM batches WHERE batch_id = ? AND own = 0", (pair.first,))
+        self._db.execute("DELETE FROM batches WHERE batch_id = ? AND own = 0", (first,))
         self._keep_newest("equivocations", self._limits.max_equivocations)
 
     def evidence(self) -> list[EvidencePair]:
@@ -274,7 +278,7 @@ class StoreCore:
         *,
         now_ms: int,
         max_age_ms: int,
-        max_bytes: int = DEFAULT_MAX_BYTES,
+        max_bytes: int,
         keep: Collection[BatchId] | None = None,
         grace_ms: int = 60_000,
     ) -> int:
@@ -313,19 +317,9 @@ class StoreCore:
 
 
 def _own_batch(
-    sequence: int,
-    batch_id: bytes,
-    created_ms: int,
-    envelope: bytes | None,
-    is_new: bool = False,
+    sequence: int, batch_id: bytes, envelope: bytes | None, is_new: bool = False
 ) -> OwnBatch:
-    return OwnBatch(
-        sequence=sequence,
-        batch_id=BatchId(batch_id),
-        envelope=envelope or b"",
-        created_ms=created_ms,
-        is_new=is_new,
-    )
+    return OwnBatch(sequence=sequence, batch_id=BatchId(batch_id), envelope=envelope, is_new=is_new)
 
 
 def _as_store_error(error: Exception) -> Exception:

@@ -32,8 +32,7 @@ CREATE INDEX unsent ON batches (sequence, num_bytes) WHERE own = 1 AND sent_ms I
 CREATE TABLE client_keys (
     client_key BLOB NOT NULL UNIQUE,
     sequence INTEGER PRIMARY KEY,
-    batch_id BLOB NOT NULL,
-    created_ms INTEGER NOT NULL
+    batch_id BLOB NOT NULL
 );
 CREATE TABLE publishers (publisher TEXT PRIMARY KEY, highest INTEGER NOT NULL, heard_ms INTEGER);
 CREATE TABLE consumed (

@@ -68,10 +68,8 @@ class OwnBatch:
 
     sequence: int
     batch_id: BatchId
-    envelope: bytes
-    """The sealed bytes; empty for a resend of a batch that has been pruned."""
-    created_ms: int
-    """When it was stored: wall clock, milliseconds since the epoch."""
+    envelope: bytes | None
+    """The sealed bytes; None for a resend of a batch that has been pruned."""
     is_new: bool
 
 
