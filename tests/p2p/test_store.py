@@ -1,0 +1,239 @@
+"""The store under Trio, and under kill -9."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from p2p import store as store_module
+from p2p.store import Store, StoreCore, StoreError, StoreFault, StoreLimits
+from shoal_wire.digests import batch_id
+from shoal_wire.types import BatchId, GroupId, PeerId
+
+ME = PeerId("me")
+ROOT = Path(__file__).parents[2]
+
+
+def make(path: Path, **kwargs: Any) -> Store:
+    return Store(path / "node.db", peer_id=ME, wall_ms=lambda: 1000, **kwargs)
+
+
+@asynccontextmanager
+async def running(path: Path, **kwargs: Any) -> AsyncIterator[Store]:
+    store = make(path, **kwargs)
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(store.run)
+            yield store
+            nursery.cancel_scope.cancel()
+
+
+def sealed(sequence: int) -> bytes:
+    return b"envelope %d" % sequence
+
+
+class Gate:
+    """Holds the writer's thread inside a call until it is opened."""
+
+    def __init__(self) -> None:
+        self.entered = threading.Event()
+        self._opened = threading.Event()
+
+    def seal(self, sequence: int) -> bytes:
+        self.entered.set()
+        assert self._opened.wait(10)
+        return sealed(sequence)
+
+    def open(self) -> None:
+        self._opened.set()
+
+    async def wait_entered(self) -> None:
+        assert await trio.to_thread.run_sync(self.entered.wait, 10)
+
+
+async def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
+    external = b"from another"
+    async with running(tmp_path) as store:
+        first = await store.reserve_own(b"a", sealed)
+        second = await store.reserve_own(b"b", sealed)
+        assert await store.mark_sent(first.sequence)
+        assert await store.add_external(batch_id(external), PeerId("other"), 7, external, 500)
+        await store.consume([GroupId(bytes(16))], 1000)
+        await store.add_equivocation(PeerId("x"), 1, BatchId(bytes(32)), b"second")
+    async with running(tmp_path) as store:
+        state = await store.load()
+        assert [batch.envelope for batch in state.batches] == [
+            external,
+            sealed(first.sequence),
+            sealed(second.sequence),
+        ]
+        assert state.consumed_ids == (GroupId(bytes(16)),)
+        assert state.next_sequence == second.sequence + 1
+        assert state.highest_sequences == {"other": 7}
+        assert [own.sequence for own in await store.unsent()] == [second.sequence]
+        assert [pair.publisher for pair in await store.evidence()] == ["x"]
+        assert await store.prune(max_age_ms=400, max_bytes=1 << 20) == 1
+
+
+async def test_concurrent_reservations_each_get_their_own_number(tmp_path: Path) -> None:
+    sequences: list[int] = []
+
+    async def reserve(store: Store, number: int) -> None:
+        own = await store.reserve_own(b"%d" % number, sealed)
+        assert own.envelope == sealed(own.sequence)
+        sequences.append(own.sequence)
+
+    async with running(tmp_path) as store, trio.open_nursery() as nursery:
+        for number in range(100):
+            nursery.start_soon(reserve, store, number)
+    assert sorted(sequences) == list(range(1, 101))
+
+
+async def test_waiting_requests_share_a_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[tuple[int, bool]] = []
+    commit = StoreCore.commit
+
+    def counted(core: StoreCore, calls: Any, *, durable: bool = True) -> Any:
+        sizes.append((len(calls), durable))
+        return commit(core, calls, durable=durable)
+
+    monkeypatch.setattr(StoreCore, "commit", counted)
+    monkeypatch.setattr(store_module, "GROUP_REQUESTS", 8)
+    gate = Gate()
+    async with running(tmp_path) as store, trio.open_nursery() as nursery:
+        nursery.start_soon(store.reserve_own, b"first", gate.seal)
+        await gate.wait_entered()
+        for number in range(10):
+            external = b"%d" % number
+            nursery.start_soon(
+                store.add_external, batch_id(external), PeerId("o"), number, external, 0
+            )
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(store.consume, [GroupId(bytes(16))], 0)
+        await trio.testing.wait_all_tasks_blocked()
+        gate.open()
+    # What others sent needs no flush of the disk; what is acknowledged does.
+    assert sizes == [(1, True), (8, False), (3, True)]
+
+
+async def test_a_caller_goes_on_only_after_its_commit(tmp_path: Path) -> None:
+    gate = Gate()
+    returned = []
+
+    async def reserve(store: Store) -> None:
+        returned.append(await store.reserve_own(b"a", gate.seal))
+
+    async with running(tmp_path) as store, trio.open_nursery() as nursery:
+        nursery.start_soon(reserve, store)
+        await gate.wait_entered()
+        await trio.testing.wait_all_tasks_blocked()
+        assert returned == []
+        gate.open()
+    assert [own.is_new for own in returned] == [True]
+
+
+async def test_a_full_outbox_is_an_error_that_passes(tmp_path: Path) -> None:
+    async with running(tmp_path, limits=StoreLimits(max_unsent_bytes=15)) as store:
+        first = await store.reserve_own(b"a", sealed)
+        with pytest.raises(StoreError) as refused:
+            await store.reserve_own(b"b", sealed)
+        assert refused.value.fault is StoreFault.OUTBOX_FULL
+        await store.mark_sent(first.sequence)
+        assert (await store.reserve_own(b"b", sealed)).is_new
+
+
+async def test_stopping_finishes_the_commit_in_hand_and_refuses_the_rest(tmp_path: Path) -> None:
+    store = make(tmp_path)
+    gate = Gate()
+    outcomes: dict[bytes, object] = {}
+
+    async def reserve(key: bytes, seal: Any) -> None:
+        try:
+            outcomes[key] = (await store.reserve_own(key, seal)).sequence
+        except StoreError as error:
+            outcomes[key] = error.fault
+
+    with trio.fail_after(20):
+        async with trio.open_nursery() as callers, trio.open_nursery() as nursery:
+            await nursery.start(store.run)
+            callers.start_soon(reserve, b"in hand", gate.seal)
+            await gate.wait_entered()
+            callers.start_soon(reserve, b"waiting", sealed)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+            gate.open()
+    assert outcomes == {b"in hand": 1, b"waiting": StoreFault.CLOSED}
+    with pytest.raises(StoreError) as refused:
+        await store.load()
+    assert refused.value.fault is StoreFault.CLOSED
+    async with running(tmp_path) as store:
+        assert [own.sequence for own in await store.unsent()] == [1]
+
+
+async def test_an_unusable_database_ends_the_start(tmp_path: Path) -> None:
+    (tmp_path / "node.db").write_bytes(b"not a database" * 100)
+    with pytest.RaisesGroup(pytest.RaisesExc(StoreError, match="is damaged")):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(make(tmp_path).run)
+
+
+def test_nothing_acknowledged_is_lost_and_no_number_repeats_under_kill_9(tmp_path: Path) -> None:
+    path = tmp_path / "node.db"
+    rng = random.Random(7)
+    acknowledged: dict[str, tuple[int, str]] = {}
+    consumed: set[str] = set()
+    for run in range(5):
+        lines = _reserve_until_killed(path, run, num_lines=rng.randrange(3, 150))
+        for kind, *fields in lines:
+            if kind == "batch":
+                key, sequence, name = fields
+                acknowledged[key] = (int(sequence), name)
+            else:
+                consumed.add(fields[0])
+    core = StoreCore(path, peer_id=ME, limits=StoreLimits(max_client_keys=1 << 20))
+    (loaded,) = core.commit([StoreCore.load])
+    state = loaded.value  # type: ignore[union-attr]
+    on_disk = {batch.sequence: batch.batch_id.hex() for batch in state.batches}
+    assert len(on_disk) == len(state.batches)
+    assert len({sequence for sequence, _ in acknowledged.values()}) == len(acknowledged)
+    for sequence, name in acknowledged.values():
+        assert on_disk[sequence] == name
+    assert consumed <= {group_id.hex() for group_id in state.consumed_ids}
+    assert state.next_sequence > max(on_disk)
+    for key, (sequence, _) in acknowledged.items():
+        (again,) = core.commit([lambda c, key=key: c.reserve_own(key.encode(), sealed, now_ms=0)])
+        assert (again.value.sequence, again.value.is_new) == (sequence, False)  # type: ignore[union-attr]
+
+
+def _reserve_until_killed(path: Path, run: int, *, num_lines: int) -> list[list[str]]:
+    """Return every line of a process that was killed after it had printed `num_lines`."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.p2p.store_reserver", str(path), str(run)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        lines = [process.stdout.readline() for _ in range(num_lines)]
+    finally:
+        process.kill()
+    # What was in the pipe had been acknowledged as well; the last line may be cut.
+    lines += process.stdout.readlines()
+    process.wait()
+    process.stdout.close()
+    whole = [line.split() for line in lines if line.endswith("\n")]
+    assert len(whole) >= num_lines
+    return whole

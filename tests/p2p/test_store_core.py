@@ -1,0 +1,375 @@
+"""The store's statements, on real files."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from p2p.store import OwnBatch, StoreCore, StoreError, StoreFault, StoreLimits
+from p2p.store_core import Done, Failed
+from shoal_wire.digests import batch_id
+from shoal_wire.types import BatchId, GroupId, PeerId
+
+ME = PeerId("me")
+OTHER = PeerId("other")
+NOW = 1_000_000
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "node.db"
+
+
+def opened(path: Path, **kwargs: Any) -> StoreCore:
+    return StoreCore(path, peer_id=ME, **kwargs)
+
+
+def run(core: StoreCore, call: Callable[[StoreCore], Any]) -> Any:
+    """Run one call in a transaction; raise what it raises."""
+    (outcome,) = core.commit([call])
+    if isinstance(outcome, Failed):
+        raise outcome.error
+    return outcome.value
+
+
+def sealed(sequence: int, num_bytes: int = 100) -> bytes:
+    return b"%d:" % sequence + bytes(num_bytes)
+
+
+def reserve(core: StoreCore, key: bytes, *, now_ms: int = NOW, num_bytes: int = 100) -> OwnBatch:
+    batch: OwnBatch = run(
+        core,
+        lambda c: c.reserve_own(key, lambda number: sealed(number, num_bytes), now_ms=now_ms),
+    )
+    return batch
+
+
+def receive(core: StoreCore, number: int, *, publisher: str = "other", at_ms: int = NOW) -> BatchId:
+    envelope = b"external %d" % number + bytes(100)
+    name = batch_id(envelope)
+    run(core, lambda c: c.add_external(name, PeerId(publisher), number, envelope, at_ms))
+    return name
+
+
+def stored(core: StoreCore) -> list[BatchId]:
+    return [batch.batch_id for batch in run(core, StoreCore.load).batches]
+
+
+class TestOwnBatches:
+    def test_a_batch_is_there_after_a_restart_and_unsent_until_it_is_marked(
+        self, path: Path
+    ) -> None:
+        core = opened(path)
+        first, second = reserve(core, b"a"), reserve(core, b"b")
+        assert run(core, lambda c: c.mark_sent(first.sequence, now_ms=NOW))
+        assert not run(core, lambda c: c.mark_sent(first.sequence, now_ms=NOW))
+        core.close()
+        core = opened(path)
+        (waiting,) = run(core, StoreCore.unsent)
+        assert (waiting.sequence, waiting.envelope) == (second.sequence, second.envelope)
+        assert second.envelope is not None
+        assert waiting.batch_id == batch_id(second.envelope)
+        assert set(stored(core)) == {first.batch_id, second.batch_id}
+
+    def test_the_same_key_is_the_same_batch(self, path: Path) -> None:
+        core = opened(path)
+        first = reserve(core, b"a")
+        again = reserve(core, b"a")
+        assert first.is_new
+        assert not again.is_new
+        assert (again.sequence, again.batch_id, again.envelope) == (
+            first.sequence,
+            first.batch_id,
+            first.envelope,
+        )
+        assert len(stored(core)) == 1
+
+    def test_a_key_outlives_its_batch(self, path: Path) -> None:
+        core = opened(path)
+        first = reserve(core, b"a")
+        run(core, lambda c: c.prune(now_ms=NOW + 10, max_age_ms=5, max_bytes=1 << 20))
+        assert stored(core) == []
+        again = reserve(core, b"a")
+        assert (again.sequence, again.envelope, again.is_new) == (first.sequence, None, False)
+
+    def test_keys_are_bounded_and_the_oldest_is_forgotten(self, path: Path) -> None:
+        core = opened(path, limits=StoreLimits(max_client_keys=2))
+        for key in (b"a", b"b", b"c"):
+            reserve(core, key)
+        assert not reserve(core, b"b").is_new
+        assert reserve(core, b"a").is_new
+
+    def test_a_sequence_is_never_used_again(self, path: Path) -> None:
+        core = opened(path, first_sequence=41)
+        assert [reserve(core, key).sequence for key in (b"a", b"b")] == [41, 42]
+        run(core, lambda c: c.prune(now_ms=NOW + 10, max_age_ms=5, max_bytes=1 << 20))
+        core.close()
+        core = opened(path, first_sequence=7)
+        assert reserve(core, b"c").sequence == 43
+        assert run(core, StoreCore.load).next_sequence == 44
+
+    def test_an_envelope_that_cannot_be_made_leaves_nothing(self, path: Path) -> None:
+        core = opened(path)
+
+        def fail(_sequence: int) -> bytes:
+            raise LookupError("no key")
+
+        with pytest.raises(LookupError, match="no key"):
+            run(core, lambda c: c.reserve_own(b"a", fail, now_ms=NOW))
+        assert reserve(core, b"a").is_new
+        assert len(stored(core)) == 1
+
+    def test_a_full_outbox_refuses_until_something_has_gone_out(self, path: Path) -> None:
+        core = opened(path, limits=StoreLimits(max_unsent_bytes=250))
+        first = reserve(core, b"a")
+        reserve(core, b"b")
+        with pytest.raises(StoreError) as refused:
+            reserve(core, b"c")
+        assert refused.value.fault is StoreFault.OUTBOX_FULL
+        assert refused.value.retryable
+        run(core, lambda c: c.mark_sent(first.sequence, now_ms=NOW))
+        assert reserve(core, b"c").is_new
+
+    def test_the_outbox_counts_what_an_earlier_run_left(self, path: Path) -> None:
+        core = opened(path)
+        reserve(core, b"a", num_bytes=200)
+        core.close()
+        core = opened(path, limits=StoreLimits(max_unsent_bytes=250))
+        with pytest.raises(StoreError, match="wait to be sent"):
+            reserve(core, b"b")
+
+
+class TestGroupCommit:
+    def test_one_failing_call_takes_no_other_down(self, path: Path) -> None:
+        core = opened(path)
+
+        def broken(_core: StoreCore) -> None:
+            raise LookupError("mine alone")
+
+        outcomes = core.commit(
+            [
+                lambda c: c.reserve_own(b"a", sealed, now_ms=NOW),
+                broken,
+                lambda c: c.reserve_own(b"b", sealed, now_ms=NOW),
+            ]
+        )
+        first, second, third = outcomes
+        assert isinstance(first, Done)
+        assert isinstance(second, Failed)
+        assert isinstance(third, Done)
+        assert (first.value.sequence, third.value.sequence) == (1, 2)
+        assert len(stored(core)) == 2
+
+    def test_calls_share_a_transaction(self, path: Path) -> None:
+        core = opened(path)
+        watcher = sqlite3.connect(path)
+        counts = []
+
+        def watch(_core: StoreCore) -> None:
+            counts.append(watcher.execute("SELECT count(*) FROM batches").fetchone()[0])
+
+        core.commit([lambda c: c.reserve_own(b"a", sealed, now_ms=NOW), watch])
+        watch(core)
+        assert counts == [0, 1]
+
+
+class TestFullDisk:
+    def test_it_refuses_and_works_again_when_there_is_space(self, path: Path) -> None:
+        core = opened(path)
+        kept = reserve(core, b"a")
+        (pages,) = core._db.execute("PRAGMA page_count").fetchone()
+        core._db.execute(f"PRAGMA max_page_count = {pages + 8}")
+        with pytest.raises(StoreError) as refused:
+            reserve(core, b"b", num_bytes=200_000)
+        assert refused.value.fault is StoreFault.FULL
+        assert refused.value.retryable
+        assert stored(core) == [kept.batch_id]
+        core._db.execute("PRAGMA max_page_count = 1000000")
+        later = reserve(core, b"b", num_bytes=200_000)
+        assert later.is_new
+        core.close()
+        assert stored(opened(path)) == [kept.batch_id, later.batch_id]
+
+    def test_what_fits_is_stored_beside_what_does_not(self, path: Path) -> None:
+        core = opened(path)
+        (pages,) = core._db.execute("PRAGMA page_count").fetchone()
+        core._db.execute(f"PRAGMA max_page_count = {pages + 8}")
+        small, large = core.commit(
+            [
+                lambda c: c.reserve_own(b"a", sealed, now_ms=NOW),
+                lambda c: c.reserve_own(b"b", lambda n: sealed(n, 200_000), now_ms=NOW),
+            ]
+        )
+        assert isinstance(small, Done)
+        assert isinstance(large, Failed)
+        assert stored(core) == [small.value.batch_id]
+
+
+class TestExternalBatches:
+    def test_a_second_copy_is_known(self, path: Path) -> None:
+        core = opened(path)
+        name = receive(core, 3)
+        assert not run(core, lambda c: c.add_external(name, OTHER, 3, b"again", NOW))
+        (batch,) = run(core, StoreCore.load).batches
+        assert (batch.publisher, batch.sequence, batch.own) == (OTHER, 3, False)
+        assert batch.envelope.startswith(b"external 3")
+
+    def test_the_highest_sequence_outlives_the_batches_within_a_bound(self, path: Path) -> None:
+        core = opened(path, limits=StoreLimits(max_publishers=2))
+        receive(core, 9, publisher="a", at_ms=NOW + 1)
+        receive(core, 4, publisher="a", at_ms=NOW + 2)
+        receive(core, 1, publisher="b", at_ms=NOW + 3)
+        receive(core, 2, publisher="forgotten", at_ms=NOW)
+        run(core, lambda c: c.prune(now_ms=NOW + 99, max_age_ms=5, max_bytes=1 << 20))
+        state = run(core, StoreCore.load)
+        assert state.batches == ()
+        assert state.highest_sequences == {"a": 9, "b": 1}
+
+    def test_equivocation_moves_the_first_batch_to_the_evidence(self, path: Path) -> None:
+        core = opened(path, limits=StoreLimits(max_equivocations=2))
+        names = [receive(core, number) for number in range(3)]
+        for number, name in enumerate(names):
+            run(
+                core,
+                lambda c, name=name, number=number: c.add_equivocation(
+                    OTHER, number, name, b"second %d" % number, now_ms=NOW
+                ),
+            )
+        assert stored(core) == []
+        pairs = run(core, StoreCore.evidence)
+        assert [(pair.sequence, pair.second) for pair in pairs] == [
+            (1, b"second 1"),
+            (2, b"second 2"),
+        ]
+        assert pairs[0].first is not None
+        assert pairs[0].first.startswith(b"external 1")
+
+    def test_equivocation_whose_first_is_gone_is_kept_all_the_same(self, path: Path) -> None:
+        core = opened(path)
+        run(
+            core,
+            lambda c: c.add_equivocation(OTHER, 5, BatchId(bytes(32)), b"second", now_ms=NOW),
+        )
+        (pair,) = run(core, StoreCore.evidence)
+        assert (pair.first, pair.second) == (None, b"second")
+
+
+class TestConsumed:
+    def test_ids_survive_a_restart_in_order_within_a_bound(self, path: Path) -> None:
+        limits = StoreLimits(max_consumed_ids=3)
+        core = opened(path, limits=limits)
+        ids = [GroupId(bytes([number]) * 16) for number in range(5)]
+        assert run(core, lambda c: c.consume(ids[:3], at_ms=NOW)) == 3
+        assert run(core, lambda c: c.consume([ids[2], ids[3]], at_ms=NOW)) == 1
+        assert run(core, lambda c: c.consume([], at_ms=NOW)) == 0
+        core.close()
+        core = opened(path, limits=limits)
+        assert run(core, StoreCore.load).consumed_ids == tuple(ids[1:4])
+        run(core, lambda c: c.consume([ids[4]], at_ms=NOW))
+        assert run(core, StoreCore.load).consumed_ids == tuple(ids[2:5])
+
+
+class TestPrune:
+    def test_too_old_goes_even_unsent(self, path: Path) -> None:
+        core = opened(path)
+        reserve(core, b"a", now_ms=NOW - 50)
+        kept = reserve(core, b"b", now_ms=NOW)
+        assert run(core, lambda c: c.prune(now_ms=NOW, max_age_ms=40, max_bytes=1 << 20)) == 1
+        assert stored(core) == [kept.batch_id]
+
+    def test_what_is_not_kept_goes_unless_unsent_or_just_come(self, path: Path) -> None:
+        core = opened(path)
+        kept = receive(core, 1, at_ms=NOW - 100)
+        receive(core, 2, at_ms=NOW - 100)
+        fresh = receive(core, 3, at_ms=NOW - 10)
+        unsent = reserve(core, b"a", now_ms=NOW - 100)
+        sent = reserve(core, b"b", now_ms=NOW - 100)
+        run(core, lambda c: c.mark_sent(sent.sequence, now_ms=NOW))
+        pruned = run(
+            core,
+            lambda c: c.prune(
+                now_ms=NOW, max_age_ms=1000, max_bytes=1 << 20, keep={kept}, grace_ms=50
+            ),
+        )
+        assert pruned == 2
+        assert set(stored(core)) == {kept, fresh, unsent.batch_id}
+        # The set of one call is not that of the next.
+        run(
+            core,
+            lambda c: c.prune(
+                now_ms=NOW, max_age_ms=1000, max_bytes=1 << 20, keep={fresh}, grace_ms=50
+            ),
+        )
+        assert set(stored(core)) == {fresh, unsent.batch_id}
+
+    def test_bytes_are_bounded_by_deleting_the_oldest_that_may_go(self, path: Path) -> None:
+        core = opened(path)
+        unsent = reserve(core, b"a", now_ms=NOW - 9)
+        names = [receive(core, number, at_ms=NOW + number) for number in range(4)]
+        run(core, lambda c: c.prune(now_ms=NOW, max_age_ms=1000, max_bytes=250))
+        assert stored(core) == [unsent.batch_id, *names[2:]]
+
+
+class TestOpening:
+    def test_the_file_is_its_owners_alone(self, path: Path) -> None:
+        core = opened(path)
+        reserve(core, b"a")
+        for file in path.parent.iterdir():
+            assert file.stat().st_mode & 0o777 == 0o600, file
+
+    def test_another_peers_database_is_refused(self, path: Path) -> None:
+        opened(path).close()
+        with pytest.raises(StoreError, match="belongs to peer me, not to other") as refused:
+            StoreCore(path, peer_id=OTHER)
+        assert refused.value.fault is StoreFault.FOREIGN
+        assert not refused.value.retryable
+
+    def test_a_newer_version_is_refused(self, path: Path) -> None:
+        opened(path).close()
+        with sqlite3.connect(path) as database:
+            database.execute("UPDATE meta SET value = 99 WHERE key = 'schema_version'")
+        with pytest.raises(StoreError, match="schema version 99"):
+            opened(path)
+
+    @pytest.mark.parametrize("damage", ["not a database", "header", "truncated", "pages"])
+    def test_a_damaged_file_is_one_clear_line_and_left_alone(self, path: Path, damage: str) -> None:
+        core = opened(path)
+        for number in range(60):
+            receive(core, number)
+        core.close()
+        whole = path.read_bytes()
+        middle = len(whole) // 2
+        damaged = {
+            "not a database": b"hello" * 1000,
+            "header": bytes(100) + whole[100:],
+            "truncated": whole[:middle],
+            "pages": whole[:4096] + b"\xaa" * (len(whole) - 4096),
+        }[damage]
+        path.write_bytes(damaged)
+        with pytest.raises(StoreError) as refused:
+            opened(path)
+        assert refused.value.fault is StoreFault.DAMAGED
+        assert "node.db is damaged" in str(refused.value)
+        assert "\n" not in str(refused.value)
+        assert path.read_bytes() == damaged
+
+    def test_a_folder_that_is_not_there_is_a_clear_error(self, tmp_path: Path) -> None:
+        with pytest.raises(StoreError, match="cannot be opened"):
+            opened(tmp_path / "nowhere" / "node.db")
+
+    def test_a_database_that_another_process_is_writing_is_refused_not_damaged(
+        self, path: Path
+    ) -> None:
+        core = opened(path)
+        core._db.execute("PRAGMA busy_timeout = 1")
+        with sqlite3.connect(path, isolation_level=None) as other:
+            other.execute("BEGIN IMMEDIATE")
+            with pytest.raises(StoreError) as refused:
+                reserve(core, b"a")
+            other.execute("ROLLBACK")
+        assert refused.value.fault is StoreFault.DISK
+        assert reserve(core, b"a").is_new
