@@ -42,6 +42,12 @@ class SocketPathError(Exception):
     """The socket cannot be made at this path; the text says what to do."""
 
 
+def check_socket_path(path: Path) -> None:
+    """Raise SocketPathError where the system cannot have a socket at `path`."""
+    if len(os.fsencode(path)) > _MAX_SOCKET_PATH:
+        raise SocketPathError(f"{path} is too long for a socket; choose a shorter --data-dir")
+
+
 class NodeService(Protocol):
     """What the node does for those on its socket."""
 
@@ -88,10 +94,7 @@ class IpcServer:
                 self._path.unlink()
 
     def _bind(self) -> trio.socket.SocketType:
-        if len(os.fsencode(self._path)) > _MAX_SOCKET_PATH:
-            raise SocketPathError(
-                f"{self._path} is too long for a socket; choose a shorter --data-dir"
-            )
+        check_socket_path(self._path)
         # The data directory's lock is held: a socket file here is a dead node's.
         with contextlib.suppress(FileNotFoundError):
             self._path.unlink()

@@ -181,7 +181,10 @@ def _only_trainer(data_dir: Path, stop: StopFlag) -> Iterator[None]:
 
     A predecessor whose node was killed may still be writing its last checkpoint: wait for it.
     """
-    data_dir.mkdir(parents=True, exist_ok=True)
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingsError(f"cannot use {data_dir} as a folder: {error.strerror}") from None
     deadline = time.monotonic() + _LOCK_SECONDS
     with (data_dir / "trainer.lock").open("a") as file:
         while True:

@@ -18,7 +18,7 @@ import trio
 from p2p.cli.usage import UsageExit, fail
 from p2p.host import ListenError
 from p2p.identity import DataDirInUseError, IdentityError, lock_data_dir
-from p2p.ipc_server import SocketPathError
+from p2p.ipc_server import SOCKET_NAME, SocketPathError, check_socket_path
 from shoal_settings.loader import Loaded, SettingsError, add_flags, describe, describe_text, load
 from shoal_settings.schema import Command, Settings
 from shoal_wire.errors import ManifestError
@@ -28,7 +28,19 @@ if TYPE_CHECKING:
 
 _MAX_NUMBERED = 64
 
-USAGE_ERRORS = (IdentityError, DataDirInUseError, SocketPathError, ListenError, ManifestError)
+
+class DataDirError(Exception):
+    """A data directory that cannot be made or written; the text is one line."""
+
+
+USAGE_ERRORS = (
+    IdentityError,
+    DataDirError,
+    DataDirInUseError,
+    SocketPathError,
+    ListenError,
+    ManifestError,
+)
 """What keeps a peer from starting and the user can mend: one line, exit code 2."""
 
 
@@ -75,6 +87,7 @@ def own_data_dir(loaded: Loaded) -> Iterator[Settings]:
 
     Raises:
         DataDirInUseError: the named directory is in use.
+        DataDirError, SocketPathError: it cannot be used.
     """
     settings = loaded.settings
     candidates = [settings.data_dir]
@@ -85,21 +98,35 @@ def own_data_dir(loaded: Loaded) -> Iterator[Settings]:
         ]
     with contextlib.ExitStack() as stack:
         chosen = _enter_first_free(stack, candidates)
+        check_socket_path(chosen / SOCKET_NAME)  # now, not after the node has joined its swarm
         yield settings.model_copy(update={"data_dir": chosen})
 
 
 def _enter_first_free(stack: contextlib.ExitStack, candidates: Sequence[Path]) -> Path:
     for path in candidates[:-1]:
-        path.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
-            stack.enter_context(lock_data_dir(path))
+            stack.enter_context(locked(path))
         except DataDirInUseError:
             continue
         return path
-    last = candidates[-1]
-    last.mkdir(parents=True, exist_ok=True, mode=0o700)
-    stack.enter_context(lock_data_dir(last))
-    return last
+    stack.enter_context(locked(candidates[-1]))
+    return candidates[-1]
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Make `path` if need be, owner only, and own it while the context is open.
+
+    Raises:
+        DataDirInUseError, DataDirError: another process owns it, or it cannot be written.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            stack.enter_context(lock_data_dir(path))
+        except OSError as error:
+            raise DataDirError(f"cannot use {path} as a folder: {error.strerror}") from None
+        yield
 
 
 def start_logging(settings: Settings, who: str) -> None:

@@ -17,11 +17,11 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from p2p.cli.common import call_on_signal, parse, root_error
+from p2p.cli.common import DataDirError, call_on_signal, locked, parse, root_error
 from p2p.cli.local_process import ChildDied, LocalProcess
 from p2p.cli.tables import number
 from p2p.cli.usage import EXIT_FAILED, EXIT_OK, UsageExit, fail
-from p2p.identity import DataDirInUseError, lock_data_dir
+from p2p.identity import DataDirInUseError
 from shoal_settings.loader import to_flags
 from shoal_settings.schema import Settings
 
@@ -59,12 +59,11 @@ def main(argv: Sequence[str]) -> int:
     try:
         loaded, _ = parse("swarm", DESCRIPTION, argv, overrides=DEFAULTS)
         settings = loaded.settings
-        settings.data_dir.mkdir(parents=True, exist_ok=True)
-        with lock_data_dir(settings.data_dir):
+        with locked(settings.data_dir):
             return trio.run(_run, settings)
     except UsageExit as end:
         return end.code
-    except DataDirInUseError as error:
+    except (DataDirError, DataDirInUseError) as error:
         return fail("swarm", str(error)).code
 
 
