@@ -17,7 +17,7 @@ from p2p import ipc_server
 from p2p.buffer_types import Pool
 from p2p.ipc_server import IpcServer, SocketPathError
 from p2p.service import InspectorService
-from p2p.store import StoreError
+from p2p.store import StoreError, StoreFault
 from shoal_ipc.client import Leases, NodeRefused, NodeUnavailable
 from shoal_wire import ipc_messages as m
 from shoal_wire.framing import FrameDecoder, encode_frame
@@ -278,7 +278,7 @@ async def test_a_disk_that_fails_in_the_handshake_is_an_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(*_: object) -> None:
-        raise StoreError("disk full")
+        raise StoreError(StoreFault.FULL, "disk full")
 
     async with open_local_node(tmp_path) as node:
         (group_id,) = await fill(node, 1)
@@ -311,13 +311,13 @@ async def test_connections_beyond_the_bound_are_closed(
 ) -> None:
     monkeypatch.setattr(ipc_server, "MAX_CONNECTIONS", 2)
     async with open_local_node(tmp_path) as node:
-        first = await greet(node)
-        await greet(node, m.Role.INSPECTOR)
+        first, second = await greet(node), await greet(node, m.Role.INSPECTOR)
         third = await connect(node)
         assert await third.receive() is None
         await first.stream.aclose()
         await until(lambda: not node.link.connected)
         await greet(node)
+        await second.stream.aclose()
 
 
 async def test_the_socket_is_the_owners_alone_and_replaces_a_dead_nodes(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import trio.testing
 
 from p2p import outbox as outbox_module
 from p2p.outbox import Outbox, OversizeBatchError
-from p2p.store import Store, StoreError
+from p2p.store import Store, StoreError, StoreFault
 from p2p.validation import open_batch
 from shoal_wire.codec import decode_batch
 from shoal_wire.envelope import open_envelope
@@ -63,7 +63,7 @@ async def opened(
     data_dir: Path, gossip: FakeGossip | None = None, *, send: bool = True, **rules: object
 ) -> AsyncIterator[Bench]:
     """One start of an outbox; leaving the context is as sudden as a kill."""
-    store = Store(data_dir / "node.db", peer_id=PEER.peer_id)
+    store = Store(data_dir / "node.db", peer_id=PEER.peer_id, wall_ms=wall_ms)
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)
         bench = Bench(store, gossip or FakeGossip(), **rules)
@@ -193,7 +193,7 @@ async def test_a_disk_that_fails_does_not_end_the_outbox(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(_sequence: int) -> None:
-        raise StoreError("disk full")
+        raise StoreError(StoreFault.FULL, "disk full")
 
     async with opened(tmp_path) as bench:
         monkeypatch.setattr(bench.store, "mark_sent", fail)

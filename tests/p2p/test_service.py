@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from p2p.buffer_types import Pool
-from p2p.store import StoreError
+from p2p.store import StoreError, StoreFault
 from shoal_ipc.client import NodeClient, NodeRefused
 from shoal_wire import ipc_messages as m
 from shoal_wire.types import RolloutGroup
@@ -90,7 +90,7 @@ async def test_a_disk_that_fails_is_worth_another_try(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(*_: object) -> None:
-        raise StoreError("disk full")
+        raise StoreError(StoreFault.FULL, "disk full")
 
     async with open_local_node(tmp_path) as node:
         await fill(node, 1)

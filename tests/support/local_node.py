@@ -94,7 +94,7 @@ class LocalNode:
         self.identity = identity
         self.manifest = manifest
         self.gossip = gossip or FakeGossip()
-        self.store = Store(data_dir / "node.db", peer_id=identity.peer_id)
+        self.store = Store(data_dir / "node.db", peer_id=identity.peer_id, wall_ms=wall_ms)
         self.buffer = ReplayBuffer(limits(), random.Random(0))
         self.recent = RecentRollouts()
         self.link = TrainerLink()
@@ -104,8 +104,9 @@ class LocalNode:
             buffer=self.buffer,
             store=self.store,
             me=identity.peer_id,
-            max_batch_bytes=manifest.rules.max_batch_bytes,
+            manifest=manifest,
             max_age_seconds=3600.0,
+            max_store_bytes=1 << 30,
             wall_ms=wall_ms,
             on_group=self.recent.add,
         )

@@ -1,0 +1,310 @@
+"""The command line as a newcomer meets it: help that explains, and one line when it is wrong."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from p2p.cli.entry import COMMANDS, main
+from p2p.cli.node_command import IDENTITY_FILE
+from p2p.identity import lock_data_dir
+from shoal_settings.schema import fields_of, public_name
+
+SETTING_COMMANDS = ("node", "bootstrap", "trainer", "swarm")
+LOOPBACK = "/ip4/127.0.0.1/tcp/0"
+
+
+@pytest.fixture(autouse=True)
+def a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Commands run in an empty folder, with no settings around and logging as it was after."""
+    for variable in list(os.environ):
+        if variable.startswith("SHOAL_"):
+            monkeypatch.delenv(variable)
+    monkeypatch.chdir(tmp_path)
+    loggers = [
+        logging.getLogger(name)
+        for name in ("", "libp2p", "multiaddr", "zeroconf", "async_service", "asyncio")
+    ]
+    levels = [logger.level for logger in loggers]
+    yield tmp_path
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
+
+
+def run(*argv: str) -> int:
+    """Run `shoal` in this process and return its exit code."""
+    try:
+        return main(argv)
+    except SystemExit as end:  # argparse's own way out
+        return int(end.code or 0)
+
+
+def one_line(capsys: pytest.CaptureFixture[str]) -> str:
+    """Return what stands on standard error, which must be one line and no traceback."""
+    text = capsys.readouterr().err
+    assert "Traceback" not in text
+    lines = text.strip().splitlines()
+    assert len(lines) == 1, text
+    return lines[0]
+
+
+def test_help_names_every_command_and_what_to_start_with(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run("--help") == 0
+    text = capsys.readouterr().out
+    for name, (_, description) in COMMANDS.items():
+        assert re.search(rf"^  {name} +{re.escape(description)}", text, re.MULTILINE)
+    assert "shoal node" in text
+    assert run("help") == run("-h") == 0
+
+
+def test_no_command_at_all_shows_the_same_and_is_a_mistake(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run() == 2
+    assert "usage: shoal COMMAND" in capsys.readouterr().out
+
+
+def test_the_version_is_the_installed_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--version") == 0
+    assert re.fullmatch(r"shoal \d+\.\d+\S*\n", capsys.readouterr().out)
+
+
+def test_an_unknown_command_is_one_line_that_names_the_known(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run("nodes") == 2
+    line = one_line(capsys)
+    assert "'nodes'" in line
+    assert all(name in line for name in COMMANDS)
+
+
+@pytest.mark.parametrize("command", SETTING_COMMANDS)
+def test_each_command_explains_itself_and_all_its_flags(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(command, "--help") == 0
+    text = capsys.readouterr().out
+    assert len(text.split("usage:")[1].split("\n\n")[1]) > 100
+    for field in fields_of(command):  # type: ignore[arg-type]
+        flag = "--" + public_name(field).replace("_", "-")
+        assert re.search(rf"(^|[ ,\[]){flag}\b", text), flag
+    assert "--config" in text
+    assert "--print-config" in text
+    assert "--supervised" not in text
+
+
+def test_debug_explains_every_view_and_its_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("debug", "--help") == 0
+    text = capsys.readouterr().out
+    views = ("status", "id", "peers", "mesh", "topics", "buffer", "rollouts")
+    for view in views:
+        assert re.search(rf"^ +{view} ", text, re.MULTILINE)
+    assert "3 no node" in text
+    for view in views:
+        assert run("debug", view, "--help") == 0
+        shown = capsys.readouterr().out
+        assert "--data-dir" in shown
+        assert "--json" in shown
+        assert ("--follow" in shown) == (view == "rollouts")
+
+
+@pytest.mark.parametrize("command", SETTING_COMMANDS)
+def test_an_unknown_flag_is_a_usage_error(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(command, "--no-such-flag") == 2
+    text = capsys.readouterr().err
+    assert "--no-such-flag" in text
+    assert "Traceback" not in text
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (("node", "--local", "many"), "local"),
+        (("node", "--rounds=-1"), "rounds"),
+        (("node", "--listen", "localhost:4001"), "multiaddress"),
+        (("node", "--bootstrap", "/ip4/127.0.0.1/tcp/4001"), "/p2p/ID"),
+        (("bootstrap", "--bootstrap", "/ip4/127.0.0.1/tcp/4001"), "/p2p/ID"),
+        (("node", "--tasks", "hard"), "easy"),
+        (("trainer", "--learning-rate", "0"), "learning_rate"),
+        (("swarm", "--nodes", "0"), "nodes"),
+        (("node", "--config", "absent.toml"), "absent.toml"),
+        (("debug", "status", "--config", "absent.toml"), "absent.toml"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_bad_value_is_one_line_and_exit_code_2(
+    argv: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*argv) == 2
+    line = one_line(capsys)
+    assert line.startswith(f"shoal {argv[0]}: ")
+    assert said in line
+
+
+@pytest.mark.parametrize("command", SETTING_COMMANDS)
+def test_a_bad_key_in_a_file_or_a_variable_is_one_line(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("shoal.toml").write_text("learning_rat = 1")
+    assert run(command) == 2
+    assert "did you mean 'learning_rate'" in one_line(capsys)
+    Path("shoal.toml").unlink()
+    monkeypatch.setenv("SHOAL_ROUNDZ", "1")
+    assert run(command) == 2
+    assert "SHOAL_ROUNDZ" in one_line(capsys)
+
+
+@pytest.mark.parametrize("command", SETTING_COMMANDS)
+def test_print_config_shows_every_setting_and_where_it_came_from(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("shoal.toml").write_text('swarm_name = "from a file"\ntasks = "paper"')
+    monkeypatch.setenv("SHOAL_TASKS", "easy-paper")
+    argv = [command, "--print-config", "--data-dir", "here"]
+    assert run(*argv, "--json") == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert list(shown) == [public_name(field) for field in fields_of(command)]  # type: ignore[arg-type]
+    assert shown["data_dir"] == {"value": "here", "origin": "--data-dir"}
+    assert shown["tasks"] == {"value": "easy-paper", "origin": "SHOAL_TASKS"}
+    assert shown["log_level"]["origin"] == "default"
+    if "swarm_name" in shown:
+        assert shown["swarm_name"] == {"value": "from a file", "origin": "shoal.toml"}
+    assert run(*argv) == 0
+    text = capsys.readouterr().out
+    assert 'data_dir = "here"  # --data-dir' in text
+    assert 'tasks = "easy-paper"  # SHOAL_TASKS' in text
+    # Looking starts nothing.
+    assert [path.name for path in Path().iterdir()] == ["shoal.toml"]
+
+
+def test_a_commands_own_defaults_show_as_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("bootstrap", "--print-config", "--json") == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["listen"] == {"value": ["/ip4/0.0.0.0/tcp/4001"], "origin": "default"}
+    assert shown["data_dir"] == {"value": ".shoal/bootstrap", "origin": "default"}
+
+
+def start(command: str, *flags: str) -> int:
+    """Start a peer that touches nothing outside its folder, and must not come up."""
+    own = ("--no-trainer", "--no-mdns") if command == "node" else ()
+    return run(command, "--data-dir", "d", "--listen", LOOPBACK, *own, *flags)
+
+
+@pytest.mark.parametrize("command", ["node", "bootstrap"])
+def test_a_second_one_on_the_same_folder_is_refused(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with lock_data_dir(Path("d")):
+        assert start(command) == 2
+    line = one_line(capsys)
+    assert "in use by process" in line
+    assert "--data-dir" in line
+
+
+@pytest.mark.parametrize("command", ["node", "bootstrap"])
+def test_a_corrupt_identity_is_an_error_and_is_not_replaced(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = Path("d", IDENTITY_FILE)
+    path.parent.mkdir()
+    path.write_bytes(b"not a key")
+    path.chmod(0o600)
+    assert start(command) == 2
+    assert "identity" in one_line(capsys)
+    assert path.read_bytes() == b"not a key"
+
+
+@pytest.mark.parametrize("command", ["node", "bootstrap"])
+def test_an_address_that_is_taken_is_an_error(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        flags = ("--listen", f"/ip4/127.0.0.1/tcp/{port}")
+        extra = ("--no-trainer", "--no-mdns") if command == "node" else ()
+        assert run(command, "--data-dir", "d", *flags, *extra) == 2
+    line = one_line(capsys)
+    assert f"cannot listen on /ip4/127.0.0.1/tcp/{port}" in line
+
+
+def test_a_folder_too_deep_for_a_socket_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    deep = "/".join(["a-rather-long-name"] * 6)
+    flags = ("--listen", LOOPBACK, "--no-trainer", "--no-mdns", "--log-level", "error")
+    assert run("node", "--data-dir", str(Path(deep).absolute()), *flags) == 2
+    assert "too long for a socket" in one_line(capsys)
+
+
+@pytest.mark.parametrize("command", ["node", "bootstrap", "swarm"])
+def test_a_file_where_the_folder_should_be_is_an_error(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("d").write_text("")
+    assert run(command, "--data-dir", "d") == 2
+    assert "cannot use d as a folder" in one_line(capsys)
+
+
+def test_a_swarm_whose_first_peer_does_not_start_says_why(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = Path("s", "bootstrap", IDENTITY_FILE)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"not a key")
+    path.chmod(0o600)
+    assert run("swarm", "--data-dir", "s", "--nodes", "1") == 1
+    line = one_line(capsys)
+    assert "identity" in line
+    assert str(path.parent) in line
+
+
+def test_a_second_swarm_in_the_same_folder_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with lock_data_dir(Path("s")):
+        assert run("swarm", "--data-dir", "s") == 2
+    assert "in use by process" in one_line(capsys)
+
+
+def test_the_installed_command_is_this_one() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "p2p.cli.entry", "nope"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=Path(__file__).parents[2],
+    )
+    assert done.returncode == 2
+    assert "no command 'nope'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_help_does_not_load_the_heavy_libraries() -> None:
+    code = (
+        "import sys\n"
+        "from p2p.cli.entry import main\n"
+        "for argv in (['--help'], ['debug', '--help'], ['trainer', '--help']):\n"
+        "    try: main(argv)\n"
+        "    except SystemExit: pass\n"
+        "print(sorted({'torch', 'transformers', 'libp2p', 'reasoning_gym'} & set(sys.modules)),\n"
+        "      file=sys.stderr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert done.stderr.strip() == "[]"
