@@ -91,7 +91,6 @@ class Gossip:
         self._on_verdict = on_verdict
         self._verdicts: Counter[Reason] = Counter()
         self._published = 0
-        self._skipped = 0
         self._router = GossipRouter(self._settings.mesh)
         self._pubsub = GuardedPubsub(
             cast("IHost", host.libp2p_host),
@@ -135,9 +134,7 @@ class Gossip:
         if len(data) > limit:
             raise OversizeError(f"{len(data)} bytes, one gossip message holds {limit}")
         await trio.lowlevel.checkpoint()
-        before = self._refused()
         queued = await self._pubsub.publish_own(topic, data, self._settings.publish_deadline_s)
-        self._skipped += self._refused() - before
         self._published += 1
         return queued
 
@@ -174,7 +171,7 @@ class Gossip:
             pubsub=dict(self._pubsub.counts),
             verdicts=dict(self._verdicts),
             published=self._published,
-            publish_skipped=self._skipped,
+            publish_skipped=self._pubsub.counts["publish_skipped"],
             queued_frames=sum(len(queue) for queue in self._pubsub.peer_queues.values()),
         )
 
@@ -205,6 +202,3 @@ class Gossip:
 
     def _ban(self, peer: ID) -> None:
         self._host.ban(from_libp2p_id(peer), seconds=self._settings.ban_s)
-
-    def _refused(self) -> int:
-        return sum(queue.num_refused for queue in self._pubsub.peer_queues.values())

@@ -117,7 +117,8 @@ class GuardedPubsub(Pubsub):
         self._registering: set[ID] = set()
         self._offences: dict[ID, deque[float]] = {}
         self.counts: Counter[str] = Counter()
-        """received, duplicate, own_echo, forwarded, malformed_rpc, fault, unknown_topic"""
+        """received, duplicate, own_echo, forwarded, malformed_rpc, fault, unknown_topic,
+        publish_skipped"""
 
     def knows(self, key: bytes) -> bool:
         """True if a message is seen or being judged."""
@@ -253,7 +254,10 @@ class GuardedPubsub(Pubsub):
                     if (queue := self.peer_queues.get(peer)) and not queue.has_room(size):
                         nursery.start_soon(queue.wait_for_room, size)
         self.seen_messages.add(message_id(message))
-        return self.router.forward(message, self.router.own_targets(message, self.my_id))
+        targets = self.router.own_targets(message, self.my_id)
+        queued = self.router.forward(message, targets)
+        self.counts["publish_skipped"] += len(targets) - queued
+        return queued
 
     async def publish(self, topic_id: str | list[str], data: bytes) -> None:
         """Not used: it would send without back-pressure; see `publish_own`."""

@@ -38,6 +38,11 @@ class OutboundQueue(RpcQueue):
     def __len__(self) -> int:
         return len(self._control) + len(self._data)
 
+    @property
+    def has_data(self) -> bool:
+        """True while messages, not only control, wait to be written."""
+        return bool(self._data)
+
     def has_room(self, size: int) -> bool:
         """True if a data frame of `size` bytes would be taken."""
         return len(self._data) < self._max_frames and self._bytes + size <= self._max_bytes

@@ -339,9 +339,15 @@ class GossipRouter(GossipSub):
                 count = max(self.degree, len(outside) // 4)
                 peers = random.sample(outside, min(count, len(outside)))
             for peer in peers if ids else ():
-                if self.scorer.allow_gossip(peer, [topic]):
+                if self._is_idle(peer) and self.scorer.allow_gossip(peer, [topic]):
                     offers.setdefault(peer, {})[topic] = ids
         return offers
+
+    def _is_idle(self, peer: ID) -> bool:
+        """True if no data waits for `peer`. An offer overtakes data, so the peer would ask for
+        what is on its way already, and the answers would make a congested queue longer."""
+        queue: OutboundQueue | None = self.pubsub.peer_queues.get(peer)
+        return queue is not None and not queue.has_data
 
     async def _emit_control_msgs(
         self,

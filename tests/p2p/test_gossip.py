@@ -184,6 +184,18 @@ async def test_message_dropped_by_overload_is_repaired() -> None:
         assert len(received) == 3
 
 
+async def test_congestion_is_not_answered_with_offers() -> None:
+    """Messages that wait in a queue must not be offered too: each would be sent up to 4 times."""
+    settings = GossipSettings(mesh=MeshSettings(heartbeat_s=0.05))
+    async with open_test_swarm(2, settings=settings) as nodes:
+        await join(nodes, TOPIC)
+        messages = numbered(150, size=20_000)
+        for message in messages:
+            await nodes[0].gossip.publish(TOPIC, message)
+        await all_receive(nodes[1:], messages)
+        assert nodes[1].gossip.stats().pubsub.get("duplicate", 0) <= 10
+
+
 # Verdicts
 
 
