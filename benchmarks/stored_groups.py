@@ -1,0 +1,75 @@
+"""A node's data directory as if it had received groups: real signed batches in its database."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.groups import POLICY, SAMPLING
+from p2p.identity import Identity, identity_from_seed, load_or_create_identity
+from p2p.local_files import IDENTITY_FILE
+from p2p.manifest_source import manifest_of_settings
+from p2p.node import STORE_FILE
+from p2p.store import StoreCore
+from shoal_settings.schema import Settings
+from shoal_wire.codec import decode_batch, encode_batch
+from shoal_wire.digests import batch_id, group_id
+from shoal_wire.envelope import open_envelope, seal
+from shoal_wire.limits import MAX_BATCH_BYTES
+from shoal_wire.types import Digest, GroupId, RolloutBatch, RolloutGroup
+
+SWARM_NAME = "bench-ipc"
+NUM_PUBLISHERS = 20
+_GROUPS_PER_BATCH = 4
+
+
+def fill(data_dir: Path, groups: Sequence[RolloutGroup]) -> None:
+    """Store `groups` as batches of other publishers; the node restores them when it starts."""
+    data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    me = load_or_create_identity(data_dir / IDENTITY_FILE)
+    publishers = [identity_from_seed(bytes([n]) * 32) for n in range(1, NUM_PUBLISHERS + 1)]
+    now_ms = int(time.time() * 1000)
+    swarm = manifest_of_settings(Settings(swarm_name=SWARM_NAME)).digest
+    calls = []
+    for number, start in enumerate(range(0, len(groups), _GROUPS_PER_BATCH)):
+        publisher = publishers[number % NUM_PUBLISHERS]
+        sequence = number // NUM_PUBLISHERS + 1
+        chosen = groups[start : start + _GROUPS_PER_BATCH]
+        envelope = _sealed(publisher, swarm, sequence, now_ms, chosen)
+        calls.append(
+            lambda core, p=publisher.peer_id, s=sequence, e=envelope: core.add_external(
+                batch_id(e), p, s, e, now_ms
+            )
+        )
+    core = StoreCore(data_dir / STORE_FILE, peer_id=me.peer_id)
+    core.commit(calls)
+    core.close()
+
+
+def own_groups(data_dir: Path) -> list[GroupId]:
+    """Return the ids of all own groups on a stopped node's disk, repeats included."""
+    me = load_or_create_identity(data_dir / IDENTITY_FILE)
+    core = StoreCore(data_dir / STORE_FILE, peer_id=me.peer_id)
+    batches = [batch.envelope for batch in core.load().batches if batch.own]
+    core.close()
+    return [
+        group_id(group)
+        for envelope in batches
+        for group in decode_batch(open_envelope(envelope).payload, max_bytes=MAX_BATCH_BYTES).groups
+    ]
+
+
+def _sealed(
+    publisher: Identity, swarm: Digest, sequence: int, now_ms: int, groups: Sequence[RolloutGroup]
+) -> bytes:
+    batch = RolloutBatch(
+        swarm_digest=swarm,
+        sequence=sequence,
+        round=sequence,
+        created_ms=now_ms,
+        policy=POLICY,
+        sampling=SAMPLING,
+        groups=tuple(groups),
+    )
+    return seal(encode_batch(batch), public_key=publisher.public_key_bytes, sign=publisher.sign)
