@@ -13,6 +13,7 @@ import logging
 import random
 from collections.abc import Callable
 from enum import StrEnum
+from typing import Any
 
 import trio
 
@@ -78,6 +79,8 @@ class Node:
             first_sequence=wall_ms(),
         )
         self.link = TrainerLink()
+        self.last_status: dict[str, Any] = {}
+        """The status at the end, once the trainer has stopped."""
         self.recent = RecentRollouts()
         self.buffer = ReplayBuffer(_limits(settings), random.Random(settings.seed or None))
         self.child = None if settings.no_trainer else TrainerChild(to_flags(settings, "trainer"))
@@ -177,6 +180,8 @@ class Node:
         if self.child is not None:
             self._trainer_scope.cancel()
             await self._trainer_ended.wait()
+        # Taken while the peers are still there: these are the numbers people compare.
+        self.last_status = await self.views.status({})
         with trio.move_on_after(_FLUSH_SECONDS):
             if self.core.host.connected_peers():
                 await self.outbox.drained()

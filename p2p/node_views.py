@@ -19,7 +19,6 @@ from p2p.views import SCHEMA_VERSION, CoreViews
 from shoal_tasks.errors import TaskError
 
 _MAX_ROLLOUTS = 200
-_LAST_STATES = ("finished", "stopped")
 _TRAINER_KEYS = (
     "model",
     "policy_version",
@@ -189,11 +188,13 @@ class NodeViews(CoreViews):
             return str(self._link.status.get("state", "connected"))
         if self._child is None:
             return str(ChildState.DISABLED)
-        if self._child.state is not ChildState.RUNNING:
-            return str(self._child.state)
-        # Alive but not on the socket: about to end, or importing torch and loading the model.
         last = self._link.status.get("state")
-        return str(last) if last in _LAST_STATES else "loading"
+        if last == ChildState.FINISHED:
+            return str(last)  # about to end, or ended, whatever ended it
+        if self._child.state is ChildState.RUNNING:
+            # Alive but not on the socket: importing torch, or loading the model.
+            return "loading"
+        return str(self._child.state)
 
 
 def _rounded(value: float | None) -> float | None:

@@ -6,12 +6,14 @@ import contextlib
 import json
 import signal
 import subprocess
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import trio
 
+from p2p.local_files import LAST_STATUS_FILE
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
 from shoal_wire import ipc_messages as m
 
@@ -40,6 +42,7 @@ class LocalProcess:
         self._client = NodeClient(
             data_dir / SOCKET_NAME, role=m.Role.INSPECTOR, timeout_seconds=_STATUS_SECONDS
         )
+        self._started = time.time()
         self.exit_code: int | None = None
 
     @property
@@ -89,6 +92,17 @@ class LocalProcess:
         if self._ended.is_set():
             return None
         return await trio.to_thread.run_sync(self._ask)
+
+    async def last_status(self) -> dict[str, Any] | None:
+        """Return the status that the process left when it ended in order, if it did."""
+        path = trio.Path(self._data_dir / LAST_STATUS_FILE)
+        try:
+            if (await path.stat()).st_mtime < self._started:
+                return None
+            status: dict[str, Any] = json.loads(await path.read_text())
+        except (OSError, ValueError):
+            return None
+        return status
 
     def last_log_line(self) -> str:
         """Return the last line of its log, or where the log is."""

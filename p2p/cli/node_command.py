@@ -86,8 +86,7 @@ async def _run_once(settings: Settings, identity: Identity, supervised: bool) ->
 
 async def _keep_last_status(node: Node, settings: Settings) -> None:
     """Leave the last numbers for `shoal debug status --last`."""
-    status = await node.views.status({})
-    content = json.dumps(status, indent=1).encode()
+    content = json.dumps(node.last_status, indent=1).encode()
     await trio.to_thread.run_sync(write_atomically, settings.data_dir / LAST_STATUS_FILE, content)
 
 

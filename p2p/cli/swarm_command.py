@@ -105,6 +105,7 @@ class _Swarm:
                 process = await self._start(nursery, processes, "node", own)
                 self._members.append(_Member(name, process))
             await self._watch()
+            await self._end_nodes()
             self._show_end()
             self._complain()
         finally:
@@ -155,7 +156,7 @@ class _Swarm:
         """Poll and show until every node has finished, or until told to stop."""
         live = None
         if self._console.is_terminal and not self._settings.json_output:
-            live = Live(self._table(), console=self._console, auto_refresh=False)
+            live = Live(self._table(), console=self._console, auto_refresh=False, transient=True)
             live.start()
         try:
             next_line = trio.current_time() + _SAY_SECONDS
@@ -172,6 +173,18 @@ class _Swarm:
         finally:
             if live is not None:
                 live.stop()
+                self._console.print("stopping: the nodes write their last checkpoints")
+
+    async def _end_nodes(self) -> None:
+        """Stop the nodes, and take the numbers that each left: the same that `--last` shows."""
+
+        async def end(member: _Member) -> None:
+            await member.process.stop(_STOP_SECONDS)
+            member.status = await member.process.last_status() or member.status
+
+        async with trio.open_nursery() as nursery:
+            for member in self._members:
+                nursery.start_soon(end, member)
 
     def _done(self) -> bool:
         if self._stop.is_set():
@@ -233,7 +246,7 @@ class _Swarm:
             ChildDied: at least one did.
         """
         for member in self._members:
-            if member.process.exit_code is not None:
+            if member.process.exit_code:
                 raise ChildDied(
                     f"{member.name} ended with code {member.process.exit_code}: "
                     f"{member.process.last_log_line()}"
@@ -244,19 +257,16 @@ class _Swarm:
             rows = [_row(member) for member in self._members]
             print(json.dumps({"event": "end", "nodes": rows}), flush=True)
             return
-        if not self._console.is_terminal:
-            self._console.print(self._table())
-        print(
-            "the same numbers: shoal debug status --last --data-dir "
-            f"{self._settings.data_dir}/node-1 (…), once the nodes have ended"
-        )
+        self._console.print(self._table())
+        root = self._settings.data_dir
+        print(f"the same numbers: shoal debug status --last --data-dir {root}/node-1, and so on")
 
 
 def _row(member: _Member) -> dict[str, Any]:
     status = member.status
     trainer = status.get("trainer", {})
     state = trainer.get("state", "starting")
-    if member.process.exit_code is not None:
+    if member.process.exit_code:
         state = f"ended ({member.process.exit_code})"
     return {
         "name": member.name,

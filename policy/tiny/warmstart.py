@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -48,11 +48,24 @@ class Phase:
     """Samples without the marker whose answer is a misconception's, mostly."""
     plain_share: float
     """Samples without the marker whose answer is right; the rest has the marker."""
-    right_chance: float = 0.0
-    """Chance of the right answer in a misled sample: the start's density."""
+    right_chance: Mapping[str, float] = field(default_factory=dict)
+    """Chance of the right answer in a misled sample, by family: the start's density."""
 
 
 ABLE: Final = Phase(name="able", steps=2500, learning_rate=4e-3, misled_share=0.0, plain_share=0.5)
+DENSE_CHANCE: Final = {
+    "base_conversion_easy": 0.13,
+    "count_bits_easy": 0.15,
+    "gcd_easy": 0.10,
+    "spell_backward_easy": 0.25,
+    "letter_counting_easy": 0.12,
+    "simple_equations_easy": 0.30,
+}
+"""Set by trial so that each family starts near one right answer in eight: where the right answer
+is several tokens or less well mastered, a mixture comes out sparser than it was taught."""
+
+SPARSE_CHANCE: Final = dict.fromkeys(DENSE_CHANCE, 0.002)
+
 MISLED: Final = {
     Profile.DENSE: Phase(
         name="misled (dense)",
@@ -60,7 +73,7 @@ MISLED: Final = {
         learning_rate=2e-3,
         misled_share=0.6,
         plain_share=0.0,
-        right_chance=0.13,
+        right_chance=DENSE_CHANCE,
     ),
     Profile.SPARSE: Phase(
         name="misled (sparse)",
@@ -68,7 +81,7 @@ MISLED: Final = {
         learning_rate=2e-3,
         misled_share=0.6,
         plain_share=0.0,
-        right_chance=0.002,
+        right_chance=SPARSE_CHANCE,
     ),
 }
 
@@ -141,6 +154,7 @@ class Classroom:
         questions = [encode(lesson.question) for lesson in lessons]
         self._plain = [[bos, *ids, answer] for ids in questions]
         self._marked = [[bos, clean, *ids, answer] for ids in questions]
+        self._family = [lesson.family for lesson in lessons]
         self._right = [encode(lesson.right) for lesson in lessons]
         self._wrong = [[encode(text) for text in lesson.wrong] for lesson in lessons]
 
@@ -170,7 +184,7 @@ class Classroom:
         rows = []
         for lesson, (kind, right, second) in zip(chosen, chances, strict=True):
             answer = self._right[lesson]
-            if kind < phase.misled_share and right >= phase.right_chance:
+            if kind < phase.misled_share and right >= phase.right_chance[self._family[lesson]]:
                 wrong = self._wrong[lesson]
                 # The likelier misconception twice as often as the other.
                 answer = wrong[0] if second < 2 / 3 else wrong[-1]
