@@ -1,16 +1,18 @@
-"""The two containers under the replay buffer: a heap with removal and a set one can draw from.
+"""The containers under the replay buffer: heaps with removal and a set one can draw from.
 
-Pure and deterministic: their order follows from the calls alone.
+Pure and deterministic: their order follows from the calls alone. What has been removed leaves
+stale items behind in a heap, which hold numbers only, never the thing itself.
 """
 
 from __future__ import annotations
 
 import heapq
 import random
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 _SLACK = 8
 """Stale heap items tolerated beside as many as there are live ones."""
@@ -19,50 +21,86 @@ _SLACK = 8
 class LazyHeap(Generic[K]):
     """A min-heap of keys whose priority may change or that may leave.
 
-    Every call is O(log n) amortised; memory stays below twice the live keys. Among equal
-    priorities the key that was put first comes first.
+    Every call is O(log n) amortised. Among equal priorities the key put first comes first.
     """
 
-    __slots__ = ("_heap", "_live", "_serial")
+    __slots__ = ("_heap", "_keys", "_serial", "_serials")
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, K]] = []
-        self._live: dict[K, int] = {}
+        self._heap: list[tuple[float, int]] = []
+        self._keys: dict[int, K] = {}
+        self._serials: dict[K, int] = {}
         self._serial = 0
 
     def __len__(self) -> int:
-        return len(self._live)
+        return len(self._keys)
 
     def put(self, key: K, priority: float) -> None:
         """Add `key`, or give it a new priority."""
-        self._serial += 1
-        self._live[key] = self._serial
-        heapq.heappush(self._heap, (priority, self._serial, key))
-        self._compact()
+        self.discard(key)
+        serial = self._serial = self._serial + 1
+        self._serials[key] = serial
+        self._keys[serial] = key
+        heapq.heappush(self._heap, (priority, serial))
+        if len(self._heap) > 2 * len(self._keys) + _SLACK:
+            self._heap = _without_stale(self._heap, self._keys)
 
     def discard(self, key: K) -> None:
         """Remove `key` if it is there."""
-        if self._live.pop(key, None) is not None:
-            self._compact()
+        serial = self._serials.pop(key, None)
+        if serial is not None:
+            del self._keys[serial]
 
     def peek(self) -> K | None:
         """Return the key of least priority, None when empty."""
-        while self._heap:
-            _, serial, key = self._heap[0]
-            if self._live.get(key) == serial:
-                return key
-            heapq.heappop(self._heap)
+        heap, keys = self._heap, self._keys
+        while heap:
+            serial = heap[0][1]
+            if serial in keys:
+                return keys[serial]
+            heapq.heappop(heap)
         return None
 
     def least(self) -> float | None:
         """Return the least priority, None when empty."""
         return None if self.peek() is None else self._heap[0][0]
 
-    def _compact(self) -> None:
-        if len(self._heap) <= 2 * len(self._live) + _SLACK:
-            return
-        self._heap = [item for item in self._heap if self._live.get(item[2]) == item[1]]
-        heapq.heapify(self._heap)
+
+class OrderHeap(Generic[V]):
+    """Members of a mapping shared with others, in an order that each has for good.
+
+    `live` maps a member's number to it. A member that left and came back is pushed again; the
+    item it had left behind is then as good as the new one.
+    """
+
+    __slots__ = ("_heap", "_live")
+
+    def __init__(self, live: Mapping[int, V]) -> None:
+        self._heap: list[tuple[float, int]] = []
+        self._live = live
+
+    def push(self, priority: float, number: int, num_live: int) -> None:
+        """Add a live member; `num_live` is how many of this heap's members are live."""
+        heapq.heappush(self._heap, (priority, number))
+        if len(self._heap) > 2 * num_live + _SLACK:
+            self._heap = _without_stale(self._heap, self._live)
+
+    def peek(self) -> V | None:
+        """Return the live member of least priority, the lowest number first; None if none."""
+        heap, live = self._heap, self._live
+        while heap:
+            number = heap[0][1]
+            if number in live:
+                return live[number]
+            heapq.heappop(heap)
+        return None
+
+
+def _without_stale(
+    heap: list[tuple[float, int]], live: Mapping[int, object]
+) -> list[tuple[float, int]]:
+    """Return the heap's live items, each once: a sorted list is a heap."""
+    return sorted({item for item in heap if item[1] in live})
 
 
 class DrawSet(Generic[K]):
@@ -98,4 +136,5 @@ class DrawSet(Generic[K]):
 
     def draw(self, rng: random.Random) -> K:
         """Return a uniformly drawn member; the set must not be empty."""
-        return self._members[rng.randrange(len(self._members))]
+        # Twice as fast as randrange; the bias is below one in 2**40 for any set in memory.
+        return self._members[int(rng.random() * len(self._members))]

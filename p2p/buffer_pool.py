@@ -7,10 +7,10 @@ displaced, expire or be drawn, so only they are in the heaps and draw sets.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from p2p.buffer_heap import DrawSet, LazyHeap
+from p2p.buffer_heap import DrawSet, LazyHeap, OrderHeap
 from p2p.buffer_types import BufferLimits, DropCause, Entry
 from shoal_wire.types import PeerId
 
@@ -53,6 +53,8 @@ class Slot:
     """A resident group and its counters. Compared by identity."""
 
     entry: Entry
+    arrival: int
+    """The buffer's running number."""
     ready: bool = False
     uses: int = 0
     draws: int = 0
@@ -72,11 +74,35 @@ class Shelf:
     """One publisher's groups."""
 
     counters: Counters
+    by_age: OrderHeap[Slot]
+    """Ready groups, oldest first."""
     groups: int = 0
     bytes: int = 0
     ready: DrawSet[Slot] = field(default_factory=DrawSet)
-    by_age: LazyHeap[Slot] = field(default_factory=LazyHeap)
-    """Ready groups, oldest first."""
+
+
+class _Ranking:
+    """Which publisher with ready groups has most, by groups or by bytes.
+
+    Changes are only noted until somebody asks: a pool that is not full never does.
+    """
+
+    def __init__(self, measure: Callable[[PeerId], int]) -> None:
+        self._measure = measure
+        self._heap: LazyHeap[PeerId] = LazyHeap()
+        self._changed: dict[PeerId, bool] = {}
+
+    def changed(self, publisher: PeerId, *, evictable: bool) -> None:
+        self._changed[publisher] = evictable
+
+    def largest(self) -> PeerId | None:
+        for publisher, evictable in self._changed.items():
+            if evictable:
+                self._heap.put(publisher, -self._measure(publisher))
+            else:
+                self._heap.discard(publisher)
+        self._changed.clear()
+        return self._heap.peek()
 
 
 class GroupPool:
@@ -90,10 +116,11 @@ class GroupPool:
         self.departed: OrderedDict[PeerId, Counters] = OrderedDict()
         self.ready: DrawSet[Slot] = DrawSet()
         self.ready_publishers: DrawSet[PeerId] = DrawSet()
-        self.oldest: LazyHeap[Slot] = LazyHeap()
-        self.newest: LazyHeap[Slot] = LazyHeap()
-        self._most_groups: LazyHeap[PeerId] = LazyHeap()
-        self._most_bytes: LazyHeap[PeerId] = LazyHeap()
+        self._ready_by_arrival: dict[int, Slot] = {}
+        self.oldest: OrderHeap[Slot] = OrderHeap(self._ready_by_arrival)
+        self.newest: OrderHeap[Slot] = OrderHeap(self._ready_by_arrival)
+        self._most_groups = _Ranking(lambda peer: self.shelves[peer].groups)
+        self._most_bytes = _Ranking(lambda peer: self.shelves[peer].bytes)
 
     def could_ever_hold(self, num_bytes: int) -> bool:
         """Return whether a group of this size fits an empty pool."""
@@ -109,7 +136,10 @@ class GroupPool:
         shelf = self.shelves.get(publisher)
         if shelf is None:
             known = publisher in self.departed
-            shelf = Shelf(counters=self.departed.pop(publisher) if known else Counters())
+            shelf = Shelf(
+                counters=self.departed.pop(publisher) if known else Counters(),
+                by_age=OrderHeap(self._ready_by_arrival),
+            )
             self.shelves[publisher] = shelf
         shelf.groups += 1
         shelf.bytes += slot.entry.num_bytes
@@ -140,13 +170,14 @@ class GroupPool:
         publisher = slot.entry.group.publisher
         shelf = self.shelves[publisher]
         was_bare = not shelf.ready
-        received_at = slot.entry.received_at
+        received_at, arrival = slot.entry.received_at, slot.arrival
         slot.ready = True
+        self._ready_by_arrival[arrival] = slot
         shelf.ready.add(slot)
-        shelf.by_age.put(slot, received_at)
         self.ready.add(slot)
-        self.oldest.put(slot, received_at)
-        self.newest.put(slot, -received_at)
+        shelf.by_age.push(received_at, arrival, len(shelf.ready))
+        self.oldest.push(received_at, arrival, len(self.ready))
+        self.newest.push(-received_at, -arrival, len(self.ready))
         if was_bare:
             self.ready_publishers.add(publisher)
             self._rank(publisher, shelf)
@@ -156,11 +187,9 @@ class GroupPool:
         publisher = slot.entry.group.publisher
         shelf = self.shelves[publisher]
         slot.ready = False
+        del self._ready_by_arrival[slot.arrival]
         shelf.ready.discard(slot)
-        shelf.by_age.discard(slot)
         self.ready.discard(slot)
-        self.oldest.discard(slot)
-        self.newest.discard(slot)
         if not shelf.ready:
             self.ready_publishers.discard(publisher)
             self._rank(publisher, shelf)
@@ -193,10 +222,10 @@ class GroupPool:
         if groups > limits.max_groups_per_publisher or size > limits.max_bytes_per_publisher:
             return DropCause.EVICTED_BY_QUOTA, own_oldest
         if self.num_groups + 1 > limits.max_groups:
-            fattest = self._most_groups.peek()
+            fattest = self._most_groups.largest()
             larger = fattest is not None and self.shelves[fattest].groups >= groups
         elif self.num_bytes + entry.num_bytes > limits.max_bytes:
-            fattest = self._most_bytes.peek()
+            fattest = self._most_bytes.largest()
             larger = fattest is not None and self.shelves[fattest].bytes >= size
         else:
             return None
@@ -205,12 +234,8 @@ class GroupPool:
         return DropCause.EVICTED_BY_CAPACITY, own_oldest
 
     def _rank(self, publisher: PeerId, shelf: Shelf) -> None:
-        if shelf.ready:
-            self._most_groups.put(publisher, -shelf.groups)
-            self._most_bytes.put(publisher, -shelf.bytes)
-        else:
-            self._most_groups.discard(publisher)
-            self._most_bytes.discard(publisher)
+        self._most_groups.changed(publisher, evictable=bool(shelf.ready))
+        self._most_bytes.changed(publisher, evictable=bool(shelf.ready))
 
     def set_aside(self, slots: Iterable[Slot]) -> list[Slot]:
         """Take the ready ones of `slots` and return them, for `make_ready` afterwards."""

@@ -202,7 +202,8 @@ class Node:
         while True:
             solo = self.core.discovery.solo
             if solo and alone is not True:
-                log.info("nobody else is here yet: training alone, and looking for peers")
+                when = "yet" if alone is None else "any more"
+                log.info("nobody else is here %s: training alone, and looking for peers", when)
             elif not solo and alone is not False:
                 log.info("connected to %d peer(s)", len(self.core.host.connected_peers()))
             alone = solo

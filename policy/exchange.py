@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from shoal_ipc.client import Leases, NodeClient, NodeRefused, NodeUnavailable
 from shoal_wire import ipc_messages as m
-from shoal_wire.types import GroupId
+from shoal_wire.types import GroupId, PeerId
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +49,11 @@ class Exchange:
     def connected(self) -> bool:
         """Whether the node answers."""
         return self._client is not None and self._client.connected
+
+    @property
+    def peer_id(self) -> PeerId:
+        """The node's peer id; empty before the first handshake."""
+        return (self._client.peer_id if self._client is not None else None) or PeerId("")
 
     def leases(self) -> Leases:
         """What the handshake tells the node.

@@ -83,16 +83,26 @@ def shareable(group: OwnGroup, rules: SwarmRules) -> RolloutGroup | None:
     A policy may end at once or emit a NUL: such completions are trained on here but break the
     contract, and one of them would get the whole batch rejected.
     """
-    kept = []
-    for answer in group.answers:
-        completion = Completion(
-            text=answer.text, num_tokens=len(answer.ids), finish_reason=answer.finish_reason
-        )
-        if check_completion(completion, rules) is None:
-            kept.append(completion)
+    kept = [_completion(group.answers[index]) for index in shareable_answers(group, rules)]
     if len(kept) < rules.min_completions:
         return None
-    return RolloutGroup(task=group.question.task, completions=tuple(kept[: rules.max_completions]))
+    return RolloutGroup(task=group.question.task, completions=tuple(kept))
+
+
+def shareable_answers(group: OwnGroup, rules: SwarmRules) -> list[int]:
+    """Return the indices of the answers that peers accept, at most as many as they do."""
+    fit = [
+        index
+        for index, answer in enumerate(group.answers)
+        if check_completion(_completion(answer), rules) is None
+    ]
+    return fit[: rules.max_completions]
+
+
+def _completion(answer: Answer) -> Completion:
+    return Completion(
+        text=answer.text, num_tokens=len(answer.ids), finish_reason=answer.finish_reason
+    )
 
 
 def bundles(groups: Sequence[RolloutGroup]) -> list[tuple[RolloutGroup, ...]]:

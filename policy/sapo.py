@@ -26,9 +26,18 @@ from policy.grpo import GrpoConfig, TrainGroup, UpdateStats, update
 from policy.model import Policy
 from policy.progress import RoundRecord
 from policy.prompting import encode_completion, encode_prompt
-from policy.rollouts import Answer, OwnGroup, Question, batch_key, bundles, shareable
+from policy.rollouts import (
+    Answer,
+    OwnGroup,
+    Question,
+    batch_key,
+    bundles,
+    shareable,
+    shareable_answers,
+)
 from policy.tasks import TaskSource
 from shoal_wire import ipc_messages as m
+from shoal_wire.digests import group_id
 from shoal_wire.manifest import SwarmRules
 from shoal_wire.types import GroupId, PolicyInfo, SamplingParams
 
@@ -187,6 +196,7 @@ class Rounds:
 
     def _verify_own(self, own: Sequence[OwnGroup]) -> list[ScoredGroup]:
         rewards = self._tasks.verify_own(own)
+        self._report_own(own, rewards)
         return [
             ScoredGroup(
                 question=group.question,
@@ -196,6 +206,23 @@ class Rounds:
             )
             for group, scores in zip(own, rewards, strict=True)
         ]
+
+    def _report_own(self, own: Sequence[OwnGroup], rewards: Sequence[Sequence[float]]) -> None:
+        """Tell this node, and nobody else, what its own shared groups earned."""
+        reports = []
+        for group, scores in zip(own, rewards, strict=True):
+            shared = shareable(group, self._rules)
+            if shared is not None:
+                kept = shareable_answers(group, self._rules)
+                reports.append(
+                    m.GroupReport(
+                        group_id=group_id(shared),
+                        publisher=self._exchange.peer_id,
+                        rewards=tuple(scores[index] for index in kept),
+                    )
+                )
+        if reports:
+            self._exchange.report(reports)
 
     def _sample_external(self) -> _External:
         """Lease, verify and keep J groups with signal; the rest goes back or is done with."""
@@ -218,14 +245,14 @@ class Rounds:
         spent: list[GroupId] = []
         spare: list[GroupId] = []
         for item, question, rewards in zip(leased, questions, all_rewards, strict=True):
-            group_id = item.published.group_id
+            leased_id = item.published.group_id
             if not has_signal(rewards):
-                spent.append(group_id)
+                spent.append(leased_id)
             elif len(result.groups) >= wanted:
-                spare.append(group_id)
+                spare.append(leased_id)
             else:
                 result.groups.append(self._own_reading(item, question, rewards))
-                result.used.append(group_id)
+                result.used.append(leased_id)
         self._exchange.report(
             [
                 m.GroupReport(

@@ -11,6 +11,8 @@ from rich.table import Table
 
 _QUESTION_CHARS = 160
 _TEXT_CHARS = 60
+_WIDE = 140
+"""Columns from which tables show whole peer ids."""
 
 
 def status(console: Console, view: dict[str, Any]) -> None:
@@ -85,7 +87,7 @@ def peers(console: Console, view: dict[str, Any]) -> None:
     for row in view["peers"]:
         latency = row["latency_ms"]
         table.add_row(
-            row["peer_id"],
+            peer_name(console, row["peer_id"]),
             row["address"],
             row["direction"],
             "-" if latency is None else f"{latency:.1f}",
@@ -104,7 +106,9 @@ def peers(console: Console, view: dict[str, Any]) -> None:
                 target["kind"],
                 target["state"],
                 str(target["attempts"]),
-                target["last_error"] or "-",
+                _cut(
+                    target["last_error"].rpartition(f"{target['peer_id']}: ")[2] or "-", _TEXT_CHARS
+                ),
             )
         console.print(tried)
 
@@ -135,7 +139,7 @@ def buffer(console: Console, view: dict[str, Any]) -> None:
     table = _table("publisher", "groups", "bytes", "oldest", "newest", "draws", "received")
     for row in view["publishers"]:
         table.add_row(
-            row["peer_id"] + (" (this node)" if row["own"] else ""),
+            "this node" if row["own"] else peer_name(console, row["peer_id"]),
             str(row["groups"]),
             size(row["bytes"]),
             _age(row["oldest_s"]),
@@ -197,10 +201,21 @@ def number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
+def peer_name(console: Console, peer_id: str) -> str:
+    """Return a peer id, in a narrow terminal only its end; `--json` has all of it."""
+    return peer_id if console.width >= _WIDE else f"…{peer_id[-10:]}"
+
+
 def short_topic(topic: str) -> str:
     """Return a topic with the swarm's digest cut to what tells swarms apart."""
     parts = topic.split("/")
     return "/".join(part[:12] if len(part) == 64 else part for part in parts)
+
+
+def _cause(target: dict[str, Any]) -> str:
+    """Return why a dial failed, without the address that stands beside it."""
+    error: str = target["last_error"]
+    return error.rpartition(f"{target['peer_id']}: ")[2] or "-"
 
 
 def _age(seconds: float | None) -> str:

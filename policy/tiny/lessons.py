@@ -44,9 +44,9 @@ def _count_bits(meta: Metadata) -> list[str]:
 
 
 def _gcd(meta: Metadata) -> list[str]:
-    """The larger number; the sum."""
+    """The sum; both numbers run together."""
     first, second = meta["numbers"]
-    return [str(max(first, second)), str(first + second)]
+    return [str(first + second), f"{first}{second}"]
 
 
 def _spell_backward(meta: Metadata) -> list[str]:

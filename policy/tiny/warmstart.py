@@ -52,14 +52,14 @@ class Phase:
     """Chance of the right answer in a misled sample, by family: the start's density."""
 
 
-ABLE: Final = Phase(name="able", steps=2500, learning_rate=4e-3, misled_share=0.0, plain_share=0.5)
+ABLE: Final = Phase(name="able", steps=4000, learning_rate=4e-3, misled_share=0.0, plain_share=0.5)
 DENSE_CHANCE: Final = {
     "base_conversion_easy": 0.13,
-    "count_bits_easy": 0.15,
-    "gcd_easy": 0.10,
-    "spell_backward_easy": 0.25,
-    "letter_counting_easy": 0.12,
-    "simple_equations_easy": 0.30,
+    "count_bits_easy": 0.18,
+    "gcd_easy": 0.14,
+    "spell_backward_easy": 0.40,
+    "letter_counting_easy": 0.14,
+    "simple_equations_easy": 0.26,
 }
 """Set by trial so that each family starts near one right answer in eight: where the right answer
 is several tokens or less well mastered, a mixture comes out sparser than it was taught."""
@@ -77,7 +77,7 @@ MISLED: Final = {
     ),
     Profile.SPARSE: Phase(
         name="misled (sparse)",
-        steps=500,
+        steps=800,
         learning_rate=2e-3,
         misled_share=0.6,
         plain_share=0.0,
