@@ -1,0 +1,189 @@
+"""One round of SAPO with a real model, a real worker's questions and a real node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from p2p.buffer_types import Pool
+from p2p.validation import open_batch, reopen_batch
+from policy.exchange import Exchange
+from policy.sapo import Interrupted
+from shoal_ipc.client import NodeClient
+from shoal_wire.limits import MAX_BATCH_BYTES
+from shoal_wire.types import RolloutBatch
+from tests.policy import training_cases as case
+from tests.support import factories as make
+from tests.support.local_node import NodeThread, wall_ms
+
+ALONE = Exchange(None)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[NodeThread]:
+    with NodeThread(tmp_path) as running:
+        yield running
+
+
+def connected(node: NodeThread) -> Exchange:
+    return Exchange(node.node.client())
+
+
+def batches_of(node: NodeThread) -> list[RolloutBatch]:
+    """What the node has told others, once all of it is out."""
+    node.call(node.node.outbox.drained)
+    return [
+        reopen_batch(data, max_bytes=MAX_BATCH_BYTES).batch
+        for _, data in node.node.gossip.published
+    ]
+
+
+def test_alone_a_round_trains_on_its_own_groups() -> None:
+    policy = case.policy()
+    before = case.weights(policy)
+    record, stats = case.rounds(policy, case.SteeredTasks(), ALONE, local=3).play(1, 0)
+    assert (record.round, record.groups_local, record.groups_external) == (1, 3, 0)
+    assert record.groups_with_signal == 3
+    assert record.reward == record.reward_local == 0.5
+    assert record.reward_external is None
+    assert record.tokens_generated == record.num_tokens > 0
+    assert stats.num_steps == 1
+    assert not case.same_weights(before, case.weights(policy))
+
+
+def test_a_round_repeats_exactly_and_another_seed_differs() -> None:
+    def played(seed: int, number: int = 1) -> object:
+        policy = case.policy()
+        tasks = case.SteeredTasks()
+        record, _ = case.rounds(policy, tasks, ALONE, seed=seed).play(number, 0)
+        return record.loss, record.entropy, record.tokens_generated, record.grad_norm
+
+    assert played(1) == played(1)
+    assert played(1) != played(2)
+    assert played(1) != played(1, number=2)
+
+
+def test_what_is_shared_is_valid_and_holds_no_reward(node: NodeThread) -> None:
+    tasks = case.SteeredTasks()
+    exchange = connected(node)
+    share = exchange.share
+
+    def noting(batch: object) -> None:
+        tasks.events.append("share")
+        share(batch)  # type: ignore[arg-type]
+
+    exchange.share = noting  # type: ignore[method-assign]
+    record, _ = case.rounds(case.policy(), tasks, exchange, local=3).play(7, 41)
+    # Groups are shared before anybody, this node included, knows their rewards (Alg. 1, step 3).
+    assert tasks.events == ["share", "verify own"]
+    (batch,) = batches_of(node)
+    assert (batch.round, batch.policy.policy_version) == (7, 41)
+    assert batch.sampling == case.SAMPLING
+    assert len(batch.groups) == record.groups_local == 3
+    context = make.context(node.node.manifest, make.fresh_identity().peer_id)
+    raw = node.node.gossip.published[0][1]
+    open_batch(raw, author=node.node.identity.peer_id, context=context, now_ms=wall_ms())
+    worker = make.real_worker()
+    for group in batch.groups:
+        assert len(group.completions) <= 4
+        assert all(completion.logprobs is None for completion in group.completions)
+        # Others can make the question anew from what is shared, though it is not in it.
+        at = make.coordinates_at(group.task.seed - make.coordinates_at(0).seed)
+        assert worker.question_digests([at]) == [group.task.question_digest]
+        assert group.task.inline is None
+
+
+def test_external_groups_are_trained_on_beside_own_ones(node: NodeThread) -> None:
+    publisher = case.send(node, [case.external_group(number) for number in range(4)])
+    policy = case.policy()
+    exchange = connected(node)
+    record, _ = case.rounds(policy, case.SteeredTasks(), exchange, local=1, external=2).play(1, 0)
+    assert (record.groups_local, record.groups_external, record.external_drawn) == (1, 2, 4)
+    assert record.reward_external == 0.5
+    assert len(exchange.leases().held) == 2
+    assert node.node.buffer.ready(Pool.EXTERNAL) == 2
+    verified = [r for r in node.node.recent.after(0, limit=99) if r.group.publisher == publisher]
+    assert [recent.rewards for recent in verified] == [(0.0, 1.0, 0.0, 1.0)] * 4
+
+
+def test_others_text_alone_changes_the_weights(node: NodeThread) -> None:
+    case.send(node, [case.external_group(1)])
+    policy = case.policy()
+    before = case.weights(policy)
+    rounds = case.rounds(policy, case.SteeredTasks(), connected(node), local=0, external=1)
+    record, _ = rounds.play(1, 0)
+    assert (record.groups_local, record.groups_external) == (0, 1)
+    assert record.reward_local is None
+    assert record.stopped_share is None
+    assert not case.same_weights(before, case.weights(policy))
+
+
+def test_groups_without_signal_are_used_up_and_not_trained_on(node: NodeThread) -> None:
+    flat = [case.external_group(n, ("same", "same 2", "same 3")) for n in range(3)]
+    case.send(node, flat)
+    policy = case.policy()
+    before = case.weights(policy)
+    exchange = connected(node)
+    rounds = case.rounds(policy, case.SteeredTasks(), exchange, local=0, external=2)
+    record, stats = rounds.play(1, 0)
+    assert (record.groups_external, record.external_drawn, stats.num_steps) == (0, 3, 0)
+    assert case.same_weights(before, case.weights(policy))
+    assert node.node.buffer.stats(0.0).consumed_total == 3
+    assert exchange.leases().held == ()
+    assert rounds.play(2, 0)[0].external_drawn == 0
+
+
+def test_it_looks_on_for_signal_but_not_for_ever(node: NodeThread) -> None:
+    flat = [case.external_group(n, ("same", "same 2")) for n in range(12)]
+    case.send(node, flat)
+    rounds = case.rounds(
+        case.policy(), case.SteeredTasks(), connected(node), local=0, external=2, oversample=4
+    )
+    record, _ = rounds.play(1, 0)
+    assert record.external_drawn == 8
+    assert node.node.buffer.ready(Pool.EXTERNAL) == 4
+
+
+@pytest.mark.parametrize("at", range(5))
+def test_told_to_stop_before_the_update_nothing_has_changed(node: NodeThread, at: int) -> None:
+    case.send(node, [case.external_group(number) for number in range(3)])
+    policy = case.policy()
+    before = case.weights(policy)
+    asked = 0
+
+    def should_stop() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked > at
+
+    exchange = connected(node)
+    rounds = case.rounds(
+        policy, case.SteeredTasks(), exchange, local=1, external=2, should_stop=should_stop
+    )
+    with pytest.raises(Interrupted):
+        rounds.play(1, 0)
+    assert case.same_weights(before, case.weights(policy))
+    assert node.node.buffer.ready(Pool.EXTERNAL) == 3
+    assert exchange.leases() == type(exchange.leases())()
+    assert exchange.consumed_for_checkpoint() == ()
+
+
+def test_a_round_repeated_after_a_crash_shares_nothing_twice(node: NodeThread) -> None:
+    for _ in range(2):
+        case.rounds(case.policy(), case.SteeredTasks(), connected(node)).play(1, 0)
+    assert len(batches_of(node)) == 1
+    case.rounds(case.policy(), case.SteeredTasks(), connected(node), seed=9).play(1, 0)
+    assert len(batches_of(node)) == 2
+
+
+def test_with_no_node_there_a_round_goes_on_with_what_it_has(tmp_path: Path) -> None:
+    exchange = Exchange(NodeClient(tmp_path / "node.sock"))
+    record, _ = case.rounds(case.policy(), case.SteeredTasks(), exchange, external=2).play(1, 0)
+    assert (record.groups_local, record.groups_external) == (2, 0)
+    with NodeThread(tmp_path) as node:
+        assert exchange._client is not None
+        assert exchange._client.wait(20.0)
+        assert exchange.flush()
+        assert [batch.round for batch in batches_of(node)] == [1]

@@ -1,0 +1,131 @@
+"""A round of SAPO in small, for tests: a random model, real questions, rewards by rule."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from policy.exchange import Exchange
+from policy.grpo import GrpoConfig, make_optimizer
+from policy.model import Policy
+from policy.sapo import RoundConfig, Rounds
+from policy.tasks import TaskSource
+from shoal_settings.schema import Settings
+from shoal_wire.types import FinishReason, RolloutGroup, SamplingParams, Task
+from tests.policy import tiny_models
+from tests.support import factories as make
+from tests.support.local_node import LocalNode, NodeThread, wall_ms
+
+POSITIONS = 256
+SAMPLING = SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=6)
+
+
+class SteeredTasks(TaskSource):
+    """Real questions; every second completion of a group is right, unless its text says `same`."""
+
+    def __init__(self) -> None:
+        super().__init__(make.real_worker(), make.SPECS)
+        self.events: list[str] = []
+
+    def verify_own(self, groups: Sequence[Any]) -> list[list[float]]:
+        """Note when own rewards are computed."""
+        self.events.append("verify own")
+        return super().verify_own(groups)
+
+    def _verify(
+        self, groups: Sequence[tuple[Task, Sequence[tuple[str, FinishReason]]]]
+    ) -> list[list[float]]:
+        return [
+            [float(i % 2 and "same" not in text) for i, (text, _) in enumerate(answers)]
+            for _, answers in groups
+        ]
+
+
+def policy() -> Policy:
+    """A fresh random policy, the same each time."""
+    return tiny_models.policy("qwen2", positions=POSITIONS)
+
+
+def weights(of: Policy) -> dict[str, torch.Tensor]:
+    """A copy of the policy's weights."""
+    return {name: value.clone() for name, value in of.model.state_dict().items()}
+
+
+def same_weights(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    """Whether no weight differs at all."""
+    return all(torch.equal(one[name], other[name]) for name in one)
+
+
+def rounds(
+    of: Policy,
+    tasks: TaskSource,
+    exchange: Exchange,
+    *,
+    local: int = 2,
+    external: int = 0,
+    should_stop: Callable[[], bool] = lambda: False,
+    **config: int,
+) -> Rounds:
+    """Rounds with I = `local` and J = `external`."""
+    return Rounds(
+        policy=of,
+        optimizer=make_optimizer(of, lr=1e-3),
+        tasks=tasks,
+        exchange=exchange,
+        rules=make.swarm().rules,
+        config=RoundConfig(
+            num_local=local,
+            num_external=external,
+            num_completions=4,
+            oversample=config.get("oversample", 4),
+            sampling=SAMPLING,
+            grpo=GrpoConfig(max_completion_tokens=SAMPLING.max_new_tokens + 1),
+            seed=config.get("seed", 1),
+        ),
+        should_stop=should_stop,
+    )
+
+
+def external_group(number: int, texts: Sequence[str] = ("1", "2", "3", "4")) -> RolloutGroup:
+    """Another node's answers to a real question."""
+    return make.group(of=make.task(number, question=make.real_question(number)), texts=texts)
+
+
+async def _receive(node: LocalNode, groups: Sequence[RolloutGroup]) -> str:
+    author = make.Author(node.manifest, now_ms=wall_ms())
+    await node.receive(author.signed(author.batch(groups)))
+    return author.peer_id
+
+
+def send(node: NodeThread, groups: Sequence[RolloutGroup]) -> str:
+    """Let the node receive groups of another node; return that node's peer id."""
+    return node.call(_receive, node.node, groups)
+
+
+@functools.cache
+def model_folder(root: Path) -> str:
+    """A folder that `from_pretrained` loads."""
+    folder = root / "model"
+    if not folder.exists():
+        tiny_models.model("qwen2", positions=POSITIONS).save_pretrained(folder)
+        tiny_models.tokenizer().save_pretrained(folder)
+    return str(folder)
+
+
+def settings(data_dir: Path, model: str, **changes: Any) -> Settings:
+    """Settings of a small trainer."""
+    small = {
+        "local": 2,
+        "external": 0,
+        "completions": 4,
+        "max_new_tokens": 6,
+        "rounds": 2,
+        "learning_rate": 1e-3,
+        "device": "cpu",
+        "checkpoint_seconds": 1000.0,
+    }
+    return Settings(data_dir=data_dir, model=model, **{**small, **changes})
