@@ -14,12 +14,13 @@ in seconds on one monotonic clock; the same calls with the same seed give the sa
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 
 from p2p.buffer_leases import LeaseBook
-from p2p.buffer_memory import IdMemory, RecentGroups
+from p2p.buffer_memory import IdMemory
 from p2p.buffer_pool import GroupPool, Slot, external_limits, own_limits
 from p2p.buffer_sampling import Weights, draw
 from p2p.buffer_stats import BufferTotals, snapshot
@@ -65,7 +66,8 @@ class ReplayBuffer:
         self._leased_slots = 0
         self._consumed = IdMemory(limits.max_consumed_ids)
         self._seen = IdMemory(limits.max_consumed_ids)
-        self._recent = RecentGroups(max_groups=limits.recent_groups, max_bytes=limits.recent_bytes)
+        self._next_due = math.inf
+        """Before this time no lease runs out and no unleased group is too old."""
         self._totals = BufferTotals()
         self._dropped: Counter[str] = Counter()
 
@@ -87,14 +89,14 @@ class ReplayBuffer:
         for victim, cause in victims:
             del self._slots[victim.entry.group.group_id]
             self._dropped[cause] += 1
-        slot = Slot(entry=entry)
+        self._totals.stored += 1
+        slot = Slot(entry=entry, arrival=self._totals.stored)
         pool = self._pool_of(entry)
         pool.add(slot)
+        self._due_by(entry.received_at + self._limits.max_age_seconds)
         pool.counters(entry.group.publisher).stored_total += 1
         self._slots[entry.group.group_id] = slot
         self._seen.add(entry.group.group_id)
-        self._recent.add(slot)
-        self._totals.stored += 1
         return InsertOutcome.STORED
 
     def _refusal(self, entry: Entry, now: float) -> InsertOutcome | None:
@@ -209,10 +211,13 @@ class ReplayBuffer:
                 or len(self._leases) - self._leased_slots < self._limits.max_consumed_ids
             ):
                 self._leases.grant(group_id, holder, now + lease_seconds)
+                self._due_by(now + lease_seconds)
         return resident
 
     def expire(self, now: float) -> int:
         """End leases that have run out, then drop unleased groups too old; return those."""
+        if now < self._next_due:
+            return 0
         for group_id in self._leases.overdue(now):
             self._end_lease(group_id)
         expired = 0
@@ -222,6 +227,10 @@ class ReplayBuffer:
                     break
                 self._drop(slot, DropCause.EXPIRED)
                 expired += 1
+        self._next_due = self._leases.next_deadline()
+        for pool in self._pools.values():
+            if (slot := pool.oldest.peek()) is not None:
+                self._due_by(slot.entry.received_at + self._limits.max_age_seconds)
         return expired
 
     def discard(self, ids: Iterable[GroupId]) -> int:
@@ -238,26 +247,14 @@ class ReplayBuffer:
         """Return how many groups of a pool can be leased."""
         return len(self._pools[pool].ready)
 
-    def set_reward(self, group_id: GroupId, mean_reward: float) -> bool:
-        """Note a verified mean reward for display; False for a group that is not known here."""
-        slot = self._slots.get(group_id) or self._recent.get(group_id)
-        if slot is None:
-            return False
-        slot.mean_reward = mean_reward
-        return True
-
     def get(self, group_id: GroupId) -> GroupView | None:
-        """Return a resident group or one of the recent ones."""
-        slot = self._slots.get(group_id) or self._recent.get(group_id)
-        return None if slot is None else self._view(slot)
-
-    def recent(self, count: int) -> list[GroupView]:
-        """Return the latest stored groups, newest first, though they may have left."""
-        return [self._view(slot) for slot in self._recent.newest(count)]
+        """Return a resident group."""
+        slot = self._slots.get(group_id)
+        return None if slot is None else _view(slot)
 
     def residents(self) -> Iterator[GroupView]:
         """Yield every resident group in the order of arrival; O(n)."""
-        return (self._view(slot) for slot in self._slots.values())
+        return (_view(slot) for slot in self._slots.values())
 
     def stats(self, now: float, *, max_publishers: int = 256) -> BufferStats:
         """Return a snapshot; the `max_publishers` with most groups are listed."""
@@ -274,6 +271,10 @@ class ReplayBuffer:
 
     # Inside
 
+    def _due_by(self, when: float) -> None:
+        if when < self._next_due:
+            self._next_due = when
+
     def _pool_of(self, entry: Entry) -> GroupPool:
         return self._pools[_pool(entry)]
 
@@ -282,6 +283,7 @@ class ReplayBuffer:
             self._pool_of(slot.entry).take(slot)
             self._leased_slots += 1
         self._leases.grant(slot.entry.group.group_id, holder, deadline)
+        self._due_by(deadline)
 
     def _end_lease(self, group_id: GroupId) -> None:
         self._leases.end(group_id)
@@ -289,6 +291,7 @@ class ReplayBuffer:
         if slot is not None and not slot.ready:
             self._pool_of(slot.entry).make_ready(slot)
             self._leased_slots -= 1
+            self._due_by(slot.entry.received_at + self._limits.max_age_seconds)
 
     def _consume(self, group_id: GroupId) -> bool:
         self._leases.end(group_id)
@@ -309,16 +312,14 @@ class ReplayBuffer:
         self._pool_of(slot.entry).remove(slot)
         del self._slots[slot.entry.group.group_id]
 
-    def _view(self, slot: Slot) -> GroupView:
-        group_id = slot.entry.group.group_id
-        if self._slots.get(group_id) is slot:
-            state = GroupState.READY if slot.ready else GroupState.LEASED
-        else:
-            state = GroupState.CONSUMED if group_id in self._consumed else GroupState.GONE
-        return GroupView(
-            entry=slot.entry, state=state, draws=slot.draws, mean_reward=slot.mean_reward
-        )
-
 
 def _pool(entry: Entry) -> Pool:
     return Pool.OWN if entry.own else Pool.EXTERNAL
+
+
+def _view(slot: Slot) -> GroupView:
+    return GroupView(
+        entry=slot.entry,
+        state=GroupState.READY if slot.ready else GroupState.LEASED,
+        draws=slot.draws,
+    )

@@ -6,6 +6,7 @@ node lost, and must not be handed it a second time.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -42,7 +43,8 @@ class LeaseBook:
 
     def grant(self, group_id: GroupId, holder: str, deadline: float) -> None:
         """Lease a group, ending any lease it had."""
-        self.end(group_id)
+        if group_id in self._leases:
+            self.end(group_id)
         self._leases[group_id] = Lease(holder=holder, deadline=deadline)
         self._by_deadline.put(group_id, deadline)
         self._by_holder.setdefault(holder, {})[group_id] = None
@@ -62,6 +64,11 @@ class LeaseBook:
     def held_by(self, holder: str) -> tuple[GroupId, ...]:
         """Return what a holder has leased, in the order it was granted."""
         return tuple(self._by_holder.get(holder, ()))
+
+    def next_deadline(self) -> float:
+        """Return when the next lease runs out, infinity when there is none."""
+        least = self._by_deadline.least()
+        return math.inf if least is None else least
 
     def overdue(self, now: float) -> Iterator[GroupId]:
         """Yield groups whose lease has run out; the caller ends each before the next."""

@@ -58,7 +58,6 @@ class Slot:
     ready: bool = False
     uses: int = 0
     draws: int = 0
-    mean_reward: float | None = None
 
 
 @dataclass(slots=True)
@@ -81,10 +80,14 @@ class Shelf:
     ready: DrawSet[Slot] = field(default_factory=DrawSet)
 
 
+_NOTED_CHANGES = 64
+"""Publishers of a ranking that may have changed since it was asked, beside twice the ranked."""
+
+
 class _Ranking:
     """Which publisher with ready groups has most, by groups or by bytes.
 
-    Changes are only noted until somebody asks: a pool that is not full never does.
+    Changes are only noted until somebody asks, which a pool that is not full never does.
     """
 
     def __init__(self, measure: Callable[[PeerId], int]) -> None:
@@ -94,15 +97,20 @@ class _Ranking:
 
     def changed(self, publisher: PeerId, *, evictable: bool) -> None:
         self._changed[publisher] = evictable
+        if len(self._changed) > 2 * len(self._heap) + _NOTED_CHANGES:
+            self._catch_up()
 
     def largest(self) -> PeerId | None:
+        self._catch_up()
+        return self._heap.peek()
+
+    def _catch_up(self) -> None:
         for publisher, evictable in self._changed.items():
             if evictable:
                 self._heap.put(publisher, -self._measure(publisher))
             else:
                 self._heap.discard(publisher)
         self._changed.clear()
-        return self._heap.peek()
 
 
 class GroupPool:
@@ -177,7 +185,7 @@ class GroupPool:
         self.ready.add(slot)
         shelf.by_age.push(received_at, arrival, len(shelf.ready))
         self.oldest.push(received_at, arrival, len(self.ready))
-        self.newest.push(-received_at, -arrival, len(self.ready))
+        self.newest.push(-received_at, arrival, len(self.ready))
         if was_bare:
             self.ready_publishers.add(publisher)
             self._rank(publisher, shelf)

@@ -28,9 +28,6 @@ class BufferLimits:
     """Ids remembered as consumed, and as seen; the oldest is forgotten first."""
     max_departed_publishers: int = 4096
     """Publishers without groups whose counters are kept."""
-    recent_groups: int = 128
-    """Groups kept for display after they have left, beside the bounds above."""
-    recent_bytes: int = 1 << 20
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -81,12 +78,10 @@ class DropCause(StrEnum):
 
 
 class GroupState(StrEnum):
-    """Where a group stands: ready → leased → consumed, or gone."""
+    """Where a resident group stands."""
 
     READY = "ready"
     LEASED = "leased"
-    CONSUMED = "consumed"
-    GONE = "gone"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,14 +98,12 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupView:
-    """A group for display."""
+    """A resident group for display."""
 
     entry: Entry
     state: GroupState
     draws: int
     """How often it was leased."""
-    mean_reward: float | None
-    """Mean verified reward, once a trainer has reported it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -348,29 +348,17 @@ class TestReconnect:
 
 
 class TestViews:
-    def test_a_group_is_shown_with_its_state_and_reward_after_it_has_left(self) -> None:
+    def test_a_group_is_shown_with_its_state_while_it_is_here(self) -> None:
         buffer = make()
-        fill(buffer, "p", range(2))
-        assert [view.state for view in buffer.recent(9)] == [GroupState.READY] * 2
-        lease(buffer, 1, now=2.0, strategy=Strategy.NEWEST)
-        assert buffer.set_reward(group_id(1), 0.5)
-        assert not buffer.set_reward(group_id(77), 0.5)
-        buffer.ack([group_id(1)], "trainer", 2.0)
-        view = buffer.get(group_id(1))
+        fill(buffer, "p", range(1))
+        assert [view.state for view in buffer.residents()] == [GroupState.READY]
+        lease(buffer, 1, now=1.0)
+        view = buffer.get(group_id(0))
         assert view is not None
-        assert (view.state, view.mean_reward, view.draws) == (GroupState.CONSUMED, 0.5, 1)
-        assert buffer.recent(1) == [view]
-        buffer.discard([group_id(0)])
-        assert [view.state for view in buffer.recent(9)] == ["consumed", "gone"]
-        assert buffer.get(group_id(77)) is None
-
-    def test_what_is_kept_for_display_is_bounded_by_groups_and_bytes(self) -> None:
-        buffer = make(max_groups=1, recent_groups=5, recent_bytes=25)
-        fill(buffer, "p", range(9))
-        assert [view.entry.group.group_id for view in buffer.recent(9)] == [
-            group_id(8),
-            group_id(7),
-        ]
+        assert (view.state, view.draws) == (GroupState.LEASED, 1)
+        assert buffer.discard([group_id(0), group_id(1)]) == 1
+        assert buffer.get(group_id(0)) is None
+        assert buffer.stats(1.0).dropped == {"discarded": 1}
 
     def test_statistics_by_publisher(self) -> None:
         buffer = make()

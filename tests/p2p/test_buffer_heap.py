@@ -1,0 +1,138 @@
+"""The buffer's containers, and that what leaves the buffer leaves memory."""
+
+from __future__ import annotations
+
+import gc
+import random
+import weakref
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from p2p.buffer import Entry, ReplayBuffer
+from p2p.buffer_heap import DrawSet, LazyHeap, OrderHeap
+from shoal_wire.types import PeerId
+from tests.p2p.buffer_entries import entry, group_id, limits
+
+calls = st.lists(
+    st.tuples(st.sampled_from(["put", "discard"]), st.integers(0, 9), st.integers(0, 5)),
+    max_size=80,
+)
+
+
+@given(calls)
+def test_a_lazy_heap_agrees_with_a_sorted_list(script: list[tuple[str, int, int]]) -> None:
+    heap: LazyHeap[int] = LazyHeap()
+    model: dict[int, tuple[int, int]] = {}
+    for time, (call, key, priority) in enumerate(script):
+        if call == "put":
+            heap.put(key, priority)
+            model[key] = (priority, time)
+        else:
+            heap.discard(key)
+            model.pop(key, None)
+        first = min(model, key=lambda item: model[item], default=None)
+        assert heap.peek() == first
+        assert heap.least() == (None if first is None else model[first][0])
+        assert len(heap) == len(model)
+        assert len(heap._heap) <= 2 * 10 + 8
+
+
+@given(calls)
+def test_an_order_heap_agrees_with_a_sorted_list(script: list[tuple[str, int, int]]) -> None:
+    live: dict[int, str] = {}
+    heap = OrderHeap(live)
+    order = {number: number * 7 % 5 for number in range(10)}
+    for call, number, _ in script:
+        if call == "put" and number not in live:
+            live[number] = str(number)
+            heap.push(order[number], number, len(live))
+        elif call == "discard":
+            live.pop(number, None)
+        first = min(live, key=lambda item: (order[item], item), default=None)
+        assert heap.peek() == (None if first is None else str(first))
+        assert len(heap._heap) <= 2 * 10 + 8
+
+
+@given(calls, st.randoms(use_true_random=False))
+def test_a_draw_set_draws_its_members(
+    script: list[tuple[str, int, int]], rng: random.Random
+) -> None:
+    members: DrawSet[int] = DrawSet()
+    model: set[int] = set()
+    for call, key, _ in script:
+        if call == "put":
+            members.add(key)
+            model.add(key)
+        else:
+            members.discard(key)
+            model.discard(key)
+        assert sorted(members) == sorted(model)
+        if model:
+            assert members.draw(rng) in model
+
+
+class Tracked(str):
+    """A text whose end can be seen."""
+
+
+def tracked(number: int, publisher: str) -> tuple[Entry, weakref.ref[Tracked]]:
+    name = Tracked(f"model {number}")
+    item = entry(number, publisher)
+    policy = replace(item.group.policy, model_name=name)
+    return replace(item, group=replace(item.group, policy=policy)), weakref.ref(name)
+
+
+def test_what_leaves_the_buffer_leaves_memory() -> None:
+    buffer = ReplayBuffer(limits(max_groups=50), random.Random(1))
+    texts = []
+    for number in range(200):
+        item, text = tracked(number, f"p{number % 3}")
+        texts.append(text)
+        buffer.insert(item, 0.0)
+        del item
+    gc.collect()
+    assert sum(text() is not None for text in texts) == 50
+    leased = buffer.lease(30, holder="t", now=0.0, lease_seconds=9.0)
+    buffer.ack([one.group.group_id for one in leased], "t", 0.0)
+    del leased
+    gc.collect()
+    assert sum(text() is not None for text in texts) == 20
+    buffer.discard([group_id(number) for number in range(200)])
+    gc.collect()
+    assert sum(text() is not None for text in texts) == 0
+
+
+def test_a_stream_of_publishers_leaves_a_bounded_trace() -> None:
+    buffer = ReplayBuffer(
+        limits(max_groups=10_000, max_departed_publishers=20, max_consumed_ids=30),
+        random.Random(1),
+    )
+    before = _objects_of(buffer)
+    for number in range(3000):
+        buffer.insert(entry(number, f"p{number}"), 0.0)
+        buffer.mark_consumed([group_id(number)])
+    assert _objects_of(buffer) - before < 1000
+
+
+def _objects_of(buffer: ReplayBuffer) -> int:
+    """Count what is reachable from the buffer through containers and its own parts."""
+    seen: set[int] = set()
+    waiting: list[object] = [buffer]
+    while waiting:
+        thing = waiting.pop()
+        if id(thing) in seen or isinstance(thing, type) or callable(thing):
+            continue
+        seen.add(id(thing))
+        waiting += gc.get_referents(thing)
+    return len(seen)
+
+
+def test_a_full_pool_of_single_groups_takes_a_newcomer() -> None:
+    buffer = ReplayBuffer(limits(max_groups=300), random.Random(1))
+    for number in range(2000):
+        assert buffer.insert(entry(number, f"p{number}"), 0.0) == "stored"
+    stats = buffer.stats(0.0, max_publishers=1000)
+    assert (stats.groups, stats.evicted, stats.publishers) == (300, 1700, 300)
+    assert PeerId("p1999") in {item.peer_id for item in stats.per_publisher}
