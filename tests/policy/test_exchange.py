@@ -1,0 +1,139 @@
+"""The trainer's books: what it owes the node survives the node's absence, within bounds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from p2p.buffer_types import Pool
+from policy import exchange as exchange_module
+from policy.exchange import Exchange
+from shoal_ipc.client import Leases, NodeClient
+from shoal_wire import ipc_messages as m
+from shoal_wire.types import GroupId
+from tests.support import factories as make
+from tests.support.local_node import LocalNode, NodeThread, wall_ms
+
+IDS = tuple(GroupId(bytes([number]) * 16) for number in range(6))
+
+
+def away(tmp_path: Path) -> Exchange:
+    return Exchange(NodeClient(tmp_path / "node.sock", timeout_seconds=5.0))
+
+
+def arrive(exchange: Exchange) -> None:
+    """Wait until the client has found its node."""
+    assert exchange._client is not None
+    assert exchange._client.wait(20.0)
+
+
+def batch(number: int) -> m.Publish:
+    return make.publish([make.group(number)], key=b"key %d" % number, round=number)
+
+
+async def _receive(node: LocalNode, count: int) -> None:
+    author = make.Author(node.manifest, now_ms=wall_ms())
+    await node.receive(author.signed(author.batch([make.group(n) for n in range(count)])))
+
+
+def test_without_a_node_everything_is_quietly_nothing() -> None:
+    exchange = Exchange(None)
+    exchange.share(batch(1))
+    assert exchange.flush()
+    assert exchange.sample(3) == ()
+    assert not exchange.settle(consumed=IDS)
+    exchange.report([])
+    exchange.tell_status("{}")
+    exchange.hold(IDS)
+    exchange.checkpointed()
+    assert not exchange.connected
+    assert exchange.counts.batches_published == 0
+
+
+def test_batches_wait_for_the_node_and_go_out_in_order(tmp_path: Path) -> None:
+    exchange = away(tmp_path)
+    for number in range(1, 4):
+        exchange.share(batch(number))
+    assert not exchange.flush()
+    assert exchange.counts.batches_published == 0
+    with NodeThread(tmp_path) as node:
+        arrive(exchange)
+        exchange.share(batch(4))
+        assert exchange.counts.batches_published == 4
+        assert exchange.counts.groups_published == 4
+        recent = node.node.recent.after(0, limit=9)
+        assert [found.group.round for found in recent] == [1, 2, 3, 4]
+        exchange._client.close()  # type: ignore[union-attr]
+
+
+def test_too_many_waiting_drop_the_oldest_and_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchange_module, "MAX_WAITING_BATCHES", 2)
+    exchange = away(tmp_path)
+    for number in range(1, 6):
+        exchange.share(batch(number))
+        assert len(exchange._waiting) <= 2
+    assert exchange.counts.batches_dropped == 3
+    with NodeThread(tmp_path) as node:
+        arrive(exchange)
+        assert exchange.flush()
+        recent = node.node.recent.after(0, limit=9)
+        assert [found.group.round for found in recent] == [4, 5]
+        exchange._client.close()  # type: ignore[union-attr]
+
+
+def test_a_batch_that_will_never_do_does_not_hold_up_the_next(tmp_path: Path) -> None:
+    with NodeThread(tmp_path) as node:
+        exchange = Exchange(node.node.client())
+        exchange.share(make.publish([make.group(1, ("only one",))], key=b"bad"))
+        exchange.share(batch(2))
+        assert exchange.flush()
+        assert exchange.counts.batches_dropped == 1
+        assert exchange.counts.batches_published == 1
+        exchange._client.close()  # type: ignore[union-attr]
+
+
+def test_groups_are_acknowledged_only_with_the_checkpoint(tmp_path: Path) -> None:
+    with NodeThread(tmp_path) as node:
+        node.call(_receive, node.node, 3)
+        exchange = Exchange(node.node.client())
+        ids = [item.published.group_id for item in exchange.sample(3)]
+        exchange.hold(ids[:2])
+        stats = node.node.buffer.stats
+        assert set(exchange.consumed_for_checkpoint()) == set(ids[:2])
+        assert stats(0.0).consumed_total == 0
+        exchange.checkpointed()
+        assert stats(0.0).consumed_total == 2
+        assert exchange.consumed_for_checkpoint() == ()
+        assert exchange.leases() == Leases(held=(ids[2],))
+        assert exchange.settle(released=(ids[2],))
+        assert node.node.buffer.ready(Pool.EXTERNAL) == 1
+        exchange._client.close()  # type: ignore[union-attr]
+
+
+def test_a_checkpoint_written_while_the_node_is_away_is_made_up_for(tmp_path: Path) -> None:
+    with NodeThread(tmp_path) as node:
+        node.call(_receive, node.node, 2)
+        exchange = Exchange(node.node.client())
+        ids = [item.published.group_id for item in exchange.sample(2)]
+        exchange.hold(ids)
+        node.kill()
+        exchange.checkpointed()
+        # Not confirmed, so the next checkpoint and the next handshake name them again.
+        assert set(exchange.consumed_for_checkpoint()) == set(ids)
+        assert set(exchange.leases().consumed) == set(ids)
+        node.start()
+        arrive(exchange)
+        assert node.node.buffer.stats(0.0).groups == 0
+        assert exchange.sample(2) == ()
+        exchange._client.close()  # type: ignore[union-attr]
+
+
+def test_a_resumed_trainer_owes_what_its_checkpoint_names(tmp_path: Path) -> None:
+    exchange = away(tmp_path)
+    exchange.restore(IDS[:2])
+    exchange.hold(IDS[2:3])
+    assert exchange.leases() == Leases(consumed=IDS[:2], held=IDS[2:3])
+    assert exchange.consumed_for_checkpoint() == IDS[:3]

@@ -1,0 +1,106 @@
+"""What of a round may be shared, in which batches, and under which name."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policy.rollouts import (
+    BUNDLE_BYTES,
+    Answer,
+    OwnGroup,
+    Question,
+    batch_key,
+    bundles,
+    coordinates_of,
+    make_task,
+    shareable,
+)
+from shoal_wire.digests import question_digest
+from shoal_wire.manifest import SwarmRules
+from shoal_wire.rules import check_completion
+from shoal_wire.types import FinishReason, RolloutGroup
+from tests.support import factories as make
+
+RULES = SwarmRules()
+QUESTION = Question(task=make.task(1), text="What?", tagged=False)
+
+
+def answer(text: str, finish: FinishReason = FinishReason.STOP) -> Answer:
+    return Answer(ids=tuple(range(len(text) + 1)), text=text, finish_reason=finish, logprobs=())
+
+
+def own(*texts: str) -> OwnGroup:
+    return OwnGroup(question=QUESTION, answers=tuple(answer(text) for text in texts))
+
+
+def test_a_shared_group_has_the_texts_and_neither_ids_nor_logprobs() -> None:
+    shared = shareable(own("12", "345"), RULES)
+    assert shared is not None
+    assert shared.task is QUESTION.task
+    assert [(c.text, c.num_tokens) for c in shared.completions] == [("12", 3), ("345", 4)]
+    assert all(completion.logprobs is None for completion in shared.completions)
+
+
+def test_what_peers_would_reject_stays_at_home() -> None:
+    shared = shareable(own("1", "", "2", "a\0b", "3"), RULES)
+    assert shared is not None
+    assert [completion.text for completion in shared.completions] == ["1", "2", "3"]
+    assert shareable(own("1", "", "\0"), RULES) is None
+    assert shareable(own("1", "2"), SwarmRules(min_completions=3)) is None
+
+
+def test_a_swarm_with_smaller_groups_gets_the_first_of_ours() -> None:
+    shared = shareable(own("1", "2", "3"), SwarmRules(max_completions=2))
+    assert shared is not None
+    assert [completion.text for completion in shared.completions] == ["1", "2"]
+
+
+@given(st.lists(st.text(max_size=20), max_size=8))
+def test_no_shared_completion_breaks_the_contract(texts: list[str]) -> None:
+    shared = shareable(own(*texts), RULES)
+    if shared is not None:
+        assert len(shared.completions) >= RULES.min_completions
+        assert all(check_completion(c, RULES) is None for c in shared.completions)
+
+
+def test_a_task_made_from_coordinates_goes_back_to_them() -> None:
+    at = make.coordinates_at(5)
+    task = make_task(at, question="What?", verifier="v", verifier_version="1")
+    assert coordinates_of(task) == at
+    assert task.question_digest == question_digest("What?")
+    assert Question(task=task, text="What?", tagged=True).coordinates == at
+
+
+def size(groups: Sequence[RolloutGroup]) -> int:
+    return sum(len(c.text.encode()) for group in groups for c in group.completions)
+
+
+@given(st.lists(st.integers(1, 30_000), max_size=30))
+def test_bundles_keep_order_and_every_group_and_their_bound(sizes: list[int]) -> None:
+    groups = [make.group(n, ("é" * (length // 2 + 1), "7")) for n, length in enumerate(sizes)]
+    made = bundles(groups)
+    assert [group for batch in made for group in batch] == groups
+    for batch in made:
+        assert batch
+        assert len(batch) == 1 or size(batch) <= BUNDLE_BYTES
+    for one, following in itertools.pairwise(made):
+        assert size(one) + size(following[:1]) > BUNDLE_BYTES
+
+
+def test_a_batchs_name_follows_from_round_and_content() -> None:
+    groups = [make.group(1), make.group(2)]
+    key = batch_key(3, groups)
+    assert len(key) == 16
+    assert batch_key(3, [make.group(1), make.group(2)]) == key
+    others = {
+        batch_key(4, groups),
+        batch_key(3, groups[:1]),
+        batch_key(3, groups[::-1]),
+        batch_key(3, [make.group(1, ("7", "9")), make.group(2)]),
+    }
+    assert key not in others
+    assert len(others) == 4

@@ -1,0 +1,177 @@
+"""The trainer's life: rounds, checkpoints, resuming, and what it tells its node."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from p2p.buffer_types import Pool
+from policy.checkpoint import CheckpointError
+from policy.exchange import Exchange
+from policy.trainer import METRICS_FILE, Trainer
+from tests.policy import training_cases as case
+from tests.support import factories as make
+from tests.support.local_node import NodeThread
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return case.model_folder(tmp_path_factory.mktemp("model"))
+
+
+def trainer(
+    data_dir: Path,
+    model: str,
+    *,
+    exchange: Exchange | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+    seed: int = 1,
+    **changes: Any,
+) -> Trainer:
+    return Trainer(
+        case.settings(data_dir, model, **changes),
+        tasks=case.SteeredTasks(),
+        exchange=exchange or Exchange(None),
+        rules=make.swarm().rules,
+        seed=seed,
+        should_stop=should_stop,
+    )
+
+
+def metrics(data_dir: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (data_dir / METRICS_FILE).read_text().splitlines()]
+
+
+def test_it_plays_the_rounds_it_was_asked_for_and_writes_them_down(
+    tmp_path: Path, model: str
+) -> None:
+    made = trainer(tmp_path, model, rounds=3)
+    before = case.weights(made.policy)
+    made.run()
+    assert (made.round, made.policy_version) == (3, 3)
+    assert [row["round"] for row in metrics(tmp_path)] == [1, 2, 3]
+    assert not case.same_weights(before, case.weights(made.policy))
+    # Asked for no more than it has, it plays none.
+    again = trainer(tmp_path, model, rounds=3)
+    again.run()
+    assert again.round == 3
+    assert len(metrics(tmp_path)) == 3
+
+
+def test_a_resumed_run_is_the_run_that_was_not_interrupted(tmp_path: Path, model: str) -> None:
+    whole = trainer(tmp_path / "whole", model, rounds=4)
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "parts").mkdir()
+    whole.run()
+    trainer(tmp_path / "parts", model, rounds=2).run()
+    resumed = trainer(tmp_path / "parts", model, rounds=4)
+    assert resumed.round == 2
+    resumed.run()
+    assert case.same_weights(case.weights(whole.policy), case.weights(resumed.policy))
+    assert resumed.policy_version == whole.policy_version
+    assert resumed.progress == whole.progress
+
+
+def test_told_to_stop_it_keeps_what_it_has(tmp_path: Path, model: str) -> None:
+    seen: list[int] = []
+    made = trainer(tmp_path, model, rounds=0, should_stop=lambda: len(seen) >= 2)
+    made._on_round = lambda record, _progress: seen.append(record.round)
+    made.run()
+    assert seen == [1, 2]
+    assert trainer(tmp_path, model).round == 2
+
+
+def test_starting_over_and_another_model_are_said_clearly(tmp_path: Path, model: str) -> None:
+    trainer(tmp_path, model, rounds=1).run()
+    assert trainer(tmp_path, model, resume=False).round == 0
+    with pytest.raises(CheckpointError, match="--no-resume"):
+        trainer(tmp_path, model + "/", rounds=1)
+
+
+def test_a_checkpoint_comes_as_often_as_asked(tmp_path: Path, model: str) -> None:
+    rounds: list[int] = []
+    made = trainer(tmp_path, model, rounds=3, checkpoint_seconds=0.0)
+    checkpoint = made.checkpoint
+
+    def noting() -> None:
+        rounds.append(made.round)
+        checkpoint()
+
+    made.checkpoint = noting  # type: ignore[method-assign]
+    made.run()
+    assert rounds == [1, 2, 3, 3]
+
+
+def test_groups_are_given_up_only_once_a_checkpoint_holds_them(tmp_path: Path, model: str) -> None:
+    node_dir = tmp_path / "node"
+    node_dir.mkdir()
+    with NodeThread(node_dir) as node:
+        case.send(node, [case.external_group(number) for number in range(6)])
+        stats = node.node.buffer.stats
+        consumed: list[int] = []
+        first = trainer(
+            tmp_path, model, exchange=Exchange(node.node.client()), local=1, external=2, rounds=2
+        )
+        first._on_round = lambda _record, _progress: consumed.append(stats(0.0).consumed_total)
+        first.run()
+        assert consumed == [0, 0]
+        assert stats(0.0).consumed_total == 4
+        first._exchange._client.close()  # type: ignore[union-attr]
+        # Killed between the checkpoint and its acknowledgement: the next start makes up for it.
+        killed = trainer(
+            tmp_path, model, exchange=Exchange(node.node.client()), local=1, external=2, rounds=3
+        )
+        killed._exchange.checkpointed = lambda: None  # type: ignore[method-assign]
+        killed.run()
+        killed._exchange._client.close()  # type: ignore[union-attr]
+        node.restart()
+        assert node.node.buffer.ready(Pool.EXTERNAL) == 2
+        resumed = trainer(
+            tmp_path, model, exchange=Exchange(node.node.client()), local=1, external=2, rounds=4
+        )
+        assert resumed.progress.groups_external_used == 6
+        resumed.run()
+        assert resumed.progress.groups_external_used == 6
+        assert node.node.buffer.stats(0.0).groups == 0
+        resumed._exchange._client.close()  # type: ignore[union-attr]
+
+
+def test_the_node_hears_how_it_goes(tmp_path: Path, model: str) -> None:
+    node_dir = tmp_path / "node"
+    node_dir.mkdir()
+    with NodeThread(node_dir) as node:
+        made = trainer(tmp_path, model, exchange=Exchange(node.node.client()), rounds=2)
+        states: list[str] = []
+        made._on_round = lambda _record, _progress: states.append(node.node.link.status["state"])
+        made.run()
+        status = node.node.link.status
+        assert states == ["training", "training"]
+        assert status["state"] == "finished"
+        assert (status["round"], status["policy_version"]) == (2, 2)
+        assert status["reward_local"] == status["reward_start"] == 0.5
+        assert status["model"] == model
+        made._exchange._client.close()  # type: ignore[union-attr]
+
+
+def test_a_checkpoint_that_fails_does_not_stop_the_rounds(
+    tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from policy import trainer as trainer_module
+
+    tries: list[int] = []
+
+    def fail(_data_dir: Path, _policy: object, _optimizer: object, state: Any) -> None:
+        tries.append(state.round)
+        raise CheckpointError("disk full")
+
+    made = trainer(tmp_path, model, rounds=3, checkpoint_seconds=0.0)
+    monkeypatch.setattr(trainer_module, "save_checkpoint", fail)
+    with pytest.raises(CheckpointError):
+        made.run()
+    assert made.round == 3
+    assert tries == [1, 2, 3, 3]
+    assert "training goes on" in caplog.text

@@ -1,0 +1,190 @@
+"""`shoal trainer` as its node, a person and a shell meet it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from policy import __main__ as command
+from policy.__main__ import StopFlag, main
+from shoal_tasks.families import PRESETS
+from shoal_wire.manifest import decode_manifest
+from tests.policy import training_cases as case
+from tests.support import factories as make
+from tests.support.local_node import NodeThread
+
+PATIENCE_S = 20.0
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return case.model_folder(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(autouse=True)
+def as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Signals, logging and the folder as before the command ran."""
+    for variable in list(os.environ):
+        if variable.startswith("SHOAL_"):
+            monkeypatch.delenv(variable)
+    monkeypatch.chdir(tmp_path)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    level = logging.getLogger().level
+    yield
+    logging.getLogger().setLevel(level)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+def flags(model: str, *more: str) -> list[str]:
+    small = "--local=2 --external=2 --completions=2 --max-new-tokens=4 --device=cpu --rounds=2"
+    return [*small.split(), f"--model={model}", "--data-dir=d", *more]
+
+
+def events(text: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_alone_it_trains_and_says_so_round_by_round(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(flags(model, "--alone", "--json", "--seed=3")) == 0
+    shown = events(capsys.readouterr().out)
+    assert [(row["event"], row["round"]) for row in shown] == [("round", 1), ("round", 2)]
+    assert (Path("d") / "metrics.jsonl").exists()
+    # For a person: the last round is always told.
+    assert main(flags(model, "--alone", "--rounds=3", "--seed=3")) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("round 3/3  own reward ")
+    assert "external 0/2" in text
+
+
+def test_with_its_node_it_shares_and_reports(
+    tmp_path: Path, model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data_dir = tmp_path / "d"
+    data_dir.mkdir()
+    with NodeThread(data_dir) as node:
+        assert main(flags(model, "--json")) == 0
+        assert node.node.link.status["state"] == "finished"
+        assert node.node.pool.groups_published > 0
+        # The manifest comes from the node: its one family, not the preset's six.
+        recent = node.node.recent.after(0, limit=99)
+        assert {found.group.group.task.family for found in recent} == {make.GCD.name}
+    assert [row["round"] for row in events(capsys.readouterr().out)] == [1, 2]
+
+
+def test_told_to_stop_while_it_waits_for_its_node_it_ends(
+    model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop = StopFlag()
+    stop.set()
+    monkeypatch.setattr(command, "StopFlag", lambda: stop)
+    assert main(flags(model)) == 0
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        ("--model=/no/such/folder", "no such folder"),
+        ("--device=abacus", "abacus"),
+        ("--rounds=many", "rounds"),
+    ],
+)
+def test_what_it_cannot_use_is_one_line_and_exit_code_2(
+    model: str, bad: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(flags(model, "--alone", bad)) == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("shoal trainer: ")
+    assert said in lines[0]
+
+
+def test_another_models_checkpoint_is_refused(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(flags(model, "--alone", "--rounds=1")) == 0
+    other = tmp_path / "other"
+    other.symlink_to(model)
+    capsys.readouterr()
+    assert main(flags(str(other), "--alone")) in (1, 2)
+    assert "--no-resume" in capsys.readouterr().err
+
+
+def test_a_second_trainer_in_the_same_folder_is_refused(
+    model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "_LOCK_SECONDS", 0.0)
+    Path("d").mkdir()
+    with Path("d/trainer.lock").open("a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert main(flags(model, "--alone")) == 2
+    assert "another trainer is using d" in capsys.readouterr().err
+
+
+def test_a_predecessor_that_is_still_writing_is_waited_for(
+    model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free: list[bool] = []
+    monkeypatch.setattr(command, "_train", lambda *_: free.append(held.closed) or 0)
+    Path("d").mkdir()
+    held = Path("d/trainer.lock").open("a")  # noqa: SIM115 - closed by the timer below
+    fcntl.flock(held, fcntl.LOCK_EX)
+    timer = threading.Timer(0.3, held.close)
+    timer.start()
+    assert main(flags(model, "--alone")) == 0
+    timer.join()
+    assert free == [True]
+
+
+def test_the_end_of_its_standard_input_is_its_nodes_end() -> None:
+    reading, writing = os.pipe()
+    before = os.dup(0)
+    os.dup2(reading, 0)
+    try:
+        stop = StopFlag()
+        stop.watch_parent()
+        os.write(writing, b"still here")
+        assert not stop()
+        os.close(writing)
+        assert stop._event.wait(PATIENCE_S)
+    finally:
+        os.dup2(before, 0)
+        for descriptor in (before, reading):
+            os.close(descriptor)
+
+
+def test_a_signal_asks_for_a_stop() -> None:
+    stop = StopFlag()
+    assert not stop()
+    stop.on_signal(signal.SIGTERM, None)
+    assert stop()
+
+
+def test_each_node_draws_its_own_tasks_unless_told_otherwise() -> None:
+    from shoal_settings.schema import Settings
+    from shoal_wire.types import PeerId
+
+    ann, bob = PeerId("ann"), PeerId("bob")
+    assert command._seed(Settings(seed=5), ann) == 5
+    assert command._seed(Settings(), ann) == command._seed(Settings(), ann)
+    assert command._seed(Settings(), ann) != command._seed(Settings(), bob)
+    assert 0 <= command._seed(Settings(), ann) < 1 << 31
+
+
+def test_alone_the_manifest_is_the_presets() -> None:
+    from shoal_settings.schema import Settings
+
+    manifest = command._manifest(Settings(alone=True, tasks="paper"), None, StopFlag())
+    assert manifest is not None
+    assert [family.name for family in manifest.families] == [s.name for s in PRESETS["paper"]]
+    assert decode_manifest(manifest.raw) == manifest
