@@ -1,0 +1,216 @@
+"""Which swarm a peer belongs to: the bootstrap's word, then memory, then its own settings."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from p2p import manifest_source as module
+from p2p import peer_services
+from p2p.host import Libp2pHost
+from p2p.local_files import load_manifest, save_manifest
+from p2p.manifest_source import ManifestSource, manifest_of_settings
+from p2p.peer_book import PeerAddr, PeerBook
+from shoal_settings.schema import Settings
+from shoal_wire.errors import ManifestError
+from shoal_wire.limits import MANIFEST_PROTOCOL, PEERS_PROTOCOL
+from shoal_wire.manifest import Manifest, TaskFamily, make_manifest
+from shoal_wire.types import PeerId
+from tests.support import factories as make
+from tests.support.nodes import fresh_identity, open_test_host, until
+
+THEIRS = make.swarm("theirs")
+
+
+@pytest.fixture(autouse=True)
+def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(module, "_WATCH_SECONDS", 0.02)
+
+
+def future_manifest() -> Manifest:
+    """A manifest with a family that this version does not know."""
+    family = TaskFamily(
+        name="new",
+        generator="invented_tomorrow",
+        config_json="{}",
+        weight=1.0,
+        verifier="reasoning_gym",
+        verifier_version="0.1.25",
+        answer_format="plain",
+    )
+    return make_manifest("future", (family,))
+
+
+@asynccontextmanager
+async def pair(
+    serves: Manifest | bytes | None, tmp_path: Path
+) -> AsyncIterator[tuple[ManifestSource, Libp2pHost, str]]:
+    """A peer, not yet connected to its bootstrap, and the bootstrap's address."""
+    async with open_test_host() as bootstrap, open_test_host() as host:
+        if isinstance(serves, Manifest):
+            peer_services.serve_manifest(bootstrap, serves)
+        elif serves is not None:
+
+            async def answer(_peer: PeerId, _request: bytes) -> bytes:
+                return serves
+
+            bootstrap.set_request_handler(MANIFEST_PROTOCOL, answer, max_request_bytes=10)
+        (address, *_) = bootstrap.listen_addrs()
+        settings = Settings(bootstrap=(address,), swarm_name="mine")
+        yield ManifestSource(host=host, data_dir=tmp_path, settings=settings), host, address
+
+
+async def test_the_bootstraps_manifest_is_adopted_and_kept(tmp_path: Path) -> None:
+    async with pair(THEIRS, tmp_path) as (source, host, address):
+        await host.dial(address)
+        with trio.fail_after(20):
+            found = await source.find()
+        assert found.manifest == THEIRS
+        assert found.confirmed
+        assert load_manifest(tmp_path) == THEIRS
+
+
+async def test_it_waits_for_a_bootstrap_that_comes_in_time(tmp_path: Path) -> None:
+    async with pair(THEIRS, tmp_path) as (source, host, address), trio.open_nursery() as nursery:
+        nursery.start_soon(host.dial, address)
+        with trio.fail_after(20):
+            assert (await source.find()).confirmed
+
+
+async def test_with_no_bootstrap_there_it_remembers_or_makes_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "BOOTSTRAP_SECONDS", 0.05)
+    async with pair(THEIRS, tmp_path) as (source, _host, _address):
+        found = await source.find()
+        assert found.manifest.swarm_name == "mine"
+        assert not found.confirmed
+        assert load_manifest(tmp_path) is None
+        save_manifest(tmp_path, THEIRS)
+        found = await source.find()
+        assert found.manifest == THEIRS
+        assert not found.confirmed
+
+
+async def test_alone_it_starts_at_once(tmp_path: Path) -> None:
+    async with open_test_host() as host:
+        settings = Settings(swarm_name="mine", tasks="paper", max_completions=7)
+        source = ManifestSource(host=host, data_dir=tmp_path, settings=settings)
+        found = await source.find()
+        assert found.manifest == manifest_of_settings(settings)
+        assert found.manifest.rules.max_completions == 7
+        assert len(found.manifest.families) == 9
+        # And nobody will ever tell it otherwise.
+        with trio.move_on_after(0.05) as waited:
+            await source.watch(found)
+        assert waited.cancelled_caught
+
+
+async def test_a_bootstrap_that_comes_later_with_another_manifest_wins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "BOOTSTRAP_SECONDS", 0.05)
+    async with pair(THEIRS, tmp_path) as (source, host, address):
+        found = await source.find()
+        await host.dial(address)
+        with trio.fail_after(20):
+            assert await source.watch(found) == THEIRS
+        assert load_manifest(tmp_path) == THEIRS
+
+
+async def test_a_bootstrap_that_comes_later_and_agrees_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "BOOTSTRAP_SECONDS", 0.05)
+    mine = manifest_of_settings(Settings(swarm_name="mine"))
+    async with pair(mine, tmp_path) as (source, host, address):
+        found = await source.find()
+        await host.dial(address)
+        async with trio.open_nursery() as nursery:
+            told: list[Manifest] = []
+
+            async def watch() -> None:
+                told.append(await source.watch(found))
+
+            nursery.start_soon(watch)
+            await until(lambda: load_manifest(tmp_path) == mine)
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            assert told == []
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_swarm_that_this_version_cannot_join_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with pair(future_manifest(), tmp_path) as (source, host, address):
+        await host.dial(address)
+        with pytest.raises(ManifestError, match="invented_tomorrow"):
+            await source.find()
+        assert load_manifest(tmp_path) is None
+        # Found out later, it goes on with the one it has.
+        await host.disconnect(await host.dial(address))
+        monkeypatch.setattr(module, "BOOTSTRAP_SECONDS", 0.05)
+        found = await source.find()
+        await host.dial(address)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(source.watch, found)
+            await until(lambda: "cannot join the bootstrap's swarm" in caplog.text)
+            nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"", b"\xff" * 100, THEIRS.raw[:-2], None],
+    ids=["empty", "junk", "cut", "none"],
+)
+async def test_an_answer_that_is_no_manifest_is_no_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: bytes | None
+) -> None:
+    monkeypatch.setattr(module, "BOOTSTRAP_SECONDS", 0.3)
+    async with pair(answer, tmp_path) as (source, host, address):
+        await host.dial(address)
+        found = await source.find()
+        assert not found.confirmed
+        assert found.manifest.swarm_name == "mine"
+
+
+async def test_a_peer_tells_whom_it_knows_but_not_the_asker() -> None:
+    book = PeerBook()
+    remembered = fresh_identity().peer_id
+    async with (
+        open_test_host() as server,
+        open_test_host() as asker,
+        open_test_host() as third,
+    ):
+        peer_services.serve_peers(server, lambda: book)
+        for host in (asker, third):
+            await host.dial(server.listen_addrs()[0])
+        known = PeerAddr(peer_id=remembered, addresses=("/ip4/192.0.2.7/tcp/4001",))
+        book.note_connected(known, now_ms=0)
+        with trio.fail_after(20):
+            found = await peer_services.fetch_peers(asker, server.peer_id)
+            while third.peer_id not in {peer.peer_id for peer in found}:
+                await trio.sleep(0.01)  # until identify has told the third one's address
+                found = await peer_services.fetch_peers(asker, server.peer_id)
+        assert [peer.peer_id for peer in found] == [third.peer_id, remembered]
+        assert found[1].addresses == ("/ip4/192.0.2.7/tcp/4001",)
+
+
+@pytest.mark.parametrize("answer", [b"\xff\xff", b"\x0a\x02hi"])
+async def test_nonsense_instead_of_peers_is_nobody(answer: bytes) -> None:
+    async def nonsense(_peer: PeerId, _request: bytes) -> bytes:
+        return answer
+
+    async with open_test_host() as server, open_test_host() as asker:
+        server.set_request_handler(PEERS_PROTOCOL, nonsense, max_request_bytes=10)
+        await asker.dial(server.listen_addrs()[0])
+        assert await peer_services.fetch_peers(asker, server.peer_id) == []
+    async with open_test_host() as silent, open_test_host() as asker:
+        await asker.dial(silent.listen_addrs()[0])
+        assert await peer_services.fetch_peers(asker, silent.peer_id) == []

@@ -1,0 +1,206 @@
+"""`shoal debug` against a whole node: every view, for programs and for people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from p2p.cli import debug_command
+from p2p.cli.entry import main
+from p2p.peer_core import wall_ms
+from shoal_tasks.families import PRESETS, TRAIN_SEED_MIN, coordinates
+from shoal_wire import ipc_messages as m
+from shoal_wire.types import RolloutGroup
+from tests.support import factories as make
+from tests.support.running_node import RunningNode
+
+GCD = next(spec for spec in PRESETS["easy"] if spec.generator == "gcd")
+QUESTIONS = 3
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
+    """A node without a trainer that has an own batch, another's batch, and some rewards."""
+    with RunningNode(tmp_path_factory.mktemp("views") / "node") as running:
+        client = running.client()
+        own = [group(number) for number in range(QUESTIONS)]
+        client.call(make.publish(own, key=b"own"), m.PublishReply)
+        author = make.Author(running.node.core.manifest, now_ms=wall_ms())
+        signed = author.signed(author.batch([group(99)]))
+        running.call(running.node.pool.keep_external, signed)
+        sampled = client.call(m.Sample(num_external=1), m.SampleReply).groups[0].published
+        report = m.GroupReport(
+            group_id=sampled.group_id, publisher=sampled.publisher, rewards=(0.0, 1.0)
+        )
+        client.call(m.Report(groups=(report,)), m.Done)
+        status = {
+            "state": "training",
+            "round": 12,
+            "reward_local": 0.25,
+            "reward_start": 0.125,
+            "groups_external_used": 5,
+        }
+        client.call(m.TrainerStatus(json=json.dumps(status)), m.Done)
+        running.trainer = client  # type: ignore[attr-defined]
+        yield running
+        client.close()
+
+
+@pytest.fixture(autouse=True)
+def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables fold long cells; what they say is tested here, not how they fold."""
+    monkeypatch.setenv("COLUMNS", "300")
+
+
+def group(number: int) -> RolloutGroup:
+    at = coordinates(GCD, TRAIN_SEED_MIN + number)
+    question = make.real_worker().questions([at])[0]
+    return make.group(of=make.task(number, question=question), texts=("7", "[bold]8"))
+
+
+def shown(node: RunningNode, capsys: pytest.CaptureFixture[str], *view: str) -> dict[str, Any]:
+    capsys.readouterr()
+    assert main(["debug", *view, "--data-dir", str(node.data_dir), "--json"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1
+    answer: dict[str, Any] = json.loads(lines[0])
+    assert answer["schema_version"] == 1
+    return answer
+
+
+def text(node: RunningNode, capsys: pytest.CaptureFixture[str], *view: str) -> str:
+    capsys.readouterr()
+    assert main(["debug", *view, "--data-dir", str(node.data_dir)]) == 0
+    return capsys.readouterr().out
+
+
+def test_status_has_every_key_that_programs_count_on(
+    node: RunningNode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = shown(node, capsys, "status")
+    assert status["peer_id"] == node.node.core.peer_id
+    assert status["addresses"] == list(node.node.core.host.listen_addrs())
+    assert status["uptime_s"] > 0
+    assert (status["peers"], status["solo"]) == (0, True)
+    assert status["mesh"] == dict.fromkeys(node.node.core.manifest.topics(), 0)
+    assert status["round"] == 12
+    assert status["groups_published"] == QUESTIONS
+    assert status["groups_received"] == 1
+    assert status["groups_external_used"] == 5
+    assert status["buffer"]["groups"] == 1
+    assert status["buffer"]["bytes"] > 0
+    assert status["buffer"]["capacity_groups"] == 4096
+    assert status["buffer"]["capacity_bytes"] == 64 * 1024 * 1024
+    assert {"evicted", "dropped"} <= set(status["buffer"])
+    assert status["verdicts"] == {"accept": 0, "ignore": {}, "reject": {}}
+    trainer = status["trainer"]
+    assert (trainer["state"], trainer["round"], trainer["restarts"]) == ("training", 12, 0)
+    assert trainer["reward_local"] == 0.25
+    assert isinstance(trainer["pid"], int)
+    assert status["outbox"]["unsent"] == 1
+
+
+def test_status_tells_a_person_that_it_is_alone(
+    node: RunningNode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = text(node, capsys, "status")
+    assert node.node.core.peer_id in said
+    assert "alone" in said
+    assert "training" in said
+    assert "0.250" in said
+    assert "1 batches wait for a peer" in said
+
+
+def test_who_it_is(node: RunningNode, capsys: pytest.CaptureFixture[str]) -> None:
+    identity = shown(node, capsys, "id")
+    assert identity["peer_id"] == node.node.core.peer_id
+    assert bytes.fromhex(identity["public_key"]) == node.node.core.host.identity.public_key_bytes
+    assert identity["swarm"]["digest"] == node.node.core.manifest.digest.hex()
+    assert identity["public_key"] in text(node, capsys, "id")
+
+
+def test_peers_mesh_and_topics_of_a_node_alone(
+    node: RunningNode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (topic,) = node.node.core.manifest.topics()
+    assert shown(node, capsys, "peers")["peers"] == []
+    assert shown(node, capsys, "mesh")["topics"] == {topic: {"mesh": [], "peers": []}}
+    assert shown(node, capsys, "topics")["topics"] == [
+        {"topic": topic, "publishes": True, "peers": 0, "mesh": 0}
+    ]
+    assert "nobody is connected" in text(node, capsys, "peers")
+    assert "nobody else is subscribed" in text(node, capsys, "mesh")
+    assert topic in text(node, capsys, "topics")
+
+
+def test_the_buffer_by_publisher(node: RunningNode, capsys: pytest.CaptureFixture[str]) -> None:
+    view = shown(node, capsys, "buffer")
+    rows = {row["own"]: row for row in view["publishers"]}
+    assert rows[True]["groups"] == view["own_groups"] == QUESTIONS
+    assert rows[False]["groups"] == rows[False]["draws"] == view["leased"] == 1
+    assert rows[True]["oldest_s"] >= rows[True]["newest_s"] >= 0
+    assert "(this node)" in text(node, capsys, "buffer")
+
+
+def test_rollouts_show_question_answers_sender_and_reward(
+    node: RunningNode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = shown(node, capsys, "rollouts")["rollouts"]
+    assert [row["own"] for row in rows] == [True] * QUESTIONS + [False]
+    theirs = rows[-1]
+    at = coordinates(GCD, TRAIN_SEED_MIN + 99)
+    assert theirs["question"] == make.real_worker().questions([at])[0]
+    assert theirs["reward"] == 0.5
+    assert [(c["text"], c["reward"]) for c in theirs["completions"]] == [
+        ("7", 0.0),
+        ("[bold]8", 1.0),
+    ]
+    assert rows[0]["reward"] is None
+    assert len(shown(node, capsys, "rollouts", "--limit", "2")["rollouts"]) == 2
+    said = text(node, capsys, "rollouts")
+    assert "this node" in said
+    # A completion's text is data, not markup.
+    assert "[bold]8" in said
+
+
+def test_views_work_while_the_trainer_is_away(
+    node: RunningNode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert shown(node, capsys, "status")["trainer"]["connected"]
+    node.trainer.close()  # type: ignore[attr-defined]
+    for _ in range(200):
+        trainer = shown(node, capsys, "status")["trainer"]
+        if not trainer["connected"]:
+            break
+    assert trainer["state"] == "disabled"
+    assert trainer["round"] == 12
+
+
+def test_a_view_that_a_node_does_not_have_is_exit_code_1(
+    node: RunningNode, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(debug_command.VIEWS, "dreams", ("", lambda *_: None))
+    assert main(["debug", "dreams", "--data-dir", str(node.data_dir)]) == 1
+    assert "no view 'dreams'" in capsys.readouterr().err
+
+
+def test_no_node_is_exit_code_3_and_a_hint_where_one_is(
+    node: RunningNode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    empty = node.data_dir.parent / "elsewhere"
+    assert main(["debug", "status", "--data-dir", str(empty)]) == 3
+    error = capsys.readouterr().err
+    assert f"no node is running in {empty}" in error
+    assert str(node.data_dir) in error
+    assert len(error.strip().splitlines()) == 1
+
+
+def test_the_last_numbers_of_a_node_that_has_ended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["debug", "status", "--last", "--data-dir", str(tmp_path)]) == 3
+    assert "no node has left a status" in capsys.readouterr().err
