@@ -98,6 +98,64 @@ class Settings(BaseModel):
         "`tiny` or `tiny-sparse`.",
     )
     device: str = _key("auto", "node trainer swarm", "Torch device: auto, cpu, cuda, mps.")
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = _key(
+        "auto",
+        "node trainer swarm",
+        "Type of the weights: auto (float32, computing in bfloat16 where the GPU can), float32, "
+        "bfloat16 or float16.",
+    )
+    attention: Literal["auto", "eager", "sdpa", "flash_attention_2", "flex_attention"] = _key(
+        "auto",
+        "node trainer swarm",
+        "Attention implementation: auto (the model's own choice), eager, sdpa, "
+        "flash_attention_2 or flex_attention.",
+    )
+    lora_rank: int = _key(
+        0,
+        "node trainer swarm",
+        "Train LoRA adapters of this rank and freeze the model; 0 trains all weights.",
+        ge=0,
+        le=1024,
+    )
+    lora_alpha: float = _key(
+        0.0, "node trainer swarm", "Scale of LoRA's adapters; 0 is twice the rank.", ge=0, le=65_536
+    )
+    lora_targets: str = _key(
+        "auto",
+        "node trainer swarm",
+        "Layers that LoRA adapts, names with commas between them; auto is every linear layer "
+        "but the output.",
+    )
+    generator: Literal["self", "openai"] = _key(
+        "self",
+        "node trainer swarm",
+        "Who answers the questions: self (the model in training) or openai (a server that speaks "
+        "OpenAI's protocol, at `base_url`).",
+    )
+    base_url: str = _key(
+        "http://127.0.0.1:8000/v1",
+        "node trainer swarm",
+        "Address of the server that answers, up to and with /v1.",
+    )
+    api_key_env: str = _key(
+        "OPENAI_API_KEY",
+        "node trainer swarm",
+        "Environment variable that holds the server's API key; unset sends none.",
+    )
+    remote_model: str = _key(
+        "auto", "node trainer swarm", "The server's name of its model; auto is `model`."
+    )
+    request_seconds: float = _key(
+        120.0, "node trainer swarm", "Deadline of one request to the server.", gt=0, le=3600
+    )
+    concurrency: int = _key(
+        8, "node trainer swarm", "Requests to the server at the same time.", ge=1, le=256
+    )
+    no_train: bool = _key(
+        False,
+        "node trainer swarm",
+        "Answer and share, never train: a generate-only node.",
+    )
     threads: int = _key(
         1, "node trainer swarm", "CPU threads of the trainer; 0 leaves it to torch.", ge=0, le=1024
     )

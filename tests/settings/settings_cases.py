@@ -24,6 +24,13 @@ STRANGE_VALUES: dict[str, Any] = {
     "tasks": "paper",
     "model": "-org/model name",
     "device": "cuda:1",
+    "dtype": "bfloat16",
+    "attention": "eager",
+    "lora_targets": "q_proj,v_proj",
+    "generator": "openai",
+    "base_url": "https://[::1]:1/v1?a=b c",
+    "api_key_env": "MY_KEY",
+    "remote_model": "-their/model name",
     "log_level": "error",
 }
 
