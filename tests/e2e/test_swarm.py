@@ -1,4 +1,4 @@
-"""Real processes: a bootstrap and nodes with their trainers, killed in every way that is promised."""
+"""Real processes: a bootstrap and nodes with trainers, killed in every way that is promised."""
 
 from __future__ import annotations
 

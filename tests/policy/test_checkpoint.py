@@ -13,7 +13,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.policy import tiny_models
 import torch
 
 from policy.checkpoint import (
@@ -29,6 +28,7 @@ from policy.generation import generate
 from policy.grpo import GrpoConfig, TrainGroup, make_optimizer, update
 from policy.model import Policy
 from shoal_wire.types import SamplingParams
+from tests.policy import tiny_models
 
 HERE = Path(__file__).parent
 SAMPLING = SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=8)

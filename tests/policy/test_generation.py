@@ -5,13 +5,13 @@ from __future__ import annotations
 from itertools import chain
 
 import pytest
-from tests.policy import tiny_models
 import torch
 
 from policy import decoding
 from policy.generation import Sample, generate, sample_tokens
 from policy.model import ModelError, Policy
 from shoal_wire.types import FinishReason, SamplingParams
+from tests.policy import tiny_models
 
 PROMPTS = [[1, 20, 21, 22, 4], [1, 30, 4], [1, 9, 9, 14, 33, 40, 12, 4], [1, 31, 4]]
 """Of different lengths, so that most of them are padded."""

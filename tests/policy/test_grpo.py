@@ -11,7 +11,6 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
-from tests.policy import tiny_models
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,6 +20,7 @@ from policy.grpo import GrpoConfig, LossType, TrainGroup, make_optimizer, pack, 
 from policy.model import Policy, wrap_policy
 from policy.prompting import encode_completion
 from shoal_wire.types import FinishReason
+from tests.policy import tiny_models
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "vectors" / "grpo_loss.json").read_text())
 EOS = 2

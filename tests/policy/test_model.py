@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.policy import tiny_models
 import torch
 from transformers import BertConfig, BertForMaskedLM, CohereConfig, CohereForCausalLM
 
 from policy.model import ModelError, PromptFormat, load_policy, wrap_policy
+from tests.policy import tiny_models
 
 
 def save(folder: Path, model: Any, tokenizer: Any = None) -> str:

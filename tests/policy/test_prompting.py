@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from tests.policy import tiny_models
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers.processors import TemplateProcessing
@@ -17,6 +16,7 @@ from policy.prompting import (
     encode_text,
 )
 from shoal_wire.types import FinishReason
+from tests.policy import tiny_models
 
 TEMPLATE = (
     "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}\n{% endfor %}"

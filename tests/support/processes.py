@@ -1,4 +1,4 @@
-"""Real shoal processes for end-to-end tests: started, watched through their socket, always ended."""
+"""Real shoal processes for end-to-end tests: started, watched by their socket, always ended."""
 
 from __future__ import annotations
 
