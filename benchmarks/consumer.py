@@ -17,16 +17,16 @@ from typing import Any
 
 from benchmarks.groups import make_group, publish_request
 from benchmarks.texts import reasoning
-from policy.exchange import Exchange
+from policy.exchange import MAX_WAITING_BATCHES, Exchange
 from shoal_ipc.client import SOCKET_NAME, NodeClient
 from shoal_wire.digests import group_id
 from shoal_wire.types import Digest, GroupId, RolloutGroup, Task
 
 CHECKPOINT_FILE = "checkpoint.json"
 ACKNOWLEDGED_FILE = "acknowledged.txt"
-_GROUPS_PER_ROUND = 8
-_ROUNDS_PER_CHECKPOINT = 4
-_ROUND_SECONDS = 0.05
+_GROUPS_PER_ROUND = 16
+_ROUNDS_PER_CHECKPOINT = 8
+_ROUND_SECONDS = 0.1
 _GIVE_BACK_SHARE = 0.1
 
 
@@ -64,6 +64,7 @@ class Consumer:
         state = read_checkpoint(folder)
         self._round: int = state["round"]
         self._weights: list[str] = state["weights"]
+        self._since_checkpoint = 0
         self._unconfirmed: list[GroupId] = []
         self._exchange.restore([GroupId(bytes.fromhex(i)) for i in state["consumed_ids"]])
 
@@ -71,16 +72,21 @@ class Consumer:
         """Play rounds for ever."""
         parent = os.getppid()
         while os.getppid() == parent:
-            self._play()
-            if self._round % _ROUNDS_PER_CHECKPOINT == 0:
+            trained = self._play()
+            self._since_checkpoint += trained
+            # Held groups must outlive a node's restart, so rounds without groups do not count.
+            idle = not trained and self._exchange.connected
+            if idle or self._since_checkpoint == _ROUNDS_PER_CHECKPOINT:
                 self._checkpoint()
             time.sleep(_ROUND_SECONDS)
 
-    def _play(self) -> None:
+    def _play(self) -> bool:
+        """Share a group, train on others'; return whether there were any."""
         self._round += 1
         group = own_group(self._round)
         self._exchange.share(publish_request(self._round, (group,), round_=self._round))
         self._unconfirmed.append(group_id(group))
+        del self._unconfirmed[:-MAX_WAITING_BATCHES]  # as the exchange drops them
         if self._exchange.flush():
             self._note_acknowledged()
         ids = [item.published.group_id for item in self._exchange.sample(_GROUPS_PER_ROUND)]
@@ -90,6 +96,7 @@ class Consumer:
             self._exchange.settle(released=spare)
         self._weights += [i.hex() for i in used]
         self._exchange.hold(used)
+        return bool(ids)
 
     def _checkpoint(self) -> None:
         """Write atomically, as the trainer does: a kill leaves the old one or the new one."""
@@ -104,6 +111,7 @@ class Consumer:
             file.flush()
             os.fsync(file.fileno())
         partial.replace(self._folder / CHECKPOINT_FILE)
+        self._since_checkpoint = 0
         self._exchange.checkpointed()
 
     def _note_acknowledged(self) -> None:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,9 @@ from tests.support.processes import LOOPBACK, ShoalProcess, Stage
 
 MAX_KILLS = 40
 _PAUSE_SECONDS = (0.1, 1.5)
+_CONNECTED_SHARE = 0.7
+"""Of the kills, those that wait until the two have found each other again."""
+_CONNECT_SECONDS = 5.0
 _STALL_SECONDS = 90.0
 NODE_FLAGS = (
     *("--no-trainer", "--no-mdns", "--listen", LOOPBACK, "--swarm-name", SWARM_NAME),
@@ -62,6 +65,8 @@ class Killing:
 
     def _kill_until_trained(self) -> None:
         while len(self._trained()) < len(self._groups) and self._kills.total() < MAX_KILLS:
+            if self._rng.random() < _CONNECTED_SHARE:
+                self._wait_until(self._connected, _CONNECT_SECONDS)
             time.sleep(self._rng.uniform(*_PAUSE_SECONDS))
             victim = self._rng.choice(("node", "consumer", "both"))
             self._kills[victim] += 1
@@ -76,16 +81,20 @@ class Killing:
                 self._node.start()
         self._wait_until(lambda: len(self._trained()) >= len(self._groups))
 
-    def _wait_until(self, condition: Any) -> None:
+    def _wait_until(self, condition: Callable[[], bool], stall_s: float = _STALL_SECONDS) -> None:
         """Wait while there is progress; a stall ends the wait, and the books show the loss."""
-        deadline, seen = time.monotonic() + _STALL_SECONDS, len(self._trained())
+        deadline, seen = time.monotonic() + stall_s, len(self._trained())
         while not condition() and time.monotonic() < deadline:
-            time.sleep(0.2)
+            time.sleep(0.1)
             if len(self._trained()) > seen:
-                deadline, seen = time.monotonic() + _STALL_SECONDS, len(self._trained())
+                deadline, seen = time.monotonic() + stall_s, len(self._trained())
 
     def _trained(self) -> set[str]:
         return set(read_checkpoint(self._folder)["weights"])
+
+    def _connected(self) -> bool:
+        status = self._node.view()
+        return status is not None and bool(status["trainer"]["connected"])
 
     def _settled(self) -> bool:
         status = self._node.view()
