@@ -115,6 +115,13 @@ class PublisherLedger:
         del self._evidence[: -self._limits.max_evidence]
         return pair
 
+    def condemn(self, publisher: PeerId, sequence: int, batch_id: BatchId, now: float) -> None:
+        """Know a double sequence from evidence on disk; `batch_id` is either of the two."""
+        self.remember(publisher, sequence, batch_id, now)
+        entry = self._entry(publisher, now)
+        if sequence in entry.sequences:
+            entry.equivocated.add(sequence)
+
     def _entry(self, publisher: PeerId, now: float) -> _Publisher:
         entry = self._publishers.get(publisher)
         if entry is None:

@@ -18,6 +18,7 @@ from p2p.ledger import Equivocation, PublisherLedger
 from p2p.store import Store, StoreError
 from p2p.validation import Rejected, published_groups, reopen_batch
 from shoal_wire.codec import group_to_bytes
+from shoal_wire.digests import batch_id
 from shoal_wire.manifest import Manifest
 from shoal_wire.types import GroupId, PeerId, PublishedGroup, SignedBatch
 
@@ -78,6 +79,8 @@ class RolloutPool:
                 ledger.remember(signed.publisher, signed.batch.sequence, signed.batch_id, now)
             age = max(0.0, (self._wall_ms() - stored.received_ms) / 1000)
             self._insert(signed, received_at=now - age, now=now)
+        for pair in await self._store.evidence():
+            ledger.condemn(pair.publisher, pair.sequence, batch_id(pair.second), now)
         log.debug("restored %d batches", len(state.batches))
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
