@@ -143,7 +143,7 @@ def test_the_buffer_by_publisher(node: RunningNode, capsys: pytest.CaptureFixtur
     assert rows[True]["groups"] == view["own_groups"] == QUESTIONS
     assert rows[False]["groups"] == rows[False]["draws"] == view["leased"] == 1
     assert rows[True]["oldest_s"] >= rows[True]["newest_s"] >= 0
-    assert "(this node)" in text(node, capsys, "buffer")
+    assert "this node" in text(node, capsys, "buffer")
 
 
 def test_rollouts_show_question_answers_sender_and_reward(

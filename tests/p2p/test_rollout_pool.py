@@ -1,0 +1,171 @@
+"""Buffer and store together: what a restart brings back, and what it must not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+
+from p2p.buffer_types import Pool, Strategy
+from p2p.ledger import Equivocation
+from p2p.store import StoreError, StoreFault
+from shoal_wire.types import GroupId, SignedBatch
+from shoal_wire.verdict import Reason
+from tests.support import factories as make
+from tests.support.local_node import LocalNode, open_local_node, wall_ms
+
+MANIFEST = make.swarm()
+ME = make.fresh_identity()
+
+
+def start(data_dir: Path):  # type: ignore[no-untyped-def]
+    return open_local_node(data_dir, identity=ME, manifest=MANIFEST)
+
+
+def author() -> make.Author:
+    return make.Author(MANIFEST, now_ms=wall_ms())
+
+
+def external_ids(node: LocalNode) -> set[GroupId]:
+    return {v.entry.group.group_id for v in node.buffer.residents() if not v.entry.own}
+
+
+def batch(of: make.Author, *numbers: int, **changes: object) -> SignedBatch:
+    return of.signed(of.batch([make.group(number) for number in numbers], **changes))
+
+
+async def test_a_restart_brings_back_own_and_other_groups_with_their_age(tmp_path: Path) -> None:
+    ann = author()
+    signed = batch(ann, 1, 2)
+    async with start(tmp_path) as node:
+        await node.receive(signed)
+        own = await node.outbox.accept(make.publish([make.group(7)]))
+        node.pool.keep_own(own.envelope)
+        before = node.buffer.stats(trio.current_time())
+        received = [view.entry.received_at for view in node.buffer.residents()]
+        assert node.pool.groups_received == 2
+    async with start(tmp_path) as node:
+        after = node.buffer.stats(trio.current_time())
+        assert (after.groups, after.own_groups) == (before.groups, before.own_groups) == (2, 1)
+        assert after.bytes == before.bytes
+        # What is restored has not just been received: its age goes on.
+        for view, earlier in zip(node.buffer.residents(), received, strict=True):
+            assert view.entry.received_at == pytest.approx(earlier, abs=5.0)
+        ledger = node.ledger
+        reason = ledger.check(ann.peer_id, signed.batch.sequence, signed.batch_id, 2, 0.0)
+        assert reason is Reason.DUPLICATE
+        # Own batches are no business of the ledger of others.
+        assert ledger.check(ME.peer_id, 1, signed.batch_id, 1, 0.0) is None
+
+
+async def test_the_same_batch_twice_is_there_once(tmp_path: Path) -> None:
+    signed = batch(author(), 1, 2)
+    async with start(tmp_path) as node:
+        for _ in range(2):
+            await node.receive(signed)
+        assert len(external_ids(node)) == 2
+    async with start(tmp_path) as node:
+        assert len(external_ids(node)) == 2
+
+
+async def test_a_damaged_row_costs_only_itself(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ann = author()
+    good, damaged = batch(ann, 1), batch(ann, 2)
+    async with start(tmp_path) as node:
+        await node.receive(good)
+        torn = damaged.envelope[:-5]
+        await node.store.add_external(damaged.batch_id, ann.peer_id, 2, torn, wall_ms())
+    async with start(tmp_path) as node:
+        assert len(external_ids(node)) == 1
+        assert "damaged" in caplog.text
+
+
+async def test_batches_of_a_swarm_that_was_left_stay_out(tmp_path: Path) -> None:
+    async with start(tmp_path) as node:
+        await node.receive(batch(author(), 1))
+        await node.outbox.accept(make.publish([make.group(7)]))
+    other = open_local_node(tmp_path, identity=ME, manifest=make.swarm("another"))
+    async with other as node:
+        assert node.buffer.stats(0.0).groups == 0
+        assert node.outbox.num_unsent == 0
+        assert node.gossip.published == []
+
+
+async def test_both_batches_of_a_double_signer_are_gone_for_good(tmp_path: Path) -> None:
+    ann = author()
+    first, second = batch(ann, 1, 2, sequence=5), batch(ann, 3, sequence=5)
+    innocent = batch(ann, 4, sequence=6)
+    pair = Equivocation(
+        publisher=ann.peer_id, sequence=5, first=first.batch_id, second=second.batch_id
+    )
+    async with start(tmp_path) as node:
+        for signed in (first, innocent):
+            await node.receive(signed)
+        leased = node.pool.lease(
+            "trainer",
+            num_local=0,
+            num_external=1,
+            strategy=Strategy.NEWEST,
+            lease_seconds=60.0,
+            exclude=(),
+        )
+        assert len(leased) == 1
+        await node.pool.withdraw(pair, second.envelope)
+        kept = external_ids(node)
+        assert len(kept) == 1
+        (evidence,) = await node.store.evidence()
+        assert (evidence.first, evidence.second) == (first.envelope, second.envelope)
+    async with start(tmp_path) as node:
+        assert external_ids(node) == kept
+        # Nor does either copy get in again by being sent again.
+        for signed in (first, second):
+            reason = node.ledger.check(ann.peer_id, 5, signed.batch_id, 1, 0.0)
+            assert reason is Reason.EQUIVOCATION
+
+
+async def test_consumed_is_on_disk_first_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object) -> None:
+        raise StoreError(StoreFault.FULL, "disk full")
+
+    async with start(tmp_path) as node:
+        await node.receive(batch(author(), 1, 2))
+        ids = sorted(external_ids(node))
+        with monkeypatch.context() as patch:
+            patch.setattr(node.store, "consume", fail)
+            with pytest.raises(StoreError):
+                await node.pool.settle("trainer", ids[:1], ids[1:])
+        assert external_ids(node) == set(ids)
+        await node.pool.settle("trainer", ids[:1], ())
+        assert external_ids(node) == set(ids[1:])
+    async with start(tmp_path) as node:
+        assert external_ids(node) == set(ids[1:])
+        await node.receive(batch(author(), 1))
+        assert external_ids(node) == set(ids[1:])
+
+
+async def test_a_full_disk_keeps_others_groups_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail(*_: object) -> None:
+        raise StoreError(StoreFault.FULL, "disk full")
+
+    async with start(tmp_path) as node:
+        monkeypatch.setattr(node.store, "add_external", fail)
+        await node.receive(batch(author(), 1))
+        assert node.buffer.ready(Pool.EXTERNAL) == 1
+        assert "memory only" in caplog.text
+
+
+async def test_pruning_leaves_what_is_still_of_use(tmp_path: Path) -> None:
+    ann = author()
+    async with start(tmp_path) as node:
+        for number in range(3):
+            await node.receive(batch(ann, number))
+        await node.pool._prune()
+        assert len((await node.store.load()).batches) == 3
+        assert len(external_ids(node)) == 3
