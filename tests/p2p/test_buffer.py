@@ -134,8 +134,8 @@ class TestEviction:
         held = lease(buffer, 2, now=6.0, exclude=ids(0, 1, 2, 3))
         assert set(held) == ids(4, 5)
         before = resident(buffer)
-        # It would take two groups of `fat`, and then `mid` itself would be the largest.
-        assert buffer.insert(entry(9, "mid", num_bytes=25), 6.0) is InsertOutcome.OVER_QUOTA
+        # One group of `fat` is too little, and after it `mid` itself would be the largest.
+        assert buffer.insert(entry(9, "mid", num_bytes=20), 6.0) is InsertOutcome.OVER_QUOTA
         assert resident(buffer) == before
         assert buffer.ready(Pool.EXTERNAL) == 4
         assert buffer.stats(6.0).evicted == 0
@@ -240,6 +240,14 @@ class TestLease:
         assert buffer.expire(14.0) == 1
         assert resident(buffer) == set()
         assert buffer.stats(14.0).dropped == {"expired": 1}
+
+    def test_a_group_given_back_early_still_leaves_at_its_age(self) -> None:
+        buffer = make(max_age_seconds=10.0)
+        fill(buffer, "p", range(1))
+        lease(buffer, 1, now=0.0, lease_seconds=50.0)
+        assert buffer.expire(10.0) == 0
+        buffer.release_holder("trainer")
+        assert buffer.expire(11.0) == 1
 
     def test_only_the_holder_can_release(self) -> None:
         buffer = make()
