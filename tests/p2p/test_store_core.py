@@ -176,6 +176,21 @@ class TestGroupCommit:
         watch(core)
         assert counts == [0, 1]
 
+    @pytest.mark.parametrize(("durable", "level"), [(True, 2), (False, 1)])
+    def test_only_a_durable_transaction_flushes_the_disk(
+        self, path: Path, durable: bool, level: int
+    ) -> None:
+        core = opened(path)
+        levels: list[int] = []
+
+        def read_level(c: StoreCore) -> None:
+            levels.append(c._db.execute("PRAGMA synchronous").fetchone()[0])
+
+        for _ in range(2):  # after a transaction of the other kind as well
+            core.commit([read_level], durable=not durable)
+            core.commit([read_level], durable=durable)
+        assert levels[1::2] == [level, level]
+
 
 class TestFullDisk:
     def test_it_refuses_and_works_again_when_there_is_space(self, path: Path) -> None:
