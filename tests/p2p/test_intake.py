@@ -77,7 +77,7 @@ async def test_a_valid_batch_is_kept_as_the_bytes_that_came() -> None:
 
 
 async def test_the_real_worker_confirms_true_questions_and_refuses_false_ones() -> None:
-    bench = Bench(make.RealQuestions())
+    bench = Bench(make.SharedWorker())
     true = make.group(of=make.task(5, question=make.real_question(5)))
     false = make.group(of=make.task(6, question=make.real_question(5)))
     assert await bench.judge(bench.peer.envelope(bench.peer.batch([true]))) is Reason.VALID

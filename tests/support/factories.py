@@ -12,8 +12,10 @@ from __future__ import annotations
 import atexit
 import functools
 import itertools
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import trio
 
@@ -41,6 +43,8 @@ from shoal_wire.types import (
     SignedBatch,
     Task,
 )
+
+T = TypeVar("T")
 
 NOW_MS = 1_700_000_000_000
 GCD: FamilySpec = next(spec for spec in EASY if spec.generator == "gcd")
@@ -191,18 +195,43 @@ class FakeQuestions:
         return [self.known.get(t, question_digest(fake_question(t))) for t in tasks]  # type: ignore[misc]
 
 
-class RealQuestions:
-    """The sandboxed task worker, asked from Trio."""
+class SharedWorker:
+    """The session's task worker in the place of a node's own, which takes seconds to start."""
+
+    report = None
+
+    def __init__(self, *_specs: object, **_limits: object) -> None:
+        pass
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Be there until cancelled."""
+        real_worker()
+        task_status.started()
+        await trio.sleep_forever()
 
     async def question_digests(self, tasks: list[TaskCoordinates]) -> list[Digest]:
         """Return one digest a task."""
-        return await trio.to_thread.run_sync(real_worker().question_digests, tasks)
+        return await self._ask(lambda worker: worker.question_digests(tasks))
+
+    async def questions(self, tasks: list[TaskCoordinates]) -> list[str]:
+        """Return one question a task."""
+        return await self._ask(lambda worker: worker.questions(tasks))
+
+    async def _ask(self, question: Callable[[client_sync.TaskWorker], T]) -> T:
+        def ask() -> T:
+            with _worker_lock:  # it serves one thread at a time
+                return question(real_worker())
+
+        return await trio.to_thread.run_sync(ask)
+
+
+_worker_lock = threading.RLock()
 
 
 @functools.cache
 def real_worker() -> client_sync.TaskWorker:
-    """Return the session's task worker for `SPECS`, started on first use."""
-    worker = client_sync.TaskWorker(SPECS)
+    """Return the session's task worker for the easy families, started on first use."""
+    worker = client_sync.TaskWorker(EASY)
     worker.start()
     atexit.register(worker.close)
     return worker

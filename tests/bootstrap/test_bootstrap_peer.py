@@ -1,0 +1,118 @@
+"""The bootstrap peer with whole nodes, in one loop: they meet, share, and outlive it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from bootstrap.peer import BootstrapPeer
+from p2p import peer_core
+from p2p.cli.entry import main
+from p2p.identity import load_or_create_identity
+from p2p.local_files import load_manifest
+from p2p.node import Node
+from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused
+from shoal_tasks.families import PRESETS, TRAIN_SEED_MIN, coordinates
+from shoal_wire import ipc_messages as m
+from tests.support import factories as make
+from tests.support.nodes import until
+from tests.support.running_node import quiet_settings
+
+PATIENCE_S = 40.0
+GCD = next(spec for spec in PRESETS["easy"] if spec.generator == "gcd")
+
+
+@pytest.fixture(autouse=True)
+def shared_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peer_core, "TaskWorker", make.SharedWorker)
+
+
+@asynccontextmanager
+async def running(kind: Any, data_dir: Path, **changes: Any) -> AsyncIterator[Any]:
+    """Run a bootstrap peer or a node, and stop it in order."""
+    await trio.Path(data_dir).mkdir(exist_ok=True)
+    ready = trio.Event()
+    peer = kind(
+        identity=load_or_create_identity(data_dir / "identity.key"),
+        settings=quiet_settings(data_dir, **changes),
+        on_ready=lambda _peer: ready.set(),
+    )
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(peer.run)
+        with trio.fail_after(PATIENCE_S):
+            await ready.wait()
+        yield peer
+        peer.stop()
+
+
+def address_of(peer: Any) -> str:
+    return str(peer.core.host.listen_addrs()[0])
+
+
+async def share(node: Node, number: int) -> None:
+    at = coordinates(GCD, TRAIN_SEED_MIN + number)
+    (question,) = await node.core.worker.questions([at])
+    group = make.group(of=make.task(number, question=question))
+    await node.outbox.accept(make.publish([group], key=b"%d" % number))
+
+
+async def test_nodes_meet_through_it_share_and_outlive_it(tmp_path: Path) -> None:
+    one_dir, two_dir, meeting = tmp_path / "one", tmp_path / "two", tmp_path / "meeting"
+    async with running(BootstrapPeer, meeting, swarm_name="named here") as peer:
+        address, first = address_of(peer), peer.core
+        joined = {"bootstrap": (address,)}
+        async with (
+            running(Node, one_dir, swarm_name="mine", max_completions=7, **joined) as one,
+            running(Node, two_dir, **joined) as two,
+        ):
+            # The address alone was enough: the rules come from the peer behind it.
+            for node, folder in ((one, one_dir), (two, two_dir)):
+                assert node.core.manifest == first.manifest
+                assert load_manifest(folder) == first.manifest
+            await until(lambda: one.core.host.is_connected(two.core.peer_id), patience_s=PATIENCE_S)
+            await share(one, 1)
+            await until(lambda: two.pool.groups_received == 1, patience_s=PATIENCE_S)
+            await until(lambda: peer.groups_relayed == 1, patience_s=PATIENCE_S)
+            peer.stop()
+            await until(lambda: not one.core.host.is_connected(first.peer_id))
+            await share(two, 2)
+            await until(lambda: one.pool.groups_received == 1, patience_s=PATIENCE_S)
+            async with running(BootstrapPeer, meeting, swarm_name="forgotten") as again:
+                # The same peer at the same address, and nobody has to be told.
+                assert address_of(again) == address
+                for node in (one, two):
+                    await until(
+                        lambda node=node: node.core.host.is_connected(first.peer_id),
+                        patience_s=PATIENCE_S,
+                    )
+
+
+async def test_it_answers_debug_and_takes_no_rollouts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data_dir = tmp_path / "meeting"
+    async with running(BootstrapPeer, data_dir) as peer:
+        for view in ("status", "id", "peers", "mesh", "topics"):
+            command = ["debug", view, "--data-dir", str(data_dir)]
+            assert await trio.to_thread.run_sync(main, [*command, "--json"]) == 0
+            shown = json.loads(capsys.readouterr().out)
+            assert shown["schema_version"] == 1
+            if view == "status":
+                assert shown["role"] == "bootstrap"
+                assert shown["groups_relayed"] == 0
+                assert shown["peer_id"] == peer.core.peer_id
+            assert await trio.to_thread.run_sync(main, command) == 0
+            capsys.readouterr()
+        command = ["debug", "buffer", "--data-dir", str(data_dir)]
+        assert await trio.to_thread.run_sync(main, command) == 1
+        assert "no view 'buffer'" in capsys.readouterr().err
+        client = NodeClient(data_dir / SOCKET_NAME, timeout_seconds=20.0)
+        with pytest.raises(NodeRefused, match="Publish"):
+            await trio.to_thread.run_sync(client.call, make.publish(), m.PublishReply)
+        client.close()
