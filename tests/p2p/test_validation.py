@@ -1,0 +1,151 @@
+"""Validation without state: bytes to a signed batch, or a row of the verdict table."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from p2p.validation import (
+    Rejected,
+    check_questions,
+    coordinates_of,
+    group_coordinates,
+    open_batch,
+    published_groups,
+    reopen_batch,
+)
+from shoal_wire.codec import encode_batch
+from shoal_wire.digests import batch_id, group_id, question_digest
+from shoal_wire.envelope import seal
+from shoal_wire.limits import MAX_BATCH_BYTES
+from shoal_wire.types import Digest, InlineTask, RolloutGroup, SignedBatch
+from shoal_wire.verdict import Outcome, Reason, verdict
+from tests.support import factories as make
+
+MANIFEST = make.swarm()
+PEER = make.Author(MANIFEST)
+CONTEXT = make.context(MANIFEST, make.fresh_identity().peer_id)
+INLINE = make.group(
+    of=make.task(1, inline=InlineTask(question="Who?", answer="I"), question="Who?")
+)
+
+
+def opened(raw: bytes, author: make.Author = PEER, now_ms: int = make.NOW_MS) -> SignedBatch:
+    return open_batch(raw, author=author.peer_id, context=CONTEXT, now_ms=now_ms)
+
+
+def reason_of(raw: bytes, **options: object) -> Reason:
+    with pytest.raises(Rejected) as caught:
+        opened(raw, **options)  # type: ignore[arg-type]
+    return caught.value.reason
+
+
+def test_a_valid_batch_comes_out_with_its_exact_bytes() -> None:
+    batch = PEER.batch([make.group(1), make.group(2)])
+    raw = PEER.envelope(batch)
+    assert opened(raw) == SignedBatch(
+        batch_id=batch_id(raw), publisher=PEER.peer_id, batch=batch, envelope=raw
+    )
+
+
+def test_reasons_follow_the_order_from_cheap_to_dear() -> None:
+    me = make.Author(MANIFEST)
+    mine = make.context(MANIFEST, me.peer_id)
+    stranger = make.Author(make.swarm("another"))
+    # Too long, and junk, and under my name: the length is looked at first.
+    over = b"\0" * (MANIFEST.rules.max_message_bytes + 1)
+    for raw, author, expected in (
+        (over, me.peer_id, Reason.OVERSIZE_MESSAGE),
+        (b"junk", me.peer_id, Reason.CLAIMS_TO_BE_ME),
+        (b"junk", PEER.peer_id, Reason.MALFORMED_ENVELOPE),
+        (me.envelope(), PEER.peer_id, Reason.CLAIMS_TO_BE_ME),
+        (stranger.envelope(), PEER.peer_id, Reason.SIGNER_NOT_SENDER),
+        (stranger.envelope(), stranger.peer_id, Reason.WRONG_SWARM),
+    ):
+        with pytest.raises(Rejected) as caught:
+            open_batch(raw, author=author, context=mine, now_ms=make.NOW_MS)
+        assert caught.value.reason is expected
+
+
+def test_a_signature_of_another_is_a_heavy_matter() -> None:
+    raw = seal(
+        encode_batch(PEER.batch()),
+        public_key=PEER.identity.public_key_bytes,
+        sign=make.fresh_identity().sign,
+    )
+    assert reason_of(raw) is Reason.BAD_SIGNATURE
+    assert verdict(Reason.BAD_SIGNATURE).heavy
+    assert verdict(Reason.SIGNER_NOT_SENDER).heavy
+
+
+def test_time_is_judged_from_the_clock_that_is_given() -> None:
+    raw = PEER.envelope()
+    hour, day = 3_600_000, 86_400_000
+    assert opened(raw, now_ms=make.NOW_MS + hour).publisher == PEER.peer_id
+    assert reason_of(raw, now_ms=make.NOW_MS + hour + 1) is Reason.TOO_OLD
+    assert reason_of(raw, now_ms=make.NOW_MS - 120_001) is Reason.NEAR_FUTURE
+    assert reason_of(raw, now_ms=make.NOW_MS - day - 1) is Reason.FAR_FUTURE
+    outcomes = [verdict(r).outcome for r in (Reason.TOO_OLD, Reason.NEAR_FUTURE)]
+    assert outcomes == [Outcome.IGNORE] * 2
+    assert verdict(Reason.FAR_FUTURE).outcome is Outcome.REJECT
+
+
+def test_our_own_disk_is_asked_for_wholeness_not_for_age() -> None:
+    old = PEER.envelope(PEER.batch(created_ms=1, groups=(make.group(1),)))
+    assert reopen_batch(old, max_bytes=MAX_BATCH_BYTES).batch.created_ms == 1
+    for damaged in (old[:-1], b"", old.replace(b"\x12", b"\x13", 1)):
+        with pytest.raises(Rejected):
+            reopen_batch(damaged, max_bytes=MAX_BATCH_BYTES)
+    with pytest.raises(Rejected) as caught:
+        reopen_batch(old, max_bytes=16)
+    assert caught.value.reason is Reason.OVERSIZE_PAYLOAD
+
+
+@given(st.binary(max_size=300))
+def test_no_bytes_are_more_than_a_verdict(junk: bytes) -> None:
+    assert verdict(reason_of(junk)).outcome is Outcome.REJECT
+
+
+@given(st.integers(0, 10_000), st.integers(1, 255))
+def test_no_changed_byte_gets_through(position: int, change: int) -> None:
+    raw = bytearray(RAW)
+    raw[position % len(raw)] ^= change
+    with pytest.raises(Rejected):
+        opened(bytes(raw))
+
+
+RAW = PEER.envelope(PEER.batch([make.group(1)]))
+
+
+def test_only_regenerable_tasks_are_asked_of_the_worker() -> None:
+    groups = [make.group(1), INLINE, make.group(2)]
+    batch = PEER.batch(groups)
+    assert coordinates_of(batch) == [make.coordinates_at(1), make.coordinates_at(2)]
+    assert group_coordinates(groups[2]) == make.coordinates_at(2)
+    true = [g.task.question_digest for g in (groups[0], groups[2])]
+    assert check_questions(batch, true) is None
+    assert check_questions(batch, true[::-1]) is Reason.QUESTION_MISMATCH
+    assert check_questions(batch, [true[0], None]) is Reason.QUESTION_MISMATCH
+    assert check_questions(batch, [true[0], Digest(bytes(16))]) is Reason.QUESTION_MISMATCH
+
+
+def test_an_inline_question_must_be_the_one_that_is_named() -> None:
+    forged = RolloutGroup(
+        task=make.task(1, inline=InlineTask(question="Who?", answer="I"), question="What?"),
+        completions=INLINE.completions,
+    )
+    assert forged.task.question_digest == question_digest("What?")
+    assert check_questions(PEER.batch([INLINE]), []) is None
+    assert check_questions(PEER.batch([forged]), []) is Reason.QUESTION_MISMATCH
+
+
+def test_every_group_carries_where_it_came_from() -> None:
+    signed = PEER.signed(PEER.batch([make.group(1), make.group(2)], round=9))
+    made = published_groups(signed)
+    assert [group.group for group in made] == list(signed.batch.groups)
+    for group in made:
+        assert group.group_id == group_id(group.group)
+        assert (group.publisher, group.batch_id) == (signed.publisher, signed.batch_id)
+        assert (group.round, group.created_ms) == (9, make.NOW_MS)
+        assert (group.policy, group.sampling) == (make.POLICY, make.SAMPLING)
