@@ -17,6 +17,7 @@ import trio.testing
 
 from p2p import store as store_module
 from p2p.store import Store, StoreCore, StoreError, StoreFault, StoreLimits
+from p2p.store_core import Failed
 from shoal_wire.digests import batch_id
 from shoal_wire.types import BatchId, GroupId, PeerId
 
@@ -180,6 +181,21 @@ async def test_stopping_finishes_the_commit_in_hand_and_refuses_the_rest(tmp_pat
     assert refused.value.fault is StoreFault.CLOSED
     async with running(tmp_path) as store:
         assert [own.sequence for own in await store.unsent()] == [1]
+
+
+async def test_a_request_taken_when_the_store_is_stopped_is_refused(tmp_path: Path) -> None:
+    store = make(tmp_path)
+    # Handed to the writer in the same step as the stop: it has left the queue but never runs.
+    request = store_module._Request(call=StoreCore.load, durable=False)
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(store.run)
+            await trio.testing.wait_all_tasks_blocked()
+            store._send.send_nowait(request)
+            nursery.cancel_scope.cancel()
+        await request.finished.wait()
+    assert isinstance(request.outcome, Failed)
+    assert isinstance(request.outcome.error, StoreError)
 
 
 async def test_an_unusable_database_ends_the_start(tmp_path: Path) -> None:

@@ -120,7 +120,8 @@ class TestOwnBatches:
 
         with pytest.raises(LookupError, match="no key"):
             run(core, lambda c: c.reserve_own(b"a", fail, now_ms=NOW))
-        assert reserve(core, b"a").is_new
+        after = reserve(core, b"a")
+        assert (after.sequence, after.is_new) == (1, True)
         assert len(stored(core)) == 1
 
     def test_a_full_outbox_refuses_until_something_has_gone_out(self, path: Path) -> None:
@@ -133,6 +134,12 @@ class TestOwnBatches:
         assert refused.value.retryable
         run(core, lambda c: c.mark_sent(first.sequence, now_ms=NOW))
         assert reserve(core, b"c").is_new
+
+    def test_what_has_gone_out_makes_room_at_once(self, path: Path) -> None:
+        core = opened(path, limits=StoreLimits(max_unsent_bytes=250))
+        for key in (b"a", b"b", b"c", b"d"):
+            sequence = reserve(core, key).sequence
+            run(core, lambda c, sequence=sequence: c.mark_sent(sequence, now_ms=NOW))
 
     def test_the_outbox_counts_what_an_earlier_run_left(self, path: Path) -> None:
         core = opened(path)
@@ -162,6 +169,7 @@ class TestGroupCommit:
         assert isinstance(second, Failed)
         assert isinstance(third, Done)
         assert (first.value.sequence, third.value.sequence) == (1, 2)
+        assert first.value.is_new
         assert len(stored(core)) == 2
 
     def test_calls_share_a_transaction(self, path: Path) -> None:
@@ -194,7 +202,7 @@ class TestGroupCommit:
 
 class TestFullDisk:
     def test_it_refuses_and_works_again_when_there_is_space(self, path: Path) -> None:
-        core = opened(path)
+        core = opened(path, limits=StoreLimits(max_unsent_bytes=300_000))
         kept = reserve(core, b"a")
         (pages,) = core._db.execute("PRAGMA page_count").fetchone()
         core._db.execute(f"PRAGMA max_page_count = {pages + 8}")
@@ -350,7 +358,9 @@ class TestOpening:
         with pytest.raises(StoreError, match="schema version 99"):
             opened(path)
 
-    @pytest.mark.parametrize("damage", ["not a database", "header", "truncated", "pages"])
+    @pytest.mark.parametrize(
+        "damage", ["not a database", "header", "truncated", "pages", "last page"]
+    )
     def test_a_damaged_file_is_one_clear_line_and_left_alone(self, path: Path, damage: str) -> None:
         core = opened(path)
         for number in range(60):
@@ -362,6 +372,7 @@ class TestOpening:
             "not a database": b"hello" * 1000,
             "header": bytes(100) + whole[100:],
             "truncated": whole[:middle],
+            "last page": whole[:-4096] + b"\xaa" * 4096,
             "pages": whole[:4096] + b"\xaa" * (len(whole) - 4096),
         }[damage]
         path.write_bytes(damaged)
