@@ -21,6 +21,10 @@ class RoundRecord:
     """Mean over this node's own fresh questions; None when it asked none."""
     reward_external: float | None
     """Mean over the external groups that were trained on."""
+    reward_std: float | None
+    """Mean over the training set's groups of the standard deviation within the group."""
+    frac_reward_zero_std: float | None
+    """Share of the training set's groups whose rewards are all equal."""
     groups_local: int
     groups_external: int
     groups_with_signal: int
@@ -31,14 +35,22 @@ class RoundRecord:
     grad_norm: float
     entropy: float
     clip_fraction: float
+    clip_fraction_low: float
+    clip_fraction_high: float
     num_tokens: int
     """Completion tokens that were trained on."""
+    tokens_seen: int
+    """Prompt and completion tokens of the training set, trained on or not."""
     tokens_generated: int
+    completion_mean_length: float | None
+    """Tokens of own completions; None, as the next three, when there were none."""
+    completion_min_length: int | None
+    completion_max_length: int | None
+    completion_clipped_ratio: float | None
+    """Share of own completions that ended at the token limit."""
     seconds: float
     seconds_generate: float
     seconds_update: float
-    stopped_share: float | None
-    """Share of own completions that ended by themselves."""
 
 
 @dataclass(slots=True)
@@ -50,12 +62,16 @@ class Progress:
     external_drawn: int = 0
     groups_not_shared: int = 0
     tokens_generated: int = 0
+    num_tokens: int = 0
+    """Prompt and completion tokens of all training sets."""
     reward_sum: float = 0.0
     """Sum over rounds of the mean own reward."""
     first_rewards: list[float] = field(default_factory=list)
     """Own reward of the first rounds, at most WINDOW."""
     last_rewards: list[float] = field(default_factory=list)
     """Own reward of the latest rounds, at most WINDOW."""
+    held_out: dict[str, Any] | None = None
+    """The latest held-out evaluation: round, pass@1, reward, and pass@1 by family."""
 
     def add(self, record: RoundRecord) -> None:
         """Count a finished round."""
@@ -63,6 +79,7 @@ class Progress:
         self.groups_local_used += record.groups_local
         self.external_drawn += record.external_drawn
         self.tokens_generated += record.tokens_generated
+        self.num_tokens += record.tokens_seen
         if record.reward_local is None:
             return
         self.reward_sum += record.reward_local

@@ -23,6 +23,7 @@ from policy.advantage import group_advantages, has_signal
 from policy.exchange import Exchange
 from policy.generation import generate
 from policy.grpo import GrpoConfig, TrainGroup, UpdateStats, update
+from policy.metrics import reward_spread
 from policy.model import Policy
 from policy.progress import RoundRecord
 from policy.prompting import encode_completion, encode_prompt
@@ -39,7 +40,7 @@ from policy.tasks import TaskSource
 from shoal_wire import ipc_messages as m
 from shoal_wire.digests import group_id
 from shoal_wire.manifest import SwarmRules
-from shoal_wire.types import GroupId, PolicyInfo, SamplingParams
+from shoal_wire.types import FinishReason, GroupId, PolicyInfo, SamplingParams
 
 
 class Interrupted(Exception):  # noqa: N818 - an order, not a fault
@@ -127,10 +128,11 @@ class Rounds:
             self._exchange.settle(released=external.used)
             raise Interrupted
         updating = time.perf_counter()
-        stats = self._update(training)
+        groups = [_train_group(self._policy, group) for group in training]
+        stats = update(self._policy, self._optimizer, groups, self._config.grpo)
         self._exchange.hold(external.used)
         now = time.perf_counter()
-        record = _record(round_number, own, local, external, stats)(
+        record = _record(round_number, own, local, external, stats, _num_tokens(groups))(
             seconds=now - started,
             seconds_generate=generated - started,
             seconds_update=now - updating,
@@ -284,14 +286,6 @@ class Rounds:
             self._exchange.settle(released=result.used)
             raise Interrupted
 
-    def _update(self, training: Sequence[ScoredGroup]) -> UpdateStats:
-        return update(
-            self._policy,
-            self._optimizer,
-            [_train_group(self._policy, group) for group in training],
-            self._config.grpo,
-        )
-
 
 def _train_group(policy: Policy, group: ScoredGroup) -> TrainGroup:
     return TrainGroup(
@@ -299,6 +293,14 @@ def _train_group(policy: Policy, group: ScoredGroup) -> TrainGroup:
         completions=group.completions,
         advantages=group_advantages(group.rewards),
         external=group.external,
+    )
+
+
+def _num_tokens(groups: Sequence[TrainGroup]) -> int:
+    """Tokens of all rows of a training set, each with its prompt."""
+    return sum(
+        len(group.prompt_ids) * len(group.completions) + sum(map(len, group.completions))
+        for group in groups
     )
 
 
@@ -313,9 +315,12 @@ def _record(
     local: Sequence[ScoredGroup],
     external: _External,
     stats: UpdateStats,
+    tokens_seen: int,
 ) -> Callable[..., RoundRecord]:
     training = [*local, *external.groups]
     answers = [answer for group in own for answer in group.answers]
+    lengths = [len(answer.ids) for answer in answers]
+    spread = reward_spread([group.rewards for group in training])
 
     def finish(*, seconds: float, seconds_generate: float, seconds_update: float) -> RoundRecord:
         return RoundRecord(
@@ -323,6 +328,8 @@ def _record(
             reward=_mean_reward(training),
             reward_local=_mean_reward(local),
             reward_external=_mean_reward(external.groups),
+            reward_std=spread.std,
+            frac_reward_zero_std=spread.zero_share,
             groups_local=len(local),
             groups_external=len(external.groups),
             groups_with_signal=sum(has_signal(group.rewards) for group in training),
@@ -331,16 +338,22 @@ def _record(
             grad_norm=stats.grad_norm,
             entropy=stats.entropy,
             clip_fraction=stats.clip_fraction_low + stats.clip_fraction_high,
+            clip_fraction_low=stats.clip_fraction_low,
+            clip_fraction_high=stats.clip_fraction_high,
             num_tokens=stats.num_tokens,
-            tokens_generated=sum(len(answer.ids) for answer in answers),
-            seconds=seconds,
-            seconds_generate=seconds_generate,
-            seconds_update=seconds_update,
-            stopped_share=(
-                sum(a.finish_reason.value == "stop" for a in answers) / len(answers)
+            tokens_seen=tokens_seen,
+            tokens_generated=sum(lengths),
+            completion_mean_length=sum(lengths) / len(lengths) if lengths else None,
+            completion_min_length=min(lengths, default=None),
+            completion_max_length=max(lengths, default=None),
+            completion_clipped_ratio=(
+                sum(a.finish_reason is FinishReason.LENGTH for a in answers) / len(answers)
                 if answers
                 else None
             ),
+            seconds=seconds,
+            seconds_generate=seconds_generate,
+            seconds_update=seconds_update,
         )
 
     return finish

@@ -15,7 +15,6 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -30,6 +29,7 @@ from policy.checkpoint import (
 )
 from policy.exchange import Exchange
 from policy.grpo import GrpoConfig, UpdateStats, make_optimizer
+from policy.metrics import METRICS_FILE, MetricsFile, round_metrics
 from policy.model import Policy, load_policy
 from policy.progress import Progress, RoundRecord
 from policy.sapo import Interrupted, RoundConfig, Rounds
@@ -39,8 +39,6 @@ from shoal_wire.manifest import SwarmRules
 from shoal_wire.types import GroupId, SamplingParams
 
 log = logging.getLogger(__name__)
-
-METRICS_FILE = "metrics.jsonl"
 
 
 class Trainer:
@@ -78,6 +76,7 @@ class Trainer:
             config=round_config(settings, seed),
             should_stop=should_stop,
         )
+        self._metrics = MetricsFile(settings.data_dir / METRICS_FILE, last_round=self.round)
         self._last_checkpoint = time.monotonic()
         self._checkpoint_round = self.round
 
@@ -154,7 +153,7 @@ class Trainer:
         self.progress.add(record)
         self.progress.groups_not_shared += self._rounds.groups_not_shared
         self._rounds.groups_not_shared = 0
-        _append_metrics(self._settings.data_dir / METRICS_FILE, record)
+        self._metrics.append({"event": "round", **round_metrics(record, self.progress)})
         self._tell_status("training", record)
         self._on_round(record, self.progress)
         if time.monotonic() - self._last_checkpoint >= self._settings.checkpoint_seconds:
@@ -218,11 +217,3 @@ def round_config(settings: Settings, seed: int) -> RoundConfig:
         ),
         seed=seed,
     )
-
-
-def _append_metrics(path: Path, record: RoundRecord) -> None:
-    try:
-        with path.open("a") as file:
-            file.write(json.dumps(asdict(record)) + "\n")
-    except OSError as error:
-        log.warning("metrics not written: %s", error.strerror)

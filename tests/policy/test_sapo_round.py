@@ -116,7 +116,7 @@ def test_others_text_alone_changes_the_weights(node: NodeThread) -> None:
     record, _ = rounds.play(1, 0)
     assert (record.groups_local, record.groups_external) == (0, 1)
     assert record.reward_local is None
-    assert record.stopped_share is None
+    assert record.completion_clipped_ratio is None
     assert not case.same_weights(before, case.weights(policy))
 
 

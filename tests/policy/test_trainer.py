@@ -12,7 +12,8 @@ import pytest
 from p2p.buffer_types import Pool
 from policy.checkpoint import CheckpointError
 from policy.exchange import Exchange
-from policy.trainer import METRICS_FILE, Trainer
+from policy.metrics import METRICS_FILE
+from policy.trainer import Trainer
 from tests.policy import training_cases as case
 from tests.support import factories as make
 from tests.support.local_node import NodeThread
