@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p2p.scoring import BAN_BELOW, HALF_LIFE_SECONDS, Scoreboard

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p2p.validation import (
@@ -103,11 +103,13 @@ def test_our_own_disk_is_asked_for_wholeness_not_for_age() -> None:
 
 
 @given(st.binary(max_size=300))
+@settings(deadline=None)
 def test_no_bytes_are_more_than_a_verdict(junk: bytes) -> None:
     assert verdict(reason_of(junk)).outcome is Outcome.REJECT
 
 
 @given(st.integers(0, 10_000), st.integers(1, 255))
+@settings(deadline=None)
 def test_no_changed_byte_gets_through(position: int, change: int) -> None:
     raw = bytearray(RAW)
     raw[position % len(raw)] ^= change

@@ -10,6 +10,7 @@ import pytest
 from p2p.buffer_types import Pool
 from p2p.validation import open_batch, reopen_batch
 from policy.exchange import Exchange
+from policy.rollouts import coordinates_of
 from policy.sapo import Interrupted
 from shoal_ipc.client import NodeClient
 from shoal_wire.limits import MAX_BATCH_BYTES
@@ -90,8 +91,7 @@ def test_what_is_shared_is_valid_and_holds_no_reward(node: NodeThread) -> None:
         assert len(group.completions) <= 4
         assert all(completion.logprobs is None for completion in group.completions)
         # Others can make the question anew from what is shared, though it is not in it.
-        at = make.coordinates_at(group.task.seed - make.coordinates_at(0).seed)
-        assert worker.question_digests([at]) == [group.task.question_digest]
+        assert worker.question_digests([coordinates_of(group.task)]) == [group.task.question_digest]
         assert group.task.inline is None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import logging
@@ -15,8 +16,10 @@ import pytest
 
 from policy import __main__ as command
 from policy.__main__ import StopFlag, main
+from shoal_tasks import client_sync
 from shoal_tasks.families import PRESETS
-from shoal_wire.manifest import decode_manifest
+from shoal_tasks.swarm import families_of
+from shoal_wire.manifest import decode_manifest, make_manifest
 from tests.policy import training_cases as case
 from tests.support import factories as make
 from tests.support.local_node import NodeThread
@@ -44,6 +47,13 @@ def as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
         signal.signal(number, handler)
 
 
+@pytest.fixture
+def shared_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The session's task worker in the place of the command's own, which takes seconds to start."""
+    shared = contextlib.nullcontext(make.real_worker())
+    monkeypatch.setattr(client_sync, "TaskWorker", lambda _families, **_limits: shared)
+
+
 def flags(model: str, *more: str) -> list[str]:
     small = "--local=2 --external=2 --completions=2 --max-new-tokens=4 --device=cpu --rounds=2"
     return [*small.split(), f"--model={model}", "--data-dir=d", *more]
@@ -53,6 +63,7 @@ def events(text: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
+@pytest.mark.usefixtures("shared_worker")
 def test_alone_it_trains_and_says_so_round_by_round(
     model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -72,7 +83,8 @@ def test_with_its_node_it_shares_and_reports(
 ) -> None:
     data_dir = tmp_path / "d"
     data_dir.mkdir()
-    with NodeThread(data_dir) as node:
+    manifest = make_manifest("one family", families_of((make.GCD,)))
+    with NodeThread(data_dir, manifest=manifest) as node:
         assert main(flags(model, "--json")) == 0
         assert node.node.link.status["state"] == "finished"
         assert node.node.pool.groups_published > 0
@@ -91,6 +103,7 @@ def test_told_to_stop_while_it_waits_for_its_node_it_ends(
     assert main(flags(model)) == 0
 
 
+@pytest.mark.usefixtures("shared_worker")
 @pytest.mark.parametrize(
     ("bad", "said"),
     [
@@ -109,6 +122,7 @@ def test_what_it_cannot_use_is_one_line_and_exit_code_2(
     assert said in lines[0]
 
 
+@pytest.mark.usefixtures("shared_worker")
 def test_another_models_checkpoint_is_refused(
     model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 NOW_MS = 1_700_000_000_000
 GCD: FamilySpec = next(spec for spec in EASY if spec.generator == "gcd")
-SPECS: tuple[FamilySpec, ...] = (GCD,)
+SPECS: tuple[FamilySpec, ...] = EASY
 POLICY = PolicyInfo(model_name="tiny", tokenizer_digest=Digest(b"t" * 16), policy_version=3)
 SAMPLING = SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=12)
 
@@ -56,7 +56,7 @@ _seeds = itertools.count(1)
 
 
 def swarm(name: str = "test swarm", **rules: object) -> Manifest:
-    """Return the manifest of a swarm with one family, with changed rules."""
+    """Return the manifest of a swarm with the easy families, with changed rules."""
     return make_manifest(name, families_of(SPECS), replace(SwarmRules(), **rules))  # type: ignore[arg-type]
 
 
@@ -76,7 +76,7 @@ def batch_rules(manifest: Manifest) -> BatchRules:
 
 
 def coordinates_at(number: int) -> TaskCoordinates:
-    """Return the coordinates of task `number` of the family."""
+    """Return the coordinates of task `number` of `GCD`."""
     return coordinates(GCD, TRAIN_SEED_MIN + number)
 
 
@@ -230,8 +230,8 @@ _worker_lock = threading.RLock()
 
 @functools.cache
 def real_worker() -> client_sync.TaskWorker:
-    """Return the session's task worker for the easy families, started on first use."""
-    worker = client_sync.TaskWorker(EASY)
+    """Return the session's task worker for `SPECS`, started on first use."""
+    worker = client_sync.TaskWorker(SPECS)
     worker.start()
     atexit.register(worker.close)
     return worker
