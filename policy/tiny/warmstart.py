@@ -64,7 +64,7 @@ DENSE_CHANCE: Final = {
 """Set by trial so that each family starts near one right answer in eight: where the right answer
 is several tokens or less well mastered, a mixture comes out sparser than it was taught."""
 
-SPARSE_CHANCE: Final = dict.fromkeys(DENSE_CHANCE, 0.002)
+SPARSE_CHANCE: Final = dict.fromkeys(DENSE_CHANCE, 0.007)
 
 MISLED: Final = {
     Profile.DENSE: Phase(
