@@ -4,7 +4,7 @@
             │ rename, then flush the parent
             ▼
     round-000123/                      complete, or it does not exist
-       model/          Hugging Face folder, tokenizer included
+       model/          Hugging Face folder, tokenizer included; with LoRA peft's adapter folder
        optimizer.pt    loaded with weights_only
        state.json      TrainerState
        manifest.json   written last: SHA-256 and size of every other file
@@ -36,6 +36,7 @@ import torch
 from safetensors import SafetensorError
 
 from policy.grpo import make_optimizer
+from policy.lora import is_adapter, load_adapter, save_adapter
 from policy.model import Policy, load_policy
 
 FORMAT_VERSION = 1
@@ -174,6 +175,7 @@ def load_checkpoint(
     weight_decay: float = 0.0,
     device: str = "auto",
     dtype: str = "auto",
+    attention: str = "auto",
 ) -> Loaded:
     """Load policy, optimiser and state of a checkpoint that `latest_checkpoint` found good.
 
@@ -189,8 +191,8 @@ def load_checkpoint(
                 f"this program reads {FORMAT_VERSION}"
             )
         state = _state_from_json(document)
-        policy = load_policy(
-            str(path / "model"), device=device, dtype=dtype, name=document["model_name"]
+        policy = _load_policy(
+            path / "model", document["model_name"], device=device, dtype=dtype, attention=attention
         )
         optimizer = make_optimizer(policy, lr=lr, weight_decay=weight_decay)
         wanted = [
@@ -209,6 +211,13 @@ def load_checkpoint(
     return Loaded(policy=policy, optimizer=optimizer, state=state)
 
 
+def _load_policy(folder: Path, name: str, **options: Any) -> Policy:
+    """The whole model from the checkpoint, or its adapter onto the base model of that name."""
+    if not is_adapter(folder):
+        return load_policy(str(folder), name=name, **options)
+    return load_adapter(load_policy(name, **options), folder)
+
+
 def final_name(round_: int) -> str:
     """The folder name of a round's checkpoint."""
     return f"round-{round_:06d}"
@@ -216,7 +225,10 @@ def final_name(round_: int) -> str:
 
 def _write(folder: Path, policy: Policy, optimizer: Any, state: TrainerState) -> None:
     """Write all files of a checkpoint into an empty folder and flush them to disk."""
-    policy.model.save_pretrained(folder / "model")
+    if policy.adapter is None:
+        policy.model.save_pretrained(folder / "model")
+    else:
+        save_adapter(policy, folder / "model")
     policy.tokenizer.save_pretrained(folder / "model")
     torch.save(optimizer.state_dict(), folder / "optimizer.pt")
     (folder / "state.json").write_text(json.dumps(_state_to_json(state, policy.name)))
@@ -281,7 +293,9 @@ def _fault(path: Path, *, hashes: bool) -> str | None:
     try:
         manifest = json.loads((path / "manifest.json").read_text())
         files = manifest["files"]
-        for name in ("state.json", "optimizer.pt", "model/config.json"):
+        if "model/config.json" not in files and "model/adapter_config.json" not in files:
+            return "its manifest lacks model/config.json"
+        for name in ("state.json", "optimizer.pt"):
             if name not in files:
                 return f"its manifest lacks {name}"
         for name, entry in files.items():

@@ -40,6 +40,8 @@ def _is_small_llama(policy: Policy) -> bool:
     model = policy.model
     if type(model).__name__ not in _LLAMA_SHAPED or not policy.linear_head:
         return False
+    if policy.adapter is not None:  # it reads weights past the adapters in them
+        return False
     config = model.config
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     return (

@@ -75,6 +75,8 @@ class Policy:
     """Names of the arguments that the model's ``forward`` takes."""
     autocast_dtype: torch.dtype | None = None
     """Compute in this type while the weights stay float32; None computes in the weights' type."""
+    adapter: Any = None
+    """peft's view of `model` when LoRA adapters are in it: then only they are trained."""
 
     def autocast(self) -> AbstractContextManager[Any]:
         """The context in which every forward pass of this policy runs."""
@@ -88,6 +90,7 @@ def load_policy(
     *,
     device: str = "auto",
     dtype: str = "auto",
+    attention: str = "auto",
     seed: int = 0,
     name: str | None = None,
 ) -> Policy:
@@ -95,9 +98,10 @@ def load_policy(
 
     `device` is ``auto`` (CUDA when there is one) or a torch device name. `dtype` is the
     weights' type; ``auto`` keeps them in float32, because small learning rates vanish in
-    bfloat16, and computes in bfloat16 where the accelerator can. `seed` seeds torch's
-    global generator. `name` is what the policy calls itself when that is not `model`, as for a
-    checkpoint's folder. Blocks for the download, if any. Raises ModelError.
+    bfloat16, and computes in bfloat16 where the accelerator can. `attention` is an
+    implementation by transformers' name; ``auto`` is the model's own choice. `seed` seeds
+    torch's global generator. `name` is what the policy calls itself when that is not `model`,
+    as for a checkpoint's folder. Blocks for the download, if any. Raises ModelError.
     """
     torch.manual_seed(seed)
     where = _pick_device(device)
@@ -105,10 +109,15 @@ def load_policy(
     if weights_dtype is None:
         raise ModelError(f"unknown dtype {dtype!r}: use auto, {', '.join(_DTYPES)}")
     source, local = _resolve(model)
+    chosen = {} if attention == "auto" else {"attn_implementation": attention}
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=local)
         loaded, info = AutoModelForCausalLM.from_pretrained(
-            source, local_files_only=local, dtype=weights_dtype, output_loading_info=True
+            source,
+            local_files_only=local,
+            dtype=weights_dtype,
+            output_loading_info=True,
+            **chosen,
         )
     except Exception as error:  # a spoilt folder makes the loaders raise anything at all
         raise ModelError(f"cannot load model {model!r}: {_first_line(error)}") from error

@@ -29,10 +29,12 @@ from policy.checkpoint import (
 )
 from policy.exchange import Exchange
 from policy.grpo import GrpoConfig, UpdateStats, make_optimizer
+from policy.lora import LoraSpec, spec_of
 from policy.metrics import METRICS_FILE, MetricsFile, round_metrics
-from policy.model import Policy, load_policy
+from policy.model import Policy
 from policy.progress import Progress, RoundRecord
 from policy.sapo import Interrupted, RoundConfig, Rounds
+from policy.start import fresh_policy, lora_spec
 from policy.tasks import TaskSource
 from shoal_settings.schema import Settings
 from shoal_wire.manifest import SwarmRules
@@ -123,7 +125,7 @@ class Trainer:
         for skipped in found.skipped if found else ():
             log.warning("checkpoint %s is not used: %s", skipped.path.name, skipped.reason)
         if found is None or found.path is None:
-            self.policy = load_policy(settings.model, device=settings.device, seed=seed)
+            self.policy = fresh_policy(settings, seed=seed)
             self._optimizer = make_optimizer(
                 self.policy, lr=settings.learning_rate, weight_decay=settings.weight_decay
             )
@@ -133,10 +135,13 @@ class Trainer:
             lr=settings.learning_rate,
             weight_decay=settings.weight_decay,
             device=settings.device,
+            dtype=settings.dtype,
+            attention=settings.attention,
         )
-        if loaded.policy.name != settings.model:
+        different = _difference(loaded.policy, settings)
+        if different:
             raise CheckpointError(
-                f"{found.path} is of model {loaded.policy.name!r}, not {settings.model!r}: "
+                f"{found.path} is of {different}: "
                 "use another --data-dir, or --no-resume to start over"
             )
         self.policy, self._optimizer = loaded.policy, loaded.optimizer
@@ -192,6 +197,18 @@ class Trainer:
                 }
             )
         )
+
+
+def _difference(policy: Policy, settings: Settings) -> str | None:
+    """How a checkpoint's policy is not the one that was asked for; None when it is."""
+    if policy.name != settings.model:
+        return f"model {policy.name!r}, not {settings.model!r}"
+    found, wanted = _adapter_text(spec_of(policy)), _adapter_text(lora_spec(settings))
+    return None if found == wanted else f"{found}, not {wanted}"
+
+
+def _adapter_text(spec: LoraSpec | None) -> str:
+    return "all weights" if spec is None else f"LoRA rank {spec.rank} alpha {spec.scale_alpha:g}"
 
 
 def round_config(settings: Settings, seed: int) -> RoundConfig:
