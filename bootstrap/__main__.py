@@ -49,7 +49,7 @@ def main(argv: Sequence[str]) -> int:
             return _run(settings, identity, supervised)
     except UsageExit as end:
         return end.code
-    except (*USAGE_ERRORS, ValueError) as error:
+    except USAGE_ERRORS as error:
         return fail("bootstrap", str(error)).code
     except TaskError as error:
         return fail("bootstrap", str(error), EXIT_FAILED).code

@@ -9,7 +9,7 @@ from typing import Any
 
 import trio
 
-from p2p.buffer_types import Pool, Strategy
+from p2p.buffer_types import Entry, Pool, Strategy
 from p2p.inspector import InspectorService, inspect
 from p2p.outbox import Outbox, OversizeBatchError
 from p2p.recent import RecentRollouts
@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 _HELD_LEASE_SECONDS = 86_400.0
 _MAX_LEASE_SECONDS = 86_400.0
 _MAX_SAMPLE = 4096
+_MAX_SAMPLE_BYTES = 16 * 1024 * 1024
+"""Half of what an IPC frame holds."""
 
 
 class TrainerLink:
@@ -150,11 +152,23 @@ class Service(InspectorService):
             lease_seconds=_lease_seconds(body.lease_seconds),
             exclude=body.exclude_ids,
         )
+        entries = self._within_a_frame(holder, entries)
         return m.SampleReply(
             groups=tuple(m.SampledGroup(published=e.group, own=e.own) for e in entries),
             ready_local=self._pool.buffer.ready(Pool.OWN),
             ready_external=self._pool.buffer.ready(Pool.EXTERNAL),
         )
+
+    def _within_a_frame(self, holder: str, entries: list[Entry]) -> list[Entry]:
+        """Give back what would not fit into one answer; the trainer asks again for more."""
+        size = 0
+        for index, entry in enumerate(entries):
+            size += entry.num_bytes
+            if index and size > _MAX_SAMPLE_BYTES:
+                rest = [left.group.group_id for left in entries[index:]]
+                self._pool.buffer.release(rest, holder)
+                return entries[:index]
+        return entries
 
     def _take_status(self, body: m.TrainerStatus) -> m.Body:
         try:

@@ -104,11 +104,15 @@ class TrainerChild:
     async def _run_once(self) -> tuple[float, int]:
         self._enter(ChildState.STARTING)
         started = trio.current_time()
-        process = await trio.lowlevel.open_process(
-            self._command,
-            stdin=subprocess.PIPE,  # its end tells the child that we are gone
-            start_new_session=True,  # Ctrl-C is ours to handle
-        )
+        try:
+            process = await trio.lowlevel.open_process(
+                self._command,
+                stdin=subprocess.PIPE,  # its end tells the child that we are gone
+                start_new_session=True,  # Ctrl-C is ours to handle
+            )
+        except OSError as error:  # no memory or no process left: a reason to wait, not to die
+            log.error("cannot start the trainer: %s", error)
+            return 0.0, 1
         self.pid = process.pid
         self._enter(ChildState.RUNNING)
         try:

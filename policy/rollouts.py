@@ -1,4 +1,4 @@
-"""Own completions as rollout groups: what of a round may be shared, and under which key. Pure.
+"""Own completions as rollout groups: what of a round may be shared, and under which key.
 
 SAPO, Algorithm 1, step 3: groups are shared before rewards are computed, as decoded text.
 """
@@ -8,15 +8,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from shoal_tasks.types import TaskCoordinates
 from shoal_wire import digests
+from shoal_wire.limits import MAX_NAME_BYTES
 from shoal_wire.manifest import SwarmRules
 from shoal_wire.rules import check_completion
 from shoal_wire.types import Completion, Digest, FinishReason, RolloutGroup, Task
 
 BUNDLE_BYTES = 48 * 1024
-"""Text in one batch: small batches cost a message each, large ones a copy of all at each hop."""
+"""Text and log-probs in one batch: small batches cost a message each, large ones a copy of all at each hop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,13 +79,20 @@ def make_task(
     )
 
 
-def shareable(group: OwnGroup, rules: SwarmRules) -> RolloutGroup | None:
+def shareable(
+    group: OwnGroup, rules: SwarmRules, *, with_logprobs: bool = False
+) -> RolloutGroup | None:
     """Return what of `group` peers accept, or None if too little is left.
+
+    `with_logprobs` tells them how likely each token was, for two bytes a token.
 
     A policy may end at once or emit a NUL: such completions are trained on here but break the
     contract, and one of them would get the whole batch rejected.
     """
-    kept = [_completion(group.answers[index]) for index in shareable_answers(group, rules)]
+    kept = [
+        _completion(group.answers[index], with_logprobs)
+        for index in shareable_answers(group, rules)
+    ]
     if len(kept) < rules.min_completions:
         return None
     return RolloutGroup(task=group.question.task, completions=tuple(kept))
@@ -99,19 +108,39 @@ def shareable_answers(group: OwnGroup, rules: SwarmRules) -> list[int]:
     return fit[: rules.max_completions]
 
 
-def _completion(answer: Answer) -> Completion:
+def _completion(answer: Answer, with_logprobs: bool = False) -> Completion:
+    # A generator that does not say how likely each of its tokens was claims nothing.
+    known = with_logprobs and 0 < len(answer.logprobs) == len(answer.ids)
     return Completion(
-        text=answer.text, num_tokens=len(answer.ids), finish_reason=answer.finish_reason
+        text=answer.text,
+        num_tokens=len(answer.ids),
+        finish_reason=answer.finish_reason,
+        logprobs=answer.logprobs if known else None,
     )
 
 
+def _size(completion: Completion) -> int:
+    """Bytes that a completion adds to a batch."""
+    return len(completion.text.encode()) + 2 * len(completion.logprobs or ())
+
+
+def public_model_name(name: str) -> str:
+    """Return what peers are told of a model: a hub name as it is, of a folder its own name only.
+
+    A path says more about this machine than anybody needs, and may be longer than a name can be.
+    """
+    path = Path(name).expanduser()
+    shown = path.resolve().name if path.is_dir() else name
+    return shown.replace("\0", "").encode()[:MAX_NAME_BYTES].decode(errors="ignore")
+
+
 def bundles(groups: Sequence[RolloutGroup]) -> list[tuple[RolloutGroup, ...]]:
-    """Split groups into batches of at most BUNDLE_BYTES of text; a larger group goes alone."""
+    """Split groups into batches of at most BUNDLE_BYTES; a larger group goes alone."""
     batches: list[tuple[RolloutGroup, ...]] = []
     batch: list[RolloutGroup] = []
     size = 0
     for group in groups:
-        group_size = sum(len(completion.text.encode()) for completion in group.completions)
+        group_size = sum(_size(completion) for completion in group.completions)
         if batch and size + group_size > BUNDLE_BYTES:
             batches.append(tuple(batch))
             batch, size = [], 0

@@ -19,20 +19,23 @@ from dataclasses import dataclass
 
 import torch
 
-from policy.advantage import group_advantages, has_signal
+from policy.advantage import AdvantageScale, group_advantages, has_signal
 from policy.exchange import Exchange
 from policy.generation import generate
-from policy.grpo import GrpoConfig, TrainGroup, UpdateStats, update
+from policy.grpo import Blame, GrpoConfig, TrainGroup, UpdateStats, update
 from policy.metrics import reward_spread
 from policy.model import Policy
+from policy.off_policy import usable_claims
 from policy.progress import RoundRecord
 from policy.prompting import encode_completion, encode_prompt
+from policy.quarantine import Quarantine, suspect
 from policy.rollouts import (
     Answer,
     OwnGroup,
     Question,
     batch_key,
     bundles,
+    public_model_name,
     shareable,
     shareable_answers,
 )
@@ -40,7 +43,13 @@ from policy.tasks import TaskSource
 from shoal_wire import ipc_messages as m
 from shoal_wire.digests import group_id
 from shoal_wire.manifest import SwarmRules
-from shoal_wire.types import FinishReason, GroupId, PolicyInfo, SamplingParams
+from shoal_wire.types import (
+    FinishReason,
+    GroupId,
+    PolicyInfo,
+    PublishedGroup,
+    SamplingParams,
+)
 
 
 class Interrupted(Exception):  # noqa: N818 - an order, not a fault
@@ -62,6 +71,9 @@ class RoundConfig:
     sampling: SamplingParams
     grpo: GrpoConfig
     seed: int
+    advantage_scale: AdvantageScale = "group"
+    share_logprobs: bool = False
+    """Tell peers how likely each own token was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +85,10 @@ class ScoredGroup:
     """Own token ids."""
     rewards: tuple[float, ...]
     external: bool
+    source: PublishedGroup | None = None
+    """Where an external group came from."""
+    claimed: tuple[tuple[float, ...] | None, ...] | None = None
+    """The generator's log-probabilities of each completion, where they can be used."""
 
 
 @dataclass(slots=True)
@@ -97,6 +113,8 @@ class Rounds:
         rules: SwarmRules,
         config: RoundConfig,
         should_stop: Callable[[], bool],
+        reference: Policy | None = None,
+        quarantine: Quarantine | None = None,
     ) -> None:
         self._policy = policy
         self._optimizer = optimizer
@@ -105,6 +123,8 @@ class Rounds:
         self._rules = rules
         self._config = config
         self._should_stop = should_stop
+        self._reference = reference
+        self._quarantine = quarantine
         self.groups_not_shared = 0
 
     def play(self, round_number: int, policy_version: int) -> tuple[RoundRecord, UpdateStats]:
@@ -128,9 +148,12 @@ class Rounds:
             self._exchange.settle(released=external.used)
             raise Interrupted
         updating = time.perf_counter()
-        groups = [_train_group(self._policy, group) for group in training]
-        stats = update(self._policy, self._optimizer, groups, self._config.grpo)
-        self._exchange.hold(external.used)
+        groups = [
+            _train_group(self._policy, group, self._config.advantage_scale) for group in training
+        ]
+        stats = update(self._policy, self._optimizer, groups, self._config.grpo, self._reference)
+        spoilt = self._set_aside(round_number, training, stats)
+        self._exchange.hold([used for used in external.used if used not in spoilt])
         now = time.perf_counter()
         record = _record(round_number, own, local, external, stats, _num_tokens(groups))(
             seconds=now - started,
@@ -178,7 +201,8 @@ class Rounds:
 
     def _share(self, own: Sequence[OwnGroup], round_number: int, policy_version: int) -> None:
         """Publish own groups. Rewards are not known yet and never leave the node."""
-        candidates = [shareable(group, self._rules) for group in own]
+        with_logprobs = self._config.share_logprobs
+        candidates = [shareable(group, self._rules, with_logprobs=with_logprobs) for group in own]
         groups = [group for group in candidates if group is not None]
         self.groups_not_shared += len(candidates) - len(groups)
         for batch in bundles(groups):
@@ -187,7 +211,7 @@ class Rounds:
                     client_key=batch_key(round_number, batch),
                     round=round_number,
                     policy=PolicyInfo(
-                        model_name=self._policy.name,
+                        model_name=public_model_name(self._policy.name),
                         tokenizer_digest=self._policy.tokenizer_digest,
                         policy_version=policy_version,
                     ),
@@ -271,15 +295,42 @@ class Rounds:
         self, item: m.SampledGroup, question: Question, rewards: Sequence[float]
     ) -> ScoredGroup:
         """Re-encode others' text as if the own policy had produced it (section 3.2)."""
+        source = item.published
+        completions = source.group.completions
+        encoded = [encode_completion(self._policy, c.text, c.finish_reason) for c in completions]
+        same_tokenizer = source.policy.tokenizer_digest == self._policy.tokenizer_digest
         return ScoredGroup(
             question=question,
-            completions=tuple(
-                tuple(encode_completion(self._policy, c.text, c.finish_reason))
-                for c in item.published.group.completions
-            ),
+            completions=tuple(map(tuple, encoded)),
             rewards=tuple(rewards),
             external=True,
+            source=source,
+            claimed=tuple(
+                usable_claims(c.logprobs, num_tokens=len(ids), same_tokenizer=same_tokenizer)
+                for c, ids in zip(completions, encoded, strict=True)
+            ),
         )
+
+    def _set_aside(
+        self, round_number: int, training: Sequence[ScoredGroup], stats: UpdateStats
+    ) -> set[GroupId]:
+        """Quarantine what spoilt a step; return the external groups that are done with for it.
+
+        When the weights are at fault the groups stay innocent and may be trained on again.
+        """
+        spoilt: set[GroupId] = set()
+        for step in stats.nonfinite:
+            groups = [training[index] for index in step.groups]
+            if self._quarantine is not None:
+                self._quarantine.add(
+                    round_number=round_number,
+                    blame=step.blame,
+                    suspects=[suspect(g.question.task, g.completions, g.source) for g in groups],
+                )
+            if step.blame is not Blame.WEIGHTS:
+                spoilt.update(g.source.group_id for g in groups if g.source is not None)
+        self._exchange.settle(consumed=sorted(spoilt))
+        return spoilt
 
     def _check_releasing(self, result: _External) -> None:
         if self._should_stop():
@@ -287,12 +338,13 @@ class Rounds:
             raise Interrupted
 
 
-def _train_group(policy: Policy, group: ScoredGroup) -> TrainGroup:
+def _train_group(policy: Policy, group: ScoredGroup, scale: AdvantageScale) -> TrainGroup:
     return TrainGroup(
         prompt_ids=encode_prompt(policy, group.question.text, tagged=group.question.tagged),
         completions=group.completions,
-        advantages=group_advantages(group.rewards),
+        advantages=group_advantages(group.rewards, scale),
         external=group.external,
+        claimed_logprobs=group.claimed,
     )
 
 
@@ -340,6 +392,16 @@ def _record(
             clip_fraction=stats.clip_fraction_low + stats.clip_fraction_high,
             clip_fraction_low=stats.clip_fraction_low,
             clip_fraction_high=stats.clip_fraction_high,
+            ratio_mean=stats.ratio_mean,
+            ratio_max=stats.ratio_max,
+            kl=stats.kl,
+            external_logprob=stats.external.logprob_mean,
+            external_claimed_share=stats.external.claimed_share,
+            external_weight_mean=stats.external.weight_mean,
+            external_truncated_share=stats.external.truncated_share,
+            external_unlikely_share=stats.external.unlikely_share,
+            steps_no_signal=stats.skipped_no_signal,
+            steps_nonfinite=stats.skipped_nonfinite,
             num_tokens=stats.num_tokens,
             tokens_seen=tokens_seen,
             tokens_generated=sum(lengths),

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from p2p.cli.usage import UsageExit, fail
+from p2p.discovery import parse_bootstrap
 from p2p.host import ListenError
 from p2p.identity import DataDirInUseError, IdentityError, lock_data_dir
 from p2p.ipc_server import SOCKET_NAME, SocketPathError, check_socket_path
@@ -68,6 +69,10 @@ def parse(
     try:
         loaded = load(command, arguments, os.environ, overrides=overrides)
     except SettingsError as error:
+        raise fail(command, str(error)) from None
+    try:
+        parse_bootstrap(loaded.settings.bootstrap)
+    except ValueError as error:
         raise fail(command, str(error)) from None
     if arguments.print_config:
         if loaded.settings.json_output:

@@ -38,6 +38,8 @@ VIEWS: dict[str, tuple[str, Callable[[Console, dict[str, Any]], None]]] = {
 }
 _TIMEOUT_SECONDS = 10.0
 _FOLLOW_SECONDS = 0.5
+_MAX_HINTS = 16
+_HINT_SECONDS = 0.5
 
 
 def main(argv: Sequence[str]) -> int:
@@ -121,10 +123,18 @@ def _connect(data_dir: Path) -> NodeClient:
 
 
 def _running_nodes(data_dir: Path) -> list[Path]:
-    """Return nearby data directories that have a socket: a hint, so not checked further."""
+    """Return nearby data directories in which somebody answers on the socket."""
     root = data_dir.parent
-    found = [*root.glob(f"*/{SOCKET_NAME}"), *root.glob(f"*/*/{SOCKET_NAME}")]
-    return sorted(path.parent for path in found)[:8]
+    found = sorted([*root.glob(f"*/{SOCKET_NAME}"), *root.glob(f"*/*/{SOCKET_NAME}")])
+    return [path.parent for path in found[:_MAX_HINTS] if _answers_at(path)]
+
+
+def _answers_at(path: Path) -> bool:
+    client = NodeClient(path, role=m.Role.INSPECTOR, timeout_seconds=_HINT_SECONDS)
+    try:
+        return client.ensure()
+    finally:
+        client.close()
 
 
 def _answers(client: NodeClient, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:

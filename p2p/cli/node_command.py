@@ -50,7 +50,7 @@ def main(argv: Sequence[str]) -> int:
             return _run(settings, supervised=supervised)
     except UsageExit as end:
         return end.code
-    except (*USAGE_ERRORS, ValueError) as error:
+    except USAGE_ERRORS as error:
         return fail("node", str(error)).code
     except (StoreError, TaskError) as error:
         return fail("node", str(error), EXIT_FAILED).code
