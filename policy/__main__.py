@@ -14,12 +14,12 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 
 from policy.exchange import Exchange
-from policy.progress import Progress, RoundRecord
+from policy.metric_sinks import sink_names
+from policy.narrator import Narrator, PeerCount
 from shoal_ipc.client import SOCKET_NAME, NodeClient
 from shoal_settings.loader import SettingsError, add_flags, describe, describe_text, load
 from shoal_settings.schema import Settings
@@ -34,7 +34,6 @@ log = logging.getLogger(__name__)
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 _LOCK_SECONDS = 30.0
-_SAY_EVERY_SECONDS = 2.0
 
 DESCRIPTION = """\
 Train a policy: draw tasks, answer them, share the answers through the node, learn from own and
@@ -85,6 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     try:
         loaded = load("trainer", arguments, os.environ)
+        sink_names(loaded.settings.log)
     except SettingsError as error:
         print(f"shoal trainer: {error}", file=sys.stderr)
         return EXIT_USAGE
@@ -101,10 +101,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(
         level=loaded.settings.log_level.upper(), format="%(levelname)s trainer: %(message)s"
     )
-    return _run(loaded.settings, stop)
+    return _run(loaded.settings, stop, arguments.supervised)
 
 
-def _run(settings: Settings, stop: StopFlag) -> int:
+def _run(settings: Settings, stop: StopFlag, supervised: bool) -> int:
     # Late: torch takes seconds to import, and a wrong flag should be told at once.
     from policy.checkpoint import CheckpointError
     from policy.model import ModelError
@@ -112,13 +112,13 @@ def _run(settings: Settings, stop: StopFlag) -> int:
     _quieten_libraries()
     try:
         with _only_trainer(settings.data_dir, stop):
-            return _train(settings, stop)
+            return _train(settings, stop, supervised)
     except (ModelError, CheckpointError, ManifestError, SettingsError) as error:
         print(f"shoal trainer: {error}", file=sys.stderr)
         return EXIT_USAGE if isinstance(error, ModelError | SettingsError) else EXIT_FAILED
 
 
-def _train(settings: Settings, stop: StopFlag) -> int:
+def _train(settings: Settings, stop: StopFlag, supervised: bool) -> int:
     import torch
 
     from policy.tasks import TaskSource
@@ -133,6 +133,7 @@ def _train(settings: Settings, stop: StopFlag) -> int:
     if manifest is None:
         return EXIT_OK
     families = specs_of(manifest)
+    narrator = Narrator(settings, supervised=supervised, peers=PeerCount(client))
     limits = WorkerLimits(request_timeout_seconds=settings.verify_seconds)
     with TaskWorker(families, limits=limits) as worker:
         trainer = Trainer(
@@ -142,9 +143,12 @@ def _train(settings: Settings, stop: StopFlag) -> int:
             rules=manifest.rules,
             seed=_seed(settings, client.peer_id if client else None),
             should_stop=stop,
-            on_round=_Narrator(settings),
+            on_round=narrator,
         )
-        trainer.run()
+        try:
+            trainer.run()
+        finally:
+            narrator.close()
     return EXIT_OK
 
 
@@ -198,40 +202,6 @@ def _only_trainer(data_dir: Path, stop: StopFlag) -> Iterator[None]:
                     ) from None
                 time.sleep(0.1)
         yield
-
-
-class _Narrator:
-    """Tells a person, or a program, how rounds go."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._next = 0.0
-
-    def __call__(self, record: RoundRecord, progress: Progress) -> None:
-        if self._settings.json_output:
-            print(json.dumps({"event": "round", **asdict(record)}), flush=True)
-            return
-        last = record.round == self._settings.rounds
-        if time.monotonic() < self._next and not last:
-            return
-        self._next = time.monotonic() + _SAY_EVERY_SECONDS
-        print(_line(self._settings, record, progress), flush=True)
-
-
-def _line(settings: Settings, record: RoundRecord, progress: Progress) -> str:
-    total = f"/{settings.rounds}" if settings.rounds else ""
-    rate = (record.tokens_generated + record.num_tokens) / max(record.seconds, 1e-9)
-    external = f"{record.groups_external}/{settings.external}" + (
-        f" reward {record.reward_external:.2f}" if record.reward_external is not None else ""
-    )
-    return (
-        f"round {record.round}{total}  own reward {_show(progress.reward_now)} "
-        f"(start {_show(progress.reward_start)})  external {external}  {rate:,.0f} tok/s"
-    )
-
-
-def _show(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
 
 
 def _quieten_libraries() -> None:

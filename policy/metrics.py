@@ -37,7 +37,6 @@ TRL_NAMES: Mapping[str, str] = {
 }
 """Field of RoundRecord to metric, where the two differ."""
 
-HELD_OUT_PREFIX = "held_out/"
 HELD_OUT_NAMES = (
     "held_out/pass@1",
     "held_out/reward",
@@ -68,6 +67,15 @@ def round_metrics(record: RoundRecord, progress: Progress) -> dict[str, Any]:
     return {**named, "num_tokens": progress.num_tokens}
 
 
+def held_out_metrics(held_out: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an evaluation, as `Progress.held_out` keeps it, under its metrics' names."""
+    named = {
+        f"held_out/{key}": held_out[key] for key in ("pass@1", "reward", "num_items", "seconds")
+    }
+    families = {f"held_out/{name}": value for name, value in held_out["families"].items()}
+    return {"round": held_out["round"], **named, **families}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
     """How the rewards of a training set spread within its groups."""
@@ -93,11 +101,12 @@ class MetricsFile:
     A disk that is full loses nothing by itself: lines wait in memory for the next try.
     """
 
-    def __init__(self, path: Path, *, last_round: int) -> None:
+    def __init__(self, path: Path, *, last_round: int, last_held_out: int = -1) -> None:
+        """Open the file of a run that stands at `last_round`, evaluated last at `last_held_out`."""
         self._path = path
         self._waiting: list[bytes] = []
         self._failing = False
-        keep_rounds(path, last_round)
+        keep_rounds(path, {"round": last_round, "held_out": last_held_out})
 
     def append(self, event: Mapping[str, Any]) -> None:
         """Write one object, after those that still wait."""
@@ -116,8 +125,8 @@ class MetricsFile:
         self._failing = False
 
 
-def keep_rounds(path: Path, last_round: int) -> None:
-    """Drop what the file says of rounds after `last_round`, and a line that a kill cut short.
+def keep_rounds(path: Path, last: Mapping[str, int]) -> None:
+    """Drop events later than the `last` round of their kind, and a line that a kill cut short.
 
     A resumed run plays the rounds after its checkpoint again: each is in the file once. The new
     file replaces the old one in one step.
@@ -129,7 +138,7 @@ def keep_rounds(path: Path, last_round: int) -> None:
     except OSError as error:
         log.warning("metrics of earlier rounds not read: %s", error.strerror)
         return
-    new = b"".join(line for line in old.splitlines(keepends=True) if _kept(line, last_round))
+    new = b"".join(line for line in old.splitlines(keepends=True) if _kept(line, last))
     if new == old:
         return
     temporary = path.with_name(f"{path.name}.tmp")
@@ -141,12 +150,13 @@ def keep_rounds(path: Path, last_round: int) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def _kept(line: bytes, last_round: int) -> bool:
+def _kept(line: bytes, last: Mapping[str, int]) -> bool:
     if not line.endswith(b"\n"):
         return False
     try:
-        return int(json.loads(line)["round"]) <= last_round
-    except (ValueError, KeyError, TypeError):
+        event = json.loads(line)
+        return int(event["round"]) <= last[event.get("event", "round")]
+    except (ValueError, KeyError, TypeError, AttributeError):
         return False
 
 

@@ -71,7 +71,7 @@ class Progress:
     last_rewards: list[float] = field(default_factory=list)
     """Own reward of the latest rounds, at most WINDOW."""
     held_out: dict[str, Any] | None = None
-    """The latest held-out evaluation: round, pass@1, reward, and pass@1 by family."""
+    """The latest held-out evaluation: `policy.evaluate.HeldOut.to_json`."""
 
     def add(self, record: RoundRecord) -> None:
         """Count a finished round."""

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from policy.rollouts import OwnGroup, Question, coordinates_of, make_task
 from shoal_tasks.client_sync import TaskWorker
+from shoal_tasks.families import held_out_coordinates
 from shoal_tasks.spec import AnswerFormat, FamilySpec
-from shoal_tasks.types import ScoreRequest, ScoreResult
+from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates
 from shoal_wire.types import Completion, FinishReason, InlineTask, Task
 
 
@@ -22,20 +23,13 @@ class TaskSource:
 
     def draw(self, rng: random.Random, count: int) -> list[Question]:
         """Draw `count` fresh questions, families by weight with replacement."""
-        drawn = self._worker.draw(rng, count)
-        return [
-            Question(
-                task=make_task(
-                    coordinates,
-                    question=text,
-                    verifier=self._by_name[coordinates.family].verifier,
-                    verifier_version=self._by_name[coordinates.family].verifier_version,
-                ),
-                text=text,
-                tagged=self._tagged(coordinates.family),
-            )
-            for coordinates, text in drawn
-        ]
+        return [self._question(at, text) for at, text in self._worker.draw(rng, count)]
+
+    def held_out(self, per_family: int) -> list[Question]:
+        """The evaluation's questions, family by family: always the same, never drawn above."""
+        chosen = held_out_coordinates(self._families, per_family)
+        texts = self._worker.questions(chosen)
+        return [self._question(at, text) for at, text in zip(chosen, texts, strict=True)]
 
     def questions(self, tasks: Sequence[Task]) -> list[Question]:
         """Regenerate the questions of others' tasks from their coordinates."""
@@ -88,6 +82,16 @@ class TaskSource:
             ]
             for task, answers in groups
         ]
+
+    def _question(self, at: TaskCoordinates, text: str) -> Question:
+        family = self._by_name[at.family]
+        task = make_task(
+            at,
+            question=text,
+            verifier=family.verifier,
+            verifier_version=family.verifier_version,
+        )
+        return Question(task=task, text=text, tagged=self._tagged(at.family))
 
     def _tagged(self, family: str) -> bool:
         spec = self._by_name.get(family)

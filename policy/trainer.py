@@ -27,16 +27,19 @@ from policy.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
+from policy.evaluate import EvaluationStopped, evaluate, evaluation_interval
 from policy.exchange import Exchange
 from policy.grpo import GrpoConfig, UpdateStats, make_optimizer
 from policy.lora import LoraSpec, spec_of
-from policy.metrics import METRICS_FILE, MetricsFile, round_metrics
+from policy.metric_sinks import MetricSinks
+from policy.metrics import METRICS_FILE, MetricsFile, held_out_metrics, round_metrics
 from policy.model import Policy
 from policy.progress import Progress, RoundRecord
 from policy.sapo import Interrupted, RoundConfig, Rounds
 from policy.start import fresh_policy, lora_spec
 from policy.tasks import TaskSource
 from shoal_settings.schema import Settings
+from shoal_tasks.errors import TaskError
 from shoal_wire.manifest import SwarmRules
 from shoal_wire.types import GroupId, SamplingParams
 
@@ -69,16 +72,24 @@ class Trainer:
         self.policy: Policy
         self._optimizer: Any
         self._start_or_resume(seed)
+        config = round_config(settings, seed)
+        self._sampling = config.sampling
         self._rounds = Rounds(
             policy=self.policy,
             optimizer=self._optimizer,
             tasks=tasks,
             exchange=exchange,
             rules=rules,
-            config=round_config(settings, seed),
+            config=config,
             should_stop=should_stop,
         )
-        self._metrics = MetricsFile(settings.data_dir / METRICS_FILE, last_round=self.round)
+        self._tasks = tasks
+        self._metrics = MetricsFile(
+            settings.data_dir / METRICS_FILE,
+            last_round=self.round,
+            last_held_out=(self.progress.held_out or {"round": -1})["round"],
+        )
+        self._sinks = MetricSinks(settings, last_round=self.round)
         self._last_checkpoint = time.monotonic()
         self._checkpoint_round = self.round
 
@@ -90,6 +101,7 @@ class Trainer:
         """
         settings = self._settings
         self._tell_status("training", None)
+        self._evaluate_if_due()
         while not self._should_stop() and not (settings.rounds and self.round >= settings.rounds):
             started = time.monotonic()
             try:
@@ -99,6 +111,7 @@ class Trainer:
             self._finish_round(record, stats)
             self._pace(started)
         self.checkpoint()
+        self._sinks.close()
         self._exchange.flush()
         finished = settings.rounds and self.round >= settings.rounds
         self._tell_status("finished" if finished else "stopped", None)
@@ -158,7 +171,8 @@ class Trainer:
         self.progress.add(record)
         self.progress.groups_not_shared += self._rounds.groups_not_shared
         self._rounds.groups_not_shared = 0
-        self._metrics.append({"event": "round", **round_metrics(record, self.progress)})
+        self._write_down("round", round_metrics(record, self.progress))
+        self._evaluate_if_due()
         self._tell_status("training", record)
         self._on_round(record, self.progress)
         if time.monotonic() - self._last_checkpoint >= self._settings.checkpoint_seconds:
@@ -167,6 +181,33 @@ class Trainer:
             except CheckpointError as error:
                 # The next one may succeed (space freed); until then nothing is acknowledged.
                 log.error("checkpoint failed, training goes on: %s", error)
+
+    def _evaluate_if_due(self) -> None:
+        """Evaluate on held-out questions if this round asks for it and it is not done yet."""
+        every = evaluation_interval(self._settings)
+        done = self.progress.held_out
+        if not every or self.round % every or (done and done["round"] == self.round):
+            return
+        try:
+            held_out = evaluate(
+                self.policy,
+                self._tasks,
+                round_number=self.round,
+                per_family=self._settings.eval_per_family,
+                sampling=self._sampling,
+                should_stop=self._should_stop,
+            ).to_json()
+        except EvaluationStopped:
+            return  # made up for when the run is resumed
+        except TaskError as error:
+            log.warning("no held-out evaluation at round %d: %s", self.round, error)
+            return
+        self.progress.held_out = held_out
+        self._write_down("held_out", held_out_metrics(held_out))
+
+    def _write_down(self, event: str, figures: dict[str, Any]) -> None:
+        self._metrics.append({"event": event, **figures})
+        self._sinks.write(figures)
 
     def _pace(self, started: float) -> None:
         """Wait out `--round-seconds`, in small steps so that a stop is heard."""
@@ -193,6 +234,7 @@ class Trainer:
                     "external_drawn": progress.external_drawn,
                     "groups_not_shared": progress.groups_not_shared,
                     "tokens_generated": progress.tokens_generated,
+                    "held_out": progress.held_out,
                     "last_round": None if record is None else asdict(record),
                 }
             )

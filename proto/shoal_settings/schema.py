@@ -221,6 +221,16 @@ class Settings(BaseModel):
     verify_seconds: float = _key(
         15.0, "node trainer swarm", "Deadline of one call to the task worker.", gt=0, le=3600
     )
+    eval_every: int = _key(
+        -1,
+        "node trainer swarm",
+        "Rounds between held-out evaluations; 0 never, "
+        "-1 every 25 for an embedded model and never for another.",
+        ge=-1,
+    )
+    eval_per_family: int = _key(
+        8, "node trainer swarm", "Held-out questions of each task family.", ge=1, le=1 << 16
+    )
     alone: bool = _key(
         False, "trainer", "Train with no node: tasks of the preset, nothing shared or sampled."
     )
@@ -229,6 +239,12 @@ class Settings(BaseModel):
     # Output
     json_output: bool = _key(
         False, "node bootstrap trainer swarm debug", "Print JSON for programs, one object a line."
+    )
+    log: str = _key(
+        "auto",
+        "node trainer swarm",
+        "Where metrics go beside metrics.jsonl, with commas: tensorboard, wandb, trackio, none; "
+        "auto is tensorboard where it is installed.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = _key(
         "info", "node bootstrap trainer swarm", "Least severe log line shown."
@@ -269,6 +285,14 @@ class Settings(BaseModel):
                 )
         return value
 
+    @field_validator("log")
+    @classmethod
+    def _known_logs(cls, value: str) -> str:
+        for name in value.split(","):
+            if name not in LOGS:
+                raise ValueError(f"must be some of {', '.join(LOGS)}")
+        return value
+
     @field_validator("tasks")
     @classmethod
     def _known_preset(cls, value: str) -> str:
@@ -277,6 +301,7 @@ class Settings(BaseModel):
         return value
 
 
+LOGS = ("auto", "none", "tensorboard", "wandb", "trackio")
 TASK_PRESETS = ("easy", "easy-paper", "paper")
 
 FLAG_NAMES = {"json_output": "json"}

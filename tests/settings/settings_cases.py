@@ -31,6 +31,7 @@ STRANGE_VALUES: dict[str, Any] = {
     "base_url": "https://[::1]:1/v1?a=b c",
     "api_key_env": "MY_KEY",
     "remote_model": "-their/model name",
+    "log": "wandb,trackio",
     "log_level": "error",
 }
 
