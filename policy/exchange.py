@@ -128,6 +128,12 @@ class Exchange:
         if self.settle(consumed=tuple(self._unsettled)):
             self._unsettled.clear()
 
+    def undo_held(self) -> None:
+        """The weights went back to the checkpoint: give back what they had learnt since."""
+        held = tuple(self._held)
+        self._held.clear()
+        self.settle(released=held)
+
     def settle(self, *, consumed: Sequence[GroupId] = (), released: Sequence[GroupId] = ()) -> bool:
         """End leases; return whether the node confirmed."""
         self._forget_leased((*consumed, *released))

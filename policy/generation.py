@@ -32,6 +32,10 @@ MAX_ROWS = 512
 """Rows generated at once; more are done in turns."""
 
 
+class NonFiniteError(ModelError):
+    """The model's numbers are NaN or infinite: nothing can be sampled from it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
     """One sampled completion."""
@@ -60,7 +64,7 @@ def generate(
     Temperature 0 is greedy. A completion ends at an end token (kept in its ids), at
     ``params.max_new_tokens``, or where the model has no more positions. Advances `generator`
     by the same amount whatever is sampled. Raises ValueError for an empty prompt or one that
-    fills the model's positions, ModelError when the model's numbers are not finite.
+    fills the model's positions, NonFiniteError when the model's numbers are not finite.
     """
     _check(policy, prompts, num_completions, params)
     uniforms_PLM = torch.rand(
@@ -180,7 +184,9 @@ class _Loop:
     def samples(self) -> list[Sample]:
         """What was sampled, row by row. Raises ModelError when a number is not finite."""
         if not bool(torch.isfinite(self._logprobs_RM).all()):
-            raise ModelError(f"model {self._policy.name!r} produced numbers that are not finite")
+            raise NonFiniteError(
+                f"model {self._policy.name!r} produced numbers that are not finite"
+            )
         made = []
         for ids, logprobs, length in zip(
             self._ids_RM.tolist(), self._logprobs_RM.tolist(), self._lengths.tolist(), strict=True

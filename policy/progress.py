@@ -37,6 +37,19 @@ class RoundRecord:
     clip_fraction: float
     clip_fraction_low: float
     clip_fraction_high: float
+    ratio_mean: float
+    ratio_max: float
+    kl: float
+    """To the reference policy, nats a token; 0 without one."""
+    external_logprob: float | None
+    """Mean own log-probability of an external token trained on, in nats."""
+    external_claimed_share: float
+    external_weight_mean: float | None
+    """Importance weight of external tokens with a usable claim."""
+    external_truncated_share: float
+    external_unlikely_share: float
+    steps_no_signal: int
+    steps_nonfinite: int
     num_tokens: int
     """Completion tokens that were trained on."""
     tokens_seen: int
@@ -61,6 +74,11 @@ class Progress:
     groups_local_used: int = 0
     external_drawn: int = 0
     groups_not_shared: int = 0
+    steps_no_signal: int = 0
+    """Steps left out because nothing in them had an advantage."""
+    batches_quarantined: int = 0
+    """Steps left out because a number in them was not finite."""
+    rollbacks: int = 0
     tokens_generated: int = 0
     num_tokens: int = 0
     """Prompt and completion tokens of all training sets."""
@@ -78,6 +96,8 @@ class Progress:
         self.groups_external_used += record.groups_external
         self.groups_local_used += record.groups_local
         self.external_drawn += record.external_drawn
+        self.steps_no_signal += record.steps_no_signal
+        self.batches_quarantined += record.steps_nonfinite
         self.tokens_generated += record.tokens_generated
         self.num_tokens += record.tokens_seen
         if record.reward_local is None:

@@ -6,7 +6,23 @@ on; no gradients and no optimiser state.
 
 from __future__ import annotations
 
+import torch
+
 from policy.model import Policy
+from policy.start import fresh_policy
+from shoal_settings.schema import Settings
+
+
+def load_reference(settings: Settings, *, seed: int) -> Policy | None:
+    """Load the policy that training starts from once more, frozen; None when no KL term asks.
+
+    After a restart too: it is the settings' model, not the checkpoint's. Raises ModelError.
+    """
+    if settings.kl_beta == 0:
+        return None
+    # Loading seeds torch's global generator, whose state is the run's.
+    with torch.random.fork_rng(devices=[]):
+        return freeze(fresh_policy(settings, seed=seed))
 
 
 def freeze(policy: Policy) -> Policy:

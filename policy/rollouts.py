@@ -18,7 +18,7 @@ from shoal_wire.rules import check_completion
 from shoal_wire.types import Completion, Digest, FinishReason, RolloutGroup, Task
 
 BUNDLE_BYTES = 48 * 1024
-"""Text and log-probs in one batch: small batches cost a message each, large ones a copy of all at each hop."""
+"""Size of one batch: small ones cost a message each, large ones a copy of all at each hop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,12 +15,14 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from policy.checkpoint import (
     CheckpointError,
+    Loaded,
     RngState,
     TrainerState,
     latest_checkpoint,
@@ -29,12 +31,17 @@ from policy.checkpoint import (
 )
 from policy.evaluate import EvaluationStopped, evaluate, evaluation_interval
 from policy.exchange import Exchange
-from policy.grpo import GrpoConfig, UpdateStats, make_optimizer
+from policy.generation import NonFiniteError
+from policy.grpo import GrpoConfig, LossType, UpdateStats, make_optimizer
 from policy.lora import LoraSpec, spec_of
 from policy.metric_sinks import MetricSinks
 from policy.metrics import METRICS_FILE, MetricsFile, held_out_metrics, round_metrics
 from policy.model import Policy
+from policy.off_policy import FloorMode, OffPolicy, OffPolicyConfig
 from policy.progress import Progress, RoundRecord
+from policy.quarantine import QUARANTINE_FILE, Quarantine
+from policy.reference import load_reference
+from policy.rollback import Watch, restore, weights_finite
 from policy.sapo import Interrupted, RoundConfig, Rounds
 from policy.start import fresh_policy, lora_spec
 from policy.tasks import TaskSource
@@ -66,6 +73,9 @@ class Trainer:
         self._on_round = on_round
         self._python_rng = random.Random(seed)
         self._torch_rng = torch.Generator()
+        self._seed = seed
+        self._watch = Watch()
+        self._has_checkpoint = False
         self.progress = Progress()
         self.round = 0
         self.policy_version = 0
@@ -82,6 +92,8 @@ class Trainer:
             rules=rules,
             config=config,
             should_stop=should_stop,
+            reference=load_reference(settings, seed=seed),
+            quarantine=Quarantine(settings.data_dir / QUARANTINE_FILE),
         )
         self._tasks = tasks
         self._metrics = MetricsFile(
@@ -98,6 +110,7 @@ class Trainer:
 
         Raises:
             CheckpointError: the last checkpoint could not be written.
+            DivergedError: going back to the last good weights did not help.
         """
         settings = self._settings
         self._tell_status("training", None)
@@ -108,6 +121,11 @@ class Trainer:
                 record, stats = self._rounds.play(self.round + 1, self.policy_version)
             except Interrupted:
                 break
+            except NonFiniteError:
+                if self.policy_version == 0 and not self._has_checkpoint:
+                    raise  # that is the model as it came
+                self._roll_back()
+                continue
             self._finish_round(record, stats)
             self._pace(started)
         self.checkpoint()
@@ -121,6 +139,9 @@ class Trainer:
         self._last_checkpoint = time.monotonic()
         if self.round == self._checkpoint_round:
             return
+        if not weights_finite(self.policy):
+            log.error("no checkpoint of round %d: its weights are not finite", self.round)
+            return
         state = TrainerState(
             round=self.round,
             policy_version=self.policy_version,
@@ -130,6 +151,7 @@ class Trainer:
         )
         save_checkpoint(self._settings.data_dir, self.policy, self._optimizer, state)
         self._checkpoint_round = self.round
+        self._has_checkpoint = True
         self._exchange.checkpointed()
 
     def _start_or_resume(self, seed: int) -> None:
@@ -143,20 +165,14 @@ class Trainer:
                 self.policy, lr=settings.learning_rate, weight_decay=settings.weight_decay
             )
             return
-        loaded = load_checkpoint(
-            found.path,
-            lr=settings.learning_rate,
-            weight_decay=settings.weight_decay,
-            device=settings.device,
-            dtype=settings.dtype,
-            attention=settings.attention,
-        )
+        loaded = self._load(found.path)
         different = _difference(loaded.policy, settings)
         if different:
             raise CheckpointError(
                 f"{found.path} is of {different}: "
                 "use another --data-dir, or --no-resume to start over"
             )
+        self._has_checkpoint = True
         self.policy, self._optimizer = loaded.policy, loaded.optimizer
         self.round = loaded.state.round
         self.policy_version = loaded.state.policy_version
@@ -164,6 +180,41 @@ class Trainer:
         loaded.state.rng.restore(self._python_rng, self._torch_rng)
         self._exchange.restore([GroupId(bytes.fromhex(i)) for i in loaded.state.consumed_ids])
         log.info("resumed at round %d from %s", self.round, found.path.name)
+
+    def _load(self, path: Path) -> Loaded:
+        settings = self._settings
+        return load_checkpoint(
+            path,
+            lr=settings.learning_rate,
+            weight_decay=settings.weight_decay,
+            device=settings.device,
+            dtype=settings.dtype,
+            attention=settings.attention,
+        )
+
+    def _roll_back(self) -> None:
+        """Take back the weights of the last checkpoint, or of the start; rounds count on.
+
+        Raises:
+            DivergedError: it has not helped before.
+        """
+        self._watch.rolled_back()
+        self.progress.rollbacks += 1
+        found = latest_checkpoint(self._settings.data_dir) if self._has_checkpoint else None
+        if found is not None and found.path is not None:
+            loaded = self._load(found.path)
+            good, optimizer = loaded.policy, loaded.optimizer
+            self.policy_version = loaded.state.policy_version
+        else:
+            with torch.random.fork_rng(devices=[]):
+                good = fresh_policy(self._settings, seed=self._seed)
+            optimizer = make_optimizer(
+                good, lr=self._settings.learning_rate, weight_decay=self._settings.weight_decay
+            )
+            self.policy_version = 0
+        restore(self.policy, self._optimizer, good=good, good_optimizer=optimizer)
+        self._exchange.undo_held()
+        log.error("numbers stayed not finite: back to policy version %d", self.policy_version)
 
     def _finish_round(self, record: RoundRecord, stats: UpdateStats) -> None:
         self.round = record.round
@@ -175,6 +226,8 @@ class Trainer:
         self._evaluate_if_due()
         self._tell_status("training", record)
         self._on_round(record, self.progress)
+        if self._watch.due(stats):
+            self._roll_back()
         if time.monotonic() - self._last_checkpoint >= self._settings.checkpoint_seconds:
             try:
                 self.checkpoint()
@@ -233,6 +286,9 @@ class Trainer:
                     "groups_local_used": progress.groups_local_used,
                     "external_drawn": progress.external_drawn,
                     "groups_not_shared": progress.groups_not_shared,
+                    "steps_no_signal": progress.steps_no_signal,
+                    "batches_quarantined": progress.batches_quarantined,
+                    "rollbacks": progress.rollbacks,
                     "tokens_generated": progress.tokens_generated,
                     "held_out": progress.held_out,
                     "last_round": None if record is None else asdict(record),
@@ -269,10 +325,22 @@ def round_config(settings: Settings, seed: int) -> RoundConfig:
         grpo=GrpoConfig(
             epsilon_low=settings.epsilon_low,
             epsilon_high=settings.epsilon_high,
+            loss_type=LossType(settings.loss_type),
+            kl_beta=settings.kl_beta,
+            off_policy=OffPolicyConfig(
+                mode=OffPolicy(settings.off_policy),
+                cap=settings.is_cap,
+                likelihood_floor=settings.likelihood_floor or None,
+                floor_mode=FloorMode(settings.likelihood_floor_mode),
+            ),
+            epochs=settings.epochs,
+            minibatches=settings.minibatches,
             max_grad_norm=settings.max_grad_norm,
             token_budget=settings.token_budget,
             max_completion_tokens=settings.max_new_tokens + 1,
             temperature=settings.temperature,
         ),
         seed=seed,
+        advantage_scale=settings.advantage_scale,
+        share_logprobs=settings.share_logprobs,
     )

@@ -195,6 +195,67 @@ class Settings(BaseModel):
     max_grad_norm: float = _key(
         1.0, "node trainer swarm", "Gradient clipping by global norm.", gt=0
     )
+    loss_type: Literal["grpo", "dr_grpo", "dapo"] = _key(
+        "grpo",
+        "node trainer swarm",
+        "How token losses are averaged: grpo (by completion), dr_grpo (by token limit) or dapo "
+        "(by token).",
+    )
+    advantage_scale: Literal["group", "none"] = _key(
+        "group",
+        "node trainer swarm",
+        "What an advantage is divided by: group (the group's standard deviation) or none.",
+    )
+    kl_beta: float = _key(
+        0.0,
+        "node trainer swarm",
+        "Weight of a KL term to the policy that training started from; above 0 a second copy of "
+        "the model is held.",
+        ge=0,
+        le=1000,
+    )
+    epochs: int = _key(
+        1,
+        "node trainer swarm",
+        "Passes over a round's groups; clipping acts from the second on.",
+        ge=1,
+        le=1000,
+    )
+    minibatches: int = _key(
+        1, "node trainer swarm", "Optimiser steps a pass over a round's groups.", ge=1, le=1000
+    )
+    off_policy: Literal["paper", "truncated", "sequence"] = _key(
+        "paper",
+        "node trainer swarm",
+        "Treatment of external text: paper (as if one's own), truncated (tokens weighed by what "
+        "the generator claims) or sequence (one ratio and weight a completion).",
+    )
+    is_cap: float = _key(
+        2.0,
+        "node trainer swarm",
+        "Most that external text may weigh by its generator's claims.",
+        ge=1,
+        le=1000,
+    )
+    likelihood_floor: float = _key(
+        0.0,
+        "node trainer swarm",
+        "Mean own log-probability a token below which an external completion is absurd; "
+        "0 is no floor.",
+        ge=-1000,
+        le=0,
+    )
+    likelihood_floor_mode: Literal["drop", "downweight"] = _key(
+        "drop",
+        "node trainer swarm",
+        "What happens to an external completion below the floor: drop or downweight.",
+    )
+    share_logprobs: bool = _key(
+        False,
+        "node trainer swarm",
+        "Share the log-probability of each own token too: two bytes each, for peers that weigh "
+        "by them.",
+    )
     token_budget: int = _key(
         8192, "node trainer swarm", "Tokens a micro-batch may hold, padding included.", ge=64
     )

@@ -31,6 +31,11 @@ STRANGE_VALUES: dict[str, Any] = {
     "base_url": "https://[::1]:1/v1?a=b c",
     "api_key_env": "MY_KEY",
     "remote_model": "-their/model name",
+    "loss_type": "dr_grpo",
+    "advantage_scale": "none",
+    "off_policy": "truncated",
+    "likelihood_floor": -3.5,
+    "likelihood_floor_mode": "downweight",
     "log": "wandb,trackio",
     "log_level": "error",
 }
