@@ -24,8 +24,8 @@ from shoal_wire.digests import group_id
 from shoal_wire.types import RolloutGroup
 from tests.support.processes import LOOPBACK, ShoalProcess, Stage
 
-MAX_KILLS = 40
-_PAUSE_SECONDS = (0.1, 1.5)
+MAX_KILLS = 30
+_PAUSE_SECONDS = (0.1, 3.0)
 _CONNECTED_SHARE = 0.7
 """Of the kills, those that wait until the two have found each other again."""
 _CONNECT_SECONDS = 5.0
