@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from policy.exchange import Exchange
 from policy.metric_sinks import sink_names
@@ -29,6 +30,9 @@ from shoal_tasks.swarm import families_of, specs_of
 from shoal_wire.errors import ManifestError
 from shoal_wire.manifest import Manifest, decode_manifest, make_manifest
 from shoal_wire.types import PeerId
+
+if TYPE_CHECKING:
+    from policy.sapo import Means
 
 log = logging.getLogger(__name__)
 
@@ -107,26 +111,41 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(settings: Settings, stop: StopFlag, supervised: bool) -> int:
     # Late: torch takes seconds to import, and a wrong flag should be told at once.
     from policy.checkpoint import CheckpointError
+    from policy.distributed import Leader, RankError, follow, join
     from policy.model import ModelError
+    from policy.sapo import Means
 
     _quieten_libraries()
     try:
+        _set_threads(settings)
+        ranks = join()
+        if ranks is not None and ranks.rank > 0:
+            follow(settings, ranks)
+            return EXIT_OK
+        leader = None if ranks is None else Leader(ranks)
+        means = Means(generate=leader.generate, update=leader.update) if leader else Means()
         with _only_trainer(settings.data_dir, stop):
-            return _train(settings, stop, supervised)
-    except (ModelError, CheckpointError, ManifestError, SettingsError) as error:
+            code = _train(settings, stop, supervised, means)
+        if leader is not None:
+            leader.close()
+        return code
+    except (ModelError, CheckpointError, ManifestError, SettingsError, RankError) as error:
         print(f"shoal trainer: {error}", file=sys.stderr)
         return EXIT_USAGE if isinstance(error, ModelError | SettingsError) else EXIT_FAILED
 
 
-def _train(settings: Settings, stop: StopFlag, supervised: bool) -> int:
+def _set_threads(settings: Settings) -> None:
     import torch
 
+    if settings.threads:
+        torch.set_num_threads(settings.threads)
+
+
+def _train(settings: Settings, stop: StopFlag, supervised: bool, means: Means) -> int:
     from policy.tasks import TaskSource
     from policy.trainer import Trainer
     from shoal_tasks.client_sync import TaskWorker
 
-    if settings.threads:
-        torch.set_num_threads(settings.threads)
     client = None if settings.alone else NodeClient(settings.data_dir / SOCKET_NAME)
     exchange = Exchange(client)
     manifest = _manifest(settings, client, stop)
@@ -144,6 +163,7 @@ def _train(settings: Settings, stop: StopFlag, supervised: bool) -> int:
             seed=_seed(settings, client.peer_id if client else None),
             should_stop=stop,
             on_round=narrator,
+            means=means,
         )
         try:
             trainer.run()

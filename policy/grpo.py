@@ -22,6 +22,7 @@ from policy.logprobs import completion_logprobs
 from policy.model import Policy
 from policy.objective import GrpoConfig, LossType, clipped_gain, k3, ratios
 from policy.off_policy import ExternalStats, ExternalTally, importance_weights, likelihood_factor
+from policy.ranks import Alone, Team
 from policy.reference import check_reference
 from policy.rows import Row, TrainGroup, deal, make_rows, micro_batches, pack, weighted
 
@@ -131,11 +132,13 @@ def update(
     groups: Sequence[TrainGroup],
     config: GrpoConfig,
     reference: Policy | None = None,
+    team: Team | None = None,
 ) -> UpdateStats:
     """Change the policy's weights by ``config.epochs × config.minibatches`` steps at most.
 
     A step whose rows all have advantage zero, or whose loss or gradient is not finite, is
-    not taken and is counted. `reference` is what ``config.kl_beta`` > 0 measures from.
+    not taken and is counted. `reference` is what ``config.kl_beta`` > 0 measures from;
+    `team` are the processes that share the work, each with the same groups.
     Deterministic on CPU. Raises ValueError for malformed groups or a reference that is amiss.
     """
     if config.kl_beta and reference is None:
@@ -147,11 +150,12 @@ def update(
         weighted([row for rows in part for row in rows], config)
         for part in deal(rows_of_groups, config.minibatches)
     ]
-    run = _Update(policy, optimizer, config, reference if config.kl_beta else None)
+    team = team or Alone()
+    run = _Update(policy, optimizer, config, reference if config.kl_beta else None, team)
     if config.minibatches > 1:
         # The ratio is taken against the policy before the first step, so what later steps
         # need of it must be computed now; the first step's rows get theirs on the way.
-        run.fill_start([row for rows in minibatches[1:] for row in rows])
+        run.fill_start([row for rows in minibatches[1:] for row in team.share(rows)])
     for _ in range(config.epochs):
         for number, rows in enumerate(minibatches):
             if not rows:
@@ -160,17 +164,22 @@ def update(
                 # What spoilt this pass would spoil the next.
                 minibatches[number] = []
     trained = [row for rows in minibatches for row in rows]
-    return _stats(run.totals, trained, too_long)
+    return _stats(_merged(team.collect(run.totals)), trained, too_long)
 
 
 class _Update:
     """The steps of one update, and what they add up to."""
 
     def __init__(
-        self, policy: Policy, optimizer: Any, config: GrpoConfig, reference: Policy | None
+        self,
+        policy: Policy,
+        optimizer: Any,
+        config: GrpoConfig,
+        reference: Policy | None,
+        team: Team,
     ) -> None:
         self._policy, self._optimizer = policy, optimizer
-        self._config, self._reference = config, reference
+        self._config, self._reference, self._team = config, reference, team
         self.totals = _Totals()
 
     def fill_start(self, rows: list[Row]) -> None:
@@ -184,7 +193,8 @@ class _Update:
         """One optimiser step over `rows`; False, and no step, when a number is not finite."""
         self._optimizer.zero_grad(set_to_none=True)
         kept = replace(self.totals, external=replace(self.totals.external))
-        loss_sum = self._backward(rows)
+        own_loss = self._backward(self._team.share(rows))
+        loss_sum = self._team.add_up(own_loss, self._policy.model.parameters())
         limit = self._config.max_grad_norm if self._config.max_grad_norm > 0 else math.inf
         norm = math.nan
         if math.isfinite(loss_sum):
@@ -283,7 +293,7 @@ class _Update:
         if not all(bool(weight.isfinite().all()) for weight in weights):
             return Nonfinite(blame=Blame.WEIGHTS, groups=tuple(numbers))
         # A copy of its own, so that the totals keep counting each token once.
-        alone = _Update(self._policy, self._optimizer, self._config, self._reference)
+        alone = _Update(self._policy, self._optimizer, self._config, self._reference, Alone())
         guilty = []
         for number in numbers:
             loss = alone._backward([row for row in rows if row.group == number])
@@ -309,6 +319,19 @@ def _importance(rows: list[Row]) -> torch.Tensor:
 def _finite_gradients(policy: Policy) -> bool:
     gradients = [w.grad for w in policy.model.parameters() if w.grad is not None]
     return all(bool(gradient.isfinite().all()) for gradient in gradients)
+
+
+def _merged(parts: Sequence[_Totals]) -> _Totals:
+    """The totals of all processes' rows; what they did together counts once."""
+    total = replace(parts[0], external=replace(parts[0].external))
+    for part in parts[1:]:
+        for name in ("tokens", "low", "high", "ratio", "entropy", "kl"):
+            setattr(total, name, getattr(total, name) + getattr(part, name))
+        total.ratio_max = max(total.ratio_max, part.ratio_max)
+        for name in ExternalTally.__dataclass_fields__:
+            mine = getattr(total.external, name)
+            setattr(total.external, name, mine + getattr(part.external, name))
+    return total
 
 
 def _stats(totals: _Totals, trained: list[Row], too_long: int) -> UpdateStats:

@@ -21,7 +21,7 @@ import torch
 
 from policy.advantage import AdvantageScale, group_advantages, has_signal
 from policy.exchange import Exchange
-from policy.generation import generate
+from policy.generation import Sample, generate
 from policy.grpo import Blame, GrpoConfig, TrainGroup, UpdateStats, update
 from policy.metrics import reward_spread
 from policy.model import Policy
@@ -100,6 +100,18 @@ class _External:
     drawn: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Means:
+    """Who does a round's heavy work: this process, unless others are asked."""
+
+    generate: Callable[..., list[list[Sample]]] = generate
+    """Signature of `policy.generation.generate`."""
+    update: Callable[..., UpdateStats] = update
+    """Signature of `policy.grpo.update`."""
+    answer: Callable[[Sequence[Question], Policy], list[OwnGroup]] | None = None
+    """Another program that answers in the policy's place; it may answer fewer questions."""
+
+
 class Rounds:
     """Plays rounds for one policy. State that outlives a round is the policy's and optimiser's."""
 
@@ -115,6 +127,7 @@ class Rounds:
         should_stop: Callable[[], bool],
         reference: Policy | None = None,
         quarantine: Quarantine | None = None,
+        means: Means | None = None,
     ) -> None:
         self._policy = policy
         self._optimizer = optimizer
@@ -125,6 +138,7 @@ class Rounds:
         self._should_stop = should_stop
         self._reference = reference
         self._quarantine = quarantine
+        self._means = means or Means()
         self.groups_not_shared = 0
 
     def play(self, round_number: int, policy_version: int) -> tuple[RoundRecord, UpdateStats]:
@@ -151,7 +165,9 @@ class Rounds:
         groups = [
             _train_group(self._policy, group, self._config.advantage_scale) for group in training
         ]
-        stats = update(self._policy, self._optimizer, groups, self._config.grpo, self._reference)
+        stats = self._means.update(
+            self._policy, self._optimizer, groups, self._config.grpo, self._reference
+        )
         spoilt = self._set_aside(round_number, training, stats)
         self._exchange.hold([used for used in external.used if used not in spoilt])
         now = time.perf_counter()
@@ -173,10 +189,12 @@ class Rounds:
     def _generate(self, questions: Sequence[Question], round_number: int) -> list[OwnGroup]:
         if not questions:
             return []
+        if self._means.answer is not None:
+            return self._means.answer(questions, self._policy)
         generator = torch.Generator()
         generator.manual_seed(_derived_seed(self._config.seed, round_number, "generate"))
         prompts = [encode_prompt(self._policy, q.text, tagged=q.tagged) for q in questions]
-        samples = generate(
+        samples = self._means.generate(
             self._policy,
             prompts,
             num_completions=self._config.num_completions,

@@ -42,7 +42,7 @@ from policy.progress import Progress, RoundRecord
 from policy.quarantine import QUARANTINE_FILE, Quarantine
 from policy.reference import load_reference
 from policy.rollback import Watch, restore, weights_finite
-from policy.sapo import Interrupted, RoundConfig, Rounds
+from policy.sapo import Interrupted, Means, RoundConfig, Rounds
 from policy.start import fresh_policy, lora_spec
 from policy.tasks import TaskSource
 from shoal_settings.schema import Settings
@@ -66,6 +66,7 @@ class Trainer:
         seed: int,
         should_stop: Callable[[], bool],
         on_round: Callable[[RoundRecord, Progress], None] = lambda _record, _progress: None,
+        means: Means | None = None,
     ) -> None:
         self._settings = settings
         self._exchange = exchange
@@ -94,6 +95,7 @@ class Trainer:
             should_stop=should_stop,
             reference=load_reference(settings, seed=seed),
             quarantine=Quarantine(settings.data_dir / QUARANTINE_FILE),
+            means=means,
         )
         self._tasks = tasks
         self._metrics = MetricsFile(

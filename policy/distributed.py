@@ -1,0 +1,248 @@
+"""One policy on several processes, as ``accelerate launch -m policy …`` (or torchrun) starts them.
+
+    rank 0: the trainer as ever ── "generate" / "update" ──▶ every other rank: `follow`
+            node, tasks, rewards, checkpoints, logs          a model, nothing else
+
+Work is split, never state: rank 0 alone has the optimiser and takes the steps. Before each piece of
+work and after each step the trained weights are sent to all, so ranks cannot drift apart.
+A round's prompts are dealt out for generation; a step's rows are dealt out, and since each row's
+weight in the loss is fixed from all rows beforehand, gradients are *summed*. What comes out is what
+one process computes but for the order in which floats are added (about 1e-6, relatively).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+
+from policy.generation import Sample, generate
+from policy.grpo import GrpoConfig, TrainGroup, UpdateStats, update
+from policy.model import ModelError, Policy
+from policy.reference import load_reference
+from policy.rows import Row
+from policy.start import fresh_policy
+from shoal_settings.schema import Settings
+from shoal_wire.types import SamplingParams
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+_PATIENCE = timedelta(hours=25)
+"""Longer than the longest `--round-seconds`. A rank that dies is noticed at once, by its socket."""
+
+_SHARDING = ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED", "ACCELERATE_USE_MEGATRON_LM")
+
+
+class RankError(Exception):
+    """The ranks cannot work together. The text is one line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Generate:
+    prompts: list[list[int]]
+    num_completions: int
+    params: SamplingParams
+    generator_state: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Update:
+    groups: list[TrainGroup]
+    config: GrpoConfig
+
+
+class Ranks:
+    """This process among its peers. Every method but `share` is collective: all must call it."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+
+    def share(self, rows: list[Row]) -> list[Row]:
+        """Every `size`-th row, longest first: equal counts, and nearly equal tokens."""
+        ordered = sorted(rows, key=lambda row: -row.length)
+        return ordered[self.rank :: self.size]
+
+    def add_up(self, loss: float, weights: Iterable[torch.nn.Parameter]) -> float:
+        """Sum a loss, and the gradients of `weights` in place, over all ranks."""
+        trained = [weight for weight in weights if weight.requires_grad]
+        device = trained[0].device
+        # A weight that no row needed has no gradient on any rank; one process leaves it alone.
+        known = torch.tensor([w.grad is not None for w in trained], dtype=torch.int32)
+        known = known.to(device)
+        dist.all_reduce(known)
+        for weight, has_gradient in zip(trained, known.tolist(), strict=True):
+            if has_gradient:
+                if weight.grad is None:
+                    weight.grad = torch.zeros_like(weight)
+                dist.all_reduce(weight.grad)
+        total = torch.tensor(loss, dtype=torch.float64, device=device)
+        dist.all_reduce(total)
+        return float(total)
+
+    def collect(self, value: T) -> list[T]:
+        """Return every rank's value, in the order of ranks."""
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values
+
+    def tell(self, value: Any = None) -> Any:
+        """Return rank 0's value, which it alone passes."""
+        box: list[Any] = [value]
+        dist.broadcast_object_list(box, src=0)
+        return box[0]
+
+    def send_weights(self, policy: Policy) -> None:
+        """Make every rank's trained weights those of rank 0. Frozen ones were loaded alike."""
+        with torch.no_grad():
+            for weight in policy.model.parameters():
+                if weight.requires_grad:
+                    dist.broadcast(weight.data, src=0)
+
+    def part(self, count: int) -> range:
+        """This rank's share of `count` things in a row."""
+        return range(count * self.rank // self.size, count * (self.rank + 1) // self.size)
+
+
+def join() -> Ranks | None:
+    """Join the processes that a launcher started; None when this one was started alone.
+
+    Raises RankError when the launcher asks for what is not offered.
+    """
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    if size == 1:
+        return None
+    for variable in _SHARDING:
+        if os.environ.get(variable, "").lower() in ("1", "true"):
+            raise RankError(
+                f"{variable} is set, but models are not sharded: see docs/models.md for what is"
+            )
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    dist.init_process_group(backend, timeout=_PATIENCE)
+    return Ranks(dist.get_rank(), size)
+
+
+class Leader:
+    """Rank 0's way to work with all ranks: `generate` and `update` by their usual signatures."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        self._ranks = ranks
+        log.info("%d processes share the work", ranks.size)
+
+    def generate(
+        self,
+        policy: Policy,
+        prompts: Sequence[Sequence[int]],
+        *,
+        num_completions: int,
+        params: SamplingParams,
+        generator: torch.Generator,
+    ) -> list[list[Sample]]:
+        """`policy.generation.generate`, prompts dealt out; raises what any rank raised."""
+        order = _Generate(
+            prompts=[list(prompt) for prompt in prompts],
+            num_completions=num_completions,
+            params=params,
+            generator_state=generator.get_state(),
+        )
+        self._ranks.tell(order)
+        self._ranks.send_weights(policy)
+        return _generate_part(policy, order, self._ranks, generator)
+
+    def update(
+        self,
+        policy: Policy,
+        optimizer: Any,
+        groups: Sequence[TrainGroup],
+        config: GrpoConfig,
+        reference: Policy | None = None,
+    ) -> UpdateStats:
+        """`policy.grpo.update`, rows dealt out."""
+        self._ranks.tell(_Update(groups=list(groups), config=config))
+        self._ranks.send_weights(policy)
+        stepping = _Steps(self._ranks, policy, optimizer)
+        return update(policy, stepping, groups, config, reference, self._ranks)
+
+    def close(self) -> None:
+        """Send the others home."""
+        self._ranks.tell(None)
+        dist.destroy_process_group()
+
+
+def follow(settings: Settings, ranks: Ranks) -> None:
+    """Work for rank 0 until it says to stop.
+
+    Raises ModelError, or RankError when rank 0 is gone or this rank cannot compute.
+    """
+    policy = fresh_policy(settings, seed=settings.seed)
+    reference = load_reference(settings, seed=settings.seed)
+    stepping = _Steps(ranks, policy, None)
+    try:
+        while (order := ranks.tell()) is not None:
+            ranks.send_weights(policy)
+            match order:
+                case _Generate():
+                    _generate_part(policy, order, ranks, torch.Generator())
+                case _Update():
+                    update(policy, stepping, order.groups, order.config, reference, ranks)
+    except (RuntimeError, dist.DistError) as error:
+        raise RankError(f"rank {ranks.rank} ends: {str(error).splitlines()[0]}") from error
+    dist.destroy_process_group()
+
+
+class _Steps:
+    """An optimiser whose steps rank 0 takes and everybody sees."""
+
+    def __init__(self, ranks: Ranks, policy: Policy, optimizer: Any) -> None:
+        self._ranks, self._policy, self._optimizer = ranks, policy, optimizer
+
+    def zero_grad(self, *, set_to_none: bool) -> None:
+        self._policy.model.zero_grad(set_to_none=set_to_none)
+
+    def step(self) -> None:
+        if self._optimizer is not None:
+            self._optimizer.step()
+        self._ranks.send_weights(self._policy)
+
+
+def _generate_part(
+    policy: Policy, order: _Generate, ranks: Ranks, generator: torch.Generator
+) -> list[list[Sample]]:
+    """Generate this rank's part; return everybody's. `generator` is left as after the whole."""
+    part = ranks.part(len(order.prompts))
+    generator.set_state(order.generator_state)
+    # Numbers are drawn prompt by prompt: passing over those of earlier prompts gives each prompt
+    # the very ones that it has on one process.
+    _skip(generator, part.start, order)
+    made: list[list[Sample]] | ModelError | ValueError
+    try:
+        made = generate(
+            policy,
+            order.prompts[part.start : part.stop],
+            num_completions=order.num_completions,
+            params=order.params,
+            generator=generator,
+        )
+    except (ModelError, ValueError) as error:
+        made = error
+    _skip(generator, len(order.prompts) - part.stop, order)
+    everybody = ranks.collect(made)
+    for one in everybody:
+        if isinstance(one, Exception) and ranks.rank == 0:
+            raise one
+    return [samples for one in everybody if not isinstance(one, Exception) for samples in one]
+
+
+def _skip(generator: torch.Generator, num_prompts: int, order: _Generate) -> None:
+    count = num_prompts * order.num_completions * order.params.max_new_tokens
+    if count:
+        torch.rand(count, generator=generator)

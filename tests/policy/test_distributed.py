@@ -1,0 +1,112 @@
+"""Several processes compute what one does; only the order of additions differs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from policy.checkpoint import latest_checkpoint
+from policy.distributed import RankError, Ranks, join
+from policy.rows import Row
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_S = 100
+
+
+def launch(data_dir: Path, *more: str, processes: int) -> list[dict[str, Any]]:
+    """Run a trainer as a user would; return what it recorded."""
+    accelerate = [
+        # Its flag for several processes is named after GPUs, whatever they compute on.
+        *("-m", "accelerate.commands.launch", "--multi_gpu", "--num_machines=1"),
+        *(f"--num_processes={processes}", "--mixed_precision=no", "--dynamo_backend=no"),
+        *("--main_process_port=0", "-m"),
+    ]
+    command = [
+        *(sys.executable, *(accelerate if processes > 1 else ["-m"]), "policy"),
+        *("--alone", "--model=tiny", "--local=5", "--external=0", "--rounds=3", "--seed=5"),
+        *("--device=cpu", "--eval-every=0", "--checkpoint-seconds=1000", "--epochs=2"),
+        *(f"--data-dir={data_dir}", *more),
+    ]
+    environment = {name: v for name, v in os.environ.items() if not name.startswith("SHOAL_")}
+    environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}:{ROOT / 'proto'}"}
+    done = subprocess.run(
+        command,
+        check=False,
+        env=environment,
+        cwd=data_dir.parent,
+        capture_output=True,
+        timeout=PATIENCE_S,
+    )
+    assert done.returncode == 0, done.stderr.decode()[-3000:]
+    assert (b"2 processes share the work" in done.stderr) == (processes == 2)
+    lines = (data_dir / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def weights(data_dir: Path) -> dict[str, torch.Tensor]:
+    from safetensors.torch import load_file
+
+    found = latest_checkpoint(data_dir).path
+    assert found is not None
+    (file,) = (found / "model").glob("*.safetensors")
+    return load_file(file)
+
+
+@pytest.mark.parametrize("lora", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_two_processes_train_as_one(lora: bool, tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")
+    more = ("--lora-rank=2",) if lora else ()
+    one = launch(tmp_path / "one", *more, processes=1)
+    two = launch(tmp_path / "two", *more, processes=2)
+    assert len(one) == len(two) == 3
+    assert sum(row["groups_with_signal"] for row in one) > 1
+    assert max(abs(row["loss"]) for row in one) > 1e-4, "no loss, no comparison"
+    for name in ("reward", "tokens_generated", "num_tokens", "groups_with_signal"):
+        assert [row[name] for row in one] == [row[name] for row in two], name
+    for name in ("loss", "grad_norm", "entropy"):
+        assert [row[name] for row in two] == pytest.approx([row[name] for row in one], abs=1e-5)
+    ended, other = weights(tmp_path / "one"), weights(tmp_path / "two")
+    assert ended.keys() == other.keys()
+    for name, weight in ended.items():
+        assert torch.allclose(weight, other[name], atol=1e-4), name
+
+
+def test_rows_are_dealt_out_whole() -> None:
+    rows = [
+        Row(group=0, prompt_ids=[1], completion_ids=[1] * n, advantage=1.0, external=False)
+        for n in (3, 9, 1, 9, 4)
+    ]
+    parts = [Ranks(rank, 2).share(rows) for rank in (0, 1)]
+    assert sorted(map(id, parts[0] + parts[1])) == sorted(map(id, rows))
+    assert [[row.length for row in part] for part in parts] == [[10, 5, 2], [10, 4]]
+
+
+@pytest.mark.parametrize("count", [0, 1, 5, 8])
+def test_prompts_are_dealt_out_whole_and_in_order(count: int) -> None:
+    parts = [Ranks(rank, 3).part(count) for rank in range(3)]
+    assert [index for part in parts for index in part] == list(range(count))
+
+
+def test_a_later_prompt_has_the_numbers_it_has_on_one_process() -> None:
+    """What `_skip` rests on: uniform numbers are drawn one after another."""
+    whole, parts = torch.Generator().manual_seed(3), torch.Generator().manual_seed(3)
+    drawn = torch.rand((5, 3, 7), generator=whole)
+    torch.rand(2 * 3 * 7, generator=parts)
+    assert torch.equal(torch.rand((3, 3, 7), generator=parts), drawn[2:])
+    assert torch.equal(whole.get_state(), parts.get_state())
+
+
+def test_sharding_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    with pytest.raises(RankError, match="not sharded"):
+        join()
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert join() is None
