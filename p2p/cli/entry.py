@@ -17,6 +17,7 @@ COMMANDS = {
         "a bootstrap and N nodes on this machine, a live table",
     ),
     "trainer": ("policy.__main__", "the trainer process alone (a node starts its own)"),
+    "tasks": ("p2p.cli.tasks_command", "list task families; show one with a sample and its scores"),
     "debug": ("p2p.cli.debug_command", "look inside a running node"),
 }
 """Name → module with `main(argv)`, and what it does. A string, not an import: the node's package

@@ -22,6 +22,7 @@ from shoal_tasks.families import FamilySpec, draw_coordinates
 from shoal_tasks.frames import FrameDecoder, Message, encode_frame
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.plan import (
+    TOO_SLOW,
     Call,
     Failure,
     Families,
@@ -31,6 +32,7 @@ from shoal_tasks.plan import (
     parse_item,
     parse_question,
     require_all,
+    require_digests,
     run_plan,
     score_operation,
 )
@@ -143,12 +145,9 @@ class TaskWorker:
     def question_digests(self, tasks: Sequence[TaskCoordinates]) -> list[Digest]:
         """16-byte digests of the questions, cached; empty where the generator fails on a task."""
         missing = [task for task in dict.fromkeys(tasks) if self._digests.get(task) is None]
-        operation = generate_operation(self._families, ["digest"], parse_digest)
-        made = self._drive(run_plan(operation, missing))
-        found = {
-            task: Digest(b"") if digest is None else digest
-            for task, digest in zip(missing, made, strict=True)
-        }
+        operation = generate_operation(self._families, ["digest"], parse_digest, too_slow=TOO_SLOW)
+        made = require_digests(self._drive(run_plan(operation, missing)))
+        found = dict(zip(missing, made, strict=True))
         digests = [found.get(task) or self._digests.get(task) or Digest(b"") for task in tasks]
         for task, digest in found.items():
             self._digests.put(task, digest)

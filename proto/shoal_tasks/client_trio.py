@@ -22,6 +22,7 @@ from shoal_tasks.families import FamilySpec
 from shoal_tasks.frames import FrameDecoder, Message, encode_frame
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.plan import (
+    TOO_SLOW,
     Call,
     Failure,
     Families,
@@ -31,6 +32,7 @@ from shoal_tasks.plan import (
     parse_item,
     parse_question,
     require_all,
+    require_digests,
     run_plan,
     score_operation,
 )
@@ -133,14 +135,13 @@ class TaskWorker:
     async def question_digests(self, tasks: Sequence[TaskCoordinates]) -> list[Digest]:
         """16-byte digests of the questions, cached; empty where the generator fails on a task."""
         missing = [task for task in dict.fromkeys(tasks) if self._digests.get(task) is None]
-        operation = generate_operation(self._families, ["digest"], parse_digest)
+        operation = generate_operation(self._families, ["digest"], parse_digest, too_slow=TOO_SLOW)
         # The cache may lose entries while this waits, so what it holds now is taken now.
         known = {task: self._digests.get(task) for task in tasks}
-        for task, digest in zip(
-            missing, await self._drive(run_plan(operation, missing)), strict=True
-        ):
-            known[task] = Digest(b"") if digest is None else digest
-            self._digests.put(task, known[task] or Digest(b""))
+        made = require_digests(await self._drive(run_plan(operation, missing)))
+        for task, digest in zip(missing, made, strict=True):
+            known[task] = digest
+            self._digests.put(task, digest)
         return [known[task] or Digest(b"") for task in tasks]
 
     async def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:

@@ -6,8 +6,11 @@ built. One data set per family is kept and re-seeded, because building one can c
 
 from __future__ import annotations
 
+import contextlib
 import decimal
+import importlib
 import importlib.metadata
+import pkgutil
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -17,6 +20,7 @@ from typing import Any, Final
 import reasoning_gym.data
 from reasoning_gym.factory import create_dataset
 
+from shoal_tasks.safe_scorers import safe_score
 from shoal_tasks.spec import FamilySpec
 
 NUM_ITEMS: Final = 1 << 31
@@ -73,11 +77,45 @@ def preload(generators: Iterable[str]) -> None:
     library's data files in memory; afterwards no path reaches the file system through them.
     """
     _keep_data_files()
-    for name in sorted(set(generators)):
+    wanted = set(generators)
+    if "intermediate_integration" in wanted:
+        _import_integration()
+    for name in sorted(wanted):
         dataset = create_dataset(name, seed=1, size=4)
         for index in range(4):
             entry = dataset[index]
-            dataset.score_answer(entry["answer"] or "P", entry)
+            safe_score(name, entry["answer"] or "P", entry, dataset.score_answer)
+
+
+_INTEGRATION_PACKAGES: Final = (
+    "assumptions",
+    "calculus",
+    "concrete",
+    "core",
+    "functions",
+    "integrals",
+    "logic",
+    "matrices",
+    "ntheory",
+    "polys",
+    "series",
+    "sets",
+    "simplify",
+    "solvers",
+    "strategies",
+    "utilities",
+)
+
+
+def _import_integration() -> None:
+    """Import what sympy's integration imports on demand: later there is no disk to import from."""
+    for package in _INTEGRATION_PACKAGES:
+        folder = importlib.import_module(f"sympy.{package}")
+        for module in pkgutil.walk_packages(folder.__path__, f"{folder.__name__}."):
+            if not {"tests", "benchmarks", "benchmark"} & set(module.name.split(".")):
+                # Some need a package that is not installed; integration does without them.
+                with contextlib.suppress(ImportError):
+                    importlib.import_module(module.name)
 
 
 def _keep_data_files() -> None:

@@ -1,9 +1,9 @@
 """Which reasoning_gym 0.1.25 generators a family may use, from reading every scorer listed.
 
 reasoning_gym's own `score_answer` passes the completion to `eval` or to sympy's parser for nine
-datasets: a completion is then a program that runs with the scorer's rights. Those nine are
-refused unless `safe_scorers` has a replacement that never evaluates. Anything not listed here is
-refused too: a family comes from a swarm's manifest, so from somebody else.
+datasets: a completion is then a program that runs with the scorer's rights. For those nine
+`safe_scorers` has replacements that never evaluate. Anything not listed here is refused: a family
+comes from a swarm's manifest, so from somebody else.
 """
 
 from __future__ import annotations
@@ -56,13 +56,9 @@ REVIEWED_SCORER: Final = frozenset(
 )
 """Scored by their own method, which parses numbers with `int`, `float` or `Decimal` only."""
 
-SAFE_REPLACEMENT: Final = frozenset({"binary_matrix", "propositional_logic", "spell_backward"})
-"""Scored by `safe_scorers`: the library's method evaluates text, explodes, or overpays."""
-
-ALLOWED_GENERATORS: Final = DEFAULT_SCORER | REVIEWED_SCORER | SAFE_REPLACEMENT
-
 TEXT_EVALUATING: Final = frozenset(
     {
+        "binary_matrix",
         "countdown",
         "intermediate_integration",
         "n_queens",
@@ -73,4 +69,18 @@ TEXT_EVALUATING: Final = frozenset(
         "string_insertion",
     }
 )
-"""Scorers that evaluate the completion and have no replacement yet: always refused."""
+"""The library's scorer evaluates the completion. Never called: `safe_scorers` has another."""
+
+SAFE_REPLACEMENT: Final = TEXT_EVALUATING | {"propositional_logic", "spell_backward"}
+"""Scored by `safe_scorers`: the library's method evaluates text, explodes, or overpays."""
+
+ALLOWED_GENERATORS: Final = DEFAULT_SCORER | REVIEWED_SCORER | SAFE_REPLACEMENT
+
+
+def scorer_of(generator: str) -> str:
+    """How completions of a generator's tasks are scored, for people."""
+    if generator in TEXT_EVALUATING:
+        return "shoal's own; the library's evaluates text"
+    if generator in SAFE_REPLACEMENT:
+        return "shoal's own"
+    return "the library's equality" if generator in DEFAULT_SCORER else "the library's own"

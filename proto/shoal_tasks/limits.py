@@ -12,6 +12,9 @@ MAX_CHARS_PER_FRAME: Final = 1_000_000
 
 MAX_QUESTION_CHARS: Final = 256 * 1024
 
+TIMED_OUT_ERROR: Final = "timed out"
+"""How the worker says that making a task used up its time, unlike a generator that fails."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerLimits:

@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from shoal_tasks.errors import (
     GenerationError,
@@ -26,7 +26,12 @@ from shoal_tasks.errors import (
 )
 from shoal_tasks.families import FamilySpec, config_digest
 from shoal_tasks.frames import Message
-from shoal_tasks.limits import MAX_CHARS_PER_FRAME, MAX_ITEMS_PER_FRAME, MAX_QUESTION_CHARS
+from shoal_tasks.limits import (
+    MAX_CHARS_PER_FRAME,
+    MAX_ITEMS_PER_FRAME,
+    MAX_QUESTION_CHARS,
+    TIMED_OUT_ERROR,
+)
 from shoal_tasks.spec import JsonValue
 from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates, TaskItem
 from shoal_wire.limits import MAX_COMPLETION_BYTES, MAX_INDEX, MAX_SEED, SHORT_DIGEST_BYTES
@@ -141,10 +146,19 @@ class Families:
         return {"family": task.family, "seed": task.seed, "index": task.index}
 
 
+TOO_SLOW: Final = Digest(b"slow")
+"""In place of a digest: this machine could not make the task in time. No digest has its length."""
+
+
 def generate_operation(
-    families: Families, want: Sequence[str], parse: Callable[[dict[str, Any]], R]
+    families: Families,
+    want: Sequence[str],
+    parse: Callable[[dict[str, Any]], R],
+    *,
+    too_slow: R | None = None,
 ) -> Operation[TaskCoordinates, R | None]:
-    """Regenerate tasks. A result is None where the generator itself fails on the coordinates.
+    """Regenerate tasks. A result is None where the generator itself fails on the coordinates, and
+    ``too_slow`` where it used up the item's time: a faster machine may well have made the task.
 
     An item that kills the worker raises `WorkerUnavailable`: that says nothing about the task.
     """
@@ -152,7 +166,9 @@ def generate_operation(
     def parse_one(row: Any) -> R | None:
         if not isinstance(row, dict):
             raise WorkerProtocolError("item is not an object")
-        return None if "error" in row else parse(row)
+        if "error" in row:
+            return too_slow if row["error"] == TIMED_OUT_ERROR else None
+        return parse(row)
 
     def failed(failure: Failure) -> R | None:
         raise WorkerUnavailable(f"generating a task: {failure}")
@@ -222,6 +238,16 @@ def parse_digest(row: dict[str, Any]) -> Digest:
     if len(digest) != SHORT_DIGEST_BYTES:
         raise WorkerProtocolError("digest has the wrong length")
     return Digest(digest)
+
+
+def require_digests(digests: Sequence[Digest | None]) -> list[Digest]:
+    """The digests, empty where the generator fails; raises `WorkerUnavailable` on a slow one.
+
+    A task that is only too slow here says nothing about whoever sent it.
+    """
+    if TOO_SLOW in digests:
+        raise WorkerUnavailable("a task takes too long to make")
+    return [digest or Digest(b"") for digest in digests]
 
 
 def require_all(tasks: Sequence[TaskCoordinates], results: Sequence[R | None]) -> list[R]:

@@ -7,8 +7,15 @@ that differentially. Pure: no reasoning_gym import, nothing is ever evaluated.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from typing import Any, Final
+
+from shoal_tasks.calculus import is_antiderivative
+from shoal_tasks.expressions import ExpressionError, parse_expression
+from shoal_tasks.literals import cells_of, parse_literal, rows_of
+from shoal_tasks.number_algebra import number_value
+from shoal_tasks.polynomial_algebra import polynomial_value
 
 Entry = Mapping[str, Any]
 """A generated item of reasoning_gym: question, answer, metadata."""
@@ -19,10 +26,6 @@ Original = Callable[[str, Entry], float]
 MAX_FORMULA_CHARS: Final = 512
 """The formula parser is quadratic and recursive; honest conclusions have under 40 characters."""
 
-_CELL: Final = r"(?:[+-]?(?:0+|[1-9][0-9]*)|'[0-9]+'|\"[0-9]+\")"
-_CELLS: Final = rf"\s*{_CELL}\s*(?:,\s*{_CELL}\s*)*,?\s*"
-_ROW: Final = re.compile(rf"\[({_CELLS})\]|\(({_CELLS})\)")
-
 
 def score_binary_matrix(answer: str, entry: Entry) -> float:
     """1.0 for the expected matrix, 0.1 for it as a Python list of lists, else 0.0."""
@@ -32,51 +35,105 @@ def score_binary_matrix(answer: str, entry: Entry) -> float:
     # The literal of a k × k matrix is at most ~4 times its plain form; longer is no such literal.
     if len(answer) > 8 * len(expected) + 64:
         return 0.0
-    rows = parse_matrix(answer)
+    rows = rows_of(parse_literal(answer))
     if rows is None:
         return 0.0
     return 0.1 if "\n".join(" ".join(row) for row in rows) == expected else 0.0
 
 
-def parse_matrix(text: str) -> list[list[str]] | None:
-    """Read a Python literal of rows of integers (or quoted digits); None when it is not one."""
-    body = text.strip(" \t\n\r\f")
-    if not body:
-        return None
-    bracketed = body[0] + body[-1] in ("[]", "()") and body[1:].lstrip(" \t\n\r\f")[:1] in "[("
-    if bracketed:
-        body = body[1:-1].strip(" \t\n\r\f")
-    rows: list[list[str]] = []
-    position = 0
-    while position < len(body):
-        match = _ROW.match(body, position)
-        if match is None:
-            return None
-        cells = match.group(1) or match.group(2)
-        rows.append([_cell_text(cell) for cell in cells.split(",") if cell.strip()])
-        position = _skip_comma(body, match.end())
-        if position < 0:
-            return None
-    # One row without an outer pair is a list of numbers, not of rows.
-    return rows if bracketed or len(rows) > 1 else None
+def score_n_queens(answer: str, entry: Entry) -> float:
+    """1.0 for a board that solves the puzzle, 0.5 for one as a Python list of rows, else 0.0."""
+    boards: Sequence[str] = entry["metadata"]["valid_answers"]
+    if answer in boards:
+        return 1.0
+    rows = rows_of(parse_literal(answer))
+    if rows is None:
+        return 0.0
+    return 0.5 if "\n".join(" ".join(row) for row in rows) in boards else 0.0
 
 
-def _skip_comma(body: str, position: int) -> int:
-    rest = body[position:].lstrip(" \t\n\r\f")
-    if not rest:
-        return len(body)
-    if not rest.startswith(","):
-        return -1
-    rest = rest[1:].lstrip(" \t\n\r\f")
-    return len(body) - len(rest)
+def score_spiral_matrix(answer: str, entry: Entry) -> float:
+    """1.0 for the expected numbers, 0.1 for them as a Python list, else 0.0."""
+    expected: str = entry["answer"].strip()
+    answer = answer.strip()
+    if answer == expected:
+        return 1.0
+    cells = cells_of(parse_literal(answer))
+    return 0.1 if cells is not None and " ".join(cells) == expected else 0.0
 
 
-def _cell_text(cell: str) -> str:
-    cell = cell.strip()
-    if cell[0] in "'\"":
-        return cell[1:-1]
-    number = cell.lstrip("+-").lstrip("0") or "0"
-    return f"-{number}" if cell.startswith("-") and number != "0" else number
+def score_string_insertion(answer: str, entry: Entry) -> float:
+    """1.0 for the expected string, 0.1 for it as a Python list of strings, else 0.0."""
+    expected: str = entry["answer"]
+    if answer == expected:
+        return 1.0
+    value = parse_literal(answer)
+    if isinstance(value, list) and not all(isinstance(item, str) for item in value):
+        return 0.0
+    cells = cells_of(value)
+    return 0.1 if cells is not None and "".join(cells) == expected else 0.0
+
+
+_WRITTEN_NUMBER: Final = re.compile(r"\b\d+\b")
+"""How the two number puzzles count the numbers in an answer: as written, not as read."""
+
+
+def score_countdown(answer: str, entry: Entry) -> float:
+    """1.0 for an expression over the given numbers that makes the target, else at most 0.05.
+
+    The original's tolerance is kept: numpy.isclose, 1e-6 and 1e-5 of the target.
+    """
+    try:
+        value = float(number_value(parse_expression(answer)))
+    except (ExpressionError, ArithmeticError):
+        return 0.01
+    numbers = [int(number) for number in _WRITTEN_NUMBER.findall(answer)]
+    target = entry["metadata"]["target"]
+    if sorted(numbers) != sorted(entry["metadata"]["numbers"]):
+        return 0.05
+    return 1.0 if abs(value - target) <= 1e-6 + 1e-5 * abs(target) else 0.05
+
+
+def score_puzzle24(answer: str, entry: Entry) -> float:
+    """1.0 for an expression of four numbers in range whose whole part is 24, else 0.01.
+
+    As in the original, they need not be the four numbers that were given.
+    """
+    low, high = entry["metadata"]["difficulty"]["value"]
+    try:
+        value = _whole_part(number_value(parse_expression(answer)))
+    except (ExpressionError, ArithmeticError):
+        return 0.01
+    numbers = [int(number) for number in _WRITTEN_NUMBER.findall(answer)]
+    in_range = len(numbers) == 4 and all(low <= number <= high for number in numbers)
+    return 1.0 if value == 24 and in_range else 0.01
+
+
+def _whole_part(value: Fraction | float) -> int:
+    if isinstance(value, float) and abs(value - round(value)) <= 1e-12 * abs(value):
+        return round(value)  # a root that is whole but for its rounding
+    return int(value)
+
+
+def score_polynomial_multiplication(answer: str, entry: Entry) -> float:
+    """1.0 for the expected polynomial, multiplied out; else 0.0."""
+    try:
+        polynomial = polynomial_value(parse_expression(answer))
+    except (ExpressionError, ArithmeticError):
+        return 0.0
+    return float(polynomial == polynomial_value(parse_expression(entry["answer"])))
+
+
+def score_integration(answer: str, entry: Entry) -> float:
+    """1.0 for an antiderivative of the integrand, else 0.0. For both integration data sets."""
+    variable: str = entry["metadata"]["variable"]
+    integrand: str = entry["metadata"]["integrand"]
+    try:
+        found = parse_expression(answer)
+        right = is_antiderivative(found, parse_expression(integrand), variable, salt=integrand)
+    except (ExpressionError, ArithmeticError):
+        return 0.0
+    return float(right)
 
 
 def score_spell_backward(answer: str, entry: Entry) -> float:
@@ -112,12 +169,24 @@ def score_propositional_logic(answer: str, entry: Entry, original: Original) -> 
     return original(answer, entry)
 
 
+_SCORERS: Final[Mapping[str, SafeScorer]] = {
+    "binary_matrix": score_binary_matrix,
+    "countdown": score_countdown,
+    "intermediate_integration": score_integration,
+    "n_queens": score_n_queens,
+    "polynomial_multiplication": score_polynomial_multiplication,
+    "puzzle24": score_puzzle24,
+    "simple_integration": score_integration,
+    "spell_backward": score_spell_backward,
+    "spiral_matrix": score_spiral_matrix,
+    "string_insertion": score_string_insertion,
+}
+
+
 def safe_score(generator: str, answer: str, entry: Entry, original: Original) -> float:
     """Score ``answer``, by the replacement where ``generator`` has one, else by ``original``."""
-    if generator == "binary_matrix":
-        return score_binary_matrix(answer, entry)
-    if generator == "spell_backward":
-        return score_spell_backward(answer, entry)
+    if generator in _SCORERS:
+        return _SCORERS[generator](answer, entry)
     if generator == "propositional_logic":
         return score_propositional_logic(answer, entry, original)
     return original(answer, entry)

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Final
 
 from shoal_tasks.errors import FamilyError
-from shoal_tasks.generators import ALLOWED_GENERATORS, TEXT_EVALUATING
+from shoal_tasks.generators import ALLOWED_GENERATORS
 from shoal_wire.limits import MAX_NAME_BYTES, SHORT_DIGEST_BYTES
 from shoal_wire.types import Digest
 
@@ -61,11 +61,6 @@ class FamilySpec:
         object.__setattr__(self, "answer_format", _answer_format(self.answer_format))
         if not self.name or len(self.name.encode()) > MAX_NAME_BYTES:
             raise FamilyError(f"family name must have 1 to {MAX_NAME_BYTES} bytes")
-        if self.generator in TEXT_EVALUATING:
-            raise FamilyError(
-                f"family {self.name!r}: the scorer of {self.generator!r} evaluates the text it "
-                "scores, so a completion could run code; it is refused"
-            )
         if self.generator not in ALLOWED_GENERATORS:
             raise FamilyError(f"family {self.name!r}: no reviewed generator {self.generator!r}")
         if self.verifier != VERIFIER:

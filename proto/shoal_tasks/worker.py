@@ -27,7 +27,7 @@ from shoal_tasks.errors import FamilyError
 from shoal_tasks.frames import FrameDecoder, Message, encode_frame
 from shoal_tasks.generate import INSTALLED_VERSION, GeneratedItem, TaskStream, preload
 from shoal_tasks.item_limit import ItemLimit, ItemTimeout
-from shoal_tasks.limits import MAX_FAMILIES, MAX_QUESTION_CHARS, WorkerLimits
+from shoal_tasks.limits import MAX_FAMILIES, MAX_QUESTION_CHARS, TIMED_OUT_ERROR, WorkerLimits
 from shoal_tasks.scoring import score
 from shoal_tasks.spec import FamilySpec, config_digest, question_digest, spec_from_json
 from shoal_wire.types import FinishReason
@@ -113,7 +113,7 @@ class Worker:
                     return {"error": "question too long"}
                 return {name: _FIELDS[name](item) for name in fields}
         except ItemTimeout:
-            return {"error": "timed out"}
+            return {"error": TIMED_OUT_ERROR}
         except Exception as error:  # noqa: BLE001  generators raise all kinds on an unlucky draw
             return {"error": f"{type(error).__name__}: {error}"[:200]}
 

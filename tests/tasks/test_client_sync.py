@@ -234,3 +234,13 @@ def test_a_killed_parent_takes_the_worker_along(signal_first: int) -> None:
         if child.is_running() and child.status() != psutil.STATUS_ZOMBIE:
             child.kill()
             pytest.fail("the worker outlived its parent")
+
+
+def test_a_task_that_is_only_too_slow_here_is_no_verdict() -> None:
+    # Each task takes a search of a hundred milliseconds and more.
+    puzzle = FamilySpec(name="p", generator="puzzle24")
+    with TaskWorker([puzzle], limits=WorkerLimits(item_cpu_seconds=0.005)) as worker:
+        restarts = worker.num_restarts
+        with pytest.raises(WorkerUnavailable, match="too long"):
+            worker.question_digests([coordinates(puzzle, seed) for seed in range(8)])
+        assert worker.num_restarts == restarts

@@ -30,7 +30,6 @@ from shoal_tasks.families import (
     spec_from_json,
     spec_to_json,
 )
-from shoal_tasks.generators import TEXT_EVALUATING
 
 PAPER_GENERATORS = {
     "arc_1d",
@@ -79,12 +78,6 @@ def test_spec_does_not_follow_later_changes_of_the_callers_dict() -> None:
     config["styles"].append("latex_frac")
     assert config_digest(spec) == before
     assert hash(spec) == hash(FamilySpec(**spec_to_json(spec)))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("generator", sorted(TEXT_EVALUATING))
-def test_generators_whose_scorer_evaluates_text_are_refused(generator: str) -> None:
-    with pytest.raises(FamilyError, match="evaluates the text"):
-        FamilySpec(name="f", generator=generator)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from shoal_tasks.client_sync import TaskWorker
 from shoal_tasks.families import TRAIN_SEED_MIN, FamilySpec, coordinates
 from shoal_tasks.types import ScoreRequest
 from shoal_wire.types import FinishReason
-from tests.tasks.conftest import ALL_FAMILIES
+from tests.tasks.conftest import ALL_FAMILIES, EVALUATED_FAMILIES
+from tests.tasks.honest_answers import solved
 
 # Costly to parse, and at times even right: they need only be answered.
 COSTLY_FORMULAS = ["¬" * 500 + "P", "(" * 250 + "P" + ")" * 250, "∧".join(["P"] * 250)]
@@ -46,10 +47,26 @@ def hostile_answers(canary: Path) -> list[str]:
         "None",
         " " * 4000,
         "٣/٤",
+        "+".join(["(x+1)**999999999"] * 100),
+        "(2*x)**999999999 + 7**7**7**7",
+        "exp(" * 30 + "x" + ")" * 30,
+        "sin(x)**" * 30 + "x",
+        "10**10**10*x",
+        "factorial(99999999)!!",
+        "-" * 3000 + "x",
+        "x" + "*x" * 1900,
+        "1e308*" * 500 + "x",
+        "Integral(x, (x, 0, " * 100,
+        "lambda: 1",
+        f"exec({write!r})",
+        f"{write} or x**2",
+        f"x.__class__.__init__.__globals__[{write}]",
+        f"['A'][{write}]",
+        f"'{{}}'.format({write})",
     ]
 
 
-@pytest.mark.parametrize("spec", ALL_FAMILIES, ids=lambda spec: spec.name)
+@pytest.mark.parametrize("spec", ALL_FAMILIES + EVALUATED_FAMILIES, ids=lambda spec: spec.name)
 def test_hostile_texts_score_nothing_and_cost_nothing(
     worker: TaskWorker, spec: FamilySpec, tmp_path: Path
 ) -> None:
@@ -57,6 +74,8 @@ def test_hostile_texts_score_nothing_and_cost_nothing(
     task = coordinates(spec, TRAIN_SEED_MIN + 99)
     item = worker.items([task])[0]
     honest = item.answer or str(item.metadata["example_answer"])
+    if "integrand" in item.metadata:
+        honest = solved({"answer": honest, "metadata": item.metadata})
     wrap = "<answer>{}</answer>" if spec.answer_format == "tagged" else "{}"
     texts = [wrap.format(answer) for answer in hostile_answers(canary)]
     texts += hostile_answers(canary)

@@ -3,90 +3,118 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+import re
+import warnings
+from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 from reasoning_gym.factory import create_dataset
 
+from shoal_tasks.answers import GARBAGE_SCORE
+from shoal_tasks.literals import parse_literal, rows_of
 from shoal_tasks.safe_scorers import (
-    parse_matrix,
     safe_score,
-    score_binary_matrix,
     score_propositional_logic,
     score_spell_backward,
 )
+from tests.tasks.honest_answers import ANSWERS, honest_answers
 
 ITEMS = 300
 
+SAMPLE = {
+    "countdown": 8,
+    "intermediate_integration": 1,
+    "polynomial_multiplication": 4,
+    "puzzle24": 8,
+    "simple_integration": 3,
+}
+"""Answers of an item in the short test, where the library calls sympy for every one of them."""
 
-def _literal(rows: list[list[Any]]) -> str:
-    return "[" + ", ".join(str(row) for row in rows) + "]"
-
-
-def _matrix_answers(entry: dict[str, Any], rng: random.Random) -> Iterator[str]:
-    """Right, wrong and malformed answers of the kinds language models give."""
-    rows: list[list[int]] = entry["metadata"]["solution"]
-    plain: str = entry["answer"]
-    wrong = [list(row) for row in rows]
-    wrong[rng.randrange(len(wrong))][0] += rng.choice((1, -1))
-    for matrix in (rows, wrong):
-        yield "\n".join(" ".join(map(str, row)) for row in matrix)
-        yield str(matrix)
-        yield str(matrix).replace(" ", "")
-        yield "[" + ",\n ".join(map(str, matrix)) + "]"
-        yield "[" + ", ".join(f"{row}," for row in matrix) + "]"
-        yield str(tuple(tuple(row) for row in matrix))
-        yield str([[str(cell) for cell in row] for row in matrix])
-        yield ", ".join(map(str, matrix))
-        yield "\n".join(map(str, matrix))
-        yield str([float(cell) for cell in matrix[0]])
-    yield plain.replace(" ", "  ")
-    yield plain.replace("\n", "\r\n")
-    yield plain + "\n"
-    yield " ".join(plain.split())
-    yield str(rows)[:-1]
-    yield str(rows)[1:]
-    yield f"The answer is {rows}"
-    yield f"```\n{plain}\n```"
-    yield f"```python\n{rows}\n```"
-    yield str(rows[0])
-    yield str(rows).replace("0", "00", 1)
-    yield str(rows).replace(",", "")
-    yield from ("", " ", "[]", "[[]]", "()", "[", "[[0]", "0", "-", "None", "true", "[[0],]", "⊥")
+VERDICTS = {
+    "binary_matrix": {0.0, 0.1, 1.0},
+    "countdown": {0.01, 0.05, 1.0},
+    "intermediate_integration": {0.0, 1.0},
+    "n_queens": {0.0, 0.5, 1.0},
+    "polynomial_multiplication": {0.0, 1.0},
+    "puzzle24": {0.01, 1.0},
+    "simple_integration": {0.0, 1.0},
+    "spiral_matrix": {0.0, 0.1, 1.0},
+    "string_insertion": {0.0, 0.1, 1.0},
+}
 
 
-def test_binary_matrix_agrees_with_the_library() -> None:
-    dataset = create_dataset("binary_matrix", min_n=1, max_n=6, p_zero=0.3, seed=3, size=ITEMS)
+@pytest.mark.parametrize("generator", sorted(ANSWERS))
+def test_replacements_agree_with_the_library(generator: str) -> None:
+    compare(generator, items=100, answers=SAMPLE.get(generator))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("generator", sorted(ANSWERS))
+def test_replacements_agree_with_the_library_at_length(generator: str) -> None:
+    compare(generator, items=1000, answers=None)
+
+
+def compare(generator: str, *, items: int, answers: int | None) -> None:
+    """Score honest answers to `items` items both ways; `answers` bounds them per item."""
+    dataset = create_dataset(generator, seed=3, size=items)
     rng = random.Random(1)
-    seen: dict[float, int] = {}
-    for index in range(ITEMS):
+    seen: Counter[float] = Counter()
+    for index in range(items):
         entry = dataset[index]
-        for answer in _matrix_answers(entry, rng):
-            expected = dataset.score_answer(answer, entry)
-            assert score_binary_matrix(answer, entry) == expected, (answer, entry["answer"])
-            seen[expected] = seen.get(expected, 0) + 1
+        found = honest_answers(generator, entry, rng)
+        for answer in found if answers is None else rng.sample(found, answers):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", SyntaxWarning)  # of the library's own eval
+                theirs = dataset.score_answer(answer, entry)
+            ours = safe_score(generator, answer, entry, unreachable)
+            assert agree(ours, theirs, answer, generator), (answer, ours, theirs, entry)
+            seen[ours] += 1
     # Every verdict must have been exercised, or the agreement says little.
-    assert set(seen) == {0.0, 0.1, 1.0}
-    assert min(seen.values()) >= ITEMS
+    assert set(seen) == VERDICTS[generator]
+    assert min(seen.values()) >= items / 5, seen
 
 
-def test_the_library_itself_evaluates_what_it_scores(tmp_path: Path) -> None:
-    # Why there is a replacement at all; if this fails one day, the replacement can go.
+def agree(ours: float, theirs: float, answer: str, generator: str) -> bool:
+    if generator.endswith("_integration") and ours == 1.0 and theirs == 0.0:
+        # A right answer with decimals is right to the library only where its rounding is lucky.
+        return re.search(r"[0-9]\.[0-9]", answer) is not None
+    # What the library gives to any text at all is worth nothing here: it need not be the same.
+    return max(ours, GARBAGE_SCORE) == max(theirs, GARBAGE_SCORE)
+
+
+def unreachable(_answer: str, _entry: object) -> float:
+    raise AssertionError("reached the library")
+
+
+@pytest.mark.parametrize("generator", sorted(ANSWERS))
+def test_the_library_runs_what_the_replacement_does_not(generator: str, tmp_path: Path) -> None:
+    # Why there are replacements at all; if this fails one day, they can go.
     canary = tmp_path / "canary"
     payload = f"__import__('pathlib').Path({str(canary)!r}).write_text('x')"
-    dataset = create_dataset("binary_matrix", seed=0, size=1)
+    dataset = create_dataset(generator, seed=0, size=1)
     dataset.score_answer(payload, dataset[0])
     assert canary.exists()
     canary.unlink()
-    assert score_binary_matrix(payload, dataset[0]) == 0.0
+    for text in (payload, f"[{payload}]", f"1 + {payload}", f"sqrt({payload})"):
+        assert safe_score(generator, text, dataset[0], unreachable) <= GARBAGE_SCORE
     assert not canary.exists()
 
 
+@pytest.mark.parametrize("generator", sorted(ANSWERS))
+def test_what_sympy_would_work_out_for_you_is_no_answer(generator: str) -> None:
+    dataset = create_dataset(generator, seed=0, size=5)
+    for index in range(5):
+        entry = dataset[index]
+        stated = entry["metadata"].get("polynomial_expr") or entry["metadata"].get("integrand", "1")
+        for text in (f"expand({stated})", f"Integral({stated}, x)", f"integrate({stated})"):
+            assert safe_score(generator, text, entry, unreachable) <= GARBAGE_SCORE
+
+
 @pytest.mark.parametrize("text", ["[" * 5000, "(" * 5000 + ")" * 5000, "[[0]," * 900, "9" * 5000])
-def test_matrix_parser_gives_up_on_nonsense(text: str) -> None:
-    assert parse_matrix(text) is None
+def test_literal_reader_gives_up_on_nonsense(text: str) -> None:
+    assert rows_of(parse_literal(text)) is None
 
 
 def test_spell_backward_agrees_with_the_library_but_for_its_rounding() -> None:
@@ -158,13 +186,3 @@ def test_propositional_logic_refuses_what_makes_the_library_explode() -> None:
     hostile = ["∧".join(names), "P" * 400, "P∧" * 2000 + "P", "(P)(P)", "P¬P", "P Q", "(P)Q"]
     for answer in hostile:
         assert score_propositional_logic(answer, entry, unreachable) == 0.0
-
-
-@pytest.mark.parametrize("generator", ["binary_matrix", "spell_backward"])
-def test_replaced_scorers_are_never_reached(generator: str) -> None:
-    def unreachable(_answer: str, _entry: object) -> float:
-        raise AssertionError("reached the library")
-
-    entry = create_dataset(generator, seed=4, size=1)[0]
-    assert safe_score(generator, entry["answer"], entry, unreachable) == 1.0
-    assert safe_score(generator, "[[eval]]", entry, unreachable) < 1.0

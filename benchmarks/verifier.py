@@ -1,0 +1,107 @@
+"""Verifier throughput: completions scored a second by the sandboxed worker, family by family.
+
+Measured is what a trainer waits for: coordinates and text go to the worker as frames, it
+regenerates the task, finds the answer, scores it and replies. Eight completions a task, as in a
+group; half of them right. Generation alone is measured beside it, because a family whose task is
+dear to make is dear to score.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+
+from benchmarks.harness import Goal, Options, Report, main, note
+from shoal_tasks.client_sync import TaskWorker
+from shoal_tasks.families import EASY, PAPER, TRAIN_SEED_MIN, AnswerFormat, FamilySpec, coordinates
+from shoal_tasks.generators import TEXT_EVALUATING
+from shoal_tasks.types import ScoreRequest, TaskCoordinates, TaskItem
+from shoal_wire.types import FinishReason
+
+COMPLETIONS = 8
+TASKS, QUICK_TASKS = 64, 16
+REPEATS, QUICK_REPEATS = 3, 1
+GOAL_PER_SECOND = 200.0
+"""A round of 8 groups of 8 completions should be verified in a third of a second."""
+
+REPLACED = tuple(
+    FamilySpec(name=f"{generator}_default", generator=generator)
+    for generator in sorted(TEXT_EVALUATING - {"binary_matrix"})
+)
+
+
+def measure(options: Options) -> Report:
+    """Score right and wrong completions of every family through one real worker."""
+    families = (*EASY, *PAPER, *REPLACED)
+    num_tasks = QUICK_TASKS if options.quick else TASKS
+    repeats = QUICK_REPEATS if options.quick else REPEATS
+    results: dict[str, dict[str, float]] = {}
+    with TaskWorker(families) as worker:
+        for spec in families:
+            note(f"{spec.name} …")
+            results[spec.name] = _measure_family(worker, spec, num_tasks, repeats)
+    slowest = min(results, key=lambda name: results[name]["scored_per_second"])
+    measured = results[slowest]["scored_per_second"]
+    paper = min(results[spec.name]["scored_per_second"] for spec in PAPER)
+    return Report(
+        results={"families": results, "slowest": slowest},
+        goals=[
+            Goal(
+                what="completions a second, slowest of the paper's families",
+                goal=f"≥ {GOAL_PER_SECOND:g}",
+                measured=paper,
+                met=paper >= GOAL_PER_SECOND,
+            ),
+            Goal(
+                what=f"completions a second, slowest of all ({slowest})",
+                goal=f"≥ {GOAL_PER_SECOND:g}",
+                measured=measured,
+                met=measured >= GOAL_PER_SECOND,
+            ),
+        ],
+    )
+
+
+def _measure_family(
+    worker: TaskWorker, spec: FamilySpec, num_tasks: int, repeats: int
+) -> dict[str, float]:
+    scored, generated = [], []
+    for repeat in range(repeats):
+        # Other tasks each time: nothing may come from a cache.
+        first = TRAIN_SEED_MIN + repeat * num_tasks
+        tasks = [coordinates(spec, first + offset) for offset in range(num_tasks)]
+        started = time.perf_counter()
+        items = worker.items(tasks)
+        generated.append(num_tasks / (time.perf_counter() - started))
+        requests = _requests(spec, tasks, items)
+        started = time.perf_counter()
+        results = worker.score(requests)
+        scored.append(len(requests) / (time.perf_counter() - started))
+        if any(result.timed_out or result.crashed for result in results):
+            raise RuntimeError(f"{spec.name}: the worker failed on an honest completion")
+    return {
+        "scored_per_second": round(max(scored), 1),
+        "generated_per_second": round(max(generated), 1),
+    }
+
+
+def _requests(
+    spec: FamilySpec, tasks: Sequence[TaskCoordinates], items: Sequence[TaskItem]
+) -> list[ScoreRequest]:
+    """Eight completions a task: the generator's own answer, and it with a digit too many."""
+    frame = "{}" if spec.answer_format is AnswerFormat.PLAIN else "So: <answer>{}</answer>"
+    return [
+        ScoreRequest(
+            task=task,
+            text=frame.format(answer if number % 2 else f"{answer}1"),
+            finish_reason=FinishReason.STOP,
+        )
+        for task, item in zip(tasks, items, strict=True)
+        for answer in [item.answer or "P"]
+        for number in range(COMPLETIONS)
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main("verifier", __doc__ or "", measure))

@@ -1,0 +1,225 @@
+"""`shoal tasks`: which task families there are, and how each is asked and scored."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from p2p.cli.usage import EXIT_FAILED, EXIT_OK, UsageExit, fail
+from shoal_tasks.client_sync import TaskWorker
+from shoal_tasks.errors import FamilyError, TaskError
+from shoal_tasks.families import (
+    PRESETS,
+    SEED_LIMIT,
+    TAGGED_INSTRUCTION,
+    TRAIN_SEED_MIN,
+    AnswerFormat,
+    FamilySpec,
+    config_digest,
+    coordinates,
+    spec_to_json,
+)
+from shoal_tasks.generators import ALLOWED_GENERATORS, scorer_of
+from shoal_tasks.types import ScoreRequest, TaskItem
+from shoal_wire.types import FinishReason
+
+DESCRIPTION = """\
+List the task families of every preset, or show one: a sample question, its answer, and what
+completions earn. A name that is no family but a generator is shown with its default configuration.
+Exit codes: 0 ok, 1 failed, 2 usage."""
+
+_WRONG_ANSWER = "no idea"
+_SHOWN_CHARS = 70
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """A family and where it is listed."""
+
+    preset: str
+    """Name of the preset, or empty for a generator's default."""
+    spec: FamilySpec
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run `shoal tasks`; return the exit code."""
+    arguments = _parser().parse_args(argv)
+    try:
+        listed = [
+            Listed(preset=name, spec=spec) for name, specs in PRESETS.items() for spec in specs
+        ]
+        if arguments.family is None:
+            view = {
+                "families": [_row(one) for one in listed],
+                "generators": sorted(ALLOWED_GENERATORS),
+            }
+            _show(view, _list_families, as_json=arguments.json)
+        else:
+            chosen = _choose(listed, arguments.family)
+            _show(_sample(chosen, arguments.seed), _show_family, as_json=arguments.json)
+    except UsageExit as end:
+        return end.code
+    except TaskError as error:
+        return fail("tasks", str(error), EXIT_FAILED).code
+    except (KeyboardInterrupt, BrokenPipeError):
+        return EXIT_OK
+    return EXIT_OK
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="shoal tasks",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("family", nargs="?", metavar="FAMILY", help="show this family")
+    parser.add_argument(
+        "--seed",
+        type=_seed,
+        default=TRAIN_SEED_MIN,
+        help="seed of the sample (default: %(default)s)",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    return parser
+
+
+def _seed(text: str) -> int:
+    value = int(text)
+    if not 0 <= value < SEED_LIMIT:
+        raise argparse.ArgumentTypeError(f"must be 0 to {SEED_LIMIT - 1}")
+    return value
+
+
+def _choose(listed: Sequence[Listed], name: str) -> Listed:
+    for one in listed:
+        if one.spec.name == name:
+            return one
+    try:
+        return Listed(preset="", spec=FamilySpec(name=name, generator=name))
+    except FamilyError:
+        known = [one.spec.name for one in listed] + sorted(ALLOWED_GENERATORS)
+        close = difflib.get_close_matches(name, known, 1)
+        hint = f"; did you mean {close[0]!r}?" if close else "; `shoal tasks` lists them"
+        raise fail("tasks", f"no family {name!r}{hint}") from None
+
+
+def _row(one: Listed) -> dict[str, Any]:
+    return {
+        "preset": one.preset or None,
+        **spec_to_json(one.spec),
+        "config_digest": config_digest(one.spec).hex(),
+        "scorer": scorer_of(one.spec.generator),
+    }
+
+
+def _sample(one: Listed, seed: int) -> dict[str, Any]:
+    """The family with a sample task and what some completions of it earn."""
+    spec = one.spec
+    task = coordinates(spec, seed)
+    with TaskWorker([spec]) as worker:
+        item = worker.items([task])[0]
+        requests = [
+            ScoreRequest(task=task, text=text, finish_reason=finish)
+            for text, finish in _completions(spec, item)
+        ]
+        results = worker.score(requests)
+    return {
+        **_row(one),
+        "instruction": TAGGED_INSTRUCTION if spec.answer_format is AnswerFormat.TAGGED else None,
+        "sample": {
+            "seed": seed,
+            "index": task.index,
+            "question": item.question,
+            "answer": item.answer,
+            "scored": [
+                {
+                    "completion": request.text,
+                    "finish_reason": str(request.finish_reason),
+                    "reward": result.reward,
+                }
+                for request, result in zip(requests, results, strict=True)
+            ],
+        },
+    }
+
+
+def _completions(spec: FamilySpec, item: TaskItem) -> list[tuple[str, FinishReason]]:
+    answer = item.answer or str(item.metadata.get("example_answer", ""))
+    tagged = f"Let me see. <answer>{answer}</answer>"
+    right = tagged if spec.answer_format is AnswerFormat.TAGGED else answer
+    other = answer if spec.answer_format is AnswerFormat.TAGGED else tagged
+    return [
+        (right, FinishReason.STOP),
+        (right, FinishReason.LENGTH),
+        (other, FinishReason.STOP),
+        (right.replace(answer, _WRONG_ANSWER), FinishReason.STOP),
+    ]
+
+
+def _show(view: dict[str, Any], render: Any, *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(view))
+    else:
+        render(Console(highlight=False), view)
+
+
+def _list_families(console: Console, view: dict[str, Any]) -> None:
+    for preset in PRESETS:
+        console.print(f"[bold]preset {preset}[/]")
+        for row in view["families"]:
+            if row["preset"] == preset:
+                _print_family(console, row)
+        console.print()
+    console.print(f"generators a family may use: {', '.join(view['generators'])}", soft_wrap=True)
+    console.print("`shoal tasks FAMILY` shows a sample and how it is scored", markup=False)
+
+
+def _print_family(console: Console, row: dict[str, Any]) -> None:
+    head = f"  {row['name']:<30} {row['answer_format']:<7} weight {row['weight']:g}"
+    console.print(f"{head}  {row['scorer']}", markup=False, soft_wrap=True)
+    config = _config(row["config"])
+    console.print(f"      {row['generator']}: {config}", markup=False, soft_wrap=True)
+
+
+def _show_family(console: Console, view: dict[str, Any]) -> None:
+    sample = view["sample"]
+    facts = {
+        "family": view["name"],
+        "preset": view["preset"] or "none: the generator's default",
+        "generator": view["generator"],
+        "configuration": _config(view["config"]) or "default",
+        "scored by": f"{view['scorer']}; {view['verifier']} {view['verifier_version']}",
+        "answer": _ANSWER_RULES[view["answer_format"]],
+    }
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for name, value in facts.items():
+        table.add_row(name, value)
+    console.print(table)
+    console.print(f"\n[bold]question[/] (seed {sample['seed']}, index {sample['index']})")
+    console.print(sample["question"].strip(), markup=False, soft_wrap=True)
+    console.print("\n[bold]answer[/]")
+    stated = "any that the scorer accepts" if sample["answer"] is None else sample["answer"]
+    console.print(stated, markup=False, soft_wrap=True)
+    console.print("\n[bold]rewards[/]")
+    for row in sample["scored"]:
+        text = json.dumps(row["completion"], ensure_ascii=False)
+        shown = text if len(text) <= _SHOWN_CHARS else f"{text[: _SHOWN_CHARS - 1]}…"
+        ending = "" if row["finish_reason"] == "stop" else "  (cut by the token limit)"
+        console.print(f"{row['reward']:5.2f}  {shown}{ending}", markup=False, soft_wrap=True)
+
+
+_ANSWER_RULES = {
+    "plain": "plain: the whole completion, which must have ended by itself",
+    "tagged": "tagged: between the last <answer> and </answer>",
+}
+
+
+def _config(config: dict[str, Any]) -> str:
+    return ", ".join(f"{key}={json.dumps(value)}" for key, value in config.items())
