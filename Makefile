@@ -19,7 +19,7 @@ help:
 	@echo "make test        run the tests (make test-slow: the long ones)"
 	@echo "make check       format, lint, types, import contracts, generated code"
 	@echo "make bench       run every benchmark (QUICK=1: a short pass)"
-	@echo "make warmstart   make the embedded models anew and compare them with the shipped ones"
+	@echo "make warmstart   make the embedded models anew, byte for byte (ARGS=--check only compares)"
 	@echo "make install     only set up .venv"
 
 install: $(STAMP)
