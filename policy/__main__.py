@@ -13,14 +13,17 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from policy.exchange import Exchange
 from policy.metric_sinks import sink_names
 from policy.narrator import Narrator, PeerCount
+from policy.rollouts import public_model_name
 from shoal_ipc.client import SOCKET_NAME, NodeClient
 from shoal_settings.loader import SettingsError, add_flags, describe, describe_text, load
 from shoal_settings.schema import Settings
@@ -29,10 +32,11 @@ from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.swarm import families_of, specs_of
 from shoal_wire.errors import ManifestError
 from shoal_wire.manifest import Manifest, decode_manifest, make_manifest
-from shoal_wire.types import PeerId
+from shoal_wire.types import Digest, PeerId
 
 if TYPE_CHECKING:
-    from policy.sapo import Means
+    from policy.model import Policy
+    from policy.rollouts import OwnGroup, Question
 
 log = logging.getLogger(__name__)
 
@@ -85,6 +89,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="shoal trainer", description=DESCRIPTION)
     add_flags(parser, "trainer")
     parser.add_argument("--supervised", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--export",
+        type=Path,
+        metavar="DIR",
+        help="write the newest checkpoint as a Hugging Face model folder, LoRA merged, and exit",
+    )
     arguments = parser.parse_args(argv)
     try:
         loaded = load("trainer", arguments, os.environ)
@@ -105,45 +115,114 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(
         level=loaded.settings.log_level.upper(), format="%(levelname)s trainer: %(message)s"
     )
-    return _run(loaded.settings, stop, arguments.supervised)
+    return _run(loaded.settings, stop, arguments.supervised, arguments.export)
 
 
-def _run(settings: Settings, stop: StopFlag, supervised: bool) -> int:
-    # Late: torch takes seconds to import, and a wrong flag should be told at once.
-    from policy.checkpoint import CheckpointError
-    from policy.distributed import Leader, RankError, follow, join
-    from policy.model import ModelError
-    from policy.sapo import Means
-
+def _run(settings: Settings, stop: StopFlag, supervised: bool, export: Path | None) -> int:
     _quieten_libraries()
     try:
-        _set_threads(settings)
-        ranks = join()
-        if ranks is not None and ranks.rank > 0:
-            follow(settings, ranks)
-            return EXIT_OK
-        leader = None if ranks is None else Leader(ranks)
-        means = Means(generate=leader.generate, update=leader.update) if leader else Means()
-        with _only_trainer(settings.data_dir, stop):
-            code = _train(settings, stop, supervised, means)
-        if leader is not None:
-            leader.close()
-        return code
-    except (ModelError, CheckpointError, ManifestError, SettingsError, RankError) as error:
+        if settings.no_train:
+            with _only_trainer(settings.data_dir, stop):
+                return _generate_only(settings, stop, supervised)
+        return _run_policy(settings, stop, supervised, export)
+    except (ManifestError, SettingsError) as error:
         print(f"shoal trainer: {error}", file=sys.stderr)
-        return EXIT_USAGE if isinstance(error, ModelError | SettingsError) else EXIT_FAILED
+        return EXIT_USAGE if isinstance(error, SettingsError) else EXIT_FAILED
 
 
-def _set_threads(settings: Settings) -> None:
+def _run_policy(settings: Settings, stop: StopFlag, supervised: bool, export: Path | None) -> int:
+    # Late: torch takes seconds to import, and a wrong flag should be told at once.
+    from policy.checkpoint import CheckpointError
+    from policy.distributed import RankError
+    from policy.export import export_model
+    from policy.model import ModelError
+
+    try:
+        if export is not None:
+            print(f"exported {export_model(settings, export).name} to {export}")
+            return EXIT_OK
+        return _run_ranks(settings, stop, supervised)
+    except (ModelError, CheckpointError, RankError) as error:
+        print(f"shoal trainer: {error}", file=sys.stderr)
+        return EXIT_USAGE if isinstance(error, ModelError) else EXIT_FAILED
+
+
+def _run_ranks(settings: Settings, stop: StopFlag, supervised: bool) -> int:
+    """Train, or work for the process that does."""
     import torch
+
+    from policy.distributed import Leader, follow, join
+    from policy.sapo import Means
+    from policy.trainer import Trainer
 
     if settings.threads:
         torch.set_num_threads(settings.threads)
+    ranks = join()
+    if ranks is not None and ranks.rank > 0:
+        follow(settings, ranks)
+        return EXIT_OK
+    leader = None if ranks is None else Leader(ranks)
+    means = Means(generate=leader.generate, update=leader.update) if leader else Means()
+    if settings.generator == "openai":
+        means = replace(means, answer=_remote_answers(settings, stop))
+    with _only_trainer(settings.data_dir, stop):
+        code = _with_tasks(settings, stop, supervised, partial(Trainer, settings, means=means))
+    if leader is not None:
+        leader.close()
+    return code
 
 
-def _train(settings: Settings, stop: StopFlag, supervised: bool, means: Means) -> int:
+def _remote_answers(
+    settings: Settings, stop: StopFlag
+) -> Callable[[Sequence[Question], Policy], list[OwnGroup]]:
+    """A server's answers, with the policy's own token ids."""
+    from policy.model import ModelError
+    from policy.prompting import reencode
+    from policy.remote_generation import RemoteError
+    from policy.remote_start import remote_generator
+
+    try:
+        remote = remote_generator(settings, stop)
+    except RemoteError as error:
+        raise SettingsError(str(error)) from None
+
+    def answer(questions: Sequence[Question], policy: Policy) -> list[OwnGroup]:
+        try:
+            groups = remote.answer(questions)
+        except RemoteError as error:
+            raise ModelError(str(error)) from None
+        return [own for group in groups if (own := reencode(policy, group)) is not None]
+
+    return answer
+
+
+def _generate_only(settings: Settings, stop: StopFlag, supervised: bool) -> int:
+    from policy.generate_only import Author, GenerateOnly
+    from policy.remote_generation import RemoteError
+    from policy.remote_start import remote_generator, remote_model
+
+    if settings.generator == "self":
+        raise SettingsError("--no-train needs --generator openai and the --base-url of a server")
+    try:
+        remote = remote_generator(settings, stop)
+        make = partial(
+            GenerateOnly,
+            settings,
+            answer=lambda questions, _round: remote.answer(questions),
+            author=Author(
+                model_name=public_model_name(remote_model(settings)), tokenizer_digest=Digest(b"")
+            ),
+        )
+        return _with_tasks(settings, stop, supervised, make)
+    except RemoteError as error:
+        raise SettingsError(str(error)) from None
+
+
+def _with_tasks(
+    settings: Settings, stop: StopFlag, supervised: bool, make: Callable[..., Any]
+) -> int:
+    """Run what `make` returns, with tasks from a worker of its own and a node's swarm."""
     from policy.tasks import TaskSource
-    from policy.trainer import Trainer
     from shoal_tasks.client_sync import TaskWorker
 
     client = None if settings.alone else NodeClient(settings.data_dir / SOCKET_NAME)
@@ -155,18 +234,16 @@ def _train(settings: Settings, stop: StopFlag, supervised: bool, means: Means) -
     narrator = Narrator(settings, supervised=supervised, peers=PeerCount(client))
     limits = WorkerLimits(request_timeout_seconds=settings.verify_seconds)
     with TaskWorker(families, limits=limits) as worker:
-        trainer = Trainer(
-            settings,
+        runner = make(
             tasks=TaskSource(worker, families),
             exchange=exchange,
             rules=manifest.rules,
             seed=_seed(settings, client.peer_id if client else None),
             should_stop=stop,
             on_round=narrator,
-            means=means,
         )
         try:
-            trainer.run()
+            runner.run()
         finally:
             narrator.close()
     return EXIT_OK

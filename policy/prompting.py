@@ -6,18 +6,15 @@ with its own tokenizer, as if its own policy had produced it (SAPO, section 3.2)
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from jinja2 import TemplateError
 
 from policy.model import ANSWER_TOKEN, Policy, PromptFormat
+from policy.rollouts import OwnGroup
+from policy.task_prompts import TAGGED_INSTRUCTION, messages_for, plain_prompt
 from shoal_wire.types import FinishReason
-
-TAGGED_INSTRUCTION = (
-    "Work through the problem step by step, then give the final answer between "
-    "<answer> and </answer>. Put nothing but the answer between the tags, in exactly "
-    "the form that the question's examples show."
-)
 
 
 def encode_prompt(policy: Policy, question: str, *, tagged: bool = False) -> list[int]:
@@ -33,10 +30,9 @@ def encode_prompt(policy: Policy, question: str, *, tagged: bool = False) -> lis
             end = tokenizer.convert_tokens_to_ids(ANSWER_TOKEN)
             return [*start, *encode_text(policy, question), end]
         case PromptFormat.CHAT:
-            return _chat_ids(tokenizer, question, TAGGED_INSTRUCTION if tagged else None)
+            return _chat_ids(tokenizer, question, tagged)
         case PromptFormat.PLAIN:
-            head = f"{TAGGED_INSTRUCTION}\n\n" if tagged else ""
-            ids = list(tokenizer(f"{head}{question}\nAnswer:")["input_ids"])
+            ids = list(tokenizer(plain_prompt(question, tagged=tagged))["input_ids"])
             # Some tokenizers close every text; a prompt must stay open.
             while ids and ids[-1] in policy.eos_ids:
                 ids.pop()
@@ -74,15 +70,15 @@ def decode_completion(policy: Policy, ids: list[int]) -> str:
     )
 
 
-def _chat_ids(tokenizer: Any, question: str, system: str | None) -> list[int]:
-    user = {"role": "user", "content": question}
-    if system is None:
-        return _apply(tokenizer, [user])
+def _chat_ids(tokenizer: Any, question: str, tagged: bool) -> list[int]:
     try:
-        return _apply(tokenizer, [{"role": "system", "content": system}, user])
+        return _apply(tokenizer, messages_for(question, tagged=tagged))
     except TemplateError:
+        if not tagged:
+            raise
         # Some templates (Gemma's) refuse a system turn.
-        return _apply(tokenizer, [{"role": "user", "content": f"{system}\n\n{question}"}])
+        text = f"{TAGGED_INSTRUCTION}\n\n{question}"
+        return _apply(tokenizer, messages_for(text, tagged=False))
 
 
 def _apply(tokenizer: Any, messages: list[dict[str, str]]) -> list[int]:
@@ -90,3 +86,17 @@ def _apply(tokenizer: Any, messages: list[dict[str, str]]) -> list[int]:
         messages, add_generation_prompt=True, tokenize=True, return_dict=False
     )
     return list(ids)
+
+
+def reencode(policy: Policy, group: OwnGroup) -> OwnGroup | None:
+    """Another program's answers with the policy's own token ids, to train on.
+
+    Its log-probabilities belong to its own tokens and are dropped. None when fewer than two
+    answers have any token.
+    """
+    answers = [
+        replace(answer, ids=tuple(ids), logprobs=())
+        for answer in group.answers
+        if (ids := encode_completion(policy, answer.text, answer.finish_reason))
+    ]
+    return replace(group, answers=tuple(answers)) if len(answers) > 1 else None

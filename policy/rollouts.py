@@ -44,6 +44,14 @@ class Answer:
     text: str
     finish_reason: FinishReason
     logprobs: tuple[float, ...]
+    counted: int | None = None
+    """Tokens by the count of another program that generated it; its ids are then not the
+    generator's, and may be empty."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens generated."""
+        return len(self.ids) if self.counted is None else self.counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,10 +118,10 @@ def shareable_answers(group: OwnGroup, rules: SwarmRules) -> list[int]:
 
 def _completion(answer: Answer, with_logprobs: bool = False) -> Completion:
     # A generator that does not say how likely each of its tokens was claims nothing.
-    known = with_logprobs and 0 < len(answer.logprobs) == len(answer.ids)
+    known = with_logprobs and 0 < len(answer.logprobs) == answer.num_tokens
     return Completion(
         text=answer.text,
-        num_tokens=len(answer.ids),
+        num_tokens=answer.num_tokens,
         finish_reason=answer.finish_reason,
         logprobs=answer.logprobs if known else None,
     )

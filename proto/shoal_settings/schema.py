@@ -154,7 +154,7 @@ class Settings(BaseModel):
     no_train: bool = _key(
         False,
         "node trainer swarm",
-        "Answer and share, never train: a generate-only node.",
+        "Answer and share, never train: a generate-only node. Needs another `generator` than self.",
     )
     threads: int = _key(
         1, "node trainer swarm", "CPU threads of the trainer; 0 leaves it to torch.", ge=0, le=1024

@@ -1,0 +1,120 @@
+"""A small real server of OpenAI's protocol: a tiny model behind http.server, and its bad days."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+
+from policy.generation import generate
+from policy.prompting import encode_text
+from shoal_wire.types import SamplingParams
+from tests.policy import tiny_models
+
+Fate = Callable[["Handler", dict[str, Any]], bool]
+"""Does something else with a request; returns whether it was dealt with."""
+
+
+class ModelServer(ThreadingHTTPServer):
+    """Answers with what a random model generates, unless `fate` decides otherwise."""
+
+    daemon_threads = True
+
+    def __init__(self, fate: Fate = lambda _handler, _request: False) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.fate = fate
+        self.policy = tiny_models.policy("qwen2", positions=1024)
+        self.requests: list[dict[str, Any]] = []
+        self.paths: list[str] = []
+        self.keys: list[str | None] = []
+        self.lock = threading.Lock()
+        self.now = self.most = 0
+        self._model = threading.Lock()
+
+    @property
+    def base_url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/v1"
+
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, _t: type[BaseException] | None, _e: BaseException | None, _b: TracebackType | None
+    ) -> None:
+        self.shutdown()
+        self.server_close()
+
+    def complete(self, request: dict[str, Any], prompt: str) -> Any:
+        """Generate one completion as the request asks."""
+        params = SamplingParams(
+            temperature=request["temperature"],
+            top_p=request["top_p"],
+            top_k=request.get("top_k", 0),
+            max_new_tokens=request.get("max_tokens") or request["max_completion_tokens"],
+        )
+        with self._model:
+            generator = torch.Generator().manual_seed(len(self.requests))
+            ids = encode_text(self.policy, prompt.lower())
+            return generate(
+                self.policy, [ids], num_completions=1, params=params, generator=generator
+            )[0][0]
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One request."""
+
+    server: ModelServer
+
+    def do_POST(self) -> None:
+        request = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        with self.server.lock:
+            self.server.requests.append(request)
+            self.server.paths.append(self.path)
+            self.server.keys.append(self.headers.get("authorization"))
+            self.server.now += 1
+            self.server.most = max(self.server.most, self.server.now)
+        try:
+            if not self.server.fate(self, request):
+                self.answer(request)
+        finally:
+            with self.server.lock:
+                self.server.now -= 1
+
+    def answer(self, request: dict[str, Any]) -> None:
+        """The honest answer."""
+        chat = self.path.endswith("/chat/completions")
+        prompt = request["messages"][-1]["content"] if chat else request["prompt"]
+        made = self.server.complete(request, prompt)
+        choice: dict[str, Any] = {"index": 0, "finish_reason": made.finish_reason.value}
+        if chat:
+            choice["message"] = {"role": "assistant", "content": made.text}
+        else:
+            choice["text"] = made.text
+        if request.get("logprobs"):
+            choice["logprobs"] = (
+                {"content": [{"token": "?", "logprob": value} for value in made.logprobs]}
+                if chat
+                else {"token_logprobs": made.logprobs}
+            )
+        self.reply(200, {"choices": [choice], "usage": {"completion_tokens": len(made.ids)}})
+
+    def reply(self, status: int, body: Any, **headers: str) -> None:
+        """Send a JSON object, or bytes as they are."""
+        raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(raw)))
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        self.wfile.write(raw)
+
+    def log_message(self, *_args: Any) -> None:
+        """Not into the tests' output."""
