@@ -36,7 +36,7 @@ from policy.grpo import GrpoConfig, LossType, UpdateStats, make_optimizer
 from policy.lora import LoraSpec, spec_of
 from policy.metric_sinks import MetricSinks
 from policy.metrics import METRICS_FILE, MetricsFile, held_out_metrics, round_metrics
-from policy.model import Policy
+from policy.model import ModelError, Policy
 from policy.off_policy import FloorMode, OffPolicy, OffPolicyConfig
 from policy.progress import Progress, RoundRecord
 from policy.quarantine import QUARANTINE_FILE, Quarantine
@@ -254,7 +254,7 @@ class Trainer:
             ).to_json()
         except EvaluationStopped:
             return  # made up for when the run is resumed
-        except TaskError as error:
+        except (TaskError, ModelError) as error:
             log.warning("no held-out evaluation at round %d: %s", self.round, error)
             return
         self.progress.held_out = held_out

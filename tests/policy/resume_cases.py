@@ -1,0 +1,195 @@
+"""Trainers in processes of their own that can be killed, and what to compare of them.
+
+The processes fork from a server that has torch loaded already, so that one costs a fraction of a
+second. Questions are real ones, drawn beforehand; rewards follow a rule (`SteeredTasks`).
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import multiprocessing
+import os
+import random
+import resource
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+from policy.checkpoint import latest_checkpoint
+from policy.metrics import METRICS_FILE
+from policy.tasks import TaskSource
+from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates
+
+PATIENCE_S = 60.0
+SHARE_OF_TIME = ("step_time", "seconds_generate", "seconds_update", "held_out/seconds")
+"""What no two runs agree on."""
+
+
+class PooledWorker:
+    """Questions from a pool, rewards by a rule on the text: no process behind it."""
+
+    def __init__(self, drawn: Sequence[tuple[TaskCoordinates, str]]) -> None:
+        self._drawn = list(drawn)
+
+    def draw(self, rng: random.Random, count: int) -> list[tuple[TaskCoordinates, str]]:
+        """Draw from the pool."""
+        return [rng.choice(self._drawn) for _ in range(count)]
+
+    def questions(self, tasks: Sequence[TaskCoordinates]) -> list[str]:
+        """Any question does for an evaluation."""
+        return [self._drawn[task.seed % len(self._drawn)][1] for task in tasks]
+
+    def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
+        """Half of all texts are right, which half is the text's own."""
+        return [
+            ScoreResult(reward=float(hashlib.sha256(request.text.encode()).digest()[0] % 2))
+            for request in requests
+        ]
+
+
+def context() -> Any:
+    """The fork server, with all that takes long to import."""
+    made = multiprocessing.get_context("forkserver")
+    made.set_forkserver_preload(["tests.policy.training_cases", "policy.trainer"])
+    return made
+
+
+@functools.cache
+def pool() -> tuple[tuple[TaskCoordinates, str], ...]:
+    """Real questions with their coordinates."""
+    from tests.support import factories as make
+
+    return tuple(make.real_worker().draw(random.Random(5), 40))
+
+
+def start(data_dir: Path, model: str, *, trap: int = 0, file_bytes: int = 0, **changes: Any) -> Any:
+    """Start a trainer and wait until it hears signals.
+
+    `trap`: kill -9 at that flush of a checkpoint; `file_bytes`: a disk with no room for more.
+    """
+    data_dir.mkdir(exist_ok=True)
+    hearing, heard = context().Pipe(duplex=False)
+    process = context().Process(
+        target=_main, args=(heard, data_dir, model, pool(), trap, file_bytes, changes), daemon=True
+    )
+    process.start()
+    heard.close()
+    assert hearing.poll(PATIENCE_S), "the trainer does not start"
+    hearing.close()
+    return process
+
+
+def finish(process: BaseProcess) -> int:
+    """Wait for the end; return the exit code."""
+    process.join(PATIENCE_S)
+    assert process.exitcode is not None, "the trainer does not end"
+    return process.exitcode
+
+
+def run(data_dir: Path, model: str, **changes: Any) -> int:
+    """Run a trainer to its end; return the exit code."""
+    return finish(start(data_dir, model, **changes))
+
+
+def _main(
+    heard: Any,
+    data_dir: Path,
+    model: str,
+    drawn: Sequence[tuple[TaskCoordinates, str]],
+    trap: int,
+    file_bytes: int,
+    changes: dict[str, Any],
+) -> None:
+    from policy.checkpoint import CheckpointError
+    from policy.exchange import Exchange
+    from policy.trainer import Trainer
+    from tests.policy import training_cases as case
+    from tests.support import factories as make
+
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    heard.close()
+    sys.stderr = (data_dir / "log.txt").open("a")
+    if trap:
+        _set_trap(trap)
+    if file_bytes:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, resource.RLIM_INFINITY))
+    worker: Any = PooledWorker(drawn)
+    trainer = Trainer(
+        case.settings(data_dir, model, **{"log": "none", "eval_every": 2, **changes}),
+        tasks=TaskSource(worker, make.SPECS),
+        exchange=Exchange(None),
+        rules=make.swarm().rules,
+        seed=1,
+        should_stop=stop.is_set,
+    )
+    try:
+        trainer.run()
+    except CheckpointError:
+        os._exit(1)
+    os._exit(0)
+
+
+def _set_trap(flushes: int) -> None:
+    from policy import checkpoint
+
+    flush, seen = checkpoint._sync, 0
+
+    def counting(path: Path) -> None:
+        nonlocal seen
+        seen += 1
+        if seen == flushes:
+            os.kill(os.getpid(), signal.SIGKILL)
+        flush(path)
+
+    checkpoint._sync = counting
+
+
+def newest(data_dir: Path) -> Path:
+    """The checkpoint that a start would take."""
+    found = latest_checkpoint(data_dir).path
+    assert found is not None
+    return found
+
+
+def rounds_saved(data_dir: Path) -> int:
+    """Rounds in the newest checkpoint; 0 without one."""
+    found = latest_checkpoint(data_dir).path
+    return 0 if found is None else int(found.name.split("-")[1].split(".")[0])
+
+
+def course(data_dir: Path) -> list[dict[str, Any]]:
+    """All that `metrics.jsonl` says, but for time."""
+    events = [json.loads(line) for line in (data_dir / METRICS_FILE).read_text().splitlines()]
+    return [{k: v for k, v in event.items() if k not in SHARE_OF_TIME} for event in events]
+
+
+def assert_same_end(one: Path, other: Path) -> None:
+    """Both runs wrote the same figures and ended with the same weights, to the last bit."""
+    import torch
+
+    assert course(one) == course(other)
+    first, second = newest(one), newest(other)
+    assert first.name == second.name
+    name = "model/model.safetensors"
+    assert (first / name).read_bytes() == (second / name).read_bytes()
+    states = [torch.load(at / "optimizer.pt", weights_only=True) for at in (first, second)]
+    assert _flat(states[0]) == _flat(states[1])
+    documents = [json.loads((at / "state.json").read_text()) for at in (first, second)]
+    for document in documents:
+        document["counters"]["held_out"].pop("seconds")
+    assert documents[0] == documents[1]
+
+
+def _flat(state: Any) -> Any:
+    if hasattr(state, "tolist"):
+        return state.tolist()
+    if isinstance(state, dict):
+        return {key: _flat(value) for key, value in state.items()}
+    return [_flat(value) for value in state] if isinstance(state, list | tuple) else state
