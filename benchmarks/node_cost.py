@@ -9,7 +9,6 @@ on a machine with other work it mostly shows that. Starting up and the first rou
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import subprocess
@@ -19,6 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.cpu_watch import CpuWatch
 from benchmarks.harness import ROOT, Goal, Options, Report, main, median, note
 
 _SKIPPED_ROUNDS = 10
@@ -35,15 +35,24 @@ def measure(options: Options) -> Report:
     """Run the pairs."""
     pairs, rounds = (2, 40) if options.quick else (5, 150)
     runs: dict[str, list[Records]] = {"node": [], "alone": []}
+    cpu: dict[str, list[dict[str, float]]] = {"node": [], "alone": []}
     with tempfile.TemporaryDirectory(prefix="shoal-") as folder:
         for pair in range(pairs):
             order = ("node", "alone") if pair % 2 == 0 else ("alone", "node")
             for kind in order:
                 note(f"pair {pair + 1} of {pairs}: {kind} …")
                 data_dir = Path(folder) / f"{kind}-{pair}"
-                _train(kind, data_dir, rounds)
+                cpu[kind].append(_train(kind, data_dir, rounds))
                 runs[kind].append(_read(data_dir / "metrics.jsonl", rounds))
-    return _report(runs, pairs, rounds)
+    report = _report(runs, pairs, rounds)
+    return Report(results={**report.results, "cpu_ms_per_round": _cpu(cpu)}, goals=report.goals)
+
+
+def _cpu(runs: dict[str, list[dict[str, float]]]) -> dict[str, dict[str, float]]:
+    return {
+        kind: {role: round(median([run[role] for run in found]), 2) for role in found[0]}
+        for kind, found in runs.items()
+    }
 
 
 def _report(runs: dict[str, list[Records]], pairs: int, rounds: int) -> Report:
@@ -84,8 +93,8 @@ def _report(runs: dict[str, list[Records]], pairs: int, rounds: int) -> Report:
     return Report(results=results, goals=[goal])
 
 
-def _train(kind: str, data_dir: Path, rounds: int) -> None:
-    """Run one trainer to its end, as a node's child or alone."""
+def _train(kind: str, data_dir: Path, rounds: int) -> dict[str, float]:
+    """Run one trainer to its end, as a node's child or alone; return CPU ms a round by role."""
     data_dir.mkdir(parents=True)
     flags = ["--rounds", str(rounds), "--seed", str(SEED), "--external", "0"]
     flags += ["--data-dir", str(data_dir), "--log-level", "error"]
@@ -94,21 +103,21 @@ def _train(kind: str, data_dir: Path, rounds: int) -> None:
         command += ["node", "--no-mdns", "--listen", "/ip4/127.0.0.1/tcp/0", *flags]
     else:
         command += ["trainer", "--alone", *flags]
-    code: int | str = "no end in time"
-    with (data_dir / "log.txt").open("wb") as log, contextlib.suppress(subprocess.TimeoutExpired):
-        code = subprocess.run(
+    with (data_dir / "log.txt").open("wb") as log:
+        process = subprocess.Popen(
             [*command, "--json"],
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            timeout=_LIMIT_SECONDS,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
-            check=False,
-        ).returncode
+        )
+    watch = CpuWatch(process, data_dir / "metrics.jsonl", _SKIPPED_ROUNDS)
+    code = watch.run(_LIMIT_SECONDS)
     if code != 0:
         said = (data_dir / "log.txt").read_text()[-_LOG_CHARS:]
-        raise RuntimeError(f"{kind} ended with {code}:\n{said}")
+        raise RuntimeError(f"{kind} ended with {code} (None: not in time):\n{said}")
+    return watch.ms_per_round()
 
 
 def _read(metrics: Path, rounds: int) -> Records:
