@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from policy.logprobs import completion_logprobs
+from policy.memory import halved_budget, is_out_of_memory
 from policy.model import Policy
 from policy.objective import GrpoConfig, LossType, clipped_gain, k3, ratios
 from policy.off_policy import ExternalStats, ExternalTally, importance_weights, likelihood_factor
@@ -212,6 +213,21 @@ class _Update:
         return finite
 
     def _backward(self, rows: list[Row]) -> float:
+        """Add up the gradient; start over with smaller micro-batches when memory runs out."""
+        while True:
+            # Not its tally of external rows: each is counted once, when it is first computed.
+            kept = replace(self.totals)
+            try:
+                return self._accumulate(rows)
+            except (MemoryError, RuntimeError) as error:
+                budget = halved_budget(self._config.token_budget, [row.length for row in rows])
+                if budget is None or not is_out_of_memory(error):
+                    raise
+            # Outside the handler: until here the error holds on to what was computed.
+            self.totals, self._config = kept, replace(self._config, token_budget=budget)
+            self._optimizer.zero_grad(set_to_none=True)
+
+    def _accumulate(self, rows: list[Row]) -> float:
         loss_sum = 0.0
         for batch in micro_batches(rows, self._config):
             loss = self._loss(batch)

@@ -10,6 +10,11 @@ import torch
 from policy.model import Policy
 from policy.objective import GrpoConfig, token_weights
 
+LARGE_ENOUGH = 1024
+"""Padded tokens from which on a forward pass gains less by more rows than it loses by padding."""
+SIMILAR = 0.9
+"""Share of the longest row's length that a row must have to join a batch large enough."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainGroup:
@@ -57,12 +62,18 @@ class Row:
 
 
 def pack(lengths: Sequence[int], token_budget: int) -> list[list[int]]:
-    """Indices of rows in micro-batches: longest first, padded tokens within the budget."""
+    """Indices of rows in micro-batches: longest first, padded tokens within the budget.
+
+    One that is large enough ends before a row much shorter than its longest.
+    """
     order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
     batches: list[list[int]] = []
     for index in order:
         # The first row of a batch is its longest, so it alone sets the padded width.
-        if batches and lengths[batches[-1][0]] * (len(batches[-1]) + 1) <= token_budget:
+        width = lengths[batches[-1][0]] if batches else 0
+        filled = width * len(batches[-1]) if batches else 0
+        similar = filled < LARGE_ENOUGH or lengths[index] >= SIMILAR * width
+        if batches and similar and filled + width <= token_budget:
             batches[-1].append(index)
         else:
             batches.append([index])

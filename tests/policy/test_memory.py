@@ -1,0 +1,104 @@
+"""When memory runs out in an update."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+import torch
+
+from policy import grpo
+from policy.grpo import update
+from policy.logprobs import TokenRow, completion_logprobs
+from policy.memory import halved_budget, is_out_of_memory
+from policy.model import Policy
+from policy.rows import pack
+from tests.policy import tiny_models
+from tests.policy.test_grpo import Recorder, assert_same_gradients, config, make_groups
+
+
+def run_out_above(tokens: int, monkeypatch: pytest.MonkeyPatch, *, late: bool = False) -> list[int]:
+    """Let the allocator itself refuse what no machine has, in every wider micro-batch."""
+    widths = []
+
+    def logprobs(policy: Policy, rows: Sequence[TokenRow], **options: Any) -> Any:
+        padded = len(rows) * max(len(r.prompt_ids) + len(r.completion_ids) for r in rows)
+        widths.append(padded)
+        found = completion_logprobs(policy, rows, **options)
+        if padded > tokens:
+            if not late:
+                torch.empty(1 << 50)
+            found.logprobs.register_hook(lambda _grad: torch.empty(1 << 50))
+        return found
+
+    monkeypatch.setattr(grpo, "completion_logprobs", logprobs)
+    return widths
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["forward", "backward"])
+def test_an_update_goes_on_with_smaller_micro_batches(
+    late: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    policy = tiny_models.policy()
+    expected, found = Recorder(policy), Recorder(policy)
+    wanted = update(policy, expected, make_groups(), config(token_budget=10_000))
+    widths = run_out_above(60, monkeypatch, late=late)
+    with caplog.at_level(logging.WARNING):
+        stats = update(policy, found, make_groups(), config(token_budget=10_000))
+    assert max(widths) > 60
+    assert "out of memory" in caplog.text
+    assert len(found.steps) == 1
+    assert_same_gradients(found.steps[0], expected.steps[0], 1e-6)
+    assert stats.loss == pytest.approx(wanted.loss, abs=1e-6)
+    assert stats.entropy == pytest.approx(wanted.entropy, abs=1e-5)
+    assert stats.num_tokens == wanted.num_tokens
+    assert asdict(stats.external) == pytest.approx(asdict(wanted.external), abs=1e-5)
+
+
+def test_memory_that_does_not_hold_one_row_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = tiny_models.policy()
+    widths = run_out_above(1, monkeypatch)
+    with pytest.raises(RuntimeError, match="memory"):
+        update(policy, Recorder(policy), make_groups(), config())
+    assert len(widths) < 12
+
+
+def test_another_error_is_not_taken_for_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def broken(*_: Any, **__: Any) -> Any:
+        calls.append(1)
+        raise RuntimeError("shapes cannot be multiplied")
+
+    monkeypatch.setattr(grpo, "completion_logprobs", broken)
+    policy = tiny_models.policy()
+    with pytest.raises(RuntimeError, match="shapes"):
+        update(policy, Recorder(policy), make_groups(), config())
+    assert len(calls) == 1
+
+
+def test_what_memory_errors_look_like() -> None:
+    assert is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate"))
+    assert is_out_of_memory(MemoryError())
+    assert not is_out_of_memory(ValueError("out of memory"))
+    assert not is_out_of_memory(RuntimeError("shape mismatch"))
+
+
+def test_halving_ends_when_every_row_goes_alone() -> None:
+    lengths, budget, seen = [5, 30, 7, 12], 8192, []
+    while (smaller := halved_budget(budget, lengths)) is not None:
+        assert smaller <= budget // 2
+        budget = smaller
+        seen.append(budget)
+    assert len(seen) < 6
+    assert all(len(batch) == 1 for batch in pack(lengths, budget))
+    assert halved_budget(8192, [9]) is None
+
+
+def test_a_large_micro_batch_does_not_take_in_rows_much_shorter() -> None:
+    lengths = [128] * 10 + [60] * 10
+    assert [len(batch) for batch in pack(lengths, 8192)] == [10, 10]
+    assert [len(batch) for batch in pack([128, 60, 10], 8192)] == [3]
