@@ -12,9 +12,10 @@ one process computes but for the order in which floats are added (about 1e-6, re
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -59,6 +60,16 @@ class _Update:
     config: GrpoConfig
 
 
+@contextlib.contextmanager
+def _together() -> Iterator[None]:
+    """Around what all ranks do at once: it fails where another has ended."""
+    try:
+        yield
+    except (RuntimeError, dist.DistError) as error:
+        log.debug("%s", error)
+        raise RankError("another process of this run has ended") from error
+
+
 class Ranks:
     """This process among its peers. Every method but `share` is collective: all must call it."""
 
@@ -70,6 +81,7 @@ class Ranks:
         ordered = sorted(rows, key=lambda row: -row.length)
         return ordered[self.rank :: self.size]
 
+    @_together()
     def add_up(self, loss: float, weights: Iterable[torch.nn.Parameter]) -> float:
         """Sum a loss, and the gradients of `weights` in place, over all ranks."""
         trained = [weight for weight in weights if weight.requires_grad]
@@ -87,18 +99,21 @@ class Ranks:
         dist.all_reduce(total)
         return float(total)
 
+    @_together()
     def collect(self, value: T) -> list[T]:
         """Return every rank's value, in the order of ranks."""
         values: list[Any] = [None] * self.size
         dist.all_gather_object(values, value)
         return values
 
+    @_together()
     def tell(self, value: Any = None) -> Any:
         """Return rank 0's value, which it alone passes."""
         box: list[Any] = [value]
         dist.broadcast_object_list(box, src=0)
         return box[0]
 
+    @_together()
     def send_weights(self, policy: Policy) -> None:
         """Make every rank's trained weights those of rank 0. Frozen ones were loaded alike."""
         with torch.no_grad():
@@ -181,21 +196,18 @@ class Leader:
 def follow(settings: Settings, ranks: Ranks) -> None:
     """Work for rank 0 until it says to stop.
 
-    Raises ModelError, or RankError when rank 0 is gone or this rank cannot compute.
+    Raises ModelError, or RankError when another rank is gone.
     """
     policy = fresh_policy(settings, seed=settings.seed)
     reference = load_reference(settings, seed=settings.seed)
     stepping = _Steps(ranks, policy, None)
-    try:
-        while (order := ranks.tell()) is not None:
-            ranks.send_weights(policy)
-            match order:
-                case _Generate():
-                    _generate_part(policy, order, ranks, torch.Generator())
-                case _Update():
-                    update(policy, stepping, order.groups, order.config, reference, ranks)
-    except (RuntimeError, dist.DistError) as error:
-        raise RankError(f"rank {ranks.rank} ends: {str(error).splitlines()[0]}") from error
+    while (order := ranks.tell()) is not None:
+        ranks.send_weights(policy)
+        match order:
+            case _Generate():
+                _generate_part(policy, order, ranks, torch.Generator())
+            case _Update():
+                update(policy, stepping, order.groups, order.config, reference, ranks)
     dist.destroy_process_group()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -30,7 +31,7 @@ def launch(data_dir: Path, *more: str, processes: int) -> list[dict[str, Any]]:
     ]
     command = [
         *(sys.executable, *(accelerate if processes > 1 else ["-m"]), "policy"),
-        *("--alone", "--model=tiny", "--local=5", "--external=0", "--rounds=3", "--seed=5"),
+        *("--alone", "--model=tiny", "--local=5", "--external=0", "--rounds=2", "--seed=5"),
         *("--device=cpu", "--eval-every=0", "--checkpoint-seconds=1000", "--epochs=2"),
         *(f"--data-dir={data_dir}", *more),
     ]
@@ -59,13 +60,14 @@ def weights(data_dir: Path) -> dict[str, torch.Tensor]:
     return load_file(file)
 
 
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("lora", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_two_processes_train_as_one(lora: bool, tmp_path: Path) -> None:
     pytest.importorskip("accelerate")
     more = ("--lora-rank=2",) if lora else ()
     one = launch(tmp_path / "one", *more, processes=1)
     two = launch(tmp_path / "two", *more, processes=2)
-    assert len(one) == len(two) == 3
+    assert len(one) == len(two) == 2
     assert sum(row["groups_with_signal"] for row in one) > 1
     assert max(abs(row["loss"]) for row in one) > 1e-4, "no loss, no comparison"
     for name in ("reward", "tokens_generated", "num_tokens", "groups_with_signal"):
@@ -110,3 +112,39 @@ def test_sharding_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
         join()
     monkeypatch.setenv("WORLD_SIZE", "1")
     assert join() is None
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_when_one_process_dies_the_other_says_so_and_ends(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {name: v for name, v in os.environ.items() if not name.startswith("SHOAL_")}
+    environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}:{ROOT / 'proto'}"}
+    environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
+    flags = [
+        *("--alone", "--model=tiny", "--local=2", "--external=0", "--seed=5", "--device=cpu"),
+        *("--eval-every=0", "--json", f"--data-dir={tmp_path / 'd'}"),
+    ]
+    leader, follower = (
+        subprocess.Popen(
+            [sys.executable, "-m", "policy", *flags],
+            env=environment | {"RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        for rank in (0, 1)
+    )
+    try:
+        assert leader.stdout is not None and leader.stdout.readline()
+        follower.kill()
+        _, said = leader.communicate(timeout=PATIENCE_S)
+        assert leader.returncode == 1
+        assert said.decode().splitlines()[-1] == (
+            "shoal trainer: another process of this run has ended"
+        )
+    finally:
+        leader.kill()
+        follower.kill()
+        follower.communicate()
