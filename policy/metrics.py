@@ -143,6 +143,9 @@ def keep_rounds(path: Path, last: Mapping[str, int]) -> None:
         return
     temporary = path.with_name(f"{path.name}.tmp")
     try:
+        if not new:  # a run that starts over: what an earlier one wrote is set aside
+            path.replace(path.with_name(f"{path.name}.old"))
+            return
         temporary.write_bytes(new)
         temporary.replace(path)
     except OSError as error:

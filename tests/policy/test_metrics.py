@@ -92,7 +92,8 @@ def test_an_evaluation_stays_if_the_checkpoint_knows_of_it(tmp_path: Path) -> No
     MetricsFile(path, last_round=2, last_held_out=0)
     assert lines(path)[-1] == ("round", 2)
     MetricsFile(path, last_round=0)
-    assert lines(path) == []
+    assert not path.exists()
+    assert len(lines(tmp_path / "metrics.jsonl.old")) == 3
 
 
 def test_a_disk_that_is_full_for_a_while_costs_no_line(
