@@ -18,8 +18,7 @@ from p2p.host import Libp2pHost, RequestError
 from p2p.libp2p_address import parse_peer_address
 from p2p.local_files import load_manifest, save_manifest
 from shoal_settings.schema import Settings
-from shoal_tasks.families import PRESETS
-from shoal_tasks.swarm import families_of, specs_of
+from shoal_tasks.swarm import specs_of, starting_families
 from shoal_wire.errors import ManifestError
 from shoal_wire.manifest import Manifest, SwarmRules, make_manifest
 from shoal_wire.types import PeerId
@@ -46,7 +45,7 @@ def manifest_of_settings(settings: Settings) -> Manifest:
     """Return the manifest of a swarm that these settings start."""
     return make_manifest(
         settings.swarm_name,
-        families_of(PRESETS[settings.tasks]),
+        starting_families(settings.tasks, settings.task_file),
         SwarmRules(
             max_age_seconds=settings.max_age_seconds, max_completions=settings.max_completions
         ),
@@ -95,7 +94,8 @@ class ManifestSource:
                 await trio.sleep_forever()
 
     def _adopt(self, manifest: Manifest) -> Manifest:
-        specs_of(manifest)  # refuses what this version cannot regenerate or score
+        # Refuses what this version cannot regenerate or score.
+        specs_of(manifest, self._settings.task_file)
         save_manifest(self._data_dir, manifest)
         return manifest
 

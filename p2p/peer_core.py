@@ -119,7 +119,7 @@ class PeerCore:
     async def join(self, nursery: trio.Nursery, *, keep: Keep, accuse: Accuse) -> None:
         """Start validation and subscribe: from here on batches reach `keep`."""
         self.worker = TaskWorker(
-            specs_of(self.manifest),
+            specs_of(self.manifest, self._settings.task_file),
             limits=WorkerLimits(request_timeout_seconds=_WORKER_SECONDS),
             patience_seconds=_WORKER_PATIENCE_SECONDS,
         )

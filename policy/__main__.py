@@ -27,9 +27,8 @@ from policy.rollouts import public_model_name
 from shoal_ipc.client import SOCKET_NAME, NodeClient
 from shoal_settings.loader import SettingsError, add_flags, describe, describe_text, load
 from shoal_settings.schema import Settings
-from shoal_tasks.families import PRESETS
 from shoal_tasks.limits import WorkerLimits
-from shoal_tasks.swarm import families_of, specs_of
+from shoal_tasks.swarm import specs_of, starting_families
 from shoal_wire.errors import ManifestError
 from shoal_wire.manifest import Manifest, decode_manifest, make_manifest
 from shoal_wire.types import Digest, PeerId
@@ -230,7 +229,7 @@ def _with_tasks(
     manifest = _manifest(settings, client, stop)
     if manifest is None:
         return EXIT_OK
-    families = specs_of(manifest)
+    families = specs_of(manifest, settings.task_file)
     narrator = Narrator(settings, supervised=supervised, peers=PeerCount(client))
     limits = WorkerLimits(request_timeout_seconds=settings.verify_seconds)
     with TaskWorker(families, limits=limits) as worker:
@@ -256,7 +255,9 @@ def _manifest(settings: Settings, client: NodeClient | None, stop: StopFlag) -> 
     connects anew once the trainer knows them.
     """
     if client is None:
-        return make_manifest(settings.swarm_name, families_of(PRESETS[settings.tasks]))
+        return make_manifest(
+            settings.swarm_name, starting_families(settings.tasks, settings.task_file)
+        )
     said = False
     while not client.wait(0.5):
         if stop():

@@ -27,14 +27,18 @@ from shoal_tasks.families import (
     spec_to_json,
 )
 from shoal_tasks.generators import ALLOWED_GENERATORS, scorer_of
+from shoal_tasks.spec import ROWS_GENERATOR
+from shoal_tasks.task_file import load_task_files
 from shoal_tasks.types import ScoreRequest, TaskItem
 from shoal_wire.types import FinishReason
 
 DESCRIPTION = """\
-List the task families of every preset, or show one: a sample question, its answer, and what
-completions earn. A name that is no family but a generator is shown with its default configuration.
+List the task families of every preset and of task files of your own, or show one: a sample
+question, its answer, and what completions earn. A name that is no family but a generator is
+shown with its default configuration.
 Exit codes: 0 ok, 1 failed, 2 usage."""
 
+_OWN = "file"
 _WRONG_ANSWER = "no idea"
 _SHOWN_CHARS = 70
 
@@ -44,7 +48,7 @@ class Listed:
     """A family and where it is listed."""
 
     preset: str
-    """Name of the preset, or empty for a generator's default."""
+    """Name of the preset, `file` for one's own, or empty for a generator's default."""
     spec: FamilySpec
 
 
@@ -55,6 +59,7 @@ def main(argv: Sequence[str]) -> int:
         listed = [
             Listed(preset=name, spec=spec) for name, specs in PRESETS.items() for spec in specs
         ]
+        listed += [Listed(preset=_OWN, spec=spec) for spec in _own(arguments.task_file)]
         if arguments.family is None:
             view = {
                 "families": [_row(one) for one in listed],
@@ -86,6 +91,9 @@ def _parser() -> argparse.ArgumentParser:
         default=TRAIN_SEED_MIN,
         help="seed of the sample (default: %(default)s)",
     )
+    parser.add_argument(
+        "--task-file", action="append", default=[], metavar="FILE", help="a family of your own"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
 
@@ -95,6 +103,13 @@ def _seed(text: str) -> int:
     if not 0 <= value < SEED_LIMIT:
         raise argparse.ArgumentTypeError(f"must be 0 to {SEED_LIMIT - 1}")
     return value
+
+
+def _own(task_files: Sequence[str]) -> tuple[FamilySpec, ...]:
+    try:
+        return load_task_files(task_files)
+    except FamilyError as error:
+        raise fail("tasks", str(error)) from None
 
 
 def _choose(listed: Sequence[Listed], name: str) -> Listed:
@@ -111,11 +126,14 @@ def _choose(listed: Sequence[Listed], name: str) -> Listed:
 
 
 def _row(one: Listed) -> dict[str, Any]:
+    fields = spec_to_json(one.spec)
+    del fields["path"]
+    own = one.spec.generator == ROWS_GENERATOR
     return {
         "preset": one.preset or None,
-        **spec_to_json(one.spec),
+        **fields,
         "config_digest": config_digest(one.spec).hex(),
-        "scorer": scorer_of(one.spec.generator),
+        "scorer": one.spec.verifier if own else scorer_of(one.spec.generator),
     }
 
 
@@ -171,11 +189,13 @@ def _show(view: dict[str, Any], render: Any, *, as_json: bool) -> None:
 
 
 def _list_families(console: Console, view: dict[str, Any]) -> None:
-    for preset in PRESETS:
-        console.print(f"[bold]preset {preset}[/]")
-        for row in view["families"]:
-            if row["preset"] == preset:
-                _print_family(console, row)
+    for preset in (*PRESETS, _OWN):
+        rows = [row for row in view["families"] if row["preset"] == preset]
+        if not rows:
+            continue
+        console.print("[bold]your own[/]" if preset == _OWN else f"[bold]preset {preset}[/]")
+        for row in rows:
+            _print_family(console, row)
         console.print()
     console.print(f"generators a family may use: {', '.join(view['generators'])}", soft_wrap=True)
     console.print("`shoal tasks FAMILY` shows a sample and how it is scored", markup=False)

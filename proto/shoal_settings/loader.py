@@ -131,7 +131,7 @@ def _add_flag(parser: argparse.ArgumentParser, field: str, info: FieldInfo) -> N
             off = common | {"help": argparse.SUPPRESS}
             parser.add_argument(_negative_flag(field), action="store_false", **off)
     elif _is_tuple(info):
-        parser.add_argument(flag, action="append", metavar="MULTIADDR", **common)
+        parser.add_argument(flag, action="append", metavar=_metavar(field), **common)
     else:
         parser.add_argument(flag, metavar=_metavar(field), **common)
 
@@ -146,7 +146,9 @@ def _negative_flag(field: str) -> str:
 
 
 def _metavar(field: str) -> str:
-    return {"local": "I", "external": "J", "completions": "L", "data_dir": "DIR"}.get(
+    names = {"local": "I", "external": "J", "completions": "L", "data_dir": "DIR"}
+    names |= {"listen": "MULTIADDR", "bootstrap": "MULTIADDR", "task_file": "FILE"}
+    return names.get(
         field, "N" if Settings.model_fields[field].annotation in (int, float) else "VALUE"
     )
 

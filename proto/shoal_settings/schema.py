@@ -61,7 +61,12 @@ class Settings(BaseModel):
     tasks: str = _key(
         "easy",
         "node bootstrap swarm trainer",
-        "Task preset of a swarm that this peer starts: easy, easy-paper or paper.",
+        "Task preset of a swarm that this peer starts: easy, easy-paper, paper, or none.",
+    )
+    task_file: tuple[str, ...] = _key(
+        (),
+        "node bootstrap swarm trainer",
+        "TOML file of a task family of your own, added to the preset's; repeatable.",
     )
     max_age_seconds: int = _key(
         3600,
@@ -320,7 +325,7 @@ class Settings(BaseModel):
             raise ValueError("must be a number")
         return value
 
-    @field_validator("listen", "bootstrap", mode="before")
+    @field_validator("listen", "bootstrap", "task_file", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
         """Accept one string with commas, as an environment variable gives it."""
@@ -363,7 +368,7 @@ class Settings(BaseModel):
 
 
 LOGS = ("auto", "none", "tensorboard", "wandb", "trackio")
-TASK_PRESETS = ("easy", "easy-paper", "paper")
+TASK_PRESETS = ("easy", "easy-paper", "paper", "none")
 
 FLAG_NAMES = {"json_output": "json"}
 """Keys whose flag (and TOML key, and variable) is not their own name."""

@@ -20,6 +20,7 @@ from typing import Any, Final
 import reasoning_gym.data
 from reasoning_gym.factory import create_dataset
 
+from shoal_tasks.rows import RowStream
 from shoal_tasks.safe_scorers import safe_score
 from shoal_tasks.spec import FamilySpec
 
@@ -70,6 +71,21 @@ class TaskStream:
         return GeneratedItem(entry=entry, score_answer=self._dataset.score_answer)
 
 
+class RowTasks:
+    """All items of one family of rows, in the same form."""
+
+    def __init__(self, spec: FamilySpec, data: bytes) -> None:
+        """Raises `FamilyError` where the file is not the one that the family names."""
+        self.spec = spec
+        self._stream = RowStream(spec, data)
+
+    def item(self, seed: int, index: int) -> GeneratedItem:
+        """The row that these coordinates name."""
+        number, row = self._stream.row(seed, index)
+        entry = {"question": row.question, "answer": row.answer, "metadata": {"row": number}}
+        return GeneratedItem(entry=entry, score_answer=lambda _answer, _entry: 0.0)
+
+
 def preload(generators: Iterable[str]) -> None:
     """Load everything the generators may need from disk, so that the disk can be taken away.
 
@@ -79,7 +95,7 @@ def preload(generators: Iterable[str]) -> None:
     _keep_data_files()
     wanted = set(generators)
     if "intermediate_integration" in wanted:
-        _import_integration()
+        import_sympy()
     for name in sorted(wanted):
         dataset = create_dataset(name, seed=1, size=4)
         for index in range(4):
@@ -107,7 +123,7 @@ _INTEGRATION_PACKAGES: Final = (
 )
 
 
-def _import_integration() -> None:
+def import_sympy() -> None:
     """Import what sympy's integration imports on demand: later there is no disk to import from."""
     for package in _INTEGRATION_PACKAGES:
         folder = importlib.import_module(f"sympy.{package}")

@@ -10,7 +10,7 @@ import decimal
 from shoal_tasks.answers import extract_answer, to_reward
 from shoal_tasks.generate import GeneratedItem
 from shoal_tasks.safe_scorers import safe_score
-from shoal_tasks.spec import FamilySpec
+from shoal_tasks.spec import EXACT, MATH_VERIFY, FamilySpec
 from shoal_wire.types import FinishReason
 
 
@@ -21,7 +21,18 @@ def score(spec: FamilySpec, item: GeneratedItem, text: str, finish_reason: Finis
         return 0.0
     try:
         with decimal.localcontext(decimal.Context(prec=28)):
-            raw = safe_score(spec.generator, answer, item.entry, item.score_answer)
+            raw = _raw_score(spec, answer, item)
     except Exception:  # noqa: BLE001  scorers raise all kinds on malformed answers: a wrong answer
         return 0.0
     return to_reward(spec.answer_format, raw)
+
+
+def _raw_score(spec: FamilySpec, answer: str, item: GeneratedItem) -> object:
+    if spec.verifier == EXACT:
+        return float(answer == item.answer)
+    if spec.verifier == MATH_VERIFY:
+        # Late: an optional package, which the worker has loaded where a family needs it.
+        from shoal_tasks.math_answers import is_equal
+
+        return float(is_equal(answer, str(item.answer)))
+    return safe_score(spec.generator, answer, item.entry, item.score_answer)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -22,6 +23,23 @@ from shoal_wire.types import Digest
 VERIFIER: Final = "reasoning_gym"
 VERIFIER_VERSION: Final = "0.1.25"
 """The release whose scorers were read; another release may generate other questions."""
+
+EXACT: Final = "exact"
+"""The answer is the row's, but for white space around it."""
+
+MATH_VERIFY: Final = "math_verify"
+"""The answer equals the row's as mathematics."""
+
+VERIFIER_VERSIONS: Final[Mapping[str, str]] = {
+    VERIFIER: VERIFIER_VERSION,
+    EXACT: "1",
+    MATH_VERIFY: "0.9.0",
+}
+
+ROWS_GENERATOR: Final = "rows"
+"""Not a data set of the library: the tasks are the rows of a file that a peer has or has not."""
+
+_ROWS_CONFIG: Final = frozenset({"sha256", "rows", "held_out"})
 
 MAX_CONFIG_BYTES: Final = 4096
 """Longest canonical configuration, UTF-8."""
@@ -56,20 +74,40 @@ class FamilySpec:
     verifier: str = VERIFIER
     verifier_version: str = VERIFIER_VERSION
     answer_format: AnswerFormat = AnswerFormat.TAGGED
+    path: str = field(default="", compare=False)
+    """Where this machine keeps the file of a family of rows; never on the wire."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "answer_format", _answer_format(self.answer_format))
         if not self.name or len(self.name.encode()) > MAX_NAME_BYTES:
             raise FamilyError(f"family name must have 1 to {MAX_NAME_BYTES} bytes")
-        if self.generator not in ALLOWED_GENERATORS:
+        if self.generator not in ALLOWED_GENERATORS | {ROWS_GENERATOR}:
             raise FamilyError(f"family {self.name!r}: no reviewed generator {self.generator!r}")
-        if self.verifier != VERIFIER:
+        if (self.verifier == VERIFIER) == (self.generator == ROWS_GENERATOR) or (
+            self.verifier not in VERIFIER_VERSIONS
+        ):
             raise FamilyError(f"family {self.name!r}: unknown verifier {self.verifier!r}")
         if not (math.isfinite(self.weight) and self.weight > 0):
             raise FamilyError(f"family {self.name!r}: weight must be finite and > 0")
         # A deep copy by way of JSON: later changes of the caller's dict must not reach the spec.
         copied = json.loads(_canonical(self.name, self.config))
         object.__setattr__(self, "config", MappingProxyType(copied))
+        if self.generator == ROWS_GENERATOR:
+            _check_rows_config(self.name, copied)
+
+
+def _check_rows_config(name: str, config: Mapping[str, JsonValue]) -> None:
+    digest, rows, held_out = (config.get(key) for key in ("sha256", "rows", "held_out"))
+    good = (
+        set(config) == _ROWS_CONFIG
+        and isinstance(digest, str)
+        and re.fullmatch(r"[0-9a-f]{64}", digest) is not None
+        and type(rows) is int
+        and type(held_out) is int
+        and 0 <= held_out < rows
+    )
+    if not good:
+        raise FamilyError(f"family {name!r}: rows need sha256, rows and held_out")
 
 
 def _answer_format(value: str) -> AnswerFormat:
@@ -121,7 +159,7 @@ def _short_digest(text: str) -> Digest:
 
 
 def spec_to_json(spec: FamilySpec) -> dict[str, JsonValue]:
-    """The spec as a JSON object, for manifests and for the worker's set-up message."""
+    """The spec as a JSON object, for the worker's set-up message."""
     return {
         "name": spec.name,
         "generator": spec.generator,
@@ -130,6 +168,7 @@ def spec_to_json(spec: FamilySpec) -> dict[str, JsonValue]:
         "verifier": spec.verifier,
         "verifier_version": spec.verifier_version,
         "answer_format": str(spec.answer_format),
+        "path": spec.path,
     }
 
 
@@ -141,6 +180,7 @@ _FIELD_TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {
     "verifier": str,
     "verifier_version": str,
     "answer_format": str,
+    "path": str,
 }
 
 

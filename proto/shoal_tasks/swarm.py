@@ -2,22 +2,101 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.metadata
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final
 
 from shoal_tasks.errors import FamilyError
-from shoal_tasks.spec import AnswerFormat, FamilySpec, canonical_config, config_digest
+from shoal_tasks.families import PRESETS
+from shoal_tasks.spec import (
+    MATH_VERIFY,
+    ROWS_GENERATOR,
+    VERIFIER,
+    VERIFIER_VERSIONS,
+    AnswerFormat,
+    FamilySpec,
+    canonical_config,
+    config_digest,
+)
+from shoal_tasks.task_file import load_task_files
 from shoal_wire.errors import ManifestError
 from shoal_wire.manifest import Manifest, TaskFamily
 from shoal_wire.rules import BatchRules
 
 
-def specs_of(manifest: Manifest) -> tuple[FamilySpec, ...]:
-    """Return the manifest's families as specs that this installation can regenerate and score.
+def local_families(task_files: Sequence[str]) -> tuple[FamilySpec, ...]:
+    """Return the families of the user's own task files.
 
     Raises:
-        ManifestError: a family that this version does not know or will not run.
+        ManifestError: one line that says which file cannot be used and why.
     """
+    try:
+        return load_task_files(task_files)
+    except FamilyError as error:
+        raise ManifestError(str(error)) from None
+
+
+def starting_families(preset: str, task_files: Sequence[str] = ()) -> tuple[TaskFamily, ...]:
+    """Return the families of a swarm that starts here: a preset's, then the user's own.
+
+    ``none`` is the preset without families.
+
+    Raises:
+        ManifestError: a task file that cannot be used.
+    """
+    specs = (*PRESETS.get(preset, ()), *local_families(task_files))
+    return families_of(specs)
+
+
+def specs_of(manifest: Manifest, task_files: Sequence[str] = ()) -> tuple[FamilySpec, ...]:
+    """Return the manifest's families as specs that this installation can regenerate and score.
+
+    A family of rows is left out where none of `task_files` has its rows, or its verifier is not
+    installed: what others send of it is then ignored, as of any unknown family.
+
+    Raises:
+        ManifestError: a family that this version does not know or will not run; none is left;
+            a task file that cannot be used.
+    """
+    paths = {config_digest(spec): spec.path for spec in local_families(task_files)}
+    usable = []
+    missing = []
+    for spec in _all_specs(manifest):
+        if spec.generator != ROWS_GENERATOR:
+            usable.append(spec)
+        elif config_digest(spec) not in paths:
+            missing.append(f"the file of {spec.name!r} (--task-file)")
+        elif installed_version(spec.verifier) != spec.verifier_version:
+            missing.append(f"{spec.verifier} {spec.verifier_version} for {spec.name!r}")
+        else:
+            usable.append(replace(spec, path=paths[config_digest(spec)]))
+    if not usable:
+        raise ManifestError(f"swarm {manifest.swarm_name!r} needs {', '.join(missing)}")
+    return tuple(usable)
+
+
+@functools.cache
+def installed_version(verifier: str) -> str | None:
+    """Return the version of a verifier on this machine, without importing it; None if absent.
+
+    Remembered: the worker asks once while it can read the disk, and again when it cannot.
+    """
+    package = _PACKAGES.get(verifier)
+    if package is None:
+        return VERIFIER_VERSIONS.get(verifier)
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+_PACKAGES: Final = {VERIFIER: "reasoning-gym", MATH_VERIFY: "math-verify"}
+
+
+def _all_specs(manifest: Manifest) -> tuple[FamilySpec, ...]:
     try:
         return tuple(_spec(family) for family in manifest.families)
     except FamilyError as error:
@@ -48,7 +127,7 @@ def rules_of(manifest: Manifest) -> BatchRules:
     """
     return BatchRules(
         manifest=manifest,
-        config_digests={spec.name: config_digest(spec) for spec in specs_of(manifest)},
+        config_digests={spec.name: config_digest(spec) for spec in _all_specs(manifest)},
     )
 
 

@@ -25,11 +25,27 @@ from shoal_tasks import sandbox
 from shoal_tasks.audit import AuditGuard
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.frames import FrameDecoder, Message, encode_frame
-from shoal_tasks.generate import INSTALLED_VERSION, GeneratedItem, TaskStream, preload
+from shoal_tasks.generate import (
+    INSTALLED_VERSION,
+    GeneratedItem,
+    RowTasks,
+    TaskStream,
+    import_sympy,
+    preload,
+)
 from shoal_tasks.item_limit import ItemLimit, ItemTimeout
 from shoal_tasks.limits import MAX_FAMILIES, MAX_QUESTION_CHARS, TIMED_OUT_ERROR, WorkerLimits
+from shoal_tasks.rows import read_rows_file
 from shoal_tasks.scoring import score
-from shoal_tasks.spec import FamilySpec, config_digest, question_digest, spec_from_json
+from shoal_tasks.spec import (
+    MATH_VERIFY,
+    ROWS_GENERATOR,
+    FamilySpec,
+    config_digest,
+    question_digest,
+    spec_from_json,
+)
+from shoal_tasks.swarm import installed_version
 from shoal_wire.types import FinishReason
 
 _READ_BYTES = 1 << 16
@@ -45,25 +61,32 @@ class Worker:
         limits: WorkerLimits,
         guard: AuditGuard,
         layers: tuple[sandbox.LayerReport, ...],
+        files: dict[str, bytes],
     ) -> None:
         """Build all families. Raises `FamilyError` naming the first that cannot be built."""
+        self._files = files
         self._guard = guard
         self._layers = layers
         self._limit = ItemLimit(limits.item_cpu_seconds)
-        self._streams: dict[str, TaskStream] = {}
+        self._streams: dict[str, TaskStream | RowTasks] = {}
         self._last: tuple[tuple[str, int, int], GeneratedItem] | None = None
         for spec in specs:
             self._streams[spec.name] = self._build(spec)
 
-    def _build(self, spec: FamilySpec) -> TaskStream:
-        if spec.verifier_version != INSTALLED_VERSION:
+    def _build(self, spec: FamilySpec) -> TaskStream | RowTasks:
+        installed = installed_version(spec.verifier)
+        if spec.verifier_version != installed:
             raise FamilyError(
                 f"family {spec.name!r} needs {spec.verifier} {spec.verifier_version}, "
-                f"installed is {INSTALLED_VERSION}"
+                f"installed is {installed or 'none'}"
             )
         try:
+            if spec.generator == ROWS_GENERATOR:
+                return RowTasks(spec, self._files.pop(spec.name))
             with self._limit:
                 return TaskStream(spec)
+        except FamilyError:
+            raise
         except (Exception, ItemTimeout) as error:  # noqa: BLE001  the library raises all kinds
             kind = type(error).__name__
             raise FamilyError(f"family {spec.name!r} cannot be built: {kind}: {error}") from None
@@ -125,8 +148,9 @@ class Worker:
         try:
             with self._limit:
                 item = self._item(wanted)
-                self._guard.scoring = True
                 spec = self._streams[str(wanted["family"])].spec
+                self._guard.numbers_only = spec.verifier == MATH_VERIFY
+                self._guard.scoring = True
                 finish_reason = FinishReason(wanted["finish_reason"])
                 reward = score(spec, item, str(wanted["text"]), finish_reason)
         except ItemTimeout:
@@ -192,12 +216,20 @@ def _set_up(message: Message, parent_pid: int | None) -> Worker:
         raise FamilyError("two families have one name")
     options: Any = message.get("limits", {})
     limits = WorkerLimits(**options)
-    preload(spec.generator for spec in specs)
+    # What a family needs from the disk, while there is one. The paths are this machine's own.
+    files = {s.name: read_rows_file(s.path) for s in specs if s.generator == ROWS_GENERATOR}
+    preload(spec.generator for spec in specs if spec.generator != ROWS_GENERATOR)
+    versions = {spec.verifier: installed_version(spec.verifier) for spec in specs}
+    if versions.get(MATH_VERIFY):
+        from shoal_tasks.math_answers import warm_up
+
+        import_sympy()
+        warm_up()
     guard = AuditGuard()
     gc.collect()
     gc.freeze()
     layers = sandbox.enter(limits, guard, parent_pid=parent_pid)
-    return Worker(specs, limits, guard, layers)
+    return Worker(specs, limits, guard, layers, files)
 
 
 def serve(pipe: FramePipe, parent_pid: int | None) -> None:

@@ -22,6 +22,7 @@ STRANGE_VALUES: dict[str, Any] = {
     "bootstrap": (PEER, PEER.replace("4001", "4002")),
     "swarm_name": "--school of 'fish' = 1",
     "tasks": "paper",
+    "task_file": ("mine.toml", "yours.toml"),
     "model": "-org/model name",
     "device": "cuda:1",
     "dtype": "bfloat16",

@@ -1,0 +1,47 @@
+"""Equality of mathematical answers, by math-verify (extra `math`). For the worker process only.
+
+The answer is read as LaTeX. math-verify's own reader builds numbers through sympy's parser, which
+evaluates text; inside the worker the audit hook lets that through for plain numbers only. Its
+timeouts are left off: the worker's own limit on an item covers reading and comparing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from typing import Any, Final
+
+math_verify: Any = importlib.import_module("math_verify")
+
+_CONFIG: Final = [math_verify.LatexExtractionConfig()]
+
+_WARM_UP: Final = (
+    ("\\frac{3}{4}", "0.75"),
+    ("x^2+1", "1+x^2"),
+    ("\\frac{\\sqrt{2}}{2}", "\\frac{1}{\\sqrt{2}}"),
+    ("\\{1,2\\}", "\\{2,1\\}"),
+    ("(1,2)", "[0,1)"),
+    ("2\\pi", "6.28"),
+    ("x=5", "5"),
+    ("50\\%", "0.5"),
+    ("\\begin{pmatrix}1 & 2\\end{pmatrix}", "\\text{A}"),
+    ("\\sin(x) + \\log(2) < 3", "e^{i}"),
+)
+"""One of each kind, so that everything imported on demand is there before the disk is gone."""
+
+
+def warm_up() -> None:
+    """Import and build what reading and comparing need. Evaluates only the texts above."""
+    logging.getLogger("math_verify").setLevel(logging.CRITICAL)
+    for expected, answer in _WARM_UP:
+        is_equal(answer, expected)
+
+
+def is_equal(answer: str, expected: str) -> bool:
+    """Whether the two are the same mathematically. What cannot be read is not equal."""
+    return bool(math_verify.verify(_read(expected), _read(answer), timeout_seconds=None))
+
+
+def _read(text: str) -> Any:
+    bare = text.strip().removeprefix("$").removesuffix("$")
+    return math_verify.parse(f"${bare}$", extraction_config=_CONFIG, parsing_timeout=None)

@@ -1,0 +1,244 @@
+"""A family of one's own: its file, its rows, its two verifiers, and peers with and without it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from p2p.cli.entry import main
+from p2p.intake import Intake
+from p2p.ledger import PublisherLedger
+from p2p.manifest_source import manifest_of_settings
+from shoal_settings.schema import Settings
+from shoal_tasks.audit import AuditGuard
+from shoal_tasks.client_sync import TaskWorker
+from shoal_tasks.errors import FamilyError
+from shoal_tasks.families import EASY, TRAIN_SEED_MIN, FamilySpec, config_digest, coordinates
+from shoal_tasks.swarm import specs_of
+from shoal_tasks.task_file import load_task_file
+from shoal_tasks.types import ScoreRequest, TaskCoordinates
+from shoal_wire.digests import question_digest
+from shoal_wire.errors import ManifestError
+from shoal_wire.manifest import Manifest
+from shoal_wire.types import Digest, FinishReason, RolloutGroup, SignedBatch, Task
+from shoal_wire.verdict import Reason
+from tests.support import factories as make
+
+CAPITALS = [{"question": f"Capital of land {n}?", "answer": f"City {n}"} for n in range(20)]
+SUMS = [{"question": "What is 3/4 as a decimal?", "answer": "\\frac{3}{4}"}]
+
+
+def write(folder: Path, content: object, **fields: object) -> Path:
+    """Write a task file and its rows; return the task file."""
+    lines = content if isinstance(content, str) else "\n".join(map(json.dumps, content))  # type: ignore[call-overload]
+    (folder / "rows.jsonl").write_text(lines)
+    table = {"name": "mine", "rows": "rows.jsonl", **fields}
+    path = folder / "mine.toml"
+    path.write_text("\n".join(f"{key} = {json.dumps(value)}" for key, value in table.items()))
+    return path
+
+
+def rewards(worker: TaskWorker, task: TaskCoordinates, *texts: str) -> list[float]:
+    requests = [
+        ScoreRequest(task=task, text=text, finish_reason=FinishReason.STOP) for text in texts
+    ]
+    results = worker.score(requests)
+    assert not any(result.timed_out or result.crashed for result in results)
+    return [result.reward for result in results]
+
+
+def test_a_family_follows_from_its_file_alone(tmp_path: Path) -> None:
+    first, other, changed = (tmp_path / name for name in "abc")
+    for folder in (first, other, changed):
+        folder.mkdir()
+    spec = load_task_file(write(first, CAPITALS, weight=2))
+    assert (spec.config["rows"], spec.config["held_out"], spec.weight) == (20, 2, 2)
+    # Elsewhere it is the same family; with one letter more it is another.
+    assert config_digest(load_task_file(write(other, CAPITALS))) == config_digest(spec)
+    longer = [*CAPITALS[:-1], {**CAPITALS[-1], "answer": "City 19!"}]
+    assert config_digest(load_task_file(write(changed, longer))) != config_digest(spec)
+
+
+@pytest.mark.parametrize(
+    ("rows", "fields", "said"),
+    [
+        (CAPITALS, {"nam": "x"}, "unknown key 'nam'"),
+        (CAPITALS, {"weight": "2"}, "weight has the wrong type"),
+        (CAPITALS, {"weight": 0}, "weight must be"),
+        (CAPITALS, {"verifier": "eval"}, "verifier must be one of exact, math"),
+        (CAPITALS, {"answer_format": "xml"}, "answer_format"),
+        (CAPITALS, {"held_out": 20}, "held_out must be 0 to 19"),
+        (CAPITALS, {"rows": "absent.jsonl"}, "cannot read"),
+        ("", {}, "no rows"),
+        ('{"question": "q", "answer": "a"}\n{"question": "q"}', {}, "line 2: 'answer'"),
+        ('{"question": "q", "answer": 7}', {}, "line 1: 'answer'"),
+        ("[1]", {}, "line 1: not a JSON object"),
+        ("{", {}, "line 1: not JSON"),
+        (r'{"question": "\ud800", "answer": "a"}', {}, "half a character"),
+    ],
+)
+def test_a_bad_file_is_one_line(
+    tmp_path: Path, rows: object, fields: dict[str, object], said: str
+) -> None:
+    with pytest.raises(FamilyError, match=said) as caught:
+        load_task_file(write(tmp_path, rows, **fields))
+    assert "\n" not in str(caught.value)
+
+
+def test_exact_answers_and_rows_kept_for_evaluation(tmp_path: Path) -> None:
+    spec = load_task_file(write(tmp_path, CAPITALS, held_out=5))
+    with TaskWorker([spec]) as worker:
+        training = worker.items([coordinates(spec, TRAIN_SEED_MIN + n) for n in range(200)])
+        held_out = worker.items([coordinates(spec, n) for n in range(50)])
+        assert {item.metadata["row"] for item in training} == set(range(15))
+        assert {item.metadata["row"] for item in held_out} == set(range(15, 20))
+        task = coordinates(spec, TRAIN_SEED_MIN)
+        answer = training[0].answer
+        said = [f"<answer> {answer}\n</answer>", f"<answer>{answer}.</answer>", str(answer)]
+        assert rewards(worker, task, *said) == [1.0, 0.0, 0.0]
+
+
+def test_a_file_that_has_changed_is_refused(tmp_path: Path) -> None:
+    spec = load_task_file(write(tmp_path, CAPITALS))
+    write(tmp_path, CAPITALS[:10])
+    with pytest.raises(FamilyError, match="not the swarm's file"), TaskWorker([spec]):
+        pass
+
+
+def test_answers_equal_as_mathematics(tmp_path: Path) -> None:
+    pytest.importorskip("math_verify")
+    spec = load_task_file(write(tmp_path, SUMS, verifier="math"))
+    canary = tmp_path / "canary"
+    payload = f"__import__('pathlib').Path({str(canary)!r}).write_text('x')"
+    right = ["0.75", "3/4", "\\frac{3}{4}", "$\\frac{6}{8}$", "75\\%", "\\boxed{0.75}"]
+    wrong = ["0.7", "4/3", "three quarters", "\\frac{3}{", payload, f"${payload}$", "9**9**9**9"]
+    hostile = ["9^{9^{9^{9}}}", "\\frac{" * 500, "(" * 2000, "9" * 4000, "x" * 4000]
+    with TaskWorker([spec]) as worker:
+        task = coordinates(spec, TRAIN_SEED_MIN)
+        texts = [f"<answer>{text}</answer>" for text in (*right, *wrong, right[0])]
+        assert rewards(worker, task, *texts) == [1.0] * len(right) + [0.0] * len(wrong) + [1.0]
+        requests = [
+            ScoreRequest(
+                task=task, text=f"<answer>{text}</answer>", finish_reason=FinishReason.STOP
+            )
+            for text in (*hostile, right[0])
+        ]
+        *bad, last = worker.score(requests)
+    assert last.reward == 1.0
+    assert all(result.reward == 0.0 for result in bad)
+    assert not canary.exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "mode", "allowed"),
+    [
+        ("Integer (3 )", "eval", True),
+        ("Float ('0.75' )", "eval", True),
+        ("from sympy import *", "exec", True),
+        ("from os import *", "exec", False),
+        ("from sympy import core", "exec", False),
+        ("Integer (3 ).__class__", "eval", False),
+        ("__import__('os')", "eval", False),
+        ("(lambda: 1)()", "eval", False),
+        ("[Integer for Integer in (1,)]", "eval", False),
+    ],
+)
+def test_scoring_mathematics_lets_numbers_through_and_nothing_else(
+    source: str, mode: str, allowed: bool
+) -> None:
+    guard = AuditGuard()
+    guard.scoring = True
+    code = compile(source, "<string>", mode)
+    assert guard.refusal("exec", (code,)) is not None
+    guard.numbers_only = True
+    assert (guard.refusal("exec", (code,)) is None) == allowed
+
+
+def test_a_swarm_started_with_a_task_file_names_its_family(tmp_path: Path) -> None:
+    path = str(write(tmp_path, CAPITALS))
+    manifest = manifest_of_settings(Settings(task_file=(path,)))
+    assert [family.name for family in manifest.families] == [s.name for s in EASY] + ["mine"]
+    assert str(tmp_path) not in manifest.raw.decode(errors="replace")
+    alone = manifest_of_settings(Settings(tasks="none", task_file=(path,)))
+    assert [family.name for family in alone.families] == ["mine"]
+    assert [spec.name for spec in specs_of(alone, [path])] == ["mine"]
+    # Whoever lacks the file has the other families; with no others there is nothing to do.
+    assert [spec.name for spec in specs_of(manifest)] == [spec.name for spec in EASY]
+    with pytest.raises(ManifestError, match="needs the file of 'mine'"):
+        specs_of(alone)
+    with pytest.raises(ManifestError, match="absent"):
+        manifest_of_settings(Settings(task_file=("absent.toml",)))
+
+
+class Peer:
+    """A node's judgement: real intake over a real worker with the families it can make."""
+
+    def __init__(self, manifest: Manifest, task_files: list[str]) -> None:
+        self.worker = TaskWorker(specs_of(manifest, task_files))
+        self.intake = Intake(
+            context=make.context(manifest, make.Author(manifest).peer_id),
+            questions=self,
+            ledger=PublisherLedger(),
+            keep=self._keep,
+            accuse=self._keep,
+            wall_ms=lambda: make.NOW_MS,
+        )
+
+    async def question_digests(self, tasks: list[TaskCoordinates]) -> list[Digest]:
+        return self.worker.question_digests(tasks)
+
+    async def _keep(self, *_args: SignedBatch | object) -> None:
+        raise AssertionError("nothing is taken from the queue here")
+
+
+def group_of(spec: FamilySpec, question: str) -> RolloutGroup:
+    task = coordinates(spec, TRAIN_SEED_MIN + 3)
+    wire = Task(
+        family=spec.name,
+        config_digest=task.config_digest,
+        seed=task.seed,
+        index=task.index,
+        verifier=spec.verifier,
+        verifier_version=spec.verifier_version,
+        question_digest=question_digest(question),
+    )
+    return make.group(of=wire)
+
+
+async def test_a_peer_with_the_file_verifies_and_one_without_ignores(tmp_path: Path) -> None:
+    path = str(write(tmp_path, CAPITALS))
+    spec = load_task_file(Path(path))
+    manifest = manifest_of_settings(Settings(task_file=(path,)))
+    with Peer(manifest, [path]).worker as maker:
+        question = maker.questions([coordinates(spec, TRAIN_SEED_MIN + 3)])[0]
+    assert question in {row["question"] for row in CAPITALS}
+    author = make.Author(manifest)
+    true = author.envelope(author.batch([group_of(spec, question)]))
+    false = author.envelope(author.batch([group_of(spec, "Capital of nowhere?")]))
+    for files, of_true, of_false in (
+        ([path], Reason.VALID, Reason.QUESTION_MISMATCH),
+        ([], Reason.UNKNOWN_FAMILY, Reason.UNKNOWN_FAMILY),
+    ):
+        peer = Peer(manifest, files)
+        with peer.worker:
+            verdicts = [
+                await peer.intake.validate(raw, author.peer_id, author.peer_id)
+                for raw in (true, false)
+            ]
+        assert [verdict.reason for verdict in verdicts] == [of_true, of_false]
+
+
+def test_the_command_shows_ones_own_family(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(write(tmp_path, CAPITALS))
+    assert main(["tasks", "--task-file", path]) == 0
+    assert "your own" in capsys.readouterr().out
+    assert main(["tasks", "mine", "--task-file", path, "--json"]) == 0
+    view = json.loads(capsys.readouterr().out)
+    assert view["scorer"] == "exact"
+    assert view["sample"]["scored"][0]["reward"] == 1.0
+    assert main(["tasks", "--task-file", "absent.toml"]) == 2
+    assert "cannot read absent.toml" in capsys.readouterr().err
