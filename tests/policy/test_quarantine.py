@@ -160,7 +160,11 @@ def test_a_poisonous_group_is_set_aside_with_its_publisher(
         made = trainer(tmp_path, model, exchange=exchange, local=0, external=1, rounds=2)
         poison_token(made.policy)
         before = case.weights(made.policy)
+        held: list[object] = []
+        made._on_round = lambda _record, _progress: held.extend(exchange.leases().held)
         made.run()
+        # Nothing was learnt from it, so nothing of it could be given back later.
+        assert held == []
         # Done with: it is not drawn a second time.
         assert made.progress.external_drawn == 1
         assert node.node.buffer.stats(0.0).consumed_total == 1
