@@ -29,6 +29,7 @@ _TRAINER_KEYS = (
     "groups_not_shared",
     "tokens_generated",
     "last_round",
+    "held_out",
 )
 
 
