@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -23,7 +24,6 @@ from p2p.libp2p_address import parse_peer_address
 from p2p.libp2p_swarm import SwarmSettings
 from p2p.local_files import remembered_listen, sibling_addresses, write_addresses
 from p2p.manifest_source import Found, ManifestSource
-from p2p.mdns import Mdns
 from p2p.peer_book import PeerAddr
 from p2p.scoring import BAN_BELOW, Scoreboard
 from p2p.validation import ValidationContext
@@ -35,6 +35,9 @@ from shoal_tasks.swarm import rules_of, specs_of
 from shoal_wire.manifest import Manifest
 from shoal_wire.types import PeerId, SignedBatch
 from shoal_wire.verdict import Verdict
+
+if TYPE_CHECKING:
+    from p2p.mdns import Mdns
 
 log = logging.getLogger(__name__)
 
@@ -139,6 +142,9 @@ class PeerCore:
             await nursery.start(self._mdns().run)
 
     def _mdns(self) -> Mdns:
+        # Late: a node that does not use it saves the library's 6 MiB.
+        from p2p.mdns import Mdns
+
         return Mdns(
             peer_id=self.peer_id,
             addresses=tuple(

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _SWEEP_SECONDS = 5.0
+_GROUP_OVERHEAD_BYTES = 1200
+_COMPLETION_OVERHEAD_BYTES = 120
+"""What Python's objects add to the text, as measured: the bound is on memory, not on text."""
 _PRUNE_SECONDS = 60.0
 
 
@@ -185,7 +188,7 @@ class RolloutPool:
         for group in published_groups(signed):
             entry = Entry(
                 group=group,
-                num_bytes=len(group_to_bytes(group.group)) + share,
+                num_bytes=len(group_to_bytes(group.group)) + share + _overhead(group),
                 own=own,
                 received_at=received_at,
             )
@@ -201,3 +204,7 @@ class RolloutPool:
             )
         except StoreError as error:
             log.warning("store not pruned: %s", error)
+
+
+def _overhead(group: PublishedGroup) -> int:
+    return _GROUP_OVERHEAD_BYTES + _COMPLETION_OVERHEAD_BYTES * len(group.group.completions)
