@@ -158,6 +158,15 @@ class Exchange:
         """Push the trainer's state to the node."""
         self._tell(m.TrainerStatus(json=json_text))
 
+    def drain(self) -> None:
+        """Wait until the node has read what it was told: before the connection is closed."""
+        if self._client is None:
+            return
+        try:
+            self._client.call(m.Settle(), m.Done)
+        except (NodeUnavailable, NodeRefused) as error:
+            log.debug("not drained: %s", error)
+
     def _forget_leased(self, ids: Sequence[GroupId]) -> None:
         for group_id in ids:
             self._leased.pop(group_id, None)
@@ -166,6 +175,6 @@ class Exchange:
         if self._client is None:
             return
         try:
-            self._client.call(body, m.Done)
+            self._client.post(body)
         except (NodeUnavailable, NodeRefused) as error:
             log.debug("not told: %s", error)

@@ -150,6 +150,8 @@ class GenerateOnly:
                 }
             )
         )
+        if state in ("finished", "stopped"):
+            self._exchange.drain()
 
 
 def sampling_params(settings: Settings) -> SamplingParams:

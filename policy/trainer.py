@@ -135,6 +135,7 @@ class Trainer:
         self._exchange.flush()
         finished = settings.rounds and self.round >= settings.rounds
         self._tell_status("finished" if finished else "stopped", None)
+        self._exchange.drain()
 
     def checkpoint(self) -> None:
         """Write a checkpoint of the rounds so far, then acknowledge what it contains."""

@@ -26,6 +26,8 @@ from shoal_wire.types import GroupId, PeerId
 
 SOCKET_NAME = "node.sock"
 _READ_BYTES = 1 << 18
+MAX_POSTED = 32
+"""Requests in a row whose answers are left unread."""
 _FIRST_BACKOFF_SECONDS = 0.1
 _MAX_BACKOFF_SECONDS = 2.0
 
@@ -78,6 +80,7 @@ class NodeClient:
         """Asked at every handshake for what the trainer holds."""
         self._connection: _Connection | None = None
         self._request_id = 0
+        self._posted = 0
         self._backoff = 0.0
         self._retry_at = 0.0
         self.peer_id: PeerId | None = None
@@ -126,6 +129,26 @@ class NodeClient:
             self._drop()
             raise NodeUnavailable(f"connection to the node broke: {error}") from None
 
+    def post(self, body: m.Body) -> None:
+        """Send one request whose answer does not matter; the next `call` reads past it.
+
+        Every MAX_POSTED-th waits for its answer, so that unread ones stay few.
+
+        Raises:
+            NodeUnavailable, NodeRefused: as `call`.
+        """
+        self._posted += 1
+        if self._posted >= MAX_POSTED:
+            self.call(body, m.Done)
+            return
+        if not self.ensure() or self._connection is None:
+            raise NodeUnavailable(f"no node at {self._path}")
+        try:
+            self._send(self._connection, body)
+        except (OSError, WireError) as error:
+            self._drop()
+            raise NodeUnavailable(f"connection to the node broke: {error}") from None
+
     def close(self) -> None:
         """Close the connection; the next call opens another."""
         if self._connection is not None:
@@ -162,11 +185,9 @@ class NodeClient:
         self.manifest = reply.manifest
 
     def _exchange(self, connection: _Connection, body: m.Body, reply_type: type[Reply]) -> Reply:
-        self._request_id += 1
-        frame = m.IpcFrame(request_id=self._request_id, body=body)
         deadline = time.monotonic() + self._timeout
-        connection.sock.settimeout(self._timeout)
-        connection.sock.sendall(encode_frame(encode_ipc(frame)))
+        self._send(connection, body)
+        self._posted = 0
         while True:
             reply = decode_ipc(self._read_frame(connection, deadline))
             if reply.request_id == self._request_id:
@@ -176,6 +197,12 @@ class NodeClient:
         if not isinstance(reply.body, reply_type):
             raise FrameError(f"node answered {type(reply.body).__name__}")
         return reply.body
+
+    def _send(self, connection: _Connection, body: m.Body) -> None:
+        self._request_id += 1
+        frame = m.IpcFrame(request_id=self._request_id, body=body)
+        connection.sock.settimeout(self._timeout)
+        connection.sock.sendall(encode_frame(encode_ipc(frame)))
 
     def _read_frame(self, connection: _Connection, deadline: float) -> bytes:
         while not connection.frames:
