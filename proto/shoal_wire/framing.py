@@ -30,7 +30,8 @@ class FrameDecoder:
         """Add received bytes and return the frames that are now whole.
 
         Raises:
-            FrameError: a length prefix over the cap; the stream cannot be read further.
+            FrameError: a length prefix over the cap; the stream cannot be read further. Whole
+                frames before that prefix are returned, and the next call raises.
         """
         self._buffer += data
         frames: list[bytes] = []
@@ -39,6 +40,8 @@ class FrameDecoder:
             body_start = start + _PREFIX_BYTES
             length = int.from_bytes(self._buffer[start:body_start], "big")
             if length > self._max_bytes:
+                if frames:
+                    break  # they are good: the prefix stays in the buffer for the next call
                 raise FrameError(f"frame of {length} bytes is over {self._max_bytes}")
             if len(self._buffer) - body_start < length:
                 break

@@ -68,6 +68,17 @@ def test_a_length_over_the_cap_is_refused_before_its_body_comes() -> None:
             FrameDecoder().feed(length.to_bytes(4, "big"))
 
 
+@pytest.mark.parametrize("more", [b"", b"more"])
+def test_good_frames_before_a_length_over_the_cap_are_not_lost(more: bytes) -> None:
+    decoder = FrameDecoder(max_bytes=10)
+    assert decoder.feed(encode_frame(b"one") + encode_frame(b"two") + bytes([255] * 4)) == [
+        b"one",
+        b"two",
+    ]
+    with pytest.raises(FrameError, match="over 10"):
+        decoder.feed(more)
+
+
 def test_an_announced_length_allocates_nothing() -> None:
     decoder = FrameDecoder()
     tracemalloc.start()
