@@ -178,7 +178,8 @@ class Gossip:
     async def _judge(self, topic: str, data: bytes, author: ID, forwarder: ID) -> Verdict:
         validator = self._validators.get(topic)
         if validator is None:
-            return verdict(Reason.UNKNOWN_TOPIC)
+            # Subscribed when the message was read, and no longer: nobody's fault.
+            return verdict(Reason.LEFT_TOPIC)
         judged: Verdict | None = None
         try:
             with trio.move_on_after(self._settings.validator_deadline_s):

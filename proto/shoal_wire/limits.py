@@ -22,7 +22,7 @@ MANIFEST_PROTOCOL: Final = "/shoal/manifest/1"
 """Request/response: empty request, the manifest's exact bytes in answer."""
 
 PEERS_PROTOCOL: Final = "/shoal/peers/1"
-"""Request/response: empty request, a `PeerList` in answer."""
+"""Request/response: a `PeerQuery`, which may be empty; a `PeerList` in answer."""
 
 IPC_VERSION: Final = 1
 """Version of the node-trainer contract; both sides state it in the handshake."""
@@ -31,6 +31,9 @@ MAX_MANIFEST_BYTES: Final = 256 * 1024
 MAX_PEER_LIST_BYTES: Final = 64 * 1024
 MAX_PEERS_IN_LIST: Final = 64
 MAX_ADDRS_PER_PEER: Final = 8
+MAX_SHARDS: Final = 4096
+MAX_SHARDS_PER_PEER: Final = 64
+"""Shards that one query may name, and that a list names for one peer."""
 
 MAX_MESSAGE_BYTES: Final = 1_000_000
 """Largest envelope that can travel in one gossip message (py-libp2p drops above ~1 MiB)."""

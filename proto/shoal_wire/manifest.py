@@ -76,6 +76,17 @@ class Manifest:
         """Return every topic of the swarm."""
         return tuple(self.topic(shard) for shard in range(self.rules.shard_count))
 
+    def shard_of_topic(self, topic: str) -> int | None:
+        """Return the shard whose topic this is; None for any other topic."""
+        head, _, tail = topic.rpartition("/")
+        if head != f"{limits.TOPIC_PREFIX}/{self.digest.hex()}/rollouts":
+            return None
+        # One spelling only: "01", "+1" and digits of other scripts are other topics.
+        if not (tail.isascii() and tail.isdigit() and len(tail) <= 4 and str(int(tail)) == tail):
+            return None
+        shard = int(tail)
+        return shard if shard < self.rules.shard_count else None
+
     def shard_of(self, peer_id: str) -> int:
         """Return the shard on which `peer_id` publishes."""
         return int.from_bytes(sha256(peer_id.encode())[:8], "big") % self.rules.shard_count
@@ -204,7 +215,7 @@ def _rules_from_pb(message: pb.SwarmManifest) -> SwarmRules:
         "max_completion_bytes": (1, limits.MAX_COMPLETION_BYTES),
         "max_age_seconds": (1, 30 * 86_400),
         "max_future_seconds": (0, 86_400),
-        "shard_count": (1, 4096),
+        "shard_count": (1, limits.MAX_SHARDS),
     }
     values = {field: getattr(message, field) for field in bounds}
     for field, (low, high) in bounds.items():

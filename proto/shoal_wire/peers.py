@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from google.protobuf.message import DecodeError
 
 from shoal_wire.errors import RemoteError
-from shoal_wire.limits import MAX_ADDRS_PER_PEER, MAX_PEER_LIST_BYTES, MAX_PEERS_IN_LIST
+from shoal_wire.limits import (
+    MAX_ADDRS_PER_PEER,
+    MAX_PEER_LIST_BYTES,
+    MAX_PEERS_IN_LIST,
+    MAX_SHARDS,
+    MAX_SHARDS_PER_PEER,
+)
 from shoal_wire.types import PeerId
 from shoal_wire.v1 import swarm_pb2 as pb
 
@@ -22,6 +28,8 @@ class PeerAddresses:
     peer_id: PeerId
     addresses: tuple[str, ...]
     """Multiaddresses as text, ending in ``/p2p/<peer_id>``."""
+    shards: tuple[int, ...] = ()
+    """Shards to which the teller last saw it subscribed; a hint."""
 
 
 def encode_peer_list(peers: Iterable[PeerAddresses]) -> bytes:
@@ -37,7 +45,9 @@ def encode_peer_list(peers: Iterable[PeerAddresses]) -> bytes:
         addresses = _plausible(peer.peer_id, peer.addresses)
         if not (peer.peer_id and addresses):
             continue
-        message.peers.add(peer_id=peer.peer_id, addresses=addresses)
+        message.peers.add(
+            peer_id=peer.peer_id, addresses=addresses, shards=_plausible_shards(peer.shards)
+        )
         if message.ByteSize() > MAX_PEER_LIST_BYTES:
             del message.peers[-1]
             break
@@ -59,10 +69,37 @@ def decode_peer_list(raw: bytes) -> tuple[PeerAddresses, ...]:
     if len(message.peers) > MAX_PEERS_IN_LIST:
         raise RemoteError(f"peer list of {len(message.peers)} peers")
     return tuple(
-        PeerAddresses(peer_id=PeerId(peer.peer_id), addresses=addresses)
+        PeerAddresses(
+            peer_id=PeerId(peer.peer_id),
+            addresses=addresses,
+            shards=_plausible_shards(peer.shards),
+        )
         for peer in message.peers
         if peer.peer_id and (addresses := _plausible(peer.peer_id, peer.addresses))
     )
+
+
+def encode_peer_query(shards: Iterable[int] = ()) -> bytes:
+    """Return a request for peers, first those of `shards`; empty bytes where none is named."""
+    return pb.PeerQuery(shards=_plausible_shards(shards)).SerializeToString()
+
+
+def decode_peer_query(raw: bytes) -> tuple[int, ...]:
+    """Return the shards that a request for peers names; at most `MAX_SHARDS_PER_PEER`.
+
+    Raises:
+        RemoteError: not a request for peers.
+    """
+    try:
+        return _plausible_shards(pb.PeerQuery.FromString(raw).shards)
+    except DecodeError:
+        raise RemoteError("peer query does not parse") from None
+
+
+def _plausible_shards(shards: Iterable[int]) -> tuple[int, ...]:
+    """Return the first distinct shards that a swarm could have."""
+    possible = dict.fromkeys(shard for shard in shards if 0 <= shard < MAX_SHARDS)
+    return tuple(possible)[:MAX_SHARDS_PER_PEER]
 
 
 def _plausible(peer_id: str, addresses: Sequence[str]) -> tuple[str, ...]:

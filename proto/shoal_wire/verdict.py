@@ -57,6 +57,7 @@ class Reason(StrEnum):
     UNKNOWN_FAMILY = "unknown_family"
     OTHER_VERIFIER_VERSION = "other_verifier_version"
     OVER_QUOTA = "over_quota"
+    LEFT_TOPIC = "left_topic"
     INTAKE_FULL = "intake_full"
     WORKER_UNAVAILABLE = "worker_unavailable"
     VALIDATOR_TIMEOUT = "validator_timeout"
@@ -72,6 +73,7 @@ _IGNORED = frozenset(
         Reason.UNKNOWN_FAMILY,
         Reason.OTHER_VERIFIER_VERSION,
         Reason.OVER_QUOTA,
+        Reason.LEFT_TOPIC,
         Reason.INTAKE_FULL,
         Reason.WORKER_UNAVAILABLE,
         Reason.VALIDATOR_TIMEOUT,

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal_wire.envelope import peer_id_of
 from shoal_wire.errors import RemoteError
-from shoal_wire.limits import MAX_ADDRS_PER_PEER, MAX_PEER_LIST_BYTES, MAX_PEERS_IN_LIST
-from shoal_wire.peers import PeerAddresses, decode_peer_list, encode_peer_list
+from shoal_wire.limits import (
+    MAX_ADDRS_PER_PEER,
+    MAX_PEER_LIST_BYTES,
+    MAX_PEERS_IN_LIST,
+    MAX_SHARDS,
+    MAX_SHARDS_PER_PEER,
+)
+from shoal_wire.peers import (
+    PeerAddresses,
+    decode_peer_list,
+    decode_peer_query,
+    encode_peer_list,
+    encode_peer_query,
+)
 from shoal_wire.types import PeerId
 from shoal_wire.v1 import swarm_pb2 as pb
 from tests.wire import wire_samples as sample
@@ -30,6 +44,29 @@ def peer(number: int, *, num_addresses: int = 1, padding: int = 0) -> PeerAddres
 def test_a_list_survives_the_wire_in_its_order() -> None:
     peers = tuple(peer(number, num_addresses=3) for number in range(MAX_PEERS_IN_LIST))
     assert decode_peer_list(encode_peer_list(peers)) == peers
+
+
+def test_shards_travel_with_a_peer_within_their_bounds() -> None:
+    told = replace(peer(1), shards=(3, 0, 3, MAX_SHARDS, *range(100)))
+    (read,) = decode_peer_list(encode_peer_list([told]))
+    assert len(read.shards) == MAX_SHARDS_PER_PEER
+    assert read.shards[:4] == (3, 0, 1, 2)
+
+
+def test_a_query_names_shards_and_an_empty_one_none() -> None:
+    assert decode_peer_query(b"") == () == decode_peer_query(encode_peer_query())
+    assert decode_peer_query(encode_peer_query((7, 2))) == (7, 2)
+    assert len(decode_peer_query(encode_peer_query(range(4000)))) == MAX_SHARDS_PER_PEER
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_query_or_refused(raw: bytes) -> None:
+    try:
+        shards = decode_peer_query(raw)
+    except RemoteError:
+        return
+    assert len(set(shards)) == len(shards) <= MAX_SHARDS_PER_PEER
+    assert all(0 <= shard < MAX_SHARDS for shard in shards)
 
 
 def test_more_peers_and_addresses_than_the_bounds_are_cut() -> None:

@@ -52,6 +52,12 @@ class TaskFamily(_message.Message):
     answer_format: str
     def __init__(self, name: _Optional[str] = ..., generator: _Optional[str] = ..., config_json: _Optional[str] = ..., weight: _Optional[float] = ..., verifier: _Optional[str] = ..., verifier_version: _Optional[str] = ..., answer_format: _Optional[str] = ...) -> None: ...
 
+class PeerQuery(_message.Message):
+    __slots__ = ("shards",)
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    shards: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, shards: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class PeerList(_message.Message):
     __slots__ = ("peers",)
     PEERS_FIELD_NUMBER: _ClassVar[int]
@@ -59,9 +65,11 @@ class PeerList(_message.Message):
     def __init__(self, peers: _Optional[_Iterable[_Union[PeerAddresses, _Mapping]]] = ...) -> None: ...
 
 class PeerAddresses(_message.Message):
-    __slots__ = ("peer_id", "addresses")
+    __slots__ = ("peer_id", "addresses", "shards")
     PEER_ID_FIELD_NUMBER: _ClassVar[int]
     ADDRESSES_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
     peer_id: str
     addresses: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, peer_id: _Optional[str] = ..., addresses: _Optional[_Iterable[str]] = ...) -> None: ...
+    shards: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, peer_id: _Optional[str] = ..., addresses: _Optional[_Iterable[str]] = ..., shards: _Optional[_Iterable[int]] = ...) -> None: ...
