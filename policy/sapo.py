@@ -1,9 +1,9 @@
 """One round of SAPO (arXiv 2509.08721, Algorithm 1), legible beside the paper.
 
-    1  questions  = SampleBatch(I)
+    1  questions  = SampleBatch(B)                        B = I unless asked for more
     2  own        = L completions of each question
-    3  share(own)                                   before any reward is computed
-    4  training   = own(I) ∪ SampleExternal(J)      groups without signal are passed over
+    3  share(own)                                         before any reward is computed
+    4  training   = SampleSelf(own, I) ∪ SampleExternal(J)        by `policy.sampling`
     5  rewards by the own verifier; advantages; one GRPO update
 
 Nothing waits for anybody: with no node, or an empty buffer, the round trains on what it has.
@@ -15,7 +15,7 @@ import hashlib
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -39,6 +39,7 @@ from policy.rollouts import (
     shareable,
     shareable_answers,
 )
+from policy.sampling import Candidate, OwnRecord, Strategy
 from policy.tasks import TaskSource
 from shoal_wire import ipc_messages as m
 from shoal_wire.digests import group_id
@@ -74,6 +75,10 @@ class RoundConfig:
     advantage_scale: AdvantageScale = "group"
     share_logprobs: bool = False
     """Tell peers how likely each own token was."""
+    num_questions: int = 0
+    """B: questions asked; with more than I, own groups with signal come first. 0 is I."""
+    strategy: Strategy = field(default_factory=Strategy)
+    """How external groups are chosen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +103,19 @@ class _External:
     groups: list[ScoredGroup]
     used: list[GroupId]
     drawn: int
+
+
+@dataclass(slots=True)
+class _Drawn:
+    """External groups on lease while some of them are being chosen."""
+
+    usable: list[tuple[m.SampledGroup, Question, tuple[float, ...]]] = field(default_factory=list)
+    spent: list[GroupId] = field(default_factory=list)
+    """Without signal: done with."""
+    count: int = 0
+
+    def ids(self) -> list[GroupId]:
+        return [item.published.group_id for item, _, _ in self.usable]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +157,7 @@ class Rounds:
         self._reference = reference
         self._quarantine = quarantine
         self._means = means or Means()
+        self._own_record = OwnRecord()
         self.groups_not_shared = 0
 
     def play(self, round_number: int, policy_version: int) -> tuple[RoundRecord, UpdateStats]:
@@ -148,30 +167,30 @@ class Rounds:
             Interrupted: before the update; nothing has changed but what was shared.
         """
         started = time.perf_counter()
-        questions = self._tasks.draw(self._rng(round_number, "tasks"), self._config.num_local)
+        asked = max(self._config.num_questions, self._config.num_local)
+        questions = self._tasks.draw(self._rng(round_number, "tasks"), asked)
         self._check()
         own = self._generate(questions, round_number)
         generated = time.perf_counter()
         self._check()
         self._share(own, round_number, policy_version)
-        local = self._verify_own(own)
+        fresh = self._verify_own(own)
         self._check()
         external = self._sample_external()
+        local = self._sample_self(fresh)
         training = [*local, *external.groups]
         if self._should_stop():
             self._exchange.settle(released=external.used)
             raise Interrupted
         updating = time.perf_counter()
-        groups = [
-            _train_group(self._policy, group, self._config.advantage_scale) for group in training
-        ]
+        groups = [_train_group(self._policy, group, self._config) for group in training]
         stats = self._means.update(
             self._policy, self._optimizer, groups, self._config.grpo, self._reference
         )
         spoilt = self._set_aside(round_number, training, stats)
         self._exchange.hold([used for used in external.used if used not in spoilt])
         now = time.perf_counter()
-        record = _record(round_number, own, local, external, stats, _num_tokens(groups))(
+        record = _record(round_number, own, fresh, local, external, stats, _num_tokens(groups))(
             seconds=now - started,
             seconds_generate=generated - started,
             seconds_update=now - updating,
@@ -241,6 +260,8 @@ class Rounds:
     def _verify_own(self, own: Sequence[OwnGroup]) -> list[ScoredGroup]:
         rewards = self._tasks.verify_own(own)
         self._report_own(own, rewards)
+        for group, scores in zip(own, rewards, strict=True):
+            self._own_record.add(group.question.task.family, scores)
         return [
             ScoredGroup(
                 question=group.question,
@@ -268,35 +289,47 @@ class Rounds:
         if reports:
             self._exchange.report(reports)
 
+    def _sample_self(self, fresh: Sequence[ScoredGroup]) -> list[ScoredGroup]:
+        """Of more own groups than I, at most I with signal: the rest would train nothing."""
+        if len(fresh) <= self._config.num_local:
+            return list(fresh)
+        return [group for group in fresh if has_signal(group.rewards)][: self._config.num_local]
+
     def _sample_external(self) -> _External:
-        """Lease, verify and keep J groups with signal; the rest goes back or is done with."""
-        wanted = self._config.num_external
-        result = _External(groups=[], used=[], drawn=0)
+        """Lease and verify others' groups, choose J by the strategy, end the other leases."""
+        wanted, strategy = self._config.num_external, self._config.strategy
         budget = wanted * self._config.oversample
-        while len(result.groups) < wanted and result.drawn < budget:
-            self._check_releasing(result)
-            leased = self._exchange.sample(min(2 * wanted, budget - result.drawn))
+        drawn = _Drawn()
+        while len(drawn.usable) < strategy.enough(wanted) and drawn.count < budget:
+            if self._should_stop():
+                self._exchange.settle(consumed=drawn.spent, released=drawn.ids())
+                raise Interrupted
+            leased = self._exchange.sample(min(2 * wanted, budget - drawn.count))
             if not leased:
                 break
-            result.drawn += len(leased)
-            self._sort_out(leased, wanted, result)
-        return result
+            self._verify_drawn(leased, drawn)
+        candidates = [_candidate(item, rewards) for item, _, rewards in drawn.usable]
+        chosen = strategy.choose(candidates, wanted, self._own_record)
+        used = [drawn.ids()[index] for index in chosen]
+        spare = [leased_id for leased_id in drawn.ids() if leased_id not in set(used)]
+        self._exchange.settle(consumed=drawn.spent, released=spare)
+        return _External(
+            groups=[self._own_reading(*drawn.usable[index]) for index in chosen],
+            used=used,
+            drawn=drawn.count,
+        )
 
-    def _sort_out(self, leased: Sequence[m.SampledGroup], wanted: int, result: _External) -> None:
+    def _verify_drawn(self, leased: Sequence[m.SampledGroup], drawn: _Drawn) -> None:
+        """Score leased groups and sort them into usable and spent; tell the node what they got."""
         groups = [(g.published.group.task, g.published.group.completions) for g in leased]
         all_rewards = self._tasks.verify(groups)
         questions = self._tasks.questions([task for task, _ in groups])
-        spent: list[GroupId] = []
-        spare: list[GroupId] = []
+        drawn.count += len(leased)
         for item, question, rewards in zip(leased, questions, all_rewards, strict=True):
-            leased_id = item.published.group_id
-            if not has_signal(rewards):
-                spent.append(leased_id)
-            elif len(result.groups) >= wanted:
-                spare.append(leased_id)
+            if self._config.strategy.usable(rewards):
+                drawn.usable.append((item, question, tuple(rewards)))
             else:
-                result.groups.append(self._own_reading(item, question, rewards))
-                result.used.append(leased_id)
+                drawn.spent.append(item.published.group_id)
         self._exchange.report(
             [
                 m.GroupReport(
@@ -307,7 +340,6 @@ class Rounds:
                 for item, rewards in zip(leased, all_rewards, strict=True)
             ]
         )
-        self._exchange.settle(consumed=spent, released=spare)
 
     def _own_reading(
         self, item: m.SampledGroup, question: Question, rewards: Sequence[float]
@@ -350,19 +382,27 @@ class Rounds:
         self._exchange.settle(consumed=sorted(spoilt))
         return spoilt
 
-    def _check_releasing(self, result: _External) -> None:
-        if self._should_stop():
-            self._exchange.settle(released=result.used)
-            raise Interrupted
+
+def _candidate(item: m.SampledGroup, rewards: tuple[float, ...]) -> Candidate:
+    published = item.published
+    return Candidate(
+        family=published.group.task.family,
+        publisher=published.publisher,
+        created_ms=published.created_ms,
+        rewards=rewards,
+    )
 
 
-def _train_group(policy: Policy, group: ScoredGroup, scale: AdvantageScale) -> TrainGroup:
+def _train_group(policy: Policy, group: ScoredGroup, config: RoundConfig) -> TrainGroup:
+    advantages = group_advantages(group.rewards, config.advantage_scale)
+    every = range(len(advantages))
+    kept = config.strategy.kept(advantages) if group.external else every
     return TrainGroup(
         prompt_ids=encode_prompt(policy, group.question.text, tagged=group.question.tagged),
-        completions=group.completions,
-        advantages=group_advantages(group.rewards, scale),
+        completions=[group.completions[index] for index in kept],
+        advantages=[advantages[index] for index in kept],
         external=group.external,
-        claimed_logprobs=group.claimed,
+        claimed_logprobs=group.claimed and [group.claimed[index] for index in kept],
     )
 
 
@@ -382,6 +422,7 @@ def _derived_seed(seed: int, round_number: int, purpose: str) -> int:
 def _record(
     round_number: int,
     own: Sequence[OwnGroup],
+    fresh: Sequence[ScoredGroup],
     local: Sequence[ScoredGroup],
     external: _External,
     stats: UpdateStats,
@@ -396,7 +437,7 @@ def _record(
         return RoundRecord(
             round=round_number,
             reward=_mean_reward(training),
-            reward_local=_mean_reward(local),
+            reward_local=_mean_reward(fresh),
             reward_external=_mean_reward(external.groups),
             reward_std=spread.std,
             frac_reward_zero_std=spread.zero_share,

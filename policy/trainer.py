@@ -42,6 +42,7 @@ from policy.progress import Progress, RoundRecord
 from policy.quarantine import QUARANTINE_FILE, Quarantine
 from policy.reference import load_reference
 from policy.rollback import Watch, restore, weights_finite
+from policy.sampling import parse_strategy
 from policy.sapo import Interrupted, Means, RoundConfig, Rounds
 from policy.start import fresh_policy, lora_spec
 from policy.tasks import TaskSource
@@ -319,6 +320,8 @@ def round_config(settings: Settings, seed: int) -> RoundConfig:
         num_external=settings.external,
         num_completions=settings.completions,
         oversample=settings.oversample,
+        num_questions=settings.questions,
+        strategy=parse_strategy(settings.strategy),
         sampling=SamplingParams(
             temperature=settings.temperature,
             top_p=settings.top_p,

@@ -171,8 +171,22 @@ class Settings(BaseModel):
         ge=0,
         le=4096,
     )
+    questions: int = _key(
+        0,
+        "node trainer swarm",
+        "Questions a round that this node answers and shares; 0 is as many as `local`. With more, "
+        "it trains on own groups whose rewards differ, at most `local`.",
+        ge=0,
+        le=4096,
+    )
     external: int = _key(
         4, "node trainer swarm", "J: groups of other nodes a round to train on.", ge=0, le=4096
+    )
+    strategy: str = _key(
+        "uniform",
+        "node trainer swarm",
+        "How groups of other nodes are chosen: uniform, uniform-unfiltered or top-reward, with "
+        "positive, balance, diverse, fresh and weak joined to it by +.",
     )
     completions: int = _key(8, "node trainer swarm", "L: completions a question.", ge=2, le=256)
     rounds: int = _key(
@@ -359,6 +373,16 @@ class Settings(BaseModel):
                 raise ValueError(f"must be some of {', '.join(LOGS)}")
         return value
 
+    @field_validator("strategy")
+    @classmethod
+    def _known_strategy(cls, value: str) -> str:
+        words = value.split("+")
+        if any(word not in STRATEGY_WORDS for word in words):
+            raise ValueError(f"must be some of {', '.join(STRATEGY_WORDS)}, joined by +")
+        if len(set(words)) < len(words) or len(set(words) & set(STRATEGY_WORDS[:3])) > 1:
+            raise ValueError("names a thing twice, or two of the first three")
+        return value
+
     @field_validator("tasks")
     @classmethod
     def _known_preset(cls, value: str) -> str:
@@ -368,6 +392,10 @@ class Settings(BaseModel):
 
 
 LOGS = ("auto", "none", "tensorboard", "wandb", "trackio")
+STRATEGY_WORDS = (
+    *("uniform", "uniform-unfiltered", "top-reward"),
+    *("positive", "balance", "diverse", "fresh", "weak"),
+)
 TASK_PRESETS = ("easy", "easy-paper", "paper", "none")
 
 FLAG_NAMES = {"json_output": "json"}

@@ -38,6 +38,7 @@ STRANGE_VALUES: dict[str, Any] = {
     "likelihood_floor": -3.5,
     "likelihood_floor_mode": "downweight",
     "log": "wandb,trackio",
+    "strategy": "positive+balance",
     "log_level": "error",
 }
 
