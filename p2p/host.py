@@ -35,6 +35,7 @@ from p2p.libp2p_address import (
 )
 from p2p.libp2p_connections import ConnectionInfo, ConnectionTable, Direction
 from p2p.libp2p_identify import identify
+from p2p.libp2p_ping import ping
 from p2p.libp2p_request import (
     RequestError,
     RequestFailure,
@@ -214,6 +215,10 @@ class Libp2pHost:
         """Transport addresses at which `peer_id` says it listens (identify); perhaps none yet."""
         return self._table.listen_addresses(peer_id)
 
+    def observed_address(self, peer_id: PeerId) -> str:
+        """Where `peer_id` says it sees this node come from (identify); empty if it has not said."""
+        return self._table.observed_address(peer_id)
+
     async def dial(self, address: str, *, timeout: float = 10.0) -> PeerId:  # noqa: ASYNC109
         """Connect to one full multiaddress; an existing connection to that peer is enough.
 
@@ -300,6 +305,21 @@ class Libp2pHost:
                 return await exchange(self._host, peer_id, protocol_id, payload, max_response_bytes)
         except trio.TooSlowError:
             detail = f"{peer_id} did not answer {protocol_id} within {timeout:g} s"
+            raise RequestError(RequestFailure.TIMEOUT, detail) from None
+
+    async def ping(self, peer_id: PeerId, *, timeout: float = 5.0) -> float:  # noqa: ASYNC109
+        """Return one round trip to a connected peer in milliseconds (libp2p ping).
+
+        Raises:
+            RequestError: the reason is in `.failure`.
+        """
+        if not self.is_connected(peer_id):
+            raise RequestError(RequestFailure.NOT_CONNECTED, peer_id)
+        try:
+            with trio.fail_after(timeout):
+                return await ping(self._host, peer_id)
+        except trio.TooSlowError:
+            detail = f"{peer_id} did not answer within {timeout:g} s"
             raise RequestError(RequestFailure.TIMEOUT, detail) from None
 
     # Called by the notifee, in the connection's own task.

@@ -120,6 +120,11 @@ class ConnectionTable:
         about = self._about.get(peer_id)
         return about.listen if about else ()
 
+    def observed_address(self, peer_id: PeerId) -> str:
+        """Where the peer says it sees us come from; empty if it has not said."""
+        about = self._about.get(peer_id)
+        return about.observed if about else ""
+
     def snapshot(self) -> tuple[ConnectionInfo, ...]:
         """Return every connection, oldest first."""
         now = trio.current_time()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from libp2p.abc import INetConn
@@ -32,6 +33,8 @@ class PeerAbout:
     agent: str
     listen: tuple[str, ...]
     """Transport addresses, at most eight."""
+    observed: str = ""
+    """Where it sees us come from, as a transport address; empty if it does not say."""
 
 
 async def identify(host: BasicHost, connection: INetConn) -> PeerAbout | None:
@@ -45,7 +48,11 @@ async def identify(host: BasicHost, connection: INetConn) -> PeerAbout | None:
         raw = await read_varint_prefixed_bytes_limited(stream, _MAX_IDENTIFY_BYTES)
         message = Identify()
         message.ParseFromString(raw)
-        return PeerAbout(agent=_printable(message.agent_version), listen=_addresses(message))
+        return PeerAbout(
+            agent=_printable(message.agent_version),
+            listen=_addresses(message.listen_addrs),
+            observed=next(iter(_addresses([message.observed_addr])), ""),
+        )
     except Exception as error:  # noqa: BLE001 - a peer that cannot say who it is stays unnamed
         logger.debug("identify failed: %r", error)
         return None
@@ -59,9 +66,9 @@ def _printable(text: str) -> str:
     return "".join(c for c in text[:_MAX_AGENT_CHARS] if c.isascii() and c.isprintable())
 
 
-def _addresses(message: Identify) -> tuple[str, ...]:
+def _addresses(raw_addresses: Sequence[bytes]) -> tuple[str, ...]:
     found: list[str] = []
-    for raw in message.listen_addrs[: 4 * _MAX_ADDRESSES]:
+    for raw in raw_addresses[: 4 * _MAX_ADDRESSES]:
         try:
             address = parse_transport(str(Multiaddr(bytes(raw))))
         except Exception:  # noqa: BLE001 - py-multiaddr raises any type on hostile bytes

@@ -25,6 +25,7 @@ from p2p.libp2p_swarm import SwarmSettings
 from p2p.local_files import remembered_listen, sibling_addresses, write_addresses
 from p2p.manifest_source import Found, ManifestSource
 from p2p.peer_book import PeerAddr
+from p2p.reach import ReachServer
 from p2p.scoring import BAN_BELOW, Scoreboard
 from p2p.validation import ValidationContext
 from p2p.verdict_log import VerdictLog
@@ -97,6 +98,16 @@ class PeerCore:
         """This peer's id."""
         return self.host.peer_id
 
+    @property
+    def bootstrap(self) -> tuple[str, ...]:
+        """The bootstrap addresses of the settings."""
+        return self._settings.bootstrap
+
+    @property
+    def data_dir(self) -> Path:
+        """The peer's folder."""
+        return self._data_dir
+
     def score(self, peer_id: PeerId) -> float:
         """Return a peer's standing; 0 is neutral."""
         return self.scoreboard.score(peer_id, trio.current_time())
@@ -109,6 +120,7 @@ class PeerCore:
             ManifestError: the bootstrap's swarm needs something this version does not know.
         """
         peer_services.serve_peers(self.host, lambda: self.discovery.book)
+        ReachServer(host=self.host).serve()
         await nursery.start(self.host.run)
         await trio.to_thread.run_sync(write_addresses, self._data_dir, self.host.listen_addrs())
         await nursery.start(self.discovery.run)

@@ -10,6 +10,7 @@ from typing import Any
 
 import trio
 
+from p2p.net_views import NetViews
 from p2p.peer_core import PeerCore
 from p2p.view_types import View
 
@@ -30,6 +31,7 @@ class CoreViews:
             "peers": self.peers,
             "mesh": self.mesh,
             "topics": self.topics,
+            **NetViews(self._core, self.status).by_name(),
         }
 
     async def status(self, _options: Mapping[str, Any]) -> dict[str, Any]:

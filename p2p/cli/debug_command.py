@@ -8,12 +8,13 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from p2p.cli import tables
+from p2p.cli import net_command, tables
 from p2p.cli.usage import EXIT_FAILED, EXIT_NO_NODE, EXIT_OK, UsageExit, fail
 from p2p.local_files import LAST_STATUS_FILE
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
@@ -31,6 +32,8 @@ VIEWS: dict[str, tuple[str, Callable[[Console, dict[str, Any]], None]]] = {
     "mesh": ("each topic's mesh, and who else is subscribed", tables.mesh),
     "topics": ("the topics this node is subscribed to", tables.topics),
     "buffer": ("the replay buffer by publisher", tables.buffer),
+    "doctor": ("what is wrong with this node's place in the network", net_command.doctor),
+    "ping": ("round trips to one peer", net_command.ping),
     "rollouts": (
         "the latest rollouts: question, completions, verified reward",
         tables.rollouts,
@@ -61,6 +64,8 @@ def main(argv: Sequence[str]) -> int:
                 print(json.dumps(answer), flush=True)
             else:
                 VIEWS[arguments.view][1](console, answer)
+            if net_command.failed(arguments.view, answer):
+                return EXIT_FAILED
     except UsageExit as end:
         return end.code
     except NodeRefused as refused:
@@ -96,6 +101,12 @@ def _parser() -> argparse.ArgumentParser:
             view.add_argument(
                 "--last", action="store_true", help="the numbers a node left when it ended"
             )
+        if name == "ping":
+            view.add_argument("peer", metavar="PEER", help="a peer id, or an address to connect to")
+            view.add_argument("--count", type=_positive, default=4, metavar="N", help="pings (4)")
+            view.add_argument(
+                "--interval", type=_seconds, default=1.0, metavar="S", help="seconds between (1)"
+            )
         if name == "rollouts":
             view.add_argument("--follow", action="store_true", help="go on as new ones come")
             view.add_argument(
@@ -107,6 +118,13 @@ def _parser() -> argparse.ArgumentParser:
 def _positive(text: str) -> int:
     value = int(text)
     if value < 1:
+        raise ValueError(text)
+    return value
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 3600:
         raise ValueError(text)
     return value
 
@@ -139,6 +157,15 @@ def _answers_at(path: Path) -> bool:
 
 def _answers(client: NodeClient, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Yield one answer, or with --follow one whenever there is something new."""
+    if arguments.view == "ping":
+        yield net_command.ping_all(
+            partial(_ask, client),
+            arguments.peer,
+            count=arguments.count,
+            interval_s=arguments.interval,
+            console=None if arguments.json_output else Console(highlight=False),
+        )
+        return
     if arguments.view != "rollouts":
         yield _ask(client, arguments.view, {})
         return

@@ -1,0 +1,326 @@
+"""`shoal debug doctor`: from what was observed to findings, each with what to do. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from shoal_wire.types import PeerId
+
+SETTLE_SECONDS = 30.0
+"""Before this, a node that has nobody or no mesh yet is only starting."""
+SKEW_WARN_MS = 5_000
+DISK_WARN_BYTES = 2 * 1024**3
+DISK_BAD_BYTES = 200 * 1024**2
+FILES_WANTED = 1024
+FILES_SPARE = 64
+_SLOW_MS = 1000.0
+_BROKEN_TRAINER = ("broken", "misconfigured")
+_WAITING_TRAINER = ("waiting", "stopped")
+
+
+class State(StrEnum):
+    """How serious a finding is."""
+
+    OK = "ok"
+    WARN = "warn"
+    BAD = "bad"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that was looked at."""
+
+    check: str
+    state: State
+    says: str
+    do: str = ""
+    """What to do; empty where nothing is to be done."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BootstrapSeen:
+    """One bootstrap address of the settings."""
+
+    address: str
+    latency_ms: float | None
+    """One round trip; None if it is not connected or did not answer."""
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSeen:
+    """One subscribed topic."""
+
+    topic: str
+    peers: int
+    mesh: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutsideSeen:
+    """What one peer said of this node."""
+
+    peer_id: PeerId
+    observed: str
+    dialled: bool
+    reached: bool
+    """It opened a connection to one of our ports; only of meaning if it dialled."""
+    clock_ahead_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """Everything a diagnosis is made of."""
+
+    uptime_s: float
+    listens: tuple[str, ...]
+    """Transport addresses, interfaces spelled out."""
+    transports: tuple[tuple[str, int], ...]
+    """Kinds of transport listened on or connected over, and live connections over each."""
+    peers: int
+    bootstraps: tuple[BootstrapSeen, ...]
+    outside: tuple[OutsideSeen, ...]
+    topics: tuple[TopicSeen, ...]
+    mesh_low: int
+    """Mesh size below which gossip grafts."""
+    clock_limit_ms: int
+    """Most a batch may come from the future before others refuse it."""
+    trainer: str | None
+    """State of the trainer; None for a bootstrap peer."""
+    groups_received: int | None
+    buffered: tuple[int, int] | None
+    """External groups in the buffer and their limit; None for a bootstrap peer."""
+    disk_free_bytes: int
+    files_open: int
+    files_limit: int
+
+
+def diagnose(facts: Facts) -> tuple[Finding, ...]:
+    """Return every finding, in the order in which a person should read them."""
+    return tuple(
+        finding
+        for check in (
+            _peers,
+            _bootstraps,
+            _reachable,
+            _observed,
+            _transports,
+            _clock,
+            _mesh,
+            _trainer,
+            _buffer,
+            _disk,
+            _files,
+        )
+        for finding in check(facts)
+    )
+
+
+def _peers(facts: Facts) -> Iterator[Finding]:
+    if facts.peers:
+        yield Finding(check="peers", state=State.OK, says=f"{facts.peers} connected")
+        return
+    settled = facts.uptime_s >= SETTLE_SECONDS
+    yield Finding(
+        check="peers",
+        state=State.BAD if settled and facts.bootstraps else State.WARN,
+        says="nobody is connected" if settled else "nobody is connected yet",
+        do="give the address of a peer that is up: --bootstrap /ip4/…/tcp/…/p2p/…",
+    )
+
+
+def _bootstraps(facts: Facts) -> Iterator[Finding]:
+    num_answering = sum(seen.latency_ms is not None for seen in facts.bootstraps)
+    for seen in facts.bootstraps:
+        if seen.latency_ms is None:
+            yield Finding(
+                check="bootstrap",
+                # One that answers is enough, and those that have met stay together without any.
+                state=State.WARN if num_answering or facts.peers else State.BAD,
+                says=f"{seen.address} does not answer: {seen.error or 'not connected'}",
+                do="check that it runs and that the address is right; it is tried for ever",
+            )
+            continue
+        slow = seen.latency_ms > _SLOW_MS
+        yield Finding(
+            check="bootstrap",
+            state=State.WARN if slow else State.OK,
+            says=f"{seen.address} answers in {seen.latency_ms:.1f} ms",
+            do="the link is slow or that machine is overloaded" if slow else "",
+        )
+
+
+def _reachable(facts: Facts) -> Iterator[Finding]:
+    tried = [seen for seen in facts.outside if seen.dialled]
+    num_reached = sum(seen.reached for seen in tried)
+    if not tried:
+        why = "no connected peer could be asked" if facts.outside else "nobody is there to ask"
+        yield Finding(
+            check="reachable", state=State.WARN, says=f"not known: {why}", do="ask again later"
+        )
+    elif num_reached:
+        yield Finding(
+            check="reachable",
+            state=State.OK,
+            says=f"{num_reached} of {len(tried)} peers that tried could connect to this node",
+        )
+    else:
+        yield Finding(
+            check="reachable",
+            state=State.WARN,
+            says=f"none of {len(tried)} peers that tried could connect to this node",
+            do="it works by the connections that it opens itself; to be found by others too, "
+            "forward its TCP port, fix the port with --listen, and open the firewall "
+            "(docs/reach.md)",
+        )
+
+
+def _observed(facts: Facts) -> Iterator[Finding]:
+    hosts = sorted({_host(seen.observed) for seen in facts.outside if seen.observed})
+    if not hosts:
+        return
+    own = {_host(address) for address in facts.listens}
+    foreign = [host for host in hosts if host not in own]
+    if foreign:
+        says = (
+            f"others see this node at {', '.join(foreign)}, which is not one of its own addresses"
+        )
+        yield Finding(
+            check="observed",
+            state=State.OK,
+            says=says,
+            do="it is behind address translation: see reachable",
+        )
+    else:
+        yield Finding(
+            check="observed", state=State.OK, says=f"others see this node at {', '.join(hosts)}"
+        )
+
+
+def _transports(facts: Facts) -> Iterator[Finding]:
+    shown = ", ".join(f"{name} ({count} connections)" for name, count in facts.transports)
+    yield Finding(
+        check="transports",
+        state=State.OK if facts.listens else State.BAD,
+        says=shown or "listens nowhere",
+        do="" if facts.listens else "give an address with --listen",
+    )
+    if facts.listens and all(_is_loopback(_host(address)) for address in facts.listens):
+        yield Finding(
+            check="transports",
+            state=State.OK,
+            says="listens on loopback only: peers on other machines cannot connect to this node",
+            do="--listen /ip4/0.0.0.0/tcp/4001, if they should",
+        )
+
+
+def _clock(facts: Facts) -> Iterator[Finding]:
+    if not facts.outside:
+        return
+    ahead_ms = statistics.median(seen.clock_ahead_ms for seen in facts.outside)
+    # A clock that is ahead is seen from peers as theirs being behind.
+    state = State.OK
+    if abs(ahead_ms) > SKEW_WARN_MS:
+        state = State.WARN
+    if abs(ahead_ms) > facts.clock_limit_ms:
+        state = State.BAD
+    way = "behind" if ahead_ms > 0 else "ahead of"
+    yield Finding(
+        check="clock",
+        state=state,
+        says=f"{abs(ahead_ms) / 1000:.1f} s {way} the median of {len(facts.outside)} peers",
+        do=""
+        if state is State.OK
+        else "set the clock (NTP): others refuse batches far off in time",
+    )
+
+
+def _mesh(facts: Facts) -> Iterator[Finding]:
+    settled = facts.uptime_s >= SETTLE_SECONDS
+    for seen in facts.topics:
+        says = f"{_short(seen.topic)}: {seen.mesh} in the mesh of {seen.peers} subscribed"
+        if not seen.peers:
+            state, do = State.WARN, "nobody else is subscribed: batches wait in the outbox"
+        elif not seen.mesh:
+            state = State.BAD if settled else State.WARN
+            do = "wait a few seconds; if it stays, see the scores in `shoal debug peers`"
+        elif seen.mesh < min(seen.peers, facts.mesh_low):
+            state, do = State.WARN, "wait a few seconds; peers may have full meshes"
+        else:
+            state, do = State.OK, ""
+        yield Finding(check="mesh", state=state, says=says, do=do)
+
+
+def _trainer(facts: Facts) -> Iterator[Finding]:
+    if facts.trainer is None:
+        return
+    state, do = State.OK, ""
+    if facts.trainer in _BROKEN_TRAINER:
+        state, do = State.BAD, "read its last lines in the node's log; start the node again after"
+    elif facts.trainer in _WAITING_TRAINER:
+        state, do = State.WARN, "it ended and will be started again: read the node's log"
+    yield Finding(check="trainer", state=state, says=facts.trainer, do=do)
+
+
+def _buffer(facts: Facts) -> Iterator[Finding]:
+    if facts.buffered is None or facts.groups_received is None:
+        return
+    groups, capacity = facts.buffered
+    says = f"{groups} of {capacity} groups of others, {facts.groups_received} received"
+    empty = not facts.groups_received and facts.peers > 0 and facts.uptime_s >= SETTLE_SECONDS
+    yield Finding(
+        check="buffer",
+        state=State.WARN if empty else State.OK,
+        says=says,
+        do="peers are connected and share nothing: see verdicts in `shoal debug status`, and mesh"
+        if empty
+        else "",
+    )
+
+
+def _disk(facts: Facts) -> Iterator[Finding]:
+    free = facts.disk_free_bytes
+    state = State.OK
+    if free < DISK_WARN_BYTES:
+        state = State.BAD if free < DISK_BAD_BYTES else State.WARN
+    yield Finding(
+        check="disk",
+        state=state,
+        says=f"{free / 1024**3:.1f} GiB free in the data directory",
+        do="" if state is State.OK else "make room: checkpoints and the outbox are written there",
+    )
+
+
+def _files(facts: Facts) -> Iterator[Finding]:
+    spare = facts.files_limit - facts.files_open
+    state = State.OK
+    if facts.files_limit < FILES_WANTED:
+        state = State.WARN
+    if spare < FILES_SPARE:
+        state = State.BAD
+    yield Finding(
+        check="files",
+        state=state,
+        says=f"{facts.files_open} of {facts.files_limit} file descriptors in use",
+        do="" if state is State.OK else "raise the limit (ulimit -n 4096) or lower max_connections",
+    )
+
+
+def _host(address: str) -> str:
+    parts = address.split("/")
+    return parts[2] if len(parts) > 2 else ""
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _short(topic: str) -> str:
+    return "/".join(part[:12] if len(part) == 64 else part for part in topic.split("/"))

@@ -1,0 +1,169 @@
+"""Debug views that act on the network: `doctor` asks peers, `ping` asks one."""
+
+from __future__ import annotations
+
+import random
+import resource
+import shutil
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import psutil
+import trio
+
+from p2p.doctor import BootstrapSeen, Facts, OutsideSeen, State, TopicSeen, diagnose
+from p2p.host import DialError, RequestError
+from p2p.libp2p_address import parse_peer_address, parse_peer_id
+from p2p.libp2p_router import MeshSettings
+from p2p.peer_core import PeerCore
+from p2p.reach import Outside, ask_outside
+from p2p.view_types import View
+from shoal_wire.types import PeerId
+
+SCHEMA_VERSION = 1
+_MAX_ASKED = 8
+_PING_SECONDS = 5.0
+_DIAL_SECONDS = 4.0
+
+
+class NetViews:
+    """The two views of any peer; `status` is the peer's own status view."""
+
+    def __init__(self, core: PeerCore, status: View) -> None:
+        self._core = core
+        self._status = status
+        self._rng = random.Random()
+
+    def by_name(self) -> dict[str, View]:
+        """Return the views by the names under which the CLI asks for them."""
+        return {"doctor": self.doctor, "ping": self.ping}
+
+    async def ping(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """One ping of `peer`, a peer id or an address, connecting to it first if need be."""
+        text = str(options.get("peer", ""))
+        answer: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "peer_id": None, "ms": None}
+        try:
+            peer_id = await self._connected(text)
+            answer["peer_id"] = peer_id
+            answer["ms"] = round(await self._core.host.ping(peer_id, timeout=_PING_SECONDS), 3)
+        except (DialError, RequestError, ValueError) as error:
+            return {**answer, "error": str(error)}
+        return {**answer, "error": ""}
+
+    async def _connected(self, text: str) -> PeerId:
+        if "/" in text:
+            return await self._core.host.dial(text, timeout=_DIAL_SECONDS)
+        peer_id = parse_peer_id(text)
+        if peer_id == self._core.peer_id:
+            raise ValueError(f"{peer_id} is this node itself")
+        known = next((t for t in self._core.discovery.snapshot() if t.peer_id == peer_id), None)
+        if known is not None and not self._core.host.is_connected(peer_id):
+            await self._core.host.dial(f"{known.address}/p2p/{peer_id}", timeout=_DIAL_SECONDS)
+        return peer_id
+
+    async def doctor(self, _options: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask peers how this node looks, and say what is wrong. Takes five seconds at most."""
+        facts = await self._facts()
+        findings = diagnose(facts)
+        worst = max((f.state for f in findings), key=list(State).index)
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "peer_id": self._core.peer_id,
+            "state": str(worst),
+            "findings": [asdict(finding) for finding in findings],
+            "facts": asdict(facts),
+        }
+
+    async def _facts(self) -> Facts:
+        core = self._core
+        outside: list[Outside] = []
+        bootstraps: list[BootstrapSeen] = []
+        ports = _ports(core.host.listen_addrs())
+        connected = sorted(core.host.connected_peers())
+
+        async def ask(peer_id: PeerId) -> None:
+            if seen := await ask_outside(core.host, peer_id, ports=ports):
+                outside.append(seen)
+
+        async with trio.open_nursery() as nursery:
+            for peer_id in self._rng.sample(connected, min(_MAX_ASKED, len(connected))):
+                nursery.start_soon(ask, peer_id)
+            for address in core.bootstrap:
+                nursery.start_soon(self._try_bootstrap, address, bootstraps)
+        status = await self._status({})
+        buffer = status.get("buffer")
+        meshes = core.gossip.mesh()
+        return Facts(
+            uptime_s=status["uptime_s"],
+            listens=tuple(_transport(address) for address in core.host.listen_addrs()),
+            transports=self._transports(),
+            peers=len(connected),
+            bootstraps=tuple(sorted(bootstraps, key=lambda seen: seen.address)),
+            outside=tuple(self._seen(seen, ports) for seen in outside),
+            topics=tuple(
+                TopicSeen(
+                    topic=topic,
+                    peers=len(core.gossip.topic_peers(topic)),
+                    mesh=len(meshes.get(topic, [])),
+                )
+                for topic in core.gossip.topics()
+            ),
+            mesh_low=MeshSettings().degree_low,
+            clock_limit_ms=1000 * core.manifest.rules.max_future_seconds,
+            trainer=status["trainer"]["state"] if "trainer" in status else None,
+            groups_received=status.get("groups_received"),
+            buffered=(buffer["groups"], buffer["capacity_groups"]) if buffer else None,
+            disk_free_bytes=shutil.disk_usage(core.data_dir).free,
+            files_open=psutil.Process().num_fds(),
+            files_limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        )
+
+    async def _try_bootstrap(self, address: str, found: list[BootstrapSeen]) -> None:
+        host = self._core.host
+        peer_id = parse_peer_address(address).peer_id
+        latency_ms, error = None, ""
+        if peer_id == host.peer_id:
+            return
+        try:
+            await host.dial(address, timeout=_DIAL_SECONDS)
+            latency_ms = round(await host.ping(peer_id, timeout=_DIAL_SECONDS), 3)
+        except (DialError, RequestError) as failure:
+            error = str(failure)
+        found.append(BootstrapSeen(address=address, latency_ms=latency_ms, error=error))
+
+    def _seen(self, seen: Outside, ports: tuple[int, ...]) -> OutsideSeen:
+        return OutsideSeen(
+            peer_id=seen.peer_id,
+            # Identify's word where the peer does not answer this one's.
+            observed=seen.observed or self._core.host.observed_address(seen.peer_id),
+            dialled=seen.dialled,
+            reached=any(port in ports for port in seen.open_ports),
+            clock_ahead_ms=seen.clock_ahead_ms,
+        )
+
+    def _transports(self) -> tuple[tuple[str, int], ...]:
+        host = self._core.host
+        counts = Counter({_kind(_transport(address)): 0 for address in host.listen_addrs()})
+        counts.update(_kind(connection.address) for connection in host.connections())
+        return tuple(sorted(counts.items()))
+
+
+def _ports(addresses: tuple[str, ...]) -> tuple[int, ...]:
+    """Return the TCP ports listened on, the first four."""
+    parts = [address.split("/") for address in addresses]
+    found = (int(part[4]) for part in parts if len(part) > 4 and part[3] == "tcp")
+    return tuple(dict.fromkeys(found))[:4]
+
+
+def _transport(address: str) -> str:
+    return address.rpartition("/p2p/")[0] or address
+
+
+def _kind(transport: str) -> str:
+    """Return what people call a transport: ``tcp over ip4``."""
+    if "/p2p-circuit" in transport:
+        return "relay"
+    parts = transport.split("/")
+    return f"{parts[3]} over {parts[1]}" if len(parts) > 3 else "unknown"

@@ -1,0 +1,168 @@
+"""Ask connected peers how this one looks from outside, and tell them the same (`/shoal/reach/1`).
+
+The answerer opens a TCP connection to the asker's own address, the one it is seen to come from,
+and closes it at once: nobody can be made to dial a third party.  Bounded: a few dials at once, and
+one answer with a dial to each peer in ten seconds.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import trio
+
+from p2p.host import Libp2pHost, RequestError
+from p2p.libp2p_address import host_and_port, parse_transport
+from shoal_wire.errors import RemoteError
+from shoal_wire.reach import (
+    MAX_REACH_BYTES,
+    REACH_PROTOCOL,
+    ReachReply,
+    decode_reach_reply,
+    decode_reach_request,
+    encode_reach_reply,
+    encode_reach_request,
+)
+from shoal_wire.types import PeerId
+
+log = logging.getLogger(__name__)
+
+_DIAL_SECONDS = 2.0
+_ASK_SECONDS = 4.0
+_DIAL_PAUSE_SECONDS = 10.0
+_MAX_DIALS = 8
+_MAX_REMEMBERED = 512
+
+
+def wall_ms() -> int:
+    """Return the wall clock in milliseconds since the epoch."""
+    return int(time.time() * 1000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outside:
+    """What one peer says of this node."""
+
+    peer_id: PeerId
+    observed: str
+    """Transport address this node is seen at; empty if the peer does not know."""
+    open_ports: tuple[int, ...]
+    dialled: bool
+    """True if the peer tried to connect to the ports it was given."""
+    clock_ahead_ms: int
+    """The peer's clock minus ours, too small by the time the answer was on its way."""
+
+
+@dataclass(slots=True, kw_only=True)
+class ReachServer:
+    """Answers other peers."""
+
+    host: Libp2pHost
+    wall_ms: Callable[[], int] = wall_ms
+    _dialled_at: dict[PeerId, float] = field(default_factory=dict)
+    _dialling: int = 0
+
+    def serve(self) -> None:
+        """Start answering."""
+        self.host.set_request_handler(
+            REACH_PROTOCOL, self.answer, max_request_bytes=MAX_REACH_BYTES
+        )
+
+    async def answer(self, peer_id: PeerId, request: bytes) -> bytes:
+        """Answer one request. Raises RemoteError, which resets the stream."""
+        ports = decode_reach_request(request)
+        observed = _address_of(self.host, peer_id)
+        dialled = bool(ports and observed) and self._may_dial(peer_id)
+        open_ports = await self._dial(host_and_port(observed)[0], ports) if dialled else ()
+        return encode_reach_reply(
+            ReachReply(
+                observed=observed,
+                # Last, so that dialling does not look like a clock that is behind.
+                wall_ms=self.wall_ms(),
+                open_ports=open_ports,
+                dialled=dialled,
+            )
+        )
+
+    def _may_dial(self, peer_id: PeerId) -> bool:
+        now = trio.current_time()
+        last = self._dialled_at.get(peer_id)
+        if self._dialling >= _MAX_DIALS or (last is not None and now - last < _DIAL_PAUSE_SECONDS):
+            return False
+        self._dialled_at.pop(peer_id, None)
+        self._dialled_at[peer_id] = now
+        while len(self._dialled_at) > _MAX_REMEMBERED:
+            del self._dialled_at[next(iter(self._dialled_at))]
+        return True
+
+    async def _dial(self, address: str, ports: tuple[int, ...]) -> tuple[int, ...]:
+        found: list[int] = []
+
+        async def try_port(port: int) -> None:
+            if await is_open(address, port):
+                found.append(port)
+
+        self._dialling += 1
+        try:
+            async with trio.open_nursery() as nursery:
+                for port in ports:
+                    nursery.start_soon(try_port, port)
+        finally:
+            self._dialling -= 1
+        return tuple(sorted(found))
+
+
+async def is_open(address: str, port: int) -> bool:
+    """True if a TCP connection to a literal IP address can be opened within two seconds."""
+    try:
+        with trio.fail_after(_DIAL_SECONDS):
+            stream = await trio.open_tcp_stream(address, port)
+            await stream.aclose()
+    except (OSError, trio.TooSlowError):
+        return False
+    return True
+
+
+async def ask_outside(
+    host: Libp2pHost, peer_id: PeerId, *, ports: tuple[int, ...] = ()
+) -> Outside | None:
+    """Ask one connected peer; None where it gives no usable answer in time."""
+    try:
+        raw = await host.request(
+            peer_id,
+            REACH_PROTOCOL,
+            encode_reach_request(ports),
+            max_response_bytes=MAX_REACH_BYTES,
+            timeout=_ASK_SECONDS,
+        )
+        reply = decode_reach_reply(raw)
+    except (RequestError, RemoteError) as error:
+        log.debug("%s says nothing about us: %s", peer_id, error)
+        return None
+    return Outside(
+        peer_id=peer_id,
+        observed=_clean(reply.observed),
+        open_ports=tuple(port for port in reply.open_ports if port in ports),
+        dialled=reply.dialled,
+        clock_ahead_ms=reply.wall_ms - wall_ms(),
+    )
+
+
+def _address_of(host: Libp2pHost, peer_id: PeerId) -> str:
+    address = next((c.address for c in host.connections() if c.peer_id == peer_id), "")
+    try:
+        ipaddress.ip_address(host_and_port(address)[0])
+    except ValueError:
+        return ""  # through a relay: there is no address of its own to dial
+    return address
+
+
+def _clean(observed: str) -> str:
+    try:
+        return parse_transport(observed)
+    except ValueError:
+        return ""

@@ -1,0 +1,119 @@
+"""The doctor's findings: pure, one case a rule."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from p2p.doctor import BootstrapSeen, Facts, Finding, OutsideSeen, State, TopicSeen, diagnose
+from shoal_wire.types import PeerId
+
+BOOT = BootstrapSeen(address="/ip4/192.0.2.1/tcp/4001/p2p/X", latency_ms=20.0)
+DEAD = BootstrapSeen(address="/ip4/192.0.2.2/tcp/4001/p2p/Y", latency_ms=None, error="refused")
+SEEN = OutsideSeen(
+    peer_id=PeerId("P"),
+    observed="/ip4/198.51.100.7/tcp/50000",
+    dialled=True,
+    reached=True,
+    clock_ahead_ms=40,
+)
+HEALTHY = Facts(
+    uptime_s=100.0,
+    listens=("/ip4/198.51.100.7/tcp/4001",),
+    transports=(("tcp over ip4", 4),),
+    peers=4,
+    bootstraps=(BOOT,),
+    outside=(SEEN,),
+    topics=(TopicSeen(topic="/shoal/1/" + 64 * "a" + "/rollouts/0", peers=4, mesh=4),),
+    mesh_low=4,
+    clock_limit_ms=120_000,
+    trainer="training",
+    groups_received=9,
+    buffered=(9, 4096),
+    disk_free_bytes=50 * 1024**3,
+    files_open=50,
+    files_limit=65_536,
+)
+
+
+def only(facts: Facts, check: str) -> Finding:
+    (found,) = [finding for finding in diagnose(facts) if finding.check == check]
+    return found
+
+
+def test_healthy_node_has_nothing_to_do() -> None:
+    findings = diagnose(HEALTHY)
+    assert {f.state for f in findings} == {State.OK}
+    assert not any(f.do for f in findings)
+    looked_at = "peers bootstrap reachable observed transports clock mesh trainer buffer disk files"
+    assert [f.check for f in findings] == looked_at.split()
+
+
+def outside(**changes: Any) -> dict[str, Any]:
+    return {"outside": (replace(SEEN, **changes),)}
+
+
+@pytest.mark.parametrize(
+    ("check", "state", "changes"),
+    [
+        ("peers", State.BAD, {"peers": 0}),
+        ("peers", State.WARN, {"peers": 0, "uptime_s": 3.0}),
+        ("peers", State.WARN, {"peers": 0, "bootstraps": ()}),
+        ("bootstrap", State.BAD, {"bootstraps": (DEAD,), "peers": 0}),
+        ("bootstrap", State.WARN, {"bootstraps": (DEAD,)}),
+        ("bootstrap", State.WARN, {"bootstraps": (replace(BOOT, latency_ms=1500.0),)}),
+        ("reachable", State.WARN, {"outside": ()}),
+        ("reachable", State.WARN, outside(dialled=False)),
+        ("reachable", State.WARN, outside(reached=False)),
+        ("transports", State.BAD, {"listens": ()}),
+        ("clock", State.WARN, outside(clock_ahead_ms=-6_000)),
+        ("clock", State.BAD, outside(clock_ahead_ms=3_600_000)),
+        ("mesh", State.WARN, {"topics": (TopicSeen(topic="t", peers=0, mesh=0),)}),
+        ("mesh", State.BAD, {"topics": (TopicSeen(topic="t", peers=3, mesh=0),)}),
+        ("mesh", State.WARN, {"topics": (TopicSeen(topic="t", peers=9, mesh=3),)}),
+        ("trainer", State.BAD, {"trainer": "broken"}),
+        ("trainer", State.WARN, {"trainer": "waiting"}),
+        ("buffer", State.WARN, {"groups_received": 0}),
+        ("disk", State.WARN, {"disk_free_bytes": 1024**3}),
+        ("disk", State.BAD, {"disk_free_bytes": 1024**2}),
+        ("files", State.WARN, {"files_limit": 256}),
+        ("files", State.BAD, {"files_limit": 4096, "files_open": 4090}),
+    ],
+)
+def test_what_is_wrong_is_found_with_what_to_do(
+    check: str, state: State, changes: dict[str, Any]
+) -> None:
+    found = only(replace(HEALTHY, **changes), check)
+    assert found.state is state
+    assert found.do
+    assert "\n" not in found.says + found.do
+
+
+def test_a_mesh_of_everybody_there_is_healthy() -> None:
+    facts = replace(HEALTHY, topics=(TopicSeen(topic="t", peers=2, mesh=2),))
+    assert only(facts, "mesh").state is State.OK
+
+
+def test_the_clock_says_which_way() -> None:
+    assert "behind" in only(replace(HEALTHY, **outside(clock_ahead_ms=9_000)), "clock").says
+    assert "ahead of" in only(replace(HEALTHY, **outside(clock_ahead_ms=-9_000)), "clock").says
+
+
+def test_one_liar_does_not_set_the_clock() -> None:
+    liar = replace(SEEN, clock_ahead_ms=10**12)
+    facts = replace(HEALTHY, outside=(SEEN, SEEN, liar))
+    assert only(facts, "clock").state is State.OK
+
+
+def test_address_translation_is_noticed() -> None:
+    facts = replace(HEALTHY, listens=("/ip4/10.0.0.5/tcp/4001",))
+    found = only(facts, "observed")
+    assert "198.51.100.7" in found.says
+    assert "not one of its own" in found.says
+
+
+def test_a_bootstrap_peer_has_no_trainer_and_no_buffer() -> None:
+    facts = replace(HEALTHY, trainer=None, buffered=None, groups_received=None)
+    assert {"trainer", "buffer"} & {f.check for f in diagnose(facts)} == set()

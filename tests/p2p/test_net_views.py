@@ -1,0 +1,114 @@
+"""`shoal debug doctor` and `shoal debug ping` against two whole nodes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import trio
+
+from p2p.cli.entry import main
+from tests.support.nodes import fresh_identity
+from tests.support.running_node import RunningNode
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningNode, RunningNode]]:
+    root = tmp_path_factory.mktemp("pair")
+    with (
+        RunningNode(root / "one") as one,
+        RunningNode(root / "two", bootstrap=[one.address]) as two,
+    ):
+        two.call(_meshed, two)
+        yield one, two
+
+
+async def _meshed(node: RunningNode) -> None:
+    with trio.fail_after(30):
+        while not any(node.node.core.gossip.mesh().values()):  # noqa: ASYNC110 - no event
+            await trio.sleep(0.05)
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    capsys.readouterr()
+    code = main(["debug", *arguments])
+    return code, capsys.readouterr().out
+
+
+def as_json(
+    capsys: pytest.CaptureFixture[str], node: RunningNode, *arguments: str
+) -> tuple[int, dict[str, Any]]:
+    code, text = run(capsys, *arguments, "--data-dir", str(node.data_dir), "--json")
+    answer: dict[str, Any] = json.loads(text)
+    assert answer["schema_version"] == 1
+    return code, answer
+
+
+def test_the_doctor_finds_two_nodes_well(
+    pair: tuple[RunningNode, RunningNode], capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two = pair
+    code, answer = as_json(capsys, two, "doctor")
+    found = {finding["check"]: finding for finding in answer["findings"]}
+    assert code == 0
+    for check in ("peers", "bootstrap", "reachable", "observed", "clock", "mesh", "trainer"):
+        assert found[check]["state"] == "ok", found[check]
+    assert one.address in found["bootstrap"]["says"]
+    assert "127.0.0.1" in found["observed"]["says"]
+    assert answer["facts"]["outside"][0]["reached"]
+    code, text = run(capsys, "doctor", "--data-dir", str(two.data_dir))
+    assert code == 0
+    assert "tcp over ip4" in text
+    assert "0 bad" in text
+
+
+def test_the_doctor_finds_the_end_of_the_disk_and_says_so_by_its_exit_code(
+    pair: tuple[RunningNode, RunningNode],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("p2p.doctor.DISK_BAD_BYTES", 1 << 62)
+    monkeypatch.setattr("p2p.doctor.DISK_WARN_BYTES", 1 << 62)
+    code, answer = as_json(capsys, pair[1], "doctor")
+    assert (code, answer["state"]) == (1, "bad")
+    code, text = run(capsys, "doctor", "--data-dir", str(pair[1].data_dir))
+    assert code == 1
+    assert "make room" in text
+
+
+def test_ping_by_id_and_by_address(
+    pair: tuple[RunningNode, RunningNode], capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two = pair
+    for peer in (one.node.core.peer_id, one.address):
+        code, answer = as_json(capsys, two, "ping", peer, "--count", "3", "--interval", "0")
+        assert code == 0
+        assert (answer["sent"], answer["answered"], answer["loss"]) == (3, 3, 0)
+        assert answer["peer_id"] == one.node.core.peer_id
+        assert 0 < answer["min_ms"] <= answer["median_ms"] <= answer["max_ms"]
+    code, text = run(capsys, "ping", one.address, "--count", "1", "--data-dir", str(two.data_dir))
+    assert code == 0
+    assert "1 sent, 1 answered, 0% lost" in text
+
+
+@pytest.mark.parametrize(
+    ("peer", "says"),
+    [
+        (fresh_identity().peer_id, "not_connected"),
+        (f"/ip4/127.0.0.1/tcp/1/p2p/{fresh_identity().peer_id}", "cannot connect"),
+        ("nonsense", "not a peer id"),
+        ("/ip4/127.0.0.1/tcp/1", "does not name a peer"),
+    ],
+)
+def test_nobody_answers_a_ping(
+    pair: tuple[RunningNode, RunningNode],
+    capsys: pytest.CaptureFixture[str],
+    peer: str,
+    says: str,
+) -> None:
+    code, answer = as_json(capsys, pair[0], "ping", peer, "--count", "1")
+    assert (code, answer["answered"], answer["loss"]) == (1, 0, 1)
+    assert says in answer["last_error"]
+    assert "\n" not in answer["last_error"]

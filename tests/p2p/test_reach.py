@@ -1,0 +1,92 @@
+"""How peers look from each other, and libp2p pings: real hosts on loopback."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+
+from p2p.host import RequestError, RequestFailure
+from p2p.reach import ReachServer, ask_outside, wall_ms
+from shoal_wire.errors import RemoteError
+from shoal_wire.reach import (
+    REACH_PROTOCOL,
+    ReachReply,
+    decode_reach_reply,
+    decode_reach_request,
+    encode_reach_reply,
+    encode_reach_request,
+)
+from tests.support.network import port_of
+from tests.support.nodes import fresh_identity, open_test_host, until
+
+
+async def test_a_peer_tells_address_clock_and_open_ports() -> None:
+    async with open_test_host() as one, open_test_host() as two:
+        ReachServer(host=two, wall_ms=lambda: wall_ms() + 60_000).serve()
+        await one.dial(two.listen_addrs()[0])
+        listener = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        closed = listener[0].socket.getsockname()[1]
+        await listener[0].aclose()
+        seen = await ask_outside(one, two.peer_id, ports=(port_of(one), closed))
+        assert seen is not None
+        assert seen.dialled
+        assert seen.open_ports == (port_of(one),)
+        assert seen.observed.startswith("/ip4/127.0.0.1/tcp/")
+        assert 50_000 < seen.clock_ahead_ms <= 60_000
+        await until(lambda: one.observed_address(two.peer_id))
+        assert one.observed_address(two.peer_id) == seen.observed, "identify says the same"
+
+
+async def test_a_peer_dials_nobody_twice_in_a_row() -> None:
+    async with open_test_host() as one, open_test_host() as two:
+        ReachServer(host=two).serve()
+        await one.dial(two.listen_addrs()[0])
+        first = await ask_outside(one, two.peer_id, ports=(port_of(one),))
+        again = await ask_outside(one, two.peer_id, ports=(port_of(one),))
+        assert first is not None
+        assert again is not None
+        assert (first.dialled, again.dialled) == (True, False)
+        assert again.open_ports == ()
+        assert again.observed == first.observed
+
+
+async def test_malformed_questions_are_reset() -> None:
+    async with open_test_host() as one, open_test_host() as two:
+        ReachServer(host=two).serve()
+        await one.dial(two.listen_addrs()[0])
+        for junk in (b"\xff\xff", encode_reach_request([0])):
+            with pytest.raises(RequestError) as caught:
+                await one.request(two.peer_id, REACH_PROTOCOL, junk, max_response_bytes=1024)
+            assert caught.value.failure is RequestFailure.RESET
+
+
+async def test_a_peer_without_the_protocol_says_nothing() -> None:
+    async with open_test_host() as one, open_test_host() as two:
+        await one.dial(two.listen_addrs()[0])
+        assert await ask_outside(one, two.peer_id) is None
+
+
+async def test_ping() -> None:
+    async with open_test_host() as one, open_test_host() as two:
+        await one.dial(two.listen_addrs()[0])
+        assert 0 < await one.ping(two.peer_id) < 5000
+        with pytest.raises(RequestError, match="not_connected"):
+            await one.ping(fresh_identity().peer_id)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_message_or_one_error(raw: bytes) -> None:
+    for decode in (decode_reach_request, decode_reach_reply):
+        try:
+            decode(raw)
+        except RemoteError as error:
+            assert "\n" not in str(error)
+
+
+def test_replies_round_trip_and_their_text_is_cleaned() -> None:
+    reply = ReachReply(observed="/ip4/1.2.3.4/tcp/5", wall_ms=7, open_ports=(5,), dialled=True)
+    assert decode_reach_reply(encode_reach_reply(reply)) == reply
+    evil = ReachReply(observed="\x1b[2J", wall_ms=7, open_ports=(), dialled=False)
+    assert decode_reach_reply(encode_reach_reply(evil)).observed == ""
