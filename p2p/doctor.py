@@ -18,7 +18,7 @@ DISK_BAD_BYTES = 200 * 1024**2
 FILES_WANTED = 1024
 FILES_SPARE = 64
 _SLOW_MS = 1000.0
-_BROKEN_TRAINER = ("broken", "misconfigured")
+_BROKEN_TRAINER = ("broken", "diverged", "misconfigured")
 _WAITING_TRAINER = ("waiting", "stopped")
 
 

@@ -2,6 +2,7 @@
 
     starting ─▶ running ─exit 0─▶ finished
         ▲          │ exit 2 (wrong settings) ─▶ misconfigured
+        │          │ exit 3 (its numbers are not finite) ─▶ diverged ─(a long pause)─▶ starting
         │          ▼ any other end
         └─ backoff ┴─ too many in a row ─▶ broken ─(a long pause)─▶ starting
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import random
+import secrets
 import signal
 import subprocess
 import sys
@@ -28,6 +30,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+EXIT_SETTINGS, EXIT_DIVERGED = 2, 3
+"""Exit codes of `policy.__main__` with a meaning here."""
+
+NODE_RUN = secrets.token_hex(8)
+"""Names this process to all trainers it starts: `--no-resume` starts over once for all of them."""
+
 
 class ChildState(StrEnum):
     """Where the trainer stands, as `shoal debug status` shows it."""
@@ -39,6 +47,8 @@ class ChildState(StrEnum):
     """It ended and will be started again after a pause."""
     BROKEN = "broken"
     """It ended too often in a row; the next try is minutes away."""
+    DIVERGED = "diverged"
+    """Its numbers stay not finite. Tried again in minutes: by then the groups of others differ."""
     MISCONFIGURED = "misconfigured"
     """It refused its settings; starting it again would not help."""
     FINISHED = "finished"
@@ -58,7 +68,7 @@ class ChildPolicy:
     max_failures: int = 5
     """Failures in a row that open the circuit breaker."""
     broken_seconds: float = 300.0
-    """Pause with the breaker open, after which one more child is tried."""
+    """Pause with the breaker open, or after numbers diverged; then one more child is tried."""
     stop_seconds: float = 15.0
     """Time to write a last checkpoint; then it is killed."""
 
@@ -73,7 +83,10 @@ class TrainerChild:
         policy: ChildPolicy | None = None,
         rng: random.Random | None = None,
         on_state: Callable[[ChildState], None] = lambda _state: None,
-        command: Sequence[str] = (sys.executable, "-m", "policy", "--supervised"),
+        command: Sequence[str] = (
+            *(sys.executable, "-m", "policy"),
+            *("--supervised", "--node-run", NODE_RUN),
+        ),
     ) -> None:
         self._command = [*command, *arguments]
         self._policy = policy or ChildPolicy()
@@ -92,11 +105,15 @@ class TrainerChild:
             lived, code = await self._run_once()
             if code == 0:
                 return self._enter(ChildState.FINISHED)
-            if code == 2:
+            if code == EXIT_SETTINGS:
                 log.error("the trainer refused its settings; it is not started again")
                 return self._enter(ChildState.MISCONFIGURED)
-            failures = 1 if lived >= self._policy.healthy_seconds else failures + 1
-            pause = self._pause(failures)
+            if code == EXIT_DIVERGED:
+                self._enter(ChildState.DIVERGED)
+                pause = self._policy.broken_seconds
+            else:
+                failures = 1 if lived >= self._policy.healthy_seconds else failures + 1
+                pause = self._pause(failures)
             log.warning("the trainer ended (%s); next start in %.1f s", _ending(code), pause)
             await trio.sleep(pause)
             self.restarts += 1

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -24,6 +24,7 @@ from policy.exchange import Exchange
 from policy.metric_sinks import sink_names
 from policy.narrator import Narrator, PeerCount
 from policy.rollouts import public_model_name
+from policy.start_over import StartOverError, has_started_over, note_started_over
 from shoal_ipc.client import SOCKET_NAME, NodeClient
 from shoal_settings.loader import SettingsError, add_flags, describe, describe_text, load
 from shoal_settings.schema import Settings
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
+EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_DIVERGED = 0, 1, 2, 3
 _LOCK_SECONDS = 30.0
 
 DESCRIPTION = """\
@@ -88,6 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="shoal trainer", description=DESCRIPTION)
     add_flags(parser, "trainer")
     parser.add_argument("--supervised", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--node-run", default="", help=argparse.SUPPRESS)
     parser.add_argument(
         "--export",
         type=Path,
@@ -114,44 +116,59 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(
         level=loaded.settings.log_level.upper(), format="%(levelname)s trainer: %(message)s"
     )
-    return _run(loaded.settings, stop, arguments.supervised, arguments.export)
+    started = Start(supervised=arguments.supervised, node_run=arguments.node_run)
+    return _run(loaded.settings, stop, started, arguments.export)
 
 
-def _run(settings: Settings, stop: StopFlag, supervised: bool, export: Path | None) -> int:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Who started this process."""
+
+    supervised: bool = False
+    """A node did, and watches it."""
+    node_run: str = ""
+    """Names the run of that node: the same for every trainer that it starts."""
+
+
+def _run(settings: Settings, stop: StopFlag, started: Start, export: Path | None) -> int:
     _quieten_libraries()
     try:
         if settings.no_train:
             with _only_trainer(settings.data_dir, stop):
-                return _generate_only(settings, stop, supervised)
-        return _run_policy(settings, stop, supervised, export)
-    except (ManifestError, SettingsError) as error:
+                return _generate_only(settings, stop, started)
+        return _run_policy(settings, stop, started, export)
+    except (ManifestError, SettingsError, StartOverError) as error:
         print(f"shoal trainer: {error}", file=sys.stderr)
-        return EXIT_USAGE if isinstance(error, SettingsError) else EXIT_FAILED
+        return EXIT_FAILED if isinstance(error, ManifestError) else EXIT_USAGE
 
 
-def _run_policy(settings: Settings, stop: StopFlag, supervised: bool, export: Path | None) -> int:
+def _run_policy(settings: Settings, stop: StopFlag, started: Start, export: Path | None) -> int:
     # Late: torch takes seconds to import, and a wrong flag should be told at once.
     from policy.checkpoint import CheckpointError
     from policy.distributed import RankError
     from policy.export import export_model
     from policy.model import ModelError
+    from policy.rollback import DivergedError
 
     try:
         if export is not None:
             print(f"exported {export_model(settings, export).name} to {export}")
             return EXIT_OK
-        return _run_ranks(settings, stop, supervised)
-    except (ModelError, CheckpointError, RankError) as error:
+        return _run_ranks(settings, stop, started)
+    except (ModelError, CheckpointError, RankError, DivergedError) as error:
         print(f"shoal trainer: {error}", file=sys.stderr)
+        if isinstance(error, DivergedError):
+            return EXIT_DIVERGED
         return EXIT_USAGE if isinstance(error, ModelError) else EXIT_FAILED
 
 
-def _run_ranks(settings: Settings, stop: StopFlag, supervised: bool) -> int:
+def _run_ranks(settings: Settings, stop: StopFlag, started: Start) -> int:
     """Train, or work for the process that does."""
     import torch
 
     from policy.distributed import Leader, follow, join
     from policy.sapo import Means
+    from policy.start import refuse_wrong_model
     from policy.trainer import Trainer
 
     if settings.threads:
@@ -165,7 +182,8 @@ def _run_ranks(settings: Settings, stop: StopFlag, supervised: bool) -> int:
     if settings.generator == "openai":
         means = replace(means, answer=_remote_answers(settings, stop))
     with _only_trainer(settings.data_dir, stop):
-        code = _with_tasks(settings, stop, supervised, partial(Trainer, settings, means=means))
+        refuse_wrong_model(settings)  # before it waits for a node and starts a worker
+        code = _with_tasks(settings, stop, started, partial(Trainer, means=means))
     if leader is not None:
         leader.close()
     return code
@@ -195,7 +213,7 @@ def _remote_answers(
     return answer
 
 
-def _generate_only(settings: Settings, stop: StopFlag, supervised: bool) -> int:
+def _generate_only(settings: Settings, stop: StopFlag, started: Start) -> int:
     from policy.generate_only import Author, GenerateOnly
     from policy.remote_generation import RemoteError
     from policy.remote_start import remote_generator, remote_model
@@ -206,19 +224,18 @@ def _generate_only(settings: Settings, stop: StopFlag, supervised: bool) -> int:
         remote = remote_generator(settings, stop)
         make = partial(
             GenerateOnly,
-            settings,
             answer=lambda questions, _round: remote.answer(questions),
             author=Author(
                 model_name=public_model_name(remote_model(settings)), tokenizer_digest=Digest(b"")
             ),
         )
-        return _with_tasks(settings, stop, supervised, make)
+        return _with_tasks(settings, stop, started, make)
     except RemoteError as error:
         raise SettingsError(str(error)) from None
 
 
 def _with_tasks(
-    settings: Settings, stop: StopFlag, supervised: bool, make: Callable[..., Any]
+    settings: Settings, stop: StopFlag, started: Start, make: Callable[..., Any]
 ) -> int:
     """Run what `make` returns, with tasks from a worker of its own and a node's swarm."""
     from policy.tasks import TaskSource
@@ -230,22 +247,33 @@ def _with_tasks(
     if manifest is None:
         return EXIT_OK
     families = specs_of(manifest, settings.task_file)
-    narrator = Narrator(settings, supervised=supervised, peers=PeerCount(client))
+    narrator = Narrator(settings, supervised=started.supervised, peers=PeerCount(client))
     limits = WorkerLimits(request_timeout_seconds=settings.verify_seconds)
-    with TaskWorker(families, limits=limits) as worker:
-        runner = make(
-            tasks=TaskSource(worker, families),
-            exchange=exchange,
-            rules=manifest.rules,
-            seed=_seed(settings, client.peer_id if client else None),
-            should_stop=stop,
-            on_round=narrator,
-        )
-        try:
+    worker = TaskWorker(families, limits=limits)  # started below, by its first question
+    runner = make(
+        _unless_started_over(settings, started.node_run),
+        tasks=TaskSource(worker, families),
+        exchange=exchange,
+        rules=manifest.rules,
+        seed=_seed(settings, client.peer_id if client else None),
+        should_stop=stop,
+        on_round=narrator,
+    )
+    if not settings.resume:
+        note_started_over(settings.data_dir, started.node_run)
+    try:
+        with worker:
             runner.run()
-        finally:
-            narrator.close()
+    finally:
+        narrator.close()
     return EXIT_OK
+
+
+def _unless_started_over(settings: Settings, node_run: str) -> Settings:
+    """Resume after all where a trainer of the same node's run has started over before."""
+    if settings.resume or not node_run or not has_started_over(settings.data_dir, node_run):
+        return settings
+    return settings.model_copy(update={"resume": True})
 
 
 def _manifest(settings: Settings, client: NodeClient | None, stop: StopFlag) -> Manifest | None:

@@ -22,13 +22,13 @@ from policy.exchange import Exchange
 from policy.metrics import METRICS_FILE, MetricsFile, round_metrics
 from policy.progress import Progress, RoundRecord
 from policy.rollouts import OwnGroup, Question, batch_key, bundles, shareable
+from policy.start_over import STATE_FILE, set_aside
 from policy.tasks import TaskSource
 from shoal_settings.schema import Settings
 from shoal_wire import ipc_messages as m
 from shoal_wire.manifest import SwarmRules
 from shoal_wire.types import Digest, PolicyInfo, SamplingParams
 
-STATE_FILE = "generator.json"
 _POLL_SECONDS = 0.05
 _EMPTY_PAUSE_SECONDS = 2.0
 """After a round without any answer: a server that refuses at once must not be asked at once."""
@@ -66,7 +66,9 @@ class GenerateOnly:
         self._rules, self._seed, self._answer, self._author = rules, seed, answer, author
         self._should_stop, self._on_round = should_stop, on_round
         self._state_path = settings.data_dir / STATE_FILE
-        self.round, self.progress = _load(self._state_path) if settings.resume else (0, Progress())
+        if not settings.resume:
+            set_aside(settings.data_dir)
+        self.round, self.progress = _load(self._state_path)
         self._metrics = MetricsFile(settings.data_dir / METRICS_FILE, last_round=self.round)
 
     def run(self) -> None:

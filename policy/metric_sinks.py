@@ -16,12 +16,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from policy.start_over import TENSORBOARD_FOLDER, num_earlier_runs
 from shoal_settings.loader import SettingsError
 from shoal_settings.schema import Settings
 
 log = logging.getLogger(__name__)
 
-TENSORBOARD_FOLDER = "tensorboard"
 FLUSH_SECONDS = 5.0
 """Age at which TensorBoard's figures are written out, seen at the next round."""
 PROJECT = "shoal"
@@ -163,8 +163,13 @@ class _Run:
 
 
 def run_name(data_dir: Path) -> str:
-    """Return the run's name: of the data directory, so that a resumed run is the same run."""
-    parts = data_dir.resolve().parts[-2:]
+    """Return the run's name: of the data directory, so that a resumed run is the same run.
+
+    One that started over is another: its number follows.
+    """
+    parts = [*data_dir.resolve().parts[-2:]]
+    if earlier := num_earlier_runs(data_dir):
+        parts.append(str(earlier + 1))
     return "-".join("".join(c if c.isalnum() else "-" for c in part).strip("-") for part in parts)
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
 from policy import tiny
@@ -104,10 +104,7 @@ def load_policy(
     as for a checkpoint's folder. Blocks for the download, if any. Raises ModelError.
     """
     torch.manual_seed(seed)
-    where = _pick_device(device)
-    weights_dtype = _DTYPES.get("float32" if dtype == "auto" else dtype)
-    if weights_dtype is None:
-        raise ModelError(f"unknown dtype {dtype!r}: use auto, {', '.join(_DTYPES)}")
+    where, weights_dtype = _pick_device(device), _pick_dtype(dtype)
     source, local = _resolve(model)
     chosen = {} if attention == "auto" else {"attn_implementation": attention}
     try:
@@ -126,6 +123,19 @@ def load_policy(
         raise ModelError(f"cannot use model {model!r}: its files lack weights ({missing} …)")
     autocast = _autocast_dtype(where) if dtype == "auto" else None
     return wrap_policy(loaded, tokenizer, name=name or model, device=where, autocast_dtype=autocast)
+
+
+def check_model(model: str, *, device: str = "auto", dtype: str = "auto") -> None:
+    """Raise ModelError for what `load_policy` would refuse without looking at any weight."""
+    _pick_device(device)
+    _pick_dtype(dtype)
+    source, local = _resolve(model)
+    try:
+        config = AutoConfig.from_pretrained(source, local_files_only=local)
+    except Exception as error:  # as in load_policy
+        raise ModelError(f"cannot load model {model!r}: {_first_line(error)}") from error
+    if type(config) not in AutoModelForCausalLM._model_mapping:
+        raise ModelError(f"cannot use model {model!r}: {config.model_type} is no causal model")
 
 
 def wrap_policy(
@@ -189,6 +199,14 @@ def _pick_device(device: str) -> torch.device:
         return torch.device(device)
     except RuntimeError as error:
         raise ModelError(f"unknown device {device!r}: {_first_line(error)}") from error
+
+
+def _pick_dtype(dtype: str) -> torch.dtype:
+    """The weights' type."""
+    found = _DTYPES.get("float32" if dtype == "auto" else dtype)
+    if found is None:
+        raise ModelError(f"unknown dtype {dtype!r}: use auto, {', '.join(_DTYPES)}")
+    return found
 
 
 def _autocast_dtype(device: torch.device) -> torch.dtype | None:

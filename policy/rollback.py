@@ -1,7 +1,7 @@
 """When numbers stay not finite: back to the last weights that were good.
 
 One such step can be the batch's fault and is only left out; `STEPS_IN_A_ROW` are the weights' or
-the optimiser's. Going back again and again without a good step in between helps nobody: it ends.
+the optimiser's. Going back again and again without a good stretch in between helps nobody: it ends.
 """
 
 from __future__ import annotations
@@ -9,14 +9,16 @@ from __future__ import annotations
 from typing import Any
 
 from policy.grpo import UpdateStats
-from policy.model import ModelError, Policy
+from policy.model import Policy
 
 STEPS_IN_A_ROW = 3
 MOST_ROLLBACKS = 3
-"""Without a good step in between."""
+"""Without a good stretch in between."""
+GOOD_ROUNDS = 20
+"""A good stretch. One good step is none: it can be the one that spoils the weights."""
 
 
-class DivergedError(ModelError):
+class DivergedError(Exception):
     """Training gives numbers that are not finite whatever is done. One line."""
 
 
@@ -26,12 +28,18 @@ class Watch:
     def __init__(self) -> None:
         self._bad_steps = 0
         self._rollbacks = 0
+        self._good_rounds = 0
 
     def due(self, stats: UpdateStats) -> bool:
         """Count a round's steps; return whether it is time to go back."""
         if stats.num_steps:
-            self._bad_steps = self._rollbacks = 0
+            self._bad_steps = 0
+            self._good_rounds += 1
         self._bad_steps += stats.skipped_nonfinite
+        if self._bad_steps:
+            self._good_rounds = 0
+        if self._good_rounds >= GOOD_ROUNDS:
+            self._rollbacks = 0
         return self._bad_steps >= STEPS_IN_A_ROW
 
     def rolled_back(self) -> None:
@@ -40,7 +48,7 @@ class Watch:
         Raises:
             DivergedError: it is one too many.
         """
-        self._bad_steps = 0
+        self._bad_steps = self._good_rounds = 0
         self._rollbacks += 1
         if self._rollbacks > MOST_ROLLBACKS:
             raise DivergedError(

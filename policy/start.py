@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from policy.lora import LoraSpec, add_adapter
-from policy.model import Policy, load_policy
+from policy.model import Policy, check_model, load_policy
 from shoal_settings.schema import Settings
 
 
@@ -14,6 +14,16 @@ def lora_spec(settings: Settings) -> LoraSpec | None:
     return LoraSpec(
         rank=settings.lora_rank, alpha=settings.lora_alpha, targets=settings.lora_targets
     )
+
+
+def refuse_wrong_model(settings: Settings) -> None:
+    """Raise ModelError if no run can begin with the model that is asked for.
+
+    Takes milliseconds. Says nothing of a run that resumes: its checkpoint holds the model.
+    """
+    if settings.resume and (settings.data_dir / "checkpoints").is_dir():
+        return
+    check_model(settings.model, device=settings.device, dtype=settings.dtype)
 
 
 def fresh_policy(settings: Settings, *, seed: int) -> Policy:

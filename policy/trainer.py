@@ -45,6 +45,7 @@ from policy.rollback import Watch, restore, weights_finite
 from policy.sampling import parse_strategy
 from policy.sapo import Interrupted, Means, RoundConfig, Rounds
 from policy.start import fresh_policy, lora_spec
+from policy.start_over import set_aside
 from policy.tasks import TaskSource
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import TaskError
@@ -115,6 +116,17 @@ class Trainer:
             CheckpointError: the last checkpoint could not be written.
             DivergedError: going back to the last good weights did not help.
         """
+        try:
+            self._play_rounds()
+            self.checkpoint()
+        finally:
+            self._sinks.close()
+        self._exchange.flush()
+        rounds = self._settings.rounds
+        self._tell_status("finished" if rounds and self.round >= rounds else "stopped", None)
+        self._exchange.drain()
+
+    def _play_rounds(self) -> None:
         settings = self._settings
         self._tell_status("training", None)
         self._evaluate_if_due()
@@ -131,12 +143,6 @@ class Trainer:
                 continue
             self._finish_round(record, stats)
             self._pace(started)
-        self.checkpoint()
-        self._sinks.close()
-        self._exchange.flush()
-        finished = settings.rounds and self.round >= settings.rounds
-        self._tell_status("finished" if finished else "stopped", None)
-        self._exchange.drain()
 
     def checkpoint(self) -> None:
         """Write a checkpoint of the rounds so far, then acknowledge what it contains."""
@@ -168,6 +174,8 @@ class Trainer:
             self._optimizer = make_optimizer(
                 self.policy, lr=settings.learning_rate, weight_decay=settings.weight_decay
             )
+            if not settings.resume:  # only now: a wrong model has touched nothing
+                self._set_earlier_run_aside()
             return
         loaded = self._load(found.path)
         different = _difference(loaded.policy, settings)
@@ -184,6 +192,11 @@ class Trainer:
         loaded.state.rng.restore(self._python_rng, self._torch_rng)
         self._exchange.restore([GroupId(bytes.fromhex(i)) for i in loaded.state.consumed_ids])
         log.info("resumed at round %d from %s", self.round, found.path.name)
+
+    def _set_earlier_run_aside(self) -> None:
+        aside = set_aside(self._settings.data_dir)
+        if aside is not None:
+            log.info("starting over: what an earlier run left is in %s", aside)
 
     def _load(self, path: Path) -> Loaded:
         settings = self._settings

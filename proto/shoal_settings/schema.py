@@ -293,7 +293,10 @@ class Settings(BaseModel):
         le=86_400,
     )
     resume: bool = _key(
-        True, "node trainer swarm", "Continue from the newest good checkpoint, if there is one."
+        True,
+        "node trainer swarm",
+        "Continue from the newest good checkpoint, if there is one; off: what an earlier run left "
+        "moves to earlier-1, earlier-2 … in the data directory.",
     )
     checkpoint_seconds: float = _key(
         10.0, "node trainer swarm", "Seconds between checkpoints.", ge=0, le=86_400

@@ -16,7 +16,7 @@ import psutil
 import pytest
 import trio
 
-from p2p.trainer_child import ChildPolicy, ChildState, TrainerChild
+from p2p.trainer_child import NODE_RUN, ChildPolicy, ChildState, TrainerChild
 from tests.support.nodes import until
 
 QUICK = ChildPolicy(
@@ -85,6 +85,18 @@ async def test_wrong_settings_are_not_tried_again() -> None:
         await child.run()
     assert child.state is ChildState.MISCONFIGURED
     assert child.restarts == 0
+
+
+async def test_numbers_that_diverged_are_tried_again_after_the_long_pause() -> None:
+    child = Watched("raise SystemExit(3)")
+    async with running(child):
+        await until(lambda: child.states.count(ChildState.DIVERGED) == 2)
+    once = [ChildState.STARTING, ChildState.RUNNING, ChildState.DIVERGED]
+    assert child.states[:6] == once * 2
+    never = Watched("raise SystemExit(3)", policy=ChildPolicy())
+    async with running(never):
+        await until(lambda: never.state is ChildState.DIVERGED)
+        assert never.restarts == 0
 
 
 async def test_a_crash_is_followed_by_a_pause_and_a_new_start(tmp_path: Path) -> None:
@@ -210,4 +222,5 @@ def test_it_ends_with_its_node_however_that_dies() -> None:
 @pytest.mark.parametrize("name", ["policy"])
 def test_the_real_command_is_the_supervised_trainer(name: str) -> None:
     child = TrainerChild(["--rounds=3"])
-    assert child._command == [sys.executable, "-m", name, "--supervised", "--rounds=3"]
+    by_this_node = ["--supervised", "--node-run", NODE_RUN]
+    assert child._command == [sys.executable, "-m", name, *by_this_node, "--rounds=3"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,11 @@ import torch
 from p2p.buffer_types import Pool
 from policy.exchange import Exchange
 from policy.generation import NonFiniteError
-from policy.grpo import Blame, GrpoConfig, TrainGroup, make_optimizer, update
+from policy.grpo import Blame, GrpoConfig, TrainGroup, UpdateStats, make_optimizer, update
 from policy.model import Policy
 from policy.progress import Progress, RoundRecord
 from policy.quarantine import QUARANTINE_FILE, Quarantine, suspect
-from policy.rollback import MOST_ROLLBACKS, STEPS_IN_A_ROW, DivergedError
+from policy.rollback import GOOD_ROUNDS, MOST_ROLLBACKS, STEPS_IN_A_ROW, DivergedError, Watch
 from policy.trainer import Trainer
 from tests.policy import tiny_models
 from tests.policy import training_cases as case
@@ -270,6 +271,35 @@ def test_when_going_back_does_not_help_it_ends_with_a_word(tmp_path: Path, model
         made.run()
     assert max(rollbacks) == MOST_ROLLBACKS
     assert len(rollbacks) == STEPS_IN_A_ROW * (MOST_ROLLBACKS + 1)
+
+
+def test_a_good_step_that_spoils_the_weights_each_time_is_no_good_stretch(
+    tmp_path: Path, model: str
+) -> None:
+    made = trainer(tmp_path, model, rounds=0)
+    finish = made._finish_round
+
+    def spoil(record: RoundRecord, stats: UpdateStats) -> None:
+        finish(record, stats)
+        assert record.round < 3 * MOST_ROLLBACKS, "it would go on for ever"
+        with torch.no_grad():
+            made.policy.model.model.norm.weight.fill_(math.nan)
+
+    made._finish_round = spoil  # type: ignore[method-assign]
+    with pytest.raises(DivergedError):
+        made.run()
+    assert made.progress.rollbacks == MOST_ROLLBACKS
+
+
+def test_a_good_stretch_makes_up_for_rollbacks() -> None:
+    policy, watch = tiny_models.policy(), Watch()
+    none = update(policy, make_optimizer(policy, lr=1e-3), [], GrpoConfig(max_completion_tokens=8))
+    good, bad = replace(none, num_steps=1), replace(none, skipped_nonfinite=1)
+    for _ in range(2 * MOST_ROLLBACKS):
+        watch.rolled_back()
+        assert not any(watch.due(good) for _ in range(GOOD_ROUNDS))
+    watch.rolled_back()
+    assert [watch.due(bad) for _ in range(STEPS_IN_A_ROW)] == [False, False, True]
 
 
 def test_a_model_that_was_never_finite_is_said_at_once(tmp_path: Path, model: str) -> None:

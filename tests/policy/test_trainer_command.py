@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import logging
@@ -11,11 +10,15 @@ import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, Self
 
 import pytest
 
+from p2p import trainer_child
 from policy import __main__ as command
 from policy.__main__ import StopFlag, main
+from policy.rollback import DivergedError
+from policy.trainer import Trainer
 from shoal_tasks import client_sync
 from shoal_tasks.families import PRESETS
 from shoal_tasks.swarm import families_of
@@ -50,8 +53,24 @@ def as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 @pytest.fixture
 def shared_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """The session's task worker in the place of the command's own, which takes seconds to start."""
-    shared = contextlib.nullcontext(make.real_worker())
+    shared = SharedWorker(make.real_worker())
     monkeypatch.setattr(client_sync, "TaskWorker", lambda _families, **_limits: shared)
+
+
+class SharedWorker:
+    """That worker, which no test ends."""
+
+    def __init__(self, worker: client_sync.TaskWorker) -> None:
+        self._worker = worker
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._worker, name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
 
 
 def flags(model: str, *more: str) -> list[str]:
@@ -120,6 +139,48 @@ def test_what_it_cannot_use_is_one_line_and_exit_code_2(
     assert len(lines) == 1
     assert lines[0].startswith("shoal trainer: ")
     assert said in lines[0]
+
+
+@pytest.mark.usefixtures("shared_worker")
+def test_a_node_whose_trainer_crashed_does_not_start_over_twice(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def played(run: str, rounds: int) -> list[object]:
+        over = ("--no-resume", f"--node-run={run}", f"--rounds={rounds}")
+        assert main(flags(model, "--alone", "--json", *over)) == 0
+        return [row["round"] for row in events(capsys.readouterr().out)]
+
+    assert played("one", 1) == [1]
+    assert played("one", 3) == [2, 3], "the same node's next trainer"
+    assert played("two", 1) == [1], "another start of the node"
+    assert played("", 1) == [1], "by hand"
+
+
+@pytest.mark.usefixtures("shared_worker")
+def test_numbers_that_stay_not_finite_are_an_end_of_their_own(
+    model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def diverge(_self: Trainer) -> None:
+        raise DivergedError("its numbers are not finite")
+
+    monkeypatch.setattr(Trainer, "run", diverge)
+    assert main(flags(model, "--alone")) == command.EXIT_DIVERGED == trainer_child.EXIT_DIVERGED
+    assert capsys.readouterr().err == "shoal trainer: its numbers are not finite\n"
+    assert command.EXIT_USAGE == trainer_child.EXIT_SETTINGS
+
+
+def test_a_wrong_model_is_told_before_anything_is_waited_for(
+    tmp_path: Path, model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """There is neither a node nor a task worker here."""
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "bert").mkdir()
+    (tmp_path / "bert" / "config.json").write_text('{"model_type": "vit"}')
+    for bad in ("/no/such/folder", "./empty", "./bert"):
+        assert main(flags(bad)) == 2
+        (line,) = capsys.readouterr().err.strip().splitlines()
+        assert line.startswith("shoal trainer: cannot ")
+        assert bad in line
 
 
 @pytest.mark.usefixtures("shared_worker")
