@@ -10,7 +10,7 @@ Services start before listening: a pubsub stream that arrives earlier ends py-li
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -22,6 +22,7 @@ from libp2p.custom_types import TProtocol
 from libp2p.network.exceptions import SwarmException
 from libp2p.peer.id import ID
 from libp2p.tools.anyio_service import Service, background_trio_service
+from libp2p.transport.exceptions import MuxerUpgradeFailure
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
 from p2p.identity import Identity
@@ -229,6 +230,8 @@ class Libp2pHost:
         target = parse_peer_address(address)
         if target.peer_id == self.peer_id:
             raise DialError(f"{address} is this node itself")
+        if not self.is_admitted(target.peer_id):
+            raise DialError(f"{target.peer_id} is not on the swarm's list of peers")
         if self.is_banned(target.peer_id):
             raise DialError(f"{target.peer_id} is banned for now")
         if self.is_connected(target.peer_id):
@@ -240,7 +243,7 @@ class Libp2pHost:
         except trio.TooSlowError:
             raise DialError(f"{address} did not answer within {timeout:g} s") from None
         except SwarmException as error:
-            raise DialError(f"cannot connect to {address}: {root_cause(error)}") from error
+            raise DialError(f"cannot connect to {address}: {_why(error)}") from error
         return target.peer_id
 
     async def disconnect(self, peer_id: PeerId) -> None:
@@ -262,6 +265,25 @@ class Libp2pHost:
             self._banned.pop(next(iter(self._banned)))
         self._banned[peer_id] = trio.current_time() + seconds
         self.abort(peer_id)
+
+    def admit_only(self, peers: Iterable[PeerId] | None) -> None:
+        """Refuse all but `peers` from now on, and cut off who is connected; None admits all."""
+        allowed = None if peers is None else frozenset(to_libp2p_id(peer) for peer in peers)
+        self._host.get_network().allowed = allowed
+        for peer_id in self.connected_peers():
+            if not self.is_admitted(peer_id):
+                logger.warning("cut off %s: it is not on the swarm's list of peers", peer_id)
+                self.abort(peer_id)
+
+    def is_admitted(self, peer_id: PeerId) -> bool:
+        """True unless the swarm has a list of peers without `peer_id`."""
+        allowed = self._host.get_network().allowed
+        return allowed is None or to_libp2p_id(peer_id) in allowed
+
+    @property
+    def num_refused(self) -> int:
+        """Connections refused so far because of the swarm's key or list of peers."""
+        return self._host.get_network().refusals.counts.total()
 
     def is_banned(self, peer_id: PeerId) -> bool:
         """True while a ban of `peer_id` lasts."""
@@ -387,6 +409,18 @@ async def _refuse_taken_port(address: str) -> None:
             await probe.bind((host, port))
         except OSError as error:
             raise ListenError(f"cannot listen on {address}: {error.strerror or error}") from error
+
+
+def _why(error: BaseException) -> str:
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, MuxerUpgradeFailure):
+        cause = cause.__cause__
+    if cause is None:
+        return root_cause(error)
+    return (
+        "the peer closed the connection right after the handshake: its swarm may have a list of "
+        "peers without this one, or it has banned this one"
+    )
 
 
 def _forget_peer(peerstore: object, peer_id: ID) -> None:

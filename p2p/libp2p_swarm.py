@@ -41,7 +41,9 @@ from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
 from p2p.identity import Identity
 from p2p.libp2p_address import expand_unspecified
+from p2p.libp2p_pnet import PrivateStream, PrivateTCP
 from p2p.libp2p_yamux import KeepaliveSettings, KeepaliveUpgrader, KeepaliveYamux
+from p2p.refusals import NotListedError, Refusals
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +61,8 @@ class SwarmSettings:
     handshake_deadline_s: float = 10.0
     negotiation_deadline_s: float = 10.0
     keepalive: KeepaliveSettings = field(default_factory=KeepaliveSettings)
+    key: bytes | None = field(default=None, repr=False)
+    """Pre-shared key of a private swarm, 32 bytes; None is a public one."""
 
 
 class _NoAutoConnector(AutoConnector):
@@ -83,8 +87,10 @@ class GuardedSwarm(Swarm):
         super().__init__(
             peer_id,
             peerstore,
-            KeepaliveUpgrader({NOISE_ID: security}, {YAMUX_ID: KeepaliveYamux}, settings.keepalive),
-            transports=[TCP()],
+            KeepaliveUpgrader(
+                {NOISE_ID: security}, {YAMUX_ID: KeepaliveYamux}, settings.keepalive, self._check
+            ),
+            transports=[PrivateTCP(settings.key) if settings.key else TCP()],
             retry_config=RetryConfig(max_retries=0),
             connection_config=_connection_config(settings),
         )
@@ -93,6 +99,14 @@ class GuardedSwarm(Swarm):
         self._settings = settings
         self._inbound_limiter = trio.CapacityLimiter(settings.max_connections)
         self._serving: Counter[int] = Counter()
+        self.allowed: frozenset[ID] | None = None
+        """The only peers that may connect; None is everybody."""
+        self.refusals = Refusals()
+
+    def _check(self, peer_id: ID) -> None:
+        """Raise NotListedError for a stranger, before any protocol is negotiated."""
+        if self.allowed is not None and peer_id not in self.allowed:
+            raise NotListedError(f"{peer_id} is not on the swarm's list of peers")
 
     async def dial_peer(self, peer_id: ID) -> list[INetConn]:
         """Refuse: `new_stream` ends up here when there is no connection."""
@@ -111,16 +125,23 @@ class GuardedSwarm(Swarm):
             await read_write_closer.close()
             return
         try:
-            await self._serve_inbound(RawConnection(read_write_closer, False), maddr)
+            raw = RawConnection(self._private(read_write_closer), False)
+            await self._serve_inbound(raw, maddr)
         finally:
             self._inbound_limiter.release()
+
+    def _private(self, connection: ReadWriteCloser) -> ReadWriteCloser:
+        key = self._settings.key
+        return PrivateStream(connection, key) if key else connection
 
     async def _serve_inbound(self, raw: RawConnection, maddr: Multiaddr) -> None:
         try:
             muxed = await self.upgrade_inbound_raw_conn(raw, maddr)
             await muxed.event_closed.wait()
         except Exception as error:  # noqa: BLE001 - strangers' handshakes fail in every way
-            logger.debug("inbound connection failed: %r", error)
+            host, _ = raw.get_remote_address() or ("an unknown address", 0)
+            if not self.refusals.note(host, error):
+                logger.debug("inbound connection failed: %r", error)
         finally:
             with trio.move_on_after(_RESET_DEADLINE_S) as scope:
                 scope.shield = True

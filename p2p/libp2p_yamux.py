@@ -11,10 +11,11 @@ import contextlib
 import logging
 import socket
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import trio
-from libp2p.abc import IMuxedConn, INetConn, ISecureConn
+from libp2p.abc import IMuxedConn, INetConn, IRawConnection, ISecureConn
 from libp2p.peer.id import ID
 from libp2p.protocol_muxer.exceptions import MultiselectClientError, MultiselectError
 from libp2p.stream_muxer.yamux.yamux import (
@@ -154,10 +155,23 @@ class KeepaliveUpgrader(TransportUpgrader):
     """Upgrades to `KeepaliveYamux`; py-libp2p would construct its own class."""
 
     def __init__(
-        self, security: dict[str, object], muxers: dict[str, object], keepalive: KeepaliveSettings
+        self,
+        security: dict[str, object],
+        muxers: dict[str, object],
+        keepalive: KeepaliveSettings,
+        check: Callable[[ID], None] = lambda _peer: None,
     ) -> None:
         super().__init__(security, muxers)
         self._keepalive = keepalive
+        self._check = check
+
+    async def upgrade_security(
+        self, raw_conn: IRawConnection, is_initiator: bool, peer_id: ID | None = None
+    ) -> ISecureConn:
+        """Secure `raw_conn`. Raises SecurityUpgradeFailure, also for who may not connect."""
+        secured = await super().upgrade_security(raw_conn, is_initiator, peer_id)
+        self._check(secured.get_remote_peer())
+        return secured
 
     async def upgrade_connection(self, conn: ISecureConn, peer_id: ID) -> IMuxedConn:
         """Negotiate yamux on `conn`. Raises MuxerUpgradeFailure."""

@@ -1,0 +1,52 @@
+"""The pre-shared key of a private swarm, in the file format of kubo's ``swarm.key``.
+
+/key/swarm/psk/1.0.0/
+/base16/
+64 hex digits
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+KEY_BYTES = 32
+_HEADER = "/key/swarm/psk/1.0.0/"
+_ENCODING = "/base16/"
+_MAX_FILE_BYTES = 1024
+
+
+class SwarmKeyError(Exception):
+    """The key file cannot be used; one line that never holds any of the key."""
+
+
+def parse_swarm_key(text: str) -> bytes:
+    """Return the 32 bytes of a key file. Raises SwarmKeyError."""
+    lines = text.split()
+    if len(lines) != 3 or lines[0] != _HEADER or lines[1] != _ENCODING:
+        raise SwarmKeyError(f"not three lines: {_HEADER}, {_ENCODING} and 64 hex digits")
+    try:
+        key = bytes.fromhex(lines[2])
+    except ValueError:
+        raise SwarmKeyError("the third line is not hex digits") from None
+    if len(key) != KEY_BYTES:
+        raise SwarmKeyError(f"the key has {len(key)} bytes, not {KEY_BYTES}")
+    return key
+
+
+def format_swarm_key(key: bytes) -> str:
+    """Return the file's text for 32 bytes of key."""
+    return f"{_HEADER}\n{_ENCODING}\n{key.hex()}\n"
+
+
+def load_swarm_key(path: Path) -> bytes:
+    """Read a key file; blocks. Raises SwarmKeyError, one line that names the file."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MAX_FILE_BYTES + 1)
+        return parse_swarm_key(content[:_MAX_FILE_BYTES].decode("ascii"))
+    except OSError as error:
+        raise SwarmKeyError(f"cannot read the swarm key {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise SwarmKeyError(f"the swarm key {path} is not text") from None
+    except SwarmKeyError as error:
+        raise SwarmKeyError(f"the swarm key {path} is not used: {error}") from None

@@ -1,0 +1,221 @@
+"""Private swarms: a key, a list of peers, and what strangers and members are told. Real hosts."""
+
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import nacl.bindings
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+from libp2p.security.noise.transport import PROTOCOL_ID as NOISE_ID
+
+from p2p.host import DialError
+from p2p.libp2p_pnet import GREETING, PrivateStream, WrongSwarmKeyError, xsalsa20
+from p2p.libp2p_swarm import SwarmSettings
+from p2p.swarm_key import SwarmKeyError, format_swarm_key, load_swarm_key, parse_swarm_key
+from tests.support.network import port_of
+from tests.support.nodes import fresh_identity, open_test_host, open_test_node, until
+
+KEY, OTHER_KEY = b"k" * 32, b"o" * 32
+ECHO = "/test/echo/1"
+
+
+async def echo(peer_id: object, request: bytes) -> bytes:
+    return request
+
+
+# The cipher and the file
+
+
+@given(st.binary(min_size=32, max_size=32), st.binary(min_size=24, max_size=24))
+def test_cipher_is_the_one_of_libsodium(key: bytes, nonce: bytes) -> None:
+    message = bytes(range(256)) * 3
+    sealed = nacl.bindings.crypto_secretbox(message, nonce, key)
+    ours = xsalsa20(key, nonce)
+    ours.encrypt(bytes(32))  # secretbox keeps the first block for its authenticator
+    assert ours.encrypt(message) == sealed[16:]
+
+
+def test_key_files_are_kubos(tmp_path: Path) -> None:
+    path = tmp_path / "swarm.key"
+    path.write_text("/key/swarm/psk/1.0.0/\n/base16/\n" + "6b" * 32 + "\n")
+    assert load_swarm_key(path) == KEY
+    assert parse_swarm_key(format_swarm_key(KEY)) == KEY
+
+
+@pytest.mark.parametrize(
+    "text", ["", "6b" * 32, "/key/swarm/psk/1.0.0/\n/base16/\n6b6b", "a\nb\nc", "\xff"]
+)
+def test_bad_key_files_are_one_line_without_the_key(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "swarm.key"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(SwarmKeyError, match="swarm key") as caught:
+        load_swarm_key(path)
+    assert "\n" not in str(caught.value)
+    assert "6b6b" not in str(caught.value)
+    with pytest.raises(SwarmKeyError, match="cannot read"):
+        load_swarm_key(tmp_path / "none")
+
+
+class Bytes:
+    """A byte stream from a list of pieces."""
+
+    def __init__(self, data: bytes, piece: int) -> None:
+        self.data, self.piece = data, piece
+
+    async def read(self, n: int | None = None) -> bytes:
+        size = min(self.piece, len(self.data) if n is None else n)
+        head, self.data = self.data[:size], self.data[size:]
+        return head
+
+    async def write(self, data: bytes) -> None:
+        self.data += data
+
+    async def close(self) -> None: ...
+
+    def get_remote_address(self) -> None: ...
+
+
+@pytest.mark.parametrize("piece", [1, 7, 1000])
+async def test_stream_arrives_whole_in_any_pieces(piece: int) -> None:
+    wire = Bytes(b"", piece)
+    sent = GREETING + bytes(range(256))
+    writer = PrivateStream(wire, KEY)
+    for start in range(0, len(sent), 50):
+        await writer.write(sent[start : start + 50])
+    reader, heard = PrivateStream(wire, KEY), b""
+    while len(heard) < len(sent):
+        heard += await reader.read(64)
+    assert heard == sent
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (GREETING, "has no swarm key"),
+        (os.urandom(100), "another swarm key"),
+        (b"", "closed the connection"),
+        (b"\x13/multi", "closed the connection"),
+    ],
+)
+async def test_strangers_show_at_the_first_bytes(data: bytes, says: str) -> None:
+    with pytest.raises(WrongSwarmKeyError, match=says):
+        await PrivateStream(Bytes(data, 1000), KEY).read(1)
+
+
+# Real hosts
+
+
+def private(key: bytes | None) -> SwarmSettings:
+    return SwarmSettings(key=key)
+
+
+async def test_members_of_a_private_swarm_talk() -> None:
+    async with (
+        open_test_host(swarm=private(KEY)) as one,
+        open_test_host(swarm=private(KEY)) as two,
+    ):
+        one.set_request_handler(ECHO, echo, max_request_bytes=1 << 21)
+        await two.dial(one.listen_addrs()[0])
+        payload = os.urandom(1 << 20)
+        answer = await two.request(one.peer_id, ECHO, payload, max_response_bytes=1 << 21)
+        assert answer == payload
+        await until(lambda: two.connections()[0].agent and two.connections()[0].address)
+
+
+async def test_nothing_readable_is_on_the_wire_of_a_private_swarm() -> None:
+    async with open_test_host(swarm=private(KEY)) as host:
+        stream = await trio.open_tcp_stream("127.0.0.1", port_of(host))
+        with trio.move_on_after(5):
+            said = await stream.receive_some()
+        assert len(said) >= 24
+        assert b"multistream" not in said
+        assert str(NOISE_ID).encode() not in said
+
+
+@pytest.mark.parametrize("theirs", [None, OTHER_KEY])
+@pytest.mark.parametrize("mine", [None, KEY])
+async def test_stranger_is_refused_before_any_handshake(
+    theirs: bytes | None, mine: bytes | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    if mine == theirs:
+        pytest.skip("a public swarm")
+    async with (
+        open_test_host(swarm=private(mine)) as member,
+        open_test_host(swarm=private(theirs)) as stranger,
+    ):
+        with caplog.at_level(logging.WARNING), pytest.raises(DialError) as caught:
+            await stranger.dial(member.listen_addrs()[0], timeout=5)
+        assert "\n" not in str(caught.value)
+        assert "did not answer" not in str(caught.value), "at once, not by a deadline"
+        assert not stranger.connections()
+        assert not member.connections()
+        if theirs:
+            assert "swarm key" in str(caught.value)
+        if mine:
+            await until(lambda: member.num_refused)
+            assert "refused a connection from 127.0.0.1" in caplog.text
+            assert "swarm key" in caplog.text
+
+
+async def test_a_crowd_of_strangers_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    async with open_test_host(swarm=private(KEY)) as member, open_test_host() as stranger:
+        with caplog.at_level(logging.WARNING):
+            for _ in range(5):
+                with pytest.raises(DialError):
+                    await stranger.dial(member.listen_addrs()[0], timeout=5)
+            await until(lambda: member.num_refused == 5)
+        assert caplog.text.count("refused a connection") == 1
+
+
+async def test_gossip_in_a_private_swarm() -> None:
+    async with (
+        open_test_node(swarm=private(KEY)) as one,
+        open_test_node(swarm=private(KEY)) as two,
+    ):
+        await two.host.dial(one.address)
+        for node in (one, two):
+            await node.subscribe("/t")
+        await until(lambda: all(n.gossip.mesh().get("/t") for n in (one, two)))
+        await one.gossip.publish("/t", b"among us")
+        await until(lambda: two.received("/t") == [b"among us"])
+
+
+# The list
+
+
+async def test_peer_that_is_not_listed_is_refused_after_the_handshake(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with AsyncExitStack() as stack:
+        member, friend, stranger = [
+            await stack.enter_async_context(open_test_host()) for _ in range(3)
+        ]
+        connected: list[object] = []
+        member.add_peer_callbacks(connected=connected.append)
+        member.admit_only([member.peer_id, friend.peer_id])
+        with caplog.at_level(logging.WARNING), pytest.raises(DialError) as caught:
+            await stranger.dial(member.listen_addrs()[0], timeout=5)
+        assert "list of peers" in str(caught.value)
+        await until(lambda: member.num_refused == 1)
+        assert f"{stranger.peer_id} is not on the swarm's list of peers" in caplog.text
+        assert not member.connections()
+        assert not connected, "nothing that acts on connections has seen it"
+        assert await friend.dial(member.listen_addrs()[0]) == member.peer_id
+        with pytest.raises(DialError, match="not on the swarm's list"):
+            await member.dial(stranger.listen_addrs()[0])
+
+
+async def test_list_cuts_off_who_is_already_there() -> None:
+    async with open_test_host() as member, open_test_host() as stranger:
+        await stranger.dial(member.listen_addrs()[0])
+        await until(member.connections)
+        member.admit_only([fresh_identity().peer_id])
+        await until(lambda: not member.connections() and not stranger.connections())
+        member.admit_only(None)
+        await stranger.dial(member.listen_addrs()[0])
