@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,18 @@ START_SECONDS = 90.0
 class ShoalProcess:
     """One `shoal` command in a data directory of its own."""
 
-    def __init__(self, command: str, data_dir: Path, *flags: str) -> None:
+    def __init__(
+        self,
+        command: str,
+        data_dir: Path,
+        *flags: str,
+        prefix: tuple[str, ...] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.data_dir = data_dir
+        self._environment = {**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})}
         self._arguments = [
+            *prefix,
             sys.executable,
             "-m",
             "p2p.cli.entry",
@@ -67,7 +76,7 @@ class ShoalProcess:
                 stdout=output,
                 stderr=log,
                 start_new_session=True,
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                env=self._environment,
             )
         self.ready_line = wait_for(
             lambda: self._find_ready(offset), START_SECONDS, f"{self.data_dir.name} to be ready"
@@ -119,6 +128,12 @@ class ShoalProcess:
             return wait_for(check, seconds, f"{self.data_dir.name}: {what}")
         except AssertionError as error:
             raise AssertionError(f"{error}\nstatus: {self.view()}\nlog:\n{self.log}") from None
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        assert self._process is not None
+        return self._process.pid
 
     def kill(self) -> None:
         """kill -9."""
@@ -172,9 +187,21 @@ class Stage:
         self._root = root
         self._processes: list[ShoalProcess] = []
 
-    def process(self, command: str, name: str, *flags: str) -> ShoalProcess:
-        """Return a process that has not been started yet."""
-        made = ShoalProcess(command, self._root / name, *flags)
+    def process(
+        self,
+        command: str,
+        name: str,
+        *flags: str,
+        prefix: tuple[str, ...] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> ShoalProcess:
+        """Return a process that has not been started yet.
+
+        `prefix` is a command that runs it (``prlimit …``); `environment` is added to this one's.
+        """
+        made = ShoalProcess(
+            command, self._root / name, *flags, prefix=prefix, environment=environment
+        )
         self._processes.append(made)
         return made
 

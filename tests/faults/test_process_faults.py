@@ -1,0 +1,166 @@
+"""Stopped, starved and misconfigured processes: the others go on, and it recovers or says so."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.support.processes import ShoalProcess, Stage, wait_for
+
+pytestmark = pytest.mark.timeout(300)
+
+HOUR_AHEAD = """\
+import time
+
+_time, _time_ns = time.time, time.time_ns
+time.time = lambda: _time() + {seconds}
+time.time_ns = lambda: _time_ns() + {seconds} * 10**9
+"""
+
+
+def _round(node: ShoalProcess) -> int:
+    status = node.view()
+    assert status is not None
+    return int(status["round"])
+
+
+def test_a_stopped_trainer_costs_its_node_nothing(stage: Stage) -> None:
+    """A slow consumer: the buffer stays bounded and keeps the newest, and training goes on after."""
+    flags = ("--round-seconds", "0.1")
+    one = stage.node("one", "--buffer-groups", "24", *flags)
+    two = stage.node("two", *flags, bootstrap=one.address)
+    before = one.wait_status(lambda s: s["groups_external_used"] >= 1, "training on others")
+    trainer = before["trainer"]["pid"]
+    os.kill(trainer, signal.SIGSTOP)
+    try:
+        stopped_at = _round(one)
+        received = before["groups_received"]
+        status = one.wait_status(
+            lambda s: s["groups_received"] >= received + 60, "hearing others all the while"
+        )
+        assert status["peers"] >= 1
+        assert status["buffer"]["groups"] <= 24
+        assert status["round"] <= stopped_at + 1
+    finally:
+        os.kill(trainer, signal.SIGCONT)
+    after = one.wait_status(lambda s: s["round"] > stopped_at + 2, "training again")
+    assert after["trainer"]["pid"] == trainer, "it was slow, not dead"
+    assert two.alive
+
+
+def test_file_descriptors_that_run_out_come_back(stage: Stage) -> None:
+    """Connections beyond the limit are refused; the node lives and takes new ones afterwards."""
+    if shutil.which("prlimit") is None:
+        pytest.skip("needs prlimit")
+    starved = stage.process(
+        "node",
+        "starved",
+        "--listen",
+        "/ip4/127.0.0.1/tcp/0",
+        "--no-mdns",
+        "--no-trainer",
+        prefix=("prlimit", "--nofile=64:64"),
+    ).start()
+    port = int(starved.address.split("/")[4])
+    with ExitStack() as held:
+        for _ in range(120):
+            held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=5.0))
+        wait_for(lambda: _open_files(starved) >= 60 or None, 30.0, "its descriptors used up")
+        assert starved.alive
+    other = stage.node("other", "--no-trainer", bootstrap=starved.address)
+    other.wait_status(lambda s: s["peers"] >= 1, "a newcomer is let in")
+    starved.wait_status(lambda s: s["peers"] >= 1, "it answers again")
+
+
+def _open_files(node: ShoalProcess) -> int:
+    # The pid is prlimit's, which has become the node.
+    return len(list(Path(f"/proc/{node.pid}/fd").iterdir()))
+
+
+def test_a_clock_an_hour_ahead_hurts_only_itself(stage: Stage, tmp_path: Path) -> None:
+    """Its batches are ignored, not rejected: a wrong clock is no attack; others go on."""
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(HOUR_AHEAD.format(seconds=3600))
+    flags = ("--round-seconds", "0.2")
+    honest = stage.node("honest", *flags)
+    fast = stage.process(
+        "node",
+        "fast",
+        "--listen",
+        "/ip4/127.0.0.1/tcp/0",
+        "--no-mdns",
+        "--bootstrap",
+        honest.address,
+        *flags,
+        environment={"PYTHONPATH": str(site)},
+    ).start()
+    status = honest.wait_status(
+        lambda s: sum(s["verdicts"]["ignore"].get(r, 0) for r in ("near_future",)) >= 3,
+        "batches from the future ignored",
+    )
+    assert status["verdicts"]["reject"] == {}
+    assert status["peers"] == 1, "it stays connected"
+    assert status["groups_received"] == 0
+    trained = _round(fast)
+    fast.wait_status(lambda s: s["round"] > trained + 2, "it trains on alone")
+    trained = _round(honest)
+    honest.wait_status(lambda s: s["round"] > trained + 2, "the other goes on")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 48 MiB."""
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("needs the right to mount")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=48m", "shoal-test", str(disk)], check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip("needs the right to mount")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def test_a_full_disk_stops_nothing_but_what_needs_it(small_disk: Path, tmp_path: Path) -> None:
+    """Nothing is acknowledged that is not on disk; with space again, all goes on."""
+    stage = Stage(small_disk)
+    try:
+        flags = ("--round-seconds", "0.2")
+        node = stage.node("node", *flags)
+        node.wait_status(lambda s: s["groups_published"] >= 4, "publishing")
+        filler = small_disk / "filler"
+        _fill(filler)
+        published = (node.view() or {})["groups_published"]
+        wait_for(lambda: _mentions_disk(node) or None, 60.0, "the full disk named in the log")
+        assert node.alive
+        filler.unlink()
+        node.wait_status(
+            lambda s: s["groups_published"] >= published + 4, "publishing with space again"
+        )
+        assert node.stop() == 0
+    finally:
+        stage.close()
+
+
+def _fill(path: Path) -> None:
+    with path.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(1 << 16))
+        except OSError:
+            pass
+
+
+def _mentions_disk(node: ShoalProcess) -> bool:
+    return "full" in node.log or "No space left" in node.log
