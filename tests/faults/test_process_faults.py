@@ -33,7 +33,7 @@ def _round(node: ShoalProcess) -> int:
 
 
 def test_a_stopped_trainer_costs_its_node_nothing(stage: Stage) -> None:
-    """A slow consumer: the buffer stays bounded and keeps the newest, and training goes on after."""
+    """A slow consumer: the buffer stays bounded, and training goes on afterwards."""
     flags = ("--round-seconds", "0.1")
     one = stage.node("one", "--buffer-groups", "24", *flags)
     two = stage.node("two", *flags, bootstrap=one.address)
