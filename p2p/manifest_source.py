@@ -41,13 +41,17 @@ class Found:
     """A bootstrap stated it just now."""
 
 
-def manifest_of_settings(settings: Settings) -> Manifest:
-    """Return the manifest of a swarm that these settings start."""
+def manifest_of_settings(settings: Settings, *, me: PeerId | None = None) -> Manifest:
+    """Return the manifest of a swarm that these settings start; `me` is on its list of peers."""
+    listed = {PeerId(peer) for peer in settings.allow_peers}
+    if listed and me is not None:
+        listed.add(me)
     return make_manifest(
         settings.swarm_name,
         starting_families(settings.tasks, settings.task_file),
         SwarmRules(
-            max_age_seconds=settings.max_age_seconds, max_completions=settings.max_completions
+            max_age_seconds=settings.max_age_seconds, max_completions=settings.max_completions,
+            allowed_peers=tuple(sorted(listed)),
         ),
     )
 
@@ -63,6 +67,17 @@ class ManifestSource:
             parse_peer_address(address).peer_id for address in settings.bootstrap
         )
 
+    def local(self) -> Manifest | None:
+        """Return the manifest known before anybody was asked; None if a bootstrap has to say.
+
+        Raises:
+            ManifestError: the settings make none.
+        """
+        saved = load_manifest(self._data_dir)
+        if saved is None and not self._bootstraps:
+            return manifest_of_settings(self._settings, me=self._host.peer_id)
+        return saved
+
     async def find(self) -> Found:
         """Return the manifest to start with; takes at most BOOTSTRAP_SECONDS.
 
@@ -76,7 +91,8 @@ class ManifestSource:
         saved = load_manifest(self._data_dir)
         if saved is not None:
             return Found(manifest=saved, confirmed=False)
-        return Found(manifest=manifest_of_settings(self._settings), confirmed=False)
+        own = manifest_of_settings(self._settings, me=self._host.peer_id)
+        return Found(manifest=own, confirmed=False)
 
     async def watch(self, found: Found) -> Manifest:
         """Return the manifest of a bootstrap that turns out to be of another swarm."""

@@ -27,6 +27,7 @@ from p2p.manifest_source import Found, ManifestSource
 from p2p.peer_book import PeerAddr
 from p2p.reach import ReachServer
 from p2p.scoring import BAN_BELOW, Scoreboard
+from p2p.swarm_key import key_of_settings
 from p2p.validation import ValidationContext
 from p2p.verdict_log import VerdictLog
 from shoal_settings.schema import Settings
@@ -72,7 +73,9 @@ class PeerCore:
             settings=HostSettings(
                 listen=remembered_listen(settings.listen, data_dir),
                 agent=agent_suffix,
-                swarm=SwarmSettings(max_connections=settings.max_connections),
+                swarm=SwarmSettings(
+                    max_connections=settings.max_connections, key=key_of_settings(settings)
+                ),
             ),
         )
         self.verdicts = VerdictLog()
@@ -121,6 +124,8 @@ class PeerCore:
         """
         peer_services.serve_peers(self.host, lambda: self.discovery.book)
         ReachServer(host=self.host).serve()
+        if (known := self.source.local()) is not None:
+            self._admit(known)
         await nursery.start(self.host.run)
         await trio.to_thread.run_sync(write_addresses, self._data_dir, self.host.listen_addrs())
         await nursery.start(self.discovery.run)
@@ -128,8 +133,12 @@ class PeerCore:
             nursery.start_soon(self._watch_siblings)
         found = await self.source.find()
         self.manifest = found.manifest
+        self._admit(found.manifest)
         peer_services.serve_manifest(self.host, found.manifest)
         return found
+
+    def _admit(self, manifest: Manifest) -> None:
+        self.host.admit_only(manifest.rules.allowed_peers or None)
 
     async def join(self, nursery: trio.Nursery, *, keep: Keep, accuse: Accuse) -> None:
         """Start validation and subscribe: from here on batches reach `keep`."""

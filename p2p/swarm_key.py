@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from shoal_settings.schema import Settings
+
 KEY_BYTES = 32
 _HEADER = "/key/swarm/psk/1.0.0/"
 _ENCODING = "/base16/"
@@ -36,6 +38,11 @@ def parse_swarm_key(text: str) -> bytes:
 def format_swarm_key(key: bytes) -> str:
     """Return the file's text for 32 bytes of key."""
     return f"{_HEADER}\n{_ENCODING}\n{key.hex()}\n"
+
+
+def key_of_settings(settings: Settings) -> bytes | None:
+    """Return the key that the settings name; None for a public swarm. Raises SwarmKeyError."""
+    return None if settings.swarm_key == "none" else load_swarm_key(Path(settings.swarm_key))
 
 
 def load_swarm_key(path: Path) -> bytes:

@@ -20,6 +20,7 @@ from p2p.discovery import parse_bootstrap
 from p2p.host import ListenError
 from p2p.identity import DataDirInUseError, IdentityError, lock_data_dir
 from p2p.ipc_server import SOCKET_NAME, SocketPathError, check_socket_path
+from p2p.swarm_key import SwarmKeyError
 from shoal_settings.loader import Loaded, SettingsError, add_flags, describe, describe_text, load
 from shoal_settings.schema import Command, Settings
 from shoal_wire.errors import ManifestError
@@ -41,6 +42,7 @@ USAGE_ERRORS = (
     SocketPathError,
     ListenError,
     ManifestError,
+    SwarmKeyError,
 )
 """What keeps a peer from starting and the user can mend: one line, exit code 2."""
 

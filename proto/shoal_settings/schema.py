@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
+from shoal_wire.base58 import is_peer_id_text
+
 Command = Literal["node", "bootstrap", "trainer", "swarm", "debug"]
 
 DEFAULT_LISTEN = "/ip4/0.0.0.0/tcp/0"
@@ -54,6 +56,12 @@ class Settings(BaseModel):
     max_connections: int = _key(
         256, "node bootstrap", "Connections beyond which new ones are refused.", ge=2, le=10_000
     )
+    swarm_key: str = _key(
+        "none",
+        "node bootstrap",
+        "File with the pre-shared key of a private swarm, as kubo's swarm.key; none is a public "
+        "swarm.",
+    )
     # Swarm
     swarm_name: str = _key(
         "shoal", "node bootstrap swarm", "Name of the swarm that this peer starts or expects."
@@ -77,6 +85,11 @@ class Settings(BaseModel):
     )
     max_completions: int = _key(
         64, "node bootstrap swarm", "Most completions a group may have.", ge=1, le=256
+    )
+    allow_peers: tuple[str, ...] = _key(
+        (),
+        "node bootstrap",
+        "Peer id that may connect to a swarm started here; repeatable. None admits everybody.",
     )
     # Buffer
     buffer_groups: int = _key(
@@ -342,7 +355,7 @@ class Settings(BaseModel):
             raise ValueError("must be a number")
         return value
 
-    @field_validator("listen", "bootstrap", "task_file", mode="before")
+    @field_validator("listen", "bootstrap", "task_file", "allow_peers", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
         """Accept one string with commas, as an environment variable gives it."""
@@ -366,6 +379,14 @@ class Settings(BaseModel):
                 raise ValueError(
                     f"{address!r} does not end in /p2p/ID; copy the line that the peer printed"
                 )
+        return value
+
+    @field_validator("allow_peers")
+    @classmethod
+    def _peer_ids(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for peer in value:
+            if not is_peer_id_text(peer):
+                raise ValueError(f"{peer!r} is not a peer id; `shoal debug id` shows a node's own")
         return value
 
     @field_validator("log")

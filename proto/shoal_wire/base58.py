@@ -5,6 +5,11 @@ from __future__ import annotations
 _ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 
 
+def is_peer_id_text(text: str) -> bool:
+    """True if `text` may be a peer id: base58 of the right length. The key in it is not checked."""
+    return 46 <= len(text) <= 64 and all(character in _ALPHABET for character in text)
+
+
 def b58encode(data: bytes) -> str:
     """Return `data` in base58; leading zero bytes become leading ones."""
     number = int.from_bytes(data, "big")

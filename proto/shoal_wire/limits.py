@@ -31,6 +31,8 @@ MAX_MANIFEST_BYTES: Final = 256 * 1024
 MAX_PEER_LIST_BYTES: Final = 64 * 1024
 MAX_PEERS_IN_LIST: Final = 64
 MAX_ADDRS_PER_PEER: Final = 8
+MAX_ALLOWED_PEERS: Final = 2048
+"""Peers that a manifest may list as the only ones to connect."""
 MAX_SHARDS: Final = 4096
 MAX_SHARDS_PER_PEER: Final = 64
 """Shards that one query may name, and that a list names for one peer."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
 
 from shoal_wire import limits
+from shoal_wire.base58 import is_peer_id_text
 from shoal_wire.digests import sha256
 from shoal_wire.errors import ManifestError
-from shoal_wire.types import Digest
+from shoal_wire.types import Digest, PeerId
 from shoal_wire.v1 import swarm_pb2 as pb
 
 _MAX_FAMILIES = 256
@@ -50,6 +52,8 @@ class SwarmRules:
     """Clock difference that is still accepted."""
     shard_count: int = 1
     allow_inline_tasks: bool = False
+    allowed_peers: tuple[PeerId, ...] = ()
+    """The only peers that may connect, ascending; empty is everybody."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +119,7 @@ def make_manifest(
             max_future_seconds=rules.max_future_seconds,
             shard_count=rules.shard_count,
             allow_inline_tasks=rules.allow_inline_tasks,
+            allowed_peers=rules.allowed_peers,
         )
     except (TypeError, ValueError) as error:
         # Not a value of the field's type: negative, too large, a lone surrogate.
@@ -223,4 +228,21 @@ def _rules_from_pb(message: pb.SwarmManifest) -> SwarmRules:
             raise ManifestError(f"{field} is {values[field]}, must be {low} to {high}")
     if values["min_completions"] > values["max_completions"]:
         raise ManifestError("min_completions is over max_completions")
-    return SwarmRules(**values, allow_inline_tasks=message.allow_inline_tasks)
+    return SwarmRules(
+        **values,
+        allow_inline_tasks=message.allow_inline_tasks,
+        allowed_peers=_allowed_from_pb(message.allowed_peers),
+    )
+
+
+def _allowed_from_pb(peers: Sequence[str]) -> tuple[PeerId, ...]:
+    if len(peers) > limits.MAX_ALLOWED_PEERS:
+        raise ManifestError(
+            f"allowed_peers has {len(peers)} peers, at most {limits.MAX_ALLOWED_PEERS} may be"
+        )
+    for peer in peers:
+        if not is_peer_id_text(peer):
+            raise ManifestError(f"allowed_peers: {peer[:64]!r} is not a peer id")
+    if list(peers) != sorted(set(peers)):
+        raise ManifestError("allowed_peers is not in ascending order, or names a peer twice")
+    return tuple(PeerId(peer) for peer in peers)

@@ -23,6 +23,8 @@ STRANGE_VALUES: dict[str, Any] = {
     "swarm_name": "--school of 'fish' = 1",
     "tasks": "paper",
     "task_file": ("mine.toml", "yours.toml"),
+    "swarm_key": "my swarm.key",
+    "allow_peers": tuple(PEER.rpartition("/")[2] for _ in range(2)),
     "model": "-org/model name",
     "device": "cuda:1",
     "dtype": "bfloat16",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,6 +29,9 @@ rules = st.builds(
     max_future_seconds=st.integers(0, 86_400),
     shard_count=st.integers(1, 4096),
     allow_inline_tasks=st.booleans(),
+    allowed_peers=st.sets(
+        st.text(alphabet="123456789ABCabc", min_size=46, max_size=64), max_size=5
+    ).map(lambda peers: tuple(sorted(peers))),
 )
 
 
@@ -101,13 +105,17 @@ LONG = "x" * (limits.MAX_NAME_BYTES + 1)
         ({"max_age_seconds": 0}, "max_age_seconds"),
         ({"max_future_seconds": 86_401}, "max_future_seconds"),
         ({"shard_count": 0}, "shard_count"),
+        ({"allowed_peers": ("0" * 50,)}, "not a peer id"),
+        ({"allowed_peers": ("2" * 50, "1" * 50)}, "ascending"),
+        ({"allowed_peers": ("1" * 50, "1" * 50)}, "twice"),
+        ({"allowed_peers": ("1" * 50,) * 2049}, "at most 2048"),
         ({"shard_count": 4097}, "shard_count"),
         ({"max_age_seconds": -1}, "cannot be written"),
         ({"max_age_seconds": 2**32}, "cannot be written"),
     ],
     ids=str,
 )
-def test_rules_that_peers_would_refuse_do_not_start_a_swarm(bad: dict[str, int], said: str) -> None:
+def test_rules_that_peers_would_refuse_do_not_start_a_swarm(bad: dict[str, Any], said: str) -> None:
     with pytest.raises(ManifestError, match=said):
         sample.swarm(**bad)
 

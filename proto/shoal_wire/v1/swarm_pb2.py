@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19shoal_wire/v1/swarm.proto\x12\x08shoal.v1\"\xcb\x02\n\rSwarmManifest\x12\x14\n\x0cschema_major\x18\x01 \x01(\r\x12\x12\n\nswarm_name\x18\x02 \x01(\t\x12&\n\x08\x66\x61milies\x18\x03 \x03(\x0b\x32\x14.shoal.v1.TaskFamily\x12\x17\n\x0fmin_completions\x18\x04 \x01(\r\x12\x17\n\x0fmax_completions\x18\x05 \x01(\r\x12\x19\n\x11max_message_bytes\x18\x06 \x01(\r\x12\x17\n\x0fmax_batch_bytes\x18\x07 \x01(\r\x12\x1c\n\x14max_completion_bytes\x18\x08 \x01(\r\x12\x17\n\x0fmax_age_seconds\x18\t \x01(\r\x12\x1a\n\x12max_future_seconds\x18\n \x01(\r\x12\x13\n\x0bshard_count\x18\x0b \x01(\r\x12\x1a\n\x12\x61llow_inline_tasks\x18\x0c \x01(\x08\"\x95\x01\n\nTaskFamily\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tgenerator\x18\x02 \x01(\t\x12\x13\n\x0b\x63onfig_json\x18\x03 \x01(\t\x12\x0e\n\x06weight\x18\x04 \x01(\x01\x12\x10\n\x08verifier\x18\x05 \x01(\t\x12\x18\n\x10verifier_version\x18\x06 \x01(\t\x12\x15\n\ranswer_format\x18\x07 \x01(\t\"\x1b\n\tPeerQuery\x12\x0e\n\x06shards\x18\x01 \x03(\r\"2\n\x08PeerList\x12&\n\x05peers\x18\x01 \x03(\x0b\x32\x17.shoal.v1.PeerAddresses\"C\n\rPeerAddresses\x12\x0f\n\x07peer_id\x18\x01 \x01(\t\x12\x11\n\taddresses\x18\x02 \x03(\t\x12\x0e\n\x06shards\x18\x03 \x03(\rb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19shoal_wire/v1/swarm.proto\x12\x08shoal.v1\"\xe2\x02\n\rSwarmManifest\x12\x14\n\x0cschema_major\x18\x01 \x01(\r\x12\x12\n\nswarm_name\x18\x02 \x01(\t\x12&\n\x08\x66\x61milies\x18\x03 \x03(\x0b\x32\x14.shoal.v1.TaskFamily\x12\x17\n\x0fmin_completions\x18\x04 \x01(\r\x12\x17\n\x0fmax_completions\x18\x05 \x01(\r\x12\x19\n\x11max_message_bytes\x18\x06 \x01(\r\x12\x17\n\x0fmax_batch_bytes\x18\x07 \x01(\r\x12\x1c\n\x14max_completion_bytes\x18\x08 \x01(\r\x12\x17\n\x0fmax_age_seconds\x18\t \x01(\r\x12\x1a\n\x12max_future_seconds\x18\n \x01(\r\x12\x13\n\x0bshard_count\x18\x0b \x01(\r\x12\x1a\n\x12\x61llow_inline_tasks\x18\x0c \x01(\x08\x12\x15\n\rallowed_peers\x18\r \x03(\t\"\x95\x01\n\nTaskFamily\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tgenerator\x18\x02 \x01(\t\x12\x13\n\x0b\x63onfig_json\x18\x03 \x01(\t\x12\x0e\n\x06weight\x18\x04 \x01(\x01\x12\x10\n\x08verifier\x18\x05 \x01(\t\x12\x18\n\x10verifier_version\x18\x06 \x01(\t\x12\x15\n\ranswer_format\x18\x07 \x01(\t\"\x1b\n\tPeerQuery\x12\x0e\n\x06shards\x18\x01 \x03(\r\"2\n\x08PeerList\x12&\n\x05peers\x18\x01 \x03(\x0b\x32\x17.shoal.v1.PeerAddresses\"C\n\rPeerAddresses\x12\x0f\n\x07peer_id\x18\x01 \x01(\t\x12\x11\n\taddresses\x18\x02 \x03(\t\x12\x0e\n\x06shards\x18\x03 \x03(\rb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,13 +32,13 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'shoal_wire.v1.swarm_pb2', _
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_SWARMMANIFEST']._serialized_start=40
-  _globals['_SWARMMANIFEST']._serialized_end=371
-  _globals['_TASKFAMILY']._serialized_start=374
-  _globals['_TASKFAMILY']._serialized_end=523
-  _globals['_PEERQUERY']._serialized_start=525
-  _globals['_PEERQUERY']._serialized_end=552
-  _globals['_PEERLIST']._serialized_start=554
-  _globals['_PEERLIST']._serialized_end=604
-  _globals['_PEERADDRESSES']._serialized_start=606
-  _globals['_PEERADDRESSES']._serialized_end=673
+  _globals['_SWARMMANIFEST']._serialized_end=394
+  _globals['_TASKFAMILY']._serialized_start=397
+  _globals['_TASKFAMILY']._serialized_end=546
+  _globals['_PEERQUERY']._serialized_start=548
+  _globals['_PEERQUERY']._serialized_end=575
+  _globals['_PEERLIST']._serialized_start=577
+  _globals['_PEERLIST']._serialized_end=627
+  _globals['_PEERADDRESSES']._serialized_start=629
+  _globals['_PEERADDRESSES']._serialized_end=696
 # @@protoc_insertion_point(module_scope)

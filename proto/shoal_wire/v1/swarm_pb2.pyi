@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class SwarmManifest(_message.Message):
-    __slots__ = ("schema_major", "swarm_name", "families", "min_completions", "max_completions", "max_message_bytes", "max_batch_bytes", "max_completion_bytes", "max_age_seconds", "max_future_seconds", "shard_count", "allow_inline_tasks")
+    __slots__ = ("schema_major", "swarm_name", "families", "min_completions", "max_completions", "max_message_bytes", "max_batch_bytes", "max_completion_bytes", "max_age_seconds", "max_future_seconds", "shard_count", "allow_inline_tasks", "allowed_peers")
     SCHEMA_MAJOR_FIELD_NUMBER: _ClassVar[int]
     SWARM_NAME_FIELD_NUMBER: _ClassVar[int]
     FAMILIES_FIELD_NUMBER: _ClassVar[int]
@@ -20,6 +20,7 @@ class SwarmManifest(_message.Message):
     MAX_FUTURE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     SHARD_COUNT_FIELD_NUMBER: _ClassVar[int]
     ALLOW_INLINE_TASKS_FIELD_NUMBER: _ClassVar[int]
+    ALLOWED_PEERS_FIELD_NUMBER: _ClassVar[int]
     schema_major: int
     swarm_name: str
     families: _containers.RepeatedCompositeFieldContainer[TaskFamily]
@@ -32,7 +33,8 @@ class SwarmManifest(_message.Message):
     max_future_seconds: int
     shard_count: int
     allow_inline_tasks: bool
-    def __init__(self, schema_major: _Optional[int] = ..., swarm_name: _Optional[str] = ..., families: _Optional[_Iterable[_Union[TaskFamily, _Mapping]]] = ..., min_completions: _Optional[int] = ..., max_completions: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., max_batch_bytes: _Optional[int] = ..., max_completion_bytes: _Optional[int] = ..., max_age_seconds: _Optional[int] = ..., max_future_seconds: _Optional[int] = ..., shard_count: _Optional[int] = ..., allow_inline_tasks: bool = ...) -> None: ...
+    allowed_peers: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, schema_major: _Optional[int] = ..., swarm_name: _Optional[str] = ..., families: _Optional[_Iterable[_Union[TaskFamily, _Mapping]]] = ..., min_completions: _Optional[int] = ..., max_completions: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., max_batch_bytes: _Optional[int] = ..., max_completion_bytes: _Optional[int] = ..., max_age_seconds: _Optional[int] = ..., max_future_seconds: _Optional[int] = ..., shard_count: _Optional[int] = ..., allow_inline_tasks: bool = ..., allowed_peers: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class TaskFamily(_message.Message):
     __slots__ = ("name", "generator", "config_json", "weight", "verifier", "verifier_version", "answer_format")
