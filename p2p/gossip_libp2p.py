@@ -21,6 +21,7 @@ from p2p.guarded_pubsub import GuardedPubsub, PubsubLimits
 from p2p.host import Libp2pHost
 from p2p.libp2p_address import from_libp2p_id
 from p2p.libp2p_router import GossipRouter, MeshSettings
+from p2p.scoring import Cause
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Reason, Verdict, verdict
 
@@ -30,6 +31,8 @@ Validator = Callable[[bytes, PeerId, PeerId], Awaitable[Verdict]]
 """``await validator(data, author, forwarder)``."""
 VerdictListener = Callable[[PeerId, PeerId | None, Verdict], None]
 """``listener(forwarder, author, verdict)``; the author is None if the signature did not hold."""
+BehaviourListener = Callable[[PeerId, Cause], None]
+"""``listener(peer, cause)``: what no verdict shows, each time."""
 
 
 class OversizeError(Exception):
@@ -83,12 +86,15 @@ class Gossip:
         host: Libp2pHost,
         settings: GossipSettings | None = None,
         on_verdict: VerdictListener | None = None,
+        on_behaviour: BehaviourListener = lambda _peer, _cause: None,
+        is_protected: Callable[[PeerId], bool] = lambda _peer: False,
     ) -> None:
         self._settings = settings or GossipSettings()
         self._host = host
         self._validators: dict[str, Validator] = {}
         self._validating = trio.CapacityLimiter(self._settings.max_validating)
         self._on_verdict = on_verdict
+        self._is_protected = is_protected
         self._verdicts: Counter[Reason] = Counter()
         self._published = 0
         self._router = GossipRouter(self._settings.mesh)
@@ -100,6 +106,7 @@ class Gossip:
             judge=self._judge,
             report=self._report,
             ban=self._ban,
+            charge=lambda peer, cause: on_behaviour(from_libp2p_id(peer), cause),
         )
         host.attach_service(self._pubsub)
         host.attach_service(self._router)
@@ -202,4 +209,6 @@ class Gossip:
             )
 
     def _ban(self, peer: ID) -> None:
-        self._host.ban(from_libp2p_id(peer), seconds=self._settings.ban_s)
+        peer_id = from_libp2p_id(peer)
+        if not self._is_protected(peer_id):
+            self._host.ban(peer_id, seconds=self._settings.ban_s)

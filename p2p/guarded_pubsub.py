@@ -5,7 +5,8 @@ process; every message becomes a task; a message is marked seen only after valid
 copies in one RPC are delivered eight times; and a stream that breaks on a live connection leaves
 the two ends disagreeing for ever about who is subscribed.  Here:
 
-* one reader per inbound stream, with a bounded number of messages under validation each;
+* one reader per inbound stream, with a bounded number of messages under validation each; a peer
+  that sends faster, or mostly what brings nothing, is read more slowly, and TCP holds it back;
 * one writer per outbound stream, fed by a bounded queue;
 * whatever a peer's bytes raise resets its stream; three times in a minute, and the peer is banned;
 * a failed write ends the connection, so that both ends start again from nothing.
@@ -17,7 +18,7 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 import trio
@@ -28,6 +29,7 @@ from libp2p.peer.id import ID
 from libp2p.pubsub.pb import rpc_pb2
 from libp2p.pubsub.pubsub import Pubsub
 
+from p2p.flood_gate import FloodGate, FloodLimits, PeerFlow, waste_of
 from p2p.identity import Identity
 from p2p.libp2p_frames import FrameReader, MalformedFrameError
 from p2p.libp2p_messages import SeenCache, fault_of, message_id, sign_message
@@ -35,6 +37,7 @@ from p2p.libp2p_outbound import MAX_RPC_BYTES, OutboundQueue, encode_frame
 from p2p.libp2p_router import GossipRouter
 from p2p.libp2p_swarm import reset_stream
 from p2p.libp2p_yamux import abort
+from p2p.scoring import Cause
 from shoal_wire.limits import MAX_MESSAGE_BYTES
 from shoal_wire.verdict import Outcome, Reason, Verdict, verdict
 
@@ -47,6 +50,8 @@ Judge = Callable[[str, bytes, ID, ID], Awaitable[Verdict]]
 """``await judge(topic, data, author, forwarder)``: never raises, always in bounded time."""
 Report = Callable[[ID, ID | None, Verdict], None]
 """``report(forwarder, author, verdict)``: one call for each message judged."""
+Charge = Callable[[ID, Cause], None]
+"""``charge(peer, cause)``: a peer's behaviour, which no message shows."""
 
 _OVERLOAD = frozenset(
     {
@@ -57,6 +62,12 @@ _OVERLOAD = frozenset(
     }
 )
 """Our own troubles: the message is not marked seen, so that another copy may come through."""
+
+_GRAYLISTED_PAUSE_S = 1.0
+"""Between two RPCs of a peer whose RPCs are thrown away unread."""
+_MAX_PARTS = 16_384
+_MESSAGES_A_STEP = 64
+"""Messages taken from one RPC before everybody else has a turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +86,29 @@ class PubsubLimits:
     max_topic_chars: int = 256
     stream_deadline_s: float = 10.0
     """To open a pubsub stream and say hello."""
+    write_deadline_s: float = 30.0
+    """For one frame: a peer that reads more slowly is cut."""
+    max_messages_per_rpc: int = 1024
+    """The rest of a longer RPC is not looked at, and counts as waste."""
+    flood: FloodLimits = field(default_factory=FloodLimits)
     offences_to_ban: int = 3
     offence_window_s: float = 60.0
+
+
+def _refuse_hollow(rpc: rpc_pb2.RPC) -> None:
+    """Refuse an RPC of ten thousands of empty parts: two bytes each here, fifty in memory."""
+    control = rpc.control
+    parts = (
+        rpc.publish,
+        rpc.subscriptions,
+        control.ihave,
+        control.iwant,
+        control.graft,
+        control.prune,
+        control.idontwant,
+    )
+    if any(len(part) > _MAX_PARTS for part in parts):
+        raise MalformedFrameError(f"an RPC of more than {_MAX_PARTS} parts")
 
 
 class GuardedPubsub(Pubsub):
@@ -95,6 +127,7 @@ class GuardedPubsub(Pubsub):
         judge: Judge,
         report: Report,
         ban: Callable[[ID], None],
+        charge: Charge = lambda _peer, _cause: None,
     ) -> None:
         super().__init__(
             host,
@@ -111,6 +144,8 @@ class GuardedPubsub(Pubsub):
         self._judge = judge
         self._report = report
         self._ban = ban
+        self._charge = router.charge = charge
+        self._floods = FloodGate(limits.flood)
         self._own_id = self.my_id.to_bytes()
         self._in_flight: set[bytes] = set()
         self._inbound: dict[ID, INetStream] = {}
@@ -118,7 +153,7 @@ class GuardedPubsub(Pubsub):
         self._offences: dict[ID, deque[float]] = {}
         self.counts: Counter[str] = Counter()
         """received, duplicate, own_echo, forwarded, malformed_rpc, fault, unknown_topic,
-        publish_skipped"""
+        publish_skipped, held_back"""
 
     def knows(self, key: bytes) -> bool:
         """True if a message is seen or being judged."""
@@ -152,25 +187,58 @@ class GuardedPubsub(Pubsub):
     async def _read_rpcs(self, stream: INetStream, peer_id: ID) -> None:
         frames = FrameReader(stream, self.max_inbound_rpc_size)
         slots = trio.Semaphore(self._limits.max_validating_per_peer)
+        flow = self._flow_of(peer_id)
         while self.manager.is_running:
+            await self._hold_back(peer_id, flow)
             raw = await frames.read()
             if self.router.scorer.is_graylisted(peer_id, [""]):
+                await trio.sleep(_GRAYLISTED_PAUSE_S)
                 continue
             rpc = rpc_pb2.RPC()
             rpc.ParseFromString(raw)
+            _refuse_hollow(rpc)
+            flow.arrived(len(rpc.publish), len(raw), trio.current_time())
             for change in rpc.subscriptions[: self._limits.max_subscriptions_per_peer]:
                 self.handle_subscription(peer_id, change)
-            for message in rpc.publish:
-                await self._take(slots, peer_id, message)
+            await self._take_all(slots, peer_id, flow, rpc)
             if rpc.HasField("control"):
                 await self.router.handle_rpc(rpc, peer_id)
 
-    async def _take(self, slots: trio.Semaphore, peer_id: ID, message: rpc_pb2.Message) -> None:
+    def _flow_of(self, peer_id: ID) -> PeerFlow:
+        return self._floods.flow(peer_id.to_bytes(), trio.current_time())
+
+    async def _hold_back(self, peer_id: ID, flow: PeerFlow) -> None:
+        """Leave a peer unread that has sent too much; for waste that is charged by the second."""
+        while (wait_s := flow.wait_s(trio.current_time())) > 0:
+            wait_s = min(wait_s, 1.0)
+            for_waste = flow.owes_waste
+            self.counts["held_back"] += 1
+            await trio.sleep(wait_s)
+            if for_waste:
+                for _ in range(flow.held(wait_s, trio.current_time())):
+                    self._charge(peer_id, Cause.FLOOD)
+
+    async def _take_all(
+        self, slots: trio.Semaphore, peer_id: ID, flow: PeerFlow, rpc: rpc_pb2.RPC
+    ) -> None:
+        taken = rpc.publish[: self._limits.max_messages_per_rpc]
+        if len(rpc.publish) > len(taken):
+            flow.wasted(len(rpc.publish) - len(taken), trio.current_time())
+        for number, message in enumerate(taken):
+            if number % _MESSAGES_A_STEP == _MESSAGES_A_STEP - 1:
+                await trio.lowlevel.checkpoint()
+            await self._take(slots, peer_id, flow, message)
+
+    async def _take(
+        self, slots: trio.Semaphore, peer_id: ID, flow: PeerFlow, message: rpc_pb2.Message
+    ) -> None:
         self.counts["received"] += 1
         if self.knows(message_id(message)):
             self.counts["duplicate"] += 1
+            flow.wasted(1.0, trio.current_time())
         elif not self._is_subscribed_to_msg(message):
             self.counts["unknown_topic"] += 1
+            flow.wasted(1.0, trio.current_time())
         else:
             await slots.acquire()
             self.manager.run_task(self._push_and_release, slots, peer_id, message)
@@ -186,6 +254,7 @@ class GuardedPubsub(Pubsub):
     def _note_offence(self, peer_id: ID, error: Exception) -> None:
         """Count a malformed RPC; enough of them and the peer is cut off for a while."""
         self.counts["malformed_rpc"] += 1
+        self._charge(peer_id, Cause.MALFORMED_RPC)
         logger.info("malformed pubsub RPC from %s: %s", peer_id, error)
         now = trio.current_time()
         times = self._offences.setdefault(peer_id, deque(maxlen=self._limits.offences_to_ban))
@@ -214,7 +283,7 @@ class GuardedPubsub(Pubsub):
         # a forged one must not be able to shut out the real one.
         fault = fault_of(message, self._limits.max_message_bytes)
         if fault is not None:
-            self._report(forwarder, None, verdict(fault))
+            self._account(forwarder, None, verdict(fault))
             return
         if message.from_id == self._own_id:
             self.counts["own_echo"] += 1
@@ -233,12 +302,18 @@ class GuardedPubsub(Pubsub):
         self, forwarder: ID, author: ID, message: rpc_pb2.Message, judged: Verdict
     ) -> None:
         """The one place where a verdict becomes what gossipsub does with the message."""
-        self._report(forwarder, author, judged)
+        self._account(forwarder, author, judged)
         if judged.reason not in _OVERLOAD:
             self.seen_messages.add(message_id(message))
         if judged.outcome == Outcome.ACCEPT:
             self.counts["forwarded"] += 1
             await self.router.publish(forwarder, message)
+
+    def _account(self, forwarder: ID, author: ID | None, judged: Verdict) -> None:
+        """Report a verdict and count what the message wasted."""
+        waste = waste_of(judged, own_message=forwarder == author)
+        self._flow_of(forwarder).wasted(waste, trio.current_time())
+        self._report(forwarder, author, judged)
 
     async def publish_own(self, topic: str, data: bytes, wait_s: float) -> int:
         """Sign and queue a message of our own; return how many peers it was queued for.
@@ -344,10 +419,13 @@ class GuardedPubsub(Pubsub):
         """The stream's only writer. A failed write ends the connection it was made on."""
         try:
             while (frame := await queue.pop_frame()) is not None:
-                await stream.write(frame)
+                with trio.fail_after(self._limits.write_deadline_s):
+                    await stream.write(frame)
             await reset_stream(stream)
         except Exception as error:  # noqa: BLE001 - whatever a broken stream raises
             logger.info("cannot write to %s: %r", peer_id, error)
+            if len(queue):
+                self._charge(peer_id, Cause.SLOW_READER)
             abort(stream.muxed_conn)
             if self.peer_queues.get(peer_id) is queue:
                 self._handle_dead_peer(peer_id)

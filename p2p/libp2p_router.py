@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import random
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from libp2p.pubsub.score import PeerScorer, ScoreParams
 
 from p2p.libp2p_messages import message_id
 from p2p.libp2p_outbound import OutboundQueue, encode_frame
+from p2p.scoring import Cause
 
 if TYPE_CHECKING:
     from p2p.guarded_pubsub import GuardedPubsub
@@ -44,6 +46,15 @@ _MAX_REPEATS = 3
 _ASK_AGAIN_S = 1.0
 _MAX_BACKOFF_S = 600
 _MAX_ID_BYTES = 256
+_SPAM_ENTRIES = 2048
+_SPAM_IDS = 4 * _MAX_IDS_PER_HEARTBEAT
+"""Control entries, and ids, of one peer between two heartbeats from which on it is spam. Other
+implementations offer up to 5,000 ids at a time, so not all that goes unheeded is an offence."""
+_BACKOFF_SLACK_S = 5.0
+"""The two ends count a back-off from different moments, in whole seconds."""
+_PROMISE_S = 10.0
+"""An offered message that was asked for must come, from anybody, within so many seconds."""
+_MAX_PROMISES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +139,11 @@ class GossipRouter(GossipSub):
         self._heeded: Counter[ID] = Counter()
         self._resent: Counter[tuple[ID, bytes]] = Counter()
         self._asked: dict[bytes, float] = {}
+        self._control_entries: Counter[ID] = Counter()
+        self._control_ids: Counter[ID] = Counter()
+        self._promises: dict[ID, tuple[bytes, float]] = {}
+        """An id asked of each peer, and by when it must have come: one at a time."""
+        self.charge: Callable[[ID, Cause], None] = lambda _peer, _cause: None
         self.num_faults = 0
 
     # Sending
@@ -201,6 +217,8 @@ class GossipRouter(GossipSub):
     async def handle_rpc(self, rpc: rpc_pb2.RPC, sender_peer_id: ID) -> None:
         """Heed the control part of an RPC, within what one peer may ask for."""
         control, cap = rpc.control, _MAX_CONTROL_ENTRIES
+        if self._is_spam(control, sender_peer_id):
+            return
         for ihave in control.ihave[:cap]:
             await self.handle_ihave(ihave, sender_peer_id)
         for iwant in control.iwant[:cap]:
@@ -211,6 +229,22 @@ class GossipRouter(GossipSub):
             await self.handle_prune(prune, sender_peer_id)
         for idontwant in control.idontwant[:cap]:
             await self._note_unwanted(idontwant, sender_peer_id)
+
+    def _is_spam(self, control: rpc_pb2.ControlMessage, peer: ID) -> bool:
+        """Count what a peer asks between two heartbeats; charge it once when it is too much."""
+        lists = (control.ihave, control.iwant, control.idontwant)
+        entries = sum(map(len, lists)) + len(control.graft) + len(control.prune)
+        ids = sum(len(entry.messageIDs) for entries_ in lists for entry in entries_[:_SPAM_ENTRIES])
+        before = self._control_entries[peer], self._control_ids[peer]
+        self._control_entries[peer] += entries
+        self._control_ids[peer] += ids
+        is_spam = self._over(peer)
+        if is_spam and before[0] <= _SPAM_ENTRIES and before[1] <= _SPAM_IDS:
+            self.charge(peer, Cause.CONTROL_SPAM)
+        return is_spam
+
+    def _over(self, peer: ID) -> bool:
+        return self._control_entries[peer] > _SPAM_ENTRIES or self._control_ids[peer] > _SPAM_IDS
 
     def _heed(self, peer: ID, ids: Iterable[bytes]) -> list[bytes]:
         """Return the distinct `ids` that are within the peer's allowance, and charge it."""
@@ -231,6 +265,8 @@ class GossipRouter(GossipSub):
         ]
         if wanted:
             self._asked.update(dict.fromkeys(wanted, now))
+            if sender_peer_id not in self._promises and len(self._promises) < _MAX_PROMISES:
+                self._promises[sender_peer_id] = (random.choice(wanted), now + _PROMISE_S)
             await self.emit_iwant(wanted, sender_peer_id)
 
     async def handle_iwant(self, iwant_msg: rpc_pb2.ControlIWant, sender_peer_id: ID) -> None:
@@ -248,6 +284,9 @@ class GossipRouter(GossipSub):
         if topic in self.mesh and not self.scorer.allow_gossip(sender_peer_id, [topic]):
             await self.emit_prune(topic, sender_peer_id, False, False)
             return
+        until = self.back_off.get(topic, {}).get(sender_peer_id, 0)
+        if topic in self.mesh and until - time.time() > _BACKOFF_SLACK_S:
+            self.charge(sender_peer_id, Cause.BROKEN_BACKOFF)
         await super().handle_graft(graft_msg, sender_peer_id)
 
     async def on_peer_subscribed(self, peer_id: ID, topic: str) -> None:
@@ -308,11 +347,24 @@ class GossipRouter(GossipSub):
         self.mcache.shift()
         self._prune_idontwant_entries()
         self._heeded.clear()
+        self._control_entries.clear()
+        self._control_ids.clear()
+        self._settle_promises()
         self._resent = Counter({k: n for k, n in self._resent.items() if self.mcache.get(k[1])})
         horizon = trio.current_time() - _ASK_AGAIN_S
         self._asked = {i: t for i, t in self._asked.items() if t > horizon}
         self._forget_back_offs()
         self._track_since()
+
+    def _settle_promises(self) -> None:
+        """Charge who offered what never came; a connection that ended owes nothing."""
+        now = trio.current_time()
+        for peer, (key, deadline) in list(self._promises.items()):
+            if self.pubsub.knows(key) or peer not in self.pubsub.peers:
+                del self._promises[peer]
+            elif now >= deadline:
+                del self._promises[peer]
+                self.charge(peer, Cause.BROKEN_PROMISE)
 
     def _drop_lost_peers(self) -> dict[ID, list[str]]:
         """Keep in each mesh who is connected, subscribed and above the gossip threshold.

@@ -40,9 +40,16 @@ from libp2p.transport.tcp.tcp import TCP
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
 from p2p.identity import Identity
+from p2p.inbound_gate import GateLimits, InboundGate, Refusal, Ticket
 from p2p.libp2p_address import expand_unspecified
 from p2p.libp2p_pnet import PrivateStream, PrivateTCP
-from p2p.libp2p_yamux import KeepaliveSettings, KeepaliveUpgrader, KeepaliveYamux
+from p2p.libp2p_yamux import (
+    KeepaliveSettings,
+    KeepaliveUpgrader,
+    KeepaliveYamux,
+    abort,
+    find_socket,
+)
 from p2p.refusals import NotListedError, Refusals
 
 logger = logging.getLogger(__name__)
@@ -61,6 +68,8 @@ class SwarmSettings:
     handshake_deadline_s: float = 10.0
     negotiation_deadline_s: float = 10.0
     keepalive: KeepaliveSettings = field(default_factory=KeepaliveSettings)
+    gate: GateLimits = field(default_factory=GateLimits)
+    """What strangers may occupy before they have said who they are."""
     key: bytes | None = field(default=None, repr=False)
     """Pre-shared key of a private swarm, 32 bytes; None is a public one."""
 
@@ -97,6 +106,7 @@ class GuardedSwarm(Swarm):
         identify_module.AGENT_VERSION = agent
         self.auto_connector = _NoAutoConnector(self)
         self._settings = settings
+        self._gate: InboundGate | None = None
         self._inbound_limiter = trio.CapacityLimiter(settings.max_connections)
         self._serving: Counter[int] = Counter()
         self.allowed: frozenset[ID] | None = None
@@ -119,24 +129,44 @@ class GuardedSwarm(Swarm):
         self, read_write_closer: ReadWriteCloser, maddr: Multiaddr
     ) -> None:
         """Upgrade one accepted socket and hold its slot exactly as long as it lives."""
-        try:
-            self._inbound_limiter.acquire_nowait()
-        except trio.WouldBlock:
-            await read_write_closer.close()
+        ticket = self._admit(read_write_closer)
+        if ticket is None:
+            abort(read_write_closer)  # a reset: no state of ours stays behind
             return
         try:
             raw = RawConnection(self._private(read_write_closer), False)
-            await self._serve_inbound(raw, maddr)
+            await self._serve_inbound(raw, maddr, ticket)
         finally:
+            ticket.left()
             self._inbound_limiter.release()
 
     def _private(self, connection: ReadWriteCloser) -> ReadWriteCloser:
         key = self._settings.key
         return PrivateStream(connection, key) if key else connection
 
-    async def _serve_inbound(self, raw: RawConnection, maddr: Multiaddr) -> None:
+    def _admit(self, connection: ReadWriteCloser) -> Ticket | None:
+        if self._gate is None:
+            self._gate = InboundGate(self._settings.gate, trio.current_time())
+        try:
+            self._inbound_limiter.acquire_nowait()
+        except trio.WouldBlock:
+            return None
+        ticket = self._gate.admit(_host_of(connection), trio.current_time())
+        if isinstance(ticket, Refusal):
+            self._inbound_limiter.release()
+            logger.debug("inbound connection refused: %s", ticket)
+            return None
+        return ticket
+
+    @property
+    def refused(self) -> Counter[Refusal]:
+        """Inbound connections closed before their handshake, by reason."""
+        return Counter() if self._gate is None else self._gate.refused
+
+    async def _serve_inbound(self, raw: RawConnection, maddr: Multiaddr, ticket: Ticket) -> None:
         try:
             muxed = await self.upgrade_inbound_raw_conn(raw, maddr)
+            ticket.settled()
             await muxed.event_closed.wait()
         except Exception as error:  # noqa: BLE001 - strangers' handshakes fail in every way
             host, _ = raw.get_remote_address() or ("an unknown address", 0)
@@ -203,6 +233,14 @@ def build_host(identity: Identity, settings: SwarmSettings, agent: str) -> Quiet
         addrs_factory=_advertised,
         disable_identify_address_discovery=True,
     )
+
+
+def _host_of(connection: ReadWriteCloser) -> str:
+    stream = find_socket(connection)
+    try:
+        return str(stream.socket.getpeername()[0]) if stream is not None else ""
+    except OSError:  # gone already
+        return ""
 
 
 def _advertised(candidates: list[Multiaddr]) -> list[Multiaddr]:

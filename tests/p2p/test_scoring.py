@@ -1,4 +1,4 @@
-"""A peer's standing: rejects cost by who did what, time forgives, nothing earns."""
+"""A peer's points: a cause costs its weight down to its floor; time forgives."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p2p.scoring import BAN_BELOW, HALF_LIFE_SECONDS, Scoreboard
+from p2p.scoring import BAN_BELOW, HALF_LIFE_SECONDS, MERIT_CAP, WEIGHTS, Cause, Scoreboard
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Outcome, Reason, verdict
 
@@ -60,8 +60,7 @@ def test_it_remembers_a_bounded_number_of_peers() -> None:
     board = Scoreboard()
     for number in range(5000):
         board.judge(LIGHT, signer=None, forwarder=PeerId(f"peer-{number}"), now=0.0)
-    assert len(board._scores) == 4096
-    assert board.score(PeerId("peer-0"), 0.0) == 0.0
+    assert len(board) <= 4096
     assert board.score(PeerId("peer-4999"), 0.0) == -1.0
 
 
@@ -78,3 +77,61 @@ def test_nobody_ever_stands_above_zero(
         board.judge(verdict(reason), signer=PeerId(str(peer)), forwarder=FORWARDER, now=now)
     for peer in (*map(str, range(3)), FORWARDER):
         assert board.score(PeerId(peer), later) <= 0
+
+
+def test_throwaway_names_do_not_push_out_a_record() -> None:
+    board = Scoreboard()
+    board.judge(HEAVY, signer=SIGNER, forwarder=SIGNER, now=0.0)
+    for number in range(20_000):
+        board.judge(LIGHT, signer=None, forwarder=PeerId(f"peer-{number}"), now=0.0)
+    assert board.score(SIGNER, 0.0) == -20.0
+
+
+def test_a_forwarder_answers_only_for_what_it_could_have_checked() -> None:
+    board = Scoreboard()
+    board.judge(verdict(Reason.EQUIVOCATION), signer=SIGNER, forwarder=FORWARDER, now=0.0)
+    assert board.score(SIGNER, 0.0) == -4.0
+    assert board.score(FORWARDER, 0.0) == 0.0
+
+
+@pytest.mark.parametrize("cause", list(Cause))
+def test_a_cause_costs_its_weight_and_stops_at_its_floor(cause: Cause) -> None:
+    board = Scoreboard()
+    board.charge(SIGNER, cause, 0.0)
+    assert board.score(SIGNER, 0.0) == WEIGHTS[cause].points < 0
+    for _ in range(200):
+        board.charge(SIGNER, cause, 0.0)
+    assert board.score(SIGNER, 0.0) == WEIGHTS[cause].floor
+
+
+def test_what_an_honest_peer_in_trouble_does_can_never_ban_even_all_together() -> None:
+    board = Scoreboard()
+    for cause in (Cause.CLOCK, Cause.BROKEN_PROMISE, Cause.SLOW_READER):
+        for _ in range(1000):
+            board.charge(SIGNER, cause, 0.0)
+    assert board.score(SIGNER, 0.0) > BAN_BELOW
+
+
+def test_a_clock_of_ours_that_is_wrong_bans_nobody() -> None:
+    board = Scoreboard()
+    for _ in range(1000):
+        judged = verdict(Reason.FAR_FUTURE)
+        board.judge(judged, signer=SIGNER, forwarder=FORWARDER, now=0.0)
+    assert board.score(SIGNER, 0.0) > BAN_BELOW
+    assert board.score(FORWARDER, 0.0) > BAN_BELOW
+
+
+def test_merit_is_small_slow_pays_nothing_and_ends_with_a_penalty() -> None:
+    board = Scoreboard()
+    accepted = verdict(Reason.VALID)
+    for _ in range(1000):
+        board.judge(accepted, signer=SIGNER, forwarder=FORWARDER, now=0.0)
+    assert board.merit(FORWARDER, 0.0) == 0.05, "a flood of valid messages earns like one"
+    for second in range(1000):
+        board.judge(accepted, signer=SIGNER, forwarder=FORWARDER, now=float(second))
+    earned = board.merit(FORWARDER, 1000.0)
+    assert 1.0 < earned <= MERIT_CAP
+    assert board.merit(SIGNER, 1000.0) == 0.0, "only who delivered it"
+    board.judge(LIGHT, signer=FORWARDER, forwarder=FORWARDER, now=1000.0)
+    assert board.score(FORWARDER, 1000.0) == -4.0
+    assert board.merit(FORWARDER, 1000.0) == 0.0

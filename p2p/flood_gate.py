@@ -1,0 +1,114 @@
+"""How much of one peer's messages is read, and when reading less becomes a fault. Pure.
+
+Two buckets for each peer.  *Pace* counts every message; beyond it the stream is simply not read for
+a while, and TCP holds the peer back.  *Waste* counts what brought nothing: copies, messages judged
+and not kept.  A peer held back for waste for longer than a grace second is flooding.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from p2p.inbound_gate import Bucket
+from shoal_wire.verdict import Outcome, Reason, Verdict
+
+_MAX_PEERS = 1024
+_FORGIVE = 0.1
+"""Seconds of holding back forgotten in each second."""
+_BYTES_A_UNIT = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FloodLimits:
+    """Rates of one peer. A node carries some hundred messages a second from all peers together."""
+
+    pace_per_second: float = 300.0
+    pace_burst: float = 3000.0
+    waste_per_second: float = 200.0
+    waste_burst: float = 2000.0
+    grace_s: float = 1.0
+    """Seconds held back for waste before it counts; from then on each second does."""
+
+
+def waste_of(judged: Verdict, *, own_message: bool) -> float:
+    """Return what a judged message wasted, in copies; `own_message`: its author sent it itself.
+
+    Judging costs some ten times what dropping a copy does, but only what the sender must have
+    known to be useless counts so much: others may run other clocks, versions or quotas.
+    """
+    if judged.outcome is Outcome.ACCEPT or judged.reason in _NOT_THEIRS:
+        return 0.0
+    if judged.outcome is Outcome.REJECT or judged.reason is Reason.DUPLICATE:
+        return 10.0
+    return 10.0 if own_message and judged.reason is Reason.OVER_QUOTA else 1.0
+
+
+_NOT_THEIRS = frozenset(
+    {
+        Reason.INTAKE_FULL,
+        Reason.WORKER_UNAVAILABLE,
+        Reason.VALIDATOR_TIMEOUT,
+        Reason.VALIDATOR_FAULT,
+        Reason.LEFT_TOPIC,
+    }
+)
+
+
+class PeerFlow:
+    """One peer's buckets."""
+
+    def __init__(self, limits: FloodLimits, now: float) -> None:
+        self._grace_s = limits.grace_s
+        self._pace = Bucket(per_second=limits.pace_per_second, burst=limits.pace_burst, now=now)
+        self._waste = Bucket(per_second=limits.waste_per_second, burst=limits.waste_burst, now=now)
+        self._held_s = 0.0
+        self._held_at = now
+        self._charged = 0
+
+    def arrived(self, num_messages: int, num_bytes: int, now: float) -> None:
+        """Count what was read."""
+        self._pace.owe(num_messages + num_bytes / _BYTES_A_UNIT, now)
+
+    def wasted(self, units: float, now: float) -> None:
+        """Count what brought nothing."""
+        self._waste.owe(units, now)
+
+    def wait_s(self, now: float) -> float:
+        """Return for how long the peer should not be read now."""
+        return max(self._pace.wait_s(now), self._waste.wait_s(now))
+
+    @property
+    def owes_waste(self) -> bool:
+        """Whether it is waste that the peer is held back for, as of the last `wait_s`."""
+        return self._waste.owing
+
+    def held(self, seconds: float, now: float) -> int:
+        """Say that the peer was held back for waste for `seconds`, until `now`.
+
+        Returns how many offences that made: one a second, after the grace.
+        """
+        idle = max(0.0, now - seconds - self._held_at)
+        self._held_s = max(0.0, self._held_s - idle * _FORGIVE) + seconds
+        self._held_at = now
+        due = int(max(0.0, self._held_s - self._grace_s))
+        fresh, self._charged = max(0, due - self._charged), due
+        return fresh
+
+
+class FloodGate:
+    """The flows of all peers; outlives their streams, so reconnecting resets nothing."""
+
+    def __init__(self, limits: FloodLimits) -> None:
+        self._limits = limits
+        self._flows: OrderedDict[bytes, PeerFlow] = OrderedDict()
+
+    def flow(self, peer: bytes, now: float) -> PeerFlow:
+        """Return a peer's flow; the least recently used is forgotten beyond a bound."""
+        flow = self._flows.get(peer)
+        if flow is None:
+            flow = self._flows[peer] = PeerFlow(self._limits, now)
+            if len(self._flows) > _MAX_PEERS:
+                self._flows.popitem(last=False)
+        self._flows.move_to_end(peer)
+        return flow

@@ -1,0 +1,140 @@
+"""Slots and pace by network prefix; and how much of one peer is read."""
+
+from __future__ import annotations
+
+import pytest
+
+from p2p.flood_gate import FloodGate, FloodLimits, waste_of
+from p2p.inbound_gate import GateLimits, InboundGate, Refusal, Ticket, prefix_of
+from shoal_wire.verdict import Reason, verdict
+
+ONE, SAME, OTHER = "203.0.113.7", "203.0.113.200", "198.51.100.1"
+
+
+@pytest.mark.parametrize(
+    ("host", "prefix"),
+    [
+        (ONE, "203.0.113.0/24"),
+        ("::ffff:203.0.113.7", "203.0.113.0/24"),
+        ("2001:db8:1:2::3", "2001:db8:1::/48"),
+        ("fe80::1%eth0", "fe80::/48"),
+        ("127.0.0.1", None),
+        ("::1", None),
+        ("", None),
+    ],
+)
+def test_names_cost_nothing_networks_do(host: str, prefix: str | None) -> None:
+    assert prefix_of(host) == prefix
+
+
+def admitted(gate: InboundGate, host: str, now: float = 0.0) -> Ticket:
+    ticket = gate.admit(host, now)
+    assert isinstance(ticket, Ticket)
+    return ticket
+
+
+def test_a_prefix_has_its_slots_and_others_theirs() -> None:
+    gate = InboundGate(GateLimits(prefix_connections=2), 0.0)
+    first = admitted(gate, ONE)
+    admitted(gate, SAME).settled()
+    assert gate.admit(ONE, 0.0) is Refusal.PREFIX_FULL
+    admitted(gate, OTHER)
+    first.left()
+    admitted(gate, ONE)
+    assert gate.refused == {Refusal.PREFIX_FULL: 1}
+
+
+def test_no_limit_for_a_prefix_is_zero() -> None:
+    gate = InboundGate(GateLimits(prefix_connections=0), 0.0)
+    for _ in range(60):
+        admitted(gate, ONE).settled()
+
+
+def test_unfinished_handshakes_are_few_for_a_prefix_and_in_all() -> None:
+    gate = InboundGate(GateLimits(prefix_handshakes=2, handshakes=3), 0.0)
+    shaking = [admitted(gate, ONE), admitted(gate, ONE)]
+    assert gate.admit(SAME, 0.0) is Refusal.PREFIX_HANDSHAKES
+    admitted(gate, OTHER)
+    assert gate.admit("192.0.2.1", 0.0) is Refusal.HANDSHAKES
+    shaking[0].settled()
+    shaking[1].left()
+    admitted(gate, SAME)
+
+
+def test_a_prefix_that_comes_and_goes_is_paced() -> None:
+    gate = InboundGate(GateLimits(prefix_per_second=1.0, prefix_burst=5.0), 0.0)
+    for _ in range(5):
+        admitted(gate, ONE).left()
+    assert gate.admit(ONE, 0.0) is Refusal.PREFIX_PACE
+    admitted(gate, OTHER).left()
+    admitted(gate, ONE, now=1.0).left()
+    assert gate.admit(ONE, 1.0) is Refusal.PREFIX_PACE
+
+
+def test_loopback_is_free_of_the_prefix_unless_told() -> None:
+    free = InboundGate(GateLimits(prefix_connections=1), 0.0)
+    bound = InboundGate(GateLimits(prefix_connections=1, limit_loopback=True), 0.0)
+    admitted(free, "127.0.0.1")
+    admitted(free, "127.0.0.1")
+    admitted(bound, "127.0.0.1")
+    assert bound.admit("127.0.0.1", 0.0) is Refusal.PREFIX_FULL
+    admitted(bound, "127.9.9.9")
+
+
+def test_all_together_are_paced_and_the_memory_of_prefixes_is_bounded() -> None:
+    gate = InboundGate(GateLimits(per_second=1.0, burst=5000.0), 0.0)
+    for number in range(5000):
+        admitted(gate, f"10.{number // 250}.{number % 250}.1").left()
+    assert gate.admit("192.0.2.1", 0.0) is Refusal.PACE
+    assert len(gate._paces) <= 4096
+    assert not gate._open
+    assert not gate._handshaking
+
+
+LIMITS = FloodLimits(pace_per_second=10.0, pace_burst=20.0, waste_per_second=10.0, waste_burst=20.0)
+
+
+def test_useful_messages_are_paced_and_never_an_offence() -> None:
+    flow = FloodGate(LIMITS).flow(b"peer", 0.0)
+    flow.arrived(20, 0, 0.0)
+    assert flow.wait_s(0.0) == 0.0
+    flow.arrived(10, 0, 0.0)
+    assert flow.wait_s(0.0) == pytest.approx(1.0)
+    assert not flow.owes_waste
+    assert flow.wait_s(1.0) == 0.0
+
+
+def test_waste_holds_back_and_each_second_after_the_first_is_an_offence() -> None:
+    flow = FloodGate(LIMITS).flow(b"peer", 0.0)
+    flow.wasted(1e9, 0.0)
+    assert flow.wait_s(0.0) == pytest.approx(2.0), "the debt is bounded"
+    assert flow.owes_waste
+    assert [flow.held(1.0, now) for now in (1.0, 2.0, 3.0, 4.0)] == [0, 1, 1, 1]
+
+
+def test_holding_back_is_forgotten_in_quiet_times() -> None:
+    flow = FloodGate(LIMITS).flow(b"peer", 0.0)
+    assert flow.held(1.0, 1.0) == 0
+    assert flow.held(1.0, 60.0) == 0, "an honest burst a minute is no flood"
+
+
+def test_reconnecting_resets_nothing_and_memory_is_bounded() -> None:
+    gate = FloodGate(LIMITS)
+    gate.flow(b"peer", 0.0).wasted(100.0, 0.0)
+    assert gate.flow(b"peer", 0.0).wait_s(0.0) > 0
+    for number in range(3000):
+        gate.flow(number.to_bytes(4, "big"), 0.0)
+    assert len(gate._flows) <= 1024
+
+
+@pytest.mark.parametrize("reason", list(Reason))
+def test_our_own_trouble_is_nobodys_waste(reason: Reason) -> None:
+    waste = waste_of(verdict(reason), own_message=False)
+    own_trouble = reason.value.startswith(("intake", "worker", "validator", "left"))
+    assert (waste == 0) == (own_trouble or reason is Reason.VALID)
+
+
+def test_a_quota_is_broken_by_who_signs_not_by_who_forwards() -> None:
+    over = verdict(Reason.OVER_QUOTA)
+    assert waste_of(over, own_message=True) == 10.0
+    assert waste_of(over, own_message=False) == 1.0

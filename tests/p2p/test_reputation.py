@@ -1,0 +1,213 @@
+"""What is held of peers: bans that double and end, the user's word, and survival of restarts."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from p2p.reputation import (
+    BAN_SECONDS,
+    MAX_BAN_SECONDS,
+    MAX_LISTED,
+    ListFullError,
+    Reputation,
+)
+from p2p.reputation_file import REPUTATION_FILE, load_reputation, save_reputation
+from p2p.scoring import Cause
+from shoal_wire.types import GroupId, PeerId
+from shoal_wire.verdict import Reason, verdict
+
+ANN, BOB, EVE = PeerId("ann"), PeerId("bob"), PeerId("eve")
+HOUR_MS = 3_600_000
+
+
+def misbehave(reputation: Reputation, peer: PeerId, now: float) -> None:
+    for _ in range(3):
+        reputation.charge(peer, Cause.SIGNED_HEAVY, now)
+
+
+def again(reputation: Reputation, *, now: float, later_ms: int = 0) -> Reputation:
+    """The reputation after a restart `later_ms` of wall clock later."""
+    fresh = Reputation()
+    fresh.take(reputation.to_json(now, wall_ms=1_000_000), 5.0, wall_ms=1_000_000 + later_ms)
+    return fresh
+
+
+def test_a_ban_is_pronounced_once_ends_and_doubles() -> None:
+    reputation = Reputation()
+    assert reputation.ban_due(EVE, 0.0) is None
+    misbehave(reputation, EVE, 0.0)
+    assert reputation.ban_due(EVE, 0.0) == BAN_SECONDS
+    assert reputation.ban_due(EVE, 1.0) is None, "it lasts already"
+    assert reputation.banned_for(EVE, BAN_SECONDS + 1) is None
+    assert reputation.ban_due(EVE, BAN_SECONDS + 1) is None, "half of the points are back"
+    lengths = []
+    now = BAN_SECONDS + 1
+    for _ in range(8):
+        misbehave(reputation, EVE, now)
+        lengths.append(reputation.ban_due(EVE, now))
+        now += (lengths[-1] or 0.0) + 1
+    assert lengths[:3] == [2 * BAN_SECONDS, 4 * BAN_SECONDS, 8 * BAN_SECONDS]
+    assert lengths[-1] == MAX_BAN_SECONDS
+
+
+def test_a_protected_peer_is_never_banned_and_its_points_cost_it_nothing() -> None:
+    reputation = Reputation(always_protected=[ANN])
+    reputation.protect(BOB)
+    for peer in (ANN, BOB):
+        misbehave(reputation, peer, 0.0)
+        assert reputation.ban_due(peer, 0.0) is None
+        assert reputation.score(peer, 0.0) == 0.0
+        assert reputation.row(peer, 0.0).score == -60.0, "but they are shown"
+    reputation.unprotect(BOB)
+    assert reputation.ban_due(BOB, 0.0) == BAN_SECONDS
+    reputation.unprotect(ANN)
+    assert reputation.is_protected(ANN), "a bootstrap of the user's settings stays"
+
+
+def test_blocking_and_protecting_exclude_each_other() -> None:
+    reputation = Reputation()
+    reputation.protect(EVE)
+    reputation.block(EVE)
+    assert (reputation.is_blocked(EVE), reputation.is_protected(EVE)) == (True, False)
+    assert reputation.sampling_weights([EVE, ANN], 0.0) == {EVE: 0.0, ANN: 1.0}
+    reputation.protect(EVE)
+    assert (reputation.is_blocked(EVE), reputation.is_protected(EVE)) == (False, True)
+
+
+def test_unblocking_lifts_a_ban_and_what_led_to_it() -> None:
+    reputation = Reputation()
+    misbehave(reputation, EVE, 0.0)
+    reputation.ban_due(EVE, 0.0)
+    reputation.unblock(EVE)
+    assert reputation.banned_for(EVE, 0.0) is None
+    assert reputation.ban_due(EVE, 0.0) is None
+
+
+def test_the_users_lists_are_bounded() -> None:
+    reputation = Reputation()
+    for number in range(MAX_LISTED):
+        reputation.block(PeerId(f"peer-{number}"))
+    with pytest.raises(ListFullError):
+        reputation.block(EVE)
+    reputation.block(PeerId("peer-0"))
+
+
+def test_bans_are_bounded_and_the_soonest_to_end_goes_first() -> None:
+    reputation = Reputation()
+    for number in range(MAX_LISTED + 10):
+        misbehave(reputation, PeerId(f"peer-{number}"), float(number))
+        assert reputation.ban_due(PeerId(f"peer-{number}"), float(number))
+    assert len(reputation.banned(float(MAX_LISTED))) <= MAX_LISTED
+
+
+def test_useful_peers_rank_above_idle_ones_and_useless_ones_do_not() -> None:
+    reputation = Reputation()
+    for second in range(100):
+        for peer in (ANN, EVE):
+            reputation.judge(verdict(Reason.VALID), signer=peer, forwarder=peer, now=float(second))
+    for number in range(40):
+        for peer, rewards in ((ANN, (0.0, 1.0)), (EVE, (0.0, 0.0))):
+            reputation.sampling.report(
+                GroupId(f"{peer}{number}".encode()),
+                publisher=peer,
+                family="sums",
+                rewards=rewards,
+                own=False,
+                now=100.0,
+            )
+    ann, bob, eve = (reputation.rank(peer, 100.0) for peer in (ANN, BOB, EVE))
+    assert ann > 1.0 > eve >= bob == 0.0
+    assert eve < 0.1, "flooding with garbage earns no rank"
+
+
+def test_points_bans_and_the_users_word_survive_a_restart() -> None:
+    reputation = Reputation()
+    misbehave(reputation, EVE, 0.0)
+    reputation.ban_due(EVE, 0.0)
+    reputation.charge(ANN, Cause.SIGNED_REJECT, 0.0)
+    reputation.block(BOB)
+    reputation.protect(PeerId("friend"))
+    soon = again(reputation, now=0.0, later_ms=60_000)
+    assert soon.banned_for(EVE, 5.0) == pytest.approx(BAN_SECONDS - 60)
+    assert soon.is_blocked(BOB)
+    assert soon.is_protected(PeerId("friend"))
+    assert -4.0 < soon.score(ANN, 5.0) < -3.5
+    later = again(reputation, now=0.0, later_ms=2 * HOUR_MS)
+    assert later.banned_for(EVE, 5.0) is None
+    misbehave(later, EVE, 5.0)
+    assert later.ban_due(EVE, 5.0) == 2 * BAN_SECONDS, "the earlier ban is remembered"
+
+
+def test_a_clock_that_went_back_keeps_a_ban_no_longer_than_it_was() -> None:
+    reputation = Reputation()
+    misbehave(reputation, EVE, 0.0)
+    reputation.ban_due(EVE, 0.0)
+    back = again(reputation, now=0.0, later_ms=-HOUR_MS)
+    assert back.banned_for(EVE, 5.0) == BAN_SECONDS
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"{}",
+        b'{"version": 1}',
+        b'{"version": 2, "peers": []}',
+        b"\xff\xfe",
+        b"[" * 100_000,
+        json.dumps(
+            {"version": 1, "saved_ms": 0, "blocked": [], "protected": [], "peers": [7]}
+        ).encode(),
+        json.dumps(
+            {
+                "version": 1,
+                "saved_ms": 0,
+                "blocked": [],
+                "protected": [],
+                "peers": [{"peer_id": "x", "merit": "much"}],
+            }
+        ).encode(),
+        b'{"version": 1, "saved_ms": NaN, "blocked": [], "protected": [], "peers": []}',
+        b'{"version": 1, "saved_ms": 0, "blocked": "all", "protected": [], "peers": []}',
+    ],
+)
+def test_a_corrupt_file_is_named_set_aside_and_skipped(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes
+) -> None:
+    path = tmp_path / REPUTATION_FILE
+    path.write_bytes(content)
+    reputation = Reputation()
+    with caplog.at_level(logging.WARNING):
+        load_reputation(path, reputation, 0.0, wall_ms=0)
+    assert str(path) in caplog.text
+    assert not path.exists()
+    assert path.with_name(REPUTATION_FILE + ".corrupt").read_bytes() == content
+    assert reputation.rows(0.0) == ()
+
+
+def test_no_file_is_no_reputation_and_a_good_one_is_read_back(tmp_path: Path) -> None:
+    path = tmp_path / REPUTATION_FILE
+    load_reputation(path, Reputation(), 0.0, wall_ms=0)
+    reputation = Reputation()
+    reputation.charge(EVE, Cause.FLOOD, 0.0)
+    save_reputation(path, reputation.to_json(0.0, wall_ms=0))
+    read = Reputation()
+    load_reputation(path, read, 0.0, wall_ms=0)
+    assert read.score(EVE, 0.0) == -25.0
+
+
+def test_values_out_of_range_in_a_file_are_cut() -> None:
+    row = {"peer_id": "eve", "points": {"flood": -1e9, "nonsense": -5}, "merit": 1e9}
+    row |= {"useful": 1e9, "groups": 3.0, "ban_s": 1e12, "bans": 2}
+    content = {"version": 1, "saved_ms": 0, "blocked": [], "protected": [], "peers": [row]}
+    reputation = Reputation()
+    reputation.take(json.dumps(content), 0.0, wall_ms=0)
+    assert reputation.row(EVE, 0.0).points == {Cause.FLOOD: -100.0}
+    assert reputation.row(EVE, 0.0).merit == 5.0
+    assert reputation.banned_for(EVE, 0.0) == MAX_BAN_SECONDS
