@@ -164,6 +164,14 @@ class Gossip:
         """Return the connected peers that are subscribed to `topic`."""
         return tuple(sorted(map(from_libp2p_id, self._pubsub.peer_topics.get(topic, ()))))
 
+    def subscribers(self) -> dict[str, tuple[PeerId, ...]]:
+        """Return every topic that a connected peer is subscribed to, with those peers."""
+        return {
+            topic: tuple(sorted(map(from_libp2p_id, peers)))
+            for topic, peers in self._pubsub.peer_topics.items()
+            if peers
+        }
+
     def peer_topics(self, peer_id: PeerId) -> tuple[str, ...]:
         """Return the topics `peer_id` is subscribed to."""
         return tuple(

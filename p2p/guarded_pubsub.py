@@ -362,8 +362,10 @@ class GuardedPubsub(Pubsub):
         ):
             return
         super().handle_subscription(origin_id, sub_message)
-        if not sub_message.subscribe and (mesh := self.router.mesh.get(topic)):
-            mesh.discard(origin_id)
+        if not sub_message.subscribe:
+            for members in (self.router.mesh.get(topic), self.router.fanout.get(topic)):
+                if members:
+                    members.discard(origin_id)
 
     async def _replay_recent_messages(self, peer_id: ID, topic: str) -> None:
         """Never; see `GossipRouter.send_recent_messages`."""

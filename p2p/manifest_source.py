@@ -50,8 +50,10 @@ def manifest_of_settings(settings: Settings, *, me: PeerId | None = None) -> Man
         settings.swarm_name,
         starting_families(settings.tasks, settings.task_file),
         SwarmRules(
-            max_age_seconds=settings.max_age_seconds, max_completions=settings.max_completions,
+            max_age_seconds=settings.max_age_seconds,
+            max_completions=settings.max_completions,
             allowed_peers=tuple(sorted(listed)),
+            shard_count=settings.shards,
         ),
     )
 

@@ -29,6 +29,7 @@ from p2p.peer_core import PeerCore, wall_ms
 from p2p.recent import RecentRollouts
 from p2p.rollout_pool import RolloutPool
 from p2p.service import Service, TrainerLink
+from p2p.shard_policy import DemandMeter, demand_of
 from p2p.store import Store
 from p2p.trainer_child import ChildState, TrainerChild
 from shoal_settings.loader import to_flags
@@ -83,6 +84,7 @@ class Node:
         """The status at the end, once the trainer has stopped."""
         self.recent = RecentRollouts()
         self.buffer = ReplayBuffer(_limits(settings), random.Random(settings.seed or None))
+        self._demand = DemandMeter(external=settings.external, oversample=settings.oversample)
         self.child = None if settings.no_trainer else TrainerChild(to_flags(settings, "trainer"))
         self._trainer_scope = trio.CancelScope()
         self._trainer_ended = trio.Event()
@@ -109,7 +111,12 @@ class Node:
             self._make_parts()
             await self.pool.restore(self.core.ledger)
             await nursery.start(self.pool.run)
-            await self.core.join(nursery, keep=self.pool.keep_external, accuse=self._accuse)
+            await self.core.join(
+                nursery,
+                keep=self.pool.keep_external,
+                accuse=self._accuse,
+                wanted_per_s=self._wanted_per_s,
+            )
             await nursery.start(self.outbox.run)
             await nursery.start(self._socket().run)
             nursery.start_soon(self._watch_manifest, found)
@@ -148,6 +155,10 @@ class Node:
             link=self.link,
             child=self.child,
         )
+
+    def _wanted_per_s(self) -> float:
+        """Return how many groups of others the trainer draws a second."""
+        return demand_of(self._demand, self.link.status, trio.current_time())
 
     def _socket(self) -> IpcServer:
         service = Service(

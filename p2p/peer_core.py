@@ -6,8 +6,10 @@ open host ─▶ discovery ─▶ which swarm? ─▶ task worker ─▶ intake 
 from __future__ import annotations
 
 import logging
+import random
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +29,9 @@ from p2p.manifest_source import Found, ManifestSource
 from p2p.peer_book import PeerAddr
 from p2p.reach import ReachServer
 from p2p.scoring import BAN_BELOW, Scoreboard
+from p2p.shard_directory import ShardDirectory
+from p2p.shard_policy import ShardPlan
+from p2p.shards import ShardKeeper, ShardSettings
 from p2p.swarm_key import key_of_settings
 from p2p.validation import ValidationContext
 from p2p.verdict_log import VerdictLog
@@ -91,6 +96,8 @@ class PeerCore:
             settings=DiscoverySettings(target_peers=settings.target_peers),
         )
         self.source = ManifestSource(host=self.host, data_dir=data_dir, settings=settings)
+        self.shard_directory = ShardDirectory()
+        self.shards: ShardKeeper
         self.started_at = trio.current_time()
         self.manifest: Manifest
         self.worker: TaskWorker
@@ -122,7 +129,7 @@ class PeerCore:
             ListenError: an address cannot be listened on.
             ManifestError: the bootstrap's swarm needs something this version does not know.
         """
-        peer_services.serve_peers(self.host, lambda: self.discovery.book)
+        peer_services.serve_peers(self.host, lambda: self.discovery.book, self.shard_directory)
         ReachServer(host=self.host).serve()
         if (known := self.source.local()) is not None:
             self._admit(known)
@@ -140,8 +147,24 @@ class PeerCore:
     def _admit(self, manifest: Manifest) -> None:
         self.host.admit_only(manifest.rules.allowed_peers or None)
 
-    async def join(self, nursery: trio.Nursery, *, keep: Keep, accuse: Accuse) -> None:
-        """Start validation and subscribe: from here on batches reach `keep`."""
+    async def join(
+        self,
+        nursery: trio.Nursery,
+        *,
+        keep: Keep,
+        accuse: Accuse,
+        wanted_per_s: Callable[[], float] | None = None,
+    ) -> None:
+        """Start validation and subscribe: from here on batches reach `keep`.
+
+        `wanted_per_s` tells how many groups of others this peer draws a second; None is a peer
+        that draws and publishes none, and relays only a swarm of one shard.
+        """
+
+        async def count_and_keep(signed: SignedBatch) -> None:
+            self.shards.note_received(signed)
+            await keep(signed)
+
         self.worker = TaskWorker(
             specs_of(self.manifest, self._settings.task_file),
             limits=WorkerLimits(request_timeout_seconds=_WORKER_SECONDS),
@@ -152,15 +175,36 @@ class PeerCore:
             context=ValidationContext(rules=rules_of(self.manifest), me=self.peer_id),
             questions=self.worker,
             ledger=self.ledger,
-            keep=keep,
+            keep=count_and_keep,
             accuse=accuse,
             wall_ms=wall_ms,
         )
         await nursery.start(self.intake.run)
-        for topic in self.manifest.topics():
-            await self.gossip.subscribe(topic, self.intake.validate)
+        self.shards = self._shard_keeper(wanted_per_s)
+        await nursery.start(self.shards.run)
         if self._settings.mdns:
             await nursery.start(self._mdns().run)
+
+    def _shard_keeper(self, wanted_per_s: Callable[[], float] | None) -> ShardKeeper:
+        num_shards = self.manifest.rules.shard_count
+        asked = self._settings.subscribe_shards
+        fixed = None if asked == "auto" else int(asked)
+        if fixed is None and wanted_per_s is None:
+            # Who keeps nothing need not hear everybody: meeting others works without.
+            fixed = 1 if num_shards == 1 else 0
+        return ShardKeeper(
+            me=self.peer_id,
+            host=self.host,
+            gossip=self.gossip,
+            manifest=self.manifest,
+            plan=ShardPlan(num_shards=num_shards, rng=random.Random(), fixed=fixed),
+            directory=self.shard_directory,
+            validate=self.intake.validate,
+            ask=partial(peer_services.fetch_shard_peers, self.host),
+            publishes=wanted_per_s is not None,
+            wanted_per_s=wanted_per_s or (lambda: 0.0),
+            settings=ShardSettings(keep_connections=self._settings.target_peers),
+        )
 
     def _mdns(self) -> Mdns:
         # Late: a node that does not use it saves the library's 6 MiB.

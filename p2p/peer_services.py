@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+import trio
 
 from p2p.host import Libp2pHost, RequestError
 from p2p.libp2p_address import parse_peer_address
 from p2p.peer_book import PeerAddr, PeerBook
+from p2p.shard_directory import ShardDirectory, ShardPeer
 from shoal_wire.errors import RemoteError
 from shoal_wire.limits import (
     MANIFEST_PROTOCOL,
@@ -17,7 +20,13 @@ from shoal_wire.limits import (
     PEERS_PROTOCOL,
 )
 from shoal_wire.manifest import Manifest, decode_manifest
-from shoal_wire.peers import PeerAddresses, decode_peer_list, encode_peer_list
+from shoal_wire.peers import (
+    PeerAddresses,
+    decode_peer_list,
+    decode_peer_query,
+    encode_peer_list,
+    encode_peer_query,
+)
 from shoal_wire.types import PeerId
 
 log = logging.getLogger(__name__)
@@ -35,11 +44,24 @@ def serve_manifest(host: Libp2pHost, manifest: Manifest) -> None:
     host.set_request_handler(MANIFEST_PROTOCOL, answer, max_request_bytes=_MAX_REQUEST_BYTES)
 
 
-def serve_peers(host: Libp2pHost, book: Callable[[], PeerBook]) -> None:
-    """Answer with connected peers first, then remembered ones; never with the asker itself."""
+def serve_peers(
+    host: Libp2pHost, book: Callable[[], PeerBook], directory: ShardDirectory | None = None
+) -> None:
+    """Answer with peers of the shards asked for, then connected peers, then remembered ones.
 
-    async def answer(peer_id: PeerId, _request: bytes) -> bytes:
-        return encode_peer_list(_known_peers(host, book(), exclude=peer_id))
+    Never with the asker itself. A malformed query resets the stream.
+    """
+
+    async def answer(peer_id: PeerId, request: bytes) -> bytes:
+        await trio.lowlevel.checkpoint()
+        shards = decode_peer_query(request)
+        on_shards = (
+            directory.find(shards, trio.current_time(), limit=MAX_PEERS_IN_LIST, exclude={peer_id})
+            if directory is not None
+            else []
+        )
+        others = _known_peers(host, book(), exclude=peer_id)
+        return encode_peer_list(_with_shards(on_shards, others))
 
     host.set_request_handler(PEERS_PROTOCOL, answer, max_request_bytes=_MAX_REQUEST_BYTES)
 
@@ -63,11 +85,18 @@ async def fetch_manifest(host: Libp2pHost, peer_id: PeerId) -> Manifest:
 
 async def fetch_peers(host: Libp2pHost, peer_id: PeerId) -> list[PeerAddr]:
     """Ask one peer whom it knows; empty where it does not answer or answers nonsense."""
+    return [item.peer for item in await fetch_shard_peers(host, peer_id, ())]
+
+
+async def fetch_shard_peers(
+    host: Libp2pHost, peer_id: PeerId, shards: Sequence[int]
+) -> list[ShardPeer]:
+    """Ask one peer whom it knows, those of `shards` first; as `fetch_peers`."""
     try:
         raw = await host.request(
             peer_id,
             PEERS_PROTOCOL,
-            b"",
+            encode_peer_query(shards),
             max_response_bytes=MAX_PEER_LIST_BYTES,
             timeout=_TIMEOUT_SECONDS,
         )
@@ -77,11 +106,23 @@ async def fetch_peers(host: Libp2pHost, peer_id: PeerId) -> list[PeerAddr]:
         return []
 
 
-def _split(peer: PeerAddresses) -> PeerAddr:
-    return PeerAddr(
-        peer_id=peer.peer_id,
-        addresses=tuple(parse_peer_address(address).transport for address in peer.addresses),
-    )
+def _split(peer: PeerAddresses) -> ShardPeer:
+    addresses = tuple(parse_peer_address(address).transport for address in peer.addresses)
+    return ShardPeer(peer=PeerAddr(peer_id=peer.peer_id, addresses=addresses), shards=peer.shards)
+
+
+def _with_shards(
+    on_shards: Sequence[ShardPeer], others: Sequence[PeerAddresses]
+) -> list[PeerAddresses]:
+    first = {
+        item.peer.peer_id: PeerAddresses(
+            peer_id=item.peer.peer_id,
+            addresses=tuple(f"{a}/p2p/{item.peer.peer_id}" for a in item.peer.addresses),
+            shards=item.shards,
+        )
+        for item in on_shards
+    }
+    return [*first.values(), *(peer for peer in others if peer.peer_id not in first)]
 
 
 def _known_peers(host: Libp2pHost, book: PeerBook, *, exclude: PeerId) -> list[PeerAddresses]:

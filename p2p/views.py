@@ -105,20 +105,26 @@ class CoreViews:
         }
 
     async def topics(self, _options: Mapping[str, Any]) -> dict[str, Any]:
-        """The topics this peer is subscribed to."""
+        """The topics this peer is subscribed to, and the one it publishes on."""
         core = self._core
         meshes = core.gossip.mesh()
-        own = core.manifest.topic(core.manifest.shard_of(core.peer_id))
+        own = core.shards.own_shard
+        subscribed = core.shards.shards
         return {
             "schema_version": SCHEMA_VERSION,
+            "shards": core.manifest.rules.shard_count,
+            "subscribed": list(subscribed),
             "topics": [
                 {
-                    "topic": topic,
-                    "publishes": topic == own,
+                    "topic": (topic := core.manifest.topic(shard)),
+                    "shard": shard,
+                    "subscribed": shard in subscribed,
+                    "publishes": shard == own,
                     "peers": len(core.gossip.topic_peers(topic)),
                     "mesh": len(meshes.get(topic, [])),
+                    "groups_per_s": round(core.shards.rate(shard), 3),
                 }
-                for topic in core.gossip.topics()
+                for shard in sorted({*subscribed, *(() if own is None else (own,))})
             ],
         }
 

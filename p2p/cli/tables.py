@@ -126,12 +126,20 @@ def mesh(console: Console, view: dict[str, Any]) -> None:
 
 
 def topics(console: Console, view: dict[str, Any]) -> None:
-    """The subscribed topics."""
-    table = _table("topic", "peers", "in mesh", "publishes here")
+    """The topics listened to or published on."""
+    table = _table("topic", "listens", "peers", "in mesh", "groups/s", "publishes here")
     for row in view["topics"]:
-        publishes = "yes" if row["publishes"] else ""
-        table.add_row(row["topic"], str(row["peers"]), str(row["mesh"]), publishes)
+        table.add_row(
+            row["topic"],
+            "yes" if row["subscribed"] else "",
+            str(row["peers"]),
+            str(row["mesh"]),
+            f"{row['groups_per_s']:g}",
+            "yes" if row["publishes"] else "",
+        )
     console.print(table)
+    if view["shards"] > 1:
+        console.print(f"listens to {len(view['subscribed'])} of {view['shards']} shards")
 
 
 def buffer(console: Console, view: dict[str, Any]) -> None:

@@ -91,6 +91,20 @@ class Settings(BaseModel):
         "node bootstrap",
         "Peer id that may connect to a swarm started here; repeatable. None admits everybody.",
     )
+    shards: int = _key(
+        1,
+        "node bootstrap swarm",
+        "Topics among which a swarm started here spreads its publishers: about one for every "
+        "16 nodes it may grow to.",
+        ge=1,
+        le=4096,
+    )
+    subscribe_shards: str = _key(
+        "auto",
+        "node bootstrap swarm",
+        "Shards to listen to: auto (as many as the trainer's draws need; a bootstrap peer of a "
+        "swarm with several, none) or a number from 0 to 64.",
+    )
     # Buffer
     buffer_groups: int = _key(
         4096, "node swarm", "Most external groups in the replay buffer.", ge=1
@@ -407,6 +421,15 @@ class Settings(BaseModel):
             raise ValueError("names a thing twice, or two of the first three")
         return value
 
+    @field_validator("subscribe_shards", mode="before")
+    @classmethod
+    def _auto_or_number(cls, value: Any) -> Any:
+        text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+        number = isinstance(text, str) and text.isascii() and text.isdigit() and len(text) <= 2
+        if text != "auto" and not (number and int(text) <= MAX_SUBSCRIBED_SHARDS):
+            raise ValueError(f"must be auto or a number from 0 to {MAX_SUBSCRIBED_SHARDS}")
+        return text
+
     @field_validator("tasks")
     @classmethod
     def _known_preset(cls, value: str) -> str:
@@ -420,6 +443,8 @@ STRATEGY_WORDS = (
     *("uniform", "uniform-unfiltered", "top-reward"),
     *("positive", "balance", "diverse", "fresh", "weak"),
 )
+MAX_SUBSCRIBED_SHARDS = 64
+"""What peers accept as one peer's subscriptions."""
 TASK_PRESETS = ("easy", "easy-paper", "paper", "none")
 
 FLAG_NAMES = {"json_output": "json"}

@@ -130,7 +130,15 @@ def test_peers_mesh_and_topics_of_a_node_alone(
     assert shown(node, capsys, "peers")["peers"] == []
     assert shown(node, capsys, "mesh")["topics"] == {topic: {"mesh": [], "peers": []}}
     assert shown(node, capsys, "topics")["topics"] == [
-        {"topic": topic, "publishes": True, "peers": 0, "mesh": 0}
+        {
+            "topic": topic,
+            "shard": 0,
+            "subscribed": True,
+            "publishes": True,
+            "peers": 0,
+            "mesh": 0,
+            "groups_per_s": 0.0,
+        }
     ]
     assert "nobody is connected" in text(node, capsys, "peers")
     assert "nobody else is subscribed" in text(node, capsys, "mesh")

@@ -22,6 +22,7 @@ STRANGE_VALUES: dict[str, Any] = {
     "bootstrap": (PEER, PEER.replace("4001", "4002")),
     "swarm_name": "--school of 'fish' = 1",
     "tasks": "paper",
+    "subscribe_shards": "7",
     "task_file": ("mine.toml", "yours.toml"),
     "swarm_key": "my swarm.key",
     "allow_peers": tuple(PEER.rpartition("/")[2] for _ in range(2)),

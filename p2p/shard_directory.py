@@ -1,0 +1,80 @@
+"""Who was seen on which shard, lately: what a peer tells those that look for a shard. Pure.
+
+Only what a peer itself announced to us is noted, never hearsay, so that a lie reaches only who
+asks the liar. Bounded by peers and age; a peer seen again replaces what was known of it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from p2p.peer_book import PeerAddr
+from shoal_wire.types import PeerId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardPeer:
+    """A peer, where it listens, and its shards."""
+
+    peer: PeerAddr
+    shards: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    addresses: tuple[str, ...]
+    shards: tuple[int, ...]
+    at: float
+
+
+class ShardDirectory:
+    """Remembers peers by shard; the least recently seen is forgotten first."""
+
+    def __init__(self, *, max_peers: int = 8192, ttl_s: float = 1800.0) -> None:
+        self._max_peers = max_peers
+        self._ttl_s = ttl_s
+        self._seen: OrderedDict[PeerId, _Seen] = OrderedDict()
+        self._by_shard: dict[int, dict[PeerId, None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def note(self, peer: PeerAddr, shards: Iterable[int], now: float) -> None:
+        """Note where a peer listens and to which shards it says it is subscribed."""
+        self.forget(peer.peer_id)
+        seen = _Seen(peer.addresses, tuple(sorted(set(shards))), now)
+        if not seen.addresses or not seen.shards:
+            return
+        self._seen[peer.peer_id] = seen
+        for shard in seen.shards:
+            self._by_shard.setdefault(shard, {})[peer.peer_id] = None
+        while len(self._seen) > self._max_peers:
+            self.forget(next(iter(self._seen)))
+
+    def forget(self, peer_id: PeerId) -> None:
+        """Forget a peer."""
+        seen = self._seen.pop(peer_id, None)
+        for shard in seen.shards if seen is not None else ():
+            del self._by_shard[shard][peer_id]
+            if not self._by_shard[shard]:
+                del self._by_shard[shard]
+
+    def find(
+        self, shards: Iterable[int], now: float, *, limit: int, exclude: Collection[PeerId] = ()
+    ) -> list[ShardPeer]:
+        """Return peers of any of `shards`: of each in turn the one seen last, each peer once."""
+        queues = [list(self._by_shard.get(shard, ())) for shard in dict.fromkeys(shards)]
+        found: dict[PeerId, ShardPeer] = {}
+        while any(queues) and len(found) < limit:
+            for queue in queues:
+                peer_id = queue.pop() if queue else None
+                if peer_id is None or peer_id in found or peer_id in exclude:
+                    continue
+                seen = self._seen[peer_id]
+                if now - seen.at > self._ttl_s:
+                    continue
+                peer = PeerAddr(peer_id=peer_id, addresses=seen.addresses)
+                found[peer_id] = ShardPeer(peer=peer, shards=seen.shards)
+        return list(found.values())[:limit]

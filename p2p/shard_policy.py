@@ -1,0 +1,247 @@
+"""To how many shards a node listens, to which, and when it moves on. Pure.
+
+    wanted groups/s ─┐
+    rate by shard ───┴─▶ number of shards ─▶ join, leave ─▶ every few minutes one for another
+
+A node listens to as few shards as give it `headroom` times the groups that its trainer draws, so
+its traffic depends on its own demand and not on the size of the swarm. One shard is exchanged for
+another now and then (the new one is joined before the old one is left), so that in time it hears
+everybody. Joining is quick and leaving slow, and a shard is left only where the rest would still
+give clearly more than what makes it join one: the number cannot flap.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardLimits:
+    """When to join, leave and exchange shards."""
+
+    max_shards: int = 16
+    """Most shards an automatic choice listens to."""
+    headroom: float = 2.0
+    """Groups heard for each one drawn, to choose among and to outlast a pause."""
+    slack: float = 1.5
+    """A shard is left if the others give this many times what is aimed at."""
+    settle_s: float = 20.0
+    """After a change, before the rates are believed."""
+    patience_s: float = 60.0
+    """How long a surplus lasts before a shard is left."""
+    rotation_s: float = 300.0
+    """Mean time after which one shard is exchanged for another."""
+    overlap_s: float = 15.0
+    """How long the old one is kept beside the new one: a mesh forms in a few heartbeats."""
+    memory_s: float = 60.0
+    """Time constant of the measured rates."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardChange:
+    """What to subscribe to and what to leave now."""
+
+    join: tuple[int, ...] = ()
+    leave: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class _Rate:
+    """Events a second, older ones fading."""
+
+    events: float = 0.0
+    seconds: float = 0.0
+    last_count: float | None = None
+
+    def add(self, count: float, elapsed: float, memory_s: float) -> None:
+        if self.last_count is not None and count >= self.last_count:
+            fade = math.exp(-elapsed / memory_s)
+            self.events = self.events * fade + (count - self.last_count)
+            self.seconds = self.seconds * fade + elapsed
+        self.last_count = count
+
+    @property
+    def per_s(self) -> float:
+        return self.events / self.seconds if self.seconds > 0 else 0.0
+
+
+class DemandMeter:
+    """How many groups of others a trainer wants a second, from its own counters.
+
+    It draws J a round, and more where a group had no signal: what it *wants*, not what it got, so
+    that a starved trainer shows its hunger.
+    """
+
+    def __init__(self, *, external: int, oversample: int, memory_s: float = 60.0) -> None:
+        self._external = external
+        self._oversample = oversample
+        self._memory_s = memory_s
+        self._rounds = _Rate()
+        self._waste = 1.0
+        self._updated: float | None = None
+
+    def update(self, now: float, *, rounds: int, drawn: int, used: int) -> None:
+        """Take the trainer's totals: rounds, external groups drawn and of these trained on."""
+        elapsed = 0.0 if self._updated is None else now - self._updated
+        self._updated = now
+        self._rounds.add(rounds, elapsed, self._memory_s)
+        if used > 0:
+            self._waste = min(max(1.0, drawn / used), float(self._oversample))
+
+    @property
+    def wanted_per_s(self) -> float:
+        """Groups a second."""
+        return self._external * self._waste * self._rounds.per_s
+
+
+def demand_of(meter: DemandMeter, status: Mapping[str, object], now: float) -> float:
+    """Take a trainer's status, which is any JSON object, and return the groups it wants a second.
+
+    What it lacks, or has in another form, counts as 0.
+    """
+    rounds, drawn, used = (
+        value if isinstance(value := status.get(key), int) else 0
+        for key in ("round", "external_drawn", "groups_external_used")
+    )
+    meter.update(now, rounds=rounds, drawn=drawn, used=used)
+    return meter.wanted_per_s
+
+
+class ShardPlan:
+    """Which shards this node listens to. Call `tick` every second or so."""
+
+    def __init__(
+        self,
+        *,
+        num_shards: int,
+        rng: random.Random,
+        fixed: int | None = None,
+        limits: ShardLimits | None = None,
+    ) -> None:
+        """`fixed` is a number of shards to keep to, 0 included; None chooses by demand."""
+        self._limits = limits or ShardLimits()
+        self._num_shards = num_shards
+        self._fixed = None if fixed is None else min(fixed, num_shards)
+        self._rng = rng
+        self._order = list(range(num_shards))
+        rng.shuffle(self._order)
+        self._joined: dict[int, float] = {}
+        """Shard → since when; the oldest first."""
+        self._leaving: dict[int, float] = {}
+        """Exchanged shard → when to leave it."""
+        self._rates: dict[int, _Rate] = {}
+        self._ticked: float | None = None
+        self._changed_at = -math.inf
+        self._surplus_since: float | None = None
+        self._rotate_at = math.inf
+
+    @property
+    def shards(self) -> tuple[int, ...]:
+        """The shards listened to now, those about to be left included."""
+        return tuple(sorted({*self._joined, *self._leaving}))
+
+    def rate(self, shard: int) -> float:
+        """Return the groups heard a second in `shard`, lately."""
+        rate = self._rates.get(shard)
+        return rate.per_s if rate is not None else 0.0
+
+    def tick(self, now: float, *, wanted_per_s: float, received: Mapping[int, int]) -> ShardChange:
+        """Return what to change; `received` counts the groups heard in each shard so far."""
+        before = set(self.shards)
+        self._measure(now, received)
+        for shard in [s for s, due in self._leaving.items() if due <= now]:
+            del self._leaving[shard]
+        target = self._target(now, wanted_per_s)
+        while len(self._joined) < target:
+            self._join_one(now)
+        while len(self._joined) > target:
+            self._joined.pop(next(iter(self._joined)))
+            self._changed_at = now
+        self._rotate(now)
+        after = set(self.shards)
+        for shard in before - after:
+            self._rates.pop(shard, None)
+        return ShardChange(join=tuple(sorted(after - before)), leave=tuple(sorted(before - after)))
+
+    def _measure(self, now: float, received: Mapping[int, int]) -> None:
+        elapsed = 0.0 if self._ticked is None else now - self._ticked
+        self._ticked = now
+        for shard in self.shards:
+            rate = self._rates.setdefault(shard, _Rate())
+            rate.add(received.get(shard, 0), elapsed, self._limits.memory_s)
+
+    def _target(self, now: float, wanted_per_s: float) -> int:
+        """Return how many shards to listen to, the exchanged ones not counted."""
+        if self._fixed is not None:
+            return self._fixed
+        limits, count = self._limits, len(self._joined)
+        if count == 0:
+            return 1
+        if now - self._changed_at < limits.settle_s:
+            return count
+        aim = limits.headroom * wanted_per_s
+        supply = self._supply()
+        if supply < aim:
+            self._surplus_since = None
+            enough = math.ceil(aim * count / supply) if supply > 0 else 2 * count
+            # At most twice as many at once: the rates of so few may mislead.
+            return min(enough, 2 * count, limits.max_shards, self._num_shards)
+        if count > 1 and supply * (count - 1) / count >= limits.slack * aim:
+            if self._surplus_since is None:
+                self._surplus_since = now
+            if now - self._surplus_since >= limits.patience_s:
+                self._surplus_since = None
+                return count - 1
+        else:
+            self._surplus_since = None
+        return count
+
+    def _supply(self) -> float:
+        """Return the groups a second of the shards joined; a new one counts as the mean one."""
+        known = [
+            rate.per_s
+            for shard, rate in self._rates.items()
+            if shard in self._joined and rate.seconds >= self._limits.settle_s / 2
+        ]
+        if not known:
+            known = [rate.per_s for rate in self._rates.values()] or [0.0]
+        return sum(known) * len(self._joined) / len(known)
+
+    def _join_one(self, now: float) -> None:
+        shard = self._next()
+        self._leaving.pop(shard, None)
+        self._joined[shard] = now
+        self._changed_at = now
+        if math.isinf(self._rotate_at):
+            self._rotate_at = now + self._pause()
+
+    def _next(self) -> int:
+        """Return the shard not listened to for longest, or, of those being left, one."""
+        taken = {*self._joined, *self._leaving}
+        shard = next((s for s in self._order if s not in taken), None)
+        if shard is None:
+            shard = next(s for s in self._order if s not in self._joined)
+        self._order.remove(shard)
+        self._order.append(shard)
+        return shard
+
+    def _rotate(self, now: float) -> None:
+        if now < self._rotate_at:
+            return
+        self._rotate_at = now + self._pause()
+        if not self._joined or len(self.shards) == self._num_shards:
+            return
+        oldest = next(iter(self._joined))
+        changed_at = self._changed_at
+        self._join_one(now)
+        # An exchange changes no number: it need not settle before one is joined or left.
+        self._changed_at = changed_at
+        del self._joined[oldest]
+        self._leaving[oldest] = now + self._limits.overlap_s
+
+    def _pause(self) -> float:
+        # Jittered, so that the nodes of a swarm do not move in step.
+        return self._limits.rotation_s * self._rng.uniform(0.75, 1.25)

@@ -1,0 +1,268 @@
+"""Keeps the node on the shards that its plan names, and among enough peers of each.
+
+    plan ─▶ subscribe, unsubscribe
+    shards listened to + the own one ─▶ too few peers? ─▶ ask peers for peers ─▶ dial
+
+A node publishes on its own shard without listening to it: gossipsub sends to peers that are
+subscribed (fanout). Gossip needs peers in every topic, and random connections do not give them in
+a swarm of many shards; so peers tell each other whom they saw on which shard
+(`/shoal/peers/1`), and connections that serve no shard of ours any more are given up.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import trio
+
+from p2p.host import DialError
+from p2p.peer_book import PeerAddr
+from p2p.shard_directory import ShardDirectory, ShardPeer
+from p2p.shard_policy import ShardPlan
+from shoal_wire.manifest import Manifest
+from shoal_wire.types import PeerId, SignedBatch
+from shoal_wire.verdict import Reason, Verdict, verdict
+
+if TYPE_CHECKING:
+    from trio_typing import TaskStatus
+
+log = logging.getLogger(__name__)
+
+Validator = Callable[[bytes, PeerId, PeerId], Awaitable[Verdict]]
+Ask = Callable[[PeerId, tuple[int, ...]], Awaitable[list[ShardPeer]]]
+"""Ask a connected peer for peers of these shards; never raises but for cancellation."""
+
+
+class ShardHost(Protocol):
+    """What the keeper needs of the host."""
+
+    def connected_peers(self) -> frozenset[PeerId]: ...
+    def peer_addresses(self, peer_id: PeerId) -> tuple[str, ...]: ...
+    async def dial(
+        self,
+        address: str,
+        *,
+        timeout: float = 10.0,  # noqa: ASYNC109 - the host's signature
+    ) -> PeerId: ...
+    async def disconnect(self, peer_id: PeerId) -> None: ...
+
+
+class ShardGossip(Protocol):
+    """What the keeper needs of gossip."""
+
+    async def subscribe(self, topic: str, validator: Validator) -> None: ...
+    async def unsubscribe(self, topic: str) -> None: ...
+    def subscribers(self) -> Mapping[str, tuple[PeerId, ...]]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardSettings:
+    """How many peers of each shard to want, and how hard to look for them."""
+
+    want_peers: int = 6
+    """Gossip's degree."""
+    tick_s: float = 1.0
+    look_every_s: float = 5.0
+    """Between two looks at who is subscribed to what, and two searches."""
+    asks: int = 3
+    """Peers asked in one search."""
+    ask_again_s: float = 30.0
+    dials: int = 8
+    """Dials of one search."""
+    dial_timeout_s: float = 8.0
+    dial_again_s: float = 60.0
+    keep_connections: int = 12
+    """Above this many, connections made for a shard that is no longer needed are closed."""
+    max_remembered: int = 1024
+
+
+class ShardKeeper:
+    """Start with ``await nursery.start(keeper.run)``; started means subscribed."""
+
+    def __init__(
+        self,
+        *,
+        me: PeerId,
+        host: ShardHost,
+        gossip: ShardGossip,
+        manifest: Manifest,
+        plan: ShardPlan,
+        directory: ShardDirectory,
+        validate: Validator,
+        ask: Ask,
+        publishes: bool = True,
+        wanted_per_s: Callable[[], float] = lambda: 0.0,
+        settings: ShardSettings | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._host = host
+        self._gossip = gossip
+        self._manifest = manifest
+        self._plan = plan
+        self._directory = directory
+        self._validate = validate
+        self._ask = ask
+        self._wanted_per_s = wanted_per_s
+        self._settings = settings or ShardSettings()
+        self._rng = rng or random.Random()
+        self._own = manifest.shard_of(me) if publishes else None
+        self._received: Counter[int] = Counter()
+        self._num_peers: Mapping[int, int] = {}
+        self._asked: OrderedDict[PeerId, float] = OrderedDict()
+        self._dialled: OrderedDict[PeerId, float] = OrderedDict()
+        self._for_shards: set[PeerId] = set()
+        """Peers connected because of a shard."""
+
+    @property
+    def own_shard(self) -> int | None:
+        """The shard on which this node publishes; None if it publishes nothing."""
+        return self._own
+
+    @property
+    def shards(self) -> tuple[int, ...]:
+        """The shards listened to."""
+        return self._plan.shards
+
+    def rate(self, shard: int) -> float:
+        """Return the groups heard a second in `shard`, lately."""
+        return self._plan.rate(shard)
+
+    def note_received(self, signed: SignedBatch) -> None:
+        """Count a valid batch of another node."""
+        self._received[self._manifest.shard_of(signed.publisher)] += len(signed.batch.groups)
+
+    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Follow the plan until cancelled."""
+        await self._follow()
+        task_status.started()
+        look_at = trio.current_time()
+        while True:
+            await trio.sleep(self._settings.tick_s)
+            changed = await self._follow()
+            if self._manifest.rules.shard_count == 1:
+                continue  # everybody is on it: discovery suffices
+            if changed or trio.current_time() >= look_at:
+                look_at = trio.current_time() + self._settings.look_every_s
+                await self._look()
+
+    async def _follow(self) -> bool:
+        change = self._plan.tick(
+            trio.current_time(), wanted_per_s=self._wanted_per_s(), received=self._received
+        )
+        for shard in change.join:
+            await self._gossip.subscribe(self._manifest.topic(shard), self._validator(shard))
+        for shard in change.leave:
+            await self._gossip.unsubscribe(self._manifest.topic(shard))
+        if change.join or change.leave:
+            log.debug("shards %s", self._plan.shards)
+        return bool(change.join or change.leave)
+
+    def _validator(self, shard: int) -> Validator:
+        async def validate(data: bytes, author: PeerId, forwarder: PeerId) -> Verdict:
+            if self._manifest.shard_of(author) != shard:
+                await trio.lowlevel.checkpoint()
+                return verdict(Reason.UNKNOWN_TOPIC)
+            return await self._validate(data, author, forwarder)
+
+        return validate
+
+    # Peers of each shard
+
+    def _needed(self) -> set[int]:
+        own = () if self._own is None else (self._own,)
+        return {*self._plan.shards, *own}
+
+    async def _look(self) -> None:
+        """Note who is on which shard, look for peers where they are few, let surplus ones go."""
+        connected = self._host.connected_peers()
+        on_shard = self._observe(connected)
+        self._num_peers = {shard: len(on_shard.get(shard, ())) for shard in self._needed()}
+        short = tuple(
+            sorted(s for s, count in self._num_peers.items() if count < self._settings.want_peers)
+        )
+        if short:
+            await self._search(short, connected)
+        await self._let_go(connected, on_shard)
+
+    def _observe(self, connected: frozenset[PeerId]) -> dict[int, set[PeerId]]:
+        on_shard: dict[int, set[PeerId]] = {}
+        shards_of: dict[PeerId, list[int]] = {}
+        for topic, peers in self._gossip.subscribers().items():
+            shard = self._manifest.shard_of_topic(topic)
+            for peer_id in peers if shard is not None else ():
+                if peer_id in connected and shard is not None:
+                    on_shard.setdefault(shard, set()).add(peer_id)
+                    shards_of.setdefault(peer_id, []).append(shard)
+        now = trio.current_time()
+        for peer_id, shards in shards_of.items():
+            peer = PeerAddr(peer_id=peer_id, addresses=self._host.peer_addresses(peer_id))
+            self._directory.note(peer, shards, now)
+        return on_shard
+
+    async def _search(self, short: tuple[int, ...], connected: frozenset[PeerId]) -> None:
+        settings, now = self._settings, trio.current_time()
+        known = self._directory.find(short, now, limit=settings.dials, exclude=connected)
+        found = {item.peer.peer_id: item for item in known}
+        for peer_id in self._whom_to_ask(connected, now):
+            for item in await self._ask(peer_id, short):
+                if set(item.shards) & set(short):
+                    found.setdefault(item.peer.peer_id, item)
+        candidates = [
+            item
+            for peer_id, item in found.items()
+            if peer_id not in self._host.connected_peers()
+            and now - self._dialled.get(peer_id, -settings.dial_again_s) >= settings.dial_again_s
+        ]
+        self._rng.shuffle(candidates)
+        async with trio.open_nursery() as nursery:
+            for item in candidates[: settings.dials]:
+                self._remember(self._dialled, item.peer.peer_id, now)
+                nursery.start_soon(self._dial, item.peer)
+
+    def _whom_to_ask(self, connected: frozenset[PeerId], now: float) -> list[PeerId]:
+        settings = self._settings
+        fresh = [
+            peer_id
+            for peer_id in sorted(connected)
+            if now - self._asked.get(peer_id, -settings.ask_again_s) >= settings.ask_again_s
+        ]
+        chosen = self._rng.sample(fresh, min(settings.asks, len(fresh)))
+        for peer_id in chosen:
+            self._remember(self._asked, peer_id, now)
+        return chosen
+
+    async def _dial(self, peer: PeerAddr) -> None:
+        for address in peer.addresses[:2]:
+            try:
+                await self._host.dial(
+                    f"{address}/p2p/{peer.peer_id}", timeout=self._settings.dial_timeout_s
+                )
+            except (DialError, ValueError) as error:
+                log.debug("no peer of a shard at %s: %s", address, error)
+                continue
+            self._for_shards.add(peer.peer_id)
+            return
+
+    async def _let_go(
+        self, connected: frozenset[PeerId], on_shard: Mapping[int, set[PeerId]]
+    ) -> None:
+        self._for_shards &= connected
+        useful = {peer_id for shard in self._needed() for peer_id in on_shard.get(shard, ())}
+        surplus = len(connected) - self._settings.keep_connections
+        now = trio.current_time()
+        for peer_id in sorted(self._for_shards - useful)[: max(0, surplus)]:
+            # One dialled just now has not yet said what it is subscribed to.
+            if now - self._dialled.get(peer_id, now) >= 2 * self._settings.look_every_s:
+                self._for_shards.discard(peer_id)
+                await self._host.disconnect(peer_id)
+
+    def _remember(self, times: OrderedDict[PeerId, float], peer_id: PeerId, now: float) -> None:
+        times[peer_id] = now
+        times.move_to_end(peer_id)
+        if len(times) > self._settings.max_remembered:
+            times.popitem(last=False)

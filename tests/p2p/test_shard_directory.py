@@ -1,0 +1,77 @@
+"""Who was seen on which shard: bounded, aging, and fair between the shards asked for."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from p2p.peer_book import PeerAddr
+from p2p.shard_directory import ShardDirectory
+from shoal_wire.types import PeerId
+
+
+def addr(number: int, address: str = "/ip4/10.0.0.1/tcp/1") -> PeerAddr:
+    return PeerAddr(peer_id=PeerId(f"peer{number}"), addresses=(address,))
+
+
+def ids(directory: ShardDirectory, *shards: int, now: float = 0.0, limit: int = 64) -> list[str]:
+    return [item.peer.peer_id for item in directory.find(shards, now, limit=limit)]
+
+
+def test_peers_of_a_shard_come_the_latest_seen_first() -> None:
+    directory = ShardDirectory()
+    for number in range(4):
+        directory.note(addr(number), [number % 2], now=float(number))
+    assert ids(directory, 0) == ["peer2", "peer0"]
+    directory.note(addr(0), [0], now=9.0)
+    assert ids(directory, 0) == ["peer0", "peer2"]
+    assert ids(directory, 7) == []
+    assert ids(directory) == []
+
+
+def test_what_is_seen_later_replaces_what_was_known() -> None:
+    directory = ShardDirectory()
+    directory.note(addr(1), [1, 2], now=0.0)
+    directory.note(addr(1, "/ip4/10.0.0.2/tcp/1"), [3], now=1.0)
+    assert ids(directory, 1, 2) == []
+    (found,) = directory.find([3], 1.0, limit=9)
+    assert found.peer.addresses == ("/ip4/10.0.0.2/tcp/1",)
+    directory.note(addr(1), [], now=2.0)
+    assert len(directory) == 0
+
+
+def test_a_small_shard_is_not_crowded_out_by_a_big_one() -> None:
+    directory = ShardDirectory()
+    directory.note(addr(0), [5], now=0.0)
+    for number in range(1, 50):
+        directory.note(addr(number), [1], now=1.0)
+    assert "peer0" in ids(directory, 1, 5, limit=4)
+
+
+def test_old_sightings_and_those_asked_to_leave_out_are_left_out() -> None:
+    directory = ShardDirectory(ttl_s=10.0)
+    directory.note(addr(1), [1], now=0.0)
+    directory.note(addr(2), [1], now=8.0)
+    assert ids(directory, 1, now=12.0) == ["peer2"]
+    assert directory.find([1], 12.0, limit=9, exclude={PeerId("peer2")}) == []
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(st.integers(0, 9), st.lists(st.integers(0, 5), max_size=3)), max_size=60))
+def test_it_never_holds_more_than_its_bound_and_finds_what_it_holds(
+    notes: list[tuple[int, list[int]]],
+) -> None:
+    directory = ShardDirectory(max_peers=4)
+    known: dict[int, set[int]] = {}
+    for at, (number, shards) in enumerate(notes):
+        directory.note(addr(number), shards, now=float(at))
+        known.pop(number, None)
+        if shards:
+            known[number] = set(shards)
+        while len(known) > 4:
+            known.pop(next(iter(known)))
+        assert len(directory) == len(known) <= 4
+        for shard in range(6):
+            assert set(ids(directory, shard)) == {
+                f"peer{n}" for n, held in known.items() if shard in held
+            }

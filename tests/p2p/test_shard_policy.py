@@ -1,0 +1,182 @@
+"""The number of shards follows demand, never flaps, and in time every shard is heard."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from p2p.shard_policy import DemandMeter, ShardLimits, ShardPlan, demand_of
+
+
+class Swarm:
+    """Shards with a rate each, a plan over them, and seconds that pass."""
+
+    def __init__(
+        self, rates: list[float], *, fixed: int | None = None, seed: int = 1, **limits: Any
+    ) -> None:
+        self.rates = rates
+        self.plan = ShardPlan(
+            num_shards=len(rates),
+            rng=random.Random(seed),
+            fixed=fixed,
+            limits=ShardLimits(**limits),
+        )
+        self.heard: Counter[int] = Counter()
+        self.exact = [0.0] * len(rates)
+        self.now = 100.0
+        self.joins: list[tuple[float, int]] = []
+        self.leaves: list[tuple[float, int]] = []
+
+    def run(self, seconds: int, *, wanted: float = 0.0) -> tuple[int, ...]:
+        for _ in range(seconds):
+            change = self.plan.tick(self.now, wanted_per_s=wanted, received=self.heard)
+            self.joins += [(self.now, shard) for shard in change.join]
+            self.leaves += [(self.now, shard) for shard in change.leave]
+            for shard in self.plan.shards:
+                self.exact[shard] += self.rates[shard]
+                self.heard[shard] = int(self.exact[shard])
+            self.now += 1.0
+        return self.plan.shards
+
+    def supply(self) -> float:
+        return sum(self.rates[shard] for shard in self.plan.shards)
+
+
+NO_ROTATION: Any = {"rotation_s": 1e9}
+
+
+def test_one_shard_is_joined_at_once_and_kept_for_ever() -> None:
+    swarm = Swarm([8.0])
+    assert swarm.run(1) == (0,)
+    assert swarm.run(5000, wanted=1e6) == (0,)
+    assert len(swarm.joins) == 1
+    assert swarm.leaves == []
+
+
+def test_no_demand_is_one_shard_of_many() -> None:
+    assert len(Swarm([8.0] * 32, **NO_ROTATION).run(600)) == 1
+
+
+@pytest.mark.parametrize(("wanted", "expected"), [(3.9, 1), (4.1, 2), (16.0, 4), (40.0, 10)])
+def test_as_many_shards_as_give_twice_what_is_wanted(wanted: float, expected: int) -> None:
+    swarm = Swarm([8.0] * 32, **NO_ROTATION)
+    assert len(swarm.run(600, wanted=wanted)) == expected
+    assert swarm.supply() >= 2 * wanted
+
+
+def test_traffic_does_not_depend_on_the_size_of_the_swarm() -> None:
+    """The same demand, shards as busy, ever more of them."""
+    found = {n: len(Swarm([8.0] * n, **NO_ROTATION).run(600, wanted=10.0)) for n in (4, 64, 4096)}
+    assert found == {4: 3, 64: 3, 4096: 3}
+
+
+def test_a_swarm_that_grows_within_its_shards_lets_a_node_leave_some() -> None:
+    swarm = Swarm([2.0] * 8, **NO_ROTATION)
+    assert len(swarm.run(300, wanted=7.9)) == 8
+    swarm.rates = [16.0] * 8
+    # 16 aimed at; one shard gives just that, two leave the slack that keeps it from flapping.
+    assert len(swarm.run(1200, wanted=7.9)) == 2
+
+
+def test_no_more_than_the_most_however_hungry() -> None:
+    assert len(Swarm([0.0] * 100, max_shards=16, **NO_ROTATION).run(600, wanted=1e9)) == 16
+
+
+def test_rates_at_the_edge_do_not_make_it_flap() -> None:
+    swarm = Swarm([8.0] * 16, **NO_ROTATION)
+    swarm.run(300, wanted=8.0)
+    before = len(swarm.joins)
+    rng = random.Random(3)
+    for _ in range(100):
+        swarm.run(30, wanted=8.0 * rng.uniform(0.8, 1.2))
+    assert len(swarm.joins) - before <= 1
+    assert swarm.leaves == []
+
+
+def test_in_time_every_shard_is_heard_and_none_twice_before_all_once() -> None:
+    swarm = Swarm([8.0] * 12)
+    swarm.run(12 * 400)
+    first = [shard for _, shard in swarm.joins[:12]]
+    assert sorted(first) == list(range(12))
+
+
+def test_the_new_shard_is_joined_before_the_old_one_is_left() -> None:
+    swarm = Swarm([8.0] * 12)
+    swarm.run(3000, wanted=7.0)
+    for at, _ in swarm.leaves:
+        (joined_at,) = [j for j, _ in swarm.joins if at - 16 <= j <= at - 14]
+        assert joined_at < at
+    assert len(swarm.leaves) >= 6
+
+
+def test_nodes_do_not_move_in_step() -> None:
+    moves = set()
+    for seed in range(20):
+        swarm = Swarm([8.0] * 12, seed=seed)
+        swarm.run(600)
+        moves.add(swarm.joins[1][0])
+    assert len(moves) > 10
+    assert len({Swarm([8.0] * 12, seed=seed).run(1) for seed in range(40)}) > 6
+
+
+@pytest.mark.parametrize(("fixed", "expected"), [(0, 0), (1, 1), (3, 3), (64, 5)])
+def test_a_fixed_number_is_kept_whatever_the_demand(fixed: int, expected: int) -> None:
+    swarm = Swarm([8.0] * 5, fixed=fixed, **NO_ROTATION)
+    for wanted in (0.0, 1e6, 0.0):
+        assert len(swarm.run(200, wanted=wanted)) == expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.floats(0, 50), min_size=1, max_size=24),
+    st.lists(st.tuples(st.integers(1, 90), st.floats(0, 200)), min_size=1, max_size=12),
+    st.integers(0, 1000),
+)
+def test_whatever_happens_it_listens_to_something_within_its_bounds(
+    rates: list[float], phases: list[tuple[int, float]], seed: int
+) -> None:
+    swarm = Swarm(rates, seed=seed, rotation_s=40.0, max_shards=6)
+    subscribed: set[int] = set()
+    for seconds, wanted in phases:
+        for _ in range(seconds):
+            joins, leaves = len(swarm.joins), len(swarm.leaves)
+            swarm.run(1, wanted=wanted)
+            joined = {shard for _, shard in swarm.joins[joins:]}
+            left = {shard for _, shard in swarm.leaves[leaves:]}
+            assert not joined & subscribed
+            assert left <= subscribed
+            subscribed = (subscribed | joined) - left
+            assert tuple(sorted(subscribed)) == swarm.plan.shards
+            # One more than the most while one is exchanged.
+            assert 1 <= len(subscribed) <= min(len(rates), 7)
+
+
+# Demand
+
+
+def test_demand_is_what_a_round_wants_times_rounds_and_waste() -> None:
+    meter = DemandMeter(external=4, oversample=8)
+    for second in range(120):
+        status = {"round": second // 2, "external_drawn": 30 * second, "groups_external_used": 10}
+        wanted = demand_of(meter, status, float(second))
+    assert wanted == pytest.approx(4 * 8 * 0.5, rel=0.05), "waste is bounded by oversample"
+    for second in range(120, 400):
+        status = {"round": second // 2, "external_drawn": 3, "groups_external_used": 2}
+        wanted = demand_of(meter, status, float(second))
+    assert wanted == pytest.approx(4 * 1.5 * 0.5, rel=0.05)
+
+
+def test_a_trainer_that_starts_again_or_says_nonsense_does_no_harm() -> None:
+    meter = DemandMeter(external=4, oversample=8)
+    for second in range(60):
+        demand_of(meter, {"round": 100 + second}, float(second))
+    assert demand_of(meter, {"round": 3}, 60.0) > 0
+    assert demand_of(meter, {"round": 4}, 61.0) == pytest.approx(4.0, rel=0.1)
+    garbage: list[dict[str, object]] = [{}, {"round": "x"}, {"external_drawn": []}, {"round": -5}]
+    for nonsense in garbage:
+        assert demand_of(meter, nonsense, 62.0) >= 0

@@ -1,0 +1,139 @@
+"""Real nodes in a swarm of several shards: each hears its shards, all of them and no others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from p2p import peer_core
+from shoal_wire.verdict import Reason
+from tests.support import factories as make
+from tests.support.node_swarm import InstantWorker, SwarmNode, open_node_swarm
+from tests.support.nodes import join, open_test_swarm, until
+
+PATIENCE_S = 60.0
+
+
+@pytest.fixture(autouse=True)
+def instant_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peer_core, "TaskWorker", InstantWorker)
+
+
+def expected_of(listener: SwarmNode, nodes: list[SwarmNode]) -> set[int]:
+    return {
+        number
+        for other in nodes
+        if other is not listener and other.shard in listener.shards
+        for number in other.published
+    }
+
+
+async def test_each_node_hears_all_of_its_shards_and_nothing_else(tmp_path: Path) -> None:
+    async with open_node_swarm(tmp_path, 6, shards=3, subscribe_shards="1") as swarm:
+        nodes = swarm.nodes
+        assert swarm.bootstrap.core.shards.shards == ()
+        await until(
+            lambda: all(len(node.node.core.host.connected_peers()) == len(nodes) for node in nodes),
+            patience_s=PATIENCE_S,
+        )
+        for index, node in enumerate(nodes):
+            await node.publish(index)
+        await until(
+            lambda: all(node.heard() >= expected_of(node, nodes) for node in nodes),
+            patience_s=PATIENCE_S,
+        )
+        for node in nodes:
+            assert node.heard() == expected_of(node, nodes)
+            # No copy of another shard came over the wire at all.
+            assert not node.node.core.gossip.stats().pubsub.get("unknown_topic")
+        assert swarm.bootstrap.groups_relayed == 0
+        assert not swarm.bootstrap.core.gossip.stats().pubsub.get("received")
+        # It is on nobody's shards, and publishes all the same.
+        served = {shard for node in nodes for shard in node.shards}
+        unheard = [n for n in nodes if n.shard not in n.shards and n.shard in served]
+        await until(lambda: not any(n.node.outbox.num_unsent for n in unheard))
+
+
+async def test_one_shard_is_as_before_and_the_bootstrap_relays(tmp_path: Path) -> None:
+    async with open_node_swarm(tmp_path, 2) as swarm:
+        one, other = swarm.nodes
+        await one.publish(1)
+        await until(lambda: other.heard() == {1}, patience_s=PATIENCE_S)
+        await until(lambda: swarm.bootstrap.groups_relayed == 1, patience_s=PATIENCE_S)
+        assert one.shards == other.shards == swarm.bootstrap.core.shards.shards == (0,)
+
+
+async def test_peers_of_a_shard_are_found_through_others(tmp_path: Path) -> None:
+    """Discovery is content with one connection: whoever else serves the shard is asked for."""
+    async with open_node_swarm(
+        tmp_path, 6, shards=2, subscribe_shards="2", target_peers=1, bootstrap={"target_peers": 64}
+    ) as swarm:
+        nodes = swarm.nodes
+        for index, node in enumerate(nodes):
+            await node.publish(index)
+        numbers = set(range(len(nodes)))
+        await until(
+            lambda: all(node.heard() == numbers - node.published for node in nodes),
+            patience_s=PATIENCE_S,
+        )
+        await until(
+            lambda: all(len(node.node.core.host.connected_peers()) >= 5 for node in nodes),
+            patience_s=PATIENCE_S,
+        )
+
+
+async def test_a_batch_on_a_shard_not_its_publishers_is_rejected(tmp_path: Path) -> None:
+    async with open_node_swarm(tmp_path, 2, shards=2, subscribe_shards="2") as swarm:
+        liar, victim = swarm.nodes
+        core = victim.node.core
+        await until(
+            lambda: liar.node.core.peer_id in core.host.connected_peers(), patience_s=PATIENCE_S
+        )
+        manifest = core.manifest
+        author = make.Author(
+            manifest, identity=liar.node.core.host.identity, now_ms=peer_core.wall_ms()
+        )
+        wrong = manifest.topic(1 - liar.shard)
+        await until(
+            lambda: victim.node.core.peer_id in liar.node.core.gossip.topic_peers(wrong),
+            patience_s=PATIENCE_S,
+        )
+        await liar.node.core.gossip.publish(wrong, author.envelope())
+        await until(
+            lambda: core.score(liar.node.core.peer_id) < 0,
+            patience_s=PATIENCE_S,
+        )
+        assert core.verdicts.totals()["reject"] == {Reason.UNKNOWN_TOPIC: 1}
+        assert victim.heard() == set()
+
+
+TOPIC = "/shoal/test"
+
+
+async def test_a_message_whose_topic_was_left_meanwhile_costs_nobody_anything() -> None:
+    async with open_test_swarm(2) as nodes:
+        one, other = nodes
+        await join(nodes, TOPIC)
+        # The message is on its way when the validator goes, before the peers learn of it.
+        other.gossip._validators.pop(TOPIC)
+        await one.gossip.publish(TOPIC, b"late")
+        await until(lambda: other.verdicts)
+        assert [judged.reason for _, _, judged in other.verdicts] == [Reason.LEFT_TOPIC]
+
+
+async def test_a_publisher_that_listens_not_follows_who_joins_and_leaves() -> None:
+    """Fanout: what is published reaches whoever is subscribed now, and only them."""
+    async with open_test_swarm(3) as nodes:
+        publisher, stays, goes = nodes
+        for node in (stays, goes):
+            await node.subscribe(TOPIC)
+            await publisher.host.dial(node.address)
+        await until(lambda: len(publisher.gossip.topic_peers(TOPIC)) == 2)
+        assert await publisher.gossip.publish(TOPIC, b"both") == 2
+        await until(lambda: all(node.received(TOPIC) == [b"both"] for node in (stays, goes)))
+        await goes.gossip.unsubscribe(TOPIC)
+        await until(lambda: len(publisher.gossip.topic_peers(TOPIC)) == 1)
+        assert await publisher.gossip.publish(TOPIC, b"one") == 1
+        await until(lambda: stays.received(TOPIC) == [b"both", b"one"])
+        assert goes.gossip.stats().pubsub["received"] == 1
