@@ -13,6 +13,8 @@ import logging
 import os
 import socket
 import struct
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -68,6 +70,7 @@ class IpcServer:
         self._path = path
         self._service = service
         self._next_connection = 0
+        self._newest_trainer = 0
         self._open = 0
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -87,7 +90,8 @@ class IpcServer:
                         stream.close()
                         continue
                     self._open += 1
-                    nursery.start_soon(self._serve, stream)
+                    self._next_connection += 1
+                    nursery.start_soon(self._serve, stream, self._next_connection)
         finally:
             listener.close()
             with contextlib.suppress(OSError):
@@ -108,11 +112,19 @@ class IpcServer:
         listener.listen(MAX_CONNECTIONS)
         return listener
 
-    async def _serve(self, sock: trio.socket.SocketType) -> None:
-        self._next_connection += 1
-        connection = _Connection(trio.SocketStream(sock), f"connection-{self._next_connection}")
+    def _in_turn(self, number: int, role: m.Role) -> bool:
+        """Whether no later connection is the trainer's: hellos may be read out of order."""
+        if role is not m.Role.TRAINER:
+            return True
+        if number < self._newest_trainer:
+            return False
+        self._newest_trainer = number
+        return True
+
+    async def _serve(self, sock: trio.socket.SocketType, number: int) -> None:
+        connection = _Connection(trio.SocketStream(sock), f"connection-{number}")
         try:
-            await connection.serve(self._service)
+            await connection.serve(self._service, partial(self._in_turn, number))
         except (WireError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
             log.debug("%s ended: %s", connection.holder, error)
         except trio.TooSlowError:
@@ -135,7 +147,7 @@ class _Connection:
         self.holder = holder
         self.role: m.Role | None = None
 
-    async def serve(self, service: NodeService) -> None:
+    async def serve(self, service: NodeService, in_turn: Callable[[m.Role], bool]) -> None:
         """Answer requests in order until the other side closes."""
         with trio.fail_after(_HELLO_SECONDS):
             first = await self._receive()
@@ -150,7 +162,9 @@ class _Connection:
             await self._send(m.IpcFrame(request_id=first.request_id, body=failure))
             return
         self.role = first.body.role
-        greeting = await service.hello(self.holder, first.body)
+        greeting: m.Body = m.Failure(reason="a later connection is the trainer's")
+        if in_turn(self.role):
+            greeting = await service.hello(self.holder, first.body)
         await self._send(m.IpcFrame(request_id=first.request_id, body=greeting))
         if isinstance(greeting, m.Failure):
             return

@@ -78,6 +78,9 @@ class Service(InspectorService):
                 await self._pool.settle(holder, hello.consumed_ids, ())
             except StoreError as error:
                 return m.Failure(reason=str(error), retryable=True)
+            if self._link.holder != holder:
+                # It said hello again on another connection: these leases would end with this one.
+                return m.Failure(reason="another trainer has taken this one's place")
             self._pool.buffer.hold(hello.held_ids, holder, trio.current_time(), _HELD_LEASE_SECONDS)
         return await super().hello(holder, hello)
 

@@ -9,26 +9,16 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from policy.outgoing import Outgoing, ShareCounts
 from shoal_ipc.client import Leases, NodeClient, NodeRefused, NodeUnavailable
 from shoal_wire import ipc_messages as m
 from shoal_wire.types import GroupId, PeerId
 
 log = logging.getLogger(__name__)
 
-MAX_WAITING_BATCHES = 256
 _LEASE_SECONDS = 86_400.0
 """Leases end with the connection: one that ran out before would let a group train twice."""
-
-
-@dataclass(slots=True)
-class ExchangeCounts:
-    """What has passed between trainer and node since the trainer started."""
-
-    batches_published: int = 0
-    groups_published: int = 0
-    batches_dropped: int = 0
 
 
 class Exchange:
@@ -38,12 +28,18 @@ class Exchange:
         self._client = client
         if client is not None:
             client.leases = self.leases
-        self._waiting: deque[m.Publish] = deque()
+        self._outgoing = Outgoing(client)
+        self._ahead: deque[m.SampledGroup] = deque()
+        """Leased before they were asked for."""
         self._leased: dict[GroupId, None] = {}
         """Sampled, and neither trained on nor given back yet."""
         self._held: dict[GroupId, None] = {}
         self._unsettled: dict[GroupId, None] = {}
-        self.counts = ExchangeCounts()
+
+    @property
+    def counts(self) -> ShareCounts:
+        """What has been shared since the trainer started."""
+        return self._outgoing.counts
 
     @property
     def connected(self) -> bool:
@@ -68,38 +64,32 @@ class Exchange:
         self._unsettled = dict.fromkeys(consumed)
 
     def share(self, batch: m.Publish) -> None:
-        """Queue a batch and send what is queued; a batch is done when it is on the node's disk."""
-        if self._client is None:
-            return
-        self._waiting.append(batch)
-        while len(self._waiting) > MAX_WAITING_BATCHES:
-            self._waiting.popleft()
-            self.counts.batches_dropped += 1
-        self.flush()
+        """Send a batch without waiting for the node's disk; see `policy.outgoing`."""
+        self._outgoing.share(batch)
 
     def flush(self) -> bool:
-        """Send waiting batches in order; return whether none is left."""
-        while self._client is not None and self._waiting:
-            try:
-                reply = self._client.call(self._waiting[0], m.PublishReply)
-            except NodeUnavailable:
-                return False
-            except NodeRefused as refused:
-                if refused.retryable:
-                    log.warning("node could not take a batch now: %s", refused)
-                    return False
-                log.error("node refused a batch: %s", refused)
-                self._waiting.popleft()
-                self.counts.batches_dropped += 1
-                continue
-            sent = self._waiting.popleft()
-            if reply.is_new:
-                self.counts.batches_published += 1
-                self.counts.groups_published += len(sent.groups)
-        return not self._waiting
+        """Wait until what was shared is on the node's disk; return whether all is."""
+        return self._outgoing.flush()
+
+    def draw_ahead(self, count: int) -> None:
+        """Lease now what `sample` will be asked for, while the node has nothing else to do.
+
+        It answers in order: a sample that is asked for behind a batch waits for its disk.
+        """
+        self._ahead.extend(self._lease(count - len(self._ahead)))
 
     def sample(self, count: int) -> tuple[m.SampledGroup, ...]:
         """Lease up to `count` external groups; none when the node is away."""
+        if not self._ahead:
+            return self._lease(count)
+        return tuple(self._ahead.popleft() for _ in range(min(count, len(self._ahead))))
+
+    def give_back_ahead(self) -> None:
+        """End the leases of what was drawn ahead and never asked for."""
+        self.settle(released=[item.published.group_id for item in self._ahead])
+        self._ahead.clear()
+
+    def _lease(self, count: int) -> tuple[m.SampledGroup, ...]:
         if self._client is None or count <= 0:
             return ()
         try:
@@ -114,7 +104,8 @@ class Exchange:
 
     def hold(self, ids: Sequence[GroupId]) -> None:
         """Note that these groups have had their effect on the weights in memory."""
-        self._forget_leased(ids)
+        for group_id in ids:
+            self._leased.pop(group_id, None)
         self._held.update(dict.fromkeys(ids))
 
     def consumed_for_checkpoint(self) -> tuple[GroupId, ...]:
@@ -122,11 +113,20 @@ class Exchange:
         return (*self._unsettled, *self._held)
 
     def checkpointed(self) -> None:
-        """The checkpoint is on disk: the held groups are consumed for good."""
+        """The checkpoint is on disk: the held groups are consumed for good.
+
+        Waits for the node's word: until then every checkpoint and handshake names them again.
+        """
         self._unsettled.update(self._held)
         self._held.clear()
-        if self.settle(consumed=tuple(self._unsettled)):
-            self._unsettled.clear()
+        if self._client is None or not self._unsettled:
+            return
+        try:
+            self._client.call(m.Settle(consumed_ids=tuple(self._unsettled)), m.Done)
+        except (NodeUnavailable, NodeRefused) as error:
+            log.debug("settling waits: %s", error)
+            return
+        self._unsettled.clear()
 
     def undo_held(self) -> None:
         """The weights went back to the checkpoint: give back what they had learnt since."""
@@ -134,21 +134,15 @@ class Exchange:
         self._held.clear()
         self.settle(released=held)
 
-    def settle(self, *, consumed: Sequence[GroupId] = (), released: Sequence[GroupId] = ()) -> bool:
-        """End leases; return whether the node confirmed."""
-        self._forget_leased((*consumed, *released))
-        if self._client is None:
-            return False
-        if not consumed and not released:
-            return True
-        try:
-            self._client.call(
-                m.Settle(consumed_ids=tuple(consumed), released_ids=tuple(released)), m.Done
-            )
-        except (NodeUnavailable, NodeRefused) as error:
-            log.debug("settling waits: %s", error)
-            return False
-        return True
+    def settle(self, *, consumed: Sequence[GroupId] = (), released: Sequence[GroupId] = ()) -> None:
+        """End leases of groups that have had no effect, without waiting for the node.
+
+        If this is lost with the connection, so are the leases: the groups may be drawn again.
+        """
+        for group_id in (*consumed, *released):
+            self._leased.pop(group_id, None)
+        if consumed or released:
+            self._tell(m.Settle(consumed_ids=tuple(consumed), released_ids=tuple(released)))
 
     def report(self, reports: Sequence[m.GroupReport]) -> None:
         """Tell the node what verification said; lost when the node is away."""
@@ -167,11 +161,7 @@ class Exchange:
         except (NodeUnavailable, NodeRefused) as error:
             log.debug("not drained: %s", error)
 
-    def _forget_leased(self, ids: Sequence[GroupId]) -> None:
-        for group_id in ids:
-            self._leased.pop(group_id, None)
-
-    def _tell(self, body: m.Report | m.TrainerStatus) -> None:
+    def _tell(self, body: m.Report | m.TrainerStatus | m.Settle) -> None:
         if self._client is None:
             return
         try:

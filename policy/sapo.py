@@ -173,6 +173,7 @@ class Rounds:
         own = self._generate(questions, round_number)
         generated = time.perf_counter()
         self._check()
+        self._draw_ahead()
         self._share(own, round_number, policy_version)
         fresh = self._verify_own(own)
         self._check()
@@ -203,6 +204,7 @@ class Rounds:
 
     def _check(self) -> None:
         if self._should_stop():
+            self._exchange.give_back_ahead()
             raise Interrupted
 
     def _generate(self, questions: Sequence[Question], round_number: int) -> list[OwnGroup]:
@@ -295,6 +297,11 @@ class Rounds:
             return list(fresh)
         return [group for group in fresh if has_signal(group.rewards)][: self._config.num_local]
 
+    def _draw_ahead(self) -> None:
+        """Lease what `_sample_external` asks for first, before the node is busy with own groups."""
+        wanted = self._config.num_external
+        self._exchange.draw_ahead(min(2, self._config.oversample) * wanted)
+
     def _sample_external(self) -> _External:
         """Lease and verify others' groups, choose J by the strategy, end the other leases."""
         wanted, strategy = self._config.num_external, self._config.strategy
@@ -302,6 +309,7 @@ class Rounds:
         drawn = _Drawn()
         while len(drawn.usable) < strategy.enough(wanted) and drawn.count < budget:
             if self._should_stop():
+                self._exchange.give_back_ahead()
                 self._exchange.settle(consumed=drawn.spent, released=drawn.ids())
                 raise Interrupted
             leased = self._exchange.sample(min(2 * wanted, budget - drawn.count))

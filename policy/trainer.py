@@ -152,6 +152,7 @@ class Trainer:
         if not weights_finite(self.policy):
             log.error("no checkpoint of round %d: its weights are not finite", self.round)
             return
+        self._exchange.flush()  # what the checkpoint says is done is on the node's disk then
         state = TrainerState(
             round=self.round,
             policy_version=self.policy_version,

@@ -5,10 +5,15 @@
 The node may be killed at any time. Every method then raises `NodeUnavailable` at once until the
 backoff has run out, and the trainer goes on with what it has. Replies are matched to requests by
 id, so an answer that arrives after its deadline cannot be taken for another's.
+
+Three ways to ask: `call` waits for the answer; `send` returns a ticket by which it is read later;
+`post` is for answers that do not matter. What is sent without waiting must have short answers:
+they lie unread in the socket, and a node that cannot write ends the connection.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import time
@@ -26,8 +31,8 @@ from shoal_wire.types import GroupId, PeerId
 
 SOCKET_NAME = "node.sock"
 _READ_BYTES = 1 << 18
-MAX_POSTED = 32
-"""Requests in a row whose answers are left unread."""
+MAX_UNREAD = 32
+"""Requests in a row whose answers are left unread by `post`."""
 _FIRST_BACKOFF_SECONDS = 0.1
 _MAX_BACKOFF_SECONDS = 2.0
 
@@ -56,11 +61,24 @@ class Leases:
     """Ids used since then."""
 
 
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """By this the answer to a sent request is read. It is worth nothing on another connection."""
+
+    request_id: int
+    deadline: float
+    """Until when the answer must be there, by `time.monotonic`."""
+
+
 @dataclass(slots=True)
 class _Connection:
     sock: socket.socket
     decoder: FrameDecoder = field(default_factory=FrameDecoder)
     frames: list[bytes] = field(default_factory=list)
+    answers: dict[int, m.Body | None] = field(default_factory=dict)
+    """By request: what `send` expects, None until it has come."""
+    last_read: int = 0
+    """The newest request that was answered; the node answers in order."""
 
 
 class NodeClient:
@@ -80,7 +98,6 @@ class NodeClient:
         """Asked at every handshake for what the trainer holds."""
         self._connection: _Connection | None = None
         self._request_id = 0
-        self._posted = 0
         self._backoff = 0.0
         self._retry_at = 0.0
         self.peer_id: PeerId | None = None
@@ -126,28 +143,78 @@ class NodeClient:
         try:
             return self._exchange(self._connection, body, reply_type)
         except (OSError, WireError) as error:
-            self._drop()
-            raise NodeUnavailable(f"connection to the node broke: {error}") from None
+            raise self._broken(error) from None
+
+    def send(self, body: m.Body) -> Ticket:
+        """Send one request and return at once; its answer must be short, and be asked for.
+
+        Raises:
+            NodeUnavailable: no connection, or it broke.
+        """
+        if not self.ensure() or self._connection is None:
+            raise NodeUnavailable(f"no node at {self._path}")
+        connection = self._connection
+        try:
+            self._send(connection, body)
+        except (OSError, WireError) as error:
+            raise self._broken(error) from None
+        connection.answers[self._request_id] = None
+        return Ticket(self._request_id, time.monotonic() + self._timeout)
+
+    def answered(self, ticket: Ticket) -> bool:
+        """Whether `answer` would return, or raise, without waiting. Reads what has come."""
+        connection = self._connection
+        if connection is None or ticket.request_id not in connection.answers:
+            return True
+        try:
+            self._read_arrived(connection)
+            if connection.answers[ticket.request_id] is None:
+                if time.monotonic() < ticket.deadline:
+                    return False
+                raise TimeoutError("no answer in time")
+        except (OSError, WireError) as error:
+            self._broken(error)
+        return True
+
+    def answer(self, ticket: Ticket, reply_type: type[Reply]) -> Reply:
+        """Wait for the answer to a sent request, at most until the ticket's deadline.
+
+        Raises:
+            NodeUnavailable: the connection broke since; whether the request took effect is
+                unknown.
+            NodeRefused: the node answered with a failure.
+        """
+        connection = self._connection
+        if connection is None or ticket.request_id not in connection.answers:
+            raise NodeUnavailable("the connection broke before the answer")
+        try:
+            body = connection.answers.pop(ticket.request_id)
+            if body is None:
+                body = self._read_answer(connection, ticket.request_id, ticket.deadline)
+            return _checked(body, reply_type)
+        except (OSError, WireError) as error:
+            raise self._broken(error) from None
 
     def post(self, body: m.Body) -> None:
-        """Send one request whose answer does not matter; the next `call` reads past it.
+        """Send one request whose short answer does not matter; it is read past later.
 
-        Every MAX_POSTED-th waits for its answer, so that unread ones stay few.
+        When MAX_UNREAD answers are missing it waits for its own, so that unread ones stay few.
 
         Raises:
             NodeUnavailable, NodeRefused: as `call`.
         """
-        self._posted += 1
-        if self._posted >= MAX_POSTED:
-            self.call(body, m.Done)
-            return
         if not self.ensure() or self._connection is None:
             raise NodeUnavailable(f"no node at {self._path}")
+        connection = self._connection
         try:
-            self._send(self._connection, body)
+            if self._request_id - connection.last_read >= MAX_UNREAD:
+                self._read_arrived(connection)
+            if self._request_id - connection.last_read >= MAX_UNREAD:
+                self._exchange(connection, body, m.Done)
+            else:
+                self._send(connection, body)
         except (OSError, WireError) as error:
-            self._drop()
-            raise NodeUnavailable(f"connection to the node broke: {error}") from None
+            raise self._broken(error) from None
 
     def close(self) -> None:
         """Close the connection; the next call opens another."""
@@ -187,16 +254,31 @@ class NodeClient:
     def _exchange(self, connection: _Connection, body: m.Body, reply_type: type[Reply]) -> Reply:
         deadline = time.monotonic() + self._timeout
         self._send(connection, body)
-        self._posted = 0
+        return _checked(self._read_answer(connection, self._request_id, deadline), reply_type)
+
+    def _read_answer(self, connection: _Connection, request_id: int, deadline: float) -> m.Body:
+        """Read until this request's answer, keeping those that tickets are out for."""
         while True:
             reply = decode_ipc(self._read_frame(connection, deadline))
-            if reply.request_id == self._request_id:
-                break
-        if isinstance(reply.body, m.Failure):
-            raise NodeRefused(reply.body)
-        if not isinstance(reply.body, reply_type):
-            raise FrameError(f"node answered {type(reply.body).__name__}")
-        return reply.body
+            connection.last_read = reply.request_id
+            if reply.request_id == request_id:
+                return reply.body
+            if reply.request_id in connection.answers:
+                connection.answers[reply.request_id] = reply.body
+
+    def _read_arrived(self, connection: _Connection) -> None:
+        """Read what lies in the socket, without waiting."""
+        connection.sock.settimeout(0)
+        with contextlib.suppress(BlockingIOError):
+            while data := connection.sock.recv(_READ_BYTES):
+                connection.frames += connection.decoder.feed(data)
+            raise ConnectionResetError("the node closed the connection")
+        for frame in connection.frames:
+            reply = decode_ipc(frame)
+            connection.last_read = reply.request_id
+            if reply.request_id in connection.answers:
+                connection.answers[reply.request_id] = reply.body
+        connection.frames.clear()
 
     def _send(self, connection: _Connection, body: m.Body) -> None:
         self._request_id += 1
@@ -216,10 +298,20 @@ class NodeClient:
             connection.frames += connection.decoder.feed(data)
         return connection.frames.pop(0)
 
-    def _drop(self) -> None:
+    def _broken(self, error: Exception) -> NodeUnavailable:
+        """Give the connection up, for a while; return what to raise."""
         self.close()
         self._wait_longer()
+        return NodeUnavailable(f"connection to the node broke: {error}")
 
     def _wait_longer(self) -> None:
         self._backoff = min(_MAX_BACKOFF_SECONDS, max(_FIRST_BACKOFF_SECONDS, self._backoff * 2))
         self._retry_at = time.monotonic() + self._backoff
+
+
+def _checked(body: m.Body, reply_type: type[Reply]) -> Reply:
+    if isinstance(body, m.Failure):
+        raise NodeRefused(body)
+    if not isinstance(body, reply_type):
+        raise FrameError(f"node answered {type(body).__name__}")
+    return body

@@ -7,16 +7,20 @@ around a model that only counts: its weights are how often each group was traine
 from __future__ import annotations
 
 import random
+import socket
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from p2p.buffer_types import Pool
 from p2p.validation import published_groups, reopen_batch
 from policy.exchange import Exchange
 from shoal_ipc.client import NodeClient
 from shoal_wire import ipc_messages as m
-from shoal_wire.limits import MAX_BATCH_BYTES
+from shoal_wire.framing import FrameDecoder, encode_frame
+from shoal_wire.ipc import decode_ipc, encode_ipc
+from shoal_wire.limits import IPC_VERSION, MAX_BATCH_BYTES
 from shoal_wire.types import GroupId
 from tests.support import factories as make
 from tests.support.local_node import NodeThread, wall_ms
@@ -26,7 +30,7 @@ _WANTED = 3
 
 
 class FlakyClient(NodeClient):
-    """A client whose connection breaks at random: before a request, or before its answer."""
+    """A client whose connection breaks at random: before a request, or before an answer."""
 
     def __init__(self, path: Path, rng: random.Random, odds: float) -> None:
         super().__init__(path, timeout_seconds=20.0)
@@ -37,13 +41,21 @@ class FlakyClient(NodeClient):
         self._retry_at = 0.0  # tests do not wait for backoff
         return super().ensure()
 
-    def _exchange(self, connection, body, reply_type):  # type: ignore[no-untyped-def]
+    def _send(self, connection, body):  # type: ignore[no-untyped-def]
+        self._maybe_break("before the request")
+        super()._send(connection, body)
+
+    def _read_answer(self, connection, request_id, deadline):  # type: ignore[no-untyped-def]
+        self._maybe_break("before the answer")
+        return super()._read_answer(connection, request_id, deadline)
+
+    def _read_arrived(self, connection):  # type: ignore[no-untyped-def]
+        self._maybe_break("with answers unread")
+        super()._read_arrived(connection)
+
+    def _maybe_break(self, when: str) -> None:
         if self._rng.random() < self.odds:
-            raise ConnectionResetError("broken before the request")
-        reply = super()._exchange(connection, body, reply_type)
-        if self._rng.random() < self.odds:
-            raise ConnectionResetError("broken before the answer")
-        return reply
+            raise ConnectionResetError(f"broken {when}")
 
 
 class Killed(Exception):  # noqa: N818 - an event
@@ -78,6 +90,9 @@ class CountingTrainer:
         """Train on up to three external groups; return how many were drawn."""
         used: list[GroupId] = []
         drawn = 0
+        if self._rng.random() < 0.5:
+            self.exchange.draw_ahead(_WANTED)
+            self._maybe_die()
         while len(used) < _WANTED and drawn < 4 * _WANTED:
             leased = self.exchange.sample(_WANTED)
             if not leased:
@@ -106,6 +121,7 @@ class CountingTrainer:
 
     def checkpoint(self) -> None:
         """Save, then acknowledge."""
+        self.exchange.flush()
         self.saved = (Counter(self.weights), self.exchange.consumed_for_checkpoint())
         self._maybe_die()
         self.exchange.checkpointed()
@@ -132,7 +148,8 @@ def test_every_group_is_trained_on_exactly_once(tmp_path: Path, seed: int) -> No
             node.call(_fill, node.node, author, first, 2)
             _something_happens(rng, node, trainer)
         trainer.client.odds = trainer._odds = 0.0
-        while trainer.round():
+        assert trainer.client.ensure()
+        while trainer.round() or trainer.round():  # the first may find the connection broken
             pass
         trainer.checkpoint()
         assert set(trainer.weights.values()) == {1}
@@ -197,3 +214,24 @@ def test_groups_in_the_trainers_hands_are_not_drawn_again_after_a_break(tmp_path
         exchange.settle(released=tuple(first))
         client.close()
         assert {item.published.group_id for item in exchange.sample(4)} == first
+
+
+def test_a_hello_that_is_read_late_takes_nothing_from_a_later_connection(tmp_path: Path) -> None:
+    manifest = make.swarm()
+    with NodeThread(tmp_path, manifest=manifest) as node:
+        node.call(_fill, node.node, make.Author(manifest, now_ms=wall_ms()), 0, 2)
+        exchange = Exchange(later := node.node.client())
+        with socket.socket(socket.AF_UNIX) as early:
+            early.settimeout(20.0)
+            early.connect(str(node.node.socket_path))
+            held = [item.published.group_id for item in exchange.sample(2)]
+            hello = m.Hello(
+                ipc_version=IPC_VERSION, role=m.Role.TRAINER, pid=1, held_ids=(held[0],)
+            )
+            frame = m.IpcFrame(request_id=1, body=hello)
+            early.sendall(encode_frame(encode_ipc(frame)))
+            (answer,) = FrameDecoder().feed(early.recv(1 << 16))
+            assert isinstance(decode_ipc(answer).body, m.Failure)
+        exchange.drain()
+        assert later.connects == 1
+        assert node.node.buffer.ready(Pool.EXTERNAL) == 0

@@ -32,8 +32,9 @@ def connected(node: NodeThread) -> Exchange:
     return Exchange(node.node.client())
 
 
-def batches_of(node: NodeThread) -> list[RolloutBatch]:
+def batches_of(node: NodeThread, exchange: Exchange) -> list[RolloutBatch]:
     """What the node has told others, once all of it is out."""
+    assert exchange.flush()
     node.call(node.node.outbox.drained)
     return [
         reopen_batch(data, max_bytes=MAX_BATCH_BYTES).batch
@@ -79,7 +80,7 @@ def test_what_is_shared_is_valid_and_holds_no_reward(node: NodeThread) -> None:
     record, _ = case.rounds(case.policy(), tasks, exchange, local=3).play(7, 41)
     # Groups are shared before anybody, this node included, knows their rewards (Alg. 1, step 3).
     assert tasks.events == ["share", "verify own"]
-    (batch,) = batches_of(node)
+    (batch,) = batches_of(node, exchange)
     assert (batch.round, batch.policy.policy_version) == (7, 41)
     assert batch.sampling == case.SAMPLING
     assert len(batch.groups) == record.groups_local == 3
@@ -102,6 +103,7 @@ def test_external_groups_are_trained_on_beside_own_ones(node: NodeThread) -> Non
     record, _ = case.rounds(policy, case.SteeredTasks(), exchange, local=1, external=2).play(1, 0)
     assert (record.groups_local, record.groups_external, record.external_drawn) == (1, 2, 4)
     assert record.reward_external == 0.5
+    exchange.drain()
     assert len(exchange.leases().held) == 2
     assert node.node.buffer.ready(Pool.EXTERNAL) == 2
     verified = [r for r in node.node.recent.after(0, limit=99) if r.group.publisher == publisher]
@@ -130,6 +132,7 @@ def test_groups_without_signal_are_used_up_and_not_trained_on(node: NodeThread) 
     record, stats = rounds.play(1, 0)
     assert (record.groups_external, record.external_drawn, stats.num_steps) == (0, 3, 0)
     assert case.same_weights(before, case.weights(policy))
+    exchange.drain()
     assert node.node.buffer.stats(0.0).consumed_total == 3
     assert exchange.leases().held == ()
     assert rounds.play(2, 0)[0].external_drawn == 0
@@ -138,10 +141,12 @@ def test_groups_without_signal_are_used_up_and_not_trained_on(node: NodeThread) 
 def test_it_looks_on_for_signal_but_not_for_ever(node: NodeThread) -> None:
     flat = [case.external_group(n, ("same", "same 2")) for n in range(12)]
     case.send(node, flat)
+    exchange = connected(node)
     rounds = case.rounds(
-        case.policy(), case.SteeredTasks(), connected(node), local=0, external=2, oversample=4
+        case.policy(), case.SteeredTasks(), exchange, local=0, external=2, oversample=4
     )
     record, _ = rounds.play(1, 0)
+    exchange.drain()
     assert record.external_drawn == 8
     assert node.node.buffer.ready(Pool.EXTERNAL) == 4
 
@@ -165,6 +170,7 @@ def test_told_to_stop_before_the_update_nothing_has_changed(node: NodeThread, at
     with pytest.raises(Interrupted):
         rounds.play(1, 0)
     assert case.same_weights(before, case.weights(policy))
+    exchange.drain()
     assert node.node.buffer.ready(Pool.EXTERNAL) == 3
     assert exchange.leases() == type(exchange.leases())()
     assert exchange.consumed_for_checkpoint() == ()
@@ -172,10 +178,11 @@ def test_told_to_stop_before_the_update_nothing_has_changed(node: NodeThread, at
 
 def test_a_round_repeated_after_a_crash_shares_nothing_twice(node: NodeThread) -> None:
     for _ in range(2):
-        case.rounds(case.policy(), case.SteeredTasks(), connected(node)).play(1, 0)
-    assert len(batches_of(node)) == 1
-    case.rounds(case.policy(), case.SteeredTasks(), connected(node), seed=9).play(1, 0)
-    assert len(batches_of(node)) == 2
+        exchange = connected(node)
+        case.rounds(case.policy(), case.SteeredTasks(), exchange).play(1, 0)
+        assert len(batches_of(node, exchange)) == 1
+    case.rounds(case.policy(), case.SteeredTasks(), exchange, seed=9).play(1, 0)
+    assert len(batches_of(node, exchange)) == 2
 
 
 def test_with_no_node_there_a_round_goes_on_with_what_it_has(tmp_path: Path) -> None:
@@ -186,4 +193,4 @@ def test_with_no_node_there_a_round_goes_on_with_what_it_has(tmp_path: Path) -> 
         assert exchange._client is not None
         assert exchange._client.wait(20.0)
         assert exchange.flush()
-        assert [batch.round for batch in batches_of(node)] == [1]
+        assert [batch.round for batch in batches_of(node, exchange)] == [1]
