@@ -1,0 +1,24 @@
+"""What a member shares: honest ones what their policy answered. Pure.
+
+A behaviour is given each batch before it is signed and returns what goes out, or None to say
+nothing. Task coordinates it invents are checked by receivers like anybody's.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from shoal_wire.types import RolloutBatch
+
+Behaviour = Callable[[RolloutBatch, random.Random], RolloutBatch | None]
+
+
+def honest(batch: RolloutBatch, _rng: random.Random) -> RolloutBatch:
+    """Share what was answered."""
+    return batch
+
+
+BEHAVIOURS: Final[Mapping[str, Behaviour]] = {"honest": honest}
+"""The names that `NodeSpec.behaviour` may have."""

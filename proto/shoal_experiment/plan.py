@@ -1,0 +1,165 @@
+"""What an experiment consists of: arms of nodes, seeds, rounds. Pure.
+
+Experiment ──▶ Job (one arm, one seed) ──▶ N nodes, each with the settings of a NodeSpec
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from shoal_settings.schema import Settings
+
+SILO = "8/0"
+"""The arm that gains are measured against: nobody shares."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSpec:
+    """One node of a swarm."""
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What differs from the experiment's settings, by the keys of docs/settings.md: I, J,
+    strategy, model, L and so on."""
+    behaviour: str = "honest"
+    """What it shares: see `shoal_experiment.behaviour`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """A swarm that is compared with others."""
+
+    name: str
+    nodes: tuple[NodeSpec, ...]
+
+    def with_settings(self, **changes: Any) -> Arm:
+        """The same with these settings in every node."""
+        nodes = tuple(replace(node, settings={**node.settings, **changes}) for node in self.nodes)
+        return replace(self, nodes=nodes)
+
+
+def uniform_arm(name: str, num_nodes: int, **settings: Any) -> Arm:
+    """An arm whose nodes are all alike."""
+    return Arm(name=name, nodes=(NodeSpec(settings=settings),) * num_nodes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One arm with one seed: the unit of work, and of what is kept on disk."""
+
+    arm: Arm
+    seed: int
+    rounds: int
+    base: Mapping[str, Any]
+    """Settings of every node."""
+    swarm: bool = False
+    """Real processes instead of an in-memory swarm."""
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes of its swarm."""
+        return len(self.arm.nodes)
+
+    def node_settings(self, index: int, data_dir: Path = Path("unused")) -> Settings:
+        """The settings of one node, exactly as `shoal node` takes them."""
+        own = {**self.base, **self.arm.nodes[index].settings}
+        return Settings(
+            **{**own, "rounds": self.rounds, "seed": self.node_seed(index), "data_dir": data_dir}
+        )
+
+    def node_seed(self, index: int) -> int:
+        """A seed that is the same for this node in every arm, so that arms pair by seed."""
+        digest = hashlib.sha256(f"experiment/{self.seed}/{index}".encode()).digest()
+        return (int.from_bytes(digest[:4], "big") >> 1) or 1
+
+    @property
+    def shares(self) -> bool:
+        """Whether any node draws what others share."""
+        return any(self.node_settings(index).external for index in range(self.num_nodes))
+
+    @property
+    def file_name(self) -> str:
+        """The file of its rounds, below the output folder."""
+        safe = "".join(c if c.isalnum() or c in "-." else "-" for c in self.arm.name)
+        return f"rounds/{safe}/seed-{self.seed}.jsonl"
+
+    def to_json(self) -> dict[str, Any]:
+        """What decides the result: a file that names another job is not reused."""
+        return {
+            "event": "job",
+            "arm": self.arm.name,
+            "nodes": [
+                {"settings": dict(node.settings), "behaviour": node.behaviour}
+                for node in self.arm.nodes
+            ],
+            "seed": self.seed,
+            "rounds": self.rounds,
+            "base": dict(self.base),
+            "swarm": self.swarm,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment:
+    """A comparison of arms over seeds."""
+
+    name: str
+    arms: tuple[Arm, ...]
+    seeds: tuple[int, ...]
+    rounds: int
+    base: Mapping[str, Any]
+    swarm: bool = False
+
+    def jobs(self) -> list[Job]:
+        """Every job; seeds outermost, so that what there is early compares all arms."""
+        return [
+            Job(arm=arm, seed=seed, rounds=self.rounds, base=self.base, swarm=self.swarm)
+            for seed in self.seeds
+            for arm in self.arms
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """The experiment as `config.json` has it."""
+        return {
+            "name": self.name,
+            "arms": [
+                {
+                    "name": arm.name,
+                    "nodes": [
+                        {"settings": dict(node.settings), "behaviour": node.behaviour}
+                        for node in arm.nodes
+                    ],
+                }
+                for arm in self.arms
+            ],
+            "seeds": list(self.seeds),
+            "rounds": self.rounds,
+            "base": dict(self.base),
+            "mode": "swarm" if self.swarm else "in-process",
+        }
+
+
+def same_job(line: str, job: Job) -> bool:
+    """Whether a file's first line names this job."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return False
+    return bool(found == json.loads(json.dumps(job.to_json())))
+
+
+def check_settings(experiment: Experiment) -> None:
+    """Build every node's settings once. Raises pydantic's ValidationError."""
+    for job in experiment.jobs()[: len(experiment.arms)]:
+        for index in range(job.num_nodes):
+            job.node_settings(index)
+
+
+def arms_named(arms: Sequence[Arm], names: Sequence[str]) -> tuple[Arm, ...]:
+    """The arms of these names, in their order. Raises KeyError with the first unknown one."""
+    by_name = {arm.name: arm for arm in arms}
+    return tuple(by_name[name] for name in names)

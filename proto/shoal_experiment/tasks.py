@@ -1,0 +1,62 @@
+"""A task worker that many nodes of one process share: what is a pure function is done once."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from shoal_tasks.cache import LruCache
+from shoal_tasks.client_sync import TaskWorker
+from shoal_tasks.families import FamilySpec
+from shoal_tasks.limits import WorkerLimits
+from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates
+from shoal_wire.digests import question_digest
+from shoal_wire.types import Digest
+
+_REMEMBERED = 1 << 17
+
+
+class SharedWorker(TaskWorker):
+    """One sandboxed worker for all nodes of a swarm in memory.
+
+    A question follows from its coordinates and a score from question and text, so that eight
+    nodes that each compute them compute the same; here the first one does.
+    """
+
+    def __init__(self, families: Sequence[FamilySpec], *, limits: WorkerLimits | None = None):
+        super().__init__(families, limits=limits)
+        self._texts: LruCache[TaskCoordinates, str] = LruCache(_REMEMBERED)
+        self._scores: LruCache[ScoreRequest, ScoreResult] = LruCache(_REMEMBERED)
+
+    def draw(self, rng: random.Random, count: int) -> list[tuple[TaskCoordinates, str]]:
+        """As `TaskWorker.draw`; the questions are remembered."""
+        drawn = super().draw(rng, count) if count else []
+        for task, text in drawn:
+            self._texts.put(task, text)
+        return drawn
+
+    def questions(self, tasks: Sequence[TaskCoordinates]) -> list[str]:
+        """As `TaskWorker.questions`."""
+        missing = [task for task in dict.fromkeys(tasks) if self._texts.get(task) is None]
+        if missing:
+            for task, text in zip(missing, super().questions(missing), strict=True):
+                self._texts.put(task, text)
+        return [self._texts.get(task) or "" for task in tasks]
+
+    def question_digests(self, tasks: Sequence[TaskCoordinates]) -> list[Digest]:
+        """As `TaskWorker.question_digests`, from remembered questions where there are any."""
+        known = {task: text for task in tasks if (text := self._texts.get(task)) is not None}
+        others = [task for task in dict.fromkeys(tasks) if task not in known]
+        made = dict(zip(others, super().question_digests(others), strict=True)) if others else {}
+        return [question_digest(known[task]) if task in known else made[task] for task in tasks]
+
+    def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
+        """As `TaskWorker.score`; a text that has been scored for a task is not scored again."""
+        missing = [one for one in dict.fromkeys(requests) if self._scores.get(one) is None]
+        made = dict(zip(missing, super().score(missing), strict=True)) if missing else {}
+        results = [made.get(one) or self._scores.get(one) for one in requests]
+        for one, result in made.items():
+            # Time ran out or the worker died: that need not happen again.
+            if not (result.timed_out or result.crashed):
+                self._scores.put(one, result)
+        return [result for result in results if result is not None]
