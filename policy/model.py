@@ -130,6 +130,11 @@ def check_model(model: str, *, device: str = "auto", dtype: str = "auto") -> Non
     _pick_device(device)
     _pick_dtype(dtype)
     source, local = _resolve(model)
+    if (Path(source) / "adapter_config.json").is_file():
+        raise ModelError(
+            f"cannot use model {model!r}: it holds adapters, not a model "
+            "(`shoal trainer --export` merges a run's)"
+        )
     try:
         config = AutoConfig.from_pretrained(source, local_files_only=local)
     except Exception as error:  # as in load_policy

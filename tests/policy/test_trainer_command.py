@@ -174,9 +174,11 @@ def test_a_wrong_model_is_told_before_anything_is_waited_for(
 ) -> None:
     """There is neither a node nor a task worker here."""
     (tmp_path / "empty").mkdir()
-    (tmp_path / "bert").mkdir()
-    (tmp_path / "bert" / "config.json").write_text('{"model_type": "vit"}')
-    for bad in ("/no/such/folder", "./empty", "./bert"):
+    (tmp_path / "vit").mkdir()
+    (tmp_path / "vit" / "config.json").write_text('{"model_type": "vit"}')
+    (tmp_path / "adapter").mkdir()
+    (tmp_path / "adapter" / "adapter_config.json").write_text("{}")
+    for bad in ("/no/such/folder", "./empty", "./vit", "./adapter"):
         assert main(flags(bad)) == 2
         (line,) = capsys.readouterr().err.strip().splitlines()
         assert line.startswith("shoal trainer: cannot ")
