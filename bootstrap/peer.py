@@ -52,7 +52,10 @@ class BootstrapPeer:
             found = await self.core.connect(nursery)
             await self.core.join(nursery, keep=self._forget, accuse=_ignore)
             service = InspectorService(
-                me=self.core.peer_id, manifest=self.core.manifest, views=self._views()
+                me=self.core.peer_id,
+                manifest=self.core.manifest,
+                views=self._views(),
+                control=self.core.guard.control,
             )
             await nursery.start(IpcServer(self._settings.data_dir / SOCKET_NAME, service).run)
 

@@ -35,7 +35,7 @@ from p2p.buffer_types import (
     Pool,
     Strategy,
 )
-from shoal_wire.types import GroupId
+from shoal_wire.types import GroupId, PeerId
 
 __all__ = [
     "BufferLimits",
@@ -246,6 +246,10 @@ class ReplayBuffer:
     def ready(self, pool: Pool) -> int:
         """Return how many groups of a pool can be leased."""
         return len(self._pools[pool].ready)
+
+    def publishers(self, pool: Pool) -> tuple[PeerId, ...]:
+        """Return who has groups that can be leased; O(publishers)."""
+        return tuple(self._pools[pool].ready_publishers)
 
     def get(self, group_id: GroupId) -> GroupView | None:
         """Return a resident group."""

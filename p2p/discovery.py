@@ -143,6 +143,7 @@ class Discovery:
         fetch_peers: FetchPeers | None = None,
         settings: DiscoverySettings | None = None,
         rng: random.Random | None = None,
+        rank: Callable[[PeerId], float] = lambda _peer: 0.0,
         wall_ms: Callable[[], int] = lambda: int(time.time() * 1000),
     ) -> None:
         self._settings = settings or DiscoverySettings()
@@ -152,6 +153,7 @@ class Discovery:
         self._book = PeerBook()
         self._fetch_peers = fetch_peers
         self._rng = rng or random.Random()
+        self._rank = rank
         self._wall_ms = wall_ms
         self._targets: dict[PeerId, _Target] = {}
         self._wake = trio.Event()
@@ -269,7 +271,7 @@ class Discovery:
             t.state is TargetState.DIALING and t.kind is not TargetKind.BOOTSTRAP
             for t in self._targets.values()
         )
-        others.sort(key=lambda target: target.due)
+        others.sort(key=lambda target: (-self._rank(target.peer_id), target.due))
         room = min(self._num_missing(), self._settings.max_dials) - dialing
         return always + others[: max(0, room)]
 

@@ -68,7 +68,7 @@ logger = logging.getLogger(__name__)
 
 _SHUTDOWN_DEADLINE_S = 5.0
 _IDENTIFY_DEADLINE_S = 10.0
-_MAX_BANS = 1024
+_MAX_BANS = 4096
 
 
 class ListenError(Exception):
@@ -107,6 +107,7 @@ class Libp2pHost:
         self._stop = trio.Event()
         self._stopped = trio.Event()
         self._table = ConnectionTable(self.peer_id)
+        self._host.get_network().refuses = lambda peer: self.is_banned(from_libp2p_id(peer))
         self._host.get_network().register_notifee(_Notifee(self))
 
     @property
@@ -260,11 +261,20 @@ class Libp2pHost:
             abort(connection)
 
     def ban(self, peer_id: PeerId, *, seconds: float) -> None:
-        """Cut `peer_id` off and refuse it for `seconds`."""
+        """Cut `peer_id` off and refuse it for `seconds`; a longer ban it has stays."""
+        until = max(trio.current_time() + seconds, self._banned.get(peer_id, 0.0))
         while len(self._banned) >= _MAX_BANS:
-            self._banned.pop(next(iter(self._banned)))
-        self._banned[peer_id] = trio.current_time() + seconds
+            del self._banned[min(self._banned, key=lambda peer: self._banned[peer])]
+        self._banned[peer_id] = until
         self.abort(peer_id)
+
+    def refused_connections(self) -> dict[str, int]:
+        """Inbound connections closed before their handshake, by reason, since the start."""
+        return {str(why): count for why, count in self._host.get_network().refused.items()}
+
+    def unban(self, peer_id: PeerId) -> None:
+        """Let `peer_id` connect again."""
+        self._banned.pop(peer_id, None)
 
     def admit_only(self, peers: Iterable[PeerId] | None) -> None:
         """Refuse all but `peers` from now on, and cut off who is connected; None admits all."""

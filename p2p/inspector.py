@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
+from p2p.peer_guard import ControlError
 from p2p.view_types import View
 from shoal_wire import ipc_messages as m
 from shoal_wire.limits import IPC_VERSION
@@ -12,13 +13,25 @@ from shoal_wire.manifest import Manifest
 from shoal_wire.types import PeerId
 
 
+Control = Callable[[m.ControlAction, str], Awaitable[None]]
+"""``await control(action, peer_id)``: raises ControlError."""
+
+
 class InspectorService:
     """Answers debug CLIs only: all that a peer without a buffer has to say."""
 
-    def __init__(self, *, me: PeerId, manifest: Manifest, views: Mapping[str, View]) -> None:
+    def __init__(
+        self,
+        *,
+        me: PeerId,
+        manifest: Manifest,
+        views: Mapping[str, View],
+        control: Control | None = None,
+    ) -> None:
         self._me = me
         self._manifest = manifest
         self._views = views
+        self._control = control
 
     async def hello(self, holder: str, hello: m.Hello) -> m.HelloReply | m.Failure:
         """Greet."""
@@ -28,10 +41,23 @@ class InspectorService:
         """Answer one request."""
         if isinstance(body, m.Inspect):
             return await inspect(self._views, body)
+        if isinstance(body, m.Control):
+            return await follow(self._control, body)
         return m.Failure(reason=f"this peer does not take {type(body).__name__}")
 
     async def goodbye(self, holder: str, role: m.Role) -> None:
         """Nothing was lent."""
+
+
+async def follow(control: Control | None, body: m.Control) -> m.Body:
+    """Follow one order about a peer."""
+    if control is None:
+        return m.Failure(reason="this peer takes no orders")
+    try:
+        await control(body.action, body.peer_id)
+    except ControlError as error:
+        return m.Failure(reason=str(error))
+    return m.Done(count=1)
 
 
 async def inspect(views: Mapping[str, View], body: m.Inspect) -> m.Body:

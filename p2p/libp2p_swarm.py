@@ -36,6 +36,7 @@ from libp2p.peer.peerstore import PeerStore
 from libp2p.security.noise.transport import PROTOCOL_ID as NOISE_ID
 from libp2p.security.noise.transport import Transport as NoiseTransport
 from libp2p.stream_muxer.yamux.yamux import PROTOCOL_ID as YAMUX_ID
+from libp2p.transport.exceptions import SecurityUpgradeFailure
 from libp2p.transport.tcp.tcp import TCP
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
@@ -107,6 +108,8 @@ class GuardedSwarm(Swarm):
         self.auto_connector = _NoAutoConnector(self)
         self._settings = settings
         self._gate: InboundGate | None = None
+        self.refuses: Callable[[ID], bool] = lambda _peer: False
+        """Who is banned: turned away once its name is proven, before a muxer is negotiated."""
         self._inbound_limiter = trio.CapacityLimiter(settings.max_connections)
         self._serving: Counter[int] = Counter()
         self.allowed: frozenset[ID] | None = None
@@ -114,7 +117,9 @@ class GuardedSwarm(Swarm):
         self.refusals = Refusals()
 
     def _check(self, peer_id: ID) -> None:
-        """Raise NotListedError for a stranger, before any protocol is negotiated."""
+        """Raise for a banned peer or a stranger, before any protocol is negotiated."""
+        if self.refuses(peer_id):
+            raise SecurityUpgradeFailure(f"{peer_id} is banned for now")
         if self.allowed is not None and peer_id not in self.allowed:
             raise NotListedError(f"{peer_id} is not on the swarm's list of peers")
 

@@ -138,6 +138,7 @@ class Node:
             max_store_bytes=2 * settings.buffer_bytes,
             wall_ms=wall_ms,
             on_group=lambda group: self.recent.add(group, received_ms=wall_ms()),
+            reputation=core.guard.reputation,
         )
         self.outbox = Outbox(
             manifest=core.manifest,
@@ -169,6 +170,7 @@ class Node:
             recent=self.recent,
             link=self.link,
             views=self.views.by_name(),
+            control=self.core.guard.control,
         )
         return IpcServer(self._settings.data_dir / SOCKET_NAME, service)
 

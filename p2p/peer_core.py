@@ -20,6 +20,7 @@ from p2p.discovery import Discovery, DiscoverySettings, TargetKind
 from p2p.gossip_libp2p import Gossip
 from p2p.host import HostSettings, Libp2pHost
 from p2p.identity import Identity
+from p2p.inbound_gate import GateLimits
 from p2p.intake import Intake
 from p2p.ledger import Equivocation, PublisherLedger
 from p2p.libp2p_address import parse_peer_address
@@ -27,8 +28,8 @@ from p2p.libp2p_swarm import SwarmSettings
 from p2p.local_files import remembered_listen, sibling_addresses, write_addresses
 from p2p.manifest_source import Found, ManifestSource
 from p2p.peer_book import PeerAddr
+from p2p.peer_guard import PeerGuard
 from p2p.reach import ReachServer
-from p2p.scoring import BAN_BELOW, Scoreboard
 from p2p.shard_directory import ShardDirectory
 from p2p.shard_policy import ShardPlan
 from p2p.shards import ShardKeeper, ShardSettings
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BOOK_FILE = "peers.json"
-_BAN_SECONDS = 600.0
 _SIBLING_SECONDS = 10.0
 _WORKER_SECONDS = 5.0
 _WORKER_PATIENCE_SECONDS = 1.8
@@ -79,14 +79,28 @@ class PeerCore:
                 listen=remembered_listen(settings.listen, data_dir),
                 agent=agent_suffix,
                 swarm=SwarmSettings(
-                    max_connections=settings.max_connections, key=key_of_settings(settings)
+                    max_connections=settings.max_connections,
+                    gate=GateLimits(prefix_connections=settings.prefix_connections),
+                    key=key_of_settings(settings),
                 ),
             ),
         )
         self.verdicts = VerdictLog()
         self.ledger = PublisherLedger()
-        self.scoreboard = Scoreboard()
-        self.gossip = Gossip(host=self.host, on_verdict=self._on_verdict)
+        self.guard = PeerGuard(
+            host=self.host,
+            data_dir=data_dir,
+            protected=(parse_peer_address(address).peer_id for address in settings.bootstrap),
+            # The rest of the slots is for newcomers, so that somebody useless can make room.
+            max_peers=settings.max_connections - settings.max_connections // 8,
+            wall_ms=wall_ms,
+        )
+        self.gossip = Gossip(
+            on_behaviour=self.guard.on_behaviour,
+            is_protected=self.guard.is_protected,
+            host=self.host,
+            on_verdict=self._on_verdict,
+        )
         self.gossip.set_score_fn(self.score)
         self.discovery = Discovery(
             host=self.host,
@@ -94,6 +108,7 @@ class PeerCore:
             book_path=data_dir / BOOK_FILE,
             fetch_peers=lambda peer_id: peer_services.fetch_peers(self.host, peer_id),
             settings=DiscoverySettings(target_peers=settings.target_peers),
+            rank=self.guard.rank,
         )
         self.source = ManifestSource(host=self.host, data_dir=data_dir, settings=settings)
         self.shard_directory = ShardDirectory()
@@ -119,8 +134,8 @@ class PeerCore:
         return self._data_dir
 
     def score(self, peer_id: PeerId) -> float:
-        """Return a peer's standing; 0 is neutral."""
-        return self.scoreboard.score(peer_id, trio.current_time())
+        """Return a peer's points; 0 is neutral."""
+        return self.guard.score(peer_id)
 
     async def connect(self, nursery: trio.Nursery) -> Found:
         """Listen, start discovery, and find out which swarm this is.
@@ -133,6 +148,8 @@ class PeerCore:
         ReachServer(host=self.host).serve()
         if (known := self.source.local()) is not None:
             self._admit(known)
+        await self.guard.load()
+        await nursery.start(self.guard.run)
         await nursery.start(self.host.run)
         await trio.to_thread.run_sync(write_addresses, self._data_dir, self.host.listen_addrs())
         await nursery.start(self.discovery.run)
@@ -235,12 +252,5 @@ class PeerCore:
             await trio.sleep(_SIBLING_SECONDS)
 
     def _on_verdict(self, forwarder: PeerId, author: PeerId | None, judged: Verdict) -> None:
-        now = trio.current_time()
         self.verdicts.count(judged, signer=author)
-        self.scoreboard.judge(judged, signer=author, forwarder=forwarder, now=now)
-        for peer_id in (forwarder, author):
-            if peer_id is None or self.host.is_banned(peer_id):
-                continue
-            if self.scoreboard.score(peer_id, now) < BAN_BELOW:
-                log.warning("%s is cut off for %.0f s", peer_id, _BAN_SECONDS)
-                self.host.ban(peer_id, seconds=_BAN_SECONDS)
+        self.guard.on_verdict(forwarder, author, judged)

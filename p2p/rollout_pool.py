@@ -15,6 +15,7 @@ import trio
 from p2p.buffer import ReplayBuffer
 from p2p.buffer_types import Entry, InsertOutcome, Pool, Strategy
 from p2p.ledger import Equivocation, PublisherLedger
+from p2p.reputation import Reputation
 from p2p.store import Store, StoreError
 from p2p.validation import Rejected, published_groups, reopen_batch
 from shoal_wire.codec import group_to_bytes
@@ -47,6 +48,7 @@ class RolloutPool:
         max_age_seconds: float,
         max_store_bytes: int,
         wall_ms: Callable[[], int],
+        reputation: Reputation | None = None,
         on_group: Callable[[PublishedGroup], None] = lambda _group: None,
     ) -> None:
         self._buffer = buffer
@@ -56,6 +58,7 @@ class RolloutPool:
         self._max_age_seconds = max_age_seconds
         self._max_store_bytes = max_store_bytes
         self._wall_ms = wall_ms
+        self._reputation = reputation
         self._on_group = on_group
         self.groups_received = 0
         self.groups_published = 0
@@ -147,8 +150,29 @@ class RolloutPool:
                     now=now,
                     lease_seconds=lease_seconds,
                     exclude=exclude,
+                    weights=self._weights(now) if pool is Pool.EXTERNAL else None,
                 )
         return leased
+
+    def _weights(self, now: float) -> dict[PeerId, float] | None:
+        if self._reputation is None:
+            return None
+        publishers = self._buffer.publishers(Pool.EXTERNAL)
+        return self._reputation.sampling_weights(publishers, now)
+
+    def verified(self, group_id: GroupId, rewards: Sequence[float]) -> None:
+        """Take in the trainer's rewards of a group that is here: its publisher's standing."""
+        view = self._buffer.get(group_id)
+        if view is None or self._reputation is None:
+            return
+        self._reputation.sampling.report(
+            group_id,
+            publisher=view.entry.group.publisher,
+            family=view.entry.group.group.task.family,
+            rewards=rewards,
+            own=view.entry.own,
+            now=trio.current_time(),
+        )
 
     async def settle(
         self, holder: str, consumed: Sequence[GroupId], released: Sequence[GroupId]

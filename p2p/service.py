@@ -10,7 +10,7 @@ from typing import Any
 import trio
 
 from p2p.buffer_types import Entry, Pool, Strategy
-from p2p.inspector import InspectorService, inspect
+from p2p.inspector import Control, InspectorService, follow, inspect
 from p2p.outbox import Outbox, OversizeBatchError
 from p2p.recent import RecentRollouts
 from p2p.rollout_pool import RolloutPool
@@ -58,8 +58,9 @@ class Service(InspectorService):
         recent: RecentRollouts,
         link: TrainerLink,
         views: Mapping[str, View],
+        control: Control | None = None,
     ) -> None:
-        super().__init__(me=me, manifest=manifest, views=views)
+        super().__init__(me=me, manifest=manifest, views=views, control=control)
         self._pool = pool
         self._outbox = outbox
         self._recent = recent
@@ -88,6 +89,8 @@ class Service(InspectorService):
         """Answer one request."""
         if isinstance(body, m.Inspect):
             return await inspect(self._views, body)
+        if isinstance(body, m.Control):
+            return await follow(self._control, body)
         if role is not m.Role.TRAINER:
             return m.Failure(reason=f"an {role.value} may not ask for {type(body).__name__}")
         if holder != self._link.holder:
@@ -117,6 +120,7 @@ class Service(InspectorService):
             case m.Report():
                 for report in body.groups:
                     self._recent.verified(report.group_id, report.rewards)
+                    self._pool.verified(report.group_id, report.rewards)
                 return m.Done(count=len(body.groups))
             case m.TrainerStatus():
                 return self._take_status(body)

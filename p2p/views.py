@@ -15,6 +15,7 @@ from p2p.peer_core import PeerCore
 from p2p.view_types import View
 
 SCHEMA_VERSION = 1
+_MAX_SCORES = 1024
 
 
 class CoreViews:
@@ -29,6 +30,7 @@ class CoreViews:
             "status": self.status,
             "id": self.identity,
             "peers": self.peers,
+            "scores": self.scores,
             "mesh": self.mesh,
             "topics": self.topics,
             **NetViews(self._core, self.status).by_name(),
@@ -85,6 +87,34 @@ class CoreViews:
             for target in core.discovery.snapshot()
         ]
         return {"schema_version": SCHEMA_VERSION, "peers": rows, "targets": targets}
+
+    async def scores(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """What is held of each peer, the worst first. Option: `peer`, for one of them."""
+        core, now = self._core, trio.current_time()
+        reputation = core.guard.reputation
+        wanted = options.get("peer")
+        rows = reputation.rows(now) if wanted is None else (reputation.row(wanted, now),)
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "scores": [
+                {
+                    "peer_id": row.peer_id,
+                    "score": round(row.score, 3),
+                    "merit": round(row.merit, 3),
+                    "points": {str(c): round(p, 3) for c, p in row.points.items() if p < -0.005},
+                    "sampling_weight": round(row.sampling_weight, 4),
+                    "reports": round(row.reports, 2),
+                    "banned_s": None if row.banned_s is None else round(row.banned_s, 1),
+                    "bans": row.bans,
+                    "blocked": row.blocked,
+                    "protected": row.protected,
+                    "connected": core.host.is_connected(row.peer_id),
+                }
+                for row in rows[:_MAX_SCORES]
+            ],
+            "refused": core.host.refused_connections(),
+            "made_room": core.guard.num_made_room,
+        }
 
     async def mesh(self, _options: Mapping[str, Any]) -> dict[str, Any]:
         """Per topic: who is in the mesh and since when, and who else is subscribed."""

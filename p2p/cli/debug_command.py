@@ -14,7 +14,7 @@ from typing import Any
 
 from rich.console import Console
 
-from p2p.cli import net_command, tables
+from p2p.cli import net_command, peer_command, tables
 from p2p.cli.usage import EXIT_FAILED, EXIT_NO_NODE, EXIT_OK, UsageExit, fail
 from p2p.local_files import LAST_STATUS_FILE
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
@@ -29,6 +29,8 @@ VIEWS: dict[str, tuple[str, Callable[[Console, dict[str, Any]], None]]] = {
     "status": ("the node at a glance", tables.status),
     "id": ("peer id, key and addresses", tables.identity),
     "peers": ("connections: address, direction, latency, agent, topics, score", tables.peers),
+    "scores": ("what this node holds of every peer, the worst first", peer_command.show_scores),
+    **{name: (text, peer_command.show_order) for name, text in peer_command.ORDERS.items()},
     "mesh": ("each topic's mesh, and who else is subscribed", tables.mesh),
     "topics": ("the topics this node is subscribed to", tables.topics),
     "buffer": ("the replay buffer by publisher", tables.buffer),
@@ -97,6 +99,7 @@ def _parser() -> argparse.ArgumentParser:
             help="one JSON object, with schema_version",
         )
         view.add_argument("--config", metavar="FILE", help="TOML file of settings")
+        peer_command.add_arguments(name, view)
         if name == "status":
             view.add_argument(
                 "--last", action="store_true", help="the numbers a node left when it ended"
@@ -165,6 +168,9 @@ def _answers(client: NodeClient, arguments: argparse.Namespace) -> Iterator[dict
             interval_s=arguments.interval,
             console=None if arguments.json_output else Console(highlight=False),
         )
+        return
+    if arguments.view in peer_command.ORDERS:
+        yield peer_command.order(client, partial(_ask, client), arguments)
         return
     if arguments.view != "rollouts":
         yield _ask(client, arguments.view, {})

@@ -56,6 +56,14 @@ class Settings(BaseModel):
     max_connections: int = _key(
         256, "node bootstrap", "Connections beyond which new ones are refused.", ge=2, le=10_000
     )
+    prefix_connections: int = _key(
+        64,
+        "node bootstrap",
+        "Inbound connections from one network (IPv4 /24, IPv6 /48); 0 is no limit. "
+        "Loopback is free.",
+        ge=0,
+        le=10_000,
+    )
     swarm_key: str = _key(
         "none",
         "node bootstrap",

@@ -15,6 +15,7 @@ from shoal_wire.types import BatchId, GroupId, PeerId, PublishedGroup
 from shoal_wire.v1 import ipc_pb2 as pb
 
 _ROLE_TO_PB = {m.Role.TRAINER: pb.ROLE_TRAINER, m.Role.INSPECTOR: pb.ROLE_INSPECTOR}
+_MAX_PEER_ID_CHARS = 256
 _ROLE_FROM_PB = {value: key for key, value in _ROLE_TO_PB.items()}
 
 
@@ -164,6 +165,20 @@ def _decode_report(message: pb.Report) -> m.Report:
     )
 
 
+def _encode_control(body: m.Control) -> pb.Control:
+    return pb.Control(action=body.action.value, peer_id=body.peer_id)
+
+
+def _decode_control(message: pb.Control) -> m.Control:
+    try:
+        action = m.ControlAction(message.action)
+    except ValueError:
+        raise FrameError("control states no known action") from None
+    if len(message.peer_id) > _MAX_PEER_ID_CHARS:
+        raise FrameError("control names no peer")
+    return m.Control(action=action, peer_id=message.peer_id)
+
+
 _ENCODERS: dict[type, tuple[str, Callable[[Any], Any]]] = {
     m.Hello: ("hello", _encode_hello),
     m.HelloReply: (
@@ -195,6 +210,7 @@ _ENCODERS: dict[type, tuple[str, Callable[[Any], Any]]] = {
     m.TrainerStatus: ("trainer_status", lambda b: pb.TrainerStatus(json=b.json)),
     m.Inspect: ("inspect", lambda b: pb.Inspect(view=b.view, options_json=b.options_json)),
     m.InspectReply: ("inspect_reply", lambda b: pb.InspectReply(json=b.json)),
+    m.Control: ("control", _encode_control),
     m.Failure: ("failure", lambda b: pb.Failure(reason=b.reason, retryable=b.retryable)),
 }
 
@@ -223,5 +239,6 @@ _DECODERS: dict[str, Callable[[Any], m.Body]] = {
     "trainer_status": lambda p: m.TrainerStatus(json=p.json),
     "inspect": lambda p: m.Inspect(view=p.view, options_json=p.options_json),
     "inspect_reply": lambda p: m.InspectReply(json=p.json),
+    "control": _decode_control,
     "failure": lambda p: m.Failure(reason=p.reason, retryable=p.retryable),
 }

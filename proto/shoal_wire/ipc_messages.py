@@ -152,6 +152,24 @@ class InspectReply:
     json: str
 
 
+class ControlAction(StrEnum):
+    """What the user may order about a peer."""
+
+    BLOCK = "block"
+    UNBLOCK = "unblock"
+    PROTECT = "protect"
+    UNPROTECT = "unprotect"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Control:
+    """An order about one peer → `Done`, sent once it is in force and on disk."""
+
+    action: ControlAction
+    peer_id: str
+    """As the user wrote it: the node checks it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
     """The request did not take effect."""
@@ -173,6 +191,7 @@ Body = (
     | TrainerStatus
     | Inspect
     | InspectReply
+    | Control
     | Failure
 )
 

@@ -56,6 +56,7 @@ def test_every_ipc_message_is_tried() -> None:
 def _frame_of(kind: type) -> m.IpcFrame:
     defaults = {
         "role": m.Role.TRAINER,
+        "action": m.ControlAction.BLOCK,
         "policy": sample.batch().policy,
         "sampling": sample.batch().sampling,
     }

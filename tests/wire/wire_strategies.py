@@ -143,6 +143,7 @@ BODIES: dict[type, st.SearchStrategy[m.Body]] = {
     m.Report: st.builds(m.Report, groups=st.lists(reports, max_size=3).map(tuple)),
     m.TrainerStatus: st.builds(m.TrainerStatus, json=texts),
     m.Inspect: st.builds(m.Inspect, view=texts, options_json=texts),
+    m.Control: st.builds(m.Control, action=st.sampled_from(m.ControlAction), peer_id=texts),
     m.InspectReply: st.builds(m.InspectReply, json=texts),
     m.Failure: st.builds(m.Failure, reason=texts, retryable=st.booleans()),
 }

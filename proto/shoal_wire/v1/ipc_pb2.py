@@ -25,45 +25,47 @@ _sym_db = _symbol_database.Default()
 from shoal_wire.v1 import rollout_pb2 as shoal__wire_dot_v1_dot_rollout__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17shoal_wire/v1/ipc.proto\x12\x08shoal.v1\x1a\x1bshoal_wire/v1/rollout.proto\"\xb7\x04\n\x08IpcFrame\x12\x12\n\nrequest_id\x18\x01 \x01(\x04\x12 \n\x05hello\x18\x02 \x01(\x0b\x32\x0f.shoal.v1.HelloH\x00\x12+\n\x0bhello_reply\x18\x03 \x01(\x0b\x32\x14.shoal.v1.HelloReplyH\x00\x12$\n\x07publish\x18\x04 \x01(\x0b\x32\x11.shoal.v1.PublishH\x00\x12/\n\rpublish_reply\x18\x05 \x01(\x0b\x32\x16.shoal.v1.PublishReplyH\x00\x12\"\n\x06sample\x18\x06 \x01(\x0b\x32\x10.shoal.v1.SampleH\x00\x12-\n\x0csample_reply\x18\x07 \x01(\x0b\x32\x15.shoal.v1.SampleReplyH\x00\x12\"\n\x06settle\x18\x08 \x01(\x0b\x32\x10.shoal.v1.SettleH\x00\x12\x1e\n\x04\x64one\x18\t \x01(\x0b\x32\x0e.shoal.v1.DoneH\x00\x12\"\n\x06report\x18\n \x01(\x0b\x32\x10.shoal.v1.ReportH\x00\x12\x31\n\x0etrainer_status\x18\x0b \x01(\x0b\x32\x17.shoal.v1.TrainerStatusH\x00\x12$\n\x07inspect\x18\x0c \x01(\x0b\x32\x11.shoal.v1.InspectH\x00\x12/\n\rinspect_reply\x18\r \x01(\x0b\x32\x16.shoal.v1.InspectReplyH\x00\x12$\n\x07\x66\x61ilure\x18\x0e \x01(\x0b\x32\x11.shoal.v1.FailureH\x00\x42\x06\n\x04\x62ody\"o\n\x05Hello\x12\x13\n\x0bipc_version\x18\x01 \x01(\r\x12\x1c\n\x04role\x18\x02 \x01(\x0e\x32\x0e.shoal.v1.Role\x12\x0b\n\x03pid\x18\x03 \x01(\r\x12\x14\n\x0c\x63onsumed_ids\x18\x04 \x03(\x0c\x12\x10\n\x08held_ids\x18\x05 \x03(\x0c\"D\n\nHelloReply\x12\x13\n\x0bipc_version\x18\x01 \x01(\r\x12\x0f\n\x07peer_id\x18\x02 \x01(\t\x12\x10\n\x08manifest\x18\x03 \x01(\x0c\"\xa6\x01\n\x07Publish\x12\x12\n\nclient_key\x18\x01 \x01(\x0c\x12\r\n\x05round\x18\x02 \x01(\x04\x12$\n\x06policy\x18\x03 \x01(\x0b\x32\x14.shoal.v1.PolicyInfo\x12*\n\x08sampling\x18\x04 \x01(\x0b\x32\x18.shoal.v1.SamplingParams\x12&\n\x06groups\x18\x05 \x03(\x0b\x32\x16.shoal.v1.RolloutGroup\"B\n\x0cPublishReply\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x10\n\x08\x62\x61tch_id\x18\x02 \x01(\x0c\x12\x0e\n\x06is_new\x18\x03 \x01(\x08\"o\n\x06Sample\x12\x11\n\tnum_local\x18\x01 \x01(\r\x12\x14\n\x0cnum_external\x18\x02 \x01(\r\x12\x10\n\x08strategy\x18\x03 \x01(\t\x12\x15\n\rlease_seconds\x18\x04 \x01(\x01\x12\x13\n\x0b\x65xclude_ids\x18\x05 \x03(\x0c\"\xee\x01\n\x0cSampledGroup\x12\x10\n\x08group_id\x18\x01 \x01(\x0c\x12\x11\n\tpublisher\x18\x02 \x01(\t\x12\x10\n\x08\x62\x61tch_id\x18\x03 \x01(\x0c\x12\r\n\x05round\x18\x04 \x01(\x04\x12\x12\n\ncreated_ms\x18\x05 \x01(\x04\x12$\n\x06policy\x18\x06 \x01(\x0b\x32\x14.shoal.v1.PolicyInfo\x12*\n\x08sampling\x18\x07 \x01(\x0b\x32\x18.shoal.v1.SamplingParams\x12%\n\x05group\x18\x08 \x01(\x0b\x32\x16.shoal.v1.RolloutGroup\x12\x0b\n\x03own\x18\t \x01(\x08\"b\n\x0bSampleReply\x12&\n\x06groups\x18\x01 \x03(\x0b\x32\x16.shoal.v1.SampledGroup\x12\x13\n\x0bready_local\x18\x02 \x01(\r\x12\x16\n\x0eready_external\x18\x03 \x01(\r\"4\n\x06Settle\x12\x14\n\x0c\x63onsumed_ids\x18\x01 \x03(\x0c\x12\x14\n\x0creleased_ids\x18\x02 \x03(\x0c\"\x15\n\x04\x44one\x12\r\n\x05\x63ount\x18\x01 \x01(\r\"/\n\x06Report\x12%\n\x06groups\x18\x01 \x03(\x0b\x32\x15.shoal.v1.GroupReport\"C\n\x0bGroupReport\x12\x10\n\x08group_id\x18\x01 \x01(\x0c\x12\x11\n\tpublisher\x18\x02 \x01(\t\x12\x0f\n\x07rewards\x18\x03 \x03(\x02\"\x1d\n\rTrainerStatus\x12\x0c\n\x04json\x18\x01 \x01(\t\"-\n\x07Inspect\x12\x0c\n\x04view\x18\x01 \x01(\t\x12\x14\n\x0coptions_json\x18\x02 \x01(\t\"\x1c\n\x0cInspectReply\x12\x0c\n\x04json\x18\x01 \x01(\t\",\n\x07\x46\x61ilure\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x11\n\tretryable\x18\x02 \x01(\x08*B\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x10\n\x0cROLE_TRAINER\x10\x01\x12\x12\n\x0eROLE_INSPECTOR\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17shoal_wire/v1/ipc.proto\x12\x08shoal.v1\x1a\x1bshoal_wire/v1/rollout.proto\"\xdd\x04\n\x08IpcFrame\x12\x12\n\nrequest_id\x18\x01 \x01(\x04\x12 \n\x05hello\x18\x02 \x01(\x0b\x32\x0f.shoal.v1.HelloH\x00\x12+\n\x0bhello_reply\x18\x03 \x01(\x0b\x32\x14.shoal.v1.HelloReplyH\x00\x12$\n\x07publish\x18\x04 \x01(\x0b\x32\x11.shoal.v1.PublishH\x00\x12/\n\rpublish_reply\x18\x05 \x01(\x0b\x32\x16.shoal.v1.PublishReplyH\x00\x12\"\n\x06sample\x18\x06 \x01(\x0b\x32\x10.shoal.v1.SampleH\x00\x12-\n\x0csample_reply\x18\x07 \x01(\x0b\x32\x15.shoal.v1.SampleReplyH\x00\x12\"\n\x06settle\x18\x08 \x01(\x0b\x32\x10.shoal.v1.SettleH\x00\x12\x1e\n\x04\x64one\x18\t \x01(\x0b\x32\x0e.shoal.v1.DoneH\x00\x12\"\n\x06report\x18\n \x01(\x0b\x32\x10.shoal.v1.ReportH\x00\x12\x31\n\x0etrainer_status\x18\x0b \x01(\x0b\x32\x17.shoal.v1.TrainerStatusH\x00\x12$\n\x07inspect\x18\x0c \x01(\x0b\x32\x11.shoal.v1.InspectH\x00\x12/\n\rinspect_reply\x18\r \x01(\x0b\x32\x16.shoal.v1.InspectReplyH\x00\x12$\n\x07\x66\x61ilure\x18\x0e \x01(\x0b\x32\x11.shoal.v1.FailureH\x00\x12$\n\x07\x63ontrol\x18\x0f \x01(\x0b\x32\x11.shoal.v1.ControlH\x00\x42\x06\n\x04\x62ody\"o\n\x05Hello\x12\x13\n\x0bipc_version\x18\x01 \x01(\r\x12\x1c\n\x04role\x18\x02 \x01(\x0e\x32\x0e.shoal.v1.Role\x12\x0b\n\x03pid\x18\x03 \x01(\r\x12\x14\n\x0c\x63onsumed_ids\x18\x04 \x03(\x0c\x12\x10\n\x08held_ids\x18\x05 \x03(\x0c\"D\n\nHelloReply\x12\x13\n\x0bipc_version\x18\x01 \x01(\r\x12\x0f\n\x07peer_id\x18\x02 \x01(\t\x12\x10\n\x08manifest\x18\x03 \x01(\x0c\"\xa6\x01\n\x07Publish\x12\x12\n\nclient_key\x18\x01 \x01(\x0c\x12\r\n\x05round\x18\x02 \x01(\x04\x12$\n\x06policy\x18\x03 \x01(\x0b\x32\x14.shoal.v1.PolicyInfo\x12*\n\x08sampling\x18\x04 \x01(\x0b\x32\x18.shoal.v1.SamplingParams\x12&\n\x06groups\x18\x05 \x03(\x0b\x32\x16.shoal.v1.RolloutGroup\"B\n\x0cPublishReply\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x10\n\x08\x62\x61tch_id\x18\x02 \x01(\x0c\x12\x0e\n\x06is_new\x18\x03 \x01(\x08\"o\n\x06Sample\x12\x11\n\tnum_local\x18\x01 \x01(\r\x12\x14\n\x0cnum_external\x18\x02 \x01(\r\x12\x10\n\x08strategy\x18\x03 \x01(\t\x12\x15\n\rlease_seconds\x18\x04 \x01(\x01\x12\x13\n\x0b\x65xclude_ids\x18\x05 \x03(\x0c\"\xee\x01\n\x0cSampledGroup\x12\x10\n\x08group_id\x18\x01 \x01(\x0c\x12\x11\n\tpublisher\x18\x02 \x01(\t\x12\x10\n\x08\x62\x61tch_id\x18\x03 \x01(\x0c\x12\r\n\x05round\x18\x04 \x01(\x04\x12\x12\n\ncreated_ms\x18\x05 \x01(\x04\x12$\n\x06policy\x18\x06 \x01(\x0b\x32\x14.shoal.v1.PolicyInfo\x12*\n\x08sampling\x18\x07 \x01(\x0b\x32\x18.shoal.v1.SamplingParams\x12%\n\x05group\x18\x08 \x01(\x0b\x32\x16.shoal.v1.RolloutGroup\x12\x0b\n\x03own\x18\t \x01(\x08\"b\n\x0bSampleReply\x12&\n\x06groups\x18\x01 \x03(\x0b\x32\x16.shoal.v1.SampledGroup\x12\x13\n\x0bready_local\x18\x02 \x01(\r\x12\x16\n\x0eready_external\x18\x03 \x01(\r\"4\n\x06Settle\x12\x14\n\x0c\x63onsumed_ids\x18\x01 \x03(\x0c\x12\x14\n\x0creleased_ids\x18\x02 \x03(\x0c\"\x15\n\x04\x44one\x12\r\n\x05\x63ount\x18\x01 \x01(\r\"/\n\x06Report\x12%\n\x06groups\x18\x01 \x03(\x0b\x32\x15.shoal.v1.GroupReport\"C\n\x0bGroupReport\x12\x10\n\x08group_id\x18\x01 \x01(\x0c\x12\x11\n\tpublisher\x18\x02 \x01(\t\x12\x0f\n\x07rewards\x18\x03 \x03(\x02\"\x1d\n\rTrainerStatus\x12\x0c\n\x04json\x18\x01 \x01(\t\"-\n\x07Inspect\x12\x0c\n\x04view\x18\x01 \x01(\t\x12\x14\n\x0coptions_json\x18\x02 \x01(\t\"\x1c\n\x0cInspectReply\x12\x0c\n\x04json\x18\x01 \x01(\t\"*\n\x07\x43ontrol\x12\x0e\n\x06\x61\x63tion\x18\x01 \x01(\t\x12\x0f\n\x07peer_id\x18\x02 \x01(\t\",\n\x07\x46\x61ilure\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x11\n\tretryable\x18\x02 \x01(\x08*B\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x10\n\x0cROLE_TRAINER\x10\x01\x12\x12\n\x0eROLE_INSPECTOR\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'shoal_wire.v1.ipc_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ROLE']._serialized_start=1859
-  _globals['_ROLE']._serialized_end=1925
+  _globals['_ROLE']._serialized_start=1941
+  _globals['_ROLE']._serialized_end=2007
   _globals['_IPCFRAME']._serialized_start=67
-  _globals['_IPCFRAME']._serialized_end=634
-  _globals['_HELLO']._serialized_start=636
-  _globals['_HELLO']._serialized_end=747
-  _globals['_HELLOREPLY']._serialized_start=749
-  _globals['_HELLOREPLY']._serialized_end=817
-  _globals['_PUBLISH']._serialized_start=820
-  _globals['_PUBLISH']._serialized_end=986
-  _globals['_PUBLISHREPLY']._serialized_start=988
-  _globals['_PUBLISHREPLY']._serialized_end=1054
-  _globals['_SAMPLE']._serialized_start=1056
-  _globals['_SAMPLE']._serialized_end=1167
-  _globals['_SAMPLEDGROUP']._serialized_start=1170
-  _globals['_SAMPLEDGROUP']._serialized_end=1408
-  _globals['_SAMPLEREPLY']._serialized_start=1410
-  _globals['_SAMPLEREPLY']._serialized_end=1508
-  _globals['_SETTLE']._serialized_start=1510
-  _globals['_SETTLE']._serialized_end=1562
-  _globals['_DONE']._serialized_start=1564
-  _globals['_DONE']._serialized_end=1585
-  _globals['_REPORT']._serialized_start=1587
-  _globals['_REPORT']._serialized_end=1634
-  _globals['_GROUPREPORT']._serialized_start=1636
-  _globals['_GROUPREPORT']._serialized_end=1703
-  _globals['_TRAINERSTATUS']._serialized_start=1705
-  _globals['_TRAINERSTATUS']._serialized_end=1734
-  _globals['_INSPECT']._serialized_start=1736
-  _globals['_INSPECT']._serialized_end=1781
-  _globals['_INSPECTREPLY']._serialized_start=1783
-  _globals['_INSPECTREPLY']._serialized_end=1811
-  _globals['_FAILURE']._serialized_start=1813
-  _globals['_FAILURE']._serialized_end=1857
+  _globals['_IPCFRAME']._serialized_end=672
+  _globals['_HELLO']._serialized_start=674
+  _globals['_HELLO']._serialized_end=785
+  _globals['_HELLOREPLY']._serialized_start=787
+  _globals['_HELLOREPLY']._serialized_end=855
+  _globals['_PUBLISH']._serialized_start=858
+  _globals['_PUBLISH']._serialized_end=1024
+  _globals['_PUBLISHREPLY']._serialized_start=1026
+  _globals['_PUBLISHREPLY']._serialized_end=1092
+  _globals['_SAMPLE']._serialized_start=1094
+  _globals['_SAMPLE']._serialized_end=1205
+  _globals['_SAMPLEDGROUP']._serialized_start=1208
+  _globals['_SAMPLEDGROUP']._serialized_end=1446
+  _globals['_SAMPLEREPLY']._serialized_start=1448
+  _globals['_SAMPLEREPLY']._serialized_end=1546
+  _globals['_SETTLE']._serialized_start=1548
+  _globals['_SETTLE']._serialized_end=1600
+  _globals['_DONE']._serialized_start=1602
+  _globals['_DONE']._serialized_end=1623
+  _globals['_REPORT']._serialized_start=1625
+  _globals['_REPORT']._serialized_end=1672
+  _globals['_GROUPREPORT']._serialized_start=1674
+  _globals['_GROUPREPORT']._serialized_end=1741
+  _globals['_TRAINERSTATUS']._serialized_start=1743
+  _globals['_TRAINERSTATUS']._serialized_end=1772
+  _globals['_INSPECT']._serialized_start=1774
+  _globals['_INSPECT']._serialized_end=1819
+  _globals['_INSPECTREPLY']._serialized_start=1821
+  _globals['_INSPECTREPLY']._serialized_end=1849
+  _globals['_CONTROL']._serialized_start=1851
+  _globals['_CONTROL']._serialized_end=1893
+  _globals['_FAILURE']._serialized_start=1895
+  _globals['_FAILURE']._serialized_end=1939
 # @@protoc_insertion_point(module_scope)

@@ -18,7 +18,7 @@ ROLE_TRAINER: Role
 ROLE_INSPECTOR: Role
 
 class IpcFrame(_message.Message):
-    __slots__ = ("request_id", "hello", "hello_reply", "publish", "publish_reply", "sample", "sample_reply", "settle", "done", "report", "trainer_status", "inspect", "inspect_reply", "failure")
+    __slots__ = ("request_id", "hello", "hello_reply", "publish", "publish_reply", "sample", "sample_reply", "settle", "done", "report", "trainer_status", "inspect", "inspect_reply", "failure", "control")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     HELLO_REPLY_FIELD_NUMBER: _ClassVar[int]
@@ -33,6 +33,7 @@ class IpcFrame(_message.Message):
     INSPECT_FIELD_NUMBER: _ClassVar[int]
     INSPECT_REPLY_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
+    CONTROL_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     hello: Hello
     hello_reply: HelloReply
@@ -47,7 +48,8 @@ class IpcFrame(_message.Message):
     inspect: Inspect
     inspect_reply: InspectReply
     failure: Failure
-    def __init__(self, request_id: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., hello_reply: _Optional[_Union[HelloReply, _Mapping]] = ..., publish: _Optional[_Union[Publish, _Mapping]] = ..., publish_reply: _Optional[_Union[PublishReply, _Mapping]] = ..., sample: _Optional[_Union[Sample, _Mapping]] = ..., sample_reply: _Optional[_Union[SampleReply, _Mapping]] = ..., settle: _Optional[_Union[Settle, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., trainer_status: _Optional[_Union[TrainerStatus, _Mapping]] = ..., inspect: _Optional[_Union[Inspect, _Mapping]] = ..., inspect_reply: _Optional[_Union[InspectReply, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...
+    control: Control
+    def __init__(self, request_id: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., hello_reply: _Optional[_Union[HelloReply, _Mapping]] = ..., publish: _Optional[_Union[Publish, _Mapping]] = ..., publish_reply: _Optional[_Union[PublishReply, _Mapping]] = ..., sample: _Optional[_Union[Sample, _Mapping]] = ..., sample_reply: _Optional[_Union[SampleReply, _Mapping]] = ..., settle: _Optional[_Union[Settle, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., trainer_status: _Optional[_Union[TrainerStatus, _Mapping]] = ..., inspect: _Optional[_Union[Inspect, _Mapping]] = ..., inspect_reply: _Optional[_Union[InspectReply, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., control: _Optional[_Union[Control, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("ipc_version", "role", "pid", "consumed_ids", "held_ids")
@@ -192,6 +194,14 @@ class InspectReply(_message.Message):
     JSON_FIELD_NUMBER: _ClassVar[int]
     json: str
     def __init__(self, json: _Optional[str] = ...) -> None: ...
+
+class Control(_message.Message):
+    __slots__ = ("action", "peer_id")
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    PEER_ID_FIELD_NUMBER: _ClassVar[int]
+    action: str
+    peer_id: str
+    def __init__(self, action: _Optional[str] = ..., peer_id: _Optional[str] = ...) -> None: ...
 
 class Failure(_message.Message):
     __slots__ = ("reason", "retryable")

@@ -1,0 +1,176 @@
+"""The reputation at work: judges what arrives, bans, makes room, keeps the file, takes orders.
+
+gossip ─▶ verdicts, behaviour ─▶ Reputation ─▶ host.ban
+a new connection over the bound ─▶ the least useful peer goes
+socket ─▶ block · unblock · protect · unprotect
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import trio
+
+from p2p.host import ConnectionInfo, Libp2pHost
+from p2p.libp2p_address import parse_peer_id
+from p2p.reputation import ListFullError, Reputation
+from p2p.reputation_file import REPUTATION_FILE, load_reputation, save_reputation
+from p2p.scoring import Cause
+from shoal_wire.ipc_messages import ControlAction
+from shoal_wire.types import PeerId
+from shoal_wire.verdict import Verdict
+
+if TYPE_CHECKING:
+    from trio_typing import TaskStatus
+
+log = logging.getLogger(__name__)
+
+_SAVE_SECONDS = 20.0
+_SAVE_DEADLINE_SECONDS = 2.0
+_GRACE_SECONDS = 60.0
+_GRACE_RANK = 1.0
+"""What a connection this young is taken to be worth: newcomers must be able to prove themselves."""
+
+
+class ControlError(Exception):
+    """An order that cannot be followed; one line."""
+
+
+class PeerGuard:
+    """One peer's judgement of all others."""
+
+    def __init__(
+        self,
+        *,
+        host: Libp2pHost,
+        data_dir: Path,
+        protected: Iterable[PeerId],
+        max_peers: int,
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self._host = host
+        self._path = data_dir / REPUTATION_FILE
+        self._max_peers = max_peers
+        self._wall_ms = wall_ms
+        self.num_made_room = 0
+        self.reputation = Reputation(always_protected=protected)
+        host.add_peer_callbacks(connected=self._make_room)
+
+    async def load(self) -> None:
+        """Take over what an earlier life has saved, bans and blocks included."""
+        now = trio.current_time()
+        await trio.to_thread.run_sync(
+            lambda: load_reputation(self._path, self.reputation, now, wall_ms=self._wall_ms())
+        )
+        for peer_id, seconds in self.reputation.banned(now).items():
+            if not self.reputation.is_protected(peer_id):
+                self._host.ban(peer_id, seconds=seconds)
+        for peer_id in self.reputation.blocked:
+            self._host.ban(peer_id, seconds=math.inf)
+
+    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Save what changed, now and then and at the end, until cancelled."""
+        task_status.started()
+        try:
+            while True:
+                await trio.sleep(_SAVE_SECONDS)
+                await self.save()
+        finally:
+            with trio.CancelScope(
+                shield=True, deadline=trio.current_time() + _SAVE_DEADLINE_SECONDS
+            ):
+                await self.save()
+
+    async def save(self) -> None:
+        """Write the file; a disk that refuses is logged, and the next time may do."""
+        text = self.reputation.to_json(trio.current_time(), wall_ms=self._wall_ms())
+        try:
+            await trio.to_thread.run_sync(save_reputation, self._path, text)
+        except OSError as error:
+            log.warning("cannot save %s: %s", self._path, error)
+
+    # What gossip tells
+
+    def score(self, peer_id: PeerId) -> float:
+        """Return a peer's points as gossip sees them, at most 0."""
+        return self.reputation.score(peer_id, trio.current_time())
+
+    def rank(self, peer_id: PeerId) -> float:
+        """Return how much a connection to this peer is worth."""
+        return self.reputation.rank(peer_id, trio.current_time())
+
+    def is_protected(self, peer_id: PeerId) -> bool:
+        """Return whether this peer may not be banned for its points."""
+        return self.reputation.is_protected(peer_id)
+
+    def on_verdict(self, forwarder: PeerId, author: PeerId | None, judged: Verdict) -> None:
+        """Charge or credit one judged message."""
+        now = trio.current_time()
+        self.reputation.judge(judged, signer=author, forwarder=forwarder, now=now)
+        self._ban_if_due(forwarder, now)
+        if author is not None and author != forwarder:
+            self._ban_if_due(author, now)
+
+    def on_behaviour(self, peer_id: PeerId, cause: Cause) -> None:
+        """Charge what no message shows."""
+        now = trio.current_time()
+        self.reputation.charge(peer_id, cause, now)
+        self._ban_if_due(peer_id, now)
+
+    def _ban_if_due(self, peer_id: PeerId, now: float) -> None:
+        seconds = self.reputation.ban_due(peer_id, now)
+        if seconds is not None:
+            log.warning("%s is cut off for %.0f s", peer_id, seconds)
+            self._host.ban(peer_id, seconds=seconds)
+
+    def _make_room(self, newcomer: PeerId) -> None:
+        """Over the bound, cut the least useful peer: the one longest here for nothing."""
+        connections = self._host.connections()
+        if len(connections) <= self._max_peers:
+            return
+        now = trio.current_time()
+
+        def worth(connection: ConnectionInfo) -> tuple[float, float]:
+            young = _GRACE_RANK if connection.opened_s < _GRACE_SECONDS else 0.0
+            return self.reputation.rank(connection.peer_id, now) + young, -connection.opened_s
+
+        free = [c for c in connections if not self.is_protected(c.peer_id)]
+        if free:
+            victim = min(free, key=worth).peer_id
+            self.num_made_room += 1
+            log.debug("%s makes room for %s", victim, newcomer)
+            self._host.abort(victim)
+
+    # The user's orders
+
+    async def control(self, action: ControlAction, text: str) -> None:
+        """Follow an order from the socket, and save. Raises ControlError."""
+        try:
+            peer_id = parse_peer_id(text)
+        except ValueError:
+            raise ControlError(f"{text[:80]!r} is not a peer id") from None
+        if peer_id == self._host.peer_id:
+            raise ControlError(f"{peer_id} is this node itself")
+        try:
+            self._follow(action, peer_id)
+        except ListFullError as error:
+            raise ControlError(str(error)) from None
+        await self.save()
+
+    def _follow(self, action: ControlAction, peer_id: PeerId) -> None:
+        match action:
+            case ControlAction.BLOCK:
+                self.reputation.block(peer_id)
+                self._host.ban(peer_id, seconds=math.inf)
+            case ControlAction.UNBLOCK:
+                self.reputation.unblock(peer_id)
+                self._host.unban(peer_id)
+            case ControlAction.PROTECT:
+                self.reputation.protect(peer_id)
+                self._host.unban(peer_id)
+            case ControlAction.UNPROTECT:
+                self.reputation.unprotect(peer_id)

@@ -1,0 +1,170 @@
+"""The reputation at work in a real peer: bans, orders through the socket, room, restarts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from p2p.cli.entry import main
+from p2p.host import DialError, Libp2pHost
+from p2p.identity import Identity
+from p2p.peer_guard import ControlError, PeerGuard
+from p2p.reputation_file import REPUTATION_FILE
+from p2p.scoring import Cause
+from shoal_wire.ipc_messages import ControlAction
+from shoal_wire.types import PeerId
+from shoal_wire.verdict import Reason, verdict
+from tests.support.nodes import fresh_identity, open_test_host, until
+from tests.support.running_node import RunningNode
+
+HEAVY = verdict(Reason.BAD_SIGNATURE)
+
+
+@asynccontextmanager
+async def guarded(
+    tmp_path: Path,
+    *,
+    identity: Identity | None = None,
+    protected: tuple[PeerId, ...] = (),
+    max_peers: int = 100,
+) -> AsyncIterator[tuple[Libp2pHost, PeerGuard]]:
+    async with open_test_host(identity=identity) as host, trio.open_nursery() as nursery:
+        guard = PeerGuard(
+            host=host,
+            data_dir=tmp_path,
+            protected=protected,
+            max_peers=max_peers,
+            wall_ms=lambda: 1_000,
+        )
+        await guard.load()
+        await nursery.start(guard.run)
+        yield host, guard
+        nursery.cancel_scope.cancel()
+
+
+async def refused(host: Libp2pHost, at: Libp2pHost) -> bool:
+    """Whether `host` cannot get in at `at`."""
+    try:
+        await host.dial(at.listen_addrs()[0], timeout=5.0)
+        await until(lambda: at.is_connected(host.peer_id), patience_s=1.0)
+    except (DialError, trio.TooSlowError):
+        return True
+    return False
+
+
+async def test_a_ban_cuts_off_lasts_over_a_restart_and_is_lifted_by_order(tmp_path: Path) -> None:
+    me = fresh_identity()
+    async with open_test_host() as peer:
+        async with guarded(tmp_path, identity=me) as (host, guard):
+            await peer.dial(host.listen_addrs()[0])
+            await until(lambda: host.is_connected(peer.peer_id))
+            for _ in range(3):
+                guard.on_verdict(peer.peer_id, peer.peer_id, HEAVY)
+            await until(lambda: not host.is_connected(peer.peer_id))
+            assert await refused(peer, host)
+        async with guarded(tmp_path, identity=me) as (host, guard):
+            assert guard.score(peer.peer_id) < -50
+            assert await refused(peer, host)
+            await guard.control(ControlAction.UNBLOCK, peer.peer_id)
+            assert not await refused(peer, host)
+
+
+async def test_a_protected_peer_stays_whatever_it_does(tmp_path: Path) -> None:
+    async with (
+        open_test_host() as peer,
+        guarded(tmp_path, protected=(peer.peer_id,)) as (host, guard),
+    ):
+        await peer.dial(host.listen_addrs()[0])
+        await until(lambda: host.is_connected(peer.peer_id))
+        for cause in Cause:
+            for _ in range(20):
+                guard.on_behaviour(peer.peer_id, cause)
+        assert not host.is_banned(peer.peer_id)
+        assert host.is_connected(peer.peer_id)
+        assert guard.score(peer.peer_id) == 0.0
+
+
+async def test_an_order_about_nobody_is_refused(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as (host, guard):
+        for text in ("", "nobody", "x" * 1000, host.peer_id):
+            with pytest.raises(ControlError):
+                await guard.control(ControlAction.BLOCK, text)
+        assert not guard.reputation.blocked
+
+
+async def test_a_full_house_drops_the_useless_for_the_newcomer(tmp_path: Path) -> None:
+    async with guarded(tmp_path, max_peers=2) as (host, guard):
+        guard._host = Aged(host)  # type: ignore[assignment]
+        async with open_test_host() as useful, open_test_host() as useless:
+            for second in range(20):
+                guard.reputation.judge(
+                    verdict(Reason.VALID),
+                    signer=None,
+                    forwarder=useful.peer_id,
+                    now=trio.current_time() + second,
+                )
+            async with open_test_host() as newcomer:
+                for peer in (useful, useless, newcomer):
+                    await peer.dial(host.listen_addrs()[0])
+                    await peer_settled(host, guard, peer)
+                await until(lambda: len(host.connected_peers()) == 2)
+                assert host.connected_peers() == {useful.peer_id, newcomer.peer_id}
+
+
+async def peer_settled(host: Libp2pHost, guard: PeerGuard, peer: Libp2pHost) -> None:
+    await until(lambda: guard.num_made_room or host.is_connected(peer.peer_id))
+
+
+class Aged:
+    """A host whose connections, but for the newest, look old."""
+
+    def __init__(self, host: Libp2pHost) -> None:
+        self._host = host
+
+    def connections(self) -> list[Any]:
+        """All connections, all but the newest an hour old."""
+        from dataclasses import replace
+
+        found = self._host.connections()
+        return [replace(c, opened_s=3600.0 + c.opened_s) for c in found[:-1]] + [found[-1]]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._host, name)
+
+
+def debug(node: RunningNode, capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    code = main(["debug", *arguments, "--data-dir", str(node.data_dir), "--json"])
+    out = capsys.readouterr().out
+    return code, json.loads(out) if out else None
+
+
+def test_orders_through_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.support import factories as make
+
+    monkeypatch.setattr("p2p.peer_core.TaskWorker", make.SharedWorker)
+    peer = fresh_identity().peer_id
+    with RunningNode(tmp_path / "node") as node:
+        code, answer = debug(node, capsys, "scores")
+        assert (code, answer["scores"]) == (0, [])
+        code, answer = debug(node, capsys, "block", peer)
+        assert (code, answer["action"], answer["peer"]["blocked"]) == (0, "block", True)
+        assert peer in (node.data_dir / REPUTATION_FILE).read_text()
+        code, answer = debug(node, capsys, "protect", peer)
+        assert (answer["peer"]["blocked"], answer["peer"]["protected"]) == (False, True)
+        code, answer = debug(node, capsys, "protect", peer, "--off")
+        assert (answer["action"], answer["peer"]["protected"]) == ("unprotect", False)
+        code, answer = debug(node, capsys, "unblock", peer)
+        assert code == 0
+        code, answer = debug(node, capsys, "block", "somebody")
+        assert (code, answer) == (1, None)
+        debug(node, capsys, "block", peer)
+        assert main(["debug", "scores", "--data-dir", str(node.data_dir)]) == 0
+        assert "blocked" in capsys.readouterr().out
