@@ -2,7 +2,7 @@
 
     bootstrap addresses ─┐
     saved peers ─────────┤                  full-jitter backoff
-    mDNS finds ──────────┼─► targets ─► dial ──────────────► idle ─► dial …
+    mDNS and DHT finds ──┼─► targets ─► dial ──────────────► idle ─► dial …
     peer exchange ───────┘                └─► connected ─► lost ─► dial at once
 
 Bootstraps are always wanted; the others while fewer than `target_peers` are connected.  A lost
@@ -15,120 +15,43 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import trio
 
+from p2p.bootstrap_news import BootstrapNews
+from p2p.discovery_targets import Target, Targets
+from p2p.discovery_types import (
+    Dialer,
+    DiscoverySettings,
+    FetchPeers,
+    TargetInfo,
+    TargetKind,
+    TargetState,
+    parse_bootstrap,
+)
 from p2p.host import DialError
-from p2p.libp2p_address import PeerAddress, is_unspecified, parse_peer_address, parse_transport
 from p2p.peer_book import PeerAddr, PeerBook, load_peer_book, save_peer_book
-from shoal_wire.limits import MAX_ADDRS_PER_PEER, MAX_PEERS_IN_LIST
+from shoal_wire.limits import MAX_PEERS_IN_LIST
 from shoal_wire.types import PeerId
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
+__all__ = [
+    "Discovery",
+    "DiscoverySettings",
+    "FetchPeers",
+    "TargetInfo",
+    "TargetKind",
+    "TargetState",
+    "parse_bootstrap",
+]
+
 logger = logging.getLogger(__name__)
-
-FetchPeers = Callable[[PeerId], Awaitable[list[PeerAddr]]]
-"""Ask a connected peer whom it knows. May raise; must respect cancellation."""
-
-
-class TargetKind(StrEnum):
-    """How we came to know a peer; the first is kept longest."""
-
-    BOOTSTRAP = "bootstrap"
-    SAVED = "saved"
-    MDNS = "mdns"
-    EXCHANGE = "exchange"
-    INBOUND = "inbound"
-
-
-class TargetState(StrEnum):
-    """What is being done about a peer."""
-
-    IDLE = "idle"
-    DIALING = "dialing"
-    CONNECTED = "connected"
-
-
-class Dialer(Protocol):
-    """What discovery needs of the host."""
-
-    @property
-    def peer_id(self) -> PeerId: ...
-    async def dial(
-        self,
-        address: str,
-        *,
-        timeout: float = 10.0,  # noqa: ASYNC109 - the host's signature
-    ) -> PeerId: ...
-    def connected_peers(self) -> frozenset[PeerId]: ...
-    def peer_addresses(self, peer_id: PeerId) -> tuple[str, ...]: ...
-    def add_peer_callbacks(
-        self,
-        *,
-        connected: Callable[[PeerId], None] | None = None,
-        disconnected: Callable[[PeerId], None] | None = None,
-    ) -> None: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DiscoverySettings:
-    """When and how often to dial."""
-
-    target_peers: int = 8
-    """Peers to stay connected to; bootstraps come on top."""
-    backoff_first_s: float = 0.5
-    backoff_max_s: float = 30.0
-    bootstrap_backoff_max_s: float = 8.0
-    dial_timeout_s: float = 8.0
-    next_address_s: float = 0.5
-    """A peer's next address is tried beside the last after this long."""
-    max_dials: int = 8
-    max_targets: int = 512
-    give_up_after: int = 8
-    """Failed dials after which a peer that is only hearsay is forgotten."""
-    exchange_interval_s: float = 15.0
-    exchange_timeout_s: float = 5.0
-    save_interval_s: float = 30.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetInfo:
-    """One peer that discovery knows of, for the debug CLI."""
-
-    peer_id: PeerId
-    address: str
-    """The address tried first."""
-    kind: TargetKind
-    state: TargetState
-    attempts: int
-    """Failed dials since it was last connected."""
-    next_try_s: float | None
-    """Seconds until the next dial; None if none is due."""
-    last_error: str
-
-
-@dataclass(slots=True, kw_only=True)
-class _Target:
-    peer_id: PeerId
-    addresses: tuple[str, ...]
-    kind: TargetKind
-    due: float
-    state: TargetState = TargetState.IDLE
-    attempts: int = 0
-    last_error: str = ""
-
-
-def parse_bootstrap(addresses: tuple[str, ...]) -> tuple[PeerAddress, ...]:
-    """Parse the bootstrap addresses of the settings. Raises ValueError, one line."""
-    return tuple(parse_peer_address(address) for address in addresses)
 
 
 class Discovery:
@@ -144,8 +67,11 @@ class Discovery:
         settings: DiscoverySettings | None = None,
         rng: random.Random | None = None,
         rank: Callable[[PeerId], float] = lambda _peer: 0.0,
+        counts: Callable[[PeerId], bool] = lambda _peer: True,
         wall_ms: Callable[[], int] = lambda: int(time.time() * 1000),
     ) -> None:
+        """Peers of higher `rank` are dialled first; those that do not `counts` are no reason to
+        stop looking: strangers to the swarm, met by the DHT or as a relay's guests."""
         self._settings = settings or DiscoverySettings()
         self._host = host
         self._bootstrap = parse_bootstrap(bootstrap)
@@ -153,9 +79,9 @@ class Discovery:
         self._book = PeerBook()
         self._fetch_peers = fetch_peers
         self._rng = rng or random.Random()
-        self._rank = rank
+        self._counts = counts
         self._wall_ms = wall_ms
-        self._targets: dict[PeerId, _Target] = {}
+        self._targets = Targets(self._settings, self._rng, rank)
         self._wake = trio.Event()
         self._dials = trio.CapacityLimiter(self._settings.max_dials)
         host.add_peer_callbacks(connected=self._on_connected, disconnected=self._on_disconnected)
@@ -170,42 +96,23 @@ class Discovery:
         """True while nobody is connected."""
         return not self._host.connected_peers()
 
+    @property
+    def num_missing(self) -> int:
+        """Peers of the swarm, bootstraps apart, that are connected too few; may be negative."""
+        bootstraps = {address.peer_id for address in self._bootstrap}
+        others = self._host.connected_peers() - bootstraps
+        return self._settings.target_peers - sum(map(self._counts, others))
+
     def snapshot(self) -> tuple[TargetInfo, ...]:
         """Return every target, bootstraps first."""
-        now = trio.current_time()
-        order = list(TargetKind)
-        return tuple(
-            TargetInfo(
-                peer_id=target.peer_id,
-                address=target.addresses[0] if target.addresses else "",
-                kind=target.kind,
-                state=target.state,
-                attempts=target.attempts,
-                next_try_s=max(0.0, target.due - now) if self._is_wanted(target) else None,
-                last_error=target.last_error,
-            )
-            for target in sorted(self._targets.values(), key=lambda t: order.index(t.kind))
-        )
+        return self._targets.snapshot(now=trio.current_time(), num_missing=self.num_missing)
 
     def add_peer(self, peer: PeerAddr, kind: TargetKind) -> None:
         """Learn of a peer; its addresses are checked, and tried before those known so far."""
         if peer.peer_id == self._host.peer_id:
             return
-        addresses = _usable(peer.addresses)
-        target = self._targets.get(peer.peer_id)
-        if target is None:
-            if not addresses or not self._make_room():
-                return
-            due = trio.current_time()
-            target = _Target(peer_id=peer.peer_id, addresses=addresses, kind=kind, due=due)
-            if peer.peer_id in self._host.connected_peers():
-                target.state = TargetState.CONNECTED
-            self._targets[peer.peer_id] = target
-        elif target.kind is not TargetKind.BOOTSTRAP:
-            merged = dict.fromkeys((*addresses, *target.addresses))
-            if kind is TargetKind.MDNS and set(addresses) - set(target.addresses):
-                target.due = trio.current_time()
-            target.addresses = tuple(merged)[:MAX_ADDRS_PER_PEER]
+        connected = peer.peer_id in self._host.connected_peers()
+        self._targets.add(peer, kind, connected=connected, now=trio.current_time())
         self._wake.set()
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -215,20 +122,14 @@ class Discovery:
             nursery.start_soon(self._dial_loop)
             nursery.start_soon(self._exchange_loop)
             nursery.start_soon(self._save_loop)
+            nursery.start_soon(self._news_loop)
             task_status.started()
 
     async def _load(self) -> None:
         now = trio.current_time()
         for address in self._bootstrap:
-            known = self._targets.get(address.peer_id)
-            others = known.addresses if known else ()
-            self._targets[address.peer_id] = _Target(
-                peer_id=address.peer_id,
-                addresses=(*others, address.transport),
-                kind=TargetKind.BOOTSTRAP,
-                due=now,
-            )
-        self._targets.pop(self._host.peer_id, None)
+            self._targets.put_bootstrap(address.peer_id, address.transport, now=now)
+        self._targets.drop(self._host.peer_id)
         if self._book_path is not None:
             try:
                 self._book = await trio.to_thread.run_sync(load_peer_book, self._book_path)
@@ -246,54 +147,26 @@ class Discovery:
         async with trio.open_nursery() as nursery:
             while True:
                 self._wake = trio.Event()
-                for target in self._due_targets():
+                missing = self.num_missing
+                for target in self._targets.due(now=trio.current_time(), num_missing=missing):
                     target.state = TargetState.DIALING
                     nursery.start_soon(self._dial_target, target)
-                with trio.move_on_after(self._time_to_next()):
+                wait_s = self._targets.seconds_to_next(now=trio.current_time(), num_missing=missing)
+                with trio.move_on_after(wait_s):
                     await self._wake.wait()
 
-    def _is_wanted(self, target: _Target) -> bool:
-        if target.state is not TargetState.IDLE:
-            return False
-        return target.kind is TargetKind.BOOTSTRAP or self._num_missing() > 0
-
-    def _num_missing(self) -> int:
-        bootstraps = {address.peer_id for address in self._bootstrap}
-        num_connected = len(self._host.connected_peers() - bootstraps)
-        return self._settings.target_peers - num_connected
-
-    def _due_targets(self) -> list[_Target]:
-        now = trio.current_time()
-        due = [t for t in self._targets.values() if self._is_wanted(t) and t.due <= now]
-        always = [t for t in due if t.kind is TargetKind.BOOTSTRAP]
-        others = [t for t in due if t.kind is not TargetKind.BOOTSTRAP]
-        dialing = sum(
-            t.state is TargetState.DIALING and t.kind is not TargetKind.BOOTSTRAP
-            for t in self._targets.values()
-        )
-        others.sort(key=lambda target: (-self._rank(target.peer_id), target.due))
-        room = min(self._num_missing(), self._settings.max_dials) - dialing
-        return always + others[: max(0, room)]
-
-    def _time_to_next(self) -> float:
-        waits = [
-            target.due - trio.current_time()
-            for target in self._targets.values()
-            if self._is_wanted(target)
-        ]
-        # Targets that are due but beyond the number of dials allowed wait for a wake-up.
-        return min((wait for wait in waits if wait > 0), default=self._settings.backoff_max_s)
-
-    async def _dial_target(self, target: _Target) -> None:
+    async def _dial_target(self, target: Target) -> None:
         async with self._dials:
             errors = await self._race(target)
         if target.peer_id in self._host.connected_peers():
             self._on_connected(target.peer_id)
         else:
-            self._note_failure(target, errors)
+            error = errors[0] if errors else "the connection was lost at once"
+            self._book.note_failed(target.peer_id)
+            self._targets.note_failure(target, error, now=trio.current_time())
         self._wake.set()
 
-    async def _race(self, target: _Target) -> list[str]:
+    async def _race(self, target: Target) -> list[str]:
         """Dial the addresses, each a moment after the last; the first success ends the race."""
         errors: list[str] = []
 
@@ -316,23 +189,24 @@ class Discovery:
                     await failed.wait()
         return errors
 
-    def _note_failure(self, target: _Target, errors: list[str]) -> None:
-        target.attempts += 1
-        target.state = TargetState.IDLE
-        target.last_error = errors[0] if errors else "the connection was lost at once"
-        target.due = trio.current_time() + self._backoff_s(target)
-        self._book.note_failed(target.peer_id)
-        hearsay = target.kind in (TargetKind.EXCHANGE, TargetKind.INBOUND, TargetKind.MDNS)
-        if hearsay and target.attempts >= self._settings.give_up_after:
-            self._targets.pop(target.peer_id, None)
-
-    def _backoff_s(self, target: _Target) -> float:
-        """Full jitter: uniform up to a bound that doubles with each failure."""
-        bootstrap = target.kind is TargetKind.BOOTSTRAP
-        settings = self._settings
-        ceiling = settings.bootstrap_backoff_max_s if bootstrap else settings.backoff_max_s
-        bound = settings.backoff_first_s * 2 ** min(target.attempts, 16)
-        return self._rng.uniform(0, min(ceiling, bound))
+    async def _news_loop(self) -> None:
+        """Say that no bootstrap answers, at a rate that a person can read for days."""
+        if not self._bootstrap:
+            return
+        bootstraps = {address.peer_id for address in self._bootstrap}
+        news = BootstrapNews(trio.current_time())
+        while True:
+            await trio.sleep(self._settings.exchange_interval_s)
+            connected = self._host.connected_peers()
+            known = (self._targets.get(peer_id) for peer_id in bootstraps)
+            line = news.look(
+                answering=bool(bootstraps & connected),
+                now=trio.current_time(),
+                num_peers=len(connected),
+                last_error=next((t.last_error for t in known if t and t.last_error), ""),
+            )
+            if line is not None:
+                logger.warning("%s", line)
 
     # Events of the host
 
@@ -349,9 +223,7 @@ class Discovery:
     def _on_disconnected(self, peer_id: PeerId) -> None:
         target = self._targets.get(peer_id)
         if target is not None and target.state is TargetState.CONNECTED:
-            target.state = TargetState.IDLE
-            target.attempts = 0
-            target.due = trio.current_time() + self._rng.uniform(0, self._settings.backoff_first_s)
+            self._targets.note_lost(target, now=trio.current_time())
         self._wake.set()
 
     def _learn_connected(self) -> None:
@@ -362,19 +234,6 @@ class Discovery:
                 peer = PeerAddr(peer_id=peer_id, addresses=addresses)
                 self.add_peer(peer, TargetKind.INBOUND)
                 self._book.note_connected(peer, now_ms=self._wall_ms())
-
-    def _make_room(self) -> bool:
-        if len(self._targets) < self._settings.max_targets:
-            return True
-        idle = [
-            target
-            for target in self._targets.values()
-            if target.state is TargetState.IDLE and target.kind is not TargetKind.BOOTSTRAP
-        ]
-        if not idle:
-            return False
-        del self._targets[max(idle, key=lambda target: target.attempts).peer_id]
-        return True
 
     # Peer exchange and saving
 
@@ -387,7 +246,7 @@ class Discovery:
             self._learn_connected()
             asked &= connected
             fresh = sorted(connected - asked)
-            if not fresh and trio.current_time() >= next_round and self._num_missing() > 0:
+            if not fresh and trio.current_time() >= next_round and self.num_missing > 0:
                 fresh = self._rng.sample(sorted(connected), min(1, len(connected)))
             if fresh:
                 next_round = trio.current_time() + self._settings.exchange_interval_s
@@ -431,16 +290,3 @@ class Discovery:
             logger.warning("cannot save the peer book: %s", error)
             return saved
         return text
-
-
-def _usable(addresses: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the well-formed addresses that name a host, at most eight."""
-    found: list[str] = []
-    for text in addresses[: 4 * MAX_ADDRS_PER_PEER]:
-        try:
-            address = parse_transport(text)
-        except ValueError:
-            continue
-        if not is_unspecified(address) and address not in found:
-            found.append(address)
-    return tuple(found[:MAX_ADDRS_PER_PEER])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -155,6 +156,63 @@ async def test_bootstrap_that_is_down_is_tried_for_ever(
         (info,) = discovery.snapshot()
         assert (info.state, info.attempts) == (TargetState.CONNECTED, 0)
         assert (info.last_error, info.next_try_s) == ("", None)
+
+
+async def test_bootstraps_dead_for_hours_are_tried_and_told_at_a_sensible_rate(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    host, first, second = FakeHost(), peer(1), peer(2)
+    with caplog.at_level(logging.INFO, logger="p2p.discovery"):
+        # Slower than in life, or six hours are half a minute of the test's time.
+        slow = DiscoverySettings(backoff_first_s=5.0, bootstrap_backoff_max_s=60.0)
+        async with discovering(host, first, second, settings=slow):
+            await trio.sleep(6 * 3600)
+            lines = [record.getMessage() for record in caplog.records]
+            assert 8 < len(lines) < 16, "often at first, hourly later"
+            assert lines[0].startswith("no bootstrap has answered for 1 min (nobody at ")
+            assert "answered for 5 h" in lines[-1]
+            assert all("\n" not in line for line in lines)
+            for boot in (first, second):
+                times = host.times(full(boot))
+                assert times[-1] > 6 * 3600 - 61, "and it is still trying"
+            host.up.add(full(second))
+            await trio.sleep(90)
+            assert host.connected.keys() == {second.peer_id}
+            assert caplog.records[-1].getMessage() == "a bootstrap answers again"
+
+
+async def test_one_bootstrap_that_answers_is_no_news(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    host, dead, good = FakeHost(), peer(1), peer(2)
+    host.up.add(full(good))
+    with caplog.at_level(logging.INFO, logger="p2p.discovery"):
+        async with discovering(host, dead, good):
+            await trio.sleep(3600)
+    assert not caplog.records
+
+
+async def test_strangers_to_the_swarm_are_no_reason_to_stop_looking(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    host = FakeHost()
+    strangers = {peer(n).peer_id for n in range(100, 110)}
+    for stranger in strangers:
+        host.connect(stranger)
+    host.up = {full(peer(n)) for n in range(1, 9)}
+    discovery = Discovery(
+        host=host,
+        settings=DiscoverySettings(target_peers=4),
+        counts=lambda peer_id: peer_id not in strangers,
+    )
+    async with trio.open_nursery() as nursery:
+        await nursery.start(discovery.run)
+        for n in range(1, 9):
+            discovery.add_peer(peer(n), TargetKind.DHT)
+        await trio.sleep(60)
+        assert len(host.connected.keys() - strangers) == 4
+        assert discovery.num_missing == 0
+        nursery.cancel_scope.cancel()
 
 
 async def test_backoff_of_peers_grows_to_thirty_seconds(

@@ -1,0 +1,173 @@
+"""The peers that discovery knows of: whom to dial next, when, and whom to forget. Pure."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from p2p.discovery_types import HEARSAY, DiscoverySettings, TargetInfo, TargetKind, TargetState
+from p2p.libp2p_address import is_unspecified, parse_transport
+from p2p.peer_book import PeerAddr
+from shoal_wire.limits import MAX_ADDRS_PER_PEER
+from shoal_wire.types import PeerId
+
+
+@dataclass(slots=True, kw_only=True)
+class Target:
+    """One peer."""
+
+    peer_id: PeerId
+    addresses: tuple[str, ...]
+    """Transport addresses, the likeliest first."""
+    kind: TargetKind
+    due: float
+    """When to dial it next."""
+    state: TargetState = TargetState.IDLE
+    attempts: int = 0
+    last_error: str = ""
+
+
+class Targets:
+    """Bounded: idle peers that fail most make room for new ones."""
+
+    def __init__(
+        self,
+        settings: DiscoverySettings,
+        rng: random.Random,
+        rank: Callable[[PeerId], float] = lambda _peer: 0.0,
+    ) -> None:
+        """Peers of higher `rank` are dialled first."""
+        self._settings = settings
+        self._rng = rng
+        self._rank = rank
+        self._targets: dict[PeerId, Target] = {}
+
+    def get(self, peer_id: PeerId) -> Target | None:
+        """Return what is known of `peer_id`."""
+        return self._targets.get(peer_id)
+
+    def __contains__(self, peer_id: PeerId) -> bool:
+        return peer_id in self._targets
+
+    def drop(self, peer_id: PeerId) -> None:
+        """Forget `peer_id`."""
+        self._targets.pop(peer_id, None)
+
+    def put_bootstrap(self, peer_id: PeerId, transport: str, *, now: float) -> None:
+        """Add a bootstrap, or one more address of it; it is due at once and never forgotten."""
+        known = self._targets.get(peer_id)
+        self._targets[peer_id] = Target(
+            peer_id=peer_id,
+            addresses=(*(known.addresses if known else ()), transport),
+            kind=TargetKind.BOOTSTRAP,
+            due=now,
+        )
+
+    def add(self, peer: PeerAddr, kind: TargetKind, *, connected: bool, now: float) -> None:
+        """Learn of a peer; its addresses are checked, and tried before those known so far."""
+        addresses = usable(peer.addresses)
+        target = self._targets.get(peer.peer_id)
+        if target is None:
+            if not addresses or not self._make_room():
+                return
+            state = TargetState.CONNECTED if connected else TargetState.IDLE
+            self._targets[peer.peer_id] = Target(
+                peer_id=peer.peer_id, addresses=addresses, kind=kind, due=now, state=state
+            )
+        elif target.kind is not TargetKind.BOOTSTRAP:
+            merged = dict.fromkeys((*addresses, *target.addresses))
+            fresh = set(addresses) - set(target.addresses)
+            if kind in (TargetKind.MDNS, TargetKind.DHT) and fresh:
+                target.due = now
+            target.addresses = tuple(merged)[:MAX_ADDRS_PER_PEER]
+
+    def due(self, *, now: float, num_missing: int) -> list[Target]:
+        """Return whom to dial now: bootstraps always, others while peers are missing."""
+        found = [t for t in self._targets.values() if _wanted(t, num_missing) and t.due <= now]
+        always = [t for t in found if t.kind is TargetKind.BOOTSTRAP]
+        others = [t for t in found if t.kind is not TargetKind.BOOTSTRAP]
+        dialing = sum(
+            t.state is TargetState.DIALING and t.kind is not TargetKind.BOOTSTRAP
+            for t in self._targets.values()
+        )
+        others.sort(key=lambda target: (-self._rank(target.peer_id), target.due))
+        room = min(num_missing, self._settings.max_dials) - dialing
+        return always + others[: max(0, room)]
+
+    def seconds_to_next(self, *, now: float, num_missing: int) -> float:
+        """Return how long nothing is due."""
+        waits = [t.due - now for t in self._targets.values() if _wanted(t, num_missing)]
+        # Targets that are due but beyond the number of dials allowed wait for a wake-up.
+        return min((wait for wait in waits if wait > 0), default=self._settings.backoff_max_s)
+
+    def note_failure(self, target: Target, error: str, *, now: float) -> None:
+        """A dial failed: the next comes later, and hearsay is forgotten after some."""
+        target.attempts += 1
+        target.state = TargetState.IDLE
+        target.last_error = error
+        target.due = now + self._backoff_s(target)
+        if target.kind in HEARSAY and target.attempts >= self._settings.give_up_after:
+            self.drop(target.peer_id)
+
+    def note_lost(self, target: Target, *, now: float) -> None:
+        """A connection ended: dial again at once."""
+        target.state = TargetState.IDLE
+        target.attempts = 0
+        target.due = now + self._rng.uniform(0, self._settings.backoff_first_s)
+
+    def snapshot(self, *, now: float, num_missing: int) -> tuple[TargetInfo, ...]:
+        """Return every target, bootstraps first."""
+        order = list(TargetKind)
+        return tuple(
+            TargetInfo(
+                peer_id=target.peer_id,
+                address=target.addresses[0] if target.addresses else "",
+                kind=target.kind,
+                state=target.state,
+                attempts=target.attempts,
+                next_try_s=max(0.0, target.due - now) if _wanted(target, num_missing) else None,
+                last_error=target.last_error,
+            )
+            for target in sorted(self._targets.values(), key=lambda t: order.index(t.kind))
+        )
+
+    def _backoff_s(self, target: Target) -> float:
+        """Full jitter: uniform up to a bound that doubles with each failure."""
+        bootstrap = target.kind is TargetKind.BOOTSTRAP
+        settings = self._settings
+        ceiling = settings.bootstrap_backoff_max_s if bootstrap else settings.backoff_max_s
+        bound = settings.backoff_first_s * 2 ** min(target.attempts, 16)
+        return self._rng.uniform(0, min(ceiling, bound))
+
+    def _make_room(self) -> bool:
+        if len(self._targets) < self._settings.max_targets:
+            return True
+        idle = [
+            target
+            for target in self._targets.values()
+            if target.state is TargetState.IDLE and target.kind is not TargetKind.BOOTSTRAP
+        ]
+        if not idle:
+            return False
+        self.drop(max(idle, key=lambda target: target.attempts).peer_id)
+        return True
+
+
+def _wanted(target: Target, num_missing: int) -> bool:
+    if target.state is not TargetState.IDLE:
+        return False
+    return target.kind is TargetKind.BOOTSTRAP or num_missing > 0
+
+
+def usable(addresses: Collection[str]) -> tuple[str, ...]:
+    """Return the well-formed addresses that name a host, at most eight."""
+    found: list[str] = []
+    for text in list(addresses)[: 4 * MAX_ADDRS_PER_PEER]:
+        try:
+            address = parse_transport(text)
+        except ValueError:
+            continue
+        if not is_unspecified(address) and address not in found:
+            found.append(address)
+    return tuple(found[:MAX_ADDRS_PER_PEER])
