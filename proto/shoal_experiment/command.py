@@ -20,7 +20,10 @@ from shoal_experiment.pool import JobFailed, Pool, is_done
 from shoal_experiment.presets import FILTERED, PRESETS, REAL, Preset, ratio_arm
 from shoal_experiment.progress import Narrator
 from shoal_experiment.report import write_config, write_report
+from shoal_experiment.results import load_runs
 from shoal_experiment.table import rich_table
+from shoal_experiment.tune import RATES, best_rates, sweep, tuned
+from shoal_experiment.tune import markdown as sweep_table
 from shoal_settings.schema import Settings
 from shoal_wire.errors import ManifestError
 
@@ -63,6 +66,14 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--strategy", help="how others' groups are chosen, in every arm")
     made.add_argument("--model", help="model of every node: embedded, hub name or folder")
     made.add_argument("--tasks", help="task preset")
+    made.add_argument(
+        "--tune",
+        nargs="?",
+        const=",".join(f"{rate:g}" for rate in RATES),
+        metavar="RATE,RATE…",
+        help="find each arm's best learning rate first, on other seeds, and compare at those "
+        "(default: %(const)s)",
+    )
     made.add_argument(
         "--set",
         action="append",
@@ -109,7 +120,9 @@ def run(experiment: Experiment, out: Path, arguments: argparse.Namespace) -> int
     write_config(out, experiment)
     code = EXIT_OK
     try:
-        _play(experiment, out, arguments.jobs or _default_jobs(experiment))
+        if arguments.tune:
+            experiment = _tune(experiment, out, arguments)
+        _play(experiment, out, arguments.jobs)
     except KeyboardInterrupt:
         print("shoal experiment: interrupted; this is what there is", file=sys.stderr)
         code = EXIT_INTERRUPTED
@@ -129,6 +142,31 @@ def run(experiment: Experiment, out: Path, arguments: argparse.Namespace) -> int
         print("no figures: pip install 'shoal[experiment]'")
     print(f"table, figures, numbers and every round: {out}")
     return code
+
+
+def _tune(experiment: Experiment, out: Path, arguments: argparse.Namespace) -> Experiment:
+    """Sweep the learning rates; return the comparison with every arm at its best."""
+    rates = _rates(arguments.tune)
+    swept = sweep(experiment, rates)
+    _play(swept, out, arguments.jobs)
+    runs = load_runs(out, swept)
+    table = sweep_table(experiment, rates, runs)
+    (out / "sweep.md").write_text(table)
+    if not arguments.json:
+        print(table)
+    chosen = tuned(experiment, best_rates(experiment, rates, runs))
+    write_config(out, chosen)
+    return chosen
+
+
+def _rates(text: str) -> tuple[float, ...]:
+    try:
+        rates = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise UsageError(f"--tune {text!r}: not numbers with commas between them") from None
+    if not all(0 < rate <= 1 for rate in rates) or len(set(rates)) != len(rates):
+        raise UsageError("--tune: learning rates are above 0, at most 1, and each named once")
+    return rates
 
 
 def make_experiment(arguments: argparse.Namespace) -> Experiment:
@@ -231,8 +269,9 @@ def _default_jobs(experiment: Experiment) -> int:
     return max(1, len(os.sched_getaffinity(0)))
 
 
-def _play(experiment: Experiment, out: Path, num_workers: int) -> None:
+def _play(experiment: Experiment, out: Path, num_workers: int | None) -> None:
     jobs = experiment.jobs()
+    num_workers = num_workers or _default_jobs(experiment)
     left = sum(job.rounds for job in jobs if not is_done(out, job))
     with Narrator(num_rounds=left) as narrator:
         Pool(out=out, num_workers=num_workers, on_progress=narrator).run(jobs)

@@ -143,6 +143,7 @@ def _work(pipe: Connection, out: Path) -> None:
 
 def _play_to_file(job: Job, out: Path, shared: object, pipe: Connection) -> None:
     from shoal_experiment.in_process import Workers, play, rounded
+    from shoal_experiment.swarm_run import play_swarm
 
     assert isinstance(shared, Workers)
     path = out / job.file_name
@@ -154,12 +155,16 @@ def _play_to_file(job: Job, out: Path, shared: object, pipe: Connection) -> None
 
         def emit(line: dict[str, object]) -> None:
             nonlocal told
-            file.write(json.dumps(rounded(line)) + "\n")
+            if line["event"] in ("round", "held_out"):
+                file.write(json.dumps(rounded(line)) + "\n")
             number = line["round"]
             if isinstance(number, int) and number > told:
                 told = number
                 file.flush()
                 pipe.send(("round", number))
 
-        play(job, shared, emit)
+        if job.swarm:
+            play_swarm(job, out / "nodes" / path.parent.name / str(job.seed), emit)
+        else:
+            play(job, shared, emit)
     part.replace(path)
