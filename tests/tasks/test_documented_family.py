@@ -16,6 +16,7 @@ PAGE = (Path(__file__).resolve().parents[2] / "docs" / "tasks.md").read_text()
 
 def block(language: str, beginning: str) -> str:
     """The page's code block in `language` that holds `beginning`."""
+    found: str
     (found,) = (
         text for text in re.findall(rf"```{language}\n(.*?)```", PAGE, re.S) if beginning in text
     )
@@ -45,6 +46,7 @@ def test_exact_answers_from_a_file_of_rows(
     assert sample["scored"][-1]["reward"] == 0.0
 
 
+@pytest.mark.slow
 def test_answers_as_mathematics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("math_verify")
     table = block("toml", "fractions.jsonl")
