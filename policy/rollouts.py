@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shoal_tasks.types import TaskCoordinates
+from shoal_tasks.wire_tasks import coordinates_of
 from shoal_wire import digests
 from shoal_wire.limits import MAX_NAME_BYTES
 from shoal_wire.manifest import SwarmRules
 from shoal_wire.rules import check_completion
-from shoal_wire.types import Completion, Digest, FinishReason, RolloutGroup, Task
+from shoal_wire.types import Completion, FinishReason, RolloutGroup, Task
 
 BUNDLE_BYTES = 48 * 1024
 """Size of one batch: small ones cost a message each, large ones a copy of all at each hop."""
@@ -60,31 +61,6 @@ class OwnGroup:
 
     question: Question
     answers: tuple[Answer, ...]
-
-
-def coordinates_of(task: Task) -> TaskCoordinates:
-    """Return a wire task's coordinates."""
-    return TaskCoordinates(
-        family=task.family,
-        config_digest=task.config_digest,
-        seed=task.seed,
-        index=task.index,
-    )
-
-
-def make_task(
-    coordinates: TaskCoordinates, *, question: str, verifier: str, verifier_version: str
-) -> Task:
-    """Return the wire form of a task whose question has been generated."""
-    return Task(
-        family=coordinates.family,
-        config_digest=coordinates.config_digest,
-        seed=coordinates.seed,
-        index=coordinates.index,
-        verifier=verifier,
-        verifier_version=verifier_version,
-        question_digest=Digest(digests.question_digest(question)),
-    )
 
 
 def shareable(

@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from policy.rollouts import OwnGroup, Question, coordinates_of, make_task
+from policy.rollouts import OwnGroup, Question
 from shoal_tasks.client_sync import TaskWorker
 from shoal_tasks.families import held_out_coordinates
 from shoal_tasks.spec import AnswerFormat, FamilySpec
 from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates
-from shoal_wire.types import Completion, FinishReason, InlineTask, Task
+from shoal_tasks.wire_tasks import coordinates_of, inline_reward, make_task
+from shoal_wire.types import Completion, FinishReason, Task
 
 
 class TaskSource:
@@ -77,7 +78,9 @@ class TaskSource:
         remaining = iter(results)
         return [
             [
-                next(remaining).reward if task.inline is None else _exact(task.inline, *answer)
+                next(remaining).reward
+                if task.inline is None
+                else inline_reward(task.inline, *answer)
                 for answer in answers
             ]
             for task, answers in groups
@@ -96,8 +99,3 @@ class TaskSource:
     def _tagged(self, family: str) -> bool:
         spec = self._by_name.get(family)
         return spec is not None and spec.answer_format is AnswerFormat.TAGGED
-
-
-def _exact(task: InlineTask, text: str, finish: FinishReason) -> float:
-    """Reward of an answer to an inline task: it ended by itself and is the stated answer."""
-    return float(finish is FinishReason.STOP and text.strip() == task.answer.strip())

@@ -18,6 +18,7 @@ COMMANDS = {
     ),
     "trainer": ("policy.__main__", "the trainer process alone (a node starts its own)"),
     "tasks": ("p2p.cli.tasks_command", "list task families; show one with a sample and its scores"),
+    "export": ("p2p.cli.export_command", "the rollouts a node has seen, as a data set"),
     "debug": ("p2p.cli.debug_command", "look inside a running node"),
 }
 """Name → module with `main(argv)`, and what it does. A string, not an import: the node's package

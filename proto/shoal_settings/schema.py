@@ -124,6 +124,12 @@ class Settings(BaseModel):
         512, "node swarm", "Most groups of one publisher in the buffer.", ge=1
     )
     buffer_seconds: int = _key(3600, "node swarm", "Age at which a group leaves the buffer.", ge=1)
+    archive_bytes: int = _key(
+        268_435_456,
+        "node swarm",
+        "Most bytes of batches kept for `shoal export`; 0 keeps none.",
+        ge=0,
+    )
     # Trainer process
     no_trainer: bool = _key(
         False, "node", "Run no trainer: a relay that keeps a buffer, or an observer."

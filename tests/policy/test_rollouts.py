@@ -16,9 +16,9 @@ from policy.rollouts import (
     batch_key,
     bundles,
     coordinates_of,
-    make_task,
     shareable,
 )
+from shoal_tasks.wire_tasks import make_task
 from shoal_wire.digests import question_digest
 from shoal_wire.manifest import SwarmRules
 from shoal_wire.rules import check_completion

@@ -10,9 +10,9 @@ import pytest
 from p2p.buffer_types import Pool
 from p2p.validation import open_batch, reopen_batch
 from policy.exchange import Exchange
-from policy.rollouts import coordinates_of
 from policy.sapo import Interrupted
 from shoal_ipc.client import NodeClient
+from shoal_tasks.wire_tasks import coordinates_of
 from shoal_wire.limits import MAX_BATCH_BYTES
 from shoal_wire.types import RolloutBatch
 from tests.policy import training_cases as case

@@ -1,0 +1,216 @@
+"""What a node has seen, for whoever studies it: every valid batch as its signed bytes, on disk.
+
+    keep() ─▶ bounded queue (newest dropped and counted when full) ─▶ run() ─▶ one transaction
+
+Apart from the store, which forgets what the buffer no longer needs. Bounded in bytes, the oldest
+going first. A convenience: a full disk or a damaged file costs the archive, never the node.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import trio
+
+if TYPE_CHECKING:
+    from trio_typing import TaskStatus
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+ARCHIVE_FILE = "archive.db"
+QUEUE_BATCHES = 1024
+_COMMIT_SECONDS = 1.0
+_TABLES = """
+CREATE TABLE IF NOT EXISTS batches (
+    position INTEGER PRIMARY KEY,
+    batch_id BLOB NOT NULL UNIQUE,
+    own INTEGER NOT NULL,
+    received_ms INTEGER NOT NULL,
+    envelope BLOB NOT NULL
+);
+CREATE TABLE IF NOT EXISTS manifests (digest BLOB PRIMARY KEY, raw BLOB NOT NULL) WITHOUT ROWID;
+"""
+
+
+class ArchiveError(Exception):
+    """An archive that cannot be read; the text is one line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Archived:
+    """One batch as it was signed."""
+
+    batch_id: bytes
+    own: bool
+    received_ms: int
+    """Own wall clock, milliseconds since the epoch."""
+    envelope: bytes
+
+
+class ArchiveFile:
+    """The database; blocking, for one thread at a time. Raises sqlite3.Error and OSError."""
+
+    def __init__(self, path: Path, *, max_bytes: int) -> None:
+        """Open or create it; envelopes take at most `max_bytes`."""
+        self._max_bytes = max_bytes
+        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        try:
+            path.chmod(0o600)
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA synchronous = NORMAL")
+            self._db.executescript(_TABLES)
+            (self._num_bytes,) = self._db.execute(
+                "SELECT coalesce(sum(length(envelope)), 0) FROM batches"
+            ).fetchone()
+        except sqlite3.Error:
+            self._db.close()
+            raise
+
+    def add(self, batches: Sequence[Archived]) -> None:
+        """Add those that are new, then let the oldest go until the bound holds."""
+        num_bytes = self._num_bytes
+        with self._db:
+            self._db.execute("BEGIN")
+            for batch in batches:
+                added = self._db.execute(
+                    "INSERT INTO batches (batch_id, own, received_ms, envelope)"
+                    " VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                    (batch.batch_id, batch.own, batch.received_ms, batch.envelope),
+                )
+                num_bytes += len(batch.envelope) if added.rowcount > 0 else 0
+            while num_bytes > self._max_bytes:
+                (size,) = self._db.execute(
+                    "DELETE FROM batches WHERE position = (SELECT min(position) FROM batches)"
+                    " RETURNING length(envelope)"
+                ).fetchone()
+                num_bytes -= size
+        self._num_bytes = num_bytes
+
+    def add_manifest(self, digest: bytes, raw: bytes) -> None:
+        """Keep the rules of a swarm whose batches may follow."""
+        self._db.execute("INSERT OR IGNORE INTO manifests VALUES (?, ?)", (digest, raw))
+
+    def close(self) -> None:
+        """Close it."""
+        self._db.close()
+
+
+class Archive:
+    """The archive for Trio tasks."""
+
+    def __init__(self, path: Path, *, max_bytes: int) -> None:
+        """Open nothing yet; with `max_bytes` 0 nothing is ever kept."""
+        self._path = path
+        self._max_bytes = max_bytes
+        self._limiter = trio.CapacityLimiter(1)
+        self._send, self._receive = trio.open_memory_channel[Archived](QUEUE_BATCHES)
+        self.num_dropped = 0
+        """Batches that came faster than the disk took them."""
+
+    def keep(self, batch: Archived) -> None:
+        """Queue a batch; never waits."""
+        if not self._max_bytes:
+            return
+        try:
+            self._send.send_nowait(batch)
+        except (trio.WouldBlock, trio.BrokenResourceError):
+            self.num_dropped += 1
+
+    async def run(
+        self,
+        digest: bytes,
+        manifest: bytes,
+        *,
+        task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Write what is queued until cancelled; `manifest` is the swarm's, with its digest."""
+        task_status.started()
+        if not self._max_bytes:
+            return
+        try:
+            file = await self._in_thread(lambda: self._open(digest, manifest))
+        except (sqlite3.Error, OSError) as error:
+            log.warning("no archive of rollouts: %s cannot be used (%s)", self._path.name, error)
+            self._receive.close()
+            return
+        try:
+            while True:
+                await trio.sleep(_COMMIT_SECONDS)
+                await self._commit(file, self._waiting())
+        finally:
+            with trio.CancelScope(shield=True):
+                await self._commit(file, self._waiting())
+                await self._in_thread(file.close)
+
+    def _open(self, digest: bytes, manifest: bytes) -> ArchiveFile:
+        file = ArchiveFile(self._path, max_bytes=self._max_bytes)
+        try:
+            file.add_manifest(digest, manifest)
+        except sqlite3.Error:
+            file.close()
+            raise
+        return file
+
+    def _waiting(self) -> list[Archived]:
+        found = []
+        while True:
+            try:
+                found.append(self._receive.receive_nowait())
+            except (trio.WouldBlock, trio.EndOfChannel, trio.ClosedResourceError):
+                return found
+
+    async def _commit(self, file: ArchiveFile, batches: list[Archived]) -> None:
+        if not batches:
+            return
+        try:
+            await self._in_thread(lambda: file.add(batches))
+        except sqlite3.Error as error:
+            self.num_dropped += len(batches)
+            log.warning("%d batches not archived: %s", len(batches), error)
+
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        return await trio.to_thread.run_sync(call, limiter=self._limiter)
+
+
+def read_archive(path: Path) -> Iterator[Archived]:
+    """Yield what is archived, oldest first; a node may be writing meanwhile.
+
+    Raises:
+        ArchiveError: there is none, or it is damaged.
+    """
+    with closing(_open_for_reading(path)) as db:
+        try:
+            for batch_id, own, received_ms, envelope in db.execute(
+                "SELECT batch_id, own, received_ms, envelope FROM batches ORDER BY position"
+            ):
+                yield Archived(
+                    batch_id=batch_id, own=bool(own), received_ms=received_ms, envelope=envelope
+                )
+        except sqlite3.Error as error:
+            raise ArchiveError(f"{path} cannot be read: {error}") from None
+
+
+def read_manifests(path: Path) -> list[bytes]:
+    """Return the exact bytes of the manifests whose batches are archived; as `read_archive`."""
+    with closing(_open_for_reading(path)) as db:
+        try:
+            return [raw for (raw,) in db.execute("SELECT raw FROM manifests")]
+        except sqlite3.Error as error:
+            raise ArchiveError(f"{path} cannot be read: {error}") from None
+
+
+def _open_for_reading(path: Path) -> sqlite3.Connection:
+    if not path.exists():
+        raise ArchiveError(f"no archive of rollouts in {path.parent}: has a node run there?")
+    try:
+        return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
+    except sqlite3.Error as error:
+        raise ArchiveError(f"{path} cannot be read: {error}") from None

@@ -1,0 +1,164 @@
+"""Rollouts as rows of a data set: one a group, with its question, rewards and provenance.
+
+    envelope ─▶ signature checked ─▶ groups ─▶ questions regenerated ─▶ answers scored ─▶ rows
+
+Rewards are this installation's own verdict at the time of export: none is ever on the wire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from p2p.archive import Archived
+from p2p.validation import Rejected, published_groups, reopen_batch
+from shoal_tasks.client_sync import TaskWorker
+from shoal_tasks.families import FamilySpec, config_digest
+from shoal_tasks.types import ScoreRequest
+from shoal_tasks.wire_tasks import coordinates_of, inline_reward
+from shoal_wire.limits import MAX_BATCH_BYTES
+from shoal_wire.types import PublishedGroup, Task
+
+CHUNK_BATCHES = 64
+"""Batches whose answers are scored in one go."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """A group as it was archived."""
+
+    group: PublishedGroup
+    own: bool
+    received_ms: int
+    sequence: int
+
+
+@dataclass(slots=True)
+class Tally:
+    """What an export left out, or left empty."""
+
+    damaged: int = 0
+    """Batches whose signature or content did not hold."""
+    unknown: int = 0
+    """Groups of families that this installation cannot regenerate: no question, no rewards."""
+
+
+def items_of(archived: Archived, tally: Tally) -> list[Item]:
+    """Return a batch's groups; none where its bytes are damaged."""
+    try:
+        signed = reopen_batch(archived.envelope, max_bytes=MAX_BATCH_BYTES)
+    except Rejected:
+        tally.damaged += 1
+        return []
+    return [
+        Item(
+            group=group,
+            own=archived.own,
+            received_ms=archived.received_ms,
+            sequence=signed.batch.sequence,
+        )
+        for group in published_groups(signed)
+    ]
+
+
+class RowMaker:
+    """Turns groups into rows with a task worker's help."""
+
+    def __init__(
+        self, worker: TaskWorker | None, families: Sequence[FamilySpec], tally: Tally
+    ) -> None:
+        """Without a worker rows have neither questions nor rewards."""
+        self._worker = worker
+        self._known = {(spec.name, config_digest(spec)) for spec in families}
+        self._tally = tally
+
+    def rows(self, items: Sequence[Item]) -> Iterator[dict[str, Any]]:
+        """Yield one row a group, in order.
+
+        Raises:
+            TaskError: the task worker failed.
+        """
+        known = [item for item in items if self._regenerable(item.group.group.task)]
+        texts = iter(self._texts(known))
+        rewards = iter(self._rewards(known))
+        for item in items:
+            inline = item.group.group.task.inline
+            if inline is not None:
+                yield _row(
+                    item,
+                    question=inline.question,
+                    answer=inline.answer,
+                    rewards=[
+                        inline_reward(inline, c.text, c.finish_reason)
+                        for c in item.group.group.completions
+                    ],
+                )
+            elif self._regenerable(item.group.group.task):
+                question, answer = next(texts)
+                yield _row(item, question=question, answer=answer, rewards=next(rewards))
+            else:
+                self._tally.unknown += 1
+                yield _row(item, question=None, answer=None, rewards=None)
+
+    def _regenerable(self, task: Task) -> bool:
+        return (
+            self._worker is not None
+            and task.inline is None
+            and (task.family, task.config_digest) in self._known
+        )
+
+    def _texts(self, items: Sequence[Item]) -> list[tuple[str, str | None]]:
+        if self._worker is None or not items:
+            return []
+        tasks = [coordinates_of(item.group.group.task) for item in items]
+        return [(made.question, made.answer) for made in self._worker.items(tasks)]
+
+    def _rewards(self, items: Sequence[Item]) -> list[list[float]]:
+        if self._worker is None or not items:
+            return []
+        requests = [
+            ScoreRequest(
+                task=coordinates_of(item.group.group.task),
+                text=completion.text,
+                finish_reason=completion.finish_reason,
+            )
+            for item in items
+            for completion in item.group.group.completions
+        ]
+        scores = iter(self._worker.score(requests))
+        return [[next(scores).reward for _ in item.group.group.completions] for item in items]
+
+
+def _row(
+    item: Item, *, question: str | None, answer: str | None, rewards: list[float] | None
+) -> dict[str, Any]:
+    """The columns, in the order of docs/export.md."""
+    group = item.group
+    task, completions = group.group.task, group.group.completions
+    return {
+        "question": question,
+        "answer": answer,
+        "completions": [completion.text for completion in completions],
+        "rewards": rewards,
+        "finish_reasons": [str(completion.finish_reason) for completion in completions],
+        "num_tokens": [completion.num_tokens for completion in completions],
+        "family": task.family,
+        "config_digest": task.config_digest.hex(),
+        "seed": task.seed,
+        "index": task.index,
+        "verifier": task.verifier,
+        "verifier_version": task.verifier_version,
+        "own": item.own,
+        "publisher": str(group.publisher),
+        "model": group.policy.model_name,
+        "policy_version": group.policy.policy_version,
+        "round": group.round,
+        "temperature": group.sampling.temperature,
+        "top_p": group.sampling.top_p,
+        "created_ms": group.created_ms,
+        "received_ms": item.received_ms,
+        "sequence": item.sequence,
+        "batch_id": group.batch_id.hex(),
+        "group_id": group.group_id.hex(),
+    }

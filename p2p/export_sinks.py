@@ -1,0 +1,150 @@
+"""Where exported rows go: Parquet and JSON lines, and a card that says what they are."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+Row = dict[str, Any]
+STEM = "rollouts"
+
+
+class RowSink(Protocol):
+    """Takes rows in order."""
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """Write some rows."""
+
+
+class _JsonLines:
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
+
+    def write(self, rows: Sequence[Row]) -> None:
+        for row in rows:
+            self._file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+class _Parquet:
+    def __init__(self, path: Path) -> None:
+        # Here and not above: it takes a second to import, and only this command needs it.
+        import pyarrow
+        import pyarrow.parquet
+
+        self._arrow = pyarrow
+        self._schema = _schema(pyarrow)
+        self._writer = pyarrow.parquet.ParquetWriter(path, self._schema, compression="zstd")
+
+    def write(self, rows: Sequence[Row]) -> None:
+        if rows:
+            self._writer.write_table(self._arrow.Table.from_pylist(list(rows), schema=self._schema))
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class _All:
+    def __init__(self, sinks: Sequence[RowSink]) -> None:
+        self._sinks = sinks
+
+    def write(self, rows: Sequence[Row]) -> None:
+        for sink in self._sinks:
+            sink.write(rows)
+
+
+@contextmanager
+def open_sinks(folder: Path, formats: Sequence[str]) -> Iterator[RowSink]:
+    """Make `folder` and yield what writes into it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        sinks: list[RowSink] = []
+        if "jsonl" in formats:
+            file = (folder / f"{STEM}.jsonl").open("w", encoding="utf-8")
+            sinks.append(_JsonLines(stack.enter_context(file)))
+        if "parquet" in formats:
+            parquet = _Parquet(folder / f"{STEM}.parquet")
+            stack.callback(parquet.close)
+            sinks.append(parquet)
+        yield _All(sinks)
+
+
+@dataclass(slots=True)
+class Card:
+    """Counts of an export, and the data set card that states them."""
+
+    groups: int = 0
+    completions: int = 0
+    rewarded: int = 0
+    reward_sum: float = 0.0
+    publishers: Counter[str] = field(default_factory=Counter)
+    families: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def mean_reward(self) -> float | None:
+        """Mean over the completions that were scored."""
+        return round(self.reward_sum / self.rewarded, 6) if self.rewarded else None
+
+    def count(self, rows: Sequence[Row]) -> None:
+        """Count rows in."""
+        for row in rows:
+            self.groups += 1
+            self.completions += len(row["completions"])
+            self.publishers[row["publisher"]] += 1
+            self.families[row["family"]] += 1
+            if row["rewards"] is not None:
+                self.rewarded += len(row["rewards"])
+                self.reward_sum += sum(row["rewards"])
+
+    def write(self, folder: Path, formats: Sequence[str]) -> None:
+        """Write the card: loaders take their file from its header."""
+        data = f"{STEM}.{'parquet' if 'parquet' in formats else 'jsonl'}"
+        families = "\n".join(f"| {name} | {n} |" for name, n in self.families.most_common())
+        reward = "not scored" if self.mean_reward is None else f"{self.mean_reward:.3f}"
+        (folder / "README.md").write_text(
+            "---\nconfigs:\n- config_name: default\n  data_files:\n"
+            f"  - split: train\n    path: {data}\n---\n\n"
+            "# Rollouts of a shoal swarm\n\n"
+            f"{self.groups} groups, {self.completions} completions, "
+            f"{len(self.publishers)} publishers, mean reward {reward}.\n\n"
+            "One row a rollout group: a question, the completions of one node, their rewards by\n"
+            "the exporter's verifier, and where they came from. Text was written by language\n"
+            "models of strangers: treat it as such.\n\n"
+            f"| family | groups |\n|---|---|\n{families}\n"
+        )
+
+
+def _schema(pa: Any) -> Any:
+    texts, reals, counts = pa.list_(pa.string()), pa.list_(pa.float64()), pa.list_(pa.int64())
+    return pa.schema(
+        [
+            ("question", pa.string()),
+            ("answer", pa.string()),
+            ("completions", texts),
+            ("rewards", reals),
+            ("finish_reasons", texts),
+            ("num_tokens", counts),
+            ("family", pa.string()),
+            ("config_digest", pa.string()),
+            ("seed", pa.int64()),
+            ("index", pa.int64()),
+            ("verifier", pa.string()),
+            ("verifier_version", pa.string()),
+            ("own", pa.bool_()),
+            ("publisher", pa.string()),
+            ("model", pa.string()),
+            ("policy_version", pa.int64()),
+            ("round", pa.int64()),
+            ("temperature", pa.float64()),
+            ("top_p", pa.float64()),
+            ("created_ms", pa.int64()),
+            ("received_ms", pa.int64()),
+            ("sequence", pa.int64()),
+            ("batch_id", pa.string()),
+            ("group_id", pa.string()),
+        ]
+    )
