@@ -230,7 +230,7 @@ class Discovery:
         """Remember where connected peers say they listen, so that they can be redialled."""
         for peer_id in self._host.connected_peers():
             addresses = self._host.peer_addresses(peer_id)
-            if addresses and peer_id not in self._targets:
+            if addresses and peer_id not in self._targets and self._counts(peer_id):
                 peer = PeerAddr(peer_id=peer_id, addresses=addresses)
                 self.add_peer(peer, TargetKind.INBOUND)
                 self._book.note_connected(peer, now_ms=self._wall_ms())
@@ -242,7 +242,7 @@ class Discovery:
         asked: set[PeerId] = set()
         next_round = trio.current_time()
         while True:
-            connected = self._host.connected_peers()
+            connected = frozenset(filter(self._counts, self._host.connected_peers()))
             self._learn_connected()
             asked &= connected
             fresh = sorted(connected - asked)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from p2p import peer_services
+from p2p.dht import Dht
 from p2p.discovery import Discovery, DiscoverySettings, TargetKind
 from p2p.gossip_libp2p import Gossip
 from p2p.host import HostSettings, Libp2pHost
@@ -40,6 +41,7 @@ from shoal_settings.schema import Settings
 from shoal_tasks.client_trio import TaskWorker
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.swarm import rules_of, specs_of
+from shoal_wire.limits import TOPIC_PREFIX
 from shoal_wire.manifest import Manifest
 from shoal_wire.types import PeerId, SignedBatch
 from shoal_wire.verdict import Verdict
@@ -108,6 +110,7 @@ class PeerCore:
             book_path=data_dir / BOOK_FILE,
             fetch_peers=lambda peer_id: peer_services.fetch_peers(self.host, peer_id),
             settings=DiscoverySettings(target_peers=settings.target_peers),
+            counts=self.is_of_swarm,
             rank=self.guard.rank,
         )
         self.source = ManifestSource(host=self.host, data_dir=data_dir, settings=settings)
@@ -132,6 +135,13 @@ class PeerCore:
     def data_dir(self) -> Path:
         """The peer's folder."""
         return self._data_dir
+
+    def is_of_swarm(self, peer_id: PeerId) -> bool:
+        """True if a connected peer is subscribed to this swarm, or that cannot be known yet."""
+        if not self.gossip.topics():
+            return True
+        prefix = f"{TOPIC_PREFIX}/{self.manifest.digest.hex()}/"
+        return any(topic.startswith(prefix) for topic in self.gossip.peer_topics(peer_id))
 
     def score(self, peer_id: PeerId) -> float:
         """Return a peer's points; 0 is neutral."""
@@ -201,6 +211,8 @@ class PeerCore:
         await nursery.start(self.shards.run)
         if self._settings.mdns:
             await nursery.start(self._mdns().run)
+        if self._settings.dht or self._settings.dht_peer:
+            await nursery.start(self._dht().run)
 
     def _shard_keeper(self, wanted_per_s: Callable[[], float] | None) -> ShardKeeper:
         num_shards = self.manifest.rules.shard_count
@@ -221,6 +233,16 @@ class PeerCore:
             publishes=wanted_per_s is not None,
             wanted_per_s=wanted_per_s or (lambda: 0.0),
             settings=ShardSettings(keep_connections=self._settings.target_peers),
+        )
+
+    def _dht(self) -> Dht:
+        return Dht(
+            host=self.host,
+            digest=self.manifest.digest,
+            on_found=lambda peer: self.discovery.add_peer(peer, TargetKind.DHT),
+            wanted=lambda: self.discovery.num_missing > 0,
+            counts=self.is_of_swarm,
+            entries=self._settings.dht_peer,
         )
 
     def _mdns(self) -> Mdns:

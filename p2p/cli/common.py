@@ -73,7 +73,7 @@ def parse(
     except SettingsError as error:
         raise fail(command, str(error)) from None
     try:
-        parse_bootstrap(loaded.settings.bootstrap)
+        parse_bootstrap(loaded.settings.bootstrap + loaded.settings.dht_peer)
     except ValueError as error:
         raise fail(command, str(error)) from None
     if arguments.print_config:

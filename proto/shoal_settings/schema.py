@@ -50,6 +50,18 @@ class Settings(BaseModel):
         (), "node bootstrap", "Multiaddress of a bootstrap peer, ending in /p2p/ID; repeatable."
     )
     mdns: bool = _key(True, "node", "Look for peers on the local network by mDNS.")
+    dht: bool = _key(
+        False,
+        "node bootstrap",
+        "Take part in a Kademlia DHT of peers of any swarm, which finds this swarm when its "
+        "bootstraps are gone.",
+    )
+    dht_peer: tuple[str, ...] = _key(
+        (),
+        "node bootstrap",
+        "Multiaddress of a peer of any swarm that takes part in the DHT; turns `dht` on; "
+        "repeatable.",
+    )
     target_peers: int = _key(
         12, "node bootstrap", "Connections that discovery tries to hold.", ge=1, le=1000
     )
@@ -383,7 +395,9 @@ class Settings(BaseModel):
             raise ValueError("must be a number")
         return value
 
-    @field_validator("listen", "bootstrap", "task_file", "allow_peers", mode="before")
+    @field_validator(
+        "listen", "bootstrap", "dht_peer", "task_file", "allow_peers", mode="before"
+    )
     @classmethod
     def _split(cls, value: Any) -> Any:
         """Accept one string with commas, as an environment variable gives it."""
@@ -391,7 +405,7 @@ class Settings(BaseModel):
             return tuple(part.strip() for part in value.split(",") if part.strip())
         return value
 
-    @field_validator("listen", "bootstrap")
+    @field_validator("listen", "bootstrap", "dht_peer")
     @classmethod
     def _multiaddress(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for address in value:
@@ -399,7 +413,7 @@ class Settings(BaseModel):
                 raise ValueError(f"{address!r} is not a multiaddress like /ip4/127.0.0.1/tcp/4001")
         return value
 
-    @field_validator("bootstrap")
+    @field_validator("bootstrap", "dht_peer")
     @classmethod
     def _names_a_peer(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for address in value:

@@ -24,6 +24,7 @@ STRANGE_VALUES: dict[str, Any] = {
     "tasks": "paper",
     "subscribe_shards": "7",
     "task_file": ("mine.toml", "yours.toml"),
+    "dht_peer": (PEER,),
     "swarm_key": "my swarm.key",
     "allow_peers": tuple(PEER.rpartition("/")[2] for _ in range(2)),
     "model": "-org/model name",

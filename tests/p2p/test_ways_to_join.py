@@ -1,0 +1,176 @@
+"""Any one way of finding peers suffices to join: whole bootstrap peers, real networking.
+
+A peer has joined when it is in the mesh of the other's topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from bootstrap.peer import BootstrapPeer
+from p2p import dht, discovery, manifest_source, peer_core
+from p2p.identity import load_or_create_identity
+from p2p.peer_book import PeerAddr, PeerBook, load_peer_book, save_peer_book
+from shoal_wire.types import PeerId
+from tests.p2p.test_mdns import LOOPBACK, needs_multicast
+from tests.support import factories as make
+from tests.support.nodes import fresh_identity, until
+from tests.support.running_node import quiet_settings
+
+PATIENCE_S = 40.0
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peer_core, "TaskWorker", make.SharedWorker)
+    monkeypatch.setattr(manifest_source, "BOOTSTRAP_SECONDS", 0.3)
+    monkeypatch.setattr(peer_core, "_SIBLING_SECONDS", 0.1)
+    monkeypatch.setattr(dht, "_FIRST_SECONDS", 0.2)
+
+
+@asynccontextmanager
+async def running(data_dir: Path, **changes: Any) -> AsyncIterator[BootstrapPeer]:
+    await trio.Path(data_dir).mkdir(exist_ok=True, parents=True)
+    ready = trio.Event()
+    peer = BootstrapPeer(
+        identity=load_or_create_identity(data_dir / "identity.key"),
+        settings=quiet_settings(data_dir, **changes),
+        on_ready=lambda _peer: ready.set(),
+    )
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(peer.run)
+        with trio.fail_after(PATIENCE_S):
+            await ready.wait()
+        yield peer
+        peer.stop()
+
+
+def address_of(peer: BootstrapPeer) -> str:
+    return peer.core.host.listen_addrs()[0]
+
+
+def have_met(one: BootstrapPeer, other: BootstrapPeer) -> bool:
+    def meshed(of: BootstrapPeer, peer_id: PeerId) -> bool:
+        return any(m.peer_id == peer_id for mesh in of.core.gossip.mesh().values() for m in mesh)
+
+    return meshed(one, other.core.peer_id) and meshed(other, one.core.peer_id)
+
+
+@asynccontextmanager
+async def talking_nonsense() -> AsyncIterator[str]:
+    """Listen and answer everybody with garbage; the address of it."""
+
+    async def babble(stream: trio.SocketStream) -> None:
+        try:
+            while True:
+                await stream.send_all(b"\xff garbage \x00" * 100)
+                await stream.receive_some(1000)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            return
+
+    async with trio.open_nursery() as nursery:
+        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        nursery.start_soon(trio.serve_listeners, babble, [listener])
+        port = listener.socket.getsockname()[1]
+        yield f"/ip4/127.0.0.1/tcp/{port}/p2p/{fresh_identity().peer_id}"
+        nursery.cancel_scope.cancel()
+
+
+async def test_one_good_bootstrap_among_a_dead_one_and_garbage(tmp_path: Path) -> None:
+    dead = f"/ip4/127.0.0.1/tcp/1/p2p/{fresh_identity().peer_id}"
+    async with talking_nonsense() as garbage, running(tmp_path / "a" / "one") as one:
+        wrong_id = f"{address_of(one).rpartition('/')[0]}/{fresh_identity().peer_id}"
+        bootstrap = (dead, garbage, wrong_id, address_of(one))
+        async with running(tmp_path / "b" / "two", bootstrap=bootstrap) as two:
+            await until(lambda: have_met(one, two))
+
+
+async def test_saved_peers_alone(tmp_path: Path) -> None:
+    async with running(tmp_path / "a" / "one") as one:
+        book = PeerBook()
+        transport = address_of(one).rpartition("/p2p/")[0]
+        book.note_connected(PeerAddr(peer_id=one.core.peer_id, addresses=(transport,)), now_ms=1)
+        folder = tmp_path / "b" / "two"
+        folder.mkdir(parents=True)
+        save_peer_book(folder / peer_core.BOOK_FILE, book.to_json())
+        async with running(folder) as two:
+            await until(lambda: have_met(one, two))
+        entry = load_peer_book(folder / peer_core.BOOK_FILE).ranked()[0]
+        assert (entry.peer_id, entry.num_failures) == (one.core.peer_id, 0)
+        assert entry.last_seen_ms > 1
+
+
+async def test_data_directories_side_by_side_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("p2p.mdns.Mdns.run", _nothing)
+    async with (
+        running(tmp_path / "one", mdns=True) as one,
+        running(tmp_path / "two", mdns=True) as two,
+    ):
+        await until(lambda: have_met(one, two))
+
+
+async def _nothing(_mdns: object, *, task_status: Any) -> None:
+    task_status.started()
+
+
+@needs_multicast
+async def test_mdns_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _keep_mdns_on_loopback(monkeypatch)
+    async with (
+        running(tmp_path / "a" / "one", mdns=True, swarm_name="mdns test") as one,
+        running(tmp_path / "b" / "two", mdns=True, swarm_name="mdns test") as two,
+    ):
+        await until(lambda: have_met(one, two), patience_s=PATIENCE_S)
+        found = one.core.discovery.snapshot() + two.core.discovery.snapshot()
+        assert discovery.TargetKind.MDNS in {target.kind for target in found}
+
+
+def _keep_mdns_on_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    from p2p.mdns import Mdns
+
+    original = Mdns.__init__
+
+    def on_loopback(self: Mdns, **options: Any) -> None:
+        original(self, **options | {"interfaces": LOOPBACK})
+
+    monkeypatch.setattr(Mdns, "__init__", on_loopback)
+
+
+async def test_peer_exchange_alone(tmp_path: Path) -> None:
+    """Two that know only a third, which then is gone, have met through it."""
+    async with (
+        running(tmp_path / "a" / "one") as one,
+        running(tmp_path / "b" / "two") as two,
+        running(tmp_path / "m" / "middle") as middle,
+    ):
+        for peer in (one, two):
+            await peer.core.host.dial(address_of(middle))
+        await until(lambda: have_met(one, two))
+        middle.stop()
+        await until(lambda: not two.core.host.is_connected(middle.core.peer_id))
+        assert have_met(one, two)
+
+
+async def test_dht_alone_through_peers_of_other_swarms(tmp_path: Path) -> None:
+    """Two peers of a swarm, each knowing another peer of another swarm and nothing else."""
+    async with running(tmp_path / "x" / "x", dht=True, swarm_name="another") as stranger:
+        at_stranger = (address_of(stranger),)
+        async with (
+            running(
+                tmp_path / "y" / "y", dht_peer=at_stranger, swarm_name="yet another"
+            ) as stranger_too,
+            running(tmp_path / "a" / "one", dht_peer=at_stranger) as one,
+            running(tmp_path / "b" / "two", dht_peer=(address_of(stranger_too),)) as two,
+        ):
+            await until(lambda: have_met(one, two), patience_s=PATIENCE_S)
+            kinds = {t.peer_id: t.kind for t in two.core.discovery.snapshot()}
+            assert kinds.get(one.core.peer_id, "dht") in ("dht", "inbound")
+            assert not two.core.is_of_swarm(stranger.core.peer_id)
