@@ -29,7 +29,7 @@ $(STAMP): pyproject.toml
 	  || { echo "shoal needs Python 3.11 or newer; try make PYTHON=python3.11" >&2; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing shoal into $(VENV) (once; some minutes)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[trainer,dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[trainer,experiment,dev]'
 	@touch $@
 
 node: $(STAMP)
