@@ -12,7 +12,6 @@ from shoal_wire.limits import IPC_VERSION
 from shoal_wire.manifest import Manifest
 from shoal_wire.types import PeerId
 
-
 Control = Callable[[m.ControlAction, str], Awaitable[None]]
 """``await control(action, peer_id)``: raises ControlError."""
 

@@ -26,6 +26,7 @@ from p2p.ipc_server import SOCKET_NAME, IpcServer
 from p2p.ledger import PublisherLedger
 from p2p.outbox import Outbox
 from p2p.recent import RecentRollouts
+from p2p.reputation import Reputation
 from p2p.rollout_pool import RolloutPool
 from p2p.service import Service, TrainerLink
 from p2p.store import Store
@@ -100,6 +101,7 @@ class LocalNode:
         self.link = TrainerLink()
         self.ledger = PublisherLedger()
         self.views: dict[str, View] = {"echo": _echo}
+        self.reputation = Reputation()
         self.pool = RolloutPool(
             buffer=self.buffer,
             store=self.store,
@@ -108,6 +110,7 @@ class LocalNode:
             max_age_seconds=3600.0,
             max_store_bytes=1 << 30,
             wall_ms=wall_ms,
+            reputation=self.reputation,
             on_group=self.recent.add,
         )
         self.outbox = Outbox(
