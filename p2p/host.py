@@ -304,14 +304,19 @@ class Libp2pHost:
         return until is not None
 
     def set_request_handler(
-        self, protocol_id: str, handler: RequestHandler, *, max_request_bytes: int
+        self,
+        protocol_id: str,
+        handler: RequestHandler,
+        *,
+        max_request_bytes: int,
+        limits: RequestLimits | None = None,
     ) -> None:
         """Answer requests of `protocol_id` by ``await handler(peer_id, request)``.
 
         An exception of the handler, an oversize request or a missed deadline resets the stream.
         """
         server = RequestServer(
-            handler, max_request_bytes=max_request_bytes, limits=self._settings.requests
+            handler, max_request_bytes=max_request_bytes, limits=limits or self._settings.requests
         )
         self._servers[protocol_id] = server
         self._host.set_stream_handler(TProtocol(protocol_id), server.serve)

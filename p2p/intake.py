@@ -1,11 +1,13 @@
-"""Intake: gossip's validator in front, the buffer behind, a bounded queue between.
+"""Intake: one judgement for all that peers bring, the buffer behind, a bounded queue between.
 
-    gossip ─▶ validate (cheap, stateless) ─▶ ledger ─▶ task worker ─▶ ledger ─▶ queue ─▶ keep
-                    │                          │            │                     │
-                 verdict                    verdict   ignore on fault       ignore when full
+    gossip ──▶ validate ─┬─▶ (cheap, stateless) ─▶ ledger ─▶ task worker ─▶ ledger ─▶ queue ─▶ keep
+    fetched ─▶ take ─────┘          │                │            │                     │
+                                 verdict          verdict   ignore on fault       gossip: ignore
+                                                                                  fetched: wait
 
 Everything up to the queue happens before a message is forwarded; scoring does not: rewards are
-computed by whoever trains.
+computed by whoever trains. An announcement is judged without the batch it names, which is pulled
+afterwards and judged like any other.
 """
 
 from __future__ import annotations
@@ -16,17 +18,21 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
+from p2p.fetch_stats import Source
 from p2p.ledger import Equivocation, PublisherLedger
 from p2p.validation import (
     Rejected,
     ValidationContext,
     check_questions,
     coordinates_of,
+    open_announcement,
     open_batch,
+    open_fetched,
 )
 from shoal_tasks.errors import UnknownFamily, WorkerUnavailable
 from shoal_tasks.types import TaskCoordinates
-from shoal_wire.types import Digest, PeerId, SignedBatch
+from shoal_wire.announcement import Announcement, is_announcement
+from shoal_wire.types import BatchId, Digest, PeerId, SignedBatch
 from shoal_wire.verdict import ACCEPT, Reason, Verdict, verdict
 
 if TYPE_CHECKING:
@@ -37,12 +43,32 @@ log = logging.getLogger(__name__)
 QUEUE_BATCHES = 256
 """Validated batches that may wait for the buffer; beyond it new ones are ignored and counted."""
 
+RESERVE_SHARE = 0.25
+"""Of a publisher's burst of groups: left to what it gossips when its batches are fetched."""
+
+_WORKER_TRIES = 3
+_WORKER_PAUSE_SECONDS = 0.5
+_QUEUE_SECONDS = 10.0
+
 
 class QuestionSource(Protocol):
     """Regenerates questions (the task worker)."""
 
     async def question_digests(self, tasks: list[TaskCoordinates]) -> list[Digest]:
         """Return one 16-byte digest a task; raises WorkerUnavailable."""
+
+
+class Listener:
+    """Learns of what the intake lets through; this one does not care."""
+
+    def announced(
+        self, publisher: PeerId, announcement: Announcement, forwarder: PeerId
+    ) -> Reason | None:
+        """Take up an announcement; return why not. It is forwarded if there is no reason."""
+        return None
+
+    def accepted(self, signed: SignedBatch, source: Source) -> None:
+        """Learn of a valid batch that is on its way to the buffer."""
 
 
 class Intake:
@@ -57,6 +83,7 @@ class Intake:
         keep: Callable[[SignedBatch], Awaitable[None]],
         accuse: Callable[[Equivocation, bytes], Awaitable[None]],
         wall_ms: Callable[[], int],
+        listener: Listener | None = None,
         queue_batches: int = QUEUE_BATCHES,
     ) -> None:
         self._context = context
@@ -65,6 +92,7 @@ class Intake:
         self._keep = keep
         self._accuse = accuse
         self._wall_ms = wall_ms
+        self._listener = listener or Listener()
         self._send, self._receive = trio.open_memory_channel[SignedBatch](queue_batches)
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -79,8 +107,34 @@ class Intake:
     async def validate(self, data: bytes, author: PeerId, forwarder: PeerId) -> Verdict:
         """Gossip's validator: judge one message and queue it if it is valid."""
         try:
-            signed = open_batch(data, author=author, context=self._context, now_ms=self._wall_ms())
-            await self._check(signed)
+            if is_announcement(data):
+                await self._validate_announcement(data, author, forwarder)
+            else:
+                await self._validate_batch(data, author)
+        except Rejected as rejected:
+            return verdict(rejected.reason)
+        return ACCEPT
+
+    async def take(
+        self, raw: bytes, *, publisher: PeerId, sequence: int, source: Source
+    ) -> Verdict:
+        """Judge a batch that was asked for as the publisher's under that number; queue it if valid.
+
+        `signer_not_sender` says that it is another's, or under another number. Where gossip would
+        ignore for want of room or of a worker, this waits a while.
+        """
+        try:
+            signed = open_fetched(
+                raw, publisher=publisher, context=self._context, now_ms=self._wall_ms()
+            )
+            if signed.batch.sequence != sequence:
+                raise Rejected(Reason.SIGNER_NOT_SENDER)
+            await self._check_ledger(signed, RESERVE_SHARE)
+            await self._check_questions_patiently(signed)
+            await self._check_ledger(signed, RESERVE_SHARE)
+            await self._wait_for_room()
+            await self._check_ledger(signed, RESERVE_SHARE)
+            self._accept(signed, source)
         except Rejected as rejected:
             return verdict(rejected.reason)
         return ACCEPT
@@ -89,19 +143,30 @@ class Intake:
         """Return how many validated batches wait for the buffer."""
         return self._send.statistics().current_buffer_used
 
-    async def _check(self, signed: SignedBatch) -> None:
+    async def _validate_batch(self, data: bytes, author: PeerId) -> None:
+        signed = open_batch(data, author=author, context=self._context, now_ms=self._wall_ms())
         await self._check_ledger(signed)
-        try:
-            regenerated = await self._questions.question_digests(coordinates_of(signed.batch))
-        except WorkerUnavailable:
-            raise Rejected(Reason.WORKER_UNAVAILABLE) from None
-        except UnknownFamily:
-            raise Rejected(Reason.UNKNOWN_FAMILY) from None
-        reason = check_questions(signed.batch, regenerated)
-        if reason is not None:
-            raise Rejected(reason)
+        await self._check_questions(signed)
         # A copy may have been judged while this one waited for the worker.
         await self._check_ledger(signed)
+        self._accept(signed, Source.GOSSIP)
+
+    async def _validate_announcement(self, data: bytes, author: PeerId, forwarder: PeerId) -> None:
+        announcement = open_announcement(
+            data, author=author, context=self._context, now_ms=self._wall_ms()
+        )
+        await self._check_number(
+            author,
+            announcement.sequence,
+            announcement.batch_id,
+            announcement.num_groups,
+            statement=data,
+        )
+        reason = self._listener.announced(author, announcement, forwarder)
+        if reason is not None:
+            raise Rejected(reason)
+
+    def _accept(self, signed: SignedBatch, source: Source) -> None:
         try:
             self._send.send_nowait(signed)
         except trio.WouldBlock:
@@ -114,17 +179,64 @@ class Intake:
             len(batch.groups),
             trio.current_time(),
         )
+        self._listener.accepted(signed, source)
 
-    async def _check_ledger(self, signed: SignedBatch) -> None:
-        batch = signed.batch
+    async def _check_questions(self, signed: SignedBatch) -> None:
+        try:
+            regenerated = await self._questions.question_digests(coordinates_of(signed.batch))
+        except WorkerUnavailable:
+            raise Rejected(Reason.WORKER_UNAVAILABLE) from None
+        except UnknownFamily:
+            raise Rejected(Reason.UNKNOWN_FAMILY) from None
+        reason = check_questions(signed.batch, regenerated)
+        if reason is not None:
+            raise Rejected(reason)
+
+    async def _check_questions_patiently(self, signed: SignedBatch) -> None:
+        for _ in range(_WORKER_TRIES - 1):
+            try:
+                return await self._check_questions(signed)
+            except Rejected as rejected:
+                if rejected.reason is not Reason.WORKER_UNAVAILABLE:
+                    raise
+            await trio.sleep(_WORKER_PAUSE_SECONDS)
+        return await self._check_questions(signed)
+
+    async def _wait_for_room(self) -> None:
+        with trio.move_on_after(_QUEUE_SECONDS):
+            # The buffer takes some a millisecond; a slow disk is what this waits for.
+            while self.queue_length() >= self._send.statistics().max_buffer_size:  # noqa: ASYNC110
+                await trio.sleep(0.05)
+
+    async def _check_ledger(self, signed: SignedBatch, reserve_share: float = 0.0) -> None:
+        await self._check_number(
+            signed.publisher,
+            signed.batch.sequence,
+            signed.batch_id,
+            len(signed.batch.groups),
+            statement=signed.envelope,
+            reserve_share=reserve_share,
+        )
+
+    async def _check_number(
+        self,
+        publisher: PeerId,
+        sequence: int,
+        batch_id: BatchId,
+        num_groups: int,
+        *,
+        statement: bytes,
+        reserve_share: float = 0.0,
+    ) -> None:
+        """`statement` is what the publisher signed: the batch, or its announcement."""
         now = trio.current_time()
         reason = self._ledger.check(
-            signed.publisher, batch.sequence, signed.batch_id, len(batch.groups), now
+            publisher, sequence, batch_id, num_groups, now, reserve_share=reserve_share
         )
         if reason is Reason.EQUIVOCATION:
-            pair = self._ledger.accuse(signed.publisher, batch.sequence, signed.batch_id, now)
+            pair = self._ledger.accuse(publisher, sequence, batch_id, now)
             if pair is not None:
-                log.warning("%s signed two batches as number %d", signed.publisher, batch.sequence)
-                await self._accuse(pair, signed.envelope)
+                log.warning("%s signed two batches as number %d", publisher, sequence)
+                await self._accuse(pair, statement)
         if reason is not None:
             raise Rejected(reason)

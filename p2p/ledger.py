@@ -65,10 +65,35 @@ class PublisherLedger:
         entry = self._publishers.get(publisher)
         return entry is not None and sequence in entry.equivocated
 
+    def knows(self, publisher: PeerId, sequence: int) -> bool:
+        """Return whether a valid batch of that number was here, or may have been."""
+        entry = self._publishers.get(publisher)
+        return entry is not None and (
+            sequence in entry.sequences or sequence <= entry.forgotten_up_to
+        )
+
+    def highest_below(self, publisher: PeerId, sequence: int) -> int | None:
+        """Return the highest number known of a publisher below `sequence`, if there is one."""
+        entry = self._publishers.get(publisher)
+        if entry is None:
+            return None
+        return max((number for number in entry.sequences if number < sequence), default=None)
+
     def check(
-        self, publisher: PeerId, sequence: int, batch_id: BatchId, num_groups: int, now: float
+        self,
+        publisher: PeerId,
+        sequence: int,
+        batch_id: BatchId,
+        num_groups: int,
+        now: float,
+        *,
+        reserve_share: float = 0.0,
     ) -> Reason | None:
-        """Return why the batch is not new, without recording it; `now` is monotonic seconds."""
+        """Return why the batch is not new, without recording it; `now` is monotonic seconds.
+
+        `reserve_share` of the publisher's burst must stay: what is asked for must not use up
+        the quota of what it sends.
+        """
         entry = self._publishers.get(publisher)
         if entry is not None:
             if sequence in entry.equivocated:
@@ -78,7 +103,8 @@ class PublisherLedger:
                 return Reason.DUPLICATE if known == batch_id else Reason.EQUIVOCATION
             if sequence <= entry.forgotten_up_to:
                 return Reason.DUPLICATE
-        if num_groups > self._tokens(entry, now):
+        reserve = reserve_share * self._limits.burst_groups
+        if num_groups > self._tokens(entry, now) - reserve:
             return Reason.OVER_QUOTA
         return None
 

@@ -27,6 +27,7 @@ from p2p.node_views import NodeViews
 from p2p.outbox import Outbox
 from p2p.peer_core import PeerCore, wall_ms
 from p2p.recent import RecentRollouts
+from p2p.rollout_exchange import ExchangeSettings, RolloutExchange
 from p2p.rollout_pool import RolloutPool
 from p2p.service import Service, TrainerLink
 from p2p.shard_policy import DemandMeter, demand_of
@@ -64,8 +65,10 @@ class Node:
         identity: Identity,
         settings: Settings,
         on_ready: Callable[[Node], None] = lambda _node: None,
+        exchange: ExchangeSettings | None = None,
     ) -> None:
         self._identity = identity
+        self._exchange_settings = exchange
         self._settings = settings
         self._on_ready = on_ready
         self._end = NodeEnd.STOPPED
@@ -88,6 +91,7 @@ class Node:
         self.child = None if settings.no_trainer else TrainerChild(to_flags(settings, "trainer"))
         self._trainer_scope = trio.CancelScope()
         self._trainer_ended = trio.Event()
+        self.exchange: RolloutExchange
         self.pool: RolloutPool
         self.outbox: Outbox
         self.views: NodeViews
@@ -111,12 +115,15 @@ class Node:
             self._make_parts()
             await self.pool.restore(self.core.ledger)
             await nursery.start(self.pool.run)
+            self.exchange.serve()
             await self.core.join(
                 nursery,
                 keep=self.pool.keep_external,
                 accuse=self._accuse,
+                listener=self.exchange,
                 wanted_per_s=self._wanted_per_s,
             )
+            await nursery.start(self.exchange.run)
             await nursery.start(self.outbox.run)
             await nursery.start(self._socket().run)
             nursery.start_soon(self._watch_manifest, found)
@@ -129,6 +136,18 @@ class Node:
 
     def _make_parts(self) -> None:
         core, settings = self.core, self._settings
+        self.exchange = RolloutExchange(
+            host=core.host,
+            manifest=core.manifest,
+            ledger=core.ledger,
+            store=self.store,
+            intake=lambda: core.intake,
+            shards=lambda: frozenset(core.shards.shards),
+            wanted_groups=self._room,
+            report=core.on_verdict,
+            wall_ms=wall_ms,
+            settings=self._exchange_settings,
+        )
         self.pool = RolloutPool(
             buffer=self.buffer,
             store=self.store,
@@ -139,6 +158,8 @@ class Node:
             wall_ms=wall_ms,
             on_group=lambda group: self.recent.add(group, received_ms=wall_ms()),
             reputation=core.guard.reputation,
+            on_kept=self.exchange.kept,
+            on_withdrawn=self.exchange.withdrawn,
         )
         self.outbox = Outbox(
             manifest=core.manifest,
@@ -155,7 +176,13 @@ class Node:
             recent=self.recent,
             link=self.link,
             child=self.child,
+            exchange=self.exchange,
         )
+
+    def _room(self) -> int:
+        """Return how many groups of others the buffer could still take."""
+        stats = self.buffer.stats(trio.current_time())
+        return stats.capacity_groups - stats.groups
 
     def _wanted_per_s(self) -> float:
         """Return how many groups of others the trainer draws a second."""

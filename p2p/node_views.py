@@ -10,6 +10,7 @@ import trio
 from p2p.outbox import Outbox
 from p2p.peer_core import PeerCore, wall_ms
 from p2p.recent import RecentGroup, RecentRollouts
+from p2p.rollout_exchange import RolloutExchange
 from p2p.rollout_pool import RolloutPool
 from p2p.service import TrainerLink
 from p2p.trainer_child import ChildState, TrainerChild
@@ -45,6 +46,7 @@ class NodeViews(CoreViews):
         recent: RecentRollouts,
         link: TrainerLink,
         child: TrainerChild | None,
+        exchange: RolloutExchange,
     ) -> None:
         super().__init__(core)
         self._outbox = outbox
@@ -52,10 +54,16 @@ class NodeViews(CoreViews):
         self._recent = recent
         self._link = link
         self._child = child
+        self._exchange = exchange
 
     def by_name(self) -> dict[str, View]:
         """Return the views by the names under which the CLI asks for them."""
-        return {**super().by_name(), "buffer": self.buffer, "rollouts": self.rollouts}
+        return {
+            **super().by_name(),
+            "buffer": self.buffer,
+            "fetch": self.fetch,
+            "rollouts": self.rollouts,
+        }
 
     async def status(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """The node at a glance."""
@@ -69,6 +77,7 @@ class NodeViews(CoreViews):
             "outbox": {
                 "unsent": self._outbox.num_unsent,
                 "batches_sent": self._outbox.num_batches_sent,
+                "batches_announced": self._outbox.num_batches_announced,
                 "batches_expired": self._outbox.num_batches_expired,
             },
             "buffer": self._buffer_totals(),
@@ -96,6 +105,10 @@ class NodeViews(CoreViews):
                 for row in stats.per_publisher
             ],
         }
+
+    async def fetch(self, _options: Mapping[str, Any]) -> dict[str, Any]:
+        """How batches came, what became of gaps, and what was given to others."""
+        return {"schema_version": SCHEMA_VERSION, **self._exchange.view()}
 
     async def rollouts(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """The latest groups: question, completions, sender, and reward once verified.

@@ -2,6 +2,7 @@
 
     publish ─▶ sequence, seal, store (durable) ─▶ acknowledge ─▶ [wait for a peer] ─▶ gossip ─▶ sent
 
+A batch too big to be gossiped whole is announced by its digest; peers pull it (`rollout_serve`).
 Batches go out in order. One that nobody was there to hear waits; after a restart the unsent ones
 go out again as the same bytes under the same sequence number, so receivers see a duplicate.
 """
@@ -19,8 +20,11 @@ import trio
 from p2p.store import OwnBatch, StoreError
 from p2p.validation import Rejected, reopen_batch
 from shoal_wire import ipc_messages as m
+from shoal_wire.announcement import Announcement, encode_announcement
 from shoal_wire.codec import PayloadError, decode_batch, encode_batch
+from shoal_wire.digests import batch_id
 from shoal_wire.envelope import seal
+from shoal_wire.limits import ANNOUNCEMENT_PAYLOAD_TYPE
 from shoal_wire.manifest import Manifest
 from shoal_wire.types import PeerId, RolloutBatch
 
@@ -43,7 +47,7 @@ class OutboxStore(Protocol):
     """The durable side."""
 
     async def reserve_own(
-        self, client_key: bytes, make_envelope: Callable[[int], bytes]
+        self, client_key: bytes, make_envelope: Callable[[int, int], bytes]
     ) -> OwnBatch:
         """Store a batch under the next sequence number, or return the one of this key."""
 
@@ -72,13 +76,15 @@ class Signer(Protocol):
         """Return a raw Ed25519 signature."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Waiting:
     """A batch on disk that has not gone out."""
 
     sequence: int
-    envelope: bytes
     created_ms: int
+    message: bytes
+    """What is gossiped: the batch's envelope, or an announcement of it."""
+    is_announcement: bool
 
 
 class Outbox:
@@ -104,6 +110,8 @@ class Outbox:
         self._wake = trio.Event()
         self._progress = trio.Event()
         self.num_batches_sent = 0
+        self.num_batches_announced = 0
+        """Of those sent, the ones that were too big to be gossiped whole."""
         self.num_batches_expired = 0
 
     @property
@@ -136,10 +144,11 @@ class Outbox:
             OversizeBatchError: peers would reject it.
         """
         own = await self._store.reserve_own(
-            request.client_key, lambda sequence: self._seal(request, sequence)
+            request.client_key,
+            lambda sequence, previous: self._seal(request, sequence, previous),
         )
         if own.is_new and own.envelope is not None:
-            self._unsent.append(_Waiting(own.sequence, own.envelope, self._wall_ms()))
+            self._unsent.append(self._waiting(own.sequence, own.envelope, self._wall_ms()))
             await self._bound()
             self._wake.set()
         return own
@@ -149,7 +158,8 @@ class Outbox:
         for own in await self._store.unsent():
             batch = self._reopen(own)
             if batch is not None and own.envelope is not None:
-                self._unsent.append(_Waiting(own.sequence, own.envelope, batch.created_ms))
+                waiting = self._waiting(own.sequence, own.envelope, batch.created_ms)
+                self._unsent.append(waiting)
             else:
                 self.num_batches_expired += 1
                 await self._done_with(own.sequence)
@@ -165,7 +175,35 @@ class Outbox:
             return None
         return signed.batch if signed.batch.swarm_digest == self._manifest.digest else None
 
-    def _seal(self, request: m.Publish, sequence: int) -> bytes:
+    def _waiting(self, sequence: int, envelope: bytes, created_ms: int) -> _Waiting:
+        too_big = len(envelope) > self._manifest.rules.max_whole_bytes
+        return _Waiting(
+            sequence=sequence,
+            created_ms=created_ms,
+            message=self._announce(envelope) if too_big else envelope,
+            is_announcement=too_big,
+        )
+
+    def _announce(self, envelope: bytes) -> bytes:
+        batch = reopen_batch(envelope, max_bytes=self._manifest.rules.max_batch_bytes).batch
+        announcement = Announcement(
+            swarm_digest=batch.swarm_digest,
+            sequence=batch.sequence,
+            previous_sequence=batch.previous_sequence,
+            created_ms=batch.created_ms,
+            num_groups=len(batch.groups),
+            batch_id=batch_id(envelope),
+            num_bytes=len(envelope),
+            expires_ms=batch.created_ms + self._manifest.rules.max_age_seconds * 1000,
+        )
+        return seal(
+            encode_announcement(announcement),
+            public_key=self._signer.public_key_bytes,
+            sign=self._signer.sign,
+            payload_type=ANNOUNCEMENT_PAYLOAD_TYPE,
+        )
+
+    def _seal(self, request: m.Publish, sequence: int, previous: int) -> bytes:
         batch = RolloutBatch(
             swarm_digest=self._manifest.digest,
             sequence=sequence,
@@ -174,6 +212,7 @@ class Outbox:
             policy=request.policy,
             sampling=request.sampling,
             groups=request.groups,
+            previous_sequence=previous,
         )
         payload = encode_batch(batch)
         rules = self._manifest.rules
@@ -181,24 +220,19 @@ class Outbox:
             # As peers will unpack it: repetitive text is short on the wire and long after it.
             decode_batch(payload, max_bytes=rules.max_batch_bytes)
         except PayloadError as error:
-            raise OversizeBatchError(f"peers would reject the batch: {error}") from None
-        envelope = seal(
-            payload,
-            public_key=self._signer.public_key_bytes,
-            sign=self._signer.sign,
-        )
-        if len(envelope) > rules.max_message_bytes:
             raise OversizeBatchError(
-                f"batch of {len(envelope)} bytes is over the swarm's {rules.max_message_bytes}"
-            )
-        return envelope
+                f"peers would reject the batch: {error} (the swarm takes up to"
+                f" {rules.max_batch_bytes} bytes, unpacked)"
+            ) from None
+        return seal(payload, public_key=self._signer.public_key_bytes, sign=self._signer.sign)
 
     async def _send_first(self) -> None:
         own = self._unsent[0]
         if self._wall_ms() - own.created_ms > self._manifest.rules.max_age_seconds * 1000:
             self.num_batches_expired += 1
-        elif await self._gossip.publish(self._topic, own.envelope) > 0:
+        elif await self._gossip.publish(self._topic, own.message) > 0:
             self.num_batches_sent += 1
+            self.num_batches_announced += own.is_announcement
         else:
             await trio.sleep(_RETRY_SECONDS)
             return

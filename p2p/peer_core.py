@@ -22,7 +22,7 @@ from p2p.gossip_libp2p import Gossip
 from p2p.host import HostSettings, Libp2pHost
 from p2p.identity import Identity
 from p2p.inbound_gate import GateLimits
-from p2p.intake import Intake
+from p2p.intake import Intake, Listener
 from p2p.ledger import Equivocation, PublisherLedger
 from p2p.libp2p_address import parse_peer_address
 from p2p.libp2p_swarm import SwarmSettings
@@ -101,7 +101,7 @@ class PeerCore:
             on_behaviour=self.guard.on_behaviour,
             is_protected=self.guard.is_protected,
             host=self.host,
-            on_verdict=self._on_verdict,
+            on_verdict=self.on_verdict,
         )
         self.gossip.set_score_fn(self.score)
         self.discovery = Discovery(
@@ -180,6 +180,7 @@ class PeerCore:
         *,
         keep: Keep,
         accuse: Accuse,
+        listener: Listener | None = None,
         wanted_per_s: Callable[[], float] | None = None,
     ) -> None:
         """Start validation and subscribe: from here on batches reach `keep`.
@@ -205,6 +206,7 @@ class PeerCore:
             keep=count_and_keep,
             accuse=accuse,
             wall_ms=wall_ms,
+            listener=listener,
         )
         await nursery.start(self.intake.run)
         self.shards = self._shard_keeper(wanted_per_s)
@@ -273,6 +275,7 @@ class PeerCore:
                 )
             await trio.sleep(_SIBLING_SECONDS)
 
-    def _on_verdict(self, forwarder: PeerId, author: PeerId | None, judged: Verdict) -> None:
+    def on_verdict(self, forwarder: PeerId, author: PeerId | None, judged: Verdict) -> None:
+        """Count a verdict and let it have its effect on the standing of both."""
         self.verdicts.count(judged, signer=author)
         self.guard.on_verdict(forwarder, author, judged)

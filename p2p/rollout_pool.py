@@ -21,7 +21,7 @@ from p2p.validation import Rejected, published_groups, reopen_batch
 from shoal_wire.codec import group_to_bytes
 from shoal_wire.digests import batch_id
 from shoal_wire.manifest import Manifest
-from shoal_wire.types import GroupId, PeerId, PublishedGroup, SignedBatch
+from shoal_wire.types import BatchId, GroupId, PeerId, PublishedGroup, SignedBatch
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
@@ -33,6 +33,8 @@ _GROUP_OVERHEAD_BYTES = 1200
 _COMPLETION_OVERHEAD_BYTES = 120
 """What Python's objects add to the text, as measured: the bound is on memory, not on text."""
 _PRUNE_SECONDS = 60.0
+_SERVED_MS = 600_000
+"""How long a batch that nobody here needs any more stays on disk for peers that missed it."""
 
 
 class RolloutPool:
@@ -50,7 +52,11 @@ class RolloutPool:
         wall_ms: Callable[[], int],
         reputation: Reputation | None = None,
         on_group: Callable[[PublishedGroup], None] = lambda _group: None,
+        on_kept: Callable[[SignedBatch, int], None] = lambda _signed, _received_ms: None,
+        on_withdrawn: Callable[[BatchId], None] = lambda _batch_id: None,
     ) -> None:
+        """`on_kept` learns of batches on disk and when they came, `on_withdrawn` of those taken
+        back: what can be given to others."""
         self._buffer = buffer
         self._store = store
         self._me = me
@@ -60,6 +66,8 @@ class RolloutPool:
         self._wall_ms = wall_ms
         self._reputation = reputation
         self._on_group = on_group
+        self._on_kept = on_kept
+        self._on_withdrawn = on_withdrawn
         self.groups_received = 0
         self.groups_published = 0
 
@@ -85,6 +93,7 @@ class RolloutPool:
                 ledger.remember(signed.publisher, signed.batch.sequence, signed.batch_id, now)
             age = max(0.0, (self._wall_ms() - stored.received_ms) / 1000)
             self._insert(signed, received_at=now - age, now=now)
+            self._on_kept(signed, stored.received_ms)
         for pair in await self._store.evidence():
             ledger.condemn(pair.publisher, pair.sequence, batch_id(pair.second), now)
         log.debug("restored %d batches", len(state.batches))
@@ -118,12 +127,15 @@ class RolloutPool:
             )
         except StoreError as error:
             log.warning("batch kept in memory only: %s", error)
+        else:
+            self._on_kept(signed, self._wall_ms())
 
     def keep_own(self, envelope: bytes) -> int:
         """Insert an own batch that is already on disk; return its number of groups."""
         signed = self._reopen(envelope)
         now = trio.current_time()
         self._insert(signed, received_at=now, now=now)
+        self._on_kept(signed, self._wall_ms())
         self.groups_published += len(signed.batch.groups)
         return len(signed.batch.groups)
 
@@ -198,6 +210,7 @@ class RolloutPool:
             if view.entry.group.batch_id == pair.first
         ]
         self._buffer.discard(ids)
+        self._on_withdrawn(pair.first)
         try:
             await self._store.add_equivocation(pair.publisher, pair.sequence, pair.first, second)
         except StoreError as error:
@@ -225,6 +238,7 @@ class RolloutPool:
                 keep={view.entry.group.batch_id for view in self._buffer.residents()},
                 max_age_ms=int(self._max_age_seconds * 1000),
                 max_bytes=self._max_store_bytes,
+                grace_ms=_SERVED_MS,
             )
         except StoreError as error:
             log.warning("store not pruned: %s", error)

@@ -152,13 +152,14 @@ class Store:
         return value
 
     async def reserve_own(
-        self, client_key: bytes, make_envelope: Callable[[int], bytes]
+        self, client_key: bytes, make_envelope: Callable[[int, int], bytes]
     ) -> OwnBatch:
         """Allot the next sequence, seal a batch with it and return once that is on disk.
 
-        `make_envelope` gets the sequence, runs in the writer's thread, may be called again with
-        another sequence and must have no side effects. The same key again returns the first
-        batch with `is_new` False. Raises StoreError: FULL and OUTBOX_FULL may pass.
+        `make_envelope` gets the sequence and that of the own batch before (0: none), runs in the
+        writer's thread, may be called again with others and must have no side effects. The same
+        key again returns the first batch with `is_new` False. Raises StoreError: FULL and
+        OUTBOX_FULL may pass.
         """
         now_ms = self._wall_ms()
         return await self._submit(
@@ -176,6 +177,10 @@ class Store:
     async def unsent(self) -> list[OwnBatch]:
         """Return own batches that have not gone out, oldest first."""
         return await self._submit(StoreCore.unsent)
+
+    async def envelope_part(self, batch_id: BatchId, offset: int, length: int) -> bytes | None:
+        """Return up to `length` bytes of a stored envelope; None if it is not here."""
+        return await self._submit(lambda core: core.envelope_part(batch_id, offset, length))
 
     async def add_external(
         self,
@@ -215,14 +220,23 @@ class Store:
         return await self._submit(StoreCore.load)
 
     async def prune(
-        self, *, max_age_ms: int, max_bytes: int, keep: Collection[BatchId] | None = None
+        self,
+        *,
+        max_age_ms: int,
+        max_bytes: int,
+        keep: Collection[BatchId] | None = None,
+        grace_ms: int = 60_000,
     ) -> int:
         """Delete batches that nobody needs, as `StoreCore.prune` says; return how many."""
         now_ms = self._wall_ms()
         kept = None if keep is None else frozenset(keep)
         return await self._submit(
             lambda core: core.prune(
-                now_ms=now_ms, max_age_ms=max_age_ms, max_bytes=max_bytes, keep=kept
+                now_ms=now_ms,
+                max_age_ms=max_age_ms,
+                max_bytes=max_bytes,
+                keep=kept,
+                grace_ms=grace_ms,
             )
         )
 

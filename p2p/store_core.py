@@ -102,9 +102,11 @@ class StoreCore:
     # Own batches
 
     def reserve_own(
-        self, client_key: bytes, make_envelope: Callable[[int], bytes], *, now_ms: int
+        self, client_key: bytes, make_envelope: Callable[[int, int], bytes], *, now_ms: int
     ) -> OwnBatch:
         """Allot the next sequence, build the envelope with it and store both under a key.
+
+        `make_envelope` gets the sequence and that of the own batch before, 0 if there was none.
 
         The same key again returns the first one's batch with `is_new` False. Raises StoreError
         OUTBOX_FULL, and whatever `make_envelope` raises.
@@ -119,7 +121,10 @@ class StoreCore:
         (sequence,) = self._db.execute(
             "UPDATE meta SET value = value + 1 WHERE key = 'next_sequence' RETURNING value - 1"
         ).fetchone()
-        envelope = make_envelope(sequence)
+        (previous,) = self._db.execute(
+            "SELECT coalesce(max(sequence), 0) FROM client_keys"
+        ).fetchone()
+        envelope = make_envelope(sequence, previous)
         self._count_unsent(len(envelope))
         batch_id = id_of_envelope(envelope)
         self._insert_batch(batch_id, self._peer_id, sequence, True, envelope, now_ms)
@@ -160,6 +165,16 @@ class StoreCore:
                 StoreFault.OUTBOX_FULL, f"{self._unsent_bytes} bytes wait to be sent already"
             )
         self._unsent_bytes += num_bytes
+
+    # Reading
+
+    def envelope_part(self, batch_id: BatchId, offset: int, length: int) -> bytes | None:
+        """Return up to `length` bytes of a stored envelope; None if it is not here."""
+        row = self._db.execute(
+            "SELECT substr(envelope, ?, ?) FROM batches WHERE batch_id = ?",
+            (offset + 1, length, batch_id),
+        ).fetchone()
+        return None if row is None else bytes(row[0])
 
     # Other nodes' batches
 

@@ -1,4 +1,4 @@
-"""Validation of what gossip brings: bytes → `SignedBatch` or a verdict. Pure.
+"""Validation of what peers bring, unasked or asked: bytes → `SignedBatch` or a verdict. Pure.
 
 Cheap checks come first; nothing here keeps state, reads a clock or evaluates text. What needs
 state (duplicates, quotas) is in `ledger`, what needs the task worker (question digests) is asked
@@ -12,8 +12,10 @@ from dataclasses import dataclass
 
 from shoal_tasks.types import TaskCoordinates
 from shoal_wire import digests
+from shoal_wire.announcement import Announcement, check_announcement, decode_announcement
 from shoal_wire.codec import PayloadError, decode_batch
 from shoal_wire.envelope import EnvelopeError, SignedEnvelope, open_envelope
+from shoal_wire.limits import ANNOUNCEMENT_PAYLOAD_TYPE
 from shoal_wire.rules import BatchRules, check_batch
 from shoal_wire.types import Digest, PeerId, PublishedGroup, RolloutBatch, RolloutGroup, SignedBatch
 from shoal_wire.verdict import Reason
@@ -43,21 +45,56 @@ def open_batch(
     Raises:
         Rejected: with the verdict table's reason.
     """
-    rules = context.rules.manifest.rules
-    if len(raw) > rules.max_message_bytes:
+    if len(raw) > context.rules.manifest.rules.max_message_bytes:
         raise Rejected(Reason.OVERSIZE_MESSAGE)
     if author == context.me:
         raise Rejected(Reason.CLAIMS_TO_BE_ME)
     try:
         envelope = open_envelope(raw)
+    except EnvelopeError as error:
+        raise Rejected(error.reason) from None
+    _check_signer(envelope, author, context)
+    return _open_payload(envelope, context, now_ms)
+
+
+def open_fetched(
+    raw: bytes, *, publisher: PeerId, context: ValidationContext, now_ms: int
+) -> SignedBatch:
+    """Return the batch in `raw`, given as one of `publisher`; it may be over gossip's cap.
+
+    Raises:
+        Rejected: with the verdict table's reason.
+    """
+    if len(raw) > context.rules.manifest.rules.max_envelope_bytes:
+        raise Rejected(Reason.OVERSIZE_PAYLOAD)
+    try:
+        envelope = open_envelope(raw)
+    except EnvelopeError as error:
+        raise Rejected(error.reason) from None
+    _check_signer(envelope, publisher, context)
+    return _open_payload(envelope, context, now_ms)
+
+
+def open_announcement(
+    raw: bytes, *, author: PeerId, context: ValidationContext, now_ms: int
+) -> Announcement:
+    """Return what `author` announced in `raw`.
+
+    Raises:
+        Rejected: with the verdict table's reason.
+    """
+    if author == context.me:
+        raise Rejected(Reason.CLAIMS_TO_BE_ME)
+    try:
+        envelope = open_envelope(raw, payload_type=ANNOUNCEMENT_PAYLOAD_TYPE)
         _check_signer(envelope, author, context)
-        batch = decode_batch(envelope.payload, max_bytes=rules.max_batch_bytes)
+        announcement = decode_announcement(envelope.payload)
     except (EnvelopeError, PayloadError) as error:
         raise Rejected(error.reason) from None
-    reason = check_batch(batch, context.rules, now_ms=now_ms)
+    reason = check_announcement(announcement, context.rules.manifest, now_ms=now_ms)
     if reason is not None:
         raise Rejected(reason)
-    return _signed(envelope, batch)
+    return announcement
 
 
 def reopen_batch(raw: bytes, *, max_bytes: int) -> SignedBatch:
@@ -120,6 +157,19 @@ def published_groups(signed: SignedBatch) -> tuple[PublishedGroup, ...]:
         )
         for group in batch.groups
     )
+
+
+def _open_payload(envelope: SignedEnvelope, context: ValidationContext, now_ms: int) -> SignedBatch:
+    try:
+        batch = decode_batch(
+            envelope.payload, max_bytes=context.rules.manifest.rules.max_batch_bytes
+        )
+    except PayloadError as error:
+        raise Rejected(error.reason) from None
+    reason = check_batch(batch, context.rules, now_ms=now_ms)
+    if reason is not None:
+        raise Rejected(reason)
+    return _signed(envelope, batch)
 
 
 def _check_signer(envelope: SignedEnvelope, author: PeerId, context: ValidationContext) -> None:

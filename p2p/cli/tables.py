@@ -163,6 +163,39 @@ def buffer(console: Console, view: dict[str, Any]) -> None:
     )
 
 
+def fetch(console: Console, view: dict[str, Any]) -> None:
+    """How batches came, what became of gaps, and what was given to others."""
+    table = _table("came by", "batches", "groups", "bytes")
+    for source, count in view["batches"].items():
+        came = view["bytes_in"].get(source)
+        table.add_row(
+            source, str(count), str(view["groups"][source]), "-" if came is None else size(came)
+        )
+    console.print(table)
+    gaps, announced = view["gaps"], view["announced"]
+    rows = _pairs()
+    rows.add_row(
+        "missed",
+        f"{gaps['seen']} seen, {gaps['mended']} mended, {gaps['given_up']} given up, "
+        f"{gaps['open']} open",
+    )
+    rows.add_row(
+        "announced",
+        f"{announced['taken_up']} taken up, {announced['given_up']} given up, "
+        f"{announced['waiting']} waiting, {announced['running']} being pulled",
+    )
+    rows.add_row("asked", f"{view['asked']} times, {view['backfill_rounds']} rounds of backfill")
+    for cause, count in view["failures"].items():
+        rows.add_row("in vain", f"{count} {cause}")
+    rows.add_row("on the shelf", f"{view['shelf_batches']} batches for others")
+    for kind, count in view["served"].items():
+        rows.add_row("served", f"{count} {kind}")
+    rows.add_row("given away", size(view["bytes_out"]))
+    for cause, count in view["refused"].items():
+        rows.add_row("refused", f"{count} {cause}")
+    console.print(rows)
+
+
 def rollouts(console: Console, view: dict[str, Any]) -> None:
     """The latest rollouts."""
     for row in view["rollouts"]:

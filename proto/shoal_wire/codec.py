@@ -1,4 +1,5 @@
-"""Types to and from protobuf. Only this file, `manifest`, `peers` and `ipc` touch `*_pb2`."""
+"""Types to and from protobuf. Beside it only `announcement`, `envelope`, `ipc`,
+`manifest`, `peers` and `rollout_codec` touch `*_pb2`."""
 
 from __future__ import annotations
 
@@ -54,6 +55,7 @@ def encode_batch(batch: RolloutBatch) -> bytes:
         policy=policy_to_pb(batch.policy),
         sampling=sampling_to_pb(batch.sampling),
         groups=[group_to_pb(group) for group in batch.groups],
+        previous_sequence=batch.previous_sequence,
     )
     return compression.compress(message.SerializeToString())
 
@@ -89,6 +91,7 @@ def decode_batch(payload: bytes, *, max_bytes: int) -> RolloutBatch:
         policy=policy_from_pb(message.policy),
         sampling=sampling_from_pb(message.sampling),
         groups=tuple(group_from_pb(group) for group in message.groups),
+        previous_sequence=message.previous_sequence,
     )
 
 

@@ -96,6 +96,14 @@ def open_envelope(raw: bytes, *, payload_type: bytes = BATCH_PAYLOAD_TYPE) -> Si
     return SignedEnvelope(signer=peer_id_of(raw_key), payload=message.payload, raw=raw)
 
 
+def payload_type_of(raw: bytes) -> bytes | None:
+    """Return what an envelope says it holds, unverified; None if it does not parse."""
+    try:
+        return bytes(rollout_pb2.Envelope.FromString(raw).payload_type)
+    except DecodeError:
+        return None
+
+
 def signed_bytes(payload_type: bytes, payload: bytes) -> bytes:
     """Return what the signature covers (RFC 0002, *Signature Production and Verification*)."""
     fields = (ENVELOPE_DOMAIN.encode(), payload_type, payload)

@@ -16,6 +16,9 @@ ENVELOPE_DOMAIN: Final = "shoal-rollouts-v1"
 BATCH_PAYLOAD_TYPE: Final = b"/shoal/rollout-batch/1"
 """Payload type of a zstd-compressed `RolloutBatch`."""
 
+ANNOUNCEMENT_PAYLOAD_TYPE: Final = b"/shoal/batch-announcement/1"
+"""Payload type of a `BatchAnnouncement`, which is not compressed."""
+
 TOPIC_PREFIX: Final = "/shoal/1"
 
 MANIFEST_PROTOCOL: Final = "/shoal/manifest/1"
@@ -23,6 +26,9 @@ MANIFEST_PROTOCOL: Final = "/shoal/manifest/1"
 
 PEERS_PROTOCOL: Final = "/shoal/peers/1"
 """Request/response: a `PeerQuery`, which may be empty; a `PeerList` in answer."""
+
+ROLLOUTS_PROTOCOL: Final = "/shoal/rollouts/1"
+"""Request/response: a `RolloutRequest`, a `RolloutAnswer`."""
 
 IPC_VERSION: Final = 1
 """Version of the node-trainer contract; both sides state it in the handshake."""
@@ -39,6 +45,28 @@ MAX_SHARDS_PER_PEER: Final = 64
 
 MAX_MESSAGE_BYTES: Final = 1_000_000
 """Largest envelope that can travel in one gossip message (py-libp2p drops above ~1 MiB)."""
+
+WHOLE_MESSAGE_BYTES: Final = 64 * 1024
+"""Largest envelope that is gossiped whole. Gossip brings a node five copies of everything, so a
+larger one is announced and pulled: one copy, at three times the speed."""
+
+MAX_ANNOUNCEMENT_BYTES: Final = 512
+"""An announcement's whole envelope."""
+
+MAX_REQUEST_BYTES: Final = 4096
+"""A `RolloutRequest`."""
+
+MAX_CHUNK_BYTES: Final = 1024 * 1024
+"""Piece of an envelope in one answer; py-libp2p's reads fail above some 6.5 MB."""
+
+MAX_ANSWER_BYTES: Final = MAX_CHUNK_BYTES + 16 * 1024
+"""A `RolloutAnswer`."""
+
+MAX_LISTED_BATCHES: Final = 512
+MAX_WHOLE_BATCHES: Final = 64
+"""Batches that one request may ask for."""
+
+MAX_RETRY_MS: Final = 60_000
 
 MAX_BATCH_BYTES: Final = 8 * 1024 * 1024
 """Largest decompressed batch; the stream is cut at the manifest's cap, which is at most this."""

@@ -55,6 +55,16 @@ class SwarmRules:
     allowed_peers: tuple[PeerId, ...] = ()
     """The only peers that may connect, ascending; empty is everybody."""
 
+    @property
+    def max_envelope_bytes(self) -> int:
+        """Largest sealed batch: what does not compress grows by at most a 256th, and a header."""
+        return self.max_batch_bytes + self.max_batch_bytes // 256 + 1024
+
+    @property
+    def max_whole_bytes(self) -> int:
+        """Largest envelope to gossip whole; a larger one is announced."""
+        return min(self.max_message_bytes, limits.WHOLE_MESSAGE_BYTES)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:

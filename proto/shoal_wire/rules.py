@@ -37,14 +37,15 @@ def check_batch(batch: RolloutBatch, rules: BatchRules, *, now_ms: int) -> Reaso
     if batch.swarm_digest != rules.manifest.digest:
         return Reason.WRONG_SWARM
     return (
-        _check_time(batch, rules.manifest.rules, now_ms)
+        check_time(batch.created_ms, rules.manifest.rules, now_ms)
         or _check_header(batch)
         or _check_groups(batch, rules)
     )
 
 
-def _check_time(batch: RolloutBatch, rules: SwarmRules, now_ms: int) -> Reason | None:
-    age_ms = now_ms - batch.created_ms
+def check_time(created_ms: int, rules: SwarmRules, now_ms: int) -> Reason | None:
+    """Return why a batch of that time is too old or not yet due; None if it is neither."""
+    age_ms = now_ms - created_ms
     if age_ms > rules.max_age_seconds * 1000:
         return Reason.TOO_OLD
     if -age_ms > _ABSURD_FUTURE_MS:
@@ -56,7 +57,7 @@ def _check_time(batch: RolloutBatch, rules: SwarmRules, now_ms: int) -> Reason |
 
 def _check_header(batch: RolloutBatch) -> Reason | None:
     if not (
-        0 < batch.sequence < limits.MAX_SEQUENCE
+        batch.previous_sequence < batch.sequence < limits.MAX_SEQUENCE
         and batch.round < limits.MAX_ROUND
         and batch.policy.policy_version < limits.MAX_ROUND
     ):

@@ -117,6 +117,8 @@ class RolloutBatch:
     policy: PolicyInfo
     sampling: SamplingParams
     groups: tuple[RolloutGroup, ...]
+    previous_sequence: int = 0
+    """The publisher's batch before this one; 0 where there was none. Shows what was missed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,6 +49,11 @@ class Reason(StrEnum):
     BAD_NUMBER = "bad_number"
     BAD_FIELD = "bad_field"
     INLINE_NOT_ALLOWED = "inline_not_allowed"
+    BAD_ANNOUNCEMENT = "bad_announcement"
+    UNFETCHABLE = "unfetchable"
+    MALFORMED_REQUEST = "malformed_request"
+    MALFORMED_ANSWER = "malformed_answer"
+    WRONG_OBJECT = "wrong_object"
     # ignore
     NEWER_SCHEMA = "newer_schema"
     DUPLICATE = "duplicate"
@@ -86,6 +91,8 @@ _HEAVY = frozenset(
         Reason.KEY_NOT_ED25519,
         Reason.BAD_SIGNATURE,
         Reason.SIGNER_NOT_SENDER,
+        Reason.BAD_ANNOUNCEMENT,
+        Reason.WRONG_OBJECT,
     }
 )
 

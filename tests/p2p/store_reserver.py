@@ -32,7 +32,9 @@ async def main(path: Path, run: str) -> None:
 async def _reserve(store: Store, prefix: str) -> None:
     for number in count():
         key = f"{prefix}-{number}"
-        own = await store.reserve_own(key.encode(), lambda n, key=key: f"{n} {key}".encode() * 50)
+        own = await store.reserve_own(
+            key.encode(), lambda n, _p, key=key: f"{n} {key}".encode() * 50
+        )
         print("batch", key, own.sequence, own.batch_id.hex(), flush=True)
         group_id = GroupId(own.batch_id[:16])
         await store.consume([group_id], 0)

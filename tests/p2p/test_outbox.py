@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,7 +14,8 @@ import trio.testing
 from p2p import outbox as outbox_module
 from p2p.outbox import Outbox, OversizeBatchError
 from p2p.store import Store, StoreError, StoreFault
-from p2p.validation import open_batch
+from p2p.validation import open_announcement, open_batch
+from shoal_wire.announcement import is_announcement
 from shoal_wire.codec import decode_batch
 from shoal_wire.envelope import open_envelope
 from shoal_wire.limits import MAX_BATCH_BYTES
@@ -168,16 +170,63 @@ async def test_too_many_unsent_give_up_the_oldest(
         assert [batch.sequence for batch in bench.sent()] == [3, 4, 5]
 
 
-async def test_a_message_over_the_swarms_cap_is_refused_and_leaves_no_gap(tmp_path: Path) -> None:
-    async with opened(tmp_path, max_message_bytes=1024) as bench:
-        noise = "".join(chr(0x4E00 + 37 * i % 20000) for i in range(2000))
-        too_long = make.publish([make.group(1, (noise, "7"))], key=b"long")
-        with pytest.raises(OversizeBatchError, match="1024"):
+def noise(chars: int, salt: int = 37) -> str:
+    """Text that hardly compresses."""
+    return "".join(
+        chr(0x4E00 + random.Random(salt * 7919 + i).randrange(20000)) for i in range(chars)
+    )
+
+
+async def test_a_batch_over_the_swarms_cap_is_refused_and_leaves_no_gap(tmp_path: Path) -> None:
+    async with opened(tmp_path, max_batch_bytes=4096) as bench:
+        too_long = make.publish([make.group(1, (noise(2000), "7"))], key=b"long")
+        with pytest.raises(OversizeBatchError, match="4096"):
             await bench.outbox.accept(too_long)
         await bench.share(2)
         with trio.fail_after(20):
             await bench.outbox.drained()
         assert [batch.sequence for batch in bench.sent()] == [1]
+
+
+async def test_each_batch_names_the_one_before_also_across_restarts(tmp_path: Path) -> None:
+    store = Store(tmp_path / "node.db", peer_id=PEER.peer_id, wall_ms=wall_ms, first_sequence=500)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(store.run)
+        for number in range(2):
+            bench = Bench(store, FakeGossip())
+            await bench.share(number)
+            last = contents((await bench.store.unsent())[-1].envelope or b"")
+            assert (last.sequence, last.previous_sequence) == ((500, 0), (501, 500))[number]
+        nursery.cancel_scope.cancel()
+    async with opened(tmp_path) as bench:
+        await bench.share(7)
+        with trio.fail_after(20):
+            await bench.outbox.drained()
+        assert [(b.sequence, b.previous_sequence) for b in bench.sent()] == [
+            (500, 0),
+            (501, 500),
+            (502, 501),
+        ]
+
+
+async def test_a_big_batch_is_announced_as_what_it_is(tmp_path: Path) -> None:
+    async with opened(tmp_path, max_message_bytes=1024) as bench:
+        await bench.share(1)
+        own = await bench.outbox.accept(make.publish([make.group(2, (noise(900), "7"))], key=b"b"))
+        with trio.fail_after(20):
+            await bench.outbox.drained()
+        (_, small), (_, message) = bench.gossip.published
+        assert not is_announcement(small)
+        assert is_announcement(message)
+        envelope = own.envelope or b""
+        context = make.context(bench.manifest, make.fresh_identity().peer_id)
+        told = open_announcement(message, author=PEER.peer_id, context=context, now_ms=wall_ms())
+        batch = contents(envelope)
+        assert (told.batch_id, told.num_bytes) == (own.batch_id, len(envelope))
+        assert (told.sequence, told.previous_sequence, told.num_groups) == (2, 1, 1)
+        assert told.created_ms == batch.created_ms
+        assert told.expires_ms == batch.created_ms + 1000 * bench.manifest.rules.max_age_seconds
+        assert bench.outbox.num_batches_announced == 1
 
 
 async def test_a_batch_over_the_cap_once_unpacked_is_refused(tmp_path: Path) -> None:

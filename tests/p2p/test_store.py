@@ -39,7 +39,7 @@ async def running(path: Path, **kwargs: Any) -> AsyncIterator[Store]:
             nursery.cancel_scope.cancel()
 
 
-def sealed(sequence: int) -> bytes:
+def sealed(sequence: int, _previous: int = 0) -> bytes:
     return b"envelope %d" % sequence
 
 
@@ -50,7 +50,7 @@ class Gate:
         self.entered = threading.Event()
         self._opened = threading.Event()
 
-    def seal(self, sequence: int) -> bytes:
+    def seal(self, sequence: int, _previous: int = 0) -> bytes:
         self.entered.set()
         assert self._opened.wait(10)
         return sealed(sequence)

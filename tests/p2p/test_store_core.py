@@ -36,14 +36,16 @@ def run(core: StoreCore, call: Callable[[StoreCore], Any]) -> Any:
     return outcome.value
 
 
-def sealed(sequence: int, num_bytes: int = 100) -> bytes:
+def sealed(sequence: int, _previous: int = 0, num_bytes: int = 100) -> bytes:
     return b"%d:" % sequence + bytes(num_bytes)
 
 
 def reserve(core: StoreCore, key: bytes, *, now_ms: int = NOW, num_bytes: int = 100) -> OwnBatch:
     batch: OwnBatch = run(
         core,
-        lambda c: c.reserve_own(key, lambda number: sealed(number, num_bytes), now_ms=now_ms),
+        lambda c: c.reserve_own(
+            key, lambda number, _: sealed(number, num_bytes=num_bytes), now_ms=now_ms
+        ),
     )
     return batch
 
@@ -115,7 +117,7 @@ class TestOwnBatches:
     def test_an_envelope_that_cannot_be_made_leaves_nothing(self, path: Path) -> None:
         core = opened(path)
 
-        def fail(_sequence: int) -> bytes:
+        def fail(_sequence: int, _previous: int) -> bytes:
             raise LookupError("no key")
 
         with pytest.raises(LookupError, match="no key"):
@@ -224,7 +226,9 @@ class TestFullDisk:
         small, large = core.commit(
             [
                 lambda c: c.reserve_own(b"a", sealed, now_ms=NOW),
-                lambda c: c.reserve_own(b"b", lambda n: sealed(n, 200_000), now_ms=NOW),
+                lambda c: c.reserve_own(
+                    b"b", lambda n, _: sealed(n, num_bytes=200_000), now_ms=NOW
+                ),
             ]
         )
         assert isinstance(small, Done)

@@ -24,29 +24,29 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bshoal_wire/v1/rollout.proto\x12\x08shoal.v1\"X\n\x08\x45nvelope\x12\x12\n\npublic_key\x18\x01 \x01(\x0c\x12\x14\n\x0cpayload_type\x18\x02 \x01(\x0c\x12\x0f\n\x07payload\x18\x03 \x01(\x0c\x12\x11\n\tsignature\x18\x05 \x01(\x0c\"\xe9\x01\n\x0cRolloutBatch\x12\x14\n\x0cschema_major\x18\x01 \x01(\r\x12\x14\n\x0cswarm_digest\x18\x02 \x01(\x0c\x12\x10\n\x08sequence\x18\x03 \x01(\x04\x12\r\n\x05round\x18\x04 \x01(\x04\x12\x12\n\ncreated_ms\x18\x05 \x01(\x04\x12$\n\x06policy\x18\x06 \x01(\x0b\x32\x14.shoal.v1.PolicyInfo\x12*\n\x08sampling\x18\x07 \x01(\x0b\x32\x18.shoal.v1.SamplingParams\x12&\n\x06groups\x18\x08 \x03(\x0b\x32\x16.shoal.v1.RolloutGroup\"R\n\nPolicyInfo\x12\x12\n\nmodel_name\x18\x01 \x01(\t\x12\x18\n\x10tokenizer_digest\x18\x02 \x01(\x0c\x12\x16\n\x0epolicy_version\x18\x03 \x01(\x04\"[\n\x0eSamplingParams\x12\x13\n\x0btemperature\x18\x01 \x01(\x02\x12\r\n\x05top_p\x18\x02 \x01(\x02\x12\r\n\x05top_k\x18\x03 \x01(\r\x12\x16\n\x0emax_new_tokens\x18\x04 \x01(\r\"W\n\x0cRolloutGroup\x12\x1c\n\x04task\x18\x01 \x01(\x0b\x32\x0e.shoal.v1.Task\x12)\n\x0b\x63ompletions\x18\x02 \x03(\x0b\x32\x14.shoal.v1.Completion\"\xb5\x01\n\x04Task\x12\x0e\n\x06\x66\x61mily\x18\x01 \x01(\t\x12\x15\n\rconfig_digest\x18\x02 \x01(\x0c\x12\x0c\n\x04seed\x18\x03 \x01(\x04\x12\r\n\x05index\x18\x04 \x01(\x04\x12\x10\n\x08verifier\x18\x05 \x01(\t\x12\x18\n\x10verifier_version\x18\x06 \x01(\t\x12\x17\n\x0fquestion_digest\x18\x07 \x01(\x0c\x12$\n\x06inline\x18\x08 \x01(\x0b\x32\x14.shoal.v1.InlineTask\".\n\nInlineTask\x12\x10\n\x08question\x18\x01 \x01(\t\x12\x0e\n\x06\x61nswer\x18\x02 \x01(\t\"o\n\nCompletion\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x12\n\nnum_tokens\x18\x02 \x01(\r\x12-\n\rfinish_reason\x18\x03 \x01(\x0e\x32\x16.shoal.v1.FinishReason\x12\x10\n\x08logprobs\x18\x04 \x01(\x0c*_\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bshoal_wire/v1/rollout.proto\x12\x08shoal.v1\"X\n\x08\x45nvelope\x12\x12\n\npublic_key\x18\x01 \x01(\x0c\x12\x14\n\x0cpayload_type\x18\x02 \x01(\x0c\x12\x0f\n\x07payload\x18\x03 \x01(\x0c\x12\x11\n\tsignature\x18\x05 \x01(\x0c\"\x84\x02\n\x0cRolloutBatch\x12\x14\n\x0cschema_major\x18\x01 \x01(\r\x12\x14\n\x0cswarm_digest\x18\x02 \x01(\x0c\x12\x10\n\x08sequence\x18\x03 \x01(\x04\x12\r\n\x05round\x18\x04 \x01(\x04\x12\x12\n\ncreated_ms\x18\x05 \x01(\x04\x12$\n\x06policy\x18\x06 \x01(\x0b\x32\x14.shoal.v1.PolicyInfo\x12*\n\x08sampling\x18\x07 \x01(\x0b\x32\x18.shoal.v1.SamplingParams\x12&\n\x06groups\x18\x08 \x03(\x0b\x32\x16.shoal.v1.RolloutGroup\x12\x19\n\x11previous_sequence\x18\t \x01(\x04\"R\n\nPolicyInfo\x12\x12\n\nmodel_name\x18\x01 \x01(\t\x12\x18\n\x10tokenizer_digest\x18\x02 \x01(\x0c\x12\x16\n\x0epolicy_version\x18\x03 \x01(\x04\"[\n\x0eSamplingParams\x12\x13\n\x0btemperature\x18\x01 \x01(\x02\x12\r\n\x05top_p\x18\x02 \x01(\x02\x12\r\n\x05top_k\x18\x03 \x01(\r\x12\x16\n\x0emax_new_tokens\x18\x04 \x01(\r\"W\n\x0cRolloutGroup\x12\x1c\n\x04task\x18\x01 \x01(\x0b\x32\x0e.shoal.v1.Task\x12)\n\x0b\x63ompletions\x18\x02 \x03(\x0b\x32\x14.shoal.v1.Completion\"\xb5\x01\n\x04Task\x12\x0e\n\x06\x66\x61mily\x18\x01 \x01(\t\x12\x15\n\rconfig_digest\x18\x02 \x01(\x0c\x12\x0c\n\x04seed\x18\x03 \x01(\x04\x12\r\n\x05index\x18\x04 \x01(\x04\x12\x10\n\x08verifier\x18\x05 \x01(\t\x12\x18\n\x10verifier_version\x18\x06 \x01(\t\x12\x17\n\x0fquestion_digest\x18\x07 \x01(\x0c\x12$\n\x06inline\x18\x08 \x01(\x0b\x32\x14.shoal.v1.InlineTask\".\n\nInlineTask\x12\x10\n\x08question\x18\x01 \x01(\t\x12\x0e\n\x06\x61nswer\x18\x02 \x01(\t\"o\n\nCompletion\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x12\n\nnum_tokens\x18\x02 \x01(\r\x12-\n\rfinish_reason\x18\x03 \x01(\x0e\x32\x16.shoal.v1.FinishReason\x12\x10\n\x08logprobs\x18\x04 \x01(\x0c*_\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'shoal_wire.v1.rollout_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_FINISHREASON']._serialized_start=978
-  _globals['_FINISHREASON']._serialized_end=1073
+  _globals['_FINISHREASON']._serialized_start=1005
+  _globals['_FINISHREASON']._serialized_end=1100
   _globals['_ENVELOPE']._serialized_start=41
   _globals['_ENVELOPE']._serialized_end=129
   _globals['_ROLLOUTBATCH']._serialized_start=132
-  _globals['_ROLLOUTBATCH']._serialized_end=365
-  _globals['_POLICYINFO']._serialized_start=367
-  _globals['_POLICYINFO']._serialized_end=449
-  _globals['_SAMPLINGPARAMS']._serialized_start=451
-  _globals['_SAMPLINGPARAMS']._serialized_end=542
-  _globals['_ROLLOUTGROUP']._serialized_start=544
-  _globals['_ROLLOUTGROUP']._serialized_end=631
-  _globals['_TASK']._serialized_start=634
-  _globals['_TASK']._serialized_end=815
-  _globals['_INLINETASK']._serialized_start=817
-  _globals['_INLINETASK']._serialized_end=863
-  _globals['_COMPLETION']._serialized_start=865
-  _globals['_COMPLETION']._serialized_end=976
+  _globals['_ROLLOUTBATCH']._serialized_end=392
+  _globals['_POLICYINFO']._serialized_start=394
+  _globals['_POLICYINFO']._serialized_end=476
+  _globals['_SAMPLINGPARAMS']._serialized_start=478
+  _globals['_SAMPLINGPARAMS']._serialized_end=569
+  _globals['_ROLLOUTGROUP']._serialized_start=571
+  _globals['_ROLLOUTGROUP']._serialized_end=658
+  _globals['_TASK']._serialized_start=661
+  _globals['_TASK']._serialized_end=842
+  _globals['_INLINETASK']._serialized_start=844
+  _globals['_INLINETASK']._serialized_end=890
+  _globals['_COMPLETION']._serialized_start=892
+  _globals['_COMPLETION']._serialized_end=1003
 # @@protoc_insertion_point(module_scope)

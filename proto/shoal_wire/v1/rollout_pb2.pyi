@@ -29,7 +29,7 @@ class Envelope(_message.Message):
     def __init__(self, public_key: _Optional[bytes] = ..., payload_type: _Optional[bytes] = ..., payload: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
 class RolloutBatch(_message.Message):
-    __slots__ = ("schema_major", "swarm_digest", "sequence", "round", "created_ms", "policy", "sampling", "groups")
+    __slots__ = ("schema_major", "swarm_digest", "sequence", "round", "created_ms", "policy", "sampling", "groups", "previous_sequence")
     SCHEMA_MAJOR_FIELD_NUMBER: _ClassVar[int]
     SWARM_DIGEST_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
@@ -38,6 +38,7 @@ class RolloutBatch(_message.Message):
     POLICY_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
+    PREVIOUS_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     schema_major: int
     swarm_digest: bytes
     sequence: int
@@ -46,7 +47,8 @@ class RolloutBatch(_message.Message):
     policy: PolicyInfo
     sampling: SamplingParams
     groups: _containers.RepeatedCompositeFieldContainer[RolloutGroup]
-    def __init__(self, schema_major: _Optional[int] = ..., swarm_digest: _Optional[bytes] = ..., sequence: _Optional[int] = ..., round: _Optional[int] = ..., created_ms: _Optional[int] = ..., policy: _Optional[_Union[PolicyInfo, _Mapping]] = ..., sampling: _Optional[_Union[SamplingParams, _Mapping]] = ..., groups: _Optional[_Iterable[_Union[RolloutGroup, _Mapping]]] = ...) -> None: ...
+    previous_sequence: int
+    def __init__(self, schema_major: _Optional[int] = ..., swarm_digest: _Optional[bytes] = ..., sequence: _Optional[int] = ..., round: _Optional[int] = ..., created_ms: _Optional[int] = ..., policy: _Optional[_Union[PolicyInfo, _Mapping]] = ..., sampling: _Optional[_Union[SamplingParams, _Mapping]] = ..., groups: _Optional[_Iterable[_Union[RolloutGroup, _Mapping]]] = ..., previous_sequence: _Optional[int] = ...) -> None: ...
 
 class PolicyInfo(_message.Message):
     __slots__ = ("model_name", "tokenizer_digest", "policy_version")

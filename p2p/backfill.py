@@ -1,0 +1,153 @@
+"""Fills the buffer from peers: at the start, in a new shard, after a split, and now and then.
+
+A round asks a few peers what came lately and fetches what is not here, the newest first. A swarm
+of joiners spreads out: each waits a random moment, asks random peers, and takes what their quotas
+allow. The rounds after the first also find what no gap shows: a publisher's last batch.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import trio
+
+from p2p.batch_fetch import BatchFetch, Neighbours
+from p2p.fetch_stats import FetchStats, Source
+from p2p.rollout_ask import NoAnswerError, RolloutAsker
+from shoal_wire.limits import MAX_SHARDS_PER_PEER
+from shoal_wire.manifest import Manifest
+from shoal_wire.rollout_messages import BatchRef, Listing, RecentQuery
+from shoal_wire.types import PeerId
+from shoal_wire.verdict import Reason
+
+if TYPE_CHECKING:
+    from trio_typing import TaskStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackfillSettings:
+    """When, whom and how much."""
+
+    first_jitter_seconds: float = 1.0
+    """A joiner waits a random part of this once it has a peer."""
+    again_seconds: float = 5.0
+    """At least so long between rounds, however often peers come and go."""
+    every_seconds: float = 60.0
+    """Between rounds when nothing happens, half of it more or less."""
+    first_peers: int = 3
+    later_peers: int = 1
+    max_batches: int = 256
+    max_bytes: int = 16 << 20
+    max_age_seconds: int = 3600
+    least_groups: int = 128
+    """Fetched in a round even where the buffer is full: what was missed is newer than that."""
+    tick_seconds: float = 0.5
+    """How soon a change is noticed."""
+
+
+class Backfill:
+    """Start with ``await nursery.start(backfill.run)``."""
+
+    def __init__(
+        self,
+        *,
+        manifest: Manifest,
+        host: Neighbours,
+        asker: RolloutAsker,
+        fetch: BatchFetch,
+        shards: Callable[[], frozenset[int]],
+        wanted_groups: Callable[[], int],
+        stats: FetchStats,
+        rng: random.Random,
+        settings: BackfillSettings | None = None,
+    ) -> None:
+        self._manifest = manifest
+        self._host = host
+        self._asker = asker
+        self._fetch = fetch
+        self._shards = shards
+        self._wanted_groups = wanted_groups
+        self._stats = stats
+        self._rng = rng
+        self._settings = settings or BackfillSettings()
+
+    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Run rounds until cancelled."""
+        task_status.started()
+        settings = self._settings
+        peers: frozenset[PeerId] = frozenset()
+        shards: frozenset[int] = frozenset()
+        first = True
+        due = earliest = trio.current_time()
+        while True:
+            now = trio.current_time()
+            connected, subscribed = self._host.connected_peers(), self._shards()
+            if connected - peers or subscribed - shards:
+                jitter = self._rng.uniform(0, settings.first_jitter_seconds)
+                soon = max(earliest, now + jitter)
+                due = soon if not peers else min(due, soon)
+            peers, shards = connected, subscribed
+            if peers and shards and now >= due:
+                done = await self._round(settings.first_peers if first else settings.later_peers)
+                first = first and not done
+                earliest = trio.current_time() + settings.again_seconds
+                due = trio.current_time() + (
+                    settings.every_seconds * self._rng.uniform(0.5, 1.5)
+                    if done
+                    else settings.again_seconds
+                )
+            await trio.sleep(settings.tick_seconds)
+
+    async def _round(self, num_peers: int) -> bool:
+        """Ask up to so many peers; return whether any of them answered."""
+        usable = [p for p in sorted(self._host.connected_peers()) if self._asker.is_usable(p)]
+        self._rng.shuffle(usable)
+        answered = 0
+        for peer_id in usable:
+            try:
+                await self._fill_from(peer_id)
+                answered += 1
+            except NoAnswerError:
+                continue
+            if answered >= num_peers:
+                break
+        self._stats.backfill_rounds += answered > 0
+        return answered > 0
+
+    async def _fill_from(self, peer_id: PeerId) -> None:
+        settings, shards = self._settings, sorted(self._shards())
+        if not shards:
+            return
+        query = RecentQuery(
+            shards=tuple(self._rng.sample(shards, min(MAX_SHARDS_PER_PEER, len(shards)))),
+            max_batches=settings.max_batches,
+            max_bytes=settings.max_bytes,
+            max_age_seconds=min(settings.max_age_seconds, self._manifest.rules.max_age_seconds),
+        )
+        listing = await self._asker.ask(peer_id, query, Listing)
+        if not self._keeps_to(query, listing.batches):
+            self._asker.offend(peer_id, Reason.MALFORMED_ANSWER)
+            raise NoAnswerError(Reason.MALFORMED_ANSWER)
+        await self._fetch.fetch_listed(peer_id, self._choose(listing.batches), Source.BACKFILL)
+
+    def _keeps_to(self, query: RecentQuery, refs: Sequence[BatchRef]) -> bool:
+        return (
+            len(refs) <= query.max_batches
+            and sum(ref.num_bytes for ref in refs) <= query.max_bytes
+            and all(self._manifest.shard_of(ref.publisher) in query.shards for ref in refs)
+        )
+
+    def _choose(self, refs: Sequence[BatchRef]) -> list[BatchRef]:
+        """Return the newest of what is not here, until the buffer would be full."""
+        room = max(self._wanted_groups(), self._settings.least_groups)
+        chosen: list[BatchRef] = []
+        for ref in refs:
+            if room <= 0:
+                break
+            if self._fetch.wants(ref):
+                chosen.append(ref)
+                room -= ref.num_groups
+        return chosen

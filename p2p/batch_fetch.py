@@ -1,0 +1,296 @@
+"""Fetches batches that gossip did not bring, and hands them to the intake.
+
+    announcement ─▶ queue ─▶ pull in chunks ─┐
+    listing of a peer ─┬─ big ones ─▶ queue  ├─▶ intake (as if gossiped) ─▶ buffer
+                       └─ small ones, at once ┘
+
+Each batch is fetched once at a time, whatever asks for it; what was fetched and not accepted is not
+fetched again. The bounds are `PullQueue`'s and `PullLimits`.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import trio
+
+from p2p.batch_pull import BatchPull, PullLimits, UnavailableError
+from p2p.fetch_stats import FetchStats, Source
+from p2p.intake import RESERVE_SHARE
+from p2p.ledger import PublisherLedger
+from p2p.pull_queue import PullJob, PullQueue, QueueLimits
+from p2p.rollout_ask import NoAnswerError, RolloutAsker
+from shoal_wire.announcement import Announcement
+from shoal_wire.digests import batch_id as id_of_envelope
+from shoal_wire.limits import MAX_CHUNK_BYTES, MAX_WHOLE_BATCHES, WHOLE_MESSAGE_BYTES
+from shoal_wire.manifest import Manifest
+from shoal_wire.rollout_messages import BatchRef, Envelopes, WholeQuery
+from shoal_wire.types import BatchId, PeerId
+from shoal_wire.verdict import Outcome, Reason, Verdict, verdict
+
+if TYPE_CHECKING:
+    from trio_typing import TaskStatus
+
+log = logging.getLogger(__name__)
+
+_MAX_REFUSED = 4096
+_OTHER_CANDIDATES = 4
+"""Peers asked beside those that are known to have had something to do with a batch."""
+_PASSING = frozenset({Reason.INTAKE_FULL, Reason.WORKER_UNAVAILABLE, Reason.OVER_QUOTA})
+"""Reasons that may not hold the next time."""
+
+Take = Callable[[bytes, PeerId, int, Source], Awaitable[Verdict]]
+"""``await take(envelope, publisher, sequence, source)``: the intake's judgement."""
+Report = Callable[[PeerId, PeerId | None, Verdict], None]
+
+
+class Neighbours(Protocol):
+    """Who is connected."""
+
+    def connected_peers(self) -> frozenset[PeerId]:
+        """Return the peers with a live connection."""
+
+
+class BatchFetch:
+    """Start with ``await nursery.start(fetch.run)``."""
+
+    def __init__(
+        self,
+        *,
+        me: PeerId,
+        manifest: Manifest,
+        host: Neighbours,
+        asker: RolloutAsker,
+        ledger: PublisherLedger,
+        take: Take,
+        report: Report,
+        stats: FetchStats,
+        wall_ms: Callable[[], int],
+        rng: random.Random | None = None,
+        queue_limits: QueueLimits | None = None,
+        pull_limits: PullLimits | None = None,
+    ) -> None:
+        self._me = me
+        self._rules = manifest.rules
+        self._host = host
+        self._asker = asker
+        self._ledger = ledger
+        self._take_in = take
+        self._report = report
+        self._stats = stats
+        self._wall_ms = wall_ms
+        self._rng = rng or random.Random()
+        self._queue = PullQueue(queue_limits or QueueLimits(), trio.current_time())
+        self._pull = BatchPull(asker, pull_limits)
+        self._fetching: set[BatchId] = set()
+        self._refused: OrderedDict[BatchId, None] = OrderedDict()
+        self._wake = trio.Event()
+
+    @property
+    def queue(self) -> PullQueue:
+        """What waits and runs, for views."""
+        return self._queue
+
+    def is_pending(self, batch_id: BatchId) -> bool:
+        """Return whether a batch is being fetched."""
+        return batch_id in self._queue or batch_id in self._fetching
+
+    def announced(
+        self, publisher: PeerId, announcement: Announcement, forwarder: PeerId
+    ) -> Reason | None:
+        """Queue an announced batch; return why not. Its signature and number have been checked."""
+        job = PullJob(
+            batch_id=announcement.batch_id,
+            publisher=publisher,
+            sequence=announcement.sequence,
+            num_bytes=announcement.num_bytes,
+            source=Source.PULL,
+            hints=tuple(dict.fromkeys((forwarder, publisher))),
+            expires_ms=announcement.expires_ms,
+        )
+        reason = Reason.DUPLICATE if job.batch_id in self._refused else self._enqueue(job)
+        self._stats.announced += reason is None
+        return reason
+
+    def wants(self, ref: BatchRef) -> bool:
+        """Return whether a listed batch is worth fetching."""
+        if (
+            ref.publisher == self._me
+            or ref.num_bytes > self._rules.max_envelope_bytes
+            or ref.batch_id in self._refused
+            or self.is_pending(ref.batch_id)
+        ):
+            return False
+        reason = self._ledger.check(
+            ref.publisher,
+            ref.sequence,
+            ref.batch_id,
+            ref.num_groups,
+            trio.current_time(),
+            reserve_share=RESERVE_SHARE,
+        )
+        # A listing is not signed: it accuses nobody, and what it shows would prove itself.
+        return reason in (None, Reason.EQUIVOCATION)
+
+    async def fetch_listed(self, peer_id: PeerId, refs: Sequence[BatchRef], source: Source) -> int:
+        """Fetch from a peer what it listed and we want; return the number of batches got.
+
+        Big ones are queued and not counted.
+
+        Raises:
+            NoAnswerError: the peer stopped giving.
+        """
+        small = []
+        for ref in refs:
+            if not self.wants(ref):
+                continue
+            if ref.num_bytes > WHOLE_MESSAGE_BYTES:
+                self._enqueue(_job_of(ref, peer_id, source, self._deadline_ms()))
+            else:
+                small.append(ref)
+        got = 0
+        for some in _in_answers(small):
+            got += await self._fetch_small(peer_id, some, source)
+        return got
+
+    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Pull what is queued until cancelled."""
+        async with trio.open_nursery() as nursery:
+            task_status.started()
+            while True:
+                while (job := self._queue.start_next()) is not None:
+                    nursery.start_soon(self._run_job, job)
+                await self._wake.wait()
+                self._wake = trio.Event()
+
+    def _deadline_ms(self) -> int:
+        return self._wall_ms() + 1000 * self._rules.max_age_seconds
+
+    def _enqueue(self, job: PullJob) -> Reason | None:
+        now = trio.current_time()
+        if job.batch_id in self._fetching:
+            return Reason.DUPLICATE
+        reason = self._queue.refuse(job, now)
+        if reason is None:
+            self._queue.add(job, now)
+            self._wake.set()
+        return reason
+
+    async def _run_job(self, job: PullJob) -> None:
+        try:
+            if job.expires_ms < self._wall_ms():
+                self._stats.failures["expired"] += 1
+                return
+            pulled = await self._pull.pull(
+                job.batch_id, job.num_bytes, lambda: self._candidates(job)
+            )
+            self._stats.bytes_in[job.source] += job.num_bytes
+            await self._judge(pulled.envelope, pulled.provider, job)
+        except UnavailableError as error:
+            self._give_up(job, error)
+        finally:
+            self._queue.finish(job.batch_id)
+            self._wake.set()
+
+    def _give_up(self, job: PullJob, error: UnavailableError) -> None:
+        if job.source is not Source.PULL:
+            return
+        self._stats.announced_given_up += 1
+        log.info("an announced batch of %s could not be had", job.publisher)
+        if job.publisher in error.denied:
+            # It announced what it does not have. Silence could be the network's fault.
+            self._report(job.publisher, job.publisher, verdict(Reason.UNFETCHABLE))
+
+    def _candidates(self, job: PullJob) -> list[PeerId]:
+        connected = self._host.connected_peers()
+        likely = [peer for peer in dict.fromkeys((*job.hints, job.publisher)) if peer in connected]
+        others = [peer for peer in sorted(connected - set(likely)) if self._asker.is_usable(peer)]
+        return likely + self._rng.sample(others, min(_OTHER_CANDIDATES, len(others)))
+
+    async def _fetch_small(self, peer_id: PeerId, refs: list[BatchRef], source: Source) -> int:
+        expected = {ref.batch_id: ref for ref in refs if not self.is_pending(ref.batch_id)}
+        if not expected:
+            return 0
+        mine = frozenset(expected)
+        self._fetching |= mine
+        got = 0
+        try:
+            query = WholeQuery(batch_ids=tuple(expected))
+            answer = await self._asker.ask(peer_id, query, Envelopes)
+            for envelope in answer.envelopes:
+                ref = expected.pop(id_of_envelope(envelope), None)
+                if ref is None or ref.num_bytes != len(envelope):
+                    self._asker.offend(peer_id, Reason.WRONG_OBJECT)
+                    raise NoAnswerError(Reason.WRONG_OBJECT)
+                self._stats.bytes_in[source] += len(envelope)
+                job = _job_of(ref, peer_id, source, self._deadline_ms())
+                got += await self._judge(envelope, peer_id, job)
+        finally:
+            self._fetching -= mine
+        return got
+
+    async def _judge(self, envelope: bytes, provider: PeerId, job: PullJob) -> bool:
+        """Hand over what was fetched, and see that the right one answers for it."""
+        judged = await self._take_in(envelope, job.publisher, job.sequence, job.source)
+        if judged.outcome is Outcome.ACCEPT:
+            self._report(provider, job.publisher, judged)
+            return True
+        self._stats.failures[judged.reason.value] += 1
+        if judged.reason not in _PASSING:
+            self._refused[job.batch_id] = None
+            if len(self._refused) > _MAX_REFUSED:
+                self._refused.popitem(last=False)
+        announced = job.source is Source.PULL
+        if judged.reason is Reason.SIGNER_NOT_SENDER:
+            # Whoever said that this digest is that publisher's batch was wrong.
+            if announced:
+                wrong = verdict(Reason.BAD_ANNOUNCEMENT)
+                self._report(job.publisher, job.publisher, wrong)
+            else:
+                self._asker.offend(job.hints[0], Reason.MALFORMED_ANSWER)
+            return False
+        # What is not even signed says nothing of a publisher, unless it announced that digest.
+        signer = job.publisher if announced or judged.reason not in _UNSIGNED else provider
+        self._report(provider, signer, judged)
+        return False
+
+
+_UNSIGNED = frozenset(
+    {
+        Reason.OVERSIZE_PAYLOAD,
+        Reason.MALFORMED_ENVELOPE,
+        Reason.WRONG_PAYLOAD_TYPE,
+        Reason.KEY_NOT_ED25519,
+        Reason.BAD_SIGNATURE,
+    }
+)
+
+
+def _job_of(ref: BatchRef, peer_id: PeerId, source: Source, expires_ms: int) -> PullJob:
+    return PullJob(
+        batch_id=ref.batch_id,
+        publisher=ref.publisher,
+        sequence=ref.sequence,
+        num_bytes=ref.num_bytes,
+        source=source,
+        hints=(peer_id,),
+        expires_ms=expires_ms,
+    )
+
+
+def _in_answers(refs: Sequence[BatchRef]) -> Iterator[list[BatchRef]]:
+    """Split refs so that each part's envelopes fit into one answer."""
+    some: list[BatchRef] = []
+    size = 0
+    for ref in refs:
+        if some and (size + ref.num_bytes > MAX_CHUNK_BYTES or len(some) == MAX_WHOLE_BATCHES):
+            yield some
+            some, size = [], 0
+        some.append(ref)
+        size += ref.num_bytes
+    if some:
+        yield some

@@ -1,0 +1,47 @@
+"""What came by which way, and what became of gaps: counters for `shoal debug fetch`. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Source(StrEnum):
+    """How a batch came."""
+
+    GOSSIP = "gossip"
+    BACKFILL = "backfill"
+    """Asked for as one of a peer's recent ones."""
+    GAP = "gap"
+    """Missed, noticed and asked for."""
+    PULL = "pull"
+    """Announced, too big to be gossiped whole."""
+
+
+@dataclass(slots=True)
+class FetchStats:
+    """Counters since the start."""
+
+    batches: Counter[Source] = field(default_factory=Counter)
+    """Valid batches by how they came."""
+    groups: Counter[Source] = field(default_factory=Counter)
+    bytes_in: Counter[Source] = field(default_factory=Counter)
+    """Envelopes that came by request, valid or not."""
+    gaps_seen: int = 0
+    """Sequence numbers that were missing when the grace was over."""
+    gaps_mended: int = 0
+    gaps_given_up: int = 0
+    announced: int = 0
+    """Announcements that were taken up."""
+    announced_given_up: int = 0
+    backfill_rounds: int = 0
+    asked: int = 0
+    """Requests to others."""
+    failures: Counter[str] = field(default_factory=Counter)
+    """Requests to others that brought nothing, by cause."""
+    served: Counter[str] = field(default_factory=Counter)
+    """Answers to others by kind of request."""
+    refused: Counter[str] = field(default_factory=Counter)
+    """Requests of others that got nothing, by cause."""
+    bytes_out: int = 0

@@ -1,0 +1,132 @@
+"""Asks for what the mesh has dropped: numbers of a publisher that later ones name as their own
+predecessors and that never came (see `gaps`)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import trio
+
+from p2p.batch_fetch import BatchFetch, Neighbours
+from p2p.fetch_stats import FetchStats, Source
+from p2p.gaps import Gap, GapEnd, GapLimits, GapTracker
+from p2p.ledger import PublisherLedger
+from p2p.rollout_ask import NoAnswerError, RolloutAsker
+from shoal_wire.rollout_messages import Listing, SinceQuery
+from shoal_wire.types import PeerId, SignedBatch
+from shoal_wire.verdict import Reason
+
+if TYPE_CHECKING:
+    from trio_typing import TaskStatus
+
+_MAX_LISTED = 64
+_MAX_ASKED = 3
+"""Peers asked in one try."""
+_MAX_AT_ONCE = 4
+_JITTER_SECONDS = 0.5
+
+
+class GapRepair:
+    """Start with ``await nursery.start(repair.run)``."""
+
+    def __init__(
+        self,
+        *,
+        host: Neighbours,
+        asker: RolloutAsker,
+        fetch: BatchFetch,
+        ledger: PublisherLedger,
+        stats: FetchStats,
+        rng: random.Random,
+        limits: GapLimits | None = None,
+        is_wanted: Callable[[PeerId], bool] = lambda _publisher: True,
+    ) -> None:
+        self._host = host
+        self._asker = asker
+        self._fetch = fetch
+        self._ledger = ledger
+        self._stats = stats
+        self._rng = rng
+        self._is_wanted = is_wanted
+        self._gaps = GapTracker(limits)
+        self._slots = trio.Semaphore(_MAX_AT_ONCE)
+        self._wake = trio.Event()
+
+    @property
+    def num_open(self) -> int:
+        """Numbers that are missing now."""
+        return len(self._gaps)
+
+    def accepted(self, signed: SignedBatch) -> None:
+        """Learn of a valid batch: it may be one that was missed, or show one."""
+        publisher, batch = signed.publisher, signed.batch
+        if self._gaps.arrived(publisher, batch.sequence) is GapEnd.MENDED:
+            self._stats.gaps_mended += 1
+        previous = batch.previous_sequence
+        if not previous or self._ledger.knows(publisher, previous):
+            return
+        after = self._ledger.highest_below(publisher, previous)
+        if after is None:
+            return  # the first ever heard of it
+        # Everybody who missed it would ask at the same moment.
+        now = trio.current_time() + self._rng.uniform(0, _JITTER_SECONDS)
+        dropped = self._gaps.open(publisher, previous, after=after, now=now)
+        self._stats.gaps_given_up += sum(gap.tries > 0 for gap in dropped)
+        self._wake.set()
+
+    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Ask for what is missing until cancelled."""
+        async with trio.open_nursery() as nursery:
+            task_status.started()
+            while True:
+                for gap in self._gaps.due(trio.current_time()):
+                    self._stats.gaps_seen += gap.tries == 0
+                    self._gaps.start_try(gap, trio.current_time())
+                    await self._slots.acquire()
+                    nursery.start_soon(self._try, gap)
+                next_due = self._gaps.next_due()
+                with trio.move_on_at(trio.current_time() + 3600 if next_due is None else next_due):
+                    await self._wake.wait()
+                self._wake = trio.Event()
+
+    async def _try(self, gap: Gap) -> None:
+        try:
+            for peer_id in self._whom_to_ask(gap):
+                if await self._ask(peer_id, gap):
+                    break
+        finally:
+            self._slots.release()
+        unwanted = not self._is_wanted(gap.publisher)
+        if self._gaps.end_try(gap, at_once=unwanted):
+            self._stats.gaps_given_up += 1
+
+    def _whom_to_ask(self, gap: Gap) -> list[PeerId]:
+        connected = [p for p in sorted(self._host.connected_peers()) if self._asker.is_usable(p)]
+        others = [peer for peer in connected if peer != gap.publisher]
+        asked = self._rng.sample(others, min(_MAX_ASKED - 1, len(others)))
+        # Its neighbours first, or all who missed it would be at its door; it has it for certain.
+        return [*asked, gap.publisher] if gap.publisher in connected else asked
+
+    async def _ask(self, peer_id: PeerId, gap: Gap) -> bool:
+        """Fetch what a peer has of the publisher; return whether the gap is closed, or will be."""
+        query = SinceQuery(
+            publisher=gap.publisher, after_sequence=gap.after, max_batches=_MAX_LISTED
+        )
+        try:
+            listing = await self._asker.ask(peer_id, query, Listing)
+            good = all(
+                ref.publisher == gap.publisher and ref.sequence > gap.after
+                for ref in listing.batches
+            )
+            if not good or len(listing.batches) > _MAX_LISTED:
+                self._asker.offend(peer_id, Reason.MALFORMED_ANSWER)
+                return False
+            await self._fetch.fetch_listed(peer_id, listing.batches, Source.GAP)
+        except NoAnswerError:
+            return False
+        wanted = [ref for ref in listing.batches if ref.sequence == gap.sequence]
+        return self._ledger.knows(gap.publisher, gap.sequence) or any(
+            self._fetch.is_pending(ref.batch_id) for ref in wanted
+        )

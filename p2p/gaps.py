@@ -1,0 +1,119 @@
+"""Missing numbers of publishers: noticed, waited for, asked for, mended or given up. Pure.
+
+Every batch names the number before it. Who does not know that one, but knows a lower one of the
+same publisher, has missed it: the mesh repairs nothing. What came before the first batch ever
+heard of a publisher is no gap; the recent part of it is backfilled.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from enum import StrEnum
+
+from shoal_wire.types import PeerId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GapLimits:
+    """When a gap is asked for, and how many are remembered."""
+
+    grace_seconds: float = 1.5
+    """Messages overtake each other; a big batch is pulled while the next one is gossiped."""
+    retry_seconds: float = 2.0
+    """Before the second try; doubles with each."""
+    max_tries: int = 5
+    max_per_publisher: int = 32
+    max_publishers: int = 512
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Gap:
+    """One missing number."""
+
+    publisher: PeerId
+    sequence: int
+    after: int
+    """The publisher's highest known number below it: what to ask from."""
+    due: float
+    tries: int = 0
+
+
+class GapEnd(StrEnum):
+    """What became of a gap."""
+
+    ONLY_LATE = "only_late"
+    """It came by itself within the grace."""
+    MENDED = "mended"
+    GIVEN_UP = "given_up"
+
+
+class GapTracker:
+    """Gaps by publisher and number; `now` is monotonic seconds."""
+
+    def __init__(self, limits: GapLimits | None = None) -> None:
+        self._limits = limits or GapLimits()
+        self._gaps: OrderedDict[PeerId, OrderedDict[int, Gap]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._gaps.values()))
+
+    def open(self, publisher: PeerId, sequence: int, *, after: int, now: float) -> list[Gap]:
+        """Note that a number is missing; return gaps given up to stay within the bounds."""
+        gaps = self._gaps.setdefault(publisher, OrderedDict())
+        self._gaps.move_to_end(publisher)
+        if sequence not in gaps:
+            due = now + self._limits.grace_seconds
+            gaps[sequence] = Gap(publisher=publisher, sequence=sequence, after=after, due=due)
+        dropped: list[Gap] = []
+        while len(gaps) > self._limits.max_per_publisher:
+            dropped.append(gaps.popitem(last=False)[1])
+        while len(self._gaps) > self._limits.max_publishers:
+            dropped += self._gaps.popitem(last=False)[1].values()
+        return dropped
+
+    def arrived(self, publisher: PeerId, sequence: int) -> GapEnd | None:
+        """Note that a number is here; None if it was no gap."""
+        gap = self._remove(publisher, sequence)
+        if gap is None:
+            return None
+        return GapEnd.MENDED if gap.tries else GapEnd.ONLY_LATE
+
+    def due(self, now: float) -> list[Gap]:
+        """Return the gaps to ask for now, each of another publisher."""
+        found = []
+        for gaps in self._gaps.values():
+            ready = [gap for gap in gaps.values() if gap.due <= now]
+            if ready:
+                found.append(min(ready, key=lambda gap: gap.sequence))
+        return found
+
+    def next_due(self) -> float | None:
+        """Return when the next gap is to be asked for; None if there is none."""
+        return min((gap.due for gaps in self._gaps.values() for gap in gaps.values()), default=None)
+
+    def start_try(self, gap: Gap, now: float) -> None:
+        """Note that a gap is asked for: it is due again later, unless it is mended."""
+        gap.tries += 1
+        gap.due = now + self._limits.retry_seconds * 2.0 ** (gap.tries - 1)
+
+    def end_try(self, gap: Gap, *, at_once: bool = False) -> bool:
+        """Note that asking is over; return True if the gap is still open and is given up.
+
+        That is after the last try, or `at_once`.
+        """
+        gaps = self._gaps.get(gap.publisher)
+        known = None if gaps is None else gaps.get(gap.sequence)
+        if known is not gap or (gap.tries < self._limits.max_tries and not at_once):
+            return False
+        self._remove(gap.publisher, gap.sequence)
+        return True
+
+    def _remove(self, publisher: PeerId, sequence: int) -> Gap | None:
+        gaps = self._gaps.get(publisher)
+        if gaps is None:
+            return None
+        gap = gaps.pop(sequence, None)
+        if not gaps:
+            del self._gaps[publisher]
+        return gap

@@ -1,0 +1,140 @@
+"""One question to one peer over `/shoal/rollouts/1`, and what a bad answer costs it.
+
+Whoever answers with something that the contract does not allow loses standing; whoever is slow,
+busy or gone is only passed over for a while.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+import trio
+
+from p2p.fetch_stats import FetchStats
+from p2p.libp2p_request import RequestError, RequestFailure
+from shoal_wire.limits import MAX_ANSWER_BYTES, ROLLOUTS_PROTOCOL
+from shoal_wire.rollout_codec import RolloutProtocolError, decode_answer, encode_query
+from shoal_wire.rollout_messages import (
+    Answer,
+    Chunk,
+    Envelopes,
+    Listing,
+    Query,
+    Refusal,
+    RefusalReason,
+)
+from shoal_wire.types import PeerId
+from shoal_wire.verdict import Reason, Verdict, verdict
+
+A = TypeVar("A", Listing, Envelopes, Chunk)
+
+ANSWER_SECONDS = 10.0
+"""For a whole exchange: 1 MiB at 100 KiB a second."""
+
+_MAX_SHUNNED = 1024
+_SHUN_SECONDS = {
+    RequestFailure.UNSUPPORTED: 300.0,
+    RequestFailure.TIMEOUT: 30.0,
+    RequestFailure.RESET: 5.0,
+    RequestFailure.OVERSIZE: 300.0,
+    RequestFailure.NOT_CONNECTED: 0.0,
+}
+_OFFENCE_SECONDS = 300.0
+
+
+class Requester(Protocol):
+    """The host, as far as asking goes."""
+
+    async def request(
+        self,
+        peer_id: PeerId,
+        protocol_id: str,
+        payload: bytes,
+        *,
+        max_response_bytes: int,
+        timeout: float,  # noqa: ASYNC109 - one deadline over the whole exchange
+    ) -> bytes:
+        """Return the answer, or raise RequestError."""
+
+
+class NoAnswerError(Exception):
+    """A peer gave nothing usable; `cause` is a short word for the counters."""
+
+    def __init__(self, cause: str, *, retry_s: float | None = None) -> None:
+        super().__init__(cause)
+        self.cause = cause
+        self.retry_s = retry_s
+        """Seconds after which the same peer may give it; None if there is no telling."""
+
+
+class RolloutAsker:
+    """Asks, and remembers for a while whom there is no use in asking."""
+
+    def __init__(
+        self,
+        *,
+        host: Requester,
+        report: Callable[[PeerId, PeerId | None, Verdict], None],
+        stats: FetchStats,
+        answer_seconds: float = ANSWER_SECONDS,
+    ) -> None:
+        self._host = host
+        self._report = report
+        self._stats = stats
+        self._answer_seconds = answer_seconds
+        self._shunned: OrderedDict[PeerId, float] = OrderedDict()
+
+    def is_usable(self, peer_id: PeerId) -> bool:
+        """Return whether it makes sense to ask this peer now."""
+        return self._shunned.get(peer_id, 0.0) <= trio.current_time()
+
+    async def ask(self, peer_id: PeerId, query: Query, kind: type[A]) -> A:
+        """Ask for an answer of `kind`.
+
+        Raises:
+            NoAnswerError: there is none, for now.
+        """
+        self._stats.asked += 1
+        try:
+            raw = await self._host.request(
+                peer_id,
+                ROLLOUTS_PROTOCOL,
+                encode_query(query),
+                max_response_bytes=MAX_ANSWER_BYTES,
+                timeout=self._answer_seconds,
+            )
+        except RequestError as error:
+            if error.failure is RequestFailure.OVERSIZE:
+                self.offend(peer_id, Reason.MALFORMED_ANSWER)
+            self._shun(peer_id, _SHUN_SECONDS[error.failure])
+            raise self._failed(error.failure.value) from None
+        try:
+            answer: Answer = decode_answer(raw)
+        except RolloutProtocolError:
+            self.offend(peer_id, Reason.MALFORMED_ANSWER)
+            raise self._failed(Reason.MALFORMED_ANSWER) from None
+        if isinstance(answer, Refusal):
+            busy = answer.reason is RefusalReason.BUSY
+            retry_s = answer.retry_after_ms / 1000 if busy else None
+            raise self._failed(answer.reason.value, retry_s=retry_s)
+        if not isinstance(answer, kind):
+            self.offend(peer_id, Reason.MALFORMED_ANSWER)
+            raise self._failed(Reason.MALFORMED_ANSWER)
+        return answer
+
+    def offend(self, peer_id: PeerId, reason: Reason) -> None:
+        """Note that a peer answered with something that no honest software sends."""
+        self._report(peer_id, peer_id, verdict(reason))
+        self._shun(peer_id, _OFFENCE_SECONDS)
+
+    def _failed(self, cause: str, *, retry_s: float | None = None) -> NoAnswerError:
+        self._stats.failures[cause] += 1
+        return NoAnswerError(cause, retry_s=retry_s)
+
+    def _shun(self, peer_id: PeerId, seconds: float) -> None:
+        self._shunned[peer_id] = trio.current_time() + seconds
+        self._shunned.move_to_end(peer_id)
+        if len(self._shunned) > _MAX_SHUNNED:
+            self._shunned.popitem(last=False)

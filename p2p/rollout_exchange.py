@@ -1,0 +1,195 @@
+"""Everything of `/shoal/rollouts/1` together: what is given to others and fetched from them.
+
+intake ─ announced, accepted ─▶ BatchFetch, GapRepair ─┐
+Backfill ──────────────────────▶ BatchFetch ───────────┴─▶ RolloutAsker ─▶ peers ─▶ intake
+pool ─ kept, withdrawn ─▶ Shelf ─▶ RolloutServer ─▶ peers
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from p2p.backfill import Backfill, BackfillSettings
+from p2p.batch_fetch import BatchFetch, Report
+from p2p.batch_pull import PullLimits
+from p2p.fetch_stats import FetchStats, Source
+from p2p.gap_repair import GapRepair
+from p2p.gaps import GapLimits
+from p2p.host import Libp2pHost
+from p2p.intake import Intake, Listener
+from p2p.ledger import PublisherLedger
+from p2p.pull_queue import QueueLimits
+from p2p.rollout_ask import ANSWER_SECONDS, RolloutAsker
+from p2p.rollout_serve import SERVE_LIMITS, EnvelopeStore, RolloutServer, ServeLimits
+from p2p.shelf import Shelf
+from shoal_wire.announcement import Announcement
+from shoal_wire.limits import MAX_REQUEST_BYTES, ROLLOUTS_PROTOCOL
+from shoal_wire.manifest import Manifest
+from shoal_wire.types import BatchId, PeerId, SignedBatch
+from shoal_wire.verdict import Reason, Verdict
+
+if TYPE_CHECKING:
+    from trio_typing import TaskStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExchangeSettings:
+    """Bounds and waits of every part."""
+
+    serve: ServeLimits = field(default_factory=ServeLimits)
+    queue: QueueLimits = field(default_factory=QueueLimits)
+    pull: PullLimits = field(default_factory=PullLimits)
+    gaps: GapLimits = field(default_factory=GapLimits)
+    backfill: BackfillSettings = field(default_factory=BackfillSettings)
+    answer_seconds: float = ANSWER_SECONDS
+
+
+class RolloutExchange(Listener):
+    """Make it before the topics are joined, `serve` then, and run it when the intake is there."""
+
+    def __init__(
+        self,
+        *,
+        host: Libp2pHost,
+        manifest: Manifest,
+        ledger: PublisherLedger,
+        store: EnvelopeStore,
+        intake: Callable[[], Intake],
+        shards: Callable[[], frozenset[int]],
+        wanted_groups: Callable[[], int],
+        report: Report,
+        wall_ms: Callable[[], int],
+        settings: ExchangeSettings | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        settings, rng = settings or ExchangeSettings(), rng or random.Random()
+        self._host = host
+        self._intake = intake
+        self._wall_ms = wall_ms
+        self.stats = stats = FetchStats()
+        self.shelf = Shelf(manifest)
+        asker = RolloutAsker(
+            host=host, report=report, stats=stats, answer_seconds=settings.answer_seconds
+        )
+        self.fetch = fetch = BatchFetch(
+            me=host.peer_id,
+            manifest=manifest,
+            host=host,
+            asker=asker,
+            ledger=ledger,
+            take=self._take,
+            report=report,
+            stats=stats,
+            wall_ms=wall_ms,
+            rng=rng,
+            queue_limits=settings.queue,
+            pull_limits=settings.pull,
+        )
+        self.gaps = GapRepair(
+            host=host,
+            asker=asker,
+            fetch=fetch,
+            ledger=ledger,
+            stats=stats,
+            rng=rng,
+            limits=settings.gaps,
+            is_wanted=lambda publisher: manifest.shard_of(publisher) in shards(),
+        )
+        self._backfill = Backfill(
+            manifest=manifest,
+            host=host,
+            asker=asker,
+            fetch=fetch,
+            shards=shards,
+            wanted_groups=wanted_groups,
+            stats=stats,
+            rng=rng,
+            settings=settings.backfill,
+        )
+        self._server = RolloutServer(
+            shelf=self.shelf,
+            store=store,
+            is_pending=fetch.is_pending,
+            report=report,
+            stats=stats,
+            wall_ms=wall_ms,
+            limits=settings.serve,
+        )
+
+    def serve(self) -> None:
+        """Answer others from now on."""
+        self._host.set_request_handler(
+            ROLLOUTS_PROTOCOL,
+            self._server.answer,
+            max_request_bytes=MAX_REQUEST_BYTES,
+            limits=SERVE_LIMITS,
+        )
+
+    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Fetch what is announced, missing or new until cancelled."""
+        async with trio.open_nursery() as nursery:
+            for part in (self.fetch, self.gaps, self._backfill):
+                await nursery.start(part.run)
+            task_status.started()
+
+    def announced(
+        self, publisher: PeerId, announcement: Announcement, forwarder: PeerId
+    ) -> Reason | None:
+        """Take up an announcement that the intake has checked."""
+        return self.fetch.announced(publisher, announcement, forwarder)
+
+    def accepted(self, signed: SignedBatch, source: Source) -> None:
+        """Count a valid batch, and see whether one before it is missing."""
+        self.stats.batches[source] += 1
+        self.stats.groups[source] += len(signed.batch.groups)
+        self.gaps.accepted(signed)
+
+    def kept(self, signed: SignedBatch, received_ms: int) -> None:
+        """Learn that a batch is on disk: it can be given to others."""
+        self.shelf.put(signed, received_ms=received_ms)
+
+    def withdrawn(self, batch_id: BatchId) -> None:
+        """Learn that a batch is no longer to be given to others."""
+        self.shelf.remove(batch_id)
+
+    def view(self) -> dict[str, Any]:
+        """Return the counters as JSON values; docs/debug.md names them."""
+        stats, queue = self.stats, self.fetch.queue
+        return {
+            "batches": {source.value: stats.batches[source] for source in Source},
+            "groups": {source.value: stats.groups[source] for source in Source},
+            "bytes_in": {
+                source.value: stats.bytes_in[source] for source in Source if source != "gossip"
+            },
+            "gaps": {
+                "open": self.gaps.num_open,
+                "seen": stats.gaps_seen,
+                "mended": stats.gaps_mended,
+                "given_up": stats.gaps_given_up,
+            },
+            "announced": {
+                "taken_up": stats.announced,
+                "given_up": stats.announced_given_up,
+                "waiting": queue.num_waiting,
+                "running": queue.num_running,
+            },
+            "backfill_rounds": stats.backfill_rounds,
+            "asked": stats.asked,
+            "failures": dict(stats.failures),
+            "shelf_batches": len(self.shelf),
+            "served": dict(stats.served),
+            "refused": dict(stats.refused),
+            "bytes_out": stats.bytes_out,
+        }
+
+    async def _take(
+        self, envelope: bytes, publisher: PeerId, sequence: int, source: Source
+    ) -> Verdict:
+        return await self._intake().take(
+            envelope, publisher=publisher, sequence=sequence, source=source
+        )

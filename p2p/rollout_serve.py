@@ -1,0 +1,217 @@
+"""Serves `/shoal/rollouts/1`: batches of the shelf, for whoever asks, within quotas.
+
+    request ─▶ quotas ─▶ decode ─▶ shelf (memory) ─▶ store (disk) ─▶ answer
+
+An asker over its quota is told when to come again; one whose request does not parse is reset and
+loses standing. How many requests are served at once, and how long a slow reader may take, are
+bounds of the request server (`SERVE_LIMITS`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import trio
+
+from p2p.fetch_stats import FetchStats
+from p2p.libp2p_request import RequestLimits
+from p2p.shelf import Held, Shelf
+from p2p.store_types import StoreError
+from p2p.token_bucket import KeyedBuckets, Rate, TokenBucket
+from shoal_wire.limits import MAX_CHUNK_BYTES, MAX_RETRY_MS
+from shoal_wire.rollout_codec import RolloutProtocolError, decode_query, encode_answer
+from shoal_wire.rollout_messages import (
+    Answer,
+    Chunk,
+    ChunkQuery,
+    Envelopes,
+    Listing,
+    Query,
+    RecentQuery,
+    Refusal,
+    RefusalReason,
+    SinceQuery,
+    WholeQuery,
+)
+from shoal_wire.types import BatchId, PeerId
+from shoal_wire.verdict import Reason, Verdict, verdict
+
+SERVE_LIMITS = RequestLimits(
+    read_deadline_s=5.0,
+    handle_deadline_s=10.0,
+    write_deadline_s=15.0,
+    max_concurrent=16,
+    max_concurrent_per_peer=3,
+)
+"""At most 16 answers of 1 MiB in memory, each read within 15 s or cut off."""
+
+_MAX_SCANNED = 4096
+"""Batches looked at for one listing."""
+
+Report = Callable[[PeerId, PeerId | None, Verdict], None]
+"""``report(forwarder, signer, verdict)``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeLimits:
+    """What one peer, and all together, may take."""
+
+    requests_per_peer: Rate = field(default=Rate(burst=64, per_second=16))
+    bytes_per_peer: Rate = field(default=Rate(burst=16 << 20, per_second=4 << 20))
+    bytes_of_all: Rate = field(default=Rate(burst=64 << 20, per_second=16 << 20))
+
+
+class EnvelopeStore(Protocol):
+    """Where envelopes are."""
+
+    async def envelope_part(self, batch_id: BatchId, offset: int, length: int) -> bytes | None:
+        """Return up to `length` bytes of an envelope; None if it is not here."""
+
+
+class RolloutServer:
+    """Answers requests for batches."""
+
+    def __init__(
+        self,
+        *,
+        shelf: Shelf,
+        store: EnvelopeStore,
+        is_pending: Callable[[BatchId], bool],
+        report: Report,
+        stats: FetchStats,
+        wall_ms: Callable[[], int],
+        limits: ServeLimits | None = None,
+    ) -> None:
+        limits = limits or ServeLimits()
+        self._shelf = shelf
+        self._store = store
+        self._is_pending = is_pending
+        self._report = report
+        self._stats = stats
+        self._wall_ms = wall_ms
+        self._requests: KeyedBuckets[PeerId] = KeyedBuckets(limits.requests_per_peer)
+        self._bytes: KeyedBuckets[PeerId] = KeyedBuckets(limits.bytes_per_peer)
+        self._all_bytes = TokenBucket(limits.bytes_of_all, trio.current_time())
+
+    async def answer(self, peer_id: PeerId, raw: bytes) -> bytes:
+        """Answer one request.
+
+        Raises:
+            RolloutProtocolError: no request of the contract; the stream is to be reset.
+        """
+        now = trio.current_time()
+        wait_s = self._wait_s(peer_id, now)
+        if wait_s > 0:
+            # Before the bytes are looked at: a flood of nonsense costs as little as any other.
+            self._stats.refused["over_quota"] += 1
+            return encode_answer(_busy(wait_s))
+        self._requests.of(peer_id, now).take(1, now)
+        try:
+            query = decode_query(raw)
+        except RolloutProtocolError:
+            self._stats.refused["malformed_request"] += 1
+            self._report(peer_id, peer_id, verdict(Reason.MALFORMED_REQUEST))
+            raise
+        found = await self._find(query, peer_id)
+        self._count(query, found)
+        encoded = encode_answer(found)
+        self._bytes.of(peer_id, now).take(len(encoded), now)
+        self._all_bytes.take(len(encoded), now)
+        return encoded
+
+    def _wait_s(self, peer_id: PeerId, now: float) -> float:
+        """Return the seconds until this peer may ask; bytes are charged once they are known."""
+        return max(
+            self._requests.of(peer_id, now).wait_s(1, now),
+            self._bytes.of(peer_id, now).wait_s(1, now),
+            self._all_bytes.wait_s(1, now),
+        )
+
+    def _count(self, query: Query, found: Answer) -> None:
+        if isinstance(found, Refusal):
+            self._stats.refused[found.reason.value] += 1
+            return
+        self._stats.served[_KINDS[type(query)]] += 1
+        if isinstance(found, Chunk):
+            self._stats.bytes_out += len(found.data)
+        elif isinstance(found, Envelopes):
+            self._stats.bytes_out += sum(map(len, found.envelopes))
+
+    async def _find(self, query: Query, asker: PeerId) -> Answer:
+        match query:
+            case RecentQuery():
+                return self._recent(query, asker)
+            case SinceQuery():
+                held = self._shelf.since(
+                    query.publisher, query.after_sequence, now_ms=self._wall_ms()
+                )
+                return Listing(batches=tuple(one.ref for one in held[: query.max_batches]))
+            case WholeQuery():
+                return await self._whole(query)
+            case ChunkQuery():
+                return await self._chunk(query)
+
+    def _recent(self, query: RecentQuery, asker: PeerId) -> Listing:
+        shards, left = frozenset(query.shards), query.max_bytes
+        found: list[Held] = []
+        candidates = self._shelf.recent(
+            now_ms=self._wall_ms(), max_age_seconds=query.max_age_seconds
+        )
+        for held in itertools.islice(candidates, _MAX_SCANNED):
+            if held.shard not in shards or held.ref.publisher == asker:
+                continue
+            left -= held.ref.num_bytes
+            if left < 0 or len(found) == query.max_batches:
+                break
+            found.append(held)
+        return Listing(batches=tuple(held.ref for held in found))
+
+    async def _whole(self, query: WholeQuery) -> Envelopes:
+        envelopes: list[bytes] = []
+        left = MAX_CHUNK_BYTES
+        for batch_id in dict.fromkeys(query.batch_ids):
+            held = self._shelf.get(batch_id)
+            if held is None or held.ref.num_bytes > left:
+                continue
+            envelope = await self._part(batch_id, 0, held.ref.num_bytes)
+            if envelope is not None:
+                left -= len(envelope)
+                envelopes.append(envelope)
+        return Envelopes(envelopes=tuple(envelopes))
+
+    async def _chunk(self, query: ChunkQuery) -> Chunk | Refusal:
+        held = self._shelf.get(query.batch_id)
+        if held is None:
+            pending = self._is_pending(query.batch_id)
+            return Refusal(reason=RefusalReason.PENDING if pending else RefusalReason.NOT_HELD)
+        length = max(0, min(query.length, held.ref.num_bytes - query.offset))
+        data = await self._part(query.batch_id, query.offset, length)
+        if data is None or len(data) != length:
+            return Refusal(reason=RefusalReason.NOT_HELD)
+        return Chunk(num_bytes=held.ref.num_bytes, data=data)
+
+    async def _part(self, batch_id: BatchId, offset: int, length: int) -> bytes | None:
+        try:
+            data = await self._store.envelope_part(batch_id, offset, length)
+        except StoreError:
+            return None
+        if data is None:
+            self._shelf.remove(batch_id)
+        return data
+
+
+_KINDS: dict[type[Query], str] = {
+    RecentQuery: "recent",
+    SinceQuery: "since",
+    WholeQuery: "whole",
+    ChunkQuery: "chunk",
+}
+
+
+def _busy(wait_s: float) -> Refusal:
+    retry_ms = min(MAX_RETRY_MS, math.ceil(1000 * wait_s))
+    return Refusal(reason=RefusalReason.BUSY, retry_after_ms=retry_ms)

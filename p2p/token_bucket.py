@@ -1,0 +1,68 @@
+"""A quota that refills: so much at once, so much a second. Pure."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rate:
+    """What a bucket holds when full, and what flows in."""
+
+    burst: float
+    per_second: float
+
+
+class TokenBucket:
+    """One quota; full at the start. `now` is monotonic seconds."""
+
+    def __init__(self, rate: Rate, now: float) -> None:
+        self._rate = rate
+        self._tokens = rate.burst
+        self._at = now
+
+    def available(self, now: float) -> float:
+        """Return what may be taken; below 0 after an overdraft."""
+        elapsed = max(0.0, now - self._at)
+        return min(self._rate.burst, self._tokens + elapsed * self._rate.per_second)
+
+    def take(self, amount: float, now: float) -> None:
+        """Take `amount` whether it is there or not: the cost may be known only afterwards."""
+        self._tokens = self.available(now) - amount
+        self._at = now
+
+    def try_take(self, amount: float, now: float) -> bool:
+        """Take `amount` if it is there."""
+        if amount > self.available(now):
+            return False
+        self.take(amount, now)
+        return True
+
+    def wait_s(self, amount: float, now: float) -> float:
+        """Return the seconds until `amount` is there; at most what fills a whole bucket."""
+        missing = min(amount, self._rate.burst) - self.available(now)
+        return max(0.0, missing / self._rate.per_second)
+
+
+class KeyedBuckets(Generic[K]):
+    """One bucket a key, bounded: the key used longest ago is forgotten, with a full bucket."""
+
+    def __init__(self, rate: Rate, *, max_keys: int = 1024) -> None:
+        self._rate = rate
+        self._max_keys = max_keys
+        self._buckets: OrderedDict[K, TokenBucket] = OrderedDict()
+
+    def of(self, key: K, now: float) -> TokenBucket:
+        """Return the bucket of `key`."""
+        bucket = self._buckets.get(key)
+        if bucket is None:
+            bucket = self._buckets[key] = TokenBucket(self._rate, now)
+            if len(self._buckets) > self._max_keys:
+                self._buckets.popitem(last=False)
+        self._buckets.move_to_end(key)
+        return bucket

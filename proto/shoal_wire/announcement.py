@@ -1,0 +1,109 @@
+"""Announcements: a big batch is gossiped by digest, and pulled by whoever wants it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from google.protobuf.message import DecodeError
+
+from shoal_wire.codec import PayloadError
+from shoal_wire.envelope import payload_type_of
+from shoal_wire.limits import (
+    ANNOUNCEMENT_PAYLOAD_TYPE,
+    DIGEST_BYTES,
+    MAX_ANNOUNCEMENT_BYTES,
+    MAX_GROUPS_PER_BATCH,
+    MAX_SEQUENCE,
+    SCHEMA_MAJOR,
+)
+from shoal_wire.manifest import Manifest
+from shoal_wire.rules import check_time
+from shoal_wire.types import BatchId, Digest
+from shoal_wire.v1 import fetch_pb2 as pb
+from shoal_wire.verdict import Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Announcement:
+    """What a publisher says of a batch that is too big to be gossiped whole."""
+
+    swarm_digest: Digest
+    """32 bytes."""
+    sequence: int
+    previous_sequence: int
+    created_ms: int
+    num_groups: int
+    batch_id: BatchId
+    num_bytes: int
+    """Length of the batch's envelope."""
+    expires_ms: int
+    """Wall clock after which nobody need try any more."""
+
+
+def encode_announcement(announcement: Announcement) -> bytes:
+    """Return the payload of an announcement, ready to be sealed."""
+    return pb.BatchAnnouncement(
+        schema_major=SCHEMA_MAJOR,
+        swarm_digest=announcement.swarm_digest,
+        sequence=announcement.sequence,
+        previous_sequence=announcement.previous_sequence,
+        created_ms=announcement.created_ms,
+        num_groups=announcement.num_groups,
+        batch_id=announcement.batch_id,
+        num_bytes=announcement.num_bytes,
+        expires_ms=announcement.expires_ms,
+    ).SerializeToString()
+
+
+def decode_announcement(payload: bytes) -> Announcement:
+    """Decode a payload: structure only, as `decode_batch` does.
+
+    Raises:
+        PayloadError: with the reason.
+    """
+    try:
+        message = pb.BatchAnnouncement.FromString(payload)
+    except DecodeError:
+        raise PayloadError(Reason.MALFORMED_PAYLOAD) from None
+    if message.schema_major > SCHEMA_MAJOR:
+        raise PayloadError(Reason.NEWER_SCHEMA)
+    digests = (message.swarm_digest, message.batch_id)
+    if message.schema_major != SCHEMA_MAJOR or any(len(d) != DIGEST_BYTES for d in digests):
+        raise PayloadError(Reason.BAD_FIELD)
+    return Announcement(
+        swarm_digest=Digest(message.swarm_digest),
+        sequence=message.sequence,
+        previous_sequence=message.previous_sequence,
+        created_ms=message.created_ms,
+        num_groups=message.num_groups,
+        batch_id=BatchId(message.batch_id),
+        num_bytes=message.num_bytes,
+        expires_ms=message.expires_ms,
+    )
+
+
+def check_announcement(
+    announcement: Announcement, manifest: Manifest, *, now_ms: int
+) -> Reason | None:
+    """Return why an announcement is not acceptable, or None; duplicates and quotas are not here."""
+    if announcement.swarm_digest != manifest.digest:
+        return Reason.WRONG_SWARM
+    late = check_time(announcement.created_ms, manifest.rules, now_ms)
+    if late is not None:
+        return late
+    if not (
+        announcement.previous_sequence < announcement.sequence < MAX_SEQUENCE
+        and announcement.num_bytes > 0
+        and 0 < announcement.num_groups <= MAX_GROUPS_PER_BATCH
+    ):
+        return Reason.BAD_NUMBER
+    if announcement.num_bytes > manifest.rules.max_envelope_bytes:
+        return Reason.OVERSIZE_PAYLOAD
+    return Reason.TOO_OLD if announcement.expires_ms < now_ms else None
+
+
+def is_announcement(raw: bytes) -> bool:
+    """Return whether an envelope says that it holds an announcement; it is not verified."""
+    if len(raw) > MAX_ANNOUNCEMENT_BYTES:
+        return False
+    return payload_type_of(raw) == ANNOUNCEMENT_PAYLOAD_TYPE

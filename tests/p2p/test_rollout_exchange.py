@@ -1,0 +1,206 @@
+"""Late joiners, dropped messages and big batches, between real nodes on loopback."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+
+from tests.support import factories as make
+from tests.support.exchange_nodes import (
+    NO_BACKFILL,
+    QUICK,
+    ExchangeNode,
+    big_groups,
+    open_exchange,
+    open_node,
+)
+from tests.support.local_node import wall_ms
+from tests.support.nodes import until
+
+MIB = 1 << 20
+
+
+async def test_a_late_joiner_gets_what_was_shared_before_its_time(tmp_path: Path) -> None:
+    async with open_exchange(tmp_path, 3) as (old, other, joiner):
+        await other.meet(old)
+        for number in range(10):
+            await old.share(number)
+        await until(lambda: other.heard() == set(range(10)))
+        own = await other.share(50)
+        await until(lambda: old.heard() == {50})
+        # It asks for what is there, not for what it has said itself.
+        await joiner.host.dial(other.address)
+        await until(lambda: joiner.heard() == {*range(10), 50})
+        counts = joiner.counts()
+        assert counts["batches"]["backfill"] == 11
+        assert counts["batches"]["gossip"] == 0
+        assert counts["gaps"]["seen"] == 0
+        held = {view.entry.group.batch_id for view in joiner.buffer.residents()}
+        assert own.batch_id in held
+        # Two further holders have nothing new: nothing comes twice.
+        rounds = counts["backfill_rounds"]
+        await joiner.host.dial(old.address)
+        await until(lambda: joiner.counts()["backfill_rounds"] > rounds)
+        assert joiner.counts()["bytes_in"] == counts["bytes_in"]
+
+
+async def test_a_dropped_message_is_noticed_by_the_next_and_fetched(tmp_path: Path) -> None:
+    async with open_exchange(tmp_path, 2, settings=NO_BACKFILL) as (publisher, receiver):
+        await receiver.meet(publisher)
+        await publisher.share(1)
+        await until(lambda: receiver.heard() == {1})
+        receiver.deaf = True
+        for number in (2, 3, 4):
+            await publisher.share(number)
+        await until(lambda: len(receiver.verdicts) == 4)
+        receiver.deaf = False
+        await publisher.share(5)
+        await until(lambda: receiver.heard() == {1, 2, 3, 4, 5})
+        counts = receiver.counts()
+        assert counts["batches"] == {"gossip": 2, "backfill": 0, "gap": 3, "pull": 0}
+        assert counts["gaps"]["open"] == 0
+        # One number was named; asking from there brought the ones before it along.
+        assert (counts["gaps"]["seen"], counts["gaps"]["mended"]) == (1, 1)
+
+
+async def test_a_gap_is_mended_by_a_neighbour_when_the_publisher_has_gone(tmp_path: Path) -> None:
+    async with open_exchange(tmp_path, 3, settings=NO_BACKFILL) as (publisher, middle, end):
+        await middle.meet(publisher)
+        await end.meet(middle)
+        await publisher.share(1)
+        await until(lambda: end.heard() == {1})
+        end.deaf = True
+        await publisher.share(2)
+        await until(lambda: middle.heard() == {1, 2} and len(end.verdicts) == 2)
+        end.deaf = False
+        await publisher.share(3)
+        await until(lambda: end.heard() == {1, 2, 3})
+        assert not end.host.is_connected(publisher.peer_id)
+        assert end.counts()["batches"]["gap"] == 1
+
+
+async def test_a_gap_shows_across_the_publishers_restart(tmp_path: Path) -> None:
+    manifest = make.swarm()
+    async with open_node(tmp_path / "r", manifest, settings=NO_BACKFILL) as receiver:
+        async with open_node(tmp_path / "p", manifest) as first:
+            identity = first.identity
+            await first.meet(receiver)
+            await first.share(1)
+            await until(lambda: receiver.heard() == {1})
+            receiver.deaf = True
+            await first.share(2)
+            await until(lambda: len(receiver.verdicts) == 2)
+        receiver.deaf = False
+        async with open_node(tmp_path / "p", manifest, identity=identity) as second:
+            await second.meet(receiver)
+            await second.share(3)
+            await until(lambda: receiver.heard() == {1, 2, 3})
+            assert receiver.counts()["gaps"]["mended"] == 1
+
+
+async def test_a_gap_that_nobody_can_mend_is_given_up(tmp_path: Path) -> None:
+    async with open_exchange(tmp_path, 2, settings=NO_BACKFILL) as (publisher, receiver):
+        await receiver.meet(publisher)
+        await publisher.share(1)
+        lost = await publisher.share(2)
+        await until(lambda: receiver.heard() == {1, 2})
+        receiver.deaf = True
+        lost = await publisher.share(3)
+        await until(lambda: len(receiver.verdicts) == 3)
+        receiver.deaf = False
+        publisher.exchange.withdrawn(lost.batch_id)
+        await publisher.share(4)
+        await until(lambda: receiver.counts()["gaps"]["given_up"] == 1)
+        assert receiver.heard() == {1, 2, 4}
+        assert receiver.counts()["gaps"] == {"open": 0, "seen": 1, "mended": 0, "given_up": 1}
+        assert receiver.blamed(publisher.peer_id) == []
+
+
+@pytest.mark.parametrize("size", [300_000, 3 * MIB])
+async def test_a_big_batch_comes_by_pull_one_copy_each(tmp_path: Path, size: int) -> None:
+    async with open_exchange(tmp_path, 4, settings=NO_BACKFILL, max_batch_bytes=8 * MIB) as nodes:
+        for i, node in enumerate(nodes):
+            await node.meet(*nodes[:i])
+        groups = big_groups(0, size)
+        own = await nodes[0].share(*groups)
+        assert own.envelope is not None
+        assert len(own.envelope) > size * 0.9
+        everything = set(range(len(groups)))
+        await until(lambda: all(node.heard() == everything for node in nodes[1:]))
+        for node in nodes[1:]:
+            counts = node.counts()
+            assert counts["batches"] == {"gossip": 0, "backfill": 0, "gap": 0, "pull": 1}
+            assert counts["bytes_in"]["pull"] == len(own.envelope)
+        given = sum(node.counts()["bytes_out"] for node in nodes)
+        assert given == 3 * len(own.envelope)
+
+
+async def test_big_batches_go_on_to_those_who_do_not_know_the_publisher(tmp_path: Path) -> None:
+    async with open_exchange(tmp_path, 3, settings=NO_BACKFILL) as (publisher, middle, end):
+        await middle.meet(publisher)
+        await end.meet(middle)
+        await publisher.share(1)
+        groups = big_groups(10, 400_000)
+        big = await publisher.share(*groups)
+        await publisher.share(2)
+        await until(lambda: len(end.heard()) == 2 + len(groups))
+        assert not end.host.is_connected(publisher.peer_id)
+        assert end.counts()["batches"]["pull"] == 1
+        assert middle.counts()["bytes_out"] == len(big.envelope or b"")
+
+
+async def test_a_late_joiner_gets_big_batches_too_and_gives_them_on(tmp_path: Path) -> None:
+    async with open_exchange(tmp_path, 3, settings=QUICK) as (publisher, joiner, last):
+        groups = big_groups(0, 200_000)
+        await publisher.share(*groups)
+        await joiner.host.dial(publisher.address)
+        await until(lambda: len(joiner.heard()) == len(groups))
+        await publisher.host.disconnect(joiner.peer_id)
+        await last.host.dial(joiner.address)
+        await until(lambda: last.heard() == joiner.heard())
+        assert last.counts()["batches"]["backfill"] == 1
+
+
+async def test_what_is_only_on_disk_is_served_after_a_restart(tmp_path: Path) -> None:
+    manifest = make.swarm()
+    async with open_node(tmp_path / "p", manifest) as publisher:
+        identity = publisher.identity
+        await publisher.share(1)
+    async with (
+        open_node(tmp_path / "p", manifest, identity=identity) as publisher,
+        open_node(tmp_path / "j", manifest) as joiner,
+    ):
+        await joiner.host.dial(publisher.address)
+        await until(lambda: joiner.heard() == {1})
+
+
+async def test_an_equivocator_is_found_out_by_its_announcement(tmp_path: Path) -> None:
+    async with open_exchange(tmp_path, 2, settings=NO_BACKFILL) as (publisher, receiver):
+        await receiver.meet(publisher)
+        first = await publisher.share(1)
+        await until(lambda: receiver.heard() == {1})
+        author = make.Author(publisher.manifest, identity=publisher.identity, now_ms=wall_ms())
+        other = author.batch(big_groups(5, 100_000), sequence=first.sequence)
+        message = publisher.outbox._announce(author.envelope(other))
+        topic = publisher.manifest.topic(publisher.manifest.shard_of(publisher.peer_id))
+        await publisher.gossip.publish(topic, message)
+        await until(lambda: receiver.heard() == set())
+        await until(lambda: "equivocation" in receiver.blamed(publisher.peer_id))
+        assert receiver.exchange.shelf.get(first.batch_id) is None
+
+
+def everybody_has(nodes: list[ExchangeNode], tasks: set[int]) -> bool:
+    return all(node.heard() == tasks for node in nodes)
+
+
+async def test_many_joiners_at_once_are_all_served(tmp_path: Path) -> None:
+    async with open_exchange(tmp_path, 6) as nodes:
+        old, *joiners = nodes
+        for number in range(20):
+            await old.share(number)
+        async with trio.open_nursery() as nursery:
+            for joiner in joiners:
+                nursery.start_soon(joiner.host.dial, old.address)
+        await until(lambda: everybody_has(joiners, set(range(20))))
