@@ -90,25 +90,30 @@ def generate(
 def sample_tokens(
     logits_RV: torch.Tensor, uniforms_R: torch.Tensor, params: SamplingParams
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Draw one token a row: ids [R] and their log-probabilities [R] (float32)."""
+    """Draw one token a row: ids [R] and their log-probabilities [R] (float32).
+
+    Reads the logits as few times as it can: with a hub model's vocabulary that costs as much
+    as several layers. Probabilities stay unnormalised; only the drawn token's is needed.
+    """
     logits_RV = logits_RV.float()
     if params.temperature == 0:
-        ids_R = logits_RV.argmax(-1)
-        return ids_R, _gather(logits_RV.log_softmax(-1), ids_R)
-    logprobs_RV = _truncate(logits_RV / params.temperature, params).log_softmax(-1)
-    cdf_RV = logprobs_RV.exp().cumsum(-1)
+        ids_R1 = logits_RV.argmax(-1, keepdim=True)
+        return ids_R1[:, 0], (logits_RV.gather(-1, ids_R1)[:, 0] - logits_RV.logsumexp(-1))
+    if params.temperature != 1:
+        logits_RV = logits_RV / params.temperature
+    logits_RV = _truncate(logits_RV, params)
+    top_R1 = logits_RV.amax(-1, keepdim=True)
+    weights_RV = (logits_RV - top_R1).exp_()
+    cdf_RV = torch.cumsum(weights_RV, -1, out=weights_RV)
     total_R1 = cdf_RV[:, -1:]
     # Strictly below the total: else rounding could pick a token of probability zero at the end.
     target_R1 = torch.minimum(
         uniforms_R[:, None] * total_R1, total_R1.nextafter(torch.zeros_like(total_R1))
     )
-    ids_R = torch.searchsorted(cdf_RV, target_R1, right=True)[:, 0]
-    ids_R = ids_R.clamp(max=logits_RV.shape[-1] - 1)
-    return ids_R, _gather(logprobs_RV, ids_R)
-
-
-def _gather(values_RV: torch.Tensor, ids_R: torch.Tensor) -> torch.Tensor:
-    return values_RV.gather(-1, ids_R[:, None])[:, 0]
+    ids_R1 = torch.searchsorted(cdf_RV, target_R1, right=True)
+    ids_R1 = ids_R1.clamp(max=logits_RV.shape[-1] - 1)
+    logprobs_R1 = logits_RV.gather(-1, ids_R1) - top_R1 - total_R1.log()
+    return ids_R1[:, 0], logprobs_R1[:, 0]
 
 
 def _truncate(logits_RV: torch.Tensor, params: SamplingParams) -> torch.Tensor:
