@@ -97,6 +97,23 @@ def run(data_dir: Path, model: str, **changes: Any) -> int:
     return finish(start(data_dir, model, **changes))
 
 
+def start_command(flags: Sequence[str], **environment: str) -> Any:
+    """Start `shoal trainer` with `flags`, its task worker and all, and return its process."""
+    process = context().Process(target=_run_command, args=(list(flags), environment), daemon=True)
+    process.start()
+    return process
+
+
+def _run_command(flags: list[str], environment: dict[str, str]) -> None:
+    from policy.__main__ import main
+
+    for variable in [name for name in os.environ if name.startswith("SHOAL_")]:
+        del os.environ[variable]
+    os.environ.update(environment)
+    with Path(os.devnull).open("w") as sys.stdout:
+        os._exit(main(flags))
+
+
 def _main(
     heard: Any,
     data_dir: Path,
