@@ -7,6 +7,7 @@ allow. The rounds after the first also find what no gap shows: a publisher's las
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,12 +28,16 @@ if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
 
+_OVERLAP_SECONDS = 60
+"""Asked for again: the one who answered last time may have been the one who missed something."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillSettings:
     """When, whom and how much."""
 
     first_jitter_seconds: float = 1.0
-    """A joiner waits a random part of this once it has a peer."""
+    """Whoever finds a peer, or another shard, waits a random part of this."""
     again_seconds: float = 5.0
     """At least so long between rounds, however often peers come and go."""
     every_seconds: float = 60.0
@@ -73,6 +78,9 @@ class Backfill:
         self._stats = stats
         self._rng = rng
         self._settings = settings or BackfillSettings()
+        self._heard_at = trio.current_time()
+        """Start of the last round that was answered, of the shards below."""
+        self._heard_shards: frozenset[int] = frozenset()
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run rounds until cancelled."""
@@ -80,7 +88,6 @@ class Backfill:
         settings = self._settings
         peers: frozenset[PeerId] = frozenset()
         shards: frozenset[int] = frozenset()
-        first = True
         due = earliest = trio.current_time()
         while True:
             now = trio.current_time()
@@ -88,50 +95,60 @@ class Backfill:
             if connected - peers or subscribed - shards:
                 jitter = self._rng.uniform(0, settings.first_jitter_seconds)
                 soon = max(earliest, now + jitter)
-                due = soon if not peers else min(due, soon)
+                due = min(due, soon) if peers else soon
             peers, shards = connected, subscribed
             if peers and shards and now >= due:
-                done = await self._round(settings.first_peers if first else settings.later_peers)
-                first = first and not done
-                earliest = trio.current_time() + settings.again_seconds
-                due = trio.current_time() + (
-                    settings.every_seconds * self._rng.uniform(0.5, 1.5)
-                    if done
-                    else settings.again_seconds
-                )
+                if await self._round():
+                    earliest = trio.current_time() + settings.again_seconds
+                    pause = settings.every_seconds * self._rng.uniform(0.5, 1.5)
+                else:
+                    # Nobody there who could answer: whoever comes next is asked at once.
+                    pause = settings.again_seconds
+                due = trio.current_time() + pause
             await trio.sleep(settings.tick_seconds)
 
-    async def _round(self, num_peers: int) -> bool:
-        """Ask up to so many peers; return whether any of them answered."""
+    async def _round(self) -> bool:
+        """Ask some peers; return whether any of them answered."""
+        started_at, shards = trio.current_time(), self._shards()
+        full = not shards <= self._heard_shards
+        num_peers = self._settings.first_peers if full else self._settings.later_peers
+        window_s = self._window_seconds(full=full)
         usable = [p for p in sorted(self._host.connected_peers()) if self._asker.is_usable(p)]
         self._rng.shuffle(usable)
         answered = 0
         for peer_id in usable:
             try:
-                await self._fill_from(peer_id)
+                await self._fill_from(peer_id, sorted(shards), window_s)
                 answered += 1
             except NoAnswerError:
                 continue
             if answered >= num_peers:
                 break
-        self._stats.backfill_rounds += answered > 0
+        if answered:
+            self._stats.backfill_rounds += 1
+            self._heard_at, self._heard_shards = started_at, shards
         return answered > 0
 
-    async def _fill_from(self, peer_id: PeerId) -> None:
-        settings, shards = self._settings, sorted(self._shards())
-        if not shards:
-            return
+    async def _fill_from(self, peer_id: PeerId, shards: list[int], window_s: int) -> None:
+        settings = self._settings
         query = RecentQuery(
             shards=tuple(self._rng.sample(shards, min(MAX_SHARDS_PER_PEER, len(shards)))),
             max_batches=settings.max_batches,
             max_bytes=settings.max_bytes,
-            max_age_seconds=min(settings.max_age_seconds, self._manifest.rules.max_age_seconds),
+            max_age_seconds=window_s,
         )
         listing = await self._asker.ask(peer_id, query, Listing)
         if not self._keeps_to(query, listing.batches):
             self._asker.offend(peer_id, Reason.MALFORMED_ANSWER)
             raise NoAnswerError(Reason.MALFORMED_ANSWER)
         await self._fetch.fetch_listed(peer_id, self._choose(listing.batches), Source.BACKFILL)
+
+    def _window_seconds(self, *, full: bool) -> int:
+        """Return how far back to ask: all at first, later since the last answer, and a while."""
+        limit = min(self._settings.max_age_seconds, self._manifest.rules.max_age_seconds)
+        if full:
+            return limit
+        return min(limit, math.ceil(trio.current_time() - self._heard_at) + _OVERLAP_SECONDS)
 
     def _keeps_to(self, query: RecentQuery, refs: Sequence[BatchRef]) -> bool:
         return (

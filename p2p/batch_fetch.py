@@ -188,7 +188,8 @@ class BatchFetch:
             pulled = await self._pull.pull(
                 job.batch_id, job.num_bytes, lambda: self._candidates(job)
             )
-            self._stats.bytes_in[job.source] += job.num_bytes
+            self._came(job)
+            self._queue.strike(job.publisher, failed=False)
             await self._judge(pulled.envelope, pulled.provider, job)
         except UnavailableError as error:
             self._give_up(job, error)
@@ -196,7 +197,12 @@ class BatchFetch:
             self._queue.finish(job.batch_id)
             self._wake.set()
 
+    def _came(self, job: PullJob) -> None:
+        self._stats.bytes_in[job.source] += job.num_bytes
+        self._queue.flowed(job.num_bytes, trio.current_time())
+
     def _give_up(self, job: PullJob, error: UnavailableError) -> None:
+        self._queue.strike(job.publisher, failed=True)
         if job.source is not Source.PULL:
             return
         self._stats.announced_given_up += 1
@@ -226,8 +232,8 @@ class BatchFetch:
                 if ref is None or ref.num_bytes != len(envelope):
                     self._asker.offend(peer_id, Reason.WRONG_OBJECT)
                     raise NoAnswerError(Reason.WRONG_OBJECT)
-                self._stats.bytes_in[source] += len(envelope)
                 job = _job_of(ref, peer_id, source, self._deadline_ms())
+                self._came(job)
                 got += await self._judge(envelope, peer_id, job)
         finally:
             self._fetching -= mine

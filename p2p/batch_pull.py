@@ -38,8 +38,6 @@ class PullLimits:
     """Rounds in a row without a byte, after which it is given up: some 9 s in all."""
     waiting_rounds: int = 14
     """The same where somebody says that it is busy, or pulling the batch itself: some 40 s."""
-    max_busy_seconds: float = 2.0
-    """How long a peer that is merely busy is waited for before the next is asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +103,7 @@ class BatchPull:
             had, progress.waiting = len(progress.data), False
             for peer_id in candidates():
                 if peer_id in progress.excluded or not self._asker.is_usable(peer_id):
+                    progress.waiting |= self._asker.busy_s(peer_id) > 0
                     continue
                 pulled = await self._from(peer_id, progress)
                 if pulled is not None:
@@ -112,7 +111,9 @@ class BatchPull:
             if len(progress.data) > had:
                 idle = waited = 0
                 continue
-            idle += not progress.waiting
+            # A clear no from everybody will hardly become a yes.
+            sure = progress.denied >= set(candidates())
+            idle += 0 if progress.waiting else 1 + sure
             waited += 1
             await trio.sleep(pause)
             pause = min(2 * pause, limits.max_pause_seconds)
@@ -148,7 +149,7 @@ class BatchPull:
             offset=offset,
             length=min(self._limits.chunk_bytes, progress.num_bytes - offset),
         )
-        chunk = await self._ask(peer_id, query)
+        chunk = await self._asker.ask(peer_id, query, Chunk)
         if chunk.num_bytes != progress.num_bytes:
             # It may be right and whoever told us the size wrong: no offence.
             progress.excluded.add(peer_id)
@@ -160,12 +161,3 @@ class BatchPull:
         progress.data += chunk.data
         progress.sources.add(peer_id)
         return True
-
-    async def _ask(self, peer_id: PeerId, query: ChunkQuery) -> Chunk:
-        try:
-            return await self._asker.ask(peer_id, query, Chunk)
-        except NoAnswerError as error:
-            if error.retry_s is None or error.retry_s > self._limits.max_busy_seconds:
-                raise
-            await trio.sleep(error.retry_s)
-        return await self._asker.ask(peer_id, query, Chunk)

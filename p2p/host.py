@@ -10,15 +10,17 @@ Services start before listening: a pubsub stream that arrives earlier ends py-li
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import trio
-from libp2p.abc import INetConn, INetwork, INotifee
+from libp2p.abc import INetConn, INetStream, INetwork, INotifee
 from libp2p.custom_types import TProtocol
+from libp2p.host.exceptions import HostException
+from libp2p.io.exceptions import IOException
 from libp2p.network.exceptions import SwarmException
 from libp2p.peer.id import ID
 from libp2p.tools.anyio_service import Service, background_trio_service
@@ -30,10 +32,12 @@ from p2p.libp2p_address import (
     expand_unspecified,
     from_libp2p_id,
     host_and_port,
+    is_circuit,
     parse_peer_address,
     parse_transport,
     to_libp2p_id,
 )
+from p2p.libp2p_circuit import HOP, CircuitStream
 from p2p.libp2p_connections import ConnectionInfo, ConnectionTable, Direction
 from p2p.libp2p_identify import identify
 from p2p.libp2p_ping import ping
@@ -102,11 +106,14 @@ class Libp2pHost:
         self._connected_callbacks: list[Callable[[PeerId], None]] = []
         self._disconnected_callbacks: list[Callable[[PeerId], None]] = []
         self._servers: dict[str, RequestServer] = {}
+        self._relay_addrs: tuple[str, ...] = ()
         self._banned: dict[PeerId, float] = {}
         self._nursery: trio.Nursery | None = None
         self._stop = trio.Event()
         self._stopped = trio.Event()
         self._table = ConnectionTable(self.peer_id)
+        circuits = self._host.get_network().circuits
+        circuits.open_hop, circuits.start_soon = self._open_hop, self._start_soon
         self._host.get_network().refuses = lambda peer: self.is_banned(from_libp2p_id(peer))
         self._host.get_network().register_notifee(_Notifee(self))
 
@@ -199,7 +206,31 @@ class Libp2pHost:
             for listening in self._host.get_transport_addrs()
             for address in expand_unspecified(str(listening))
         ]
+        found += [f"{address}/p2p/{self.peer_id}" for address in self._relay_addrs]
         return tuple(dict.fromkeys(found))
+
+    def set_relay_addrs(self, addresses: tuple[str, ...]) -> None:
+        """Announce these transport addresses through relays from now on."""
+        self._relay_addrs = addresses
+        self._host.get_network().relay_addrs = addresses
+
+    async def serve_circuit(self, stream: INetStream, address: str) -> None:
+        """Serve a connection that a relay has opened on `stream`, until it ends."""
+        circuit = CircuitStream(stream, address)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(circuit.watch)
+            await self._host.get_network().serve_circuit(circuit)
+
+    async def _open_hop(self, relay: str) -> INetStream:
+        try:
+            peer_id = await self.dial(relay)
+            return await self._host.new_stream(to_libp2p_id(peer_id), [HOP])
+        except (DialError, HostException, SwarmException) as error:
+            raise IOException(f"no circuit by {relay}: {root_cause(error)}") from error
+
+    def _start_soon(self, task: Callable[[], Awaitable[None]]) -> None:
+        if self._nursery is not None:
+            self._nursery.start_soon(task)
 
     def connections(self) -> tuple[ConnectionInfo, ...]:
         """Every live connection."""
@@ -240,7 +271,8 @@ class Libp2pHost:
         swarm, peer = self._host.get_network(), to_libp2p_id(target.peer_id)
         try:
             with trio.fail_after(timeout):
-                await swarm.dial_addr(Multiaddr(target.transport), peer)
+                at = str(target) if is_circuit(target.transport) else target.transport
+                await swarm.dial_addr(Multiaddr(at), peer)
         except trio.TooSlowError:
             raise DialError(f"{address} did not answer within {timeout:g} s") from None
         except SwarmException as error:

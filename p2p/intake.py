@@ -129,11 +129,13 @@ class Intake:
             )
             if signed.batch.sequence != sequence:
                 raise Rejected(Reason.SIGNER_NOT_SENDER)
-            await self._check_ledger(signed, RESERVE_SHARE)
+            # An announced batch is the publisher's live traffic: the quota is there for it.
+            reserve_share = 0.0 if source is Source.PULL else RESERVE_SHARE
+            await self._check_ledger(signed, reserve_share)
             await self._check_questions_patiently(signed)
-            await self._check_ledger(signed, RESERVE_SHARE)
             await self._wait_for_room()
-            await self._check_ledger(signed, RESERVE_SHARE)
+            # Gossip may have brought a copy meanwhile.
+            await self._check_ledger(signed, reserve_share)
             self._accept(signed, source)
         except Rejected as rejected:
             return verdict(rejected.reason)

@@ -91,8 +91,8 @@ class PublisherLedger:
     ) -> Reason | None:
         """Return why the batch is not new, without recording it; `now` is monotonic seconds.
 
-        `reserve_share` of the publisher's burst must stay: what is asked for must not use up
-        the quota of what it sends.
+        `reserve_share` of the publisher's burst must stay, where the batch leaves so much of a
+        full one: what is asked for must not use up the quota of what it sends.
         """
         entry = self._publishers.get(publisher)
         if entry is not None:
@@ -103,7 +103,8 @@ class PublisherLedger:
                 return Reason.DUPLICATE if known == batch_id else Reason.EQUIVOCATION
             if sequence <= entry.forgotten_up_to:
                 return Reason.DUPLICATE
-        reserve = reserve_share * self._limits.burst_groups
+        burst = self._limits.burst_groups
+        reserve = max(0.0, min(reserve_share * burst, burst - num_groups))
         if num_groups > self._tokens(entry, now) - reserve:
             return Reason.OVER_QUOTA
         return None

@@ -225,6 +225,7 @@ class Node:
         with trio.move_on_after(_FLUSH_SECONDS):
             if self.core.host.connected_peers():
                 await self.outbox.drained()
+                await self.exchange.handed_over(self.outbox.announced)
         await self.core.host.close()
 
     async def _watch_manifest(self, found: Found) -> None:

@@ -26,7 +26,7 @@ from shoal_wire.digests import batch_id
 from shoal_wire.envelope import seal
 from shoal_wire.limits import ANNOUNCEMENT_PAYLOAD_TYPE
 from shoal_wire.manifest import Manifest
-from shoal_wire.types import PeerId, RolloutBatch
+from shoal_wire.types import BatchId, PeerId, RolloutBatch
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
@@ -37,6 +37,7 @@ MAX_UNSENT = 512
 """Batches that wait for a peer; beyond it the oldest is given up and counted."""
 
 _RETRY_SECONDS = 1.0
+_MAX_ANNOUNCED = 16
 
 
 class OversizeBatchError(Exception):
@@ -84,7 +85,8 @@ class _Waiting:
     created_ms: int
     message: bytes
     """What is gossiped: the batch's envelope, or an announcement of it."""
-    is_announcement: bool
+    announces: BatchId | None
+    """The batch's id where it is announced."""
 
 
 class Outbox:
@@ -112,6 +114,8 @@ class Outbox:
         self.num_batches_sent = 0
         self.num_batches_announced = 0
         """Of those sent, the ones that were too big to be gossiped whole."""
+        self.announced: deque[BatchId] = deque(maxlen=_MAX_ANNOUNCED)
+        """The latest of them."""
         self.num_batches_expired = 0
 
     @property
@@ -181,7 +185,7 @@ class Outbox:
             sequence=sequence,
             created_ms=created_ms,
             message=self._announce(envelope) if too_big else envelope,
-            is_announcement=too_big,
+            announces=batch_id(envelope) if too_big else None,
         )
 
     def _announce(self, envelope: bytes) -> bytes:
@@ -232,7 +236,9 @@ class Outbox:
             self.num_batches_expired += 1
         elif await self._gossip.publish(self._topic, own.message) > 0:
             self.num_batches_sent += 1
-            self.num_batches_announced += own.is_announcement
+            if own.announces is not None:
+                self.num_batches_announced += 1
+                self.announced.append(own.announces)
         else:
             await trio.sleep(_RETRY_SECONDS)
             return

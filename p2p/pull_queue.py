@@ -14,6 +14,8 @@ from p2p.token_bucket import KeyedBuckets, Rate, TokenBucket
 from shoal_wire.types import BatchId, PeerId
 from shoal_wire.verdict import Reason
 
+_MAX_STRUCK = 1024
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueLimits:
@@ -54,6 +56,7 @@ class PullQueue:
         self._per_publisher: Counter[PeerId] = Counter()
         self._bytes: KeyedBuckets[PeerId] = KeyedBuckets(limits.bytes_per_publisher)
         self._all_bytes = TokenBucket(limits.bytes_of_all, now)
+        self._strikes: OrderedDict[PeerId, int] = OrderedDict()
 
     def __contains__(self, batch_id: BatchId) -> bool:
         return batch_id in self._jobs
@@ -76,18 +79,37 @@ class PullQueue:
             return Reason.OVER_QUOTA
         if job.num_bytes > self._bytes.of(job.publisher, now).available(now):
             return Reason.OVER_QUOTA
-        if len(self._jobs) >= self._limits.max_jobs:
+        if len(self._jobs) >= self._limits.max_jobs and self._displaced_by(job) is None:
             return Reason.INTAKE_FULL
-        if job.num_bytes > self._all_bytes.available(now):
-            return Reason.INTAKE_FULL
-        return None
+        # Claimed bytes are the claimant's; what all share is charged as it flows.
+        return Reason.INTAKE_FULL if self._all_bytes.available(now) <= 0 else None
 
     def add(self, job: PullJob, now: float) -> None:
-        """Add a job that `refuse` has let through, and take its bytes off the quotas."""
+        """Add a job that `refuse` has let through, and take its bytes off its publisher's quota.
+
+        In a full queue it takes the place of one of whoever has most waiting.
+        """
+        if len(self._jobs) >= self._limits.max_jobs:
+            displaced = self._displaced_by(job)
+            assert displaced is not None  # `refuse` has seen one
+            self.finish(displaced)
         self._jobs[job.batch_id] = job
         self._per_publisher[job.publisher] += 1
         self._bytes.of(job.publisher, now).take(job.num_bytes, now)
-        self._all_bytes.take(job.num_bytes, now)
+
+    def flowed(self, num_bytes: int, now: float) -> None:
+        """Take bytes that have come off what all may send."""
+        self._all_bytes.take(num_bytes, now)
+
+    def strike(self, publisher: PeerId, *, failed: bool) -> None:
+        """Note that a publisher's batch could not be had, or could: who fails comes last."""
+        if not failed:
+            self._strikes.pop(publisher, None)
+            return
+        self._strikes[publisher] = self._strikes.get(publisher, 0) + 1
+        self._strikes.move_to_end(publisher)
+        if len(self._strikes) > _MAX_STRUCK:
+            self._strikes.popitem(last=False)
 
     def start_next(self) -> PullJob | None:
         """Return the next job that may run, which then counts as running."""
@@ -96,13 +118,30 @@ class PullQueue:
         running = [self._jobs[batch_id] for batch_id in self._running]
         room = self._limits.max_running_bytes - sum(job.num_bytes for job in running)
         publishers = Counter(job.publisher for job in running)
-        for job in self._jobs.values():
-            if job.batch_id in self._running or (running and job.num_bytes > room):
-                continue
-            if publishers[job.publisher] < self._limits.max_running_per_publisher:
-                self._running.add(job.batch_id)
-                return job
-        return None
+        fit = [
+            job
+            for job in self._jobs.values()
+            if job.batch_id not in self._running
+            and (not running or job.num_bytes <= room)
+            and publishers[job.publisher] < self._limits.max_running_per_publisher
+        ]
+        if not fit:
+            return None
+        job = min(fit, key=lambda job: self._strikes.get(job.publisher, 0))
+        self._running.add(job.batch_id)
+        return job
+
+    def _displaced_by(self, job: PullJob) -> BatchId | None:
+        """Return the last waiting job of the publisher with most jobs, if it has enough more."""
+        greedy, count = max(self._per_publisher.items(), key=lambda item: item[1])
+        if count <= self._per_publisher[job.publisher] + 1:
+            return None
+        waiting = [
+            other.batch_id
+            for other in self._jobs.values()
+            if other.publisher == greedy and other.batch_id not in self._running
+        ]
+        return waiting[-1] if waiting else None
 
     def finish(self, batch_id: BatchId) -> None:
         """Forget a job, whatever became of it."""

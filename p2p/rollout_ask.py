@@ -33,9 +33,10 @@ A = TypeVar("A", Listing, Envelopes, Chunk)
 ANSWER_SECONDS = 10.0
 """For a whole exchange: 1 MiB at 100 KiB a second."""
 
-_MAX_SHUNNED = 1024
+_MAX_NOTED = 1024
+_LEAST_BUSY_SECONDS = 0.1
 _SHUN_SECONDS = {
-    RequestFailure.UNSUPPORTED: 300.0,
+    RequestFailure.UNSUPPORTED: 20.0,
     RequestFailure.TIMEOUT: 30.0,
     RequestFailure.RESET: 5.0,
     RequestFailure.OVERSIZE: 300.0,
@@ -62,11 +63,9 @@ class Requester(Protocol):
 class NoAnswerError(Exception):
     """A peer gave nothing usable; `cause` is a short word for the counters."""
 
-    def __init__(self, cause: str, *, retry_s: float | None = None) -> None:
+    def __init__(self, cause: str) -> None:
         super().__init__(cause)
         self.cause = cause
-        self.retry_s = retry_s
-        """Seconds after which the same peer may give it; None if there is no telling."""
 
 
 class RolloutAsker:
@@ -85,10 +84,17 @@ class RolloutAsker:
         self._stats = stats
         self._answer_seconds = answer_seconds
         self._shunned: OrderedDict[PeerId, float] = OrderedDict()
+        self._busy: OrderedDict[PeerId, float] = OrderedDict()
 
     def is_usable(self, peer_id: PeerId) -> bool:
         """Return whether it makes sense to ask this peer now."""
-        return self._shunned.get(peer_id, 0.0) <= trio.current_time()
+        now = trio.current_time()
+        return self._shunned.get(peer_id, now) <= now and self.busy_s(peer_id) <= 0
+
+    def busy_s(self, peer_id: PeerId) -> float:
+        """Return for how many seconds more this peer wants to be left in peace."""
+        now = trio.current_time()
+        return self._busy.get(peer_id, now) - now
 
     async def ask(self, peer_id: PeerId, query: Query, kind: type[A]) -> A:
         """Ask for an answer of `kind`.
@@ -116,9 +122,10 @@ class RolloutAsker:
             self.offend(peer_id, Reason.MALFORMED_ANSWER)
             raise self._failed(Reason.MALFORMED_ANSWER) from None
         if isinstance(answer, Refusal):
-            busy = answer.reason is RefusalReason.BUSY
-            retry_s = answer.retry_after_ms / 1000 if busy else None
-            raise self._failed(answer.reason.value, retry_s=retry_s)
+            if answer.reason is RefusalReason.BUSY:
+                # Who comes again before that is taken for a flood.
+                _note(self._busy, peer_id, max(_LEAST_BUSY_SECONDS, answer.retry_after_ms / 1000))
+            raise self._failed(answer.reason.value)
         if not isinstance(answer, kind):
             self.offend(peer_id, Reason.MALFORMED_ANSWER)
             raise self._failed(Reason.MALFORMED_ANSWER)
@@ -129,12 +136,16 @@ class RolloutAsker:
         self._report(peer_id, peer_id, verdict(reason))
         self._shun(peer_id, _OFFENCE_SECONDS)
 
-    def _failed(self, cause: str, *, retry_s: float | None = None) -> NoAnswerError:
+    def _failed(self, cause: str) -> NoAnswerError:
         self._stats.failures[cause] += 1
-        return NoAnswerError(cause, retry_s=retry_s)
+        return NoAnswerError(cause)
 
     def _shun(self, peer_id: PeerId, seconds: float) -> None:
-        self._shunned[peer_id] = trio.current_time() + seconds
-        self._shunned.move_to_end(peer_id)
-        if len(self._shunned) > _MAX_SHUNNED:
-            self._shunned.popitem(last=False)
+        _note(self._shunned, peer_id, seconds)
+
+
+def _note(times: OrderedDict[PeerId, float], peer_id: PeerId, seconds: float) -> None:
+    times[peer_id] = trio.current_time() + seconds
+    times.move_to_end(peer_id)
+    if len(times) > _MAX_NOTED:
+        times.popitem(last=False)

@@ -8,7 +8,7 @@ pool ─ kept, withdrawn ─▶ Shelf ─▶ RolloutServer ─▶ peers
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from p2p.gaps import GapLimits
 from p2p.host import Libp2pHost
 from p2p.intake import Intake, Listener
 from p2p.ledger import PublisherLedger
+from p2p.libp2p_request import RequestLimits
 from p2p.pull_queue import QueueLimits
 from p2p.rollout_ask import ANSWER_SECONDS, RolloutAsker
 from p2p.rollout_serve import SERVE_LIMITS, EnvelopeStore, RolloutServer, ServeLimits
@@ -47,6 +48,7 @@ class ExchangeSettings:
     gaps: GapLimits = field(default_factory=GapLimits)
     backfill: BackfillSettings = field(default_factory=BackfillSettings)
     answer_seconds: float = ANSWER_SECONDS
+    streams: RequestLimits = SERVE_LIMITS
 
 
 class RolloutExchange(Listener):
@@ -70,7 +72,7 @@ class RolloutExchange(Listener):
         settings, rng = settings or ExchangeSettings(), rng or random.Random()
         self._host = host
         self._intake = intake
-        self._wall_ms = wall_ms
+        self._streams = settings.streams
         self.stats = stats = FetchStats()
         self.shelf = Shelf(manifest)
         asker = RolloutAsker(
@@ -127,7 +129,7 @@ class RolloutExchange(Listener):
             ROLLOUTS_PROTOCOL,
             self._server.answer,
             max_request_bytes=MAX_REQUEST_BYTES,
-            limits=SERVE_LIMITS,
+            limits=self._streams,
         )
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -136,6 +138,11 @@ class RolloutExchange(Listener):
             for part in (self.fetch, self.gaps, self._backfill):
                 await nursery.start(part.run)
             task_status.started()
+
+    async def handed_over(self, batch_ids: Iterable[BatchId]) -> None:
+        """Wait until somebody has each of these: what is only announced leaves with this node."""
+        for batch_id in batch_ids:
+            await self._server.given(batch_id)
 
     def announced(
         self, publisher: PeerId, announcement: Announcement, forwarder: PeerId

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -49,6 +50,7 @@ SERVE_LIMITS = RequestLimits(
 )
 """At most 16 answers of 1 MiB in memory, each read within 15 s or cut off."""
 
+_MAX_GIVEN = 256
 _MAX_SCANNED = 4096
 """Batches looked at for one listing."""
 
@@ -62,6 +64,8 @@ class ServeLimits:
 
     requests_per_peer: Rate = field(default=Rate(burst=64, per_second=16))
     bytes_per_peer: Rate = field(default=Rate(burst=16 << 20, per_second=4 << 20))
+    refusals_per_peer: Rate = field(default=Rate(burst=32, per_second=1))
+    """Requests put off before more of them count as a flood."""
     bytes_of_all: Rate = field(default=Rate(burst=64 << 20, per_second=16 << 20))
 
 
@@ -95,6 +99,9 @@ class RolloutServer:
         self._wall_ms = wall_ms
         self._requests: KeyedBuckets[PeerId] = KeyedBuckets(limits.requests_per_peer)
         self._bytes: KeyedBuckets[PeerId] = KeyedBuckets(limits.bytes_per_peer)
+        self._given: OrderedDict[BatchId, None] = OrderedDict()
+        self._gave = trio.Event()
+        self._patience: KeyedBuckets[PeerId] = KeyedBuckets(limits.refusals_per_peer)
         self._all_bytes = TokenBucket(limits.bytes_of_all, trio.current_time())
 
     async def answer(self, peer_id: PeerId, raw: bytes) -> bytes:
@@ -107,8 +114,7 @@ class RolloutServer:
         wait_s = self._wait_s(peer_id, now)
         if wait_s > 0:
             # Before the bytes are looked at: a flood of nonsense costs as little as any other.
-            self._stats.refused["over_quota"] += 1
-            return encode_answer(_busy(wait_s))
+            return self._put_off(peer_id, wait_s, now)
         self._requests.of(peer_id, now).take(1, now)
         try:
             query = decode_query(raw)
@@ -122,6 +128,14 @@ class RolloutServer:
         self._bytes.of(peer_id, now).take(len(encoded), now)
         self._all_bytes.take(len(encoded), now)
         return encoded
+
+    def _put_off(self, peer_id: PeerId, wait_s: float, now: float) -> bytes:
+        """Say when to come again; who has often not waited until then is flooding."""
+        self._stats.refused["over_quota"] += 1
+        if not self._patience.of(peer_id, now).try_take(1, now):
+            self._report(peer_id, peer_id, verdict(Reason.REQUEST_FLOOD))
+            raise RolloutProtocolError("asks on and on")
+        return encode_answer(_busy(wait_s))
 
     def _wait_s(self, peer_id: PeerId, now: float) -> float:
         """Return the seconds until this peer may ask; bytes are charged once they are known."""
@@ -192,7 +206,21 @@ class RolloutServer:
         data = await self._part(query.batch_id, query.offset, length)
         if data is None or len(data) != length:
             return Refusal(reason=RefusalReason.NOT_HELD)
+        if query.offset + length == held.ref.num_bytes:
+            self._note_given(query.batch_id)
         return Chunk(num_bytes=held.ref.num_bytes, data=data)
+
+    async def given(self, batch_id: BatchId) -> None:
+        """Wait until somebody has asked for the last piece of a batch."""
+        while batch_id not in self._given:
+            self._gave = trio.Event()
+            await self._gave.wait()
+
+    def _note_given(self, batch_id: BatchId) -> None:
+        self._given[batch_id] = None
+        if len(self._given) > _MAX_GIVEN:
+            self._given.popitem(last=False)
+        self._gave.set()
 
     async def _part(self, batch_id: BatchId, offset: int, length: int) -> bytes | None:
         try:

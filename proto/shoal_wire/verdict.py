@@ -52,6 +52,7 @@ class Reason(StrEnum):
     BAD_ANNOUNCEMENT = "bad_announcement"
     UNFETCHABLE = "unfetchable"
     MALFORMED_REQUEST = "malformed_request"
+    REQUEST_FLOOD = "request_flood"
     MALFORMED_ANSWER = "malformed_answer"
     WRONG_OBJECT = "wrong_object"
     # ignore
