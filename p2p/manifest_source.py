@@ -52,6 +52,7 @@ def manifest_of_settings(settings: Settings, *, me: PeerId | None = None) -> Man
         SwarmRules(
             max_age_seconds=settings.max_age_seconds,
             max_completions=settings.max_completions,
+            allow_inline_tasks=settings.inline_tasks,
             allowed_peers=tuple(sorted(listed)),
             shard_count=settings.shards,
         ),

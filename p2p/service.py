@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any
 
 import trio
@@ -91,12 +91,18 @@ class Service(InspectorService):
             return await inspect(self._views, body)
         if isinstance(body, m.Control):
             return await follow(self._control, body)
+        if role is m.Role.PUBLISHER and isinstance(body, m.Publish):
+            return await self._guarded(self._publish(body))
         if role is not m.Role.TRAINER:
             return m.Failure(reason=f"an {role.value} may not ask for {type(body).__name__}")
         if holder != self._link.holder:
             return m.Failure(reason="another trainer has taken this one's place")
+        return await self._guarded(self._handle_trainer(holder, body))
+
+    async def _guarded(self, answer: Awaitable[m.Body]) -> m.Body:
+        """A disk that is full now may have room later."""
         try:
-            return await self._handle_trainer(holder, body)
+            return await answer
         except StoreError as error:
             return m.Failure(reason=str(error), retryable=True)
 

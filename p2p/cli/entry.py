@@ -18,6 +18,8 @@ COMMANDS = {
     ),
     "trainer": ("policy.__main__", "the trainer process alone (a node starts its own)"),
     "tasks": ("p2p.cli.tasks_command", "list task families; show one with a sample and its scores"),
+    "publish": ("p2p.cli.publish_command", "share a file of completions through a node"),
+    "answer": ("p2p.cli.answer_command", "answer questions yourself, and share the answers"),
     "export": ("p2p.cli.export_command", "the rollouts a node has seen, as a data set"),
     "debug": ("p2p.cli.debug_command", "look inside a running node"),
 }

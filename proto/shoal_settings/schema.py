@@ -103,6 +103,11 @@ class Settings(BaseModel):
         ge=1,
         le=2_592_000,
     )
+    inline_tasks: bool = _key(
+        False,
+        "node bootstrap swarm",
+        "A swarm started here also takes questions that people write, with their answers.",
+    )
     max_completions: int = _key(
         64, "node bootstrap swarm", "Most completions a group may have.", ge=1, le=256
     )

@@ -14,7 +14,11 @@ from shoal_wire.errors import FrameError
 from shoal_wire.types import BatchId, GroupId, PeerId, PublishedGroup
 from shoal_wire.v1 import ipc_pb2 as pb
 
-_ROLE_TO_PB = {m.Role.TRAINER: pb.ROLE_TRAINER, m.Role.INSPECTOR: pb.ROLE_INSPECTOR}
+_ROLE_TO_PB = {
+    m.Role.TRAINER: pb.ROLE_TRAINER,
+    m.Role.INSPECTOR: pb.ROLE_INSPECTOR,
+    m.Role.PUBLISHER: pb.ROLE_PUBLISHER,
+}
 _MAX_PEER_ID_CHARS = 256
 _ROLE_FROM_PB = {value: key for key, value in _ROLE_TO_PB.items()}
 

@@ -24,6 +24,8 @@ class Role(StrEnum):
 
     TRAINER = "trainer"
     INSPECTOR = "inspector"
+    PUBLISHER = "publisher"
+    """Shares groups that no trainer made; several may be there beside the trainer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

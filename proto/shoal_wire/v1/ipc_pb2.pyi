@@ -13,9 +13,11 @@ class Role(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ROLE_UNSPECIFIED: _ClassVar[Role]
     ROLE_TRAINER: _ClassVar[Role]
     ROLE_INSPECTOR: _ClassVar[Role]
+    ROLE_PUBLISHER: _ClassVar[Role]
 ROLE_UNSPECIFIED: Role
 ROLE_TRAINER: Role
 ROLE_INSPECTOR: Role
+ROLE_PUBLISHER: Role
 
 class IpcFrame(_message.Message):
     __slots__ = ("request_id", "hello", "hello_reply", "publish", "publish_reply", "sample", "sample_reply", "settle", "done", "report", "trainer_status", "inspect", "inspect_reply", "failure", "control")

@@ -1,0 +1,182 @@
+"""`shoal answer`: a person in the place of a policy."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from p2p.cli.node_link import NodeLink, check_author, open_link
+from p2p.cli.usage import EXIT_FAILED, EXIT_OK, UsageExit, fail
+from shoal_tasks.client_sync import TaskWorker
+from shoal_tasks.errors import TaskError
+from shoal_tasks.hand_made import completion_of
+from shoal_tasks.spec import AnswerFormat, FamilySpec
+from shoal_tasks.types import ScoreRequest, TaskCoordinates
+from shoal_tasks.wire_tasks import make_task
+from shoal_wire.rules import check_completion
+from shoal_wire.types import Completion, FinishReason, RolloutGroup
+
+DESCRIPTION = """\
+Answer questions of the swarm yourself. Each is shown, you type answers, a line each, and an empty
+line ends it; policies learn from the difference between right and wrong ones, so give at least as
+many as are asked for, and the wrong ones honestly. What you typed is signed by the node that runs
+in --data-dir and shared like any rollout; you are told what your own verifier makes of it.
+An empty line at once passes on to the next question; Ctrl-D ends.
+Exit codes: 0 ok, 1 failed, 2 usage, 3 no node there."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    coordinates: TaskCoordinates
+    question: str
+    spec: FamilySpec
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run `shoal answer`; return the exit code."""
+    arguments = _parser().parse_args(argv)
+    console = Console(highlight=False, stderr=arguments.json)
+    try:
+        author = check_author("answer", arguments.author)
+        link = open_link("answer", arguments.data_dir, arguments.task_file)
+        families = _chosen(link, arguments.family)
+        with TaskWorker(families) as worker:
+            shared = _ask_all(link, worker, families, arguments, console, author)
+    except UsageExit as end:
+        return end.code
+    except TaskError as error:
+        return fail("answer", str(error), EXIT_FAILED).code
+    if not arguments.json:
+        console.print(f"shared answers to {shared} questions as {link.client.peer_id}")
+    return EXIT_OK
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="shoal answer",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        default=Path(".shoal/node"),
+        metavar="DIR",
+        help="the node's folder",
+    )
+    parser.add_argument("--family", metavar="NAME", help="only questions of this family")
+    parser.add_argument("--count", type=int, default=0, metavar="N", help="end after N (0: go on)")
+    parser.add_argument(
+        "--author", default="a person", metavar="NAME", help="who answers, told to peers (a person)"
+    )
+    parser.add_argument(
+        "--task-file", action="append", default=[], metavar="FILE", help="as the node was given"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object for each question shared"
+    )
+    return parser
+
+
+def _chosen(link: NodeLink, name: str | None) -> tuple[FamilySpec, ...]:
+    if name is None:
+        return link.families
+    found = tuple(spec for spec in link.families if spec.name == name)
+    if not found:
+        known = ", ".join(spec.name for spec in link.families)
+        raise fail("answer", f"family {name!r} is not this swarm's; it has {known}")
+    return found
+
+
+def _ask_all(
+    link: NodeLink,
+    worker: TaskWorker,
+    families: Sequence[FamilySpec],
+    arguments: argparse.Namespace,
+    console: Console,
+    author: str,
+) -> int:
+    """Ask until told to stop; return how many questions were answered and shared."""
+    specs = {spec.name: spec for spec in families}
+    shared = asked = 0
+    try:
+        while not arguments.count or asked < arguments.count:
+            [(task, question)] = worker.draw(random.SystemRandom(), 1)
+            one = _Asked(task, question, specs[task.family])
+            completions = _answers(link, one, console)
+            asked += 1
+            if completions:
+                link.publish([_group(one, completions)], author=author)
+                shared += 1
+                _tell(worker, one, completions, console, as_json=arguments.json)
+    except (EOFError, KeyboardInterrupt):
+        console.print()
+    return shared
+
+
+def _answers(link: NodeLink, asked: _Asked, console: Console) -> list[Completion]:
+    rules = link.manifest.rules
+    console.print(f"\n[bold]{asked.spec.name}[/]")
+    console.print(asked.question.strip(), markup=False, soft_wrap=True)
+    if asked.spec.answer_format is AnswerFormat.TAGGED:
+        console.print("[dim]the answer stands between <answer> and </answer>[/]")
+    found: list[Completion] = []
+    while len(found) < rules.max_completions:
+        text = console.input(f"[dim]answer {len(found) + 1}:[/] ")
+        if not text.strip():
+            if not found:
+                return []
+            if len(found) >= rules.min_completions:
+                break
+            console.print(f"[dim]{rules.min_completions} are needed; a wrong one will do[/]")
+            continue
+        completion = completion_of(text)
+        reason = check_completion(completion, rules)
+        if reason is None:
+            found.append(completion)
+        else:
+            console.print(f"peers would refuse that ({reason.value})")
+    return found
+
+
+def _group(asked: _Asked, completions: Sequence[Completion]) -> RolloutGroup:
+    return RolloutGroup(
+        task=make_task(
+            asked.coordinates,
+            question=asked.question,
+            verifier=asked.spec.verifier,
+            verifier_version=asked.spec.verifier_version,
+        ),
+        completions=tuple(completions),
+    )
+
+
+def _tell(
+    worker: TaskWorker,
+    asked: _Asked,
+    completions: Sequence[Completion],
+    console: Console,
+    *,
+    as_json: bool,
+) -> None:
+    results = worker.score(
+        [
+            ScoreRequest(task=asked.coordinates, text=c.text, finish_reason=FinishReason.STOP)
+            for c in completions
+        ]
+    )
+    rewards = [result.reward for result in results]
+    for completion, reward in zip(completions, rewards, strict=True):
+        console.print(f"{reward:5.2f}  {completion.text}", markup=False, soft_wrap=True)
+    if min(rewards) == max(rewards):
+        console.print("[dim]all earn the same: shared, but nobody can learn from it[/]")
+    if as_json:
+        texts = [completion.text for completion in completions]
+        row = {"family": asked.spec.name, "question": asked.question, "completions": texts}
+        print(json.dumps({"schema_version": 1, **row, "rewards": rewards}), flush=True)

@@ -1,0 +1,115 @@
+"""What commands share that hand groups to a running node: the socket, the swarm's families."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from p2p.cli.usage import EXIT_FAILED, EXIT_NO_NODE, fail
+from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
+from shoal_tasks.families import FamilySpec
+from shoal_tasks.swarm import specs_of
+from shoal_wire import ipc_messages as m
+from shoal_wire.codec import group_to_bytes
+from shoal_wire.digests import group_id
+from shoal_wire.errors import ManifestError
+from shoal_wire.limits import MAX_NAME_BYTES
+from shoal_wire.manifest import Manifest, decode_manifest
+from shoal_wire.types import Digest, PolicyInfo, RolloutGroup, SamplingParams
+
+BATCH_BYTES = 48 * 1024
+"""Size of one batch: small ones cost a message each, large ones a copy of all at each hop."""
+_TIMEOUT_SECONDS = 15.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLink:
+    """A running node, open for groups that no trainer made."""
+
+    command: str
+    client: NodeClient
+    manifest: Manifest
+    families: tuple[FamilySpec, ...]
+
+    def publish(self, groups: Sequence[RolloutGroup], *, author: str) -> int:
+        """Hand groups over; return how many the node did not have yet. Blocks until on disk.
+
+        `author` stands in the place of a model's name.
+
+        Raises:
+            UsageExit: after one line.
+        """
+        new = 0
+        for batch in batches(groups):
+            ids = b"".join(group_id(group) for group in batch)
+            try:
+                reply = self.client.call(
+                    m.Publish(
+                        # By content: the same file published again is the same batches.
+                        client_key=hashlib.sha256(b"hand-made" + ids).digest(),
+                        round=0,
+                        policy=PolicyInfo(
+                            model_name=author, tokenizer_digest=Digest(b""), policy_version=0
+                        ),
+                        sampling=SamplingParams(
+                            temperature=0.0, top_p=1.0, top_k=0, max_new_tokens=0
+                        ),
+                        groups=tuple(batch),
+                    ),
+                    m.PublishReply,
+                )
+            except (NodeRefused, NodeUnavailable) as error:
+                raise fail(self.command, str(error), EXIT_FAILED) from None
+            new += len(batch) if reply.is_new else 0
+        return new
+
+
+def open_link(command: str, data_dir: Path, task_files: Sequence[str]) -> NodeLink:
+    """Connect to the node in `data_dir`.
+
+    Raises:
+        UsageExit: there is none, or its swarm's families cannot be used here.
+    """
+    client = NodeClient(
+        data_dir / SOCKET_NAME, role=m.Role.PUBLISHER, timeout_seconds=_TIMEOUT_SECONDS
+    )
+    if not client.ensure() or client.manifest is None:
+        raise fail(
+            command,
+            f"no node answers in {data_dir}: start one with `shoal node`, or name its --data-dir",
+            EXIT_NO_NODE,
+        )
+    manifest = decode_manifest(client.manifest)
+    try:
+        families = specs_of(manifest, task_files)
+    except ManifestError as error:
+        raise fail(command, str(error)) from None
+    return NodeLink(command=command, client=client, manifest=manifest, families=families)
+
+
+def check_author(command: str, author: str) -> str:
+    """Return `author` if it can stand on the wire.
+
+    Raises:
+        UsageExit: it cannot.
+    """
+    if not author or len(author.encode()) > MAX_NAME_BYTES or not author.isprintable():
+        raise fail(command, f"--author must be 1 to {MAX_NAME_BYTES} printable bytes")
+    return author
+
+
+def batches(groups: Sequence[RolloutGroup]) -> Iterator[list[RolloutGroup]]:
+    """Yield the groups in batches of about `BATCH_BYTES`, in order."""
+    batch: list[RolloutGroup] = []
+    size = 0
+    for group in groups:
+        num_bytes = len(group_to_bytes(group))
+        if batch and size + num_bytes > BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append(group)
+        size += num_bytes
+    if batch:
+        yield batch

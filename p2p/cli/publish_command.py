@@ -1,0 +1,112 @@
+"""`shoal publish`: share a file of completions, made by whatever made them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from p2p.cli.node_link import NodeLink, check_author, open_link
+from p2p.cli.usage import EXIT_FAILED, EXIT_OK, UsageExit, fail
+from shoal_tasks.client_sync import TaskWorker
+from shoal_tasks.errors import TaskError
+from shoal_tasks.hand_made import RowError, read_groups
+
+DESCRIPTION = """\
+Share a file of completions through the node that runs in --data-dir: it signs them, and every peer
+validates, verifies and may train on them as on any others. Draw questions, have them answered by
+whatever you like, publish:
+
+  shoal publish --draw 20 > questions.jsonl
+  … add "completions": ["…", "…"] to every line …
+  shoal publish answers.jsonl
+
+Nothing is published unless every line can be. Published again, a file changes nothing.
+Exit codes: 0 ok, 1 failed, 2 usage, 3 no node there."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run `shoal publish`; return the exit code."""
+    arguments = _parser().parse_args(argv)
+    try:
+        author = check_author("publish", arguments.author)
+        if (arguments.file is None) == (arguments.draw is None):
+            raise fail("publish", "give a FILE to publish, or --draw N to get questions")
+        link = open_link("publish", arguments.data_dir, arguments.task_file)
+        with TaskWorker(link.families) as worker:
+            if arguments.draw is not None:
+                return _draw(worker, arguments.draw)
+            return _publish(link, worker, arguments.file, author, as_json=arguments.json)
+    except UsageExit as end:
+        return end.code
+    except TaskError as error:
+        return fail("publish", str(error), EXIT_FAILED).code
+    except (KeyboardInterrupt, BrokenPipeError):
+        return EXIT_FAILED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="shoal publish",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("file", nargs="?", metavar="FILE", help="JSON lines; - is standard input")
+    parser.add_argument(
+        "--draw", type=_count, metavar="N", help="print N fresh questions of the swarm's families"
+    )
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        default=Path(".shoal/node"),
+        metavar="DIR",
+        help="the node's folder",
+    )
+    parser.add_argument(
+        "--author", default="script", metavar="NAME", help="who answered, told to peers (script)"
+    )
+    parser.add_argument(
+        "--task-file", action="append", default=[], metavar="FILE", help="as the node was given"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    return parser
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if not 1 <= value <= 100_000:
+        raise argparse.ArgumentTypeError("must be 1 to 100000")
+    return value
+
+
+def _draw(worker: TaskWorker, count: int) -> int:
+    for task, question in worker.draw(random.SystemRandom(), count):
+        row = {"family": task.family, "seed": task.seed, "index": task.index, "question": question}
+        print(json.dumps(row, ensure_ascii=False))
+    return EXIT_OK
+
+
+def _publish(link: NodeLink, worker: TaskWorker, name: str, author: str, *, as_json: bool) -> int:
+    try:
+        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise fail("publish", f"{name} cannot be read: {reason}") from None
+    try:
+        groups = read_groups(
+            text.splitlines(), families=link.families, rules=link.manifest.rules, worker=worker
+        )
+    except RowError as error:
+        raise fail("publish", f"{name}: {error}; nothing was published") from None
+    if not groups:
+        raise fail("publish", f"{name} has no rows")
+    new = link.publish(groups, author=author)
+    if as_json:
+        print(json.dumps({"schema_version": 1, "groups": len(groups), "new": new}))
+    else:
+        known = f", {len(groups) - new} were published before" if new < len(groups) else ""
+        print(f"published {new} groups as {link.client.peer_id}{known}")
+    return EXIT_OK

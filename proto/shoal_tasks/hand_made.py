@@ -1,0 +1,181 @@
+"""Rollout groups that no trainer made: a person's answers, or a script's, from rows of JSON.
+
+    {"family": …, "seed": …, "index": …, "completions": ["…", …]}     a task that peers regenerate
+    {"question": …, "answer": …, "completions": […]}                  where the swarm takes such
+
+Every row is checked before any is published; an error names its line.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shoal_tasks.client_sync import TaskWorker
+from shoal_tasks.errors import GenerationError
+from shoal_tasks.families import FamilySpec, config_digest
+from shoal_tasks.types import TaskCoordinates
+from shoal_tasks.wire_tasks import make_task
+from shoal_wire.digests import question_digest
+from shoal_wire.limits import MAX_INDEX, MAX_INLINE_TASK_BYTES, MAX_SEED
+from shoal_wire.manifest import SwarmRules
+from shoal_wire.rules import check_completion
+from shoal_wire.types import Completion, Digest, FinishReason, InlineTask, RolloutGroup, Task
+
+_INLINE_FAMILY = "inline"
+_INLINE_VERIFIER = "exact"
+_INLINE_VERSION = "1"
+
+
+class RowError(Exception):
+    """A row that cannot be published; the text names its line and is one line itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Parsed:
+    line: int
+    completions: tuple[Completion, ...]
+    task: Task | TaskCoordinates
+    """Coordinates still lack the question's digest; an inline task is complete."""
+
+
+def read_groups(
+    lines: Iterable[str],
+    *,
+    families: Sequence[FamilySpec],
+    rules: SwarmRules,
+    worker: TaskWorker,
+) -> list[RolloutGroup]:
+    """Return a group for each line that is not blank, in order.
+
+    Raises:
+        RowError: a row that peers would not take.
+        TaskError: the task worker failed.
+    """
+    known = {spec.name: spec for spec in families}
+    rows = [
+        _parse(number, line, known, rules)
+        for number, line in enumerate(lines, start=1)
+        if line.strip()
+    ]
+    questions = iter(_questions(rows, worker))
+    return [
+        RolloutGroup(task=_complete(row.task, known, questions), completions=row.completions)
+        for row in rows
+    ]
+
+
+def completion_of(text: str, finish_reason: FinishReason = FinishReason.STOP) -> Completion:
+    """Return an answer that no model counted: its words and an end stand for tokens."""
+    return Completion(text=text, num_tokens=len(text.split()) + 1, finish_reason=finish_reason)
+
+
+def _parse(line: int, text: str, known: Mapping[str, FamilySpec], rules: SwarmRules) -> _Parsed:
+    try:
+        row = json.loads(text)
+    except (ValueError, RecursionError):
+        raise RowError(f"line {line} is not JSON") from None
+    if not isinstance(row, dict):
+        raise RowError(f"line {line} is not a JSON object")
+    completions = _completions(line, row, rules)
+    if "family" in row:
+        return _Parsed(line, completions, _coordinates(line, row, known))
+    return _Parsed(line, completions, _inline(line, row, rules))
+
+
+def _completions(line: int, row: Mapping[str, Any], rules: SwarmRules) -> tuple[Completion, ...]:
+    given = row.get("completions")
+    if not isinstance(given, list):
+        raise RowError(f"line {line} has no list of completions")
+    if not rules.min_completions <= len(given) <= rules.max_completions:
+        raise RowError(
+            f"line {line} has {len(given)} completions: this swarm takes "
+            f"{rules.min_completions} to {rules.max_completions} for a question"
+        )
+    found = tuple(_completion(line, item) for item in given)
+    for completion in found:
+        reason = check_completion(completion, rules)
+        if reason is not None:
+            raise RowError(f"line {line}: peers would refuse a completion ({reason.value})")
+    return found
+
+
+def _completion(line: int, item: Any) -> Completion:
+    if isinstance(item, str):
+        return completion_of(item)
+    if isinstance(item, dict) and isinstance(item.get("text"), str):
+        try:
+            return completion_of(item["text"], FinishReason(item.get("finish_reason", "stop")))
+        except ValueError:
+            raise RowError(f"line {line}: finish_reason is stop or length") from None
+    raise RowError(f"line {line}: a completion is a text, or an object with one")
+
+
+def _coordinates(
+    line: int, row: Mapping[str, Any], known: Mapping[str, FamilySpec]
+) -> TaskCoordinates:
+    spec = known.get(row["family"]) if isinstance(row["family"], str) else None
+    if spec is None:
+        raise RowError(
+            f"line {line}: family {row['family']!r} is not this swarm's; it has {', '.join(known)}"
+        )
+    seed, index = row.get("seed"), row.get("index", 0)
+    for name, value, limit in (("seed", seed, MAX_SEED), ("index", index, MAX_INDEX)):
+        if type(value) is not int or not 0 <= value < limit:
+            raise RowError(f"line {line}: {name} must be a whole number below {limit}")
+    return TaskCoordinates(
+        family=spec.name, config_digest=config_digest(spec), seed=int(row["seed"]), index=index
+    )
+
+
+def _inline(line: int, row: Mapping[str, Any], rules: SwarmRules) -> Task:
+    question, answer = row.get("question"), row.get("answer")
+    if not isinstance(question, str) or not isinstance(answer, str):
+        raise RowError(f"line {line} needs family and seed, or question and answer")
+    if not rules.allow_inline_tasks:
+        raise RowError(f"line {line}: this swarm takes no questions of one's own")
+    for text in (question, answer):
+        if "\0" in text or len(text.encode(errors="replace")) > MAX_INLINE_TASK_BYTES:
+            raise RowError(
+                f"line {line}: a text is over {MAX_INLINE_TASK_BYTES} bytes or has a NUL"
+            )
+    return Task(
+        family=_INLINE_FAMILY,
+        config_digest=Digest(bytes(16)),
+        seed=0,
+        index=0,
+        verifier=_INLINE_VERIFIER,
+        verifier_version=_INLINE_VERSION,
+        question_digest=Digest(question_digest(question)),
+        inline=InlineTask(question=question, answer=answer),
+    )
+
+
+def _questions(rows: Sequence[_Parsed], worker: TaskWorker) -> list[str]:
+    """The texts of the tasks that are coordinates; one that cannot be generated is named."""
+    asked = [(row.line, row.task) for row in rows if isinstance(row.task, TaskCoordinates)]
+    try:
+        return worker.questions([task for _, task in asked]) if asked else []
+    except GenerationError:
+        for line, task in asked:
+            try:
+                worker.questions([task])
+            except GenerationError as error:
+                raise RowError(f"line {line}: no question there ({error})") from None
+        raise
+
+
+def _complete(
+    task: Task | TaskCoordinates, known: Mapping[str, FamilySpec], questions: Iterator[str]
+) -> Task:
+    if isinstance(task, Task):
+        return task
+    spec = known[task.family]
+    return make_task(
+        task,
+        question=next(questions),
+        verifier=spec.verifier,
+        verifier_version=spec.verifier_version,
+    )

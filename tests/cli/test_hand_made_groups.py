@@ -1,0 +1,126 @@
+"""`shoal publish` and `shoal answer` at a real node: signed, on disk, and judged as any others."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import pytest
+
+from p2p.cli import answer_command, publish_command
+from shoal_ipc.client import NodeClient
+from shoal_wire import ipc_messages as m
+from tests.support.running_node import RunningNode
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
+    with RunningNode(tmp_path_factory.mktemp("node"), inline_tasks=True) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def rows(node: RunningNode) -> list[dict[str, object]]:
+    """Fresh questions, as `--draw` prints them."""
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        assert publish_command.main(["--draw", "2", "--data-dir", str(node.data_dir)]) == 0
+    return [json.loads(line) for line in printed.getvalue().splitlines()]
+
+
+def _rollouts(node: RunningNode) -> list[dict[str, object]]:
+    client = node.client(m.Role.INSPECTOR)
+    reply = client.call(m.Inspect(view="rollouts", options_json='{"limit": 200}'), m.InspectReply)
+    client.close()
+    found: list[dict[str, object]] = json.loads(reply.json)["rollouts"]
+    return found
+
+
+def _publish(node: RunningNode, path: Path, *flags: str) -> int:
+    return publish_command.main([str(path), "--data-dir", str(node.data_dir), *flags])
+
+
+def test_a_file_is_published_once(
+    node: RunningNode,
+    rows: list[dict[str, object]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = tmp_path / "answers.jsonl"
+    filled = [{**row, "completions": ["1", {"text": "2"}]} for row in rows]
+    own = {"question": "How many legs has a spider?", "answer": "8", "completions": ["8", "6"]}
+    file.write_text("\n".join(json.dumps(row) for row in [*filled, own]) + "\n\n")
+    assert _publish(node, file, "--json", "--author", "my script") == 0
+    assert json.loads(capsys.readouterr().out) == {"schema_version": 1, "groups": 3, "new": 3}
+    shown = {str(row["question"]) for row in _rollouts(node)}
+    assert {str(row["question"]) for row in [*rows, own]} <= shown
+    assert _publish(node, file, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["new"] == 0
+
+
+def test_a_bad_row_is_named_and_nothing_is_published(
+    node: RunningNode,
+    rows: list[dict[str, object]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = tmp_path / "answers.jsonl"
+    good = json.dumps({**rows[0], "completions": ["unheard", "of"]})
+    file.write_text(f"{good}\n{{\n")
+    assert _publish(node, file) == 2
+    error = capsys.readouterr().err
+    assert "line 2 is not JSON; nothing was published" in error
+    assert error.count("\n") == 1
+    assert "unheard" not in json.dumps(_rollouts(node))
+
+
+def test_no_node_and_no_file_are_one_line_each(
+    node: RunningNode, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert publish_command.main(["x.jsonl", "--data-dir", str(tmp_path)]) == 3
+    assert "no node answers" in capsys.readouterr().err
+    assert _publish(node, tmp_path / "missing.jsonl") == 2
+    assert "cannot be read" in capsys.readouterr().err
+    assert publish_command.main(["--data-dir", str(node.data_dir)]) == 2
+    assert _publish(node, tmp_path / "x", "--author", "\n") == 2
+    assert "--author" in capsys.readouterr().err
+
+
+def test_a_publisher_may_not_do_what_a_trainer_does(node: RunningNode) -> None:
+    client = node.client(m.Role.PUBLISHER)
+    failure = _refusal(client, m.Sample(num_local=1, num_external=1))
+    assert "publisher may not ask for Sample" in failure
+    client.close()
+
+
+def _refusal(client: NodeClient, body: m.Body) -> str:
+    from shoal_ipc.client import NodeRefused
+
+    with pytest.raises(NodeRefused) as refused:
+        client.call(body, m.Done)
+    return str(refused.value)
+
+
+def test_a_person_answers_at_the_terminal(
+    node: RunningNode, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # One question is passed over; of the other one answer is too few, two will do.
+    monkeypatch.setattr("sys.stdin", io.StringIO("\nalpha\n\nbeta\n\n"))
+    flags = ["--data-dir", str(node.data_dir), "--count", "2", "--json", "--family", "gcd_easy"]
+    assert answer_command.main(flags) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["completions"] == ["alpha", "beta"]
+    assert answer["rewards"] == [0.0, 0.0]
+    assert answer["question"] in {row["question"] for row in _rollouts(node)}
+
+
+def test_the_end_of_input_ends_the_session(
+    node: RunningNode, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("half an answer\n"))
+    assert answer_command.main(["--data-dir", str(node.data_dir)]) == 0
+    assert "shared answers to 0 questions" in capsys.readouterr().out
+    assert answer_command.main(["--data-dir", str(node.data_dir), "--family", "chess"]) == 2

@@ -1,0 +1,74 @@
+"""Rows that people and scripts write: what peers would refuse is refused before it is shared."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal_tasks.families import EASY
+from shoal_tasks.hand_made import RowError, read_groups
+from shoal_wire.digests import question_digest
+from shoal_wire.manifest import SwarmRules
+from shoal_wire.types import FinishReason, RolloutGroup
+from tests.support import factories as make
+
+RULES = SwarmRules(allow_inline_tasks=True)
+
+
+def _read(*lines: str, rules: SwarmRules = RULES) -> list[RolloutGroup]:
+    return read_groups(lines, families=EASY, rules=rules, worker=make.real_worker())
+
+
+def test_tasks_by_coordinates_and_questions_of_ones_own() -> None:
+    at = make.coordinates_at(5)
+    by_coordinates, inline = _read(
+        f'{{"family": "{at.family}", "seed": {at.seed}, "completions": ["1", "2"]}}',
+        "",
+        '{"question": "q?", "answer": "a", "completions":'
+        ' ["a", {"text": "b", "finish_reason": "length"}]}',
+    )
+    assert by_coordinates.task.question_digest == question_digest(make.real_question(5))
+    assert by_coordinates.task.seed == at.seed
+    assert inline.task.inline is not None
+    assert inline.task.question_digest == question_digest("q?")
+    assert inline.completions[1].finish_reason is FinishReason.LENGTH
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("{", "line 2 is not JSON"),
+        ("[" * 100_000, "line 2 is not JSON"),
+        ("[1]", "line 2 is not a JSON object"),
+        ('{"family": "gcd_easy", "seed": 1}', "line 2 has no list of completions"),
+        ('{"family": "gcd_easy", "seed": 1, "completions": ["1"]}', "takes 2 to 64"),
+        ('{"family": "gcd_easy", "seed": 1, "completions": ["1", ""]}', "empty_text"),
+        ('{"family": "gcd_easy", "seed": 1, "completions": ["1", 2]}', "is a text"),
+        (
+            '{"family": "gcd_easy", "seed": 1, "completions": ["1", {"text": "2",'
+            ' "finish_reason": "x"}]}',
+            "stop or length",
+        ),
+        ('{"family": "gcd_easy", "seed": -1, "completions": ["1", "2"]}', "seed must be"),
+        ('{"family": "gcd_easy", "seed": true, "completions": ["1", "2"]}', "seed must be"),
+        (
+            '{"family": "gcd_easy", "seed": 1, "index": 9e9, "completions": ["1", "2"]}',
+            "index must",
+        ),
+        ('{"family": "chess", "seed": 1, "completions": ["1", "2"]}', "is not this swarm's"),
+        ('{"family": ["x"], "seed": 1, "completions": ["1", "2"]}', "is not this swarm's"),
+        ('{"completions": ["1", "2"]}', "needs family and seed"),
+        ('{"question": "\\u0000", "answer": "", "completions": ["1", "2"]}', "NUL"),
+        ('{"family": "gcd_easy", "seed": 1, "completions": ["\\ud800", "2"]}', "forbidden"),
+    ],
+)
+def test_a_bad_row_is_named_by_its_line(row: str, said: str) -> None:
+    with pytest.raises(RowError, match=r"line 2") as refused:
+        _read('{"family": "gcd_easy", "seed": 1, "completions": ["1", "2"]}', row)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_swarm_that_takes_no_own_questions_says_so() -> None:
+    row = '{"question": "q?", "answer": "a", "completions": ["a", "b"]}'
+    with pytest.raises(RowError, match="takes no questions of one's own"):
+        _read(row, rules=SwarmRules())
