@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
+from shoal_wire.manifest import Manifest
+
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
@@ -125,18 +127,14 @@ class Archive:
             self.num_dropped += 1
 
     async def run(
-        self,
-        digest: bytes,
-        manifest: bytes,
-        *,
-        task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+        self, manifest: Manifest, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Write what is queued until cancelled; `manifest` is the swarm's, with its digest."""
+        """Write what is queued until cancelled; `manifest` is of the swarm it comes from."""
         task_status.started()
         if not self._max_bytes:
             return
         try:
-            file = await self._in_thread(lambda: self._open(digest, manifest))
+            file = await self._in_thread(lambda: self._open(manifest))
         except (sqlite3.Error, OSError) as error:
             log.warning("no archive of rollouts: %s cannot be used (%s)", self._path.name, error)
             self._receive.close()
@@ -150,10 +148,10 @@ class Archive:
                 await self._commit(file, self._waiting())
                 await self._in_thread(file.close)
 
-    def _open(self, digest: bytes, manifest: bytes) -> ArchiveFile:
+    def _open(self, manifest: Manifest) -> ArchiveFile:
         file = ArchiveFile(self._path, max_bytes=self._max_bytes)
         try:
-            file.add_manifest(digest, manifest)
+            file.add_manifest(manifest.digest, manifest.raw)
         except sqlite3.Error:
             file.close()
             raise

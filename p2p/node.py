@@ -17,6 +17,7 @@ from typing import Any
 
 import trio
 
+from p2p.archive import ARCHIVE_FILE, Archive, Archived
 from p2p.buffer import ReplayBuffer
 from p2p.buffer_types import BufferLimits
 from p2p.identity import Identity
@@ -35,6 +36,7 @@ from p2p.store import Store
 from p2p.trainer_child import ChildState, TrainerChild
 from shoal_settings.loader import to_flags
 from shoal_settings.schema import Settings
+from shoal_wire.types import SignedBatch
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +88,7 @@ class Node:
         self.last_status: dict[str, Any] = {}
         """The status at the end, once the trainer has stopped."""
         self.recent = RecentRollouts()
+        self.archive = Archive(data_dir / ARCHIVE_FILE, max_bytes=settings.archive_bytes)
         self.buffer = ReplayBuffer(_limits(settings), random.Random(settings.seed or None))
         self._demand = DemandMeter(external=settings.external, oversample=settings.oversample)
         self.child = None if settings.no_trainer else TrainerChild(to_flags(settings, "trainer"))
@@ -126,6 +129,7 @@ class Node:
             await nursery.start(self.exchange.run)
             await nursery.start(self.outbox.run)
             await nursery.start(self._socket().run)
+            await nursery.start(self.archive.run, self.core.manifest)
             nursery.start_soon(self._watch_manifest, found)
             nursery.start_soon(self._say_who_is_there)
             self._on_ready(self)
@@ -158,7 +162,7 @@ class Node:
             wall_ms=wall_ms,
             on_group=lambda group: self.recent.add(group, received_ms=wall_ms()),
             reputation=core.guard.reputation,
-            on_kept=self.exchange.kept,
+            on_kept=self._kept,
             on_withdrawn=self.exchange.withdrawn,
         )
         self.outbox = Outbox(
@@ -177,6 +181,18 @@ class Node:
             link=self.link,
             child=self.child,
             exchange=self.exchange,
+        )
+
+    def _kept(self, signed: SignedBatch, received_ms: int) -> None:
+        """A batch is on disk: others may ask for it, and the archive keeps it."""
+        self.exchange.kept(signed, received_ms)
+        self.archive.keep(
+            Archived(
+                batch_id=signed.batch_id,
+                own=signed.publisher == self.core.peer_id,
+                received_ms=received_ms,
+                envelope=signed.envelope,
+            )
         )
 
     def _room(self) -> int:

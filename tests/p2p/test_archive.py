@@ -17,6 +17,9 @@ from p2p.archive import (
     read_archive,
     read_manifests,
 )
+from tests.support import factories as make
+
+MANIFEST = make.swarm()
 
 
 def _batch(number: int, size: int = 100) -> Archived:
@@ -61,13 +64,13 @@ async def test_a_node_ends_with_everything_on_disk(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     archive = Archive(path, max_bytes=10_000)
     async with trio.open_nursery() as nursery:
-        await nursery.start(archive.run, b"d" * 32, b"manifest")
+        await nursery.start(archive.run, MANIFEST)
         for number in range(20):
             archive.keep(_batch(number))
         await trio.lowlevel.checkpoint()
         nursery.cancel_scope.cancel()
     assert len(list(read_archive(path))) == 20
-    assert read_manifests(path) == [b"manifest"]
+    assert read_manifests(path) == [MANIFEST.raw]
 
 
 async def test_a_burst_beyond_the_queue_is_dropped_and_counted(tmp_path: Path) -> None:
@@ -83,7 +86,7 @@ async def test_an_unusable_file_costs_the_archive_only(
     (tmp_path / "a.db").write_bytes(b"not a database" * 100)
     archive = Archive(tmp_path / "a.db", max_bytes=10_000)
     async with trio.open_nursery() as nursery:
-        await nursery.start(archive.run, b"d" * 32, b"manifest")
+        await nursery.start(archive.run, MANIFEST)
         # It ends by itself: nothing waits for it.
     archive.keep(_batch(1))
     assert archive.num_dropped == 1
@@ -94,7 +97,7 @@ async def test_zero_bytes_keep_nothing(tmp_path: Path) -> None:
     archive = Archive(tmp_path / "a.db", max_bytes=0)
     archive.keep(_batch(1))
     async with trio.open_nursery() as nursery:
-        await nursery.start(archive.run, b"d" * 32, b"manifest")
+        await nursery.start(archive.run, MANIFEST)
     assert not (tmp_path / "a.db").exists()
     assert archive.num_dropped == 0
 
