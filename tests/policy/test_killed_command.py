@@ -87,12 +87,31 @@ def wait_until(happened: Callable[[], bool], process: Running) -> None:
 
 
 def kill_somewhere(process: Running, data_dir: Path, moment: str, rng: random.Random) -> None:
-    """Send SIGKILL: `moment` names what to wait for, chance adds a little to it."""
+    """Send SIGKILL at a random instant of what `moment` names."""
+    assert process.pid is not None
+    try:
+        wait_for(moment, process, data_dir, rng)
+        assert process.ended() is None, "it ended by itself"
+    finally:
+        if process.ended() is None:
+            os.kill(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+
+
+def wait_for(moment: str, process: Running, data_dir: Path, rng: random.Random) -> None:
+    """Wait until `moment`, and then a little, by chance."""
     metrics = data_dir / "metrics.jsonl"
-    size = metrics.stat().st_size if metrics.exists() else 0
+
+    def size() -> int:
+        try:
+            return metrics.stat().st_size
+        except FileNotFoundError:  # not there yet, or set aside at this very moment
+            return 0
+
+    before = size()
 
     def playing() -> bool:
-        return metrics.exists() and metrics.stat().st_size > size
+        return size() > before
 
     def writing() -> bool:
         return playing() and any((data_dir / "checkpoints").glob("round-*.tmp-*"))
@@ -106,10 +125,6 @@ def kill_somewhere(process: Running, data_dir: Path, moment: str, rng: random.Ra
         case "checkpoint":
             wait_until(writing, process)
             time.sleep(rng.uniform(0.0, 0.02))
-    assert process.ended() is None, "it ended by itself"
-    assert process.pid is not None
-    os.kill(process.pid, signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
 
 
 def compare_with_unbroken(tmp_path: Path, start: Any, moments: Sequence[str], seed: int) -> None:
