@@ -1,0 +1,354 @@
+"""Providers that lie, stall, cut short or never end: cut off, and the batch comes from another."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import trio
+
+from p2p.batch_pull import PullLimits
+from p2p.pull_queue import QueueLimits
+from shoal_wire.limits import MAX_CHUNK_BYTES
+from shoal_wire.rollout_messages import (
+    Answer,
+    Chunk,
+    ChunkQuery,
+    Envelopes,
+    Listing,
+    Query,
+    RecentQuery,
+    Refusal,
+    RefusalReason,
+    SinceQuery,
+    WholeQuery,
+)
+from shoal_wire.types import SignedBatch
+from shoal_wire.verdict import Reason
+from tests.support import factories as make
+from tests.support.exchange_nodes import (
+    NO_BACKFILL,
+    QUICK,
+    ExchangeNode,
+    big_groups,
+    open_node,
+)
+from tests.support.false_provider import FalseProvider, open_false_provider, ref_of
+from tests.support.nodes import until
+
+NOT_HELD = Refusal(reason=RefusalReason.NOT_HELD)
+HASTY = replace(NO_BACKFILL, answer_seconds=0.4)
+
+
+@asynccontextmanager
+async def opened(
+    tmp_path: Path, **options: object
+) -> AsyncIterator[tuple[ExchangeNode, ExchangeNode, FalseProvider]]:
+    """A node under test that is connected to an honest holder and to a false provider."""
+    manifest = make.swarm(max_batch_bytes=4 << 20)
+    settings = {"settings": NO_BACKFILL, **options}
+    async with (
+        open_node(tmp_path / "victim", manifest, **settings) as victim,
+        open_node(tmp_path / "honest", manifest, settings=NO_BACKFILL) as honest,
+        open_false_provider(manifest) as false,
+    ):
+        false.answer(say(NOT_HELD))
+        await false.meet(victim.address, victim.peer_id)
+        yield victim, honest, false
+
+
+def say(answer: Answer | bytes) -> Callable[[Query], Awaitable[Answer | bytes]]:
+    async def answerer(_query: Query) -> Answer | bytes:
+        return answer
+
+    return answerer
+
+
+def big_batch(false: FalseProvider, size: int = 700_000) -> SignedBatch:
+    return false.author.signed(false.author.batch(big_groups(0, size)))
+
+
+async def announce_held_by(holder: ExchangeNode, false: FalseProvider, batch: SignedBatch) -> None:
+    """Announce a batch that the holder has too."""
+    await holder.store_batch(batch.envelope)
+    await false.announce(batch.envelope, sequence=batch.batch.sequence)
+
+
+def garbage(size: int) -> Callable[[Query], Awaitable[Answer]]:
+    async def answer(query: Query) -> Answer:
+        assert isinstance(query, ChunkQuery)
+        return Chunk(num_bytes=size, data=bytes(query.length))
+
+    return answer
+
+
+def short(size: int) -> Callable[[Query], Awaitable[Answer]]:
+    async def answer(query: Query) -> Answer:
+        assert isinstance(query, ChunkQuery)
+        return Chunk(num_bytes=size, data=bytes(query.length - 1))
+
+    return answer
+
+
+def endless(size: int) -> Callable[[Query], Awaitable[Answer]]:
+    async def answer(_query: Query) -> Answer:
+        return Chunk(num_bytes=size, data=bytes(MAX_CHUNK_BYTES))
+
+    return answer
+
+
+def no_answer(_size: int) -> Callable[[Query], Awaitable[Answer | bytes]]:
+    return say(b"\xff" * 50)
+
+
+def too_long(_size: int) -> Callable[[Query], Awaitable[Answer | bytes]]:
+    return say(bytes(MAX_CHUNK_BYTES + 64 * 1024))
+
+
+def other_kind(_size: int) -> Callable[[Query], Awaitable[Answer | bytes]]:
+    return say(Envelopes(envelopes=(b"x",)))
+
+
+@pytest.mark.parametrize(
+    ("answers", "reason"),
+    [
+        (garbage, Reason.WRONG_OBJECT),
+        (short, Reason.MALFORMED_ANSWER),
+        (endless, Reason.MALFORMED_ANSWER),
+        (no_answer, Reason.MALFORMED_ANSWER),
+        (too_long, Reason.MALFORMED_ANSWER),
+        (other_kind, Reason.MALFORMED_ANSWER),
+    ],
+)
+async def test_a_lying_provider_is_blamed_and_another_one_asked(
+    tmp_path: Path, answers: Callable[[int], Callable[[Query], Awaitable[Answer]]], reason: Reason
+) -> None:
+    async with opened(tmp_path) as (victim, honest, false):
+        await victim.host.dial(honest.address)
+        batch = big_batch(false)
+        false.answer(answers(len(batch.envelope)))
+        await announce_held_by(honest, false, batch)
+        await until(lambda: victim.counts()["batches"]["pull"] == 1)
+        assert victim.blamed(false.peer_id) == [reason]
+        assert victim.blamed(honest.peer_id) == []
+        # Once, and then no more for a long while.
+        assert len(false.asked) == (2 if answers is garbage else 1)
+
+
+async def test_a_stalling_provider_is_left_for_another(tmp_path: Path) -> None:
+    async with opened(tmp_path, settings=HASTY) as (victim, honest, false):
+        await victim.host.dial(honest.address)
+
+        async def stall(_query: Query) -> Answer:
+            await trio.sleep_forever()
+            raise AssertionError
+
+        batch = big_batch(false)
+        false.answer(stall)
+        await announce_held_by(honest, false, batch)
+        await until(lambda: victim.counts()["batches"]["pull"] == 1)
+        # Slow is no crime: it may be the network.
+        assert victim.blamed(false.peer_id) == []
+        assert victim.counts()["failures"] == {"timeout": 1}
+
+
+async def test_a_pull_goes_on_where_another_provider_stopped(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (victim, honest, false):
+        await victim.host.dial(honest.address)
+        batch = big_batch(false, 1_500_000)
+
+        async def first_chunk(query: Query) -> Answer:
+            assert isinstance(query, ChunkQuery)
+            if query.offset:
+                return NOT_HELD
+            return Chunk(num_bytes=len(batch.envelope), data=batch.envelope[: query.length])
+
+        false.answer(first_chunk)
+        await announce_held_by(honest, false, batch)
+        await until(lambda: victim.counts()["batches"]["pull"] == 1)
+        assert 0 < honest.counts()["bytes_out"] < len(batch.envelope)
+
+
+async def test_chunks_that_do_not_add_up_blame_nobody_who_gave_true_ones(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (victim, honest, false):
+        await victim.host.dial(honest.address)
+        batch = big_batch(false, 1_500_000)
+
+        async def poison(query: Query) -> Answer:
+            assert isinstance(query, ChunkQuery)
+            if query.offset:
+                return NOT_HELD
+            return Chunk(num_bytes=len(batch.envelope), data=bytes(query.length))
+
+        false.answer(poison)
+        await announce_held_by(honest, false, batch)
+        await until(lambda: victim.counts()["batches"]["pull"] == 1)
+        assert victim.blamed(honest.peer_id) == []
+
+
+async def test_who_announces_what_it_does_not_have_loses_a_little(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (victim, _honest, false):
+        await false.announce(bytes(100_000))
+        await until(lambda: victim.counts()["announced"]["given_up"] == 1)
+        assert victim.blamed(false.peer_id) == [Reason.UNFETCHABLE]
+        assert victim.counts()["announced"]["running"] == 0
+
+
+async def test_who_announces_and_is_gone_is_not_blamed(tmp_path: Path) -> None:
+    settings = replace(NO_BACKFILL, pull=PullLimits(max_pause_seconds=0.2))
+    async with opened(tmp_path, settings=settings) as (victim, honest, false):
+        await victim.meet(honest)
+        false.answer(say(Refusal(reason=RefusalReason.PENDING)))
+        await false.announce(bytes(100_000))
+        await until(lambda: victim.counts()["announced"]["running"] == 1)
+        await false.host.disconnect(victim.peer_id)
+        await until(lambda: victim.counts()["announced"]["given_up"] == 1)
+        assert victim.blamed(false.peer_id) == []
+
+
+@pytest.mark.parametrize("what", ["number", "signer", "garbage"])
+async def test_an_announcement_of_something_else_is_its_signers_fault(
+    tmp_path: Path, what: str
+) -> None:
+    async with opened(tmp_path) as (victim, _honest, false):
+        other = make.Author(false.manifest, now_ms=false.author.now_ms)
+        author = other if what == "signer" else false.author
+        batch = author.batch(big_groups(0, 100_000), sequence=77)
+        envelope = bytes(100_000) if what == "garbage" else author.envelope(batch)
+
+        async def give(query: Query) -> Answer:
+            assert isinstance(query, ChunkQuery)
+            end = query.offset + query.length
+            return Chunk(num_bytes=len(envelope), data=envelope[query.offset : end])
+
+        false.answer(give)
+        sequence = 78 if what == "number" else 77
+        await false.announce(envelope, sequence=sequence)
+        await until(lambda: victim.blamed(false.peer_id))
+        expected = Reason.MALFORMED_ENVELOPE if what == "garbage" else Reason.BAD_ANNOUNCEMENT
+        assert victim.blamed(false.peer_id) == [expected]
+        assert victim.blamed(other.peer_id) == []
+        # The same bytes once more are not even fetched.
+        asked = len(false.asked)
+        await false.announce(envelope, sequence=sequence)
+        await until(lambda: victim.verdicts[-1][2].reason is Reason.DUPLICATE)
+        assert len(false.asked) == asked
+
+
+async def test_a_flood_of_announcements_stays_within_its_bounds(tmp_path: Path) -> None:
+    limits = QueueLimits(max_jobs_per_publisher=4)
+    settings = replace(NO_BACKFILL, queue=limits)
+    async with opened(tmp_path, settings=settings) as (victim, honest, false):
+        await victim.meet(honest)
+        false.answer(say(Refusal(reason=RefusalReason.PENDING)))
+        for number in range(60):
+            await false.announce(b"%d" % number + bytes(1_000_000))
+        await until(lambda: len(victim.verdicts) == 60)
+        reasons = [judged.reason for _, _, judged in victim.verdicts]
+        assert reasons.count(Reason.VALID) == 4
+        assert reasons.count(Reason.OVER_QUOTA) == 56
+        counts = victim.counts()["announced"]
+        assert counts["running"] <= 2
+        # An honest big batch is not held up by them.
+        groups = big_groups(0, 200_000)
+        await honest.share(*groups)
+        await until(lambda: len(victim.heard()) == len(groups))
+
+
+@pytest.mark.parametrize("size", [0, 1 << 40])
+async def test_an_announced_size_beyond_the_swarms_cap_is_rejected(
+    tmp_path: Path, size: int
+) -> None:
+    async with opened(tmp_path) as (victim, _honest, false):
+        await false.announce(bytes(100), num_bytes=size)
+        await until(lambda: victim.verdicts)
+        expected = Reason.OVERSIZE_PAYLOAD if size else Reason.BAD_NUMBER
+        assert victim.blamed(false.peer_id) == [expected]
+        assert false.asked == []
+
+
+# Listings
+
+EAGER = replace(QUICK, backfill=replace(QUICK.backfill, first_peers=1))
+
+
+@pytest.mark.parametrize("lie", ["shard", "too many", "bytes", "sizes", "garbage", "signer"])
+async def test_a_false_listing_costs_who_gave_it(tmp_path: Path, lie: str) -> None:
+    rules = {"shard_count": 4}
+    manifest = make.swarm(**rules)
+    async with (
+        open_node(tmp_path / "victim", manifest, settings=EAGER) as victim,
+        open_false_provider(manifest) as false,
+    ):
+        signed = false.author.signed()
+        ref = ref_of(signed)
+        given = signed.envelope
+        if lie == "sizes":
+            ref = replace(ref, num_bytes=ref.num_bytes - 1)
+        if lie == "signer":
+            ref = replace(ref, publisher=make.Author(manifest).peer_id)
+        if lie == "garbage":
+            given = bytes(ref.num_bytes)
+
+        async def answer(query: Query) -> Answer:
+            match query:
+                case RecentQuery() if lie == "shard":
+                    # As if it did not know which shard a publisher is on.
+                    refs = (replace(ref, publisher=other_shard(manifest, query.shards)),)
+                case RecentQuery() if lie == "too many":
+                    refs = (ref,) * (query.max_batches + 1)
+                case RecentQuery() if lie == "bytes":
+                    refs = (replace(ref, num_bytes=query.max_bytes + 1),)
+                case WholeQuery():
+                    return Envelopes(envelopes=(given,))
+                case SinceQuery() | ChunkQuery():
+                    return NOT_HELD
+                case _:
+                    refs = (ref,)
+            return Listing(batches=refs)
+
+        false.answer(answer)
+        if lie == "shard":
+            victim.exchange._backfill._shards = lambda: frozenset({0})
+        await false.host.dial(victim.address)
+        await until(lambda: victim.blamed(false.peer_id))
+        good = {"sizes": Reason.WRONG_OBJECT, "garbage": Reason.WRONG_OBJECT}
+        assert victim.blamed(false.peer_id) == [good.get(lie, Reason.MALFORMED_ANSWER)]
+        assert victim.heard() == set()
+
+
+def other_shard(manifest: object, shards: tuple[int, ...]) -> object:
+    while True:
+        author = make.Author(manifest)  # type: ignore[arg-type]
+        if author.manifest.shard_of(author.peer_id) not in shards:
+            return author.peer_id
+
+
+async def test_what_a_provider_passes_on_is_judged_like_gossip(tmp_path: Path) -> None:
+    manifest = make.swarm()
+    async with (
+        open_node(tmp_path / "victim", manifest, settings=EAGER) as victim,
+        open_false_provider(manifest) as false,
+    ):
+        author = make.Author(manifest, now_ms=false.author.now_ms)
+        bad = author.signed(author.batch([make.group(of=make.task(1, question="forged"))]))
+        old = author.signed(author.batch(created_ms=make.NOW_MS))
+        good = author.signed(author.batch([make.group(3)]))
+        envelopes = {s.batch_id: s.envelope for s in (bad, old, good)}
+
+        async def answer(query: Query) -> Answer:
+            if isinstance(query, WholeQuery):
+                return Envelopes(envelopes=tuple(envelopes[name] for name in query.batch_ids))
+            return Listing(batches=tuple(map(ref_of, (bad, old, good))))
+
+        false.answer(answer)
+        await false.host.dial(victim.address)
+        await until(lambda: victim.heard() == {3})
+        # The signer for what it signed, the provider for what it could have seen.
+        (judged,) = [v for v in victim.verdicts if v[2].outcome == "reject"]
+        assert judged == (false.peer_id, author.peer_id, judged[2])
+        assert judged[2].reason is Reason.QUESTION_MISMATCH
+        assert Reason.TOO_OLD in [v[2].reason for v in victim.verdicts]

@@ -1,0 +1,336 @@
+"""Giving batches to others: within quotas, whatever they ask and however slowly they read."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from libp2p.custom_types import TProtocol
+from libp2p.peer.id import ID
+
+from p2p.fetch_stats import FetchStats
+from p2p.host import Libp2pHost, RequestError, RequestFailure
+from p2p.libp2p_request import RequestLimits, write_frame
+from p2p.rollout_exchange import ExchangeSettings
+from p2p.rollout_serve import RolloutServer, ServeLimits
+from p2p.shelf import Shelf
+from p2p.token_bucket import Rate
+from shoal_wire.digests import batch_id
+from shoal_wire.limits import MAX_ANSWER_BYTES, MAX_CHUNK_BYTES, ROLLOUTS_PROTOCOL
+from shoal_wire.rollout_codec import RolloutProtocolError, decode_answer, encode_query
+from shoal_wire.rollout_messages import (
+    Answer,
+    Chunk,
+    ChunkQuery,
+    Envelopes,
+    Listing,
+    Query,
+    RecentQuery,
+    Refusal,
+    RefusalReason,
+    SinceQuery,
+    WholeQuery,
+)
+from shoal_wire.types import BatchId, PeerId
+from shoal_wire.verdict import Reason, Verdict
+from tests.support import factories as make
+from tests.support.exchange_nodes import NO_BACKFILL, ExchangeNode, big_groups, open_node
+from tests.support.network import is_reset
+from tests.support.nodes import open_test_host, until
+
+ASKER = PeerId("asker")
+RECENT = RecentQuery(shards=(0,), max_batches=64, max_bytes=1 << 30, max_age_seconds=3600)
+
+
+class Desk:
+    """A server over batches in memory."""
+
+    def __init__(self, limits: ServeLimits | None = None, **rules: Any) -> None:
+        self.manifest = make.swarm(**rules)
+        self.author = make.Author(self.manifest)
+        self.now_ms = make.NOW_MS
+        self.shelf = Shelf(self.manifest)
+        self.envelopes: dict[BatchId, bytes] = {}
+        self.stats = FetchStats()
+        self.pending: set[BatchId] = set()
+        self.verdicts: list[tuple[PeerId | None, Verdict]] = []
+        self.server = RolloutServer(
+            shelf=self.shelf,
+            store=self,
+            is_pending=self.pending.__contains__,
+            report=lambda _forwarder, signer, judged: self.verdicts.append((signer, judged)),
+            stats=self.stats,
+            wall_ms=lambda: self.now_ms,
+            limits=limits,
+        )
+
+    async def envelope_part(self, name: BatchId, offset: int, length: int) -> bytes | None:
+        found = self.envelopes.get(name)
+        return None if found is None else found[offset : offset + length]
+
+    def put(self, *groups: int, author: make.Author | None = None, **changes: Any) -> BatchId:
+        by = author or self.author
+        by.now_ms = self.now_ms
+        signed = by.signed(by.batch([make.group(n) for n in groups or (1,)], **changes))
+        self.envelopes[signed.batch_id] = signed.envelope
+        self.shelf.put(signed, received_ms=self.now_ms)
+        return signed.batch_id
+
+    async def ask(self, query: Query, peer: PeerId = ASKER) -> Answer:
+        return decode_answer(await self.server.answer(peer, encode_query(query)))
+
+    async def listed(self, query: Query, peer: PeerId = ASKER) -> list[BatchId]:
+        answer = await self.ask(query, peer)
+        assert isinstance(answer, Listing)
+        return [ref.batch_id for ref in answer.batches]
+
+
+async def test_recent_batches_are_listed_newest_first_within_what_was_asked() -> None:
+    desk = Desk()
+    old = desk.put(1)
+    desk.now_ms += 60_000
+    ids = [desk.put(number) for number in range(2, 6)]
+    size = len(desk.envelopes[ids[0]])
+    newest = ids[::-1]
+    assert await desk.listed(RECENT) == [*newest, old]
+    assert await desk.listed(replace(RECENT, max_batches=2)) == newest[:2]
+    assert await desk.listed(replace(RECENT, max_bytes=3 * size + 2)) == newest[:3]
+    assert await desk.listed(replace(RECENT, max_age_seconds=59)) == newest
+    assert await desk.listed(replace(RECENT, shards=(7,))) == []
+    # Nobody needs its own.
+    assert await desk.listed(RECENT, desk.author.peer_id) == []
+    # What is too old for the swarm would only be ignored.
+    desk.now_ms += 1000 * desk.manifest.rules.max_age_seconds - 30_000
+    assert await desk.listed(replace(RECENT, max_age_seconds=1 << 31)) == newest
+
+
+async def test_only_the_shards_asked_for_are_listed() -> None:
+    desk = Desk(shard_count=4)
+    authors = [make.Author(desk.manifest) for _ in range(16)]
+    ids = {desk.put(i, author=by): by.peer_id for i, by in enumerate(authors)}
+    for shard in range(4):
+        found = await desk.listed(replace(RECENT, shards=(shard,)))
+        assert {desk.manifest.shard_of(ids[name]) for name in found} <= {shard}
+        expected = [n for n, peer in ids.items() if desk.manifest.shard_of(peer) == shard]
+        assert sorted(found) == sorted(expected)
+
+
+async def test_a_publishers_batches_above_a_number_are_listed_lowest_first() -> None:
+    desk = Desk()
+    ids = {number: desk.put(number, sequence=number) for number in (5, 3, 9, 7)}
+    desk.put(1, author=make.Author(desk.manifest), sequence=8)
+    query = SinceQuery(publisher=desk.author.peer_id, after_sequence=3, max_batches=2)
+    assert await desk.listed(query) == [ids[5], ids[7]]
+    assert await desk.listed(replace(query, publisher=PeerId("nobody"))) == []
+
+
+async def test_whole_batches_come_in_the_order_asked_as_far_as_they_fit() -> None:
+    desk = Desk(max_batch_bytes=4 << 20)
+    small, other = desk.put(1), desk.put(2)
+    big = desk.author.signed(desk.author.batch(big_groups(10, 2 * MAX_CHUNK_BYTES)))
+    desk.envelopes[big.batch_id] = big.envelope
+    desk.shelf.put(big, received_ms=desk.now_ms)
+    unknown = BatchId(bytes(32))
+    answer = await desk.ask(WholeQuery(batch_ids=(other, unknown, big.batch_id, small, other)))
+    assert answer == Envelopes(envelopes=(desk.envelopes[other], desk.envelopes[small]))
+
+
+async def test_chunks_are_exact_and_end_with_the_envelope() -> None:
+    desk = Desk()
+    name = desk.put(1)
+    envelope = desk.envelopes[name]
+    size = len(envelope)
+
+    async def chunk(offset: int, length: int) -> bytes:
+        answer = await desk.ask(ChunkQuery(batch_id=name, offset=offset, length=length))
+        assert isinstance(answer, Chunk)
+        assert answer.num_bytes == size
+        return answer.data
+
+    assert await chunk(0, 10) + await chunk(10, MAX_CHUNK_BYTES) == envelope
+    assert await chunk(size - 1, 1) == envelope[-1:]
+    assert await chunk(size, 5) == b""
+    assert await chunk(1 << 60, 5) == b""
+
+
+async def test_what_is_not_here_is_said_so_and_forgotten_when_the_disk_has_lost_it() -> None:
+    desk = Desk()
+    query = ChunkQuery(batch_id=BatchId(bytes(32)), offset=0, length=1)
+    assert await desk.ask(query) == Refusal(reason=RefusalReason.NOT_HELD)
+    desk.pending.add(query.batch_id)
+    assert await desk.ask(query) == Refusal(reason=RefusalReason.PENDING)
+    name = desk.put(1)
+    del desk.envelopes[name]
+    lost = await desk.ask(replace(query, batch_id=name))
+    assert lost == Refusal(reason=RefusalReason.NOT_HELD)
+    assert await desk.listed(RECENT) == []
+
+
+async def test_requests_over_quota_are_put_off_and_others_are_not(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    few = ServeLimits(requests_per_peer=Rate(burst=3, per_second=1))
+    desk = Desk(few)
+    name = desk.put(1)
+    for _ in range(3):
+        assert await desk.listed(RECENT) == [name]
+    refusal = await desk.ask(RECENT)
+    assert refusal == Refusal(reason=RefusalReason.BUSY, retry_after_ms=1000)
+    assert await desk.listed(RECENT, PeerId("other")) == [name]
+    assert desk.verdicts == []
+    await trio.sleep(1)
+    assert await desk.listed(RECENT) == [name]
+    assert desk.stats.refused["over_quota"] == 1
+
+
+async def test_bytes_over_quota_are_put_off(autojump_clock: trio.testing.MockClock) -> None:
+    desk = Desk(ServeLimits(bytes_per_peer=Rate(burst=600, per_second=100)))
+    names = [desk.put(number) for number in range(4)]
+    query = WholeQuery(batch_ids=tuple(names))
+    got = await desk.ask(query)
+    assert isinstance(got, Envelopes)
+    refusal = await desk.ask(query)
+    assert isinstance(refusal, Refusal)
+    await trio.sleep(refusal.retry_after_ms / 1000)
+    assert await desk.ask(query) == got
+
+
+async def test_who_asks_on_without_waiting_is_a_flood(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    desk = Desk(
+        ServeLimits(
+            requests_per_peer=Rate(burst=1, per_second=1),
+            refusals_per_peer=Rate(burst=3, per_second=1),
+        )
+    )
+    await desk.ask(RECENT)
+    for _ in range(3):
+        assert isinstance(await desk.ask(RECENT), Refusal)
+    with pytest.raises(RolloutProtocolError):
+        await desk.ask(RECENT)
+    assert [(peer, judged.reason) for peer, judged in desk.verdicts] == [
+        (ASKER, Reason.REQUEST_FLOOD)
+    ]
+
+
+@given(st.binary(max_size=120) | st.sampled_from([b"", b"\x0a\x00", b"\xff" * 4097]))
+@settings(max_examples=60, deadline=None)
+def test_any_bytes_are_answered_or_held_against_the_asker(raw: bytes) -> None:
+    async def run() -> None:
+        desk = Desk()
+        desk.put(1)
+        try:
+            decode_answer(await desk.server.answer(ASKER, raw))
+        except RolloutProtocolError:
+            assert [judged.reason for _, judged in desk.verdicts] == [Reason.MALFORMED_REQUEST]
+        else:
+            assert desk.verdicts == []
+
+    trio.run(run)
+
+
+# On the wire
+
+SERVED = ROLLOUTS_PROTOCOL
+
+
+@asynccontextmanager
+async def served(
+    tmp_path: Path, settings: ExchangeSettings = NO_BACKFILL
+) -> AsyncIterator[tuple[ExchangeNode, Libp2pHost]]:
+    """A node and a stranger connected to it."""
+    async with (
+        open_node(tmp_path / "n", make.swarm(), settings=settings) as node,
+        open_test_host() as stranger,
+    ):
+        await stranger.dial(node.address)
+        yield node, stranger
+
+
+async def open_stream(stranger: Libp2pHost, node: ExchangeNode) -> Any:
+    library = cast("Any", stranger.libp2p_host)
+    return await library.new_stream(ID.from_base58(node.peer_id), [TProtocol(SERVED)])
+
+
+async def test_a_request_that_does_not_parse_resets_the_stream(tmp_path: Path) -> None:
+    async with served(tmp_path) as (node, stranger):
+        for raw in (b"\xff\xff\xff", b"", bytes(4096)):
+            with pytest.raises(RequestError) as raised:
+                await stranger.request(
+                    node.peer_id, SERVED, raw, max_response_bytes=MAX_ANSWER_BYTES
+                )
+            assert raised.value.failure is RequestFailure.RESET
+        assert node.blamed(stranger.peer_id) == [Reason.MALFORMED_REQUEST] * 3
+        stream = await open_stream(stranger, node)
+        await stream.write((1 << 31).to_bytes(4, "big"))
+        assert await is_reset(stream)
+        # The node goes on.
+        own = await node.share(1)
+        raw = await stranger.request(
+            node.peer_id,
+            SERVED,
+            encode_query(WholeQuery(batch_ids=(own.batch_id,))),
+            max_response_bytes=MAX_ANSWER_BYTES,
+        )
+        assert decode_answer(raw) == Envelopes(envelopes=(own.envelope or b"",))
+
+
+async def test_who_does_not_send_and_who_does_not_read_is_cut_off(tmp_path: Path) -> None:
+    streams = RequestLimits(
+        read_deadline_s=0.2,
+        write_deadline_s=0.3,
+        handle_deadline_s=5.0,
+        max_concurrent=2,
+        max_concurrent_per_peer=2,
+    )
+    async with served(tmp_path, replace(NO_BACKFILL, streams=streams)) as (node, stranger):
+        own = await node.share(*big_groups(0, 1_500_000))
+        silent = await open_stream(stranger, node)
+        await silent.write(b"\0\0")
+        slow = await open_stream(stranger, node)
+        query = ChunkQuery(batch_id=own.batch_id, offset=0, length=MAX_CHUNK_BYTES)
+        await write_frame(slow, encode_query(query))
+        # Both slots are taken, and neither would ever be given back.
+
+        async def get() -> bool:
+            try:
+                raw = await stranger.request(
+                    node.peer_id, SERVED, encode_query(query), max_response_bytes=MAX_ANSWER_BYTES
+                )
+            except RequestError:
+                return False
+            return isinstance(decode_answer(raw), Chunk)
+
+        with trio.fail_after(20):
+            while not await get():  # noqa: ASYNC110 - what frees the slot is the node's deadline
+                await trio.sleep(0.05)
+
+
+def test_the_id_of_what_is_served_is_its_digest() -> None:
+    desk_author = make.Author()
+    signed = desk_author.signed()
+    assert batch_id(signed.envelope) == signed.batch_id
+
+
+async def test_a_node_that_ends_can_wait_until_somebody_has_what_it_announced(
+    tmp_path: Path,
+) -> None:
+    manifest = make.swarm()
+    async with (
+        open_node(tmp_path / "p", manifest, settings=NO_BACKFILL) as publisher,
+        open_node(tmp_path / "r", manifest, settings=NO_BACKFILL) as receiver,
+    ):
+        await receiver.meet(publisher)
+        await publisher.share(*big_groups(0, 200_000))
+        with trio.fail_after(20):
+            await publisher.outbox.drained()
+            await publisher.exchange.handed_over(publisher.outbox.announced)
+        await until(lambda: receiver.counts()["batches"]["pull"] == 1)

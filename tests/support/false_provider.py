@@ -1,0 +1,127 @@
+"""A peer that answers `/shoal/rollouts/1` with whatever a test likes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from p2p.gossip_libp2p import Gossip
+from p2p.host import HostSettings, Libp2pHost
+from shoal_wire.announcement import Announcement, encode_announcement
+from shoal_wire.digests import batch_id
+from shoal_wire.envelope import seal
+from shoal_wire.limits import ANNOUNCEMENT_PAYLOAD_TYPE, MAX_REQUEST_BYTES, ROLLOUTS_PROTOCOL
+from shoal_wire.manifest import Manifest
+from shoal_wire.rollout_codec import decode_query, encode_answer
+from shoal_wire.rollout_messages import Answer, BatchRef, Query
+from shoal_wire.types import PeerId, SignedBatch
+from shoal_wire.verdict import ACCEPT, Verdict
+from tests.support import factories as make
+from tests.support.local_node import wall_ms
+from tests.support.nodes import LOOPBACK, until
+
+Answerer = Callable[[Query], Awaitable[Answer | bytes]]
+
+
+class FalseProvider:
+    """A gossiping peer with an identity, batches of its own, and answers of the test's making."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self.manifest = manifest
+        self.author = make.Author(manifest, now_ms=wall_ms())
+        self.host = Libp2pHost(
+            identity=self.author.identity, settings=HostSettings(listen=(LOOPBACK,))
+        )
+        self.gossip = Gossip(host=self.host)
+        self.asked: list[Query] = []
+
+    @property
+    def peer_id(self) -> PeerId:
+        """Its peer id."""
+        return self.host.peer_id
+
+    @property
+    def topic(self) -> str:
+        """Where it publishes."""
+        return self.manifest.topic(self.manifest.shard_of(self.peer_id))
+
+    async def listen(self) -> None:
+        """Be subscribed, as a peer in the mesh is."""
+
+        async def accept(_data: bytes, _author: PeerId, _forwarder: PeerId) -> Verdict:
+            return ACCEPT
+
+        for topic in self.manifest.topics():
+            await self.gossip.subscribe(topic, accept)
+
+    async def meet(self, address: str, peer_id: PeerId) -> None:
+        """Connect to a node and get into its mesh."""
+        await self.host.dial(address)
+        await until(
+            lambda: any(m.peer_id == peer_id for m in self.gossip.mesh().get(self.topic, ()))
+        )
+
+    def answer(self, answerer: Answerer) -> None:
+        """Answer requests by `answerer`; bytes go out as they are."""
+
+        async def handle(_peer: PeerId, raw: bytes) -> bytes:
+            query = decode_query(raw)
+            self.asked.append(query)
+            answer = await answerer(query)
+            return answer if isinstance(answer, bytes) else encode_answer(answer)
+
+        self.host.set_request_handler(
+            ROLLOUTS_PROTOCOL, handle, max_request_bytes=MAX_REQUEST_BYTES
+        )
+
+    def announcement(self, envelope: bytes, **changes: object) -> bytes:
+        """Return an announcement of `envelope` under the author's next number."""
+        self.author.sequence += 1
+        values: dict[str, object] = {
+            "swarm_digest": self.manifest.digest,
+            "sequence": self.author.sequence,
+            "previous_sequence": 0,
+            "created_ms": wall_ms(),
+            "num_groups": 1,
+            "batch_id": batch_id(envelope),
+            "num_bytes": len(envelope),
+            "expires_ms": wall_ms() + 60_000,
+            **changes,
+        }
+        return seal(
+            encode_announcement(Announcement(**values)),  # type: ignore[arg-type]
+            public_key=self.author.identity.public_key_bytes,
+            sign=self.author.identity.sign,
+            payload_type=ANNOUNCEMENT_PAYLOAD_TYPE,
+        )
+
+    async def announce(self, envelope: bytes, **changes: object) -> None:
+        """Gossip an announcement of `envelope`."""
+        await self.gossip.publish(self.topic, self.announcement(envelope, **changes))
+
+
+def ref_of(signed: SignedBatch) -> BatchRef:
+    """Return how a listing names a batch."""
+    return BatchRef(
+        batch_id=signed.batch_id,
+        publisher=signed.publisher,
+        sequence=signed.batch.sequence,
+        num_bytes=len(signed.envelope),
+        num_groups=len(signed.batch.groups),
+    )
+
+
+@asynccontextmanager
+async def open_false_provider(manifest: Manifest) -> AsyncIterator[FalseProvider]:
+    """Run one."""
+    import trio
+
+    provider = FalseProvider(manifest)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(provider.host.run)
+        await provider.listen()
+        try:
+            yield provider
+        finally:
+            with trio.CancelScope(shield=True):
+                await provider.host.close()
