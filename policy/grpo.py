@@ -12,20 +12,44 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
 import torch
 
+from policy.head import Expected
 from policy.logprobs import completion_logprobs
 from policy.memory import halved_budget, is_out_of_memory
 from policy.model import Policy
-from policy.objective import GrpoConfig, LossType, clipped_gain, k3, ratios
+from policy.objective import (
+    GrpoConfig,
+    LossType,
+    TokenLoss,
+    TokenTerms,
+    foretells,
+    token_gradient,
+    token_loss,
+)
 from policy.off_policy import ExternalStats, ExternalTally, importance_weights, likelihood_factor
+from policy.packed import packing
 from policy.ranks import Alone, Team
 from policy.reference import check_reference
-from policy.rows import Row, TrainGroup, deal, make_rows, micro_batches, pack, weighted
+from policy.rows import (
+    Row,
+    TrainGroup,
+    batch_tokens,
+    deal,
+    make_rows,
+    micro_batches,
+    pack,
+    packing_pays,
+    weighted,
+)
+
+CPU_TOKENS = 2048
+"""Tokens in one forward pass from which on a CPU gains nothing by more: its caches are full."""
 
 __all__ = [
     "Blame",
@@ -92,6 +116,8 @@ class UpdateStats:
     """Steps not taken because the loss or the gradient was NaN or infinite."""
     skipped_too_long: int
     """Rows left out because their prompt leaves no position for a completion."""
+    token_budget: int
+    """The configured one, or what is left of it after memory ran out: take it from then on."""
     nonfinite: tuple[Nonfinite, ...] = ()
     """One for each step of `skipped_nonfinite`."""
 
@@ -112,6 +138,7 @@ class _Totals:
     no_signal: int = 0
     nonfinite: list[Nonfinite] = field(default_factory=list)
     external: ExternalTally = field(default_factory=ExternalTally)
+    token_budget: int = 0
 
 
 def make_optimizer(policy: Policy, *, lr: float, weight_decay: float = 0.0) -> Any:
@@ -181,14 +208,16 @@ class _Update:
     ) -> None:
         self._policy, self._optimizer = policy, optimizer
         self._config, self._reference, self._team = config, reference, team
-        self.totals = _Totals()
+        self.totals = _Totals(token_budget=config.token_budget)
 
     def fill_start(self, rows: list[Row]) -> None:
         """Compute own log-probabilities of rows whose turn comes after weights have changed."""
         missing = [row for row in rows if row.start is None and (row.external or row.old is None)]
+        packed, batches = self._batches(missing)
         with torch.no_grad():
-            for batch in micro_batches(missing, self._config):
-                self._keep_start(batch, self._logprobs(self._policy, batch).logprobs)
+            for batch in batches:
+                found = self._logprobs(self._policy, batch, packed=packed)
+                self._keep_start(batch, found.logprobs)
 
     def step(self, rows: list[Row]) -> bool:
         """One optimiser step over `rows`; False, and no step, when a number is not finite."""
@@ -208,66 +237,117 @@ class _Update:
         self._optimizer.zero_grad(set_to_none=True)
         if not finite:
             # What was summed up so far of this step may not be finite either.
-            self.totals = kept
+            self.totals = replace(kept, token_budget=self.totals.token_budget)
             self.totals.nonfinite.append(self._diagnose(rows))
         return finite
+
+    def _batches(self, rows: list[Row]) -> tuple[bool, list[list[Row]]]:
+        """Micro-batches of these rows, and whether they are to be packed."""
+        budget = self.totals.token_budget
+        if self._policy.device.type == "cpu":
+            budget = min(budget, CPU_TOKENS)
+        packed = packing_pays(self._policy, rows, budget)
+        return packed, micro_batches(rows, budget, packed=packed)
 
     def _backward(self, rows: list[Row]) -> float:
         """Add up the gradient; start over with smaller micro-batches when memory runs out."""
         while True:
             # Not its tally of external rows: each is counted once, when it is first computed.
             kept = replace(self.totals)
+            packed, batches = self._batches(rows)
             try:
-                return self._accumulate(rows)
+                return self._accumulate(batches, packed=packed)
             except (MemoryError, RuntimeError) as error:
-                budget = halved_budget(self._config.token_budget, [row.length for row in rows])
+                sizes = [(len(batch), batch_tokens(batch, packed=packed)) for batch in batches]
+                budget = halved_budget(kept.token_budget, sizes)
                 if budget is None or not is_out_of_memory(error):
                     raise
             # Outside the handler: until here the error holds on to what was computed.
-            self.totals, self._config = kept, replace(self._config, token_budget=budget)
+            self.totals = replace(kept, token_budget=budget)
             self._optimizer.zero_grad(set_to_none=True)
 
-    def _accumulate(self, rows: list[Row]) -> float:
+    def _accumulate(self, batches: list[list[Row]], *, packed: bool) -> float:
         loss_sum = 0.0
-        for batch in micro_batches(rows, self._config):
-            loss = self._loss(batch)
-            loss.backward()
-            loss_sum += float(loss.detach())
-            if not math.isfinite(loss_sum):
-                break
+        # Backward too: checkpointed layers are computed again there.
+        with packing(self._policy.model) if packed else nullcontext():
+            for batch in batches:
+                loss = self._loss(batch, packed=packed)
+                loss.backward()
+                loss_sum += float(loss.detach())
+                if not math.isfinite(loss_sum):
+                    break
         return loss_sum
 
-    def _loss(self, rows: list[Row]) -> torch.Tensor:
+    def _loss(self, rows: list[Row], *, packed: bool) -> torch.Tensor:
         """This micro-batch's share of the step's loss; adds its tokens to the totals."""
-        config, totals, device = self._config, self.totals, self._policy.device
-        found = self._logprobs(self._policy, rows)
+        config, reference_N = self._config, None
+        if self._reference is not None:
+            reference_N = self._reference_logprobs(self._reference, rows)
+        expected: Expected | None = None
+        if foretells(config) and not any(self._is_weighed(row) for row in rows):
+            before = self._terms(rows, reference_N)
+
+            def expected(logprobs_n: torch.Tensor, part: slice) -> torch.Tensor:
+                return token_gradient(logprobs_n, before.of(part), config)
+
+        found = self._logprobs(self._policy, rows, packed=packed, expected=expected)
         self._keep_start(rows, found.logprobs)
-        old_N = torch.cat([row.old for row in rows if row.old is not None])
-        sizes_B = torch.tensor([len(row.completion_ids) for row in rows], device=device)
+        terms = self._terms(rows, reference_N)
+        made = token_loss(found.logprobs, terms, config)
+        self._count(terms, made, found.entropy)
+        return made.loss
+
+    def _is_weighed(self, row: Row) -> bool:
+        """Whether what this row weighs depends on its log-probabilities, and is not known yet."""
+        config = self._config.off_policy
+        weighs = config.uses_claims or config.likelihood_floor is not None
+        return row.external and row.start is None and weighs
+
+    def _terms(self, rows: list[Row], reference_N: torch.Tensor | None) -> TokenTerms:
+        device = self._policy.device
+        sizes = [len(row.completion_ids) for row in rows]
+        sizes_B = torch.tensor(sizes, device=device)
         advantage_N, weight_N = torch.tensor(
             [[row.advantage for row in rows], [row.weight for row in rows]], device=device
         ).repeat_interleave(sizes_B, dim=1)
-        ratio_N = ratios(found.logprobs, old_N, sizes_B, config)
-        gain_N = clipped_gain(ratio_N, advantage_N, config)
-        if any(row.importance is not None for row in rows):
-            gain_N = gain_N * _importance(rows)
-        loss = -(gain_N * weight_N).sum()
-        if self._reference is not None:
-            kl_N = k3(found.logprobs, self._reference_logprobs(self._reference, rows))
-            loss = loss + config.kl_beta * (kl_N * weight_N).sum()
-            totals.kl += float(kl_N.detach().sum())
-        with torch.no_grad():
-            low, high = 1 - config.epsilon_low, 1 + config.epsilon_high
-            totals.tokens += len(ratio_N)
-            totals.low += int(((ratio_N < low) & (advantage_N < 0)).sum())
-            totals.high += int(((ratio_N > high) & (advantage_N > 0)).sum())
-            totals.ratio += float(ratio_N.sum())
-            totals.ratio_max = max(totals.ratio_max, float(ratio_N.max()))
-            totals.entropy += float(found.entropy.sum())
-        return loss
+        unknown = torch.full((max(sizes),), math.nan, device=device)
+        old = [
+            unknown[:size] if row.old is None else row.old
+            for row, size in zip(rows, sizes, strict=True)
+        ]
+        weighs = any(row.importance is not None for row in rows)
+        return TokenTerms(
+            old=torch.cat(old),
+            advantage=advantage_N,
+            weight=weight_N,
+            sizes=sizes_B,
+            importance=_importance(rows) if weighs else None,
+            reference=reference_N,
+        )
 
-    def _logprobs(self, policy: Policy, rows: list[Row]) -> Any:
-        return completion_logprobs(policy, rows, temperature=self._config.temperature)
+    def _count(self, terms: TokenTerms, made: TokenLoss, entropy_N: torch.Tensor) -> None:
+        config, totals = self._config, self.totals
+        ratio_N, advantage_N = made.ratio.detach(), terms.advantage
+        low, high = 1 - config.epsilon_low, 1 + config.epsilon_high
+        totals.tokens += len(ratio_N)
+        totals.low += int(((ratio_N < low) & (advantage_N < 0)).sum())
+        totals.high += int(((ratio_N > high) & (advantage_N > 0)).sum())
+        totals.ratio += float(ratio_N.sum())
+        totals.ratio_max = max(totals.ratio_max, float(ratio_N.max()))
+        totals.entropy += float(entropy_N.sum())
+        if made.kl is not None:
+            totals.kl += float(made.kl.detach().sum())
+
+    def _logprobs(
+        self, policy: Policy, rows: list[Row], *, packed: bool, expected: Any = None
+    ) -> Any:
+        return completion_logprobs(
+            policy,
+            rows,
+            temperature=self._config.temperature,
+            packed=packed,
+            expected=expected,
+        )
 
     def _keep_start(self, rows: list[Row], logprobs_N: torch.Tensor) -> None:
         sizes = [len(row.completion_ids) for row in rows]
@@ -296,7 +376,8 @@ class _Update:
     def _reference_logprobs(self, reference: Policy, rows: list[Row]) -> torch.Tensor:
         if any(row.reference is None for row in rows):
             with torch.no_grad():
-                found_N = self._logprobs(reference, rows).logprobs
+                packed = packing_pays(reference, rows, self.totals.token_budget)
+                found_N = self._logprobs(reference, rows, packed=packed).logprobs
             parts = found_N.split([len(row.completion_ids) for row in rows])
             for row, part in zip(rows, parts, strict=True):
                 row.reference = part
@@ -344,6 +425,7 @@ def _merged(parts: Sequence[_Totals]) -> _Totals:
         for name in ("tokens", "low", "high", "ratio", "entropy", "kl"):
             setattr(total, name, getattr(total, name) + getattr(part, name))
         total.ratio_max = max(total.ratio_max, part.ratio_max)
+        total.token_budget = min(total.token_budget, part.token_budget)
         for name in ExternalTally.__dataclass_fields__:
             mine = getattr(total.external, name)
             setattr(total.external, name, mine + getattr(part.external, name))
@@ -368,5 +450,6 @@ def _stats(totals: _Totals, trained: list[Row], too_long: int) -> UpdateStats:
         skipped_no_signal=totals.no_signal,
         skipped_nonfinite=len(totals.nonfinite),
         skipped_too_long=too_long,
+        token_budget=totals.token_budget,
         nonfinite=tuple(totals.nonfinite),
     )

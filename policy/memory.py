@@ -21,12 +21,15 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(part in text for part in _CPU_TEXTS)
 
 
-def halved_budget(token_budget: int, lengths: Sequence[int]) -> int | None:
-    """The next smaller token budget for rows of these lengths; None when rows go alone already."""
-    ordered = sorted(lengths, reverse=True)
-    if len(ordered) < 2 or token_budget < 2 * ordered[-2]:
+def halved_budget(token_budget: int, batches: Sequence[tuple[int, int]]) -> int | None:
+    """The next smaller token budget, given rows and tokens of each micro-batch that was tried.
+
+    None when rows go alone already.
+    """
+    largest = max((tokens for rows, tokens in batches if rows > 1), default=None)
+    if largest is None:
         return None
-    # A budget beyond all of the rows would be halved without an effect.
-    smaller = min(token_budget, ordered[0] * len(ordered)) // 2
+    # A budget beyond the largest would be halved without an effect.
+    smaller = max(1, min(token_budget, largest) // 2)
     log.warning("out of memory: going on with micro-batches of %d tokens", smaller)
     return smaller

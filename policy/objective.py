@@ -79,6 +79,67 @@ def token_weights(lengths: list[int], config: GrpoConfig) -> list[float]:
             return [1 / num_tokens] * num_rows
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenTerms:
+    """What the loss of N tokens needs besides their log-probabilities: [N] each."""
+
+    old: torch.Tensor
+    """Old log-probabilities; NaN where those of now are to be taken."""
+    advantage: torch.Tensor
+    weight: torch.Tensor
+    sizes: torch.Tensor
+    """[B], tokens of each row."""
+    importance: torch.Tensor | None = None
+    reference: torch.Tensor | None = None
+
+    def of(self, part: slice) -> TokenTerms:
+        """Those of some tokens; only where the loss knows no rows (`foretells`)."""
+        return TokenTerms(
+            old=self.old[part],
+            advantage=self.advantage[part],
+            weight=self.weight[part],
+            sizes=self.sizes,
+            importance=None if self.importance is None else self.importance[part],
+            reference=None if self.reference is None else self.reference[part],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenLoss:
+    """The loss of N tokens and what it came from, [N]; `kl` is absent without a reference."""
+
+    loss: torch.Tensor
+    ratio: torch.Tensor
+    kl: torch.Tensor | None
+
+
+def token_loss(now_N: torch.Tensor, terms: TokenTerms, config: GrpoConfig) -> TokenLoss:
+    """The weighted sum of token losses; differentiable by `now_N`."""
+    old_N = torch.where(terms.old.isnan(), now_N.detach(), terms.old)
+    ratio_N = ratios(now_N, old_N, terms.sizes, config)
+    gain_N = clipped_gain(ratio_N, terms.advantage, config)
+    if terms.importance is not None:
+        gain_N = gain_N * terms.importance
+    loss, kl_N = -(gain_N * terms.weight).sum(), None
+    if terms.reference is not None:
+        kl_N = k3(now_N, terms.reference)
+        loss = loss + config.kl_beta * (kl_N * terms.weight).sum()
+    return TokenLoss(loss=loss, ratio=ratio_N, kl=kl_N)
+
+
+def foretells(config: GrpoConfig) -> bool:
+    """Whether a token's gradient depends on no other token: then it is known tile by tile."""
+    return config.off_policy.mode is not OffPolicy.SEQUENCE
+
+
+def token_gradient(now_n: torch.Tensor, terms: TokenTerms, config: GrpoConfig) -> torch.Tensor:
+    """Gradient of `token_loss` by `now_n`, [n], computed by autograd itself: equal to the bit."""
+    with torch.enable_grad():
+        now_n = now_n.detach().requires_grad_()
+        (gradient,) = torch.autograd.grad(token_loss(now_n, terms, config).loss, now_n)
+    return gradient
+
+
 def ratios(
     now_N: torch.Tensor, old_N: torch.Tensor, sizes_B: torch.Tensor, config: GrpoConfig
 ) -> torch.Tensor:

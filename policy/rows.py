@@ -9,9 +9,12 @@ import torch
 
 from policy.model import Policy
 from policy.objective import GrpoConfig, token_weights
+from policy.packed import can_pack, packed_tokens
 
 LARGE_ENOUGH = 1024
 """Padded tokens from which on a forward pass gains less by more rows than it loses by padding."""
+PAYS = 0.9
+"""Rows are packed when they pack to at most this share of their padded tokens."""
 SIMILAR = 0.9
 """Share of the longest row's length that a row must have to join a batch large enough."""
 
@@ -138,6 +141,50 @@ def weighted(rows: list[Row], config: GrpoConfig) -> list[Row]:
     return [row for row in rows if row.completion_ids and (row.advantage != 0 or config.kl_beta)]
 
 
-def micro_batches(rows: list[Row], config: GrpoConfig) -> list[list[Row]]:
-    batches = pack([row.length for row in rows], config.token_budget)
-    return [[rows[index] for index in batch] for batch in batches]
+def packing_pays(policy: Policy, rows: Sequence[Row], token_budget: int) -> bool:
+    """Whether to pack these rows: the model can, and it saves enough tokens."""
+    if len(rows) < 2 or not policy.linear_head:
+        return False
+    lengths = [row.length for row in rows]
+    batches = pack(lengths, token_budget)
+    padded = sum(len(batch) * (max(lengths[index] for index in batch) - 1) for batch in batches)
+    if packed_tokens(rows) > PAYS * padded:
+        return False
+    return can_pack(policy.model, policy.device, max(lengths))
+
+
+def batch_tokens(rows: Sequence[Row], *, packed: bool) -> int:
+    """What a micro-batch of these rows counts for against the token budget.
+
+    Packed, attention alone still holds whole rows: about a quarter of a token's memory.
+    """
+    if packed:
+        return packed_tokens(rows) + sum(row.length for row in rows) // 4
+    return max(row.length for row in rows) * len(rows)
+
+
+def micro_batches(rows: list[Row], token_budget: int, *, packed: bool) -> list[list[Row]]:
+    """Rows for one forward pass each; packed, those of one prompt stay together if they can."""
+    if not packed:
+        indices = pack([row.length for row in rows], token_budget)
+        return [[rows[index] for index in batch] for batch in indices]
+    longest: dict[tuple[int, ...], int] = {}
+    for row in rows:
+        prompt = tuple(row.prompt_ids)
+        longest[prompt] = max(row.length, longest.get(prompt, 0))
+    # Prompts as tie-breakers: those of one prompt must be neighbours.
+    keys = {id(row): (-longest[p := tuple(row.prompt_ids)], p, -row.length) for row in rows}
+    batches: list[list[Row]] = []
+    used, prompts = 0.0, set[tuple[int, ...]]()
+    for row in sorted(rows, key=lambda row: keys[id(row)]):
+        prompt = tuple(row.prompt_ids)
+        new = len(row.completion_ids) + row.length / 4
+        extra = 0 if prompt in prompts else len(prompt)
+        if batches and used + new + extra <= token_budget:
+            batches[-1].append(row)
+            used += new + extra
+        else:
+            batches.append([row])
+            used, prompts = new + len(prompt), set()
+        prompts.add(prompt)
+    return batches

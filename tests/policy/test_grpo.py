@@ -15,7 +15,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy import logprobs
+from policy import head
 from policy.grpo import GrpoConfig, LossType, TrainGroup, make_optimizer, pack, update
 from policy.model import Policy, wrap_policy
 from policy.prompting import encode_completion
@@ -184,13 +184,51 @@ def test_pack_keeps_every_row_once_and_the_budget(lengths: list[int], budget: in
 def test_tiles_do_not_change_logprobs_entropy_or_gradients(
     tile_elements: int, temperature: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logprobs, "TILE_ELEMENTS", tile_elements)
+    monkeypatch.setattr(head, "TILE_ELEMENTS", tile_elements)
     policy = tiny_models.policy()
     recorder, settings = Recorder(policy), config(temperature=temperature)
     stats = update(policy, recorder, make_groups(), settings)
     expected = plain_loss(policy.model, make_groups(), settings)
     assert_same_gradients(recorder.steps[0], gradients_of(policy.model, expected))
     assert stats.entropy == pytest.approx(plain_entropy(policy, temperature), abs=1e-4)
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_a_foretold_gradient_saves_work_and_never_changes_the_result(right: bool) -> None:
+    torch.manual_seed(0)
+    hidden, weight, given = torch.randn(9, 8), torch.randn(30, 8), torch.randn(9)
+    targets, asked = torch.randint(0, 30, (9,)), []
+
+    def expected(logprobs_n: torch.Tensor, part: slice) -> torch.Tensor:
+        asked.append(len(logprobs_n))
+        return given[part] * (1 if right else 2)
+
+    found = []
+    for foretold in (None, expected):
+        leaves = [hidden.clone().requires_grad_(), weight.clone().requires_grad_()]
+        logprobs, _ = head.head_logprobs(*leaves, None, targets, 0.7, foretold)
+        logprobs.backward(given)
+        found.append([leaf.grad for leaf in leaves])
+    assert asked == [9]
+    assert all(map(torch.equal, *found))
+
+
+def test_the_default_update_foretells_its_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the head would be computed a second time, and nothing would say so."""
+    computed = []
+    real = head._Tiles.logits
+
+    def counting(self: head._Tiles, part: slice) -> tuple[torch.Tensor, torch.Tensor]:
+        computed.append(part)
+        return real(self, part)
+
+    monkeypatch.setattr(head._Tiles, "logits", counting)
+    monkeypatch.setattr(head, "TILE_ELEMENTS", 59 * 10_000)
+    policy = tiny_models.policy()
+    for changes in ({}, {"temperature": 0.7}, {"loss_type": LossType.DAPO, "epochs": 2}):
+        computed.clear()
+        update(policy, sgd(policy, lr=0.1), make_groups(), config(**changes))
+        assert len(computed) == changes.get("epochs", 1)
 
 
 def plain_entropy(policy: Policy, temperature: float) -> float:

@@ -12,10 +12,11 @@ import torch
 
 from policy import grpo
 from policy.grpo import update
-from policy.logprobs import TokenRow, completion_logprobs
+from policy.logprobs import completion_logprobs
 from policy.memory import halved_budget, is_out_of_memory
 from policy.model import Policy
-from policy.rows import pack
+from policy.packed import TokenRow
+from policy.rows import Row, batch_tokens, micro_batches, pack
 from tests.policy import tiny_models
 from tests.policy.test_grpo import Recorder, assert_same_gradients, config, make_groups
 
@@ -87,15 +88,24 @@ def test_what_memory_errors_look_like() -> None:
     assert not is_out_of_memory(RuntimeError("shape mismatch"))
 
 
-def test_halving_ends_when_every_row_goes_alone() -> None:
-    lengths, budget, seen = [5, 30, 7, 12], 8192, []
-    while (smaller := halved_budget(budget, lengths)) is not None:
+@pytest.mark.parametrize("packed", [False, True])
+def test_halving_ends_when_every_row_goes_alone(packed: bool) -> None:
+    rows = [
+        Row(group=0, prompt_ids=[1] * 20, completion_ids=[2] * n, advantage=1.0, external=False)
+        for n in (5, 30, 7, 12)
+    ]
+    budget, seen = 8192, []
+    while True:
+        batches = micro_batches(rows, budget, packed=packed)
+        sizes = [(len(batch), batch_tokens(batch, packed=packed)) for batch in batches]
+        if (smaller := halved_budget(budget, sizes)) is None:
+            break
         assert smaller <= budget // 2
         budget = smaller
         seen.append(budget)
-    assert len(seen) < 6
-    assert all(len(batch) == 1 for batch in pack(lengths, budget))
-    assert halved_budget(8192, [9]) is None
+    assert 1 < len(seen) < 6
+    assert all(len(batch) == 1 for batch in batches)
+    assert sorted(len(row.completion_ids) for batch in batches for row in batch) == [5, 7, 12, 30]
 
 
 def test_a_large_micro_batch_does_not_take_in_rows_much_shorter() -> None:
