@@ -281,12 +281,12 @@ class GossipRouter(GossipSub):
     async def handle_graft(self, graft_msg: rpc_pb2.ControlGraft, sender_peer_id: ID) -> None:
         """Take a peer into a mesh; one below the gossip threshold is sent away."""
         topic = graft_msg.topicID
-        if topic in self.mesh and not self.scorer.allow_gossip(sender_peer_id, [topic]):
-            await self.emit_prune(topic, sender_peer_id, False, False)
-            return
         until = self.back_off.get(topic, {}).get(sender_peer_id, 0)
         if topic in self.mesh and until - time.time() > _BACKOFF_SLACK_S:
             self.charge(sender_peer_id, Cause.BROKEN_BACKOFF)
+        if topic in self.mesh and not self.scorer.allow_gossip(sender_peer_id, [topic]):
+            await self.emit_prune(topic, sender_peer_id, False, False)
+            return
         await super().handle_graft(graft_msg, sender_peer_id)
 
     async def on_peer_subscribed(self, peer_id: ID, topic: str) -> None:

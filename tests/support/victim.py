@@ -1,0 +1,189 @@
+"""A whole node under attack, in a thread with a loop of its own, watched by a probe in that loop.
+
+    with Victim(tmp_path / "node") as victim:          # a real node, all of it
+        async with open_hostile(victim) as attacker: … # raw libp2p, in the test's own loop
+        await still_works(victim)
+
+Only the task worker is replaced, by one that answers at once: attacks are on the loop, not on it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import trio
+from libp2p.peer.id import ID
+from libp2p.pubsub.pb import rpc_pb2
+
+from p2p.host import Libp2pHost
+from p2p.libp2p_messages import sign_message
+from p2p.peer_core import wall_ms
+from p2p.scoring import Cause
+from shoal_wire.types import PeerId
+from tests.support import factories as make
+from tests.support.network import HostilePeer
+from tests.support.nodes import open_test_host, until
+from tests.support.running_node import RunningNode
+
+NOT_STALLED_S = 5.0
+"""The loop's longest pause that still counts as running, on a machine that is busy with others."""
+GROWTH_BYTES = 96 << 20
+_TICK_S = 0.02
+
+
+class InstantWorker(make.FakeQuestions):
+    """A task worker that answers at once."""
+
+    report = None
+
+    def __init__(self, *_specs: object, **_limits: object) -> None:
+        super().__init__()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Be there until cancelled."""
+        task_status.started()
+        await trio.sleep_forever()
+
+
+class Victim(RunningNode):
+    """A node that listens on loopback, and its loop's longest pause."""
+
+    def __init__(self, data_dir: Path, **changes: Any) -> None:
+        super().__init__(data_dir, **changes)
+        self.longest_pause_s = 0.0
+        self.ticks = 0
+        self.now = 0.0
+        """Its loop's clock, which is not the test's: each Trio run has its own."""
+        self._patch = pytest.MonkeyPatch()
+
+    def __enter__(self) -> Victim:
+        """Start."""
+        self._patch.setattr("p2p.peer_core.TaskWorker", InstantWorker)
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Stop in order."""
+        super().__exit__(*error)
+        self._patch.undo()
+
+    @property
+    def peer_id(self) -> PeerId:
+        """Its peer id."""
+        return self.node.core.peer_id
+
+    @property
+    def topic(self) -> str:
+        """The first topic it listens to."""
+        return self.node.core.gossip.topics()[0]
+
+    def counts(self) -> Counter[str]:
+        """What gossip has counted."""
+        return Counter(self.node.core.gossip.stats().pubsub)
+
+    def score(self, peer_id: PeerId) -> float:
+        """A peer's points."""
+        return self.node.core.guard.reputation.score(peer_id, self.now)
+
+    def points(self, peer_id: PeerId) -> dict[Cause, float]:
+        """A peer's points by cause."""
+        reputation = self.node.core.guard.reputation
+        return dict(reputation.row(peer_id, self.now).points)
+
+    def is_cut(self, peer_id: PeerId) -> bool:
+        """Whether a peer is banned and gone."""
+        host = self.node.core.host
+        return peer_id in host._banned and not host.is_connected(peer_id)
+
+    def rss(self) -> int:
+        """Resident memory of the process: the test's own included, so an upper bound."""
+        return int(psutil.Process().memory_info().rss)
+
+    async def _main(self) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._probe)
+            await super()._main()
+            nursery.cancel_scope.cancel()
+
+    async def _probe(self) -> None:
+        while True:
+            before = trio.current_time()
+            await trio.sleep(_TICK_S)
+            self.ticks += 1
+            self.now = trio.current_time()
+            pause = trio.current_time() - before - _TICK_S
+            self.longest_pause_s = max(self.longest_pause_s, pause)
+
+
+class Attacker(HostilePeer):
+    """A hostile host connected to a victim, with an author's pen."""
+
+    def __init__(self, host: Libp2pHost, victim: Victim) -> None:
+        super().__init__(host, victim.peer_id)
+        self.victim = victim
+        self.author = make.Author(
+            victim.node.core.manifest, identity=host.identity, now_ms=wall_ms()
+        )
+        self._seqno = 0
+
+    @property
+    def peer_id(self) -> PeerId:
+        """Its peer id."""
+        return self.host.peer_id
+
+    def message(self, data: bytes, *, topic: str | None = None) -> rpc_pb2.Message:
+        """Return a signed pubsub message of its own."""
+        self._seqno += 1
+        raw = bytes(ID.from_base58(self.peer_id).to_bytes())
+        return sign_message(self.host.identity, raw, topic or self.victim.topic, data, self._seqno)
+
+    async def publish(self, *data: bytes) -> Any:
+        """Send messages in one RPC on a new stream; return the stream."""
+        return await self.send_rpc(rpc_pb2.RPC(publish=[self.message(each) for each in data]))
+
+    async def flood(self, frame: bytes, *, seconds: float = 30.0) -> float:
+        """Write `frame` as fast as it is taken until cut off; return the seconds that took.
+
+        Raises trio.TooSlowError when nobody cuts it off.
+        """
+        started = trio.current_time()
+        with trio.fail_after(seconds):
+            try:
+                stream = await self.open_stream()
+                while True:
+                    await stream.write(frame)
+                    await trio.lowlevel.checkpoint()
+            except trio.TooSlowError:
+                raise
+            except Exception:  # noqa: BLE001 - any of libp2p's ways to say that the stream is gone
+                await until(lambda: self.victim.is_cut(self.peer_id), patience_s=seconds)
+        return trio.current_time() - started
+
+
+@asynccontextmanager
+async def open_hostile(victim: Victim) -> AsyncIterator[Attacker]:
+    """Connect a new hostile host to a victim."""
+    async with open_test_host() as host:
+        await host.dial(victim.address)
+        await until(lambda: victim.node.core.host.is_connected(host.peer_id))
+        yield Attacker(host, victim)
+
+
+async def still_works(victim: Victim) -> None:
+    """An honest stranger's batch arrives in the buffer, and the loop has never stood still."""
+    before = victim.node.pool.groups_received
+    async with open_hostile(victim) as honest:
+        await honest.publish(honest.author.envelope())
+        await until(lambda: victim.node.pool.groups_received > before)
+        assert victim.score(honest.peer_id) == 0.0
+    ticks = victim.ticks
+    await until(lambda: victim.ticks > ticks)
+    assert victim.longest_pause_s < NOT_STALLED_S
+    assert victim.node.core.gossip._router.num_faults == 0
+    assert victim.counts()["fault"] == 0
