@@ -82,6 +82,8 @@ class Facts:
     transports: tuple[tuple[str, int], ...]
     """Kinds of transport listened on or connected over, and live connections over each."""
     peers: int
+    relays: int
+    """Relays through which this node can be reached."""
     bootstraps: tuple[BootstrapSeen, ...]
     outside: tuple[OutsideSeen, ...]
     topics: tuple[TopicSeen, ...]
@@ -167,6 +169,12 @@ def _reachable(facts: Facts) -> Iterator[Finding]:
             check="reachable",
             state=State.OK,
             says=f"{num_reached} of {len(tried)} peers that tried could connect to this node",
+        )
+    elif facts.relays:
+        yield Finding(
+            check="reachable",
+            state=State.OK,
+            says=f"through {facts.relays} relay(s); directly by none of {len(tried)} that tried",
         )
     else:
         yield Finding(

@@ -51,7 +51,7 @@ from p2p.libp2p_request import (
     root_cause,
 )
 from p2p.libp2p_swarm import SwarmSettings, build_host
-from p2p.libp2p_yamux import abort, close_connection
+from p2p.libp2p_yamux import abort, close_connection, lowest_layer
 from shoal_wire.types import PeerId
 
 __all__ = [
@@ -196,6 +196,9 @@ class Libp2pHost:
             scope.shield = True
             async with trio.open_nursery() as nursery:
                 for connection in self._host.get_network().get_connections():
+                    if isinstance(lowest_layer(connection), CircuitStream):
+                        abort(connection)  # goodbyes would race with that of the relay
+                        continue
                     nursery.start_soon(close_connection, connection, nursery)
             await self._host.close()
 

@@ -62,9 +62,25 @@ def parse_transport(text: str) -> str:
         names = [protocol.name for protocol in address.protocols()]
     except Exception as error:  # noqa: BLE001 - py-multiaddr raises whatever its codecs raise
         raise ValueError(f"{text!r} is not a multiaddress: {error}") from None
+    if names[2:] == ["p2p", "p2p-circuit"]:
+        _check_relay(text, address)
+        names = names[:2]
     if len(names) != 2 or names[0] not in _HOST_PROTOCOLS or names[1] != "tcp":
         raise ValueError(f"{text!r} is not of the form /ip4/ADDRESS/tcp/PORT (ip6, dns4, dns6)")
     return str(address)
+
+
+def _check_relay(text: str, address: Multiaddr) -> None:
+    relay = str(address).removesuffix("/p2p-circuit").rpartition("/p2p/")[2]
+    try:
+        parse_peer_id(relay)
+    except ValueError as error:
+        raise ValueError(f"{text!r}: {error}") from None
+
+
+def is_circuit(address: str) -> bool:
+    """True for an address through a relay, with or without a peer id at its end."""
+    return "/p2p-circuit" in address
 
 
 def parse_peer_id(text: str) -> PeerId:
@@ -90,7 +106,9 @@ def from_libp2p_id(peer_id: ID) -> PeerId:
 
 
 def host_and_port(transport: str) -> tuple[str, int]:
-    """Return host and port of a canonical transport address."""
+    """Return host and port of a canonical transport address: of the relay, if it is a circuit."""
+    if is_circuit(transport):
+        transport = transport.partition("/p2p/")[0]
     _, _, host, _, port = transport.split("/")
     return host, int(port)
 

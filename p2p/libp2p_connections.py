@@ -14,8 +14,9 @@ import trio
 from libp2p.abc import INetConn
 from libp2p.rcmgr import Direction as Libp2pDirection
 
+from p2p.libp2p_circuit import CircuitStream
 from p2p.libp2p_identify import PeerAbout
-from p2p.libp2p_yamux import find_socket
+from p2p.libp2p_yamux import find_socket, lowest_layer
 from shoal_wire.types import PeerId
 
 SIMULTANEOUS_S = 5.0
@@ -149,6 +150,8 @@ def _latency_ms(connection: INetConn) -> float | None:
 
 
 def _remote_address(connection: INetConn) -> str:
+    if isinstance(lowest := lowest_layer(connection), CircuitStream):
+        return lowest.address
     stream = find_socket(connection)
     try:
         host, port, *_ = stream.socket.getpeername() if stream else ("", 0)

@@ -43,7 +43,9 @@ from multiaddr import Multiaddr  # type: ignore[import-untyped]
 from p2p.identity import Identity
 from p2p.inbound_gate import GateLimits, InboundGate, Refusal, Ticket
 from p2p.libp2p_address import expand_unspecified
+from p2p.libp2p_circuit import CircuitStream, CircuitTransport
 from p2p.libp2p_pnet import PrivateStream, PrivateTCP
+from p2p.libp2p_reset import reset_stream
 from p2p.libp2p_yamux import (
     KeepaliveSettings,
     KeepaliveUpgrader,
@@ -52,6 +54,8 @@ from p2p.libp2p_yamux import (
     find_socket,
 )
 from p2p.refusals import NotListedError, Refusals
+
+__all__ = ["GuardedSwarm", "QuietHost", "SwarmSettings", "build_host", "reset_stream"]
 
 logger = logging.getLogger(__name__)
 
@@ -100,10 +104,16 @@ class GuardedSwarm(Swarm):
             KeepaliveUpgrader(
                 {NOISE_ID: security}, {YAMUX_ID: KeepaliveYamux}, settings.keepalive, self._check
             ),
-            transports=[PrivateTCP(settings.key) if settings.key else TCP()],
+            transports=[
+                circuits := CircuitTransport(self._private),
+                PrivateTCP(settings.key) if settings.key else TCP(),
+            ],
             retry_config=RetryConfig(max_retries=0),
             connection_config=_connection_config(settings),
         )
+        self.circuits = circuits
+        self.relay_addrs: tuple[str, ...] = ()
+        """Transport addresses through relays, announced beside those that are listened on."""
         identify_module.AGENT_VERSION = agent
         self.auto_connector = _NoAutoConnector(self)
         self._settings = settings
@@ -182,6 +192,18 @@ class GuardedSwarm(Swarm):
                 scope.shield = True
                 await raw.close()
 
+    async def serve_circuit(self, circuit: CircuitStream) -> None:
+        """Serve a connection that came through a relay, until it ends."""
+        raw = RawConnection(self._private(circuit), False)
+        try:
+            muxed = await self.upgrade_inbound_raw_conn(raw, Multiaddr(circuit.address))
+            await muxed.event_closed.wait()
+        except Exception as error:  # noqa: BLE001 - strangers' handshakes fail in every way
+            if not self.refusals.note(circuit.address, error):
+                logger.debug("inbound circuit failed: %r", error)
+        finally:
+            circuit.abort()
+
     def set_stream_handler(self, stream_handler: Callable[[INetStream], Awaitable[None]]) -> None:
         """Serve inbound streams by `stream_handler`, bounded and contained."""
 
@@ -217,25 +239,21 @@ class QuietHost(BasicHost):
         """Do nothing."""
 
 
-async def reset_stream(stream: INetStream) -> None:
-    """Reset `stream`, whatever its state, within a second."""
-    with trio.move_on_after(_RESET_DEADLINE_S) as scope:
-        scope.shield = True
-        try:
-            await stream.reset()
-        except Exception as error:  # noqa: BLE001 - already broken, which is what we want
-            logger.debug("reset failed: %r", error)
-
-
 def build_host(identity: Identity, settings: SwarmSettings, agent: str) -> QuietHost:
     """Return a host that accepts noise over TCP with yamux and nothing else."""
     if not os.environ.get("LIBP2P_DEBUG"):
         # It logs what strangers do as errors, with tracebacks, past every handler of ours.
         logging.getLogger("libp2p").setLevel(logging.CRITICAL)
+    swarm = GuardedSwarm(identity, settings, agent)
+
+    def advertised(candidates: list[Multiaddr]) -> list[Multiaddr]:
+        direct = [a for c in candidates for a in expand_unspecified(str(c))]
+        return [Multiaddr(address) for address in (*direct, *swarm.relay_addrs)]
+
     return QuietHost(
-        network=GuardedSwarm(identity, settings, agent),
+        network=swarm,
         negotiate_timeout=int(settings.negotiation_deadline_s),
-        addrs_factory=_advertised,
+        addrs_factory=advertised,
         disable_identify_address_discovery=True,
     )
 
@@ -246,10 +264,6 @@ def _host_of(connection: ReadWriteCloser) -> str:
         return str(stream.socket.getpeername()[0]) if stream is not None else ""
     except OSError:  # gone already
         return ""
-
-
-def _advertised(candidates: list[Multiaddr]) -> list[Multiaddr]:
-    return [Multiaddr(a) for c in candidates for a in expand_unspecified(str(c))]
 
 
 def _connection_config(settings: SwarmSettings) -> ConnectionConfig:

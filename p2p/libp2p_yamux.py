@@ -27,6 +27,8 @@ from libp2p.stream_muxer.yamux.yamux import (
 from libp2p.transport.exceptions import MuxerUpgradeFailure
 from libp2p.transport.upgrader import TransportUpgrader
 
+from p2p.libp2p_circuit import CircuitStream
+
 logger = logging.getLogger(__name__)
 
 _FIRST_PING_S = 0.2
@@ -45,18 +47,33 @@ class KeepaliveSettings:
 
 def find_socket(connection: object) -> trio.SocketStream | None:
     """Return the TCP stream below any layer of a connection; None if it is not over TCP."""
-    layer: object | None = connection
+    lowest = lowest_layer(connection)
+    return lowest if isinstance(lowest, trio.SocketStream) else None
+
+
+def lowest_layer(connection: object) -> object:
+    """Return what a connection's bytes go through at last: a socket, or a circuit's stream."""
+    layer = connection
     for _ in range(_MAX_LAYERS):
-        if layer is None or isinstance(layer, trio.SocketStream):
+        if isinstance(layer, trio.SocketStream | CircuitStream):
             return layer
-        layer = next((inner for n in _LAYERS if (inner := getattr(layer, n, None))), None)
-    return None
+        below = next((inner for n in _LAYERS if (inner := getattr(layer, n, None))), None)
+        if below is None:
+            return layer
+        layer = below
+    return layer
 
 
 def abort(connection: object) -> None:
-    """Close the TCP socket below `connection` at once: readers and writers fail, RST is sent."""
-    stream = find_socket(connection)
-    if stream is None:
+    """Close the TCP socket below `connection` at once: readers and writers fail, RST is sent.
+
+    Of a connection through a relay only the circuit ends.
+    """
+    stream = lowest_layer(connection)
+    if isinstance(stream, CircuitStream):
+        stream.abort()
+        return
+    if not isinstance(stream, trio.SocketStream):
         logger.warning("cannot abort %r: no TCP socket found below it", connection)
         return
     with contextlib.suppress(OSError):  # already closed

@@ -70,6 +70,11 @@ class ManifestSource:
             parse_peer_address(address).peer_id for address in settings.bootstrap
         )
 
+    @property
+    def bootstraps(self) -> tuple[PeerId, ...]:
+        """The peers that the bootstrap addresses name."""
+        return self._bootstraps
+
     def local(self) -> Manifest | None:
         """Return the manifest known before anybody was asked; None if a bootstrap has to say.
 

@@ -18,7 +18,7 @@ from p2p.host import DialError, RequestError
 from p2p.libp2p_address import parse_peer_address, parse_peer_id
 from p2p.libp2p_router import MeshSettings
 from p2p.peer_core import PeerCore
-from p2p.reach import Outside, ask_outside
+from p2p.reach import Outside, ask_outside, tcp_ports
 from p2p.view_types import View
 from shoal_wire.types import PeerId
 
@@ -80,7 +80,7 @@ class NetViews:
         core = self._core
         outside: list[Outside] = []
         bootstraps: list[BootstrapSeen] = []
-        ports = _ports(core.host.listen_addrs())
+        ports = tcp_ports(core.host.listen_addrs())
         connected = sorted(core.host.connected_peers())
 
         async def ask(peer_id: PeerId) -> None:
@@ -100,6 +100,7 @@ class NetViews:
             listens=tuple(_transport(address) for address in core.host.listen_addrs()),
             transports=self._transports(),
             peers=len(connected),
+            relays=len(core.relay_client.relays),
             bootstraps=tuple(sorted(bootstraps, key=lambda seen: seen.address)),
             outside=tuple(self._seen(seen, ports) for seen in outside),
             topics=tuple(
@@ -148,13 +149,6 @@ class NetViews:
         counts = Counter({_kind(_transport(address)): 0 for address in host.listen_addrs()})
         counts.update(_kind(connection.address) for connection in host.connections())
         return tuple(sorted(counts.items()))
-
-
-def _ports(addresses: tuple[str, ...]) -> tuple[int, ...]:
-    """Return the TCP ports listened on, the first four."""
-    parts = [address.split("/") for address in addresses]
-    found = (int(part[4]) for part in parts if len(part) > 4 and part[3] == "tcp")
-    return tuple(dict.fromkeys(found))[:4]
 
 
 def _transport(address: str) -> str:

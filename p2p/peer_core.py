@@ -24,13 +24,15 @@ from p2p.identity import Identity
 from p2p.inbound_gate import GateLimits
 from p2p.intake import Intake, Listener
 from p2p.ledger import Equivocation, PublisherLedger
-from p2p.libp2p_address import parse_peer_address
+from p2p.libp2p_address import is_circuit, parse_peer_address
 from p2p.libp2p_swarm import SwarmSettings
 from p2p.local_files import remembered_listen, sibling_addresses, write_addresses
 from p2p.manifest_source import Found, ManifestSource
 from p2p.peer_book import PeerAddr
 from p2p.peer_guard import PeerGuard
 from p2p.reach import ReachServer
+from p2p.relay_client import RelayClient, RelayUse
+from p2p.relay_server import RelayLimits, RelayServer
 from p2p.shard_directory import ShardDirectory
 from p2p.shard_policy import ShardPlan
 from p2p.shards import ShardKeeper, ShardSettings
@@ -65,6 +67,21 @@ Accuse = Callable[[Equivocation, bytes], Awaitable[None]]
 def wall_ms() -> int:
     """Return the wall clock in milliseconds since the epoch."""
     return int(time.time() * 1000)
+
+
+def _relay_of(host: Libp2pHost, settings: Settings) -> RelayServer | None:
+    if not settings.relay:
+        return None
+    relay = RelayServer(
+        host,
+        RelayLimits(
+            reservations=settings.relay_reservations,
+            circuit_bytes=settings.relay_bytes,
+            circuit_seconds=settings.relay_seconds,
+        ),
+    )
+    relay.serve()
+    return relay
 
 
 class PeerCore:
@@ -113,6 +130,12 @@ class PeerCore:
             counts=self.is_of_swarm,
             rank=self.guard.rank,
         )
+        self.relay = _relay_of(self.host, settings)
+        self.relay_client = RelayClient(
+            host=self.host,
+            use=RelayUse(settings.relay_client),
+            preferred=lambda: self.source.bootstraps,
+        )
         self.source = ManifestSource(host=self.host, data_dir=data_dir, settings=settings)
         self.shard_directory = ShardDirectory()
         self.shards: ShardKeeper
@@ -154,7 +177,12 @@ class PeerCore:
             ListenError: an address cannot be listened on.
             ManifestError: the bootstrap's swarm needs something this version does not know.
         """
-        peer_services.serve_peers(self.host, lambda: self.discovery.book, self.shard_directory)
+        peer_services.serve_peers(
+            self.host,
+            lambda: self.discovery.book,
+            self.shard_directory,
+            self.relay.addresses_of if self.relay is not None else lambda _peer: (),
+        )
         ReachServer(host=self.host).serve()
         if (known := self.source.local()) is not None:
             self._admit(known)
@@ -163,6 +191,7 @@ class PeerCore:
         await nursery.start(self.host.run)
         await trio.to_thread.run_sync(write_addresses, self._data_dir, self.host.listen_addrs())
         await nursery.start(self.discovery.run)
+        await nursery.start(self.relay_client.run)
         if self._settings.mdns:
             nursery.start_soon(self._watch_siblings)
         found = await self.source.find()
@@ -254,7 +283,9 @@ class PeerCore:
         return Mdns(
             peer_id=self.peer_id,
             addresses=tuple(
-                parse_peer_address(address).transport for address in self.host.listen_addrs()
+                parse_peer_address(address).transport
+                for address in self.host.listen_addrs()
+                if not is_circuit(address)
             ),
             on_found=lambda peer: self.discovery.add_peer(peer, TargetKind.MDNS),
             swarm=self.manifest.digest.hex(),

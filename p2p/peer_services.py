@@ -32,6 +32,8 @@ from shoal_wire.types import PeerId
 log = logging.getLogger(__name__)
 
 _MAX_REQUEST_BYTES = 1024
+_MAX_DIRECT = 6
+_MAX_RELAYED = 2
 _TIMEOUT_SECONDS = 5.0
 
 
@@ -45,10 +47,14 @@ def serve_manifest(host: Libp2pHost, manifest: Manifest) -> None:
 
 
 def serve_peers(
-    host: Libp2pHost, book: Callable[[], PeerBook], directory: ShardDirectory | None = None
+    host: Libp2pHost,
+    book: Callable[[], PeerBook],
+    directory: ShardDirectory | None = None,
+    relayed: Callable[[PeerId], tuple[str, ...]] = lambda _peer: (),
 ) -> None:
     """Answer with peers of the shards asked for, then connected peers, then remembered ones.
 
+    `relayed` are more transport addresses of a connected peer, through this one as its relay.
     Never with the asker itself. A malformed query resets the stream.
     """
 
@@ -60,7 +66,7 @@ def serve_peers(
             if directory is not None
             else []
         )
-        others = _known_peers(host, book(), exclude=peer_id)
+        others = _known_peers(host, book(), relayed, exclude=peer_id)
         return encode_peer_list(_with_shards(on_shards, others))
 
     host.set_request_handler(PEERS_PROTOCOL, answer, max_request_bytes=_MAX_REQUEST_BYTES)
@@ -125,9 +131,16 @@ def _with_shards(
     return [*first.values(), *(peer for peer in others if peer.peer_id not in first)]
 
 
-def _known_peers(host: Libp2pHost, book: PeerBook, *, exclude: PeerId) -> list[PeerAddresses]:
+def _known_peers(
+    host: Libp2pHost,
+    book: PeerBook,
+    relayed: Callable[[PeerId], tuple[str, ...]],
+    *,
+    exclude: PeerId,
+) -> list[PeerAddresses]:
     found: dict[PeerId, tuple[str, ...]] = {
-        peer_id: host.peer_addresses(peer_id) for peer_id in sorted(host.connected_peers())
+        peer_id: (*host.peer_addresses(peer_id)[:_MAX_DIRECT], *relayed(peer_id)[:_MAX_RELAYED])
+        for peer_id in sorted(host.connected_peers())
     }
     for entry in book.ranked():
         found.setdefault(entry.peer_id, entry.addresses)

@@ -2,7 +2,7 @@
 
 The answerer opens a TCP connection to the asker's own address, the one it is seen to come from,
 and closes it at once: nobody can be made to dial a third party.  Bounded: a few dials at once, and
-one answer with a dial to each peer in ten seconds.
+one for each peer in ten seconds, in which the same question has the same answer.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ from __future__ import annotations
 import ipaddress
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import trio
 
 from p2p.host import Libp2pHost, RequestError
-from p2p.libp2p_address import host_and_port, parse_transport
+from p2p.libp2p_address import host_and_port, is_circuit, parse_transport
 from shoal_wire.errors import RemoteError
 from shoal_wire.reach import (
+    MAX_PORTS,
     MAX_REACH_BYTES,
     REACH_PROTOCOL,
     ReachReply,
@@ -58,12 +59,21 @@ class Outside:
 
 
 @dataclass(slots=True, kw_only=True)
+class _Answer:
+    """The last dial for one peer."""
+
+    at: float
+    asked: tuple[int, ...]
+    open: tuple[int, ...]
+
+
+@dataclass(slots=True, kw_only=True)
 class ReachServer:
     """Answers other peers."""
 
     host: Libp2pHost
     wall_ms: Callable[[], int] = wall_ms
-    _dialled_at: dict[PeerId, float] = field(default_factory=dict)
+    _last: dict[PeerId, _Answer] = field(default_factory=dict)
     _dialling: int = 0
 
     def serve(self) -> None:
@@ -76,28 +86,34 @@ class ReachServer:
         """Answer one request. Raises RemoteError, which resets the stream."""
         ports = decode_reach_request(request)
         observed = _address_of(self.host, peer_id)
-        dialled = bool(ports and observed) and self._may_dial(peer_id)
-        open_ports = await self._dial(host_and_port(observed)[0], ports) if dialled else ()
+        found = await self._try(peer_id, observed, ports) if ports and observed else None
         return encode_reach_reply(
             ReachReply(
                 observed=observed,
                 # Last, so that dialling does not look like a clock that is behind.
                 wall_ms=self.wall_ms(),
-                open_ports=open_ports,
-                dialled=dialled,
+                open_ports=found or (),
+                dialled=found is not None,
             )
         )
 
-    def _may_dial(self, peer_id: PeerId) -> bool:
+    async def _try(
+        self, peer_id: PeerId, observed: str, ports: tuple[int, ...]
+    ) -> tuple[int, ...] | None:
+        """Return the open ones of `ports`, tried now or just before; None if it may not be."""
         now = trio.current_time()
-        last = self._dialled_at.get(peer_id)
-        if self._dialling >= _MAX_DIALS or (last is not None and now - last < _DIAL_PAUSE_SECONDS):
-            return False
-        self._dialled_at.pop(peer_id, None)
-        self._dialled_at[peer_id] = now
-        while len(self._dialled_at) > _MAX_REMEMBERED:
-            del self._dialled_at[next(iter(self._dialled_at))]
-        return True
+        last = self._last.get(peer_id)
+        if last is not None and now - last.at < _DIAL_PAUSE_SECONDS:
+            known = set(ports) <= set(last.asked)
+            return tuple(port for port in ports if port in last.open) if known else None
+        if self._dialling >= _MAX_DIALS:
+            return None
+        self._last.pop(peer_id, None)
+        answer = self._last[peer_id] = _Answer(at=now, asked=ports, open=())
+        while len(self._last) > _MAX_REMEMBERED:
+            del self._last[next(iter(self._last))]
+        answer.open = await self._dial(host_and_port(observed)[0], ports)
+        return answer.open
 
     async def _dial(self, address: str, ports: tuple[int, ...]) -> tuple[int, ...]:
         found: list[int] = []
@@ -114,6 +130,13 @@ class ReachServer:
         finally:
             self._dialling -= 1
         return tuple(sorted(found))
+
+
+def tcp_ports(addresses: Iterable[str]) -> tuple[int, ...]:
+    """Return the TCP ports of full addresses of one's own, the first four."""
+    parts = [address.split("/") for address in addresses if not is_circuit(address)]
+    found = (int(part[4]) for part in parts if len(part) > 4 and part[3] == "tcp")
+    return tuple(dict.fromkeys(found))[:MAX_PORTS]
 
 
 async def is_open(address: str, port: int) -> bool:
@@ -155,9 +178,11 @@ async def ask_outside(
 def _address_of(host: Libp2pHost, peer_id: PeerId) -> str:
     address = next((c.address for c in host.connections() if c.peer_id == peer_id), "")
     try:
+        if is_circuit(address):
+            return ""
         ipaddress.ip_address(host_and_port(address)[0])
     except ValueError:
-        return ""  # through a relay: there is no address of its own to dial
+        return ""
     return address
 
 

@@ -47,6 +47,15 @@ class CoreViews:
             "mesh": {topic: len(members) for topic, members in core.gossip.mesh().items()},
             "solo": not peers,
             "verdicts": core.verdicts.totals(),
+            "relays": list(core.relay_client.relays),
+            "relay": None
+            if core.relay is None
+            else {
+                "reservations": core.relay.num_reserved,
+                "circuits": core.relay.num_circuits,
+                "bytes": core.relay.bytes_relayed,
+                "refused": dict(core.relay.refused),
+            },
             "worker": {
                 "running": core.worker.report is not None,
                 "pid": getattr(core.worker.report, "pid", None),

@@ -76,6 +76,34 @@ class Settings(BaseModel):
         ge=0,
         le=10_000,
     )
+    relay: bool = _key(
+        False,
+        "node bootstrap",
+        "Relay connections for peers that nobody can dial (circuit relay v2), within the limits "
+        "below.",
+    )
+    relay_reservations: int = _key(
+        64, "node bootstrap", "Peers that may be reached through this relay.", ge=1, le=4096
+    )
+    relay_bytes: int = _key(
+        1 << 28,
+        "node bootstrap",
+        "Bytes, both ways together, after which the relay ends a circuit; peers open another.",
+        ge=1 << 16,
+    )
+    relay_seconds: float = _key(
+        3600.0,
+        "node bootstrap",
+        "Age at which the relay ends a circuit.",
+        ge=1,
+        le=86_400,
+    )
+    relay_client: Literal["auto", "on", "off"] = _key(
+        "auto",
+        "node bootstrap",
+        "Be reachable through relays among the peers: auto (where peers cannot dial this one), "
+        "on or off.",
+    )
     swarm_key: str = _key(
         "none",
         "node bootstrap",

@@ -24,6 +24,7 @@ HEALTHY = Facts(
     listens=("/ip4/198.51.100.7/tcp/4001",),
     transports=(("tcp over ip4", 4),),
     peers=4,
+    relays=0,
     bootstraps=(BOOT,),
     outside=(SEEN,),
     topics=(TopicSeen(topic="/shoal/1/" + 64 * "a" + "/rollouts/0", peers=4, mesh=4),),
@@ -112,6 +113,12 @@ def test_address_translation_is_noticed() -> None:
     found = only(facts, "observed")
     assert "198.51.100.7" in found.says
     assert "not one of its own" in found.says
+
+
+def test_a_relay_makes_up_for_a_closed_port() -> None:
+    found = only(replace(HEALTHY, relays=1, **outside(reached=False)), "reachable")
+    assert found.state is State.OK
+    assert "relay" in found.says
 
 
 def test_a_bootstrap_peer_has_no_trainer_and_no_buffer() -> None:

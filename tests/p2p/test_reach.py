@@ -43,13 +43,23 @@ async def test_a_peer_dials_nobody_twice_in_a_row() -> None:
     async with open_test_host() as one, open_test_host() as two:
         ReachServer(host=two).serve()
         await one.dial(two.listen_addrs()[0])
-        first = await ask_outside(one, two.peer_id, ports=(port_of(one),))
-        again = await ask_outside(one, two.peer_id, ports=(port_of(one),))
+        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        port = listener.socket.getsockname()[1]
+        first = await ask_outside(one, two.peer_id, ports=(port,))
+        with trio.fail_after(5):
+            await listener.accept()
+        again = await ask_outside(one, two.peer_id, ports=(port,))
+        other = await ask_outside(one, two.peer_id, ports=(port_of(one),))
         assert first is not None
         assert again is not None
-        assert (first.dialled, again.dialled) == (True, False)
-        assert again.open_ports == ()
-        assert again.observed == first.observed
+        assert other is not None
+        assert (first.dialled, again.dialled, other.dialled) == (True, True, False)
+        assert first.open_ports == again.open_ports == (port,)
+        assert other.open_ports == ()
+        with trio.move_on_after(0.2) as scope:
+            await listener.accept()
+        assert scope.cancelled_caught, "the same question is answered from memory"
+        await listener.aclose()
 
 
 async def test_malformed_questions_are_reset() -> None:

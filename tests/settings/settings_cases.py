@@ -25,6 +25,7 @@ STRANGE_VALUES: dict[str, Any] = {
     "subscribe_shards": "7",
     "task_file": ("mine.toml", "yours.toml"),
     "dht_peer": (PEER,),
+    "relay_client": "off",
     "swarm_key": "my swarm.key",
     "allow_peers": tuple(PEER.rpartition("/")[2] for _ in range(2)),
     "model": "-org/model name",

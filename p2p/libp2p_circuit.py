@@ -1,0 +1,161 @@
+"""Connections through a relay (libp2p circuit relay v2): messages, the stream, the transport.
+
+py-libp2p 0.8.1's own relay keeps one circuit a peer in its books and closes it when another of
+that peer's ends, lets anybody reserve in another's name, and has no way to cut a circuit; so only
+its messages are used here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import trio
+from libp2p.abc import IListener, INetStream, IRawConnection, ITransport
+from libp2p.custom_types import THandler, TProtocol
+from libp2p.io.abc import ReadWriteCloser
+from libp2p.io.exceptions import IOException
+from libp2p.network.connection.raw_connection import RawConnection
+from libp2p.network.stream.exceptions import StreamEOF
+from libp2p.peer.id import ID
+from libp2p.relay.circuit_v2.pb import circuit_pb2 as pb
+from libp2p.transport.exceptions import OpenConnectionError
+from libp2p.utils.varint import encode_varint_prefixed, read_varint_prefixed_bytes_limited
+from multiaddr import Multiaddr  # type: ignore[import-untyped]
+
+from p2p.libp2p_reset import reset_stream
+
+HOP = TProtocol("/libp2p/circuit/relay/0.2.0/hop")
+STOP = TProtocol("/libp2p/circuit/relay/0.2.0/stop")
+CIRCUIT = "/p2p-circuit"
+MAX_MESSAGE_BYTES = 4096
+ANSWER_SECONDS = 10.0
+
+Message = pb.HopMessage | pb.StopMessage
+
+
+async def write_message(stream: INetStream, message: Message) -> None:
+    """Write one message with its length before it. The caller holds the deadline."""
+    await stream.write(encode_varint_prefixed(message.SerializeToString()))
+
+
+async def read_hop(stream: INetStream) -> pb.HopMessage:
+    """Read one message to or from a relay. Raises what the bytes or the stream deserve."""
+    message = pb.HopMessage()
+    message.ParseFromString(await read_varint_prefixed_bytes_limited(stream, MAX_MESSAGE_BYTES))
+    return message
+
+
+async def read_stop(stream: INetStream) -> pb.StopMessage:
+    """Read one message between a relay and the peer that it is to connect."""
+    message = pb.StopMessage()
+    message.ParseFromString(await read_varint_prefixed_bytes_limited(stream, MAX_MESSAGE_BYTES))
+    return message
+
+
+def status_name(status: int) -> str:
+    """Return what a status means, for people."""
+    try:
+        return str(pb.Status.Name(pb.Status.ValueType(status))).lower().replace("_", " ")
+    except ValueError:
+        return f"status {status}"
+
+
+class CircuitStream(ReadWriteCloser):
+    """The relayed byte stream below a connection's encryption. `watch` must run beside it."""
+
+    def __init__(self, stream: INetStream, address: str) -> None:
+        """`address` is the other end's circuit address, without its peer id."""
+        self._inner = stream
+        self.address = address
+        self._cut = trio.Event()
+        self._reading: set[trio.CancelScope] = set()
+
+    def abort(self) -> None:
+        """End the circuit at once."""
+        self._cut.set()
+        for scope in self._reading:
+            scope.cancel()
+
+    async def watch(self) -> None:
+        """Wait for `abort` or `close`, and give the stream back."""
+        await self._cut.wait()
+        await reset_stream(self._inner)
+
+    async def read(self, n: int | None = None) -> bytes:
+        """Read at most `n` bytes; none at the end. Raises IOException."""
+        if self._cut.is_set():
+            raise IOException("the circuit was cut")
+        with trio.CancelScope() as scope:
+            self._reading.add(scope)
+            try:
+                return await self._inner.read(n)
+            except StreamEOF:
+                return b""
+            finally:
+                self._reading.discard(scope)
+        raise IOException("the circuit was cut")
+
+    async def write(self, data: bytes) -> None:
+        """Write `data`. Raises IOException."""
+        if self._cut.is_set():
+            raise IOException("the circuit was cut")
+        await self._inner.write(data)
+
+    async def close(self) -> None:
+        """End the circuit."""
+        self.abort()
+        await trio.lowlevel.checkpoint()
+
+    def get_remote_address(self) -> tuple[str, int] | None:
+        """None: the other end has no address of its own here."""
+        return None
+
+
+class CircuitTransport(ITransport):
+    """Dials ``RELAY/p2p/ID/p2p-circuit/p2p/ID``. The host sets how to reach a relay."""
+
+    def __init__(self, wrap: Callable[[ReadWriteCloser], ReadWriteCloser]) -> None:
+        """`wrap` puts a connection under the private swarm's key, if there is one."""
+        self._wrap = wrap
+        self.open_hop: Callable[[str], Awaitable[INetStream]]
+        """Connect to a relay by its full address and open a stream to it."""
+        self.start_soon: Callable[[Callable[[], Awaitable[None]]], None]
+
+    async def dial(self, maddr: Multiaddr) -> IRawConnection:
+        """Ask the relay for a circuit. Raises OpenConnectionError."""
+        relay, _, target = str(maddr).partition(f"{CIRCUIT}/p2p/")
+        try:
+            stream = await self.open_hop(relay)
+        except (IOException, ValueError) as error:
+            raise OpenConnectionError(str(error)) from error
+        try:
+            with trio.fail_after(ANSWER_SECONDS):
+                peer = pb.PeerId(id=ID.from_base58(target).to_bytes())
+                await write_message(stream, pb.HopMessage(type=pb.HopMessage.CONNECT, peer=peer))
+                answer = await read_hop(stream)
+        except Exception as error:  # noqa: BLE001 - the relay is a stranger: no circuit
+            await reset_stream(stream)
+            raise OpenConnectionError(f"the relay gave no usable answer: {error!r}") from None
+        if answer.status != pb.Status.OK:
+            await reset_stream(stream)
+            said = status_name(answer.status)
+            raise OpenConnectionError(f"the relay refused the circuit: {said}")
+        circuit = CircuitStream(stream, f"{relay}{CIRCUIT}")
+        self.start_soon(circuit.watch)
+        return RawConnection(self._wrap(circuit), True)
+
+    def can_dial(self, maddr: Multiaddr) -> bool:
+        """True for addresses through a relay."""
+        return f"{CIRCUIT}/p2p/" in str(maddr)
+
+    def can_listen(self, maddr: Multiaddr) -> bool:
+        """False: circuits come in on streams of the relay's connection."""
+        return False
+
+    def create_listener(self, handler_function: THandler) -> IListener:
+        """Refuse."""
+        raise NotImplementedError("a circuit is not listened on")
+
+    def protocols(self) -> list[str]:
+        """Return the address protocols that this transport is for."""
+        return ["p2p-circuit"]

@@ -1,0 +1,218 @@
+"""A node that nobody can dial keeps itself reachable through relays among its peers.
+
+auto: peers try to dial us ─▶ none could ─▶ reserve at two relays ─▶ announce circuit addresses
+                         └──▶ one could ─▶ nothing to do, ask again in a while
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import trio
+from libp2p.abc import INetStream
+from libp2p.relay.circuit_v2.pb import circuit_pb2 as pb
+from multiaddr import Multiaddr  # type: ignore[import-untyped]
+
+from p2p.host import Direction, Libp2pHost
+from p2p.libp2p_address import from_libp2p_id, is_circuit, parse_peer_address, to_libp2p_id
+from p2p.libp2p_circuit import (
+    ANSWER_SECONDS,
+    CIRCUIT,
+    HOP,
+    STOP,
+    read_hop,
+    read_stop,
+    status_name,
+    write_message,
+)
+from p2p.libp2p_reset import reset_stream
+from p2p.reach import ask_outside, tcp_ports
+from shoal_wire.types import PeerId
+
+if TYPE_CHECKING:
+    from trio_typing import TaskStatus
+
+logger = logging.getLogger(__name__)
+
+MAX_RELAYS = 2
+_POLL_SECONDS = 1.0
+_ASK_AGAIN_SECONDS = 600.0
+_REFUSED_SECONDS = 60.0
+_MAX_ASKED = 4
+_MAX_ADDRESSES = 3
+
+
+class RelayUse(StrEnum):
+    """When to use relays."""
+
+    AUTO = "auto"
+    ON = "on"
+    OFF = "off"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
+    """A place at a relay."""
+
+    renew_at: float
+    addresses: tuple[str, ...]
+    """This node's transport addresses through the relay."""
+
+
+class RelayClient:
+    """Start with ``nursery.start_soon(client.run)``, after the host."""
+
+    def __init__(
+        self,
+        *,
+        host: Libp2pHost,
+        use: RelayUse = RelayUse.AUTO,
+        preferred: Callable[[], tuple[PeerId, ...]] = tuple,
+    ) -> None:
+        """`preferred` are asked first, to dial us and to relay: the bootstraps."""
+        self._host = host
+        self._inner: Any = host.libp2p_host
+        self._use = use
+        self._preferred = preferred
+        self._reservations: dict[PeerId, Reservation] = {}
+        self._not_before: dict[PeerId, float] = {}
+        self._ask_at = 0.0
+        self.reachable: bool | None = None
+        """Whether peers could dial us; None while unknown."""
+        host.add_peer_callbacks(disconnected=self._on_disconnected)
+
+    @property
+    def relays(self) -> tuple[PeerId, ...]:
+        """The relays that hold a place for this node."""
+        return tuple(self._reservations)
+
+    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Find out, reserve and renew, until cancelled."""
+        self._inner.set_stream_handler(STOP, self._accept)
+        task_status.started()
+        if self._use is RelayUse.OFF:
+            return
+        while True:
+            if self._use is RelayUse.AUTO and trio.current_time() >= self._ask_at:
+                await self._find_out()
+            if self._use is RelayUse.ON or self.reachable is False:
+                await self._reserve_where_needed()
+            await trio.sleep(_POLL_SECONDS)
+
+    # Reachable?
+
+    async def _find_out(self) -> None:
+        ports = tcp_ports(self._host.listen_addrs())
+        answers = [
+            seen
+            for peer_id in self._candidates()[:_MAX_ASKED]
+            if (seen := await ask_outside(self._host, peer_id, ports=ports)) and seen.dialled
+        ]
+        if not answers:
+            return
+        before, self.reachable = self.reachable, any(seen.open_ports for seen in answers)
+        self._ask_at = trio.current_time() + _ASK_AGAIN_SECONDS
+        if before is not False and self.reachable is False:
+            logger.info("peers cannot dial this node: looking for relays among them")
+
+    def _candidates(self) -> list[PeerId]:
+        """Directly connected peers, the preferred first."""
+        direct = [c.peer_id for c in self._host.connections() if not is_circuit(c.address)]
+        preferred = [peer_id for peer_id in self._preferred() if peer_id in direct]
+        return list(dict.fromkeys([*preferred, *direct]))
+
+    # Reservations
+
+    async def _reserve_where_needed(self) -> None:
+        now = trio.current_time()
+        for peer_id, held in list(self._reservations.items()):
+            if held.renew_at <= now:
+                await self._reserve(peer_id)
+        for peer_id in self._candidates():
+            if len(self._reservations) >= MAX_RELAYS:
+                return
+            if peer_id not in self._reservations and self._not_before.get(peer_id, 0.0) <= now:
+                await self._reserve(peer_id)
+
+    async def _reserve(self, peer_id: PeerId) -> None:
+        try:
+            with trio.fail_after(ANSWER_SECONDS):
+                answer = await self._ask(peer_id)
+        except Exception as error:  # noqa: BLE001 - not a relay, or gone, or talking nonsense
+            logger.debug("no reservation at %s: %r", peer_id, error)
+            self._forget(peer_id)
+            return
+        if answer.status != pb.Status.OK:
+            logger.debug("no reservation at %s: %s", peer_id, status_name(answer.status))
+            self._forget(peer_id)
+            return
+        seconds = max(30.0, min(3600.0, answer.reservation.expire - time.time()))
+        first = peer_id not in self._reservations
+        self._reservations[peer_id] = Reservation(
+            renew_at=trio.current_time() + seconds / 2,
+            addresses=self._through(peer_id, answer),
+        )
+        self._announce()
+        if first:
+            logger.info("reachable through relay %s", peer_id)
+
+    async def _ask(self, peer_id: PeerId) -> pb.HopMessage:
+        stream = await self._inner.new_stream(to_libp2p_id(peer_id), [HOP])
+        try:
+            await write_message(stream, pb.HopMessage(type=pb.HopMessage.RESERVE))
+            return await read_hop(stream)
+        finally:
+            await reset_stream(stream)
+
+    def _through(self, relay: PeerId, answer: pb.HopMessage) -> tuple[str, ...]:
+        """Return our addresses by the relay's: where we dialled it, then where it says it is."""
+        found = [
+            c.address
+            for c in self._host.connections()
+            if c.peer_id == relay and c.direction is Direction.OUT
+        ]
+        for raw in answer.reservation.addrs[:8]:
+            try:
+                said = parse_peer_address(str(Multiaddr(bytes(raw))))
+            except Exception:  # noqa: BLE001 - py-multiaddr raises any type on hostile bytes
+                continue
+            if said.peer_id == relay and not is_circuit(said.transport):
+                found.append(said.transport)
+        return tuple(f"{at}/p2p/{relay}{CIRCUIT}" for at in dict.fromkeys(found))[:_MAX_ADDRESSES]
+
+    def _forget(self, peer_id: PeerId) -> None:
+        self._not_before[peer_id] = trio.current_time() + _REFUSED_SECONDS
+        if self._reservations.pop(peer_id, None):
+            self._announce()
+
+    def _on_disconnected(self, peer_id: PeerId) -> None:
+        self._not_before.pop(peer_id, None)
+        if self._reservations.pop(peer_id, None):
+            logger.info("relay %s is gone", peer_id)
+            self._announce()
+
+    def _announce(self) -> None:
+        held = self._reservations.values()
+        self._host.set_relay_addrs(tuple(a for place in held for a in place.addresses))
+
+    # Circuits that come in
+
+    async def _accept(self, stream: INetStream) -> None:
+        """Take a circuit from a relay that holds our place; ends with the connection."""
+        relay = from_libp2p_id(stream.muxed_conn.peer_id)
+        with trio.fail_after(ANSWER_SECONDS):
+            request = await read_stop(stream)
+            held = self._reservations.get(relay)
+            valid = held is not None and request.type == pb.StopMessage.CONNECT
+            status = pb.Status.OK if valid else pb.Status.PERMISSION_DENIED
+            await write_message(stream, pb.StopMessage(type=pb.StopMessage.STATUS, status=status))
+        if held is None or not valid:
+            await stream.close()
+            return
+        address = next(iter(held.addresses), f"/p2p/{relay}{CIRCUIT}")
+        await self._host.serve_circuit(stream, address)

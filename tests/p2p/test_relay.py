@@ -1,0 +1,278 @@
+"""Connections through a relay: real hosts; the reserved peer listens where nobody dials it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import pytest
+import trio
+from libp2p.custom_types import TProtocol
+from libp2p.relay.circuit_v2.pb import circuit_pb2 as pb
+
+from p2p import relay_client
+from p2p.host import DialError, Libp2pHost
+from p2p.libp2p_address import host_and_port, is_circuit, parse_peer_address, parse_transport
+from p2p.libp2p_circuit import HOP, STOP, read_hop, write_message
+from p2p.libp2p_swarm import SwarmSettings
+from p2p.reach import ReachServer
+from p2p.relay_client import RelayClient, RelayUse
+from p2p.relay_server import RelayLimits, RelayServer
+from tests.support.nodes import (
+    TestNode,
+    fresh_identity,
+    open_test_host,
+    open_test_node,
+    until,
+)
+
+ECHO = "/test/echo/1"
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay_client, "_POLL_SECONDS", 0.02)
+
+
+async def echo(peer_id: object, request: bytes) -> bytes:
+    return request
+
+
+@dataclass
+class Hidden:
+    """A node that has a place at a relay."""
+
+    node: TestNode
+    client: RelayClient
+
+    @property
+    def circuit(self) -> str:
+        return next(a for a in self.node.host.listen_addrs() if is_circuit(a))
+
+
+@asynccontextmanager
+async def open_relay_host(
+    limits: RelayLimits | None = None, key: bytes | None = None
+) -> AsyncIterator[tuple[Libp2pHost, RelayServer]]:
+    async with open_test_host(swarm=SwarmSettings(key=key)) as host:
+        server = RelayServer(host, limits)
+        server.serve()
+        yield host, server
+
+
+@asynccontextmanager
+async def open_hidden(
+    relay: Libp2pHost, *, use: RelayUse = RelayUse.ON, key: bytes | None = None
+) -> AsyncIterator[Hidden]:
+    async with open_test_node(swarm=SwarmSettings(key=key)) as node, trio.open_nursery() as nursery:
+        client = RelayClient(host=node.host, use=use)
+        await nursery.start(client.run)
+        await node.host.dial(relay.listen_addrs()[0])
+        if use is RelayUse.ON:
+            await until(lambda: client.relays)
+        yield Hidden(node, client)
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("key", [None, b"k" * 32])
+async def test_two_hidden_nodes_exchange_through_a_relay(key: bytes | None) -> None:
+    async with (
+        open_relay_host(key=key) as (relay, server),
+        open_hidden(relay, key=key) as one,
+        open_hidden(relay, key=key) as two,
+    ):
+        one.node.host.set_request_handler(ECHO, echo, max_request_bytes=1 << 21)
+        await two.node.host.dial(one.circuit)
+        await until(lambda: one.node.host.is_connected(two.node.peer_id))
+        for node, other in ((one.node, two.node), (two.node, one.node)):
+            await node.subscribe("/t")
+            seen = {c.peer_id: c.address for c in node.host.connections()}
+            assert is_circuit(seen[other.peer_id])
+            assert not is_circuit(seen[relay.peer_id])
+        await until(lambda: all(n.node.gossip.mesh().get("/t") for n in (one, two)))
+        batches = [os.urandom(60_000) for _ in range(10)]
+        for batch in batches:
+            await one.node.gossip.publish("/t", batch)
+        await until(lambda: len(two.node.received("/t")) == 10)
+        assert sorted(two.node.received("/t")) == sorted(batches)
+        big = os.urandom(1 << 20)
+        answer = await two.node.host.request(
+            one.node.peer_id, ECHO, big, max_response_bytes=1 << 21
+        )
+        assert answer == big
+        assert server.bytes_relayed > 2 * (1 << 20) + 600_000
+        assert server.num_circuits == 1
+        await two.node.host.disconnect(one.node.peer_id)
+        await until(lambda: not one.node.host.is_connected(two.node.peer_id))
+        await until(lambda: server.num_circuits == 0)
+        assert two.node.host.is_connected(relay.peer_id), "only the circuit has ended"
+
+
+async def test_cutting_a_circuit_leaves_the_relay_and_other_circuits_alone() -> None:
+    async with (
+        open_relay_host() as (relay, server),
+        open_hidden(relay) as one,
+        open_hidden(relay) as two,
+        open_hidden(relay) as three,
+    ):
+        for other in (two, three):
+            await other.node.host.dial(one.circuit)
+            await until(lambda other=other: one.node.host.is_connected(other.node.peer_id))  # type: ignore[misc]
+        assert server.num_circuits == 2
+        one.node.host.abort(two.node.peer_id)
+        await until(lambda: not two.node.host.is_connected(one.node.peer_id))
+        await until(lambda: server.num_circuits == 1)
+        assert one.node.host.is_connected(relay.peer_id)
+        assert await three.node.host.ping(one.node.peer_id) > 0
+
+
+async def test_relay_that_goes_takes_its_addresses_with_it() -> None:
+    async with open_relay_host() as (relay, server), open_hidden(relay) as one:
+        assert server.num_reserved == 1
+        assert server.addresses_of(one.node.peer_id)
+        await relay.disconnect(one.node.peer_id)
+        await until(lambda: not one.client.relays)
+        assert not any(map(is_circuit, one.node.host.listen_addrs()))
+        assert server.num_reserved == 0
+
+
+async def test_who_can_be_dialled_takes_no_place_and_who_cannot_does() -> None:
+    async with open_relay_host() as (relay, server):
+        ReachServer(host=relay).serve()
+        async with open_hidden(relay, use=RelayUse.AUTO) as one:
+            await until(lambda: one.client.reachable is not None)
+            assert one.client.reachable
+            assert server.num_reserved == 0
+        async with open_test_node(listen="/ip4/127.0.0.1/tcp/0") as node:
+            node.host.listen_addrs = lambda: (f"/ip4/127.0.0.1/tcp/1/p2p/{node.peer_id}",)  # type: ignore[method-assign]
+            client = RelayClient(host=node.host)
+            async with trio.open_nursery() as nursery:
+                await nursery.start(client.run)
+                await node.host.dial(relay.listen_addrs()[0])
+                await until(lambda: client.relays)
+                assert client.reachable is False
+                assert server.num_reserved == 1
+                nursery.cancel_scope.cancel()
+
+
+# Limits
+
+
+async def test_places_are_limited() -> None:
+    limits = RelayLimits(reservations=1)
+    async with (
+        open_relay_host(limits) as (relay, server),
+        open_hidden(relay),
+        open_test_node() as late,
+        trio.open_nursery() as nursery,
+    ):
+        client = RelayClient(host=late.host, use=RelayUse.ON)
+        await nursery.start(client.run)
+        await late.host.dial(relay.listen_addrs()[0])
+        await until(lambda: server.refused["reservation refused"])
+        assert not client.relays
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    "limits", [RelayLimits(circuit_bytes=300_000), RelayLimits(circuit_seconds=0.5)]
+)
+async def test_a_circuit_ends_at_its_limit(limits: RelayLimits) -> None:
+    async with (
+        open_relay_host(limits) as (relay, server),
+        open_hidden(relay) as one,
+        open_hidden(relay) as two,
+        trio.open_nursery() as nursery,
+    ):
+        one.node.host.set_request_handler(ECHO, echo, max_request_bytes=1 << 21)
+        await two.node.host.dial(one.circuit)
+
+        async def load() -> None:
+            for _ in range(20):
+                if two.node.host.is_connected(one.node.peer_id):
+                    await two.node.host.request(
+                        one.node.peer_id, ECHO, bytes(40_000), max_response_bytes=1 << 21
+                    )
+
+        if limits.circuit_bytes < 1_000_000:
+            with pytest.raises(Exception, match=r"reset|not_connected"):
+                await load()
+        await until(lambda: not two.node.host.is_connected(one.node.peer_id))
+        await until(lambda: server.num_circuits == 0)
+        assert server.bytes_relayed <= limits.circuit_bytes
+        await two.node.host.dial(one.circuit)  # and a new one may be had
+        nursery.cancel_scope.cancel()
+
+
+async def test_circuits_are_limited() -> None:
+    async with (
+        open_relay_host(RelayLimits(circuits_per_peer=1)) as (relay, server),
+        open_hidden(relay) as one,
+        open_hidden(relay) as two,
+        open_test_host() as three,
+    ):
+        await two.node.host.dial(one.circuit)
+        with pytest.raises(DialError, match="resource limit exceeded"):
+            await three.dial(one.circuit)
+        assert server.refused["resource limit exceeded"] == 1
+
+
+# Strangers
+
+
+async def test_nobody_is_connected_without_a_place() -> None:
+    async with open_relay_host() as (relay, _), open_test_host() as one, open_test_host() as two:
+        await one.dial(relay.listen_addrs()[0])
+        address = f"{relay.listen_addrs()[0]}/p2p-circuit/p2p/{one.peer_id}"
+        with pytest.raises(DialError, match="no reservation") as caught:
+            await two.dial(address)
+        assert "\n" not in str(caught.value)
+        gone = f"/ip4/127.0.0.1/tcp/1/p2p/{relay.peer_id}/p2p-circuit/p2p/{one.peer_id}"
+        async with open_test_host() as lonely:
+            with pytest.raises(DialError, match="all attempts to connect"):
+                await lonely.dial(gone)
+
+
+async def test_a_peer_that_is_no_relay_of_ours_opens_no_circuit_to_us() -> None:
+    async with open_relay_host() as (relay, _), open_hidden(relay) as one, open_test_host() as bad:
+        await bad.dial(one.node.address)
+        stream = await bad.libp2p_host.new_stream(  # type: ignore[attr-defined]
+            one.node.host.libp2p_host.get_id(),
+            [STOP],  # type: ignore[attr-defined]
+        )
+        stranger = pb.PeerId(id=b"\x00\x01x")
+        await write_message(stream, pb.StopMessage(type=pb.StopMessage.CONNECT, peer=stranger))
+        answer = await read_hop(stream)
+        assert answer.type == pb.HopMessage.CONNECT, "STATUS of a STOP message has its number"
+        await until(lambda: len(one.node.host.connections()) == 2)
+
+
+@pytest.mark.parametrize(
+    "junk",
+    [b"\xff" * 20, b"\xff\xff\xff\xff\x7f", b"\x02\x08\x01", b"\x04\x08\x01\x12\x00", b""],
+)
+async def test_junk_is_survived_by_a_relay(junk: bytes) -> None:
+    async with open_relay_host() as (relay, server), open_test_host() as bad:
+        await bad.dial(relay.listen_addrs()[0])
+        stream = await bad.libp2p_host.new_stream(  # type: ignore[attr-defined]
+            relay.libp2p_host.get_id(),
+            [TProtocol(HOP)],  # type: ignore[attr-defined]
+        )
+        if junk:
+            await stream.write(junk)
+        await stream.close()
+        assert await bad.ping(relay.peer_id) > 0
+        assert server.num_circuits == 0
+
+
+def test_circuit_addresses() -> None:
+    relay, target = fresh_identity().peer_id, fresh_identity().peer_id
+    transport = f"/ip4/192.0.2.1/tcp/4001/p2p/{relay}/p2p-circuit"
+    parsed = parse_peer_address(f"{transport}/p2p/{target}")
+    assert (parsed.transport, parsed.peer_id) == (transport, target)
+    assert host_and_port(transport) == ("192.0.2.1", 4001)
+    for bad in (f"/p2p/{relay}/p2p-circuit", f"{transport}/p2p/{target}/p2p-circuit"):
+        with pytest.raises(ValueError, match="not"):
+            parse_transport(bad)
