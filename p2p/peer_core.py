@@ -262,6 +262,9 @@ class PeerCore:
             validate=self.intake.validate,
             ask=partial(peer_services.fetch_shard_peers, self.host),
             publishes=wanted_per_s is not None,
+            keep=frozenset(
+                parse_peer_address(address).peer_id for address in self._settings.bootstrap
+            ),
             wanted_per_s=wanted_per_s or (lambda: 0.0),
             settings=ShardSettings(keep_connections=self._settings.target_peers),
         )

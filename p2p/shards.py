@@ -7,11 +7,18 @@ A node publishes on its own shard without listening to it: gossipsub sends to pe
 subscribed (fanout). Gossip needs peers in every topic, and random connections do not give them in
 a swarm of many shards; so peers tell each other whom they saw on which shard
 (`/shoal/peers/1`), and connections that serve no shard of ours any more are given up.
+
+    every few seconds: dial one more who was seen on a needed shard; above the number to keep,
+    let one go
+
+So the swarm is shuffled all the time. Without that, two halves that were parted for a minute stay
+apart for ever: each has peers enough, and nobody looks for more.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import random
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
@@ -75,9 +82,13 @@ class ShardSettings:
     dials: int = 8
     """Dials of one search."""
     dial_timeout_s: float = 8.0
-    dial_again_s: float = 60.0
+    dial_again_s: float = 15.0
+    mix_every_s: float = 10.0
+    """Mean time between two dials that only shuffle."""
     keep_connections: int = 12
-    """Above this many, connections made for a shard that is no longer needed are closed."""
+    """Above this many, those that serve no needed shard, and surplus ones, are closed."""
+    most_peers: int = 12
+    """A peer whose shards all have more than this many is surplus."""
     max_remembered: int = 1024
 
 
@@ -96,12 +107,15 @@ class ShardKeeper:
         validate: Validator,
         ask: Ask,
         publishes: bool = True,
+        keep: frozenset[PeerId] = frozenset(),
         wanted_per_s: Callable[[], float] = lambda: 0.0,
         settings: ShardSettings | None = None,
         rng: random.Random | None = None,
     ) -> None:
+        """`keep` are peers to which a connection is always wanted: the bootstraps."""
         self._host = host
         self._gossip = gossip
+        self._keep = keep
         self._manifest = manifest
         self._plan = plan
         self._directory = directory
@@ -113,10 +127,11 @@ class ShardKeeper:
         self._own = manifest.shard_of(me) if publishes else None
         self._received: Counter[int] = Counter()
         self._num_peers: Mapping[int, int] = {}
+        self._changed = trio.Event()
         self._asked: OrderedDict[PeerId, float] = OrderedDict()
         self._dialled: OrderedDict[PeerId, float] = OrderedDict()
-        self._for_shards: set[PeerId] = set()
-        """Peers connected because of a shard."""
+        self._useless_since: dict[PeerId, float] = {}
+        """Connected peers that serve no needed shard."""
 
     @property
     def own_shard(self) -> int | None:
@@ -139,16 +154,26 @@ class ShardKeeper:
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Follow the plan until cancelled."""
         await self._follow()
-        task_status.started()
-        look_at = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._look_for_ever)
+            nursery.start_soon(self._mix_for_ever)
+            task_status.started()
+            while True:
+                await trio.sleep(self._settings.tick_s)
+                if await self._follow():
+                    self._changed.set()
+
+    async def _look_for_ever(self) -> None:
         while True:
-            await trio.sleep(self._settings.tick_s)
-            changed = await self._follow()
-            if self._manifest.rules.shard_count == 1:
-                continue  # everybody is on it: discovery suffices
-            if changed or trio.current_time() >= look_at:
-                look_at = trio.current_time() + self._settings.look_every_s
-                await self._look()
+            await self._look()
+            self._changed = trio.Event()
+            with trio.move_on_after(self._settings.look_every_s):
+                await self._changed.wait()
+
+    async def _mix_for_ever(self) -> None:
+        while True:
+            await trio.sleep(self._settings.mix_every_s * self._rng.uniform(0.5, 1.5))
+            await self._mix()
 
     async def _follow(self) -> bool:
         change = self._plan.tick(
@@ -185,9 +210,9 @@ class ShardKeeper:
         short = tuple(
             sorted(s for s, count in self._num_peers.items() if count < self._settings.want_peers)
         )
-        if short:
+        if short and self._manifest.rules.shard_count > 1:
             await self._search(short, connected)
-        await self._let_go(connected, on_shard)
+        await self._let_go_useless(connected, on_shard)
 
     def _observe(self, connected: frozenset[PeerId]) -> dict[int, set[PeerId]]:
         on_shard: dict[int, set[PeerId]] = {}
@@ -216,7 +241,7 @@ class ShardKeeper:
             item
             for peer_id, item in found.items()
             if peer_id not in self._host.connected_peers()
-            and now - self._dialled.get(peer_id, -settings.dial_again_s) >= settings.dial_again_s
+            and now - self._dialled.get(peer_id, -math.inf) >= settings.dial_again_s
         ]
         self._rng.shuffle(candidates)
         async with trio.open_nursery() as nursery:
@@ -229,7 +254,7 @@ class ShardKeeper:
         fresh = [
             peer_id
             for peer_id in sorted(connected)
-            if now - self._asked.get(peer_id, -settings.ask_again_s) >= settings.ask_again_s
+            if now - self._asked.get(peer_id, -math.inf) >= settings.ask_again_s
         ]
         chosen = self._rng.sample(fresh, min(settings.asks, len(fresh)))
         for peer_id in chosen:
@@ -245,21 +270,54 @@ class ShardKeeper:
             except (DialError, ValueError) as error:
                 log.debug("no peer of a shard at %s: %s", address, error)
                 continue
-            self._for_shards.add(peer.peer_id)
             return
 
-    async def _let_go(
+    async def _mix(self) -> None:
+        """Dial one more of those seen on a needed shard; above the number to keep, drop one."""
+        now, settings = trio.current_time(), self._settings
+        connected = self._host.connected_peers()
+        known = [
+            item.peer
+            for item in self._directory.find(self._needed(), now, limit=256, exclude=connected)
+            if now - self._dialled.get(item.peer.peer_id, -math.inf) >= settings.dial_again_s
+        ]
+        if not known:
+            return
+        peer = self._rng.choice(known)
+        self._remember(self._dialled, peer.peer_id, now)
+        await self._dial(peer)
+        connected = self._host.connected_peers()
+        if peer.peer_id in connected and len(connected) > settings.keep_connections:
+            surplus = sorted(self._surplus(self._observe(connected)) - {peer.peer_id})
+            if surplus:
+                await self._host.disconnect(self._rng.choice(surplus))
+
+    def _surplus(self, on_shard: Mapping[int, set[PeerId]]) -> set[PeerId]:
+        """Return the peers without which every needed shard still has the most peers wanted."""
+        crowded, wanted = set[PeerId](), set(self._keep)
+        for shard in self._needed():
+            peers = on_shard.get(shard, set())
+            (crowded if len(peers) > self._settings.most_peers else wanted).update(peers)
+        return crowded - wanted
+
+    async def _let_go_useless(
         self, connected: frozenset[PeerId], on_shard: Mapping[int, set[PeerId]]
     ) -> None:
-        self._for_shards &= connected
-        useful = {peer_id for shard in self._needed() for peer_id in on_shard.get(shard, ())}
-        surplus = len(connected) - self._settings.keep_connections
+        """Close what serves no needed shard, above the number of connections to keep.
+
+        Only of those that we dialled: whoever dialled us needs us for a shard of its own.
+        """
         now = trio.current_time()
-        for peer_id in sorted(self._for_shards - useful)[: max(0, surplus)]:
-            # One dialled just now has not yet said what it is subscribed to.
-            if now - self._dialled.get(peer_id, now) >= 2 * self._settings.look_every_s:
-                self._for_shards.discard(peer_id)
-                await self._host.disconnect(peer_id)
+        useful = {peer_id for shard in self._needed() for peer_id in on_shard.get(shard, ())}
+        useless = {p for p in connected if p in self._dialled} - useful - self._keep
+        self._useless_since = {p: self._useless_since.get(p, now) for p in sorted(useless)}
+        surplus = len(connected) - self._settings.keep_connections
+        # One dialled just now has not yet said what it is subscribed to.
+        patience = 2 * self._settings.look_every_s
+        gone = [p for p, since in self._useless_since.items() if now - since >= patience]
+        for peer_id in gone[: max(0, surplus)]:
+            del self._useless_since[peer_id]
+            await self._host.disconnect(peer_id)
 
     def _remember(self, times: OrderedDict[PeerId, float], peer_id: PeerId, now: float) -> None:
         times[peer_id] = now

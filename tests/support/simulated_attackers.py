@@ -1,0 +1,160 @@
+"""Peers that break the rules on the simulated network, one behaviour each."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import trio
+
+from p2p.host import DialError
+from p2p.identity import Identity, identity_from_seed
+from shoal_wire.digests import batch_id
+from shoal_wire.types import Digest, PeerId
+from tests.support import factories as make
+from tests.support.simulated_gossip import Message, SimulatedGossip
+from tests.support.simulated_network import SimulatedHost
+
+if TYPE_CHECKING:
+    from tests.support.simulated_swarm import World
+
+_PEERS = 6
+
+
+@dataclass(slots=True, eq=False)
+class Attacker:
+    """A raw peer with a key, which sends what it likes to whom it likes."""
+
+    world: World
+    name: str
+    rng: random.Random
+    identity: Identity
+    host: SimulatedHost
+    author: make.Author
+    gossip: SimulatedGossip = field(init=False)
+    sequence: int = 0
+
+    @property
+    def peer_id(self) -> PeerId:
+        """Its id."""
+        return self.identity.peer_id
+
+    @property
+    def topic(self) -> str:
+        """Where its batches belong."""
+        manifest = self.world.manifest
+        return manifest.topic(manifest.shard_of(self.peer_id))
+
+    async def run(self, every_s: float) -> None:
+        """Attack until cancelled."""
+        self.world.network.add(self.host)
+        async with trio.open_nursery() as nursery:
+            self.gossip = SimulatedGossip(
+                self.host, nursery, self.rng, on_verdict=lambda *_verdict: None
+            )
+            while True:
+                await self._connect()
+                self.author.now_ms = self.world.wall_ms()
+                ATTACKS[self.name](self)
+                await trio.sleep(every_s * self.rng.uniform(0.5, 1.5))
+
+    async def _connect(self) -> None:
+        nodes = self.world.up("honest", "liar")
+        wanted = self.rng.sample(nodes, min(_PEERS, len(nodes)))
+        for node in wanted[: max(0, _PEERS - len(self.host.connected_peers()))]:
+            try:
+                await self.host.dial(node.host.listen_addrs()[0], timeout=1.0)
+            except DialError:
+                continue
+        await trio.sleep(1.0)
+
+    def message(self, data: bytes, *, author: PeerId | None = None) -> Message:
+        """Return a new message."""
+        self.sequence += 1
+        author = author or self.peer_id
+        topic = self.world.manifest.topic(self.world.manifest.shard_of(author))
+        return Message(author=author, sequence=self.sequence, topic=topic, data=data)
+
+    def envelope(self, *, num_groups: int = 1, valid: bool = True) -> bytes:
+        """Return a batch of its own under the next number; a valid one is registered."""
+        groups = [make.group(self.rng.randrange(1 << 28), ("x",) * 2) for _ in range(num_groups)]
+        raw = self.author.envelope(self.author.batch(groups))
+        if valid:
+            self.world.valid[batch_id(raw)] = self.peer_id
+        return raw
+
+    def send_apart(self, messages: list[Message]) -> None:
+        """Send each message to another part of the peers."""
+        peers = list(self.gossip.topic_peers(messages[0].topic))
+        for index, peer in enumerate(peers):
+            self.gossip._pass_on(peer, messages[index % len(messages)])
+
+
+def attacker(world: World, name: str, number: int) -> Attacker:
+    """Return an attacker that is not running yet."""
+    rng = random.Random(f"{world.seed}/{name}{number}")
+    identity = identity_from_seed(rng.randbytes(32))
+    address = "/ip4/172.16.{}.{}/tcp/4001".format(*rng.randbytes(2))
+    return Attacker(
+        world=world,
+        name=name,
+        rng=rng,
+        identity=identity,
+        host=SimulatedHost(world.network, identity.peer_id, address),
+        author=make.Author(world.manifest, identity=identity),
+    )
+
+
+def _garbage(one: Attacker) -> None:
+    one.gossip.send(one.message(one.rng.randbytes(200)))
+
+
+def _forge(one: Attacker) -> None:
+    victim = one.rng.choice(one.world.of_kind("honest")).peer_id
+    one.gossip.send(replace(one.message(b"forged", author=victim), forged=True))
+
+
+def _steal(one: Attacker) -> None:
+    """Publish another's batch as one's own."""
+    if one.world.envelopes:
+        one.gossip.send(one.message(one.rng.choice(list(one.world.envelopes))))
+
+
+def _mismatch(one: Attacker) -> None:
+    """State a question that the coordinates do not give."""
+    task = make.task(one.rng.randrange(1 << 28), question_digest=Digest(b"q" * 16))
+    one.gossip.send(one.message(one.author.envelope(one.author.batch([make.group(of=task)]))))
+
+
+def _equivocate(one: Attacker) -> None:
+    """Sign two batches as one number, and show each to half of the peers."""
+    first = one.envelope()
+    one.author.sequence -= 1
+    one.send_apart([one.message(first), one.message(one.envelope())])
+
+
+def _flood(one: Attacker) -> None:
+    """Valid, useless, and far over any quota."""
+    for _ in range(4):
+        one.gossip.send(one.message(one.envelope(num_groups=16)))
+
+
+def _old(one: Attacker) -> None:
+    """Send again what was valid once, long ago and lately."""
+    one.author.now_ms = one.world.wall_ms() - 2 * 3600 * 1000
+    one.gossip.send(one.message(one.envelope(valid=False)))
+
+
+ATTACKS: Mapping[str, Callable[[Attacker], None]] = {
+    "garbage": _garbage,
+    "forge": _forge,
+    "steal": _steal,
+    "mismatch": _mismatch,
+    "equivocate": _equivocate,
+    "flood": _flood,
+    "old": _old,
+}
+BANNED = ("garbage", "forge", "steal", "mismatch", "equivocate")
+"""Those that must be cut off by who they talk to."""

@@ -1,0 +1,354 @@
+"""A network in memory, under Trio's clock: latency, loss, broken links, partitions. Seeded.
+
+    network = SimulatedNetwork(random.Random(seed))
+    host = SimulatedHost(network, peer_id)
+
+A host has what discovery, the shard keeper and the request/response services need of the real one.
+Connections behave like TCP: in order, whole or gone. `loss` stands for what is lost above TCP, in
+full queues. A connection across a partition stays until its pings fail. Nothing here depends on the
+order of a set, so one seed gives one run.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from p2p.host import DialError, RequestError, RequestFailure
+from p2p.libp2p_address import parse_peer_address
+from shoal_wire.types import PeerId
+
+if TYPE_CHECKING:
+    from trio_typing import TaskStatus
+
+_GRAINS_A_SECOND = 100
+"""Events of one grain share a step of Trio's loop, which costs more than they do."""
+
+Handler = Callable[[PeerId, bytes], Awaitable[bytes]]
+
+
+class OrderedPeers(frozenset[PeerId]):
+    """A set that is walked in sorted order, whatever Python's hash seed."""
+
+    def __iter__(self) -> Iterator[PeerId]:
+        return iter(sorted(super().__iter__()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkSettings:
+    """What every link is like."""
+
+    latency_s: tuple[float, float] = (0.005, 0.08)
+    """Drawn for each pair of hosts, one way."""
+    jitter: float = 0.2
+    """Share of the latency by which a message may be late."""
+    loss: float = 0.0
+    """Share of gossip messages lost in queues."""
+    ping_s: float = 15.0
+    """After so long a silent connection is cut."""
+
+
+class SimulatedNetwork:
+    """Moves what hosts send. Start with ``await nursery.start(network.run)``."""
+
+    def __init__(self, rng: random.Random, links: LinkSettings | None = None) -> None:
+        self.links = links or LinkSettings()
+        self.rng = rng
+        self.num_messages = 0
+        self._hosts: dict[PeerId, SimulatedHost] = {}
+        self._side: dict[PeerId, int] = {}
+        """Which part of a partitioned network a host is in."""
+        self._latency: dict[tuple[PeerId, PeerId], float] = {}
+        self._arrived: dict[tuple[PeerId, PeerId], float] = {}
+        self._grains: list[int] = []
+        self._actions: dict[int, list[Callable[[], None]]] = {}
+        self._wake = trio.Event()
+        self._next = -1
+        self.now = 0.0
+        """The time, without asking Trio each time."""
+
+    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Deliver for ever."""
+        task_status.started()
+        while True:
+            self.now = trio.current_time()
+            while self._grains and self._grains[0] / _GRAINS_A_SECOND <= self.now:
+                for action in self._actions.pop(heapq.heappop(self._grains)):
+                    action()
+            self._next = self._grains[0] if self._grains else -1
+            self._wake = trio.Event()
+            with trio.move_on_at(self._next / _GRAINS_A_SECOND if self._grains else math.inf):
+                await self._wake.wait()
+
+    def call_at(self, when: float, action: Callable[[], None]) -> None:
+        """Call `action` in the network's task at `when`, or up to a grain later."""
+        grain = math.ceil(when * _GRAINS_A_SECOND)
+        actions = self._actions.get(grain)
+        if actions is not None:
+            actions.append(action)
+            return
+        self._actions[grain] = [action]
+        heapq.heappush(self._grains, grain)
+        if grain < self._next or self._next < 0:
+            self._wake.set()
+
+    def add(self, host: SimulatedHost) -> None:
+        """Let a host be reached; one with the same id takes the old one's place."""
+        self._hosts[host.peer_id] = host
+
+    def remove(self, host: SimulatedHost) -> None:
+        """A host is gone, as with kill -9: its peers see their connections end."""
+        if self._hosts.get(host.peer_id) is host:
+            del self._hosts[host.peer_id]
+        for peer_id in host.connected_peers():
+            self.disconnect(host.peer_id, peer_id)
+
+    def host(self, peer_id: PeerId) -> SimulatedHost | None:
+        """Return a host that is up."""
+        return self._hosts.get(peer_id)
+
+    # Faults
+
+    def partition(self, side_of: Callable[[PeerId], int]) -> None:
+        """Let nothing pass between hosts of different sides."""
+        self._side = {peer_id: side_of(peer_id) for peer_id in self._hosts}
+        cut = [
+            (one, other)
+            for one, host in self._hosts.items()
+            for other in host.connected_peers()
+            if one < other and not self.reaches(one, other)
+        ]
+        for one, other in cut:
+            self.call_at(
+                trio.current_time() + self.links.ping_s,
+                lambda a=one, b=other: self._cut_if_silent(a, b),  # type: ignore[misc]
+            )
+
+    def heal(self) -> None:
+        """End the partition."""
+        self._side = {}
+
+    def reaches(self, one: PeerId, other: PeerId) -> bool:
+        """True if the partition lets these two speak."""
+        return self._side.get(one, 0) == self._side.get(other, 0)
+
+    def break_connections(self, share: float) -> int:
+        """Break each connection with probability `share`; return how many."""
+        pairs = [
+            (one, other)
+            for one, host in self._hosts.items()
+            for other in host.connected_peers()
+            if one < other
+        ]
+        broken = [pair for pair in pairs if self.rng.random() < share]
+        for one, other in broken:
+            self.disconnect(one, other)
+        return len(broken)
+
+    def _cut_if_silent(self, one: PeerId, other: PeerId) -> None:
+        if not self.reaches(one, other):
+            self.disconnect(one, other)
+
+    # What hosts do
+
+    def latency(self, one: PeerId, other: PeerId) -> float:
+        """Return the latency of a link, one way, without jitter."""
+        key = (one, other) if one < other else (other, one)
+        if key not in self._latency:
+            self._latency[key] = self.rng.uniform(*self.links.latency_s)
+        return self._latency[key]
+
+    def connect(self, one: PeerId, other: PeerId) -> None:
+        """Open a connection between two hosts that are up."""
+        self._hosts[one].on_connected(other)
+        self._hosts[other].on_connected(one)
+
+    def disconnect(self, one: PeerId, other: PeerId) -> None:
+        """End a connection for both sides, if there is one."""
+        for here, there in ((one, other), (other, one)):
+            host = self._hosts.get(here)
+            if host is not None:
+                host.on_disconnected(there)
+            self._arrived.pop((here, there), None)
+
+    def send(
+        self, source: PeerId, target: PeerId, deliver: Callable[[SimulatedHost], None]
+    ) -> None:
+        """Carry one message over a connection, in order; it is lost with the connection."""
+        self.num_messages += 1
+        if not self.reaches(source, target) or self.rng.random() < self.links.loss:
+            return
+        late = 1 + self.rng.random() * self.links.jitter
+        due = trio.current_time() + self.latency(source, target) * late
+        due = max(due, self._arrived.get((source, target), 0.0))
+        self._arrived[source, target] = due
+        receiver = self._hosts.get(target)
+
+        def arrive() -> None:
+            # The host of that time, not one that was started since under the same id.
+            same = receiver is not None and receiver is self._hosts.get(target)
+            if receiver is not None and same and receiver.is_connected(source):
+                deliver(receiver)
+
+        self.call_at(due, arrive)
+
+
+class SimulatedHost:
+    """One peer's end of the network."""
+
+    def __init__(self, network: SimulatedNetwork, peer_id: PeerId, address: str) -> None:
+        """`address` is a transport address like ``/ip4/10.0.0.1/tcp/4001``."""
+        self._network = network
+        self._peer_id = peer_id
+        self.address = address
+        self._peers: dict[PeerId, None] = {}
+        self._sorted: OrderedPeers | None = None
+        self._banned: dict[PeerId, float] = {}
+        self._connected: list[Callable[[PeerId], None]] = []
+        self._disconnected: list[Callable[[PeerId], None]] = []
+        self._handlers: dict[str, Handler] = {}
+        self.gossip: Any = None
+        """The node's `SimulatedGossip`, once it has one."""
+
+    @property
+    def peer_id(self) -> PeerId:
+        """This host's id."""
+        return self._peer_id
+
+    @property
+    def network(self) -> SimulatedNetwork:
+        """The network it is on."""
+        return self._network
+
+    def listen_addrs(self) -> tuple[str, ...]:
+        """Its full address."""
+        return (f"{self.address}/p2p/{self._peer_id}",)
+
+    def add_peer_callbacks(
+        self,
+        *,
+        connected: Callable[[PeerId], None] | None = None,
+        disconnected: Callable[[PeerId], None] | None = None,
+    ) -> None:
+        """As the real host's."""
+        if connected:
+            self._connected.append(connected)
+        if disconnected:
+            self._disconnected.append(disconnected)
+
+    def connected_peers(self) -> frozenset[PeerId]:
+        """The peers with a connection."""
+        if self._sorted is None:
+            self._sorted = OrderedPeers(self._peers)
+        return self._sorted
+
+    def is_connected(self, peer_id: PeerId) -> bool:
+        """True while `peer_id` has a connection."""
+        return peer_id in self._peers
+
+    def peer_addresses(self, peer_id: PeerId) -> tuple[str, ...]:
+        """Where a connected peer listens."""
+        host = self._network.host(peer_id) if peer_id in self._peers else None
+        return (host.address,) if host is not None else ()
+
+    async def dial(self, address: str, *, timeout: float = 10.0) -> PeerId:  # noqa: ASYNC109
+        """Connect, after three trips; as the real host's."""
+        target = parse_peer_address(address)
+        peer_id = target.peer_id
+        if peer_id in self._peers:
+            await trio.lowlevel.checkpoint()
+            return peer_id
+        await trio.sleep(3 * self._network.latency(self._peer_id, peer_id))
+        host = self._network.host(peer_id)
+        if not self._network.reaches(self._peer_id, peer_id):
+            await trio.sleep(timeout)
+            raise DialError(f"{address} did not answer within {timeout:g} s")
+        if (
+            host is None
+            or host.address != target.transport
+            or host.is_banned(self._peer_id)
+            or self.is_banned(peer_id)
+            or self._network.host(self._peer_id) is not self
+        ):
+            raise DialError(f"cannot connect to {address}: refused")
+        self._network.connect(self._peer_id, peer_id)
+        return peer_id
+
+    async def disconnect(self, peer_id: PeerId) -> None:
+        """End the connection to `peer_id`."""
+        await trio.lowlevel.checkpoint()
+        self._network.disconnect(self._peer_id, peer_id)
+
+    def ban(self, peer_id: PeerId, *, seconds: float) -> None:
+        """Cut `peer_id` off and refuse it for `seconds`."""
+        self._banned[peer_id] = trio.current_time() + seconds
+        self._network.disconnect(self._peer_id, peer_id)
+
+    def is_banned(self, peer_id: PeerId) -> bool:
+        """True while a ban lasts."""
+        return self._banned.get(peer_id, -math.inf) > trio.current_time()
+
+    def set_request_handler(
+        self, protocol_id: str, handler: Handler, *, max_request_bytes: int
+    ) -> None:
+        """As the real host's."""
+
+        async def bounded(peer_id: PeerId, request: bytes) -> bytes:
+            if len(request) > max_request_bytes:
+                raise ValueError("request too long")
+            return await handler(peer_id, request)
+
+        self._handlers[protocol_id] = bounded
+
+    async def request(
+        self,
+        peer_id: PeerId,
+        protocol_id: str,
+        payload: bytes,
+        *,
+        max_response_bytes: int,
+        timeout: float = 10.0,  # noqa: ASYNC109
+    ) -> bytes:
+        """Ask a connected peer; its handler runs in the asker's task, after one trip."""
+        if peer_id not in self._peers:
+            raise RequestError(RequestFailure.NOT_CONNECTED, peer_id)
+        trip = self._network.latency(self._peer_id, peer_id)
+        await trio.sleep(2 * trip)
+        host = self._network.host(peer_id)
+        if host is None or peer_id not in self._peers:
+            raise RequestError(RequestFailure.NOT_CONNECTED, peer_id)
+        if not self._network.reaches(self._peer_id, peer_id):
+            await trio.sleep(timeout)
+            raise RequestError(RequestFailure.TIMEOUT, peer_id)
+        handler = host._handlers.get(protocol_id)
+        if handler is None:
+            raise RequestError(RequestFailure.UNSUPPORTED, peer_id)
+        answer = await handler(self._peer_id, payload)
+        await trio.sleep(trip)
+        if len(answer) > max_response_bytes:
+            raise RequestError(RequestFailure.OVERSIZE, peer_id)
+        return answer
+
+    # Called by the network.
+
+    def on_connected(self, peer_id: PeerId) -> None:
+        """Take a connection."""
+        if peer_id not in self._peers:
+            self._peers[peer_id] = None
+            self._sorted = None
+            for callback in self._connected:
+                callback(peer_id)
+
+    def on_disconnected(self, peer_id: PeerId) -> None:
+        """Lose a connection."""
+        if peer_id in self._peers:
+            del self._peers[peer_id]
+            self._sorted = None
+            for callback in self._disconnected:
+                callback(peer_id)

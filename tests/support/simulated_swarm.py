@@ -1,0 +1,373 @@
+"""A swarm under virtual time: members that come and go, attackers, and rules that always hold.
+
+    report = simulate(seed, Plan(...), folder, script)
+
+Every failure names its seed, and the same seed is the same run: set SHOAL_SIM_SEED to replay one.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import random
+import sys
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import trio
+import trio.testing
+
+from p2p import discovery, peer_services, validation
+from p2p.identity import Identity, identity_from_seed
+from shoal_wire import digests
+from shoal_wire.manifest import Manifest
+from shoal_wire.types import BatchId, PeerId, SignedBatch
+from tests.support import factories as make
+from tests.support import simulated_network
+from tests.support.simulated_attackers import attacker
+from tests.support.simulated_network import LinkSettings, SimulatedNetwork
+from tests.support.simulated_node import NodeSettings, Observer, SimulatedNode
+
+EPOCH_MS = 1_700_000_000_000
+_TRIO: Any = sys.modules["trio._core._run"]
+_PURE = (
+    (validation, "open_envelope"),
+    (validation, "decode_batch"),
+    (peer_services, "parse_peer_address"),
+    (discovery, "parse_transport"),
+    (simulated_network, "parse_peer_address"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The size and make of a swarm."""
+
+    honest: int = 20
+    liars: int = 0
+    shards: int = 1
+    node: NodeSettings = field(default_factory=NodeSettings)
+    links: LinkSettings = field(default_factory=LinkSettings)
+    skew_s: float = 0.0
+    """Each clock is off by up to this."""
+    attackers: tuple[str, ...] = ()
+    """Names of `simulated_attackers.ATTACKS`."""
+    attack_s: float = 4.0
+    """Mean time between two acts of an attacker."""
+    measure_after_s: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """Somebody with a key; `node` while it is up."""
+
+    name: str
+    identity: Identity
+    folder: Path
+    address: str
+    skew_ms: int
+    kind: str
+    node: SimulatedNode | None = None
+    scope: trio.CancelScope | None = None
+    down: trio.Event = field(default_factory=trio.Event)
+    lives: int = 0
+
+    @property
+    def peer_id(self) -> PeerId:
+        """The member's id."""
+        return self.identity.peer_id
+
+
+@dataclass(slots=True, eq=False)
+class Publication:
+    """An honest batch, and who should hear it."""
+
+    batch_id: BatchId
+    publisher: PeerId
+    shard: int
+    at: float
+    listeners: tuple[SimulatedNode, ...]
+
+
+class World(Observer):
+    """The swarm, and the books of what happened in it."""
+
+    def __init__(self, seed: int, plan: Plan, folder: Path) -> None:
+        self.seed = seed
+        self.plan = plan
+        self.rng = random.Random(f"{seed}/world")
+        self.manifest = _manifest(plan.shards)
+        self.rules = make.batch_rules(self.manifest)
+        self.network = SimulatedNetwork(random.Random(f"{seed}/network"), plan.links)
+        self.members = [
+            self._member(f"{kind}{number}", kind, folder)
+            for kind, count in (
+                ("bootstrap", 1),
+                ("honest", plan.honest),
+                ("liar", plan.liars),
+            )
+            for number in range(count)
+        ]
+        self._kind_of = {member.peer_id: member.kind for member in self.members}
+        self.valid: dict[BatchId, PeerId] = {}
+        """Every valid batch that anybody made."""
+        self.heard: dict[BatchId, dict[SimulatedNode, float]] = {}
+        self.publications: list[Publication] = []
+        self.draws: list[tuple[float, str]] = []
+        self.bans: Counter[tuple[str, str]] = Counter()
+        self.latencies: list[float] = []
+        self.envelopes: deque[bytes] = deque(maxlen=32)
+        """What passed over the wire lately, for who wants to misuse it."""
+        self.attackers = [attacker(self, name, n) for n, name in enumerate(plan.attackers)]
+        self._trace = hashlib.sha256()
+        self._nursery: trio.Nursery
+
+    # Members
+
+    def _member(self, name: str, kind: str, folder: Path) -> Member:
+        rng = random.Random(f"{self.seed}/{name}")
+        home = folder / name
+        home.mkdir(parents=True)
+        return Member(
+            name=name,
+            identity=identity_from_seed(rng.randbytes(32)),
+            folder=home,
+            address="/ip4/10.{}.{}.{}/tcp/4001".format(*rng.randbytes(3)),
+            skew_ms=int(1000 * rng.uniform(-self.plan.skew_s, self.plan.skew_s)),
+            kind=kind,
+        )
+
+    def of_kind(self, *kinds: str) -> list[Member]:
+        """Return the members of these kinds."""
+        return [member for member in self.members if member.kind in kinds]
+
+    def up(self, *kinds: str) -> list[SimulatedNode]:
+        """Return the running nodes of these kinds."""
+        return [m.node for m in self.of_kind(*kinds) if m.node is not None]
+
+    @property
+    def bootstrap(self) -> str:
+        """The bootstrap's full address."""
+        (member,) = self.of_kind("bootstrap")
+        return f"{member.address}/p2p/{member.peer_id}"
+
+    def wall_ms(self, skew_ms: int = 0) -> int:
+        """Return the wall clock of somebody whose clock is off by `skew_ms`."""
+        return EPOCH_MS + int(1000 * trio.current_time()) + skew_ms
+
+    async def start(self, member: Member) -> None:
+        """Start a member that is down, over what its disk holds."""
+        member.lives += 1
+        is_bootstrap = member.kind == "bootstrap"
+        node = SimulatedNode(
+            network=self.network,
+            identity=member.identity,
+            manifest=self.manifest,
+            rules=self.rules,
+            folder=member.folder,
+            address=member.address,
+            bootstrap=() if is_bootstrap else (self.bootstrap,),
+            rng=random.Random(f"{self.seed}/{member.name}/{member.lives}"),
+            wall_ms=lambda: self.wall_ms(member.skew_ms),
+            settings=self.plan.node,
+            observer=self,
+            publishes=not is_bootstrap,
+            useful=member.kind != "liar",
+            life=member.lives,
+        )
+        await self._nursery.start(self._live, member, node)
+
+    async def _live(
+        self,
+        member: Member,
+        node: SimulatedNode,
+        *,
+        task_status: Any = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        with trio.CancelScope() as member.scope:
+            member.node = node
+            member.down = trio.Event()
+            try:
+                await node.run(task_status=task_status)
+            finally:
+                member.node = None
+                member.down.set()
+                self.note("down", member.name)
+
+    async def kill(self, member: Member) -> None:
+        """End a member as suddenly as kill -9."""
+        if member.scope is not None:
+            member.scope.cancel()
+        await member.down.wait()
+
+    # What nodes tell
+
+    def accepted(self, node: SimulatedNode, signed: SignedBatch) -> None:
+        """Every batch that passes validation was made by its publisher, and is valid."""
+        assert self.valid.get(signed.batch_id) == signed.publisher, self.say(
+            f"{node.peer_id} accepted a batch that {signed.publisher} never validly made"
+        )
+        heard = self.heard.setdefault(signed.batch_id, {})
+        assert node not in heard, self.say("a node took one batch twice")
+        heard[node] = trio.current_time()
+        self.note("accept", node.peer_id, signed.batch_id.hex())
+
+    def published(self, node: SimulatedNode, envelope: bytes, num_groups: int) -> None:
+        """Register an own batch and who should hear it."""
+        batch_id = digests.batch_id(envelope)
+        self.valid[batch_id] = node.peer_id
+        now, shard = trio.current_time(), self.manifest.shard_of(node.peer_id)
+        self.envelopes.append(envelope)
+        self.note("publish", node.peer_id, batch_id.hex())
+        if now < self.plan.measure_after_s:
+            return
+        listeners = tuple(
+            other
+            for other in self.up("honest", "liar")
+            if other is not node and now - other.joined.get(shard, now) >= 30.0
+        )
+        self.publications.append(Publication(batch_id, node.peer_id, shard, now, listeners))
+
+    def drew(self, node: SimulatedNode, publisher: PeerId) -> None:
+        """Count whose groups honest trainers draw."""
+        if node.useful:
+            self.draws.append((trio.current_time(), self._kind_of.get(publisher, "attacker")))
+        self.note("draw", node.peer_id, publisher)
+
+    def banned(self, node: SimulatedNode, peer_id: PeerId) -> None:
+        """An honest node is never cut off by an honest node."""
+        kind = self._kind_of.get(peer_id, "attacker")
+        assert kind not in ("honest", "bootstrap", "liar"), self.say(
+            f"{node.peer_id} banned {kind} {peer_id}: "
+            f"{node.reputation.row(peer_id, trio.current_time())}"
+        )
+        self.bans[node.peer_id, peer_id] += 1
+        self.note("ban", node.peer_id, peer_id)
+
+    def note(self, *event: object) -> None:
+        """Add an event to the run's trace."""
+        self._trace.update(f"{trio.current_time():.9f} {event}\n".encode())
+
+    @property
+    def trace(self) -> str:
+        """What distinguishes one run from another."""
+        return self._trace.hexdigest()
+
+    def say(self, text: str) -> str:
+        """Return a failure's text, with the seed that brings it back."""
+        return f"[SHOAL_SIM_SEED={self.seed}, {trio.current_time():.3f} s] {text}"
+
+    # Rules
+
+    async def watch(self, every_s: float = 20.0) -> None:
+        """Check what must hold at any moment, until cancelled."""
+        while True:
+            await trio.sleep(every_s)
+            limits = self.plan.node.buffer
+            for node in self.up("honest", "liar"):
+                stats = node.buffer.stats(trio.current_time())
+                within = (
+                    stats.groups <= limits.max_groups
+                    and stats.bytes <= limits.max_bytes
+                    and stats.own_groups <= limits.own_max_groups
+                    and all(
+                        row.groups <= limits.max_groups_per_publisher
+                        for row in stats.per_publisher
+                        if not row.own
+                    )
+                )
+                assert within, self.say(f"the buffer of {node.peer_id} is over its bounds: {stats}")
+
+    def delivery(self, *, since: float, grace_s: float = 30.0) -> tuple[int, int]:
+        """Return how many deliveries of batches published since then came, of how many due.
+
+        Due is a delivery to who was up and on the shard for 30 s before and `grace_s` after.
+        """
+        now = trio.current_time()
+        up = set(map(id, self.up("honest", "liar")))
+        due = came = 0
+        for publication in self.publications:
+            if not since <= publication.at <= now - grace_s:
+                continue
+            heard = self.heard.get(publication.batch_id, {})
+            for node in publication.listeners:
+                at = heard.get(node)
+                if at is None and (id(node) not in up or _left(node, publication, grace_s)):
+                    continue
+                due += 1
+                came += at is not None
+                if at is not None:
+                    self.latencies.append(at - publication.at)
+        return came, due
+
+    def share_of_draws(self, kind: str, *, since: float) -> float:
+        """Return the share of what honest trainers drew that came from `kind`."""
+        kinds = Counter(who for at, who in self.draws if at >= since)
+        return kinds[kind] / max(1, sum(kinds.values()))
+
+
+def _left(node: SimulatedNode, publication: Publication, grace_s: float) -> bool:
+    return any(
+        shard == publication.shard and publication.at <= at <= publication.at + grace_s
+        for shard, at in node.left
+    )
+
+
+Script = Callable[[World], Awaitable[None]]
+
+
+def simulate(seed: int, plan: Plan, folder: Path, script: Script) -> World:
+    """Run `script` in a swarm that has been started; return the world with its books."""
+    world: list[World] = []
+
+    async def main() -> None:
+        made = World(seed, plan, folder)
+        world.append(made)
+        async with trio.open_nursery() as made._nursery:
+            await made._nursery.start(made.network.run)
+            for member in made.members:
+                await made.start(member)
+            made._nursery.start_soon(made.watch)
+            for one in made.attackers:
+                made._nursery.start_soon(one.run, plan.attack_s)
+            await script(made)
+            made._nursery.cancel_scope.cancel()
+
+    with _deterministic(seed), _memoised():
+        trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    return world[0]
+
+
+@contextmanager
+def _deterministic(seed: int) -> Iterator[None]:
+    """Let Trio schedule by the seed, as its documentation offers to test libraries."""
+    allowed, state = _TRIO._ALLOW_DETERMINISTIC_SCHEDULING, _TRIO._r.getstate()
+    _TRIO._ALLOW_DETERMINISTIC_SCHEDULING = True
+    _TRIO._r.seed(seed)
+    try:
+        yield
+    finally:
+        _TRIO._ALLOW_DETERMINISTIC_SCHEDULING = allowed
+        _TRIO._r.setstate(state)
+
+
+@contextmanager
+def _memoised() -> Iterator[None]:
+    """Do once, not once a node, what depends on nothing but its arguments."""
+    real = {(module, name): getattr(module, name) for module, name in _PURE}
+    try:
+        for (module, name), function in real.items():
+            setattr(module, name, functools.lru_cache(maxsize=4096)(function))
+        yield
+    finally:
+        for (module, name), function in real.items():
+            setattr(module, name, function)
+
+
+@functools.cache
+def _manifest(shards: int) -> Manifest:
+    return make.swarm("simulated", shard_count=shards)

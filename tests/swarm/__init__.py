@@ -1,0 +1,1 @@
+"""Many nodes over a simulated network, under virtual time."""

@@ -1,0 +1,237 @@
+"""The rules of a node hunted by seed: hours of a swarm's life in seconds, faults and attackers in.
+
+SHOAL_SIM_SEED=123 runs every test here with that seed alone: a failure names the one to use.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import trio
+
+from tests.support.simulated_attackers import BANNED
+from tests.support.simulated_network import LinkSettings
+from tests.support.simulated_node import NodeSettings, SimulatedNode
+from tests.support.simulated_swarm import Plan, World, simulate
+
+SEED = os.environ.get("SHOAL_SIM_SEED")
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
+    """Attackers make nodes say a lot."""
+    caplog.set_level(logging.CRITICAL, logger="p2p")
+
+
+def seeds(*usual: int) -> pytest.MarkDecorator:
+    """The usual seeds, or the one asked for."""
+    return pytest.mark.parametrize("seed", [int(SEED)] if SEED else usual)
+
+
+CALM = NodeSettings(round_s=40.0, local=1, tick_s=2.0)
+LOSSY = LinkSettings(loss=0.02)
+
+
+async def at(seconds: float) -> None:
+    await trio.sleep_until(seconds)
+
+
+def check_delivery(world: World, *, since: float, share: float) -> None:
+    came, due = world.delivery(since=since)
+    assert due > 100, world.say("too little was published to tell")
+    assert came >= share * due, world.say(f"{came} of {due} deliveries came")
+
+
+# A swarm whose clocks are off, whose links lose messages, with one attacker of each kind.
+
+
+async def attacked(world: World) -> None:
+    await at(360.0)
+    check_delivery(world, since=60.0, share=0.999)
+    # A fair share would be one in ten.
+    assert world.share_of_draws("liar", since=240.0) < 0.04, world.say("liars are drawn too often")
+    assert world.share_of_draws("attacker", since=240.0) < 0.04, world.say("attackers are drawn")
+    cut_by = Counter(peer_id for _, peer_id in world.bans)
+    for one in world.attackers:
+        banned = cut_by[one.peer_id]
+        assert (banned > 0) == (one.name in BANNED), world.say(f"{one.name} was banned {banned}x")
+    (twice,) = [one for one in world.attackers if one.name == "equivocate"]
+    witnesses = [
+        node
+        for node in world.up("honest")
+        if any(pair.publisher == twice.peer_id for pair in node.ledger.evidence)
+    ]
+    assert witnesses, world.say("nobody kept evidence of the equivocation")
+    for node in witnesses:
+        for pair in node.ledger.evidence:
+            assert not residents_of(node, pair.first), world.say("a withdrawn batch is still there")
+        assert await node.store.evidence(), world.say("the evidence is not on disk")
+
+
+def residents_of(node: SimulatedNode, batch_id: bytes) -> list[object]:
+    return [v for v in node.buffer.residents() if v.entry.group.batch_id == batch_id]
+
+
+ATTACKED = Plan(
+    honest=9,
+    liars=1,
+    node=NodeSettings(round_s=16.0, local=1, tick_s=2.0),
+    links=LOSSY,
+    skew_s=20.0,
+    attackers=("garbage", "forge", "steal", "mismatch", "equivocate", "flood", "old"),
+    attack_s=12.0,
+)
+
+
+@seeds(1)
+def test_attackers_are_cut_off_liars_fade_and_honest_batches_arrive(
+    seed: int, tmp_path: Path
+) -> None:
+    simulate(seed, ATTACKED, tmp_path, attacked)
+
+
+# Members come and go, connections break, the network splits and heals; several shards.
+
+
+async def troubled(world: World) -> None:
+    honest = world.of_kind("honest")
+    (bootstrap,) = world.of_kind("bootstrap")
+    await at(90.0)
+    await world.kill(bootstrap)
+    for member in honest[:5]:
+        await world.kill(member)
+    await at(150.0)
+    world.network.partition(lambda peer_id: int(peer_id[-1] < "V"))
+    await at(210.0)
+    for member in honest[:5]:
+        await world.start(member)
+    world.network.break_connections(0.3)
+    await at(270.0)
+    world.network.heal()
+    await world.start(bootstrap)
+    await at(330.0)
+    for _ in range(3):
+        world.network.break_connections(0.05)
+        await trio.sleep(60.0)
+    check_delivery(world, since=360.0, share=0.99)
+    assert all(member.node is not None for member in world.members), world.say("a node has exited")
+    for node in world.up("honest"):
+        assert node.outbox.num_unsent == 0, world.say(f"{node.peer_id} could not send")
+
+
+def sharded(honest: int, shards: int) -> Plan:
+    return Plan(honest=honest, shards=shards, node=CALM, links=LOSSY, skew_s=20.0)
+
+
+@seeds(2)
+def test_a_swarm_of_shards_heals(seed: int, tmp_path: Path) -> None:
+    simulate(seed, sharded(12, 2), tmp_path, troubled)
+
+
+@pytest.mark.slow
+@seeds(*range(20, 30))
+def test_larger_swarms_of_shards_heal(seed: int, tmp_path: Path) -> None:
+    simulate(seed, sharded(40, 4), tmp_path, troubled)
+
+
+# The same seed is the same run, whatever Python's hash seed.
+
+REPLAY = """
+import sys
+from pathlib import Path
+from tests.swarm.test_simulation import replayed
+print(replayed(int(sys.argv[1]), Path(sys.argv[2])))
+"""
+
+
+async def short(world: World) -> None:
+    await at(40.0)
+    world.network.break_connections(0.5)
+    await world.kill(world.of_kind("honest")[0])
+    await at(70.0)
+
+
+def replayed(seed: int, folder: Path) -> str:
+    plan = Plan(
+        honest=6,
+        shards=2,
+        node=NodeSettings(round_s=8.0, local=1),
+        links=LOSSY,
+        attackers=("equivocate", "garbage"),
+    )
+    return simulate(seed, plan, folder, short).trace
+
+
+def test_a_seed_is_one_run_and_another_seed_another(tmp_path: Path) -> None:
+    here = replayed(5, tmp_path / "here")
+    assert replayed(6, tmp_path / "other") != here
+    there = subprocess.run(
+        [sys.executable, "-c", REPLAY, "5", str(tmp_path / "there")],
+        env={**os.environ, "PYTHONHASHSEED": "77"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert there.stdout.strip() == here
+
+
+# Hours, and a hundred nodes.
+
+
+async def long_life(world: World) -> None:
+    rng = world.rng
+    honest = world.of_kind("honest")
+    end = 2 * 3600.0
+    while trio.current_time() < end - 1200.0:
+        await trio.sleep(300.0)
+        down = [member for member in honest if member.node is None]
+        for member in down:
+            await world.start(member)
+        for member in rng.sample(honest, 8):
+            await world.kill(member)
+        world.network.break_connections(0.1)
+        if rng.random() < 0.3:
+            pivot = rng.choice(honest).peer_id
+            world.network.partition(lambda peer_id, p=pivot: int(peer_id < p))  # type: ignore[misc]
+            await trio.sleep(60.0)
+            world.network.heal()
+    for member in honest:
+        if member.node is None:
+            await world.start(member)
+    healed = trio.current_time()
+    await at(end)
+    check_delivery(world, since=healed + 120.0, share=0.999)
+    assert world.share_of_draws("liar", since=end - 1800.0) < 0.02
+    assert all(member.node is not None for member in world.members), world.say("a node has exited")
+
+
+LONG = Plan(
+    honest=100,
+    liars=3,
+    shards=8,
+    node=NodeSettings(
+        round_s=240.0,
+        local=1,
+        external=2,
+        tick_s=10.0,
+        heartbeat_s=5.0,
+    ),
+    links=LOSSY,
+    skew_s=30.0,
+    attackers=("garbage", "forge", "steal", "mismatch", "equivocate", "flood", "old"),
+    attack_s=120.0,
+    measure_after_s=2 * 3600.0 - 1300.0,
+)
+
+
+@pytest.mark.slow
+@seeds(11)
+def test_two_hours_of_a_hundred_nodes(seed: int, tmp_path: Path) -> None:
+    simulate(seed, LONG, tmp_path, long_life)
