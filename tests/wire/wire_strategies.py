@@ -73,6 +73,7 @@ batches = st.builds(
     policy=policies,
     sampling=samplings,
     groups=group_lists,
+    previous_sequence=u64,
 )
 
 

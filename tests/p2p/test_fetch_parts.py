@@ -1,0 +1,275 @@
+"""The pure parts of fetching: the queue of pulls, gaps, the shelf, quotas."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from p2p.fetch_stats import Source
+from p2p.gaps import GapEnd, GapLimits, GapTracker
+from p2p.pull_queue import PullJob, PullQueue, QueueLimits
+from p2p.shelf import Shelf
+from p2p.token_bucket import KeyedBuckets, Rate, TokenBucket
+from shoal_wire.types import BatchId, PeerId
+from shoal_wire.verdict import Reason
+from tests.support import factories as make
+
+ANN, BOB, EVE = PeerId("ann"), PeerId("bob"), PeerId("eve")
+PLENTY = Rate(burst=1e12, per_second=1e12)
+
+
+def job(number: int, publisher: PeerId = ANN, num_bytes: int = 100) -> PullJob:
+    return PullJob(
+        batch_id=BatchId(number.to_bytes(32, "big")),
+        publisher=publisher,
+        sequence=number,
+        num_bytes=num_bytes,
+        source=Source.PULL,
+        hints=(publisher,),
+        expires_ms=0,
+    )
+
+
+def offer(queue: PullQueue, one: PullJob, now: float = 0.0) -> Reason | None:
+    reason = queue.refuse(one, now)
+    if reason is None:
+        queue.add(one, now)
+    return reason
+
+
+# Quotas
+
+
+def test_a_bucket_refills_to_its_burst_and_no_further() -> None:
+    bucket = TokenBucket(Rate(burst=10, per_second=2), now=0.0)
+    assert bucket.try_take(10, 0.0)
+    assert not bucket.try_take(1, 0.4)
+    assert bucket.wait_s(1, 0.4) == pytest.approx(0.1)
+    assert bucket.try_take(1, 0.5)
+    assert bucket.available(1000.0) == 10
+    bucket.take(30, 1000.0)
+    assert bucket.available(1000.0) == -20
+    assert bucket.wait_s(1, 1000.0) == 10.5
+    # More than a burst never comes together: wait for a full bucket.
+    assert bucket.wait_s(99, 1000.0) == 15
+
+
+def test_keys_have_buckets_of_their_own_and_the_oldest_is_forgotten() -> None:
+    buckets: KeyedBuckets[str] = KeyedBuckets(Rate(burst=1, per_second=0.01), max_keys=2)
+    for key in ("a", "b"):
+        assert buckets.of(key, 0.0).try_take(1, 0.0)
+    assert not buckets.of("a", 0.0).try_take(1, 0.0)
+    assert buckets.of("c", 0.0).try_take(1, 0.0)
+    assert not buckets.of("a", 0.0).try_take(1, 0.0)
+    assert buckets.of("b", 0.0).try_take(1, 0.0)
+
+
+# The queue
+
+
+def test_one_publisher_has_few_jobs_and_few_of_them_run() -> None:
+    limits = QueueLimits(max_jobs_per_publisher=3, max_running_per_publisher=2)
+    queue = PullQueue(limits, 0.0)
+    assert [offer(queue, job(n)) for n in range(4)] == [None, None, None, Reason.OVER_QUOTA]
+    assert offer(queue, job(0)) is Reason.DUPLICATE
+    assert offer(queue, job(9, BOB)) is None
+    started = [queue.start_next() for _ in range(4)]
+    assert [one and one.sequence for one in started] == [0, 1, 9, None]
+    queue.finish(job(0).batch_id)
+    third = queue.start_next()
+    assert third is not None
+    assert third.sequence == 2
+    assert offer(queue, job(0)) is None
+
+
+def test_claimed_bytes_are_their_publishers_and_flown_ones_everybodys() -> None:
+    limits = QueueLimits(
+        bytes_per_publisher=Rate(burst=250, per_second=1),
+        bytes_of_all=Rate(burst=500, per_second=10),
+    )
+    queue = PullQueue(limits, 0.0)
+    assert [offer(queue, job(n)) for n in range(3)] == [None, None, Reason.OVER_QUOTA]
+    # Claims of one take nothing from another.
+    assert offer(queue, job(5, BOB, 250)) is None
+    queue.flowed(600, 0.0)
+    assert offer(queue, job(6, EVE)) is Reason.INTAKE_FULL
+    assert offer(queue, job(6, EVE), now=10.1) is None
+
+
+def test_running_bytes_are_bounded_but_one_always_runs() -> None:
+    queue = PullQueue(QueueLimits(max_running_bytes=150), 0.0)
+    for number, publisher, size in ((1, ANN, 400), (2, BOB, 100), (3, EVE, 60), (4, EVE, 40)):
+        assert offer(queue, job(number, publisher, size)) is None
+    first = queue.start_next()
+    assert first is not None
+    assert first.sequence == 1
+    assert queue.start_next() is None
+    queue.finish(first.batch_id)
+    assert [one and one.sequence for one in (queue.start_next() for _ in range(3))] == [2, 4, None]
+
+
+def test_a_full_queue_makes_room_for_whoever_has_less_in_it() -> None:
+    queue = PullQueue(QueueLimits(max_jobs=4), 0.0)
+    for number in range(4):
+        assert offer(queue, job(number)) is None
+    assert offer(queue, job(4)) is Reason.INTAKE_FULL
+    assert offer(queue, job(5, BOB)) is None
+    assert job(3).batch_id not in queue
+    assert offer(queue, job(6, BOB)) is None
+    # Two and two: nobody has enough more.
+    assert offer(queue, job(7, BOB)) is Reason.INTAKE_FULL
+
+
+def test_who_announced_in_vain_comes_last() -> None:
+    queue = PullQueue(QueueLimits(), 0.0)
+    queue.strike(EVE, failed=True)
+    offer(queue, job(1, EVE))
+    offer(queue, job(2, BOB))
+    first, second = queue.start_next(), queue.start_next()
+    assert [one and one.publisher for one in (first, second)] == [BOB, EVE]
+    queue.strike(EVE, failed=False)
+    offer(queue, job(3, EVE))
+    offer(queue, job(4, ANN))
+    third = queue.start_next()
+    assert third is not None
+    assert third.publisher == EVE
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """Whatever is announced, the bounds hold after every step."""
+
+    limits = QueueLimits(
+        max_jobs=5,
+        max_jobs_per_publisher=3,
+        max_running=3,
+        max_running_per_publisher=2,
+        max_running_bytes=300,
+        bytes_per_publisher=Rate(burst=500, per_second=50),
+        bytes_of_all=Rate(burst=500, per_second=50),
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue = PullQueue(self.limits, 0.0)
+        self.now = 0.0
+        self.running: list[PullJob] = []
+
+    @rule(
+        number=st.integers(0, 30),
+        publisher=st.sampled_from([ANN, BOB, EVE]),
+        size=st.integers(1, 300),
+    )
+    def announce(self, number: int, publisher: PeerId, size: int) -> None:
+        offer(self.queue, job(number, publisher, size), self.now)
+
+    @rule()
+    def start(self) -> None:
+        one = self.queue.start_next()
+        if one is not None:
+            assert one not in self.running
+            self.running.append(one)
+
+    @rule(index=st.integers(0, 3))
+    def finish(self, index: int) -> None:
+        if self.running:
+            one = self.running.pop(index % len(self.running))
+            self.queue.flowed(one.num_bytes, self.now)
+            self.queue.finish(one.batch_id)
+
+    @rule(seconds=st.floats(0, 10))
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+    @invariant()
+    def within_bounds(self) -> None:
+        assert self.queue.num_running == len(self.running) <= 3
+        assert self.queue.num_waiting + self.queue.num_running <= 5
+        assert all(one.batch_id in self.queue for one in self.running)
+        if len(self.running) > 1:
+            assert sum(one.num_bytes for one in self.running[1:]) <= 300
+
+
+QueueMachine.TestCase.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)
+TestQueueMachine = QueueMachine.TestCase
+
+
+# Gaps
+
+
+def test_a_gap_is_asked_for_after_the_grace_and_then_ever_more_rarely() -> None:
+    gaps = GapTracker(GapLimits(grace_seconds=1.0, retry_seconds=2.0, max_tries=3))
+    gaps.open(ANN, 5, after=3, now=0.0)
+    gaps.open(ANN, 5, after=3, now=0.9)
+    assert gaps.due(0.9) == []
+    tries = []
+    for now in (1.0, 3.0, 7.0):
+        assert gaps.next_due() == now
+        (gap,) = gaps.due(now)
+        gaps.start_try(gap, now)
+        assert gaps.due(now) == []
+        tries.append(gaps.end_try(gap))
+    assert tries == [False, False, True]
+    assert (len(gaps), gaps.next_due()) == (0, None)
+
+
+def test_what_comes_by_itself_was_only_late() -> None:
+    gaps = GapTracker()
+    gaps.open(ANN, 5, after=3, now=0.0)
+    assert gaps.arrived(ANN, 4) is None
+    assert gaps.arrived(BOB, 5) is None
+    assert gaps.arrived(ANN, 5) is GapEnd.ONLY_LATE
+    assert gaps.arrived(ANN, 5) is None
+
+
+def test_what_comes_after_asking_is_mended_even_while_asking() -> None:
+    gaps = GapTracker()
+    gaps.open(ANN, 5, after=3, now=0.0)
+    (gap,) = gaps.due(10.0)
+    gaps.start_try(gap, 10.0)
+    assert gaps.arrived(ANN, 5) is GapEnd.MENDED
+    assert not gaps.end_try(gap)
+    # The same number missing again is another gap.
+    gaps.open(ANN, 5, after=3, now=20.0)
+    gap.tries = 99
+    assert not gaps.end_try(gap)
+    assert len(gaps) == 1
+
+
+def test_gaps_are_asked_for_one_at_a_time_of_each_publisher_the_lowest_first() -> None:
+    gaps = GapTracker()
+    for publisher, sequence in ((ANN, 9), (ANN, 5), (BOB, 7)):
+        gaps.open(publisher, sequence, after=3, now=0.0)
+    assert [(gap.publisher, gap.sequence) for gap in gaps.due(99.0)] == [(ANN, 5), (BOB, 7)]
+
+
+@given(st.lists(st.tuples(st.sampled_from([ANN, BOB, EVE]), st.integers(2, 60)), max_size=60))
+@settings(max_examples=60, deadline=None)
+def test_gaps_stay_within_their_bounds(opened: list[tuple[PeerId, int]]) -> None:
+    gaps = GapTracker(GapLimits(max_per_publisher=4, max_publishers=2))
+    for publisher, sequence in opened:
+        gaps.open(publisher, sequence, after=1, now=0.0)
+        assert len(gaps) <= 8
+        assert len(gaps.due(99.0)) <= 2
+
+
+# The shelf
+
+
+def test_the_shelf_is_bounded_and_forgets_the_oldest() -> None:
+    author = make.Author()
+    shelf = Shelf(author.manifest, max_batches=3)
+    batches = [author.signed() for _ in range(5)]
+    for position, signed in enumerate(batches):
+        shelf.put(signed, received_ms=make.NOW_MS + position)
+        shelf.put(signed, received_ms=0)
+    held = [held.ref.sequence for held in shelf.recent(now_ms=make.NOW_MS, max_age_seconds=60)]
+    assert held == [5, 4, 3]
+    since = shelf.since(author.peer_id, 0, now_ms=make.NOW_MS)
+    assert [one.ref.sequence for one in since] == [3, 4, 5]
+    for signed in batches:
+        shelf.remove(signed.batch_id)
+        assert shelf.get(signed.batch_id) is None
+    assert len(shelf) == 0
+    assert shelf.since(author.peer_id, 0, now_ms=make.NOW_MS) == []
