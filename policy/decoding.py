@@ -114,46 +114,92 @@ class _Layer:
     qkv_bias: torch.Tensor | None
     gate_up: torch.Tensor
     gate_up_bias: torch.Tensor | None
+    key_heads: int
     keys: torch.Tensor
-    """[R, key heads, W, D]"""
+    """[R, key heads, W, D]; empty before the prompts were computed."""
     values: torch.Tensor
 
 
 class SmallDecoder(CacheDecoder):
-    """The step of a small Llama or Qwen2, written out; the prefill is the model's own."""
+    """A small Llama or Qwen2, written out."""
 
     def prefill(self) -> torch.Tensor:
-        logits_RV = super().prefill()
-        body = self._policy.model.model
-        self._layers = [
-            self._prepare(block, cached)
-            for block, cached in zip(body.layers, self._cache.layers, strict=True)
-        ]
-        self._cache = None
-        columns = torch.arange(self._mask_RW.shape[1], device=self._policy.device)
-        cos_1WD, sin_1WD = body.rotary_emb(logits_RV, columns[None])
-        # rotate_half(x) · sin is x rolled by half a head · sin with its first half negated.
-        half = cos_1WD.shape[-1] // 2
-        self._cos_WD = cos_1WD[0]
-        self._sin_WD = torch.cat([-sin_1WD[0, :, :half], sin_1WD[0, :, half:]], dim=-1)
-        return logits_RV
+        body, head = self._policy.model.model, self._policy.model.lm_head
+        self._layers = [self._prepare(block) for block in body.layers]
+        self._rotary(body)
+        width, lengths_P = self._width, self._lengths_R[:: self._repeat]
+        pad = self._policy.pad_id
+        ids_PT = torch.tensor(
+            [[pad] * (width - len(prompt)) + list(prompt) for prompt in self._prompts],
+            device=self._policy.device,
+        )
+        columns_T = torch.arange(width, device=self._policy.device)
+        positions_PT = (columns_T - (width - lengths_P)[:, None]).clamp(min=0)
+        cos_PT1D, sin_PT1D = self._cos_WD[positions_PT, None], self._sin_WD[positions_PT, None]
+        mask = None
+        if self._padded:
+            known = self._mask_RW[:: self._repeat, None, None, :width]
+            # A pad's own row of the mask must not be empty: nothing over nothing is no number.
+            itself = torch.eye(width, dtype=torch.bool, device=self._policy.device)
+            mask = (known & itself.new_ones(width, width).tril()) | itself
+        hidden_PTH = functional.embedding(ids_PT, body.embed_tokens.weight)
+        for layer in self._layers:
+            normed_PTH = _rms_norm(hidden_PTH, layer.block.input_layernorm)
+            attended_PTH = self._attend_prompts(layer, normed_PTH, cos_PT1D, sin_PT1D, mask)
+            hidden_PTH = _after_attention(layer, hidden_PTH, attended_PTH)
+        logits_PV = head(_rms_norm(hidden_PTH[:, -1], body.norm))
+        return logits_PV.repeat_interleave(self._repeat, dim=0)
 
     def step(self, ids_R: torch.Tensor, step: int) -> torch.Tensor:
         body, head = self._policy.model.model, self._policy.model.lm_head
         column = self._width + step
         positions_R = self._lengths_R + step
-        cos_R1D = self._cos_WD[positions_R][:, None]
-        sin_R1D = self._sin_WD[positions_R][:, None]
+        cos_R1D = self._cos_WD[positions_R, None]
+        sin_R1D = self._sin_WD[positions_R, None]
         mask = self._mask_RW[:, None, None, : column + 1] if self._padded else None
         hidden_RH = functional.embedding(ids_R, body.embed_tokens.weight)
         for layer in self._layers:
             normed_RH = _rms_norm(hidden_RH, layer.block.input_layernorm)
             attended_RH = _attend(layer, normed_RH, cos_R1D, sin_R1D, mask, column)
-            hidden_RH = hidden_RH + layer.block.self_attn.o_proj(attended_RH)
-            normed_RH = _rms_norm(hidden_RH, layer.block.post_attention_layernorm)
-            gate, up = functional.linear(normed_RH, layer.gate_up, layer.gate_up_bias).chunk(2, -1)
-            hidden_RH = hidden_RH + layer.block.mlp.down_proj(functional.silu(gate) * up)
+            hidden_RH = _after_attention(layer, hidden_RH, attended_RH)
         return head(_rms_norm(hidden_RH, body.norm))
+
+    def _rotary(self, body: Any) -> None:
+        """Tables of the rotary embedding for every position that can occur."""
+        weight = body.embed_tokens.weight
+        columns = torch.arange(self._mask_RW.shape[1], device=weight.device)
+        cos_1WD, sin_1WD = body.rotary_emb(weight, columns[None])
+        # rotate_half(x) · sin is x rolled by half a head · sin with its first half negated.
+        half = cos_1WD.shape[-1] // 2
+        self._cos_WD = cos_1WD[0]
+        self._sin_WD = torch.cat([-sin_1WD[0, :, :half], sin_1WD[0, :, half:]], dim=-1)
+
+    def _attend_prompts(
+        self,
+        layer: _Layer,
+        normed_PTH: torch.Tensor,
+        cos_PT1D: torch.Tensor,
+        sin_PT1D: torch.Tensor,
+        mask: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """Causal attention within each prompt; fills the cache of its rows."""
+        prompts, width, _ = normed_PTH.shape
+        size, key_heads = layer.block.self_attn.head_dim, layer.key_heads
+        heads = functional.linear(normed_PTH, layer.qkv, layer.qkv_bias)
+        heads = heads.view(prompts, width, -1, size)
+        turned = _turned(heads[:, :, :-key_heads], cos_PT1D, sin_PT1D).transpose(1, 2)
+        keys, values = turned[:, -key_heads:], heads[:, :, -key_heads:].transpose(1, 2)
+        layer.keys, layer.values = self._room(keys), self._room(values)
+        out = functional.scaled_dot_product_attention(
+            turned[:, :-key_heads],
+            keys,
+            values,
+            attn_mask=mask,
+            is_causal=mask is None,
+            scale=layer.block.self_attn.scaling,
+            enable_gqa=turned.shape[1] != 2 * key_heads,
+        )
+        return out.transpose(1, 2).reshape(prompts, width, -1)
 
     def keep(self, rows: torch.Tensor) -> None:
         for layer in self._layers:
@@ -161,7 +207,7 @@ class SmallDecoder(CacheDecoder):
         self._lengths_R = self._lengths_R[rows]
         self._mask_RW = self._mask_RW[rows]
 
-    def _prepare(self, block: Any, cached: Any) -> _Layer:
+    def _prepare(self, block: Any) -> _Layer:
         attention, mlp = block.self_attn, block.mlp
         qkv = [attention.q_proj, attention.k_proj, attention.v_proj]
         gate_up = [mlp.gate_proj, mlp.up_proj]
@@ -171,16 +217,17 @@ class SmallDecoder(CacheDecoder):
             qkv_bias=_biases(qkv),
             gate_up=torch.cat([part.weight for part in gate_up]),
             gate_up_bias=_biases(gate_up),
-            keys=self._room(cached.keys),
-            values=self._room(cached.values),
+            key_heads=attention.k_proj.out_features // attention.head_dim,
+            keys=attention.k_proj.weight[:0],
+            values=attention.k_proj.weight[:0],
         )
 
-    def _room(self, cached: torch.Tensor) -> torch.Tensor:
-        """The prompts' keys or values with room for every new token."""
-        rows, heads, width, size = cached.shape
-        wide = cached.new_zeros(rows, heads, self._mask_RW.shape[1], size)
-        wide[:, :, :width] = cached
-        return wide
+    def _room(self, made: torch.Tensor) -> torch.Tensor:
+        """The prompts' keys or values, `repeat` times each, with room for every new token."""
+        prompts, heads, width, size = made.shape
+        wide = made.new_zeros(prompts, self._repeat, heads, self._mask_RW.shape[1], size)
+        wide[:, :, :, :width] = made[:, None]
+        return wide.flatten(0, 1)
 
 
 def _attend(
@@ -194,8 +241,7 @@ def _attend(
     """Attention of each row's newest token over its own past, itself included."""
     rows, key_heads, _, size = layer.keys.shape
     heads = functional.linear(normed_RH, layer.qkv, layer.qkv_bias).view(rows, -1, size)
-    turned = heads[:, :-key_heads]
-    turned = turned * cos_R1D + turned.roll(size // 2, -1) * sin_R1D
+    turned = _turned(heads[:, :-key_heads], cos_R1D, sin_R1D)
     layer.keys[:, :, column] = turned[:, -key_heads:]
     layer.values[:, :, column] = heads[:, -key_heads:]
     out = functional.scaled_dot_product_attention(
@@ -207,6 +253,19 @@ def _attend(
         enable_gqa=turned.shape[1] != 2 * key_heads,
     )
     return out.reshape(rows, -1)
+
+
+def _turned(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Queries and keys with their positions in them."""
+    return heads * cos + heads.roll(heads.shape[-1] // 2, -1) * sin
+
+
+def _after_attention(layer: _Layer, hidden: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
+    """The rest of a layer."""
+    hidden = hidden + layer.block.self_attn.o_proj(attended)
+    normed = _rms_norm(hidden, layer.block.post_attention_layernorm)
+    gate, up = functional.linear(normed, layer.gate_up, layer.gate_up_bias).chunk(2, -1)
+    return hidden + layer.block.mlp.down_proj(functional.silu(gate) * up)
 
 
 def _rms_norm(hidden_RH: torch.Tensor, norm: Any) -> torch.Tensor:
