@@ -91,7 +91,10 @@ def parser() -> argparse.ArgumentParser:
         "--swarm", action="store_true", help="real nodes and trainers on this machine's loopback"
     )
     made.add_argument(
-        "--jobs", type=int, metavar="N", help="worker processes (default: one for each CPU core)"
+        "--jobs",
+        type=int,
+        metavar="N",
+        help="worker processes (default: one for each CPU core); 0 works in this one",
     )
     made.add_argument(
         "--fresh", action="store_true", help="remove the output folder first; else it goes on"
@@ -178,6 +181,8 @@ def make_experiment(arguments: argparse.Namespace) -> Experiment:
     rounds = size.rounds if arguments.rounds is None else arguments.rounds
     if not (1 <= num_nodes <= 64 and seeds >= 1 and rounds >= 1):
         raise UsageError("--nodes is 1 to 64; --seeds and --rounds are at least 1")
+    if arguments.jobs is not None and arguments.jobs < 0:
+        raise UsageError("--jobs is at least 0")
     arms = preset.arms(num_nodes)
     if arguments.arm:
         arms = _chosen_arms(arguments.arm, arms, num_nodes)
@@ -271,7 +276,8 @@ def _default_jobs(experiment: Experiment) -> int:
 
 def _play(experiment: Experiment, out: Path, num_workers: int | None) -> None:
     jobs = experiment.jobs()
-    num_workers = num_workers or _default_jobs(experiment)
+    if num_workers is None:
+        num_workers = _default_jobs(experiment)
     left = sum(job.rounds for job in jobs if not is_done(out, job))
     with Narrator(num_rounds=left) as narrator:
         Pool(out=out, num_workers=num_workers, on_progress=narrator).run(jobs)

@@ -17,11 +17,16 @@ import os
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from shoal_experiment.plan import Job, same_job
+
+if TYPE_CHECKING:  # it brings torch, which takes seconds
+    from shoal_experiment.in_process import Workers
 
 _STOP_SECONDS = 5.0
 
@@ -43,6 +48,7 @@ class Pool:
 
     out: Path
     num_workers: int
+    """0 plays in this process."""
     on_progress: Callable[[Job, int], None] = lambda _job, _rounds: None
     """Called with a job and its rounds played so far."""
     _workers: list[_Worker] = field(default_factory=list)
@@ -55,6 +61,8 @@ class Pool:
             KeyboardInterrupt: what is finished stays.
         """
         waiting = [job for job in jobs if not is_done(self.out, job)]
+        if not self.num_workers:
+            return self._run_here(waiting)
         try:
             for _ in range(min(self.num_workers, len(waiting))):
                 self._workers.append(_start(self.out))
@@ -64,6 +72,20 @@ class Pool:
                 self._step(waiting)
         finally:
             self._stop()
+
+    def _run_here(self, jobs: Sequence[Job]) -> None:
+        import torch
+
+        from shoal_experiment.in_process import workers
+
+        torch.set_num_threads(1)  # the models are small, and results must not depend on it
+        with workers() as shared:
+            for job in jobs:
+                told = partial(self.on_progress, job)
+                try:
+                    _play_to_file(job, self.out, shared, told)
+                except Exception as error:
+                    raise JobFailed(f"{job.file_name}: {_one_line(error)}") from error
 
     def _step(self, waiting: list[Job]) -> None:
         ready = wait([worker.pipe for worker in self._workers if worker.job is not None])
@@ -132,20 +154,23 @@ def _work(pipe: Connection, out: Path) -> None:
         while True:
             job = pipe.recv()
             try:
-                _play_to_file(job, out, shared, pipe)
-            except OSError:
+                _play_to_file(job, out, shared, lambda number: pipe.send(("round", number)))
+            except BrokenPipeError:
                 raise
             except Exception as error:  # noqa: BLE001  told to the parent, which ends the run
-                pipe.send(("failed", f"{type(error).__name__}: {error}".splitlines()[0]))
+                pipe.send(("failed", _one_line(error)))
             else:
                 pipe.send(("done", None))
 
 
-def _play_to_file(job: Job, out: Path, shared: object, pipe: Connection) -> None:
-    from shoal_experiment.in_process import Workers, play, rounded
+def _one_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+def _play_to_file(job: Job, out: Path, shared: Workers, on_round: Callable[[int], None]) -> None:
+    from shoal_experiment.in_process import play, rounded
     from shoal_experiment.swarm_run import play_swarm
 
-    assert isinstance(shared, Workers)
     path = out / job.file_name
     part = path.with_name(f"{path.name}.part")
     part.parent.mkdir(parents=True, exist_ok=True)
@@ -161,7 +186,7 @@ def _play_to_file(job: Job, out: Path, shared: object, pipe: Connection) -> None
             if isinstance(number, int) and number > told:
                 told = number
                 file.flush()
-                pipe.send(("round", number))
+                on_round(number)
 
         if job.swarm:
             play_swarm(job, out / "nodes" / path.parent.name / str(job.seed), emit)

@@ -1,0 +1,142 @@
+"""`shoal experiment`: its flags, its JSON, and going on after an interruption."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal_experiment.command import main, make_experiment, parser
+from shoal_experiment.plan import Experiment
+from shoal_experiment.pool import is_done
+from shoal_experiment.presets import FILTERED
+
+SMALL = [
+    *("paper", "--nodes", "2", "--seeds", "1", "--rounds", "2", "--model", "tiny"),
+    *("--arm", "2/0", "--arm", "2/2,strategy=positive", "--jobs", "0", "--no-figures"),
+    *("--set", "completions=4", "--set", "eval_every=2", "--set", "eval_per_family=1"),
+]
+
+
+def asked(*flags: str) -> Experiment:
+    return make_experiment(parser().parse_args(["paper", *flags]))
+
+
+def test_the_preset_has_the_papers_arms_and_the_filtered_silo() -> None:
+    experiment = asked()
+    assert [arm.name for arm in experiment.arms] == ["8/0", "6/2", "4/4", "2/6", FILTERED]
+    assert len(experiment.seeds) >= 3
+    for arm in experiment.arms[:4]:
+        assert {(node.settings["local"], node.settings["external"]) for node in arm.nodes} == {
+            tuple(map(int, arm.name.split("/")))
+        }
+        assert len(arm.nodes) == 8
+    assert experiment.base["model"] == "tiny-sparse"
+    assert len(asked("--quick").jobs()) < len(experiment.jobs())
+
+
+def test_a_real_model_brings_its_own_defaults_and_flags_win() -> None:
+    base = asked("--model", "org/name", "--tasks", "paper", "--set", "learning_rate=3e-6").base
+    assert (base["model"], base["tasks"], base["device"]) == ("org/name", "paper", "auto")
+    assert base["learning_rate"] == 3e-6
+    assert base["max_new_tokens"] > 100
+
+
+def test_arms_may_differ_in_any_setting_and_the_silo_is_always_there() -> None:
+    experiment = asked("--arm", "4/4,strategy=positive,minibatches=2", "--arm", "filtered")
+    assert [arm.name for arm in experiment.arms] == [
+        "8/0",
+        "4/4 strategy=positive minibatches=2",
+        FILTERED,
+    ]
+    settings = experiment.jobs()[1].node_settings(0)
+    assert (settings.strategy, settings.minibatches, settings.local) == ("positive", 2, 4)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--arm", "four/4"],
+        ["--arm", "4/4,colour=red"],
+        ["--arm", "4/4,strategy=best"],
+        ["--arm", "4/4", "--arm", "4/4"],
+        ["--set", "rounds"],
+        ["--seeds", "0"],
+        ["--nodes", "65"],
+        ["--strategy", "best"],
+        ["--tasks", "chess"],
+        ["--tune", "0,1"],
+    ],
+)
+def test_a_wrong_flag_is_one_line_and_code_2(
+    flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["paper", *flags, "--out", str(tmp_path / "out")]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert said.err.startswith("shoal experiment: ")
+
+
+def test_fresh_removes_no_folder_that_is_not_an_experiments(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("precious")
+    assert main(["paper", "--out", str(tmp_path), "--fresh"]) == 2
+    assert (tmp_path / "mine.txt").exists()
+
+
+def test_a_job_is_named_by_all_that_decides_it(tmp_path: Path) -> None:
+    one = asked("--rounds", "2").jobs()[0]
+    path = tmp_path / one.file_name
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(one.to_json()) + "\n")
+    assert is_done(tmp_path, one)
+    assert not is_done(tmp_path, asked("--rounds", "3").jobs()[0])
+    assert not is_done(tmp_path, asked("--rounds", "2", "--set", "temperature=0.9").jobs()[0])
+
+
+def _without_clocks(path: Path) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    clocks = ("step_time", "seconds_generate", "seconds_update", "held_out/seconds")
+    return [{k: v for k, v in line.items() if k not in clocks} for line in lines]
+
+
+def test_it_runs_and_goes_on_where_it_was_cut(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert main([*SMALL, "--out", str(out), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    arms = {"8/0", "2/0", "2/2 strategy=positive"}
+    assert set(document["totals"]) == set(document["heldout"]) == arms
+    assert set(document["gain_over_8_0"]) <= arms - {"8/0"}
+    assert (document["jobs"], document["jobs_finished"], document["mode"]) == (3, 3, "in-process")
+    assert json.loads((out / "result.json").read_text()) == document
+    assert "| 2/0 |" in (out / "table.md").read_text()
+
+    jobs = make_experiment(parser().parse_args(SMALL)).jobs()
+    kept, cut = (out / job.file_name for job in jobs[1:])
+    whole = _without_clocks(cut)
+    untouched = kept.stat().st_mtime_ns
+    # As a kill leaves it: half a file, under the name of one in progress.
+    cut.rename(cut.with_name(f"{cut.name}.part"))
+    assert main([*SMALL, "--out", str(out), "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["totals"] == document["totals"]
+    assert _without_clocks(cut) == whole
+    assert kept.stat().st_mtime_ns == untouched
+
+
+def test_worker_processes_play_jobs_and_say_in_one_line_which_cannot_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    flags = [*SMALL[:9], "--arm", "2/0", "--arm", f"1/0,model={tmp_path / 'none'}", "--jobs", "1"]
+    flags += ["--arm", "8/0,local=1", *SMALL[-6:], "--out", str(out)]
+    assert main(flags) == 1
+    said = capsys.readouterr().err.strip().splitlines()
+    assert said[-1].startswith("shoal experiment: rounds/1-0-model-")
+    assert "ModelError: " in said[-1]
+    experiment = make_experiment(parser().parse_args(flags))
+    assert [is_done(out, job) for job in experiment.jobs()] == [True, True, False, False]
