@@ -74,6 +74,8 @@ class NodeSettings:
     external: int = 4
     fixed_shards: int | None = None
     target_peers: int = 8
+    want_peers: int = 6
+    """Of each shard."""
     heartbeat_s: float = 1.0
     tick_s: float = 1.0
     """Of the shard keeper and of peer exchange."""
@@ -279,6 +281,7 @@ class SimulatedNode:
             publishes=self._publishes,
             wanted_per_s=lambda: settings.external / settings.round_s,
             settings=ShardSettings(
+                want_peers=settings.want_peers,
                 tick_s=settings.tick_s,
                 look_every_s=5 * settings.tick_s,
                 mix_every_s=10 * settings.tick_s,
