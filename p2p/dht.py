@@ -72,7 +72,7 @@ class Dht:
         wanted: Callable[[], bool],
         counts: Callable[[PeerId], bool] = lambda _peer: True,
         entries: tuple[str, ...] = (),
-        round_s: float = ROUND_SECONDS,
+        round_s: float | None = None,
     ) -> None:
         """`on_found` learns of peers of the swarm, and of the `entries` that are not connected;
         `wanted` says whether more are needed, `counts` who is of the swarm and stays connected.
@@ -85,7 +85,7 @@ class Dht:
         self._on_found = on_found
         self._wanted = wanted
         self._counts = counts
-        self._round_s = round_s
+        self._round_s = round_s or ROUND_SECONDS
         self._entries = tuple(
             PeerAddr(peer_id=entry.peer_id, addresses=(entry.transport,))
             for entry in map(parse_peer_address, entries)
@@ -143,9 +143,19 @@ class Dht:
         return False
 
     async def _look(self) -> None:
+        store, key = self._dht.provider_store, bytes.fromhex(self._key)
+        # The library asks nobody while it knows a provider itself: such as us, after announcing.
+        known = [info for info in store.get_providers(key) if info.peer_id != self._facade.own_id]
+        store.providers.pop(key, None)
         found: list[PeerInfo] = []
         with trio.move_on_after(_LOOKUP_SECONDS):
             found = await self._dht.find_providers(self._key, _MAX_FOUND)
+        for info in known:
+            store.add_provider(key, info)
+        if key in store.providing_keys:
+            own = [Multiaddr(address) for address in self._host.listen_addrs()]
+            store.add_provider(key, PeerInfo(self._facade.own_id, own))
+        found += known
         for info in {info.peer_id: info for info in found}.values():
             peer_id = from_libp2p_id(info.peer_id)
             addresses = tuple(_transports(info.addrs))
@@ -171,8 +181,8 @@ class _DhtHost:
         self._host = host
         self._inner: Any = host.libp2p_host
         self._peerstore = PeerStore()
-        self._own_id = to_libp2p_id(host.peer_id)
-        self._peerstore.add_key_pair(self._own_id, host.identity.key_pair)
+        self.own_id = to_libp2p_id(host.peer_id)
+        self._peerstore.add_key_pair(self.own_id, host.identity.key_pair)
         self._order: dict[ID, None] = {}
         self._dialled: set[PeerId] = set()
 
@@ -195,7 +205,7 @@ class _DhtHost:
         while len(self._order) > _MAX_ADDRESS_BOOK:
             oldest = next(iter(self._order))
             del self._order[oldest]
-            if oldest != self._own_id:
+            if oldest != self.own_id:
                 self._peerstore.clear_peerdata(oldest)
 
     async def hang_up(self, counts: Callable[[PeerId], bool]) -> None:

@@ -32,6 +32,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manifest_source, "BOOTSTRAP_SECONDS", 0.3)
     monkeypatch.setattr(peer_core, "_SIBLING_SECONDS", 0.1)
     monkeypatch.setattr(dht, "_FIRST_SECONDS", 0.2)
+    monkeypatch.setattr(dht, "ROUND_SECONDS", 1.0)
 
 
 @asynccontextmanager
