@@ -1,0 +1,78 @@
+"""A TCP proxy that lags and drops: LISTEN and TARGET are HOST:PORT.
+
+Each direction passes on what it read `delay-s` later, in order; every connection is reset
+`drop-every-s` after it was opened.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+
+import trio
+
+_CHUNK_BYTES = 65_536
+_MAX_IN_FLIGHT = 256
+"""Chunks under way in one direction; beyond it the sender feels back-pressure."""
+
+
+def main() -> None:
+    """Run until killed."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("listen")
+    parser.add_argument("target")
+    parser.add_argument("--delay-s", type=float, default=0.0)
+    parser.add_argument("--drop-every-s", type=float, default=math.inf)
+    flags = parser.parse_args()
+    trio.run(_serve, flags)
+
+
+async def _serve(flags: argparse.Namespace) -> None:
+    host, port = flags.listen.rsplit(":", 1)
+    target_host, target_port = flags.target.rsplit(":", 1)
+
+    async def carry(client: trio.SocketStream) -> None:
+        with trio.move_on_after(flags.drop_every_s):
+            try:
+                server = await trio.open_tcp_stream(target_host, int(target_port))
+            except OSError:
+                server = None
+            if server is not None:
+                async with server, trio.open_nursery() as nursery:
+                    nursery.start_soon(_pass_on, client, server, flags.delay_s, nursery)
+                    nursery.start_soon(_pass_on, server, client, flags.delay_s, nursery)
+        with trio.CancelScope(shield=True):
+            await trio.aclose_forcefully(client)
+
+    await trio.serve_tcp(carry, int(port), host=host)
+
+
+async def _pass_on(
+    source: trio.SocketStream, sink: trio.SocketStream, delay_s: float, nursery: trio.Nursery
+) -> None:
+    send, receive = trio.open_memory_channel[tuple[float, bytes]](_MAX_IN_FLIGHT)
+    nursery.start_soon(_deliver, receive, sink, nursery)
+    try:
+        while data := await source.receive_some(_CHUNK_BYTES):
+            await send.send((trio.current_time() + delay_s, data))
+    except (trio.BrokenResourceError, trio.ClosedResourceError):
+        pass
+    await send.aclose()
+
+
+async def _deliver(
+    receive: trio.MemoryReceiveChannel[tuple[float, bytes]],
+    sink: trio.SocketStream,
+    nursery: trio.Nursery,
+) -> None:
+    try:
+        async for due, data in receive:
+            await trio.sleep_until(due)
+            await sink.send_all(data)
+    except (trio.BrokenResourceError, trio.ClosedResourceError):
+        pass
+    nursery.cancel_scope.cancel()
+
+
+if __name__ == "__main__":
+    main()
