@@ -1,0 +1,195 @@
+"""Every parser of bytes from strangers or from disk: what it is given, and what it may raise.
+
+Anything else that a target raises is a finding.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from google.protobuf.message import DecodeError
+from libp2p.pubsub.pb import rpc_pb2
+
+from p2p.guarded_pubsub import _refuse_hollow
+from p2p.identity import identity_from_seed
+from p2p.libp2p_address import parse_peer_address, parse_peer_id, parse_transport
+from p2p.libp2p_frames import MalformedFrameError
+from p2p.libp2p_identify import _addresses, _printable
+from p2p.libp2p_messages import fault_of, message_id, sign_message
+from p2p.peer_book import PeerAddr, PeerBook
+from p2p.reputation import Reputation
+from p2p.scoring import Cause
+from p2p.validation import Rejected, ValidationContext, open_batch
+from shoal_wire import ipc_messages as m
+from shoal_wire.codec import PayloadError, decode_batch, encode_batch
+from shoal_wire.compression import CorruptFrameError, OversizeFrameError, compress, decompress
+from shoal_wire.envelope import EnvelopeError, open_envelope
+from shoal_wire.errors import FrameError, ManifestError, RemoteError
+from shoal_wire.framing import FrameDecoder, encode_frame
+from shoal_wire.halffloat import unpack_halves
+from shoal_wire.ipc import decode_ipc, encode_ipc
+from shoal_wire.manifest import decode_manifest
+from shoal_wire.peers import (
+    PeerAddresses,
+    decode_peer_list,
+    decode_peer_query,
+    encode_peer_list,
+    encode_peer_query,
+)
+from shoal_wire.rules import check_batch
+from shoal_wire.types import PeerId
+from tests.wire import wire_samples as sample
+
+CORPUS = Path(__file__).parent / "corpus"
+"""Inputs that once were, or could have been, trouble: one file each, `TARGET-anything.bin`."""
+
+PEER = "12D3KooWQK1wnefoLrcVHbbnf5tLzbopUd3K3bFAoJpA7YJgL5pV"
+AUTHOR = identity_from_seed(bytes(32))
+RAW_AUTHOR = b"\x00\x24\x08\x01\x12\x20" + AUTHOR.public_key_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """One parser."""
+
+    run: Callable[[bytes], object]
+    allowed: tuple[type[Exception], ...]
+    valid: Sequence[bytes]
+    """What damage starts from."""
+
+
+def _content() -> bytes:
+    return sample.batch_message().SerializeToString()
+
+
+def _batch(content: bytes) -> None:
+    batch = decode_batch(compress(content), max_bytes=200_000)
+    check_batch(batch, sample.batch_rules(), now_ms=sample.NOW_MS)
+
+
+def _signed(payload: bytes) -> None:
+    """A hostile author signs whatever it likes."""
+    context = ValidationContext(rules=sample.batch_rules(), me=AUTHOR.peer_id)
+    raw = sample.sealed(payload)
+    open_batch(raw, author=PeerId(PEER), context=context, now_ms=sample.NOW_MS)
+
+
+def _rpc(raw: bytes) -> None:
+    rpc = rpc_pb2.RPC()
+    rpc.ParseFromString(raw)
+    _refuse_hollow(rpc)
+    for message in rpc.publish:
+        message_id(message)
+        fault_of(message, 100_000)
+
+
+def _frames(raw: bytes) -> None:
+    decoder = FrameDecoder(max_bytes=4096)
+    for start in range(0, len(raw), 7):
+        for frame in decoder.feed(raw[start : start + 7]):
+            decode_ipc(frame)
+    decoder.close()
+
+
+def _identify(raw: bytes) -> None:
+    _addresses([raw, raw[1:]])
+    _printable(raw.decode("utf-8", "replace"))
+
+
+def _text(parse: Callable[[str], object]) -> Callable[[bytes], object]:
+    return lambda raw: parse(raw.decode("utf-8", "replace"))
+
+
+def _reputation(raw: bytes) -> None:
+    reputation = Reputation()
+    reputation.take(raw.decode("utf-8"), 0.0, wall_ms=1_000)
+    json.loads(reputation.to_json(1.0, wall_ms=2_000))
+
+
+def _saved_reputation() -> bytes:
+    reputation = Reputation()
+    reputation.charge(PeerId(PEER), Cause.SIGNED_HEAVY, 0.0)
+    reputation.block(PeerId(PEER))
+    return reputation.to_json(0.0, wall_ms=0).encode()
+
+
+def _book() -> bytes:
+    book = PeerBook()
+    book.note_connected(
+        PeerAddr(peer_id=PeerId(PEER), addresses=("/ip4/192.0.2.1/tcp/1",)), now_ms=1
+    )
+    return book.to_json().encode()
+
+
+def _rpcs() -> list[bytes]:
+    message = sign_message(AUTHOR, RAW_AUTHOR, "/t", b"data", 7)
+    control = rpc_pb2.ControlMessage(
+        ihave=[rpc_pb2.ControlIHave(topicID="/t", messageIDs=[b"id" * 20])],
+        iwant=[rpc_pb2.ControlIWant(messageIDs=[b"id" * 20])],
+        graft=[rpc_pb2.ControlGraft(topicID="/t")],
+        prune=[rpc_pb2.ControlPrune(topicID="/t", backoff=60)],
+        idontwant=[rpc_pb2.ControlIDontWant(messageIDs=[b"id"])],
+    )
+    subscribe = rpc_pb2.RPC.SubOpts(subscribe=True, topicid="/t")
+    return [
+        rpc_pb2.RPC(publish=[message, message]).SerializeToString(),
+        rpc_pb2.RPC(control=control, subscriptions=[subscribe]).SerializeToString(),
+    ]
+
+
+_FRAME = encode_ipc(
+    m.IpcFrame(request_id=1, body=m.Control(action=m.ControlAction.BLOCK, peer_id=PEER))
+)
+_STATUS = encode_ipc(m.IpcFrame(request_id=2, body=m.TrainerStatus(json="{}")))
+_PEERS = encode_peer_list(
+    [PeerAddresses(peer_id=PeerId(PEER), addresses=(f"/ip4/192.0.2.1/tcp/1/p2p/{PEER}",))]
+)
+_ADDRESS = f"/ip4/192.0.2.1/tcp/4001/p2p/{PEER}".encode()
+_BINARY_ADDRESS = b"\x04\xc0\x00\x02\x01\x06\x0f\xa1"
+
+TARGETS: dict[str, Target] = {
+    "envelope": Target(run=open_envelope, allowed=(EnvelopeError,), valid=[sample.sealed()]),
+    "batch": Target(run=_batch, allowed=(PayloadError,), valid=[_content()]),
+    "signed-payload": Target(
+        run=_signed, allowed=(Rejected,), valid=[encode_batch(sample.batch())]
+    ),
+    "compression": Target(
+        run=lambda raw: decompress(raw, max_bytes=100_000),
+        allowed=(CorruptFrameError, OversizeFrameError),
+        valid=[compress(_content()), encode_batch(sample.batch())],
+    ),
+    "manifest": Target(run=decode_manifest, allowed=(ManifestError,), valid=[sample.swarm().raw]),
+    "ipc": Target(run=decode_ipc, allowed=(FrameError,), valid=[_FRAME, _STATUS]),
+    "ipc-frames": Target(
+        run=_frames, allowed=(FrameError,), valid=[encode_frame(_FRAME) + encode_frame(_STATUS)]
+    ),
+    "peer-list": Target(run=decode_peer_list, allowed=(RemoteError,), valid=[_PEERS]),
+    "peer-query": Target(
+        run=decode_peer_query, allowed=(RemoteError,), valid=[encode_peer_query([0, 5])]
+    ),
+    "pubsub-rpc": Target(run=_rpc, allowed=(DecodeError, MalformedFrameError), valid=_rpcs()),
+    "identify": Target(run=_identify, allowed=(), valid=[_BINARY_ADDRESS]),
+    "half-floats": Target(run=unpack_halves, allowed=(ValueError,), valid=[b"\x00\xbc\x00\x00"]),
+    "address": Target(run=_text(parse_peer_address), allowed=(ValueError,), valid=[_ADDRESS]),
+    "transport": Target(
+        run=_text(parse_transport), allowed=(ValueError,), valid=[b"/ip6/::1/tcp/4001"]
+    ),
+    "peer-id": Target(run=_text(parse_peer_id), allowed=(ValueError,), valid=[PEER.encode()]),
+    "reputation": Target(
+        run=_reputation, allowed=(ValueError, KeyError, RecursionError), valid=[_saved_reputation()]
+    ),
+    "peer-book": Target(
+        run=lambda raw: PeerBook.from_json(raw.decode("utf-8")),
+        allowed=(ValueError, RecursionError),
+        valid=[_book()],
+    ),
+}
+
+
+def originals(name: str) -> list[bytes]:
+    """Return a target's valid inputs and its saved trouble."""
+    saved = sorted(CORPUS.glob(f"{name}-*.bin"))
+    return [*TARGETS[name].valid, *(path.read_bytes() for path in saved)]

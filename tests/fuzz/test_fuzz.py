@@ -1,0 +1,164 @@
+"""Damaged input by the million: every parser, and the stream handler that a stranger's bytes reach.
+
+A finding is written to the corpus, where every later run tries it first and damages it further.
+`python -m tests.fuzz.test_fuzz FIRST COUNT TARGET…` repeats a range of cases.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+from libp2p.peer.id import ID
+
+from p2p.gossip_libp2p import GossipSettings
+from p2p.guarded_pubsub import PubsubLimits
+from p2p.libp2p_outbound import encode_uvarint
+from tests.fuzz.mutate import mutate
+from tests.fuzz.targets import CORPUS, TARGETS, _rpcs, originals
+from tests.support.nodes import TestNode, fresh_identity, open_test_node
+
+FAST_CASES = 400
+SLOW_CASES = 1_000_000
+STREAM_SHARE = 0.1
+"""Of the slow cases, for the stream handler."""
+_STALL_S = 20
+_PROCESSES = 2
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+class Stalled(Exception):  # noqa: N818 - what the alarm says
+    """A case took too long."""
+
+
+def _alarm(*_: object) -> None:
+    raise Stalled
+
+
+def run_cases(name: str, first: int, count: int) -> None:
+    """Run cases `first` to `first + count` of a target; a finding is saved and raised."""
+    target, seeds = TARGETS[name], originals(name)
+    signal.signal(signal.SIGALRM, _alarm)
+    for number in range(first, first + count):
+        data = mutate(random.Random(f"{name}/{number}"), seeds)
+        signal.setitimer(signal.ITIMER_REAL, _STALL_S)
+        try:
+            target.run(data)
+        except target.allowed:
+            pass
+        except Exception as error:
+            path = CORPUS / f"{name}-{number}.bin"
+            path.write_bytes(data)
+            raise AssertionError(f"{name}: case {number}, saved as {path.name}") from error
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+@pytest.mark.parametrize("name", list(TARGETS))
+def test_valid_input_and_saved_trouble(name: str) -> None:
+    target = TARGETS[name]
+    for data in target.valid:
+        target.run(data)
+    for data in originals(name):
+        try:
+            target.run(data)
+        except target.allowed:
+            continue
+
+
+@pytest.mark.parametrize("name", list(TARGETS))
+def test_damaged_input_is_refused_and_never_more(name: str) -> None:
+    run_cases(name, 0, FAST_CASES)
+
+
+class Bytes:
+    """A pubsub stream that brings given bytes and ends."""
+
+    def __init__(self, peer: ID, pieces: list[bytes]) -> None:
+        self.muxed_conn = _Connection(peer)
+        self._pieces = pieces
+        self.was_reset = False
+
+    async def read(self, n: int | None = None) -> bytes:
+        await trio.lowlevel.checkpoint()
+        return self._pieces.pop(0) if self._pieces else b""
+
+    async def reset(self) -> None:
+        self.was_reset = True
+
+
+class _Connection:
+    def __init__(self, peer: ID) -> None:
+        self.peer_id = peer
+
+
+async def run_streams(node: TestNode, first: int, count: int) -> None:
+    """Bring damaged RPCs to the stream handler, each on a stream of its own."""
+    seeds = [encode_uvarint(len(rpc)) + rpc for rpc in _rpcs()]
+    seeds.append(b"".join(seeds))
+    pubsub = node.gossip._pubsub
+    peer = ID.from_base58(fresh_identity().peer_id)
+    for number in range(first, first + count):
+        rng = random.Random(f"stream/{number}")
+        data = mutate(rng, seeds)
+        cut = rng.randrange(len(data) + 1)
+        stream = Bytes(peer, [piece for piece in (data[:cut], data[cut:]) if piece])
+        with trio.fail_after(_STALL_S):
+            await pubsub.stream_handler(stream)  # type: ignore[arg-type]
+        assert stream.was_reset
+        assert pubsub.counts["fault"] == 0, f"stream case {number}"
+
+
+def patient() -> GossipSettings:
+    """Limits that cut nobody off, since all streams come in one name."""
+    from p2p.flood_gate import FloodLimits
+
+    flood = FloodLimits(
+        pace_per_second=1e9, pace_burst=1e12, waste_per_second=1e9, waste_burst=1e12
+    )
+    return GossipSettings(limits=PubsubLimits(offences_to_ban=10**9, flood=flood))
+
+
+async def test_damaged_streams_end_and_never_more() -> None:
+    async with open_test_node(settings=patient()) as node:
+        await node.subscribe("/t")
+        await run_streams(node, 0, FAST_CASES)
+        assert node.gossip._router.num_faults == 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+async def test_a_tenth_of_a_million_damaged_streams() -> None:
+    async with open_test_node(settings=patient()) as node:
+        await node.subscribe("/t")
+        await run_streams(node, FAST_CASES, int(SLOW_CASES * STREAM_SHARE))
+        assert len(node.gossip._pubsub.seen_messages) < 1000
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_nine_tenths_of_a_million_damaged_inputs() -> None:
+    share = int(SLOW_CASES * (1 - STREAM_SHARE)) // len(TARGETS) + 1
+    names = list(TARGETS)
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.fuzz.test_fuzz", str(FAST_CASES), str(share), *part],
+            cwd=_ROOT,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for part in (names[start::_PROCESSES] for start in range(_PROCESSES))
+    ]
+    for process in running:
+        _, errors = process.communicate(timeout=1200)
+        assert process.returncode == 0, errors[-2000:]
+
+
+if __name__ == "__main__":
+    for argument in sys.argv[3:]:
+        run_cases(argument, int(sys.argv[1]), int(sys.argv[2]))
