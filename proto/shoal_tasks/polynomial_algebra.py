@@ -61,8 +61,10 @@ class PolynomialAlgebra:
             return _constant(Fraction(1))
         if value == 1:
             return base
+        if not base and value > 0:
+            return {}
         if len(base) != 1:
-            raise ExpressionError("a power of a sum" if base else "a power of zero")
+            raise ExpressionError("a power of a sum" if base else "a division by zero")
         ((monomial, factor),) = base.items()
         bits = max(factor.numerator.bit_length(), factor.denominator.bit_length())
         if abs(factor) != 1 and bits * abs(value) > MAX_BITS:

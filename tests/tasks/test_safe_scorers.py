@@ -88,6 +88,18 @@ def unreachable(_answer: str, _entry: object) -> float:
     raise AssertionError("reached the library")
 
 
+def test_powers_of_zero_are_what_they_are_to_the_library() -> None:
+    dataset = create_dataset("polynomial_multiplication", seed=3, size=1)
+    for expected, answers in {
+        "0": ("(0)**2", "0*x", "0**0", "0**-1"),
+        "1": ("0**0", "0**1"),
+    }.items():
+        entry = {**dataset[0], "answer": expected}
+        for answer in answers:
+            ours = safe_score("polynomial_multiplication", answer, entry, unreachable)
+            assert ours == dataset.score_answer(answer, entry), (answer, expected)
+
+
 @pytest.mark.parametrize("generator", sorted(ANSWERS))
 def test_the_library_runs_what_the_replacement_does_not(generator: str, tmp_path: Path) -> None:
     # Why there are replacements at all; if this fails one day, they can go.
