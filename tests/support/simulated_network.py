@@ -295,7 +295,12 @@ class SimulatedHost:
         return self._banned.get(peer_id, -math.inf) > trio.current_time()
 
     def set_request_handler(
-        self, protocol_id: str, handler: Handler, *, max_request_bytes: int
+        self,
+        protocol_id: str,
+        handler: Handler,
+        *,
+        max_request_bytes: int,
+        limits: object = None,
     ) -> None:
         """As the real host's."""
 

@@ -1,8 +1,8 @@
 """A node's own logic on the simulated network: everything of ours is real and unmodified.
 
-Real: discovery, peer exchange, shard plan and keeper, intake, validation, ledger, reputation,
-outbox, pool, buffer, and the store's SQL. Simulated: the host, gossip, the task worker, the
-store's thread (which would not wait for virtual time) and the trainer.
+Real: discovery, peer exchange, shard plan and keeper, intake, validation, ledger, reputation, the
+fetching of what was missed, outbox, pool, buffer, and the store's SQL. Simulated: the host, gossip,
+the task worker, the store's thread (which would not wait for virtual time) and the trainer.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from p2p.ledger import Equivocation, LedgerLimits, PublisherLedger
 from p2p.libp2p_address import parse_peer_address
 from p2p.outbox import Outbox
 from p2p.reputation import Reputation
+from p2p.rollout_exchange import RolloutExchange
 from p2p.rollout_pool import RolloutPool
 from p2p.shard_directory import ShardDirectory
 from p2p.shard_policy import ShardLimits, ShardPlan
@@ -196,6 +197,18 @@ class SimulatedNode:
             wall_ms=wall_ms,
         )
         peer_services.serve_peers(served, lambda: self.discovery.book, self.directory)
+        self.exchange = RolloutExchange(
+            host=served,
+            manifest=manifest,
+            ledger=self.ledger,
+            store=self.store,
+            intake=lambda: self.intake,
+            shards=lambda: frozenset(self.shards.shards),
+            wanted_groups=self._room,
+            report=self._on_verdict,
+            wall_ms=wall_ms,
+            rng=rng,
+        )
         self.pool = RolloutPool(
             buffer=self.buffer,
             store=self.store,
@@ -204,6 +217,8 @@ class SimulatedNode:
             max_age_seconds=settings.buffer.max_age_seconds,
             max_store_bytes=1 << 22,
             wall_ms=wall_ms,
+            on_kept=self.exchange.kept,
+            on_withdrawn=self.exchange.withdrawn,
         )
         self.intake = Intake(
             context=ValidationContext(rules=rules, me=identity.peer_id),
@@ -212,6 +227,7 @@ class SimulatedNode:
             keep=self._keep,
             accuse=self._accuse,
             wall_ms=wall_ms,
+            listener=self.exchange,
         )
         self._wall_ms = wall_ms
         self.gossip: SimulatedGossip
@@ -234,7 +250,10 @@ class SimulatedNode:
                 await nursery.start(self.discovery.run)
                 await nursery.start(self.pool.run)
                 await nursery.start(self.intake.run)
+                self.exchange.serve()
                 await nursery.start(self.shards.run)
+                if self._publishes:
+                    await nursery.start(self.exchange.run)
                 await nursery.start(self.outbox.run)
                 if self._publishes:
                     nursery.start_soon(self._train)
@@ -296,6 +315,10 @@ class SimulatedNode:
         self.shards.note_received(signed)
         self.num_external += len(signed.batch.groups)
         await self.pool.keep_external(signed)
+
+    def _room(self) -> int:
+        stats = self.buffer.stats(trio.current_time())
+        return stats.capacity_groups - stats.groups
 
     async def _accuse(self, pair: Equivocation, statement: bytes) -> None:
         await self.pool.withdraw(pair, statement)
