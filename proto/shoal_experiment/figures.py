@@ -17,7 +17,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from shoal_experiment.results import Run, mean_over_nodes, moving_average
-from shoal_experiment.summary import PAPER_TOTALS, ArmSummary
+from shoal_experiment.summary import PAPER_GAINS, PAPER_TOTALS, ArmSummary
 
 COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999")
 DASHES: tuple[Any, ...] = ("-", "--", "-", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
@@ -33,11 +33,7 @@ STYLE: Any = {
 }
 PAPER_NOTE = (
     "Paper (arXiv 2509.08721: 8 × Qwen2.5-0.5B, 2000 rounds, one run), total reward over 8/0: "
-    + ", ".join(
-        f"{arm} {value / PAPER_TOTALS['8/0'] - 1:+.0%}"
-        for arm, value in PAPER_TOTALS.items()
-        if arm != "8/0"
-    )
+    + ", ".join(f"{arm} {gain:+.0%}" for arm, gain in PAPER_GAINS.items() if gain)
 )
 
 
@@ -171,19 +167,24 @@ def _agents(runs: Sequence[Run], arms: Sequence[str], window: int, title: str) -
             rounds = range(1, run.rounds + 1)
             ax.plot(rounds, moving_average(node, window), lw=0.8, color=COLOURS[number % 8])
         paper = PAPER_TOTALS.get(arm)
-        beside = "" if paper is None else f"; paper {paper:.0f} in 2000 rounds"
+        beside = "" if paper is None else f" (paper {paper:.0f})"
         summed = sum(map(sum, run.training))
         ax.set_title(f"{arm}: total {summed:.0f}{beside}", fontsize=8)
+        ax.tick_params(labelbottom=True, labelsize=7)
+        ax.set_xlabel("round", fontsize=8)
+        ax.set_ylim(bottom=0)
     for place in range(len(arms), rows * columns):
         axes[place // columns][place % columns].set_visible(False)
-    _label(figure, "round", f"training-set reward\n(moving average over {window} rounds)")
+    figure.supylabel(
+        f"training-set reward per completion\n(moving average over {window} rounds)", fontsize=8
+    )
+    note = (
+        "Total: over all agents and rounds. The paper's are of 2000 rounds of 8 × Qwen2.5-0.5B "
+        "(arXiv 2509.08721)."
+    )
+    figure.supxlabel(_wrapped(note), fontsize=6.5, color="#444444", x=0.01, ha="left")
     figure.suptitle(f"{title}: every agent, seed {seed}", fontsize=10)
     return figure
-
-
-def _label(figure: Figure, x: str, y: str) -> None:
-    figure.supxlabel(x, fontsize=9)
-    figure.supylabel(y, fontsize=9, ha="center")
 
 
 def _pooled(runs: Sequence[Run], arm: str, window: int) -> Curve:
@@ -231,7 +232,7 @@ def _lines(curves: Sequence[Curve], *, title: str, x: str, y: str, note: str) ->
     ax.set_ylabel(y)
     ax.set_xlim(left=0)
     ax.set_ylim(bottom=0)
-    ax.legend(title="I/J", loc="upper left")
+    ax.legend(title="I/J", loc="best", fontsize=8)
     return figure
 
 
