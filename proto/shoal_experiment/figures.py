@@ -172,7 +172,7 @@ def _agents(runs: Sequence[Run], arms: Sequence[str], window: int, title: str) -
         ax.set_title(f"{arm}: total {summed:.0f}{beside}", fontsize=8)
         ax.tick_params(labelbottom=True, labelsize=7)
         ax.set_xlabel("round", fontsize=8)
-        ax.set_ylim(bottom=0)
+    axes[0][0].set_ylim(bottom=0)  # of all, and only now that each has drawn
     for place in range(len(arms), rows * columns):
         axes[place // columns][place % columns].set_visible(False)
     figure.supylabel(

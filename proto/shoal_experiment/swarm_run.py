@@ -9,7 +9,9 @@ nodes' own checkpoints.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
+import os
 import subprocess
 import sys
 import time
@@ -26,6 +28,7 @@ LISTEN = "/ip4/127.0.0.1/tcp/0"
 _POLL_SECONDS = 0.5
 _READY_SECONDS = 120.0
 _STOP_SECONDS = 30.0
+_TAIL_BYTES = 8192
 
 Line = dict[str, Any]
 
@@ -39,13 +42,15 @@ def play_swarm(job: Job, folder: Path, emit: Callable[[Line], None]) -> None:
 
     Blocks. Raises SwarmFailed.
     """
+    name = _swarm_name(folder)
     with contextlib.ExitStack() as stack:
-        address = _bootstrap(stack, folder / "b", job)
+        address = _bootstrap(stack, folder / "b", job, name)
         nodes = []
         for index in range(job.num_nodes):
             data_dir = folder / f"n{index}"
             settings = job.node_settings(index, data_dir).model_copy(
                 update={
+                    "swarm_name": name,
                     "listen": (LISTEN,),
                     "bootstrap": (address,),
                     "mdns": False,
@@ -59,9 +64,14 @@ def play_swarm(job: Job, folder: Path, emit: Callable[[Line], None]) -> None:
             emit({**line, "node": index})
 
 
-def _bootstrap(stack: contextlib.ExitStack, data_dir: Path, job: Job) -> str:
+def _swarm_name(folder: Path) -> str:
+    """A name of its own: what else runs on this machine must not join. The same when it goes on."""
+    return f"experiment-{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:12]}"
+
+
+def _bootstrap(stack: contextlib.ExitStack, data_dir: Path, job: Job, name: str) -> str:
     settings = job.node_settings(0, data_dir).model_copy(
-        update={"listen": (LISTEN,), "json_output": True}
+        update={"swarm_name": name, "listen": (LISTEN,), "json_output": True}
     )
     process = _start(stack, "bootstrap", settings, stdout=subprocess.PIPE)
     assert process.stdout is not None
@@ -129,10 +139,17 @@ def _wait(
 
 
 def _round_of(data_dir: Path) -> int:
-    last = 0
-    for line in _metrics(data_dir):
-        last = max(last, int(line["round"]))
-    return last
+    """The last round that a node has written down; reads no more than the file's end."""
+    try:
+        with (data_dir / METRICS_FILE).open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            tail = file.read().split(b"\n")[:-1]
+    except FileNotFoundError:
+        return 0
+    for line in reversed(tail):
+        with contextlib.suppress(ValueError):
+            return int(json.loads(line)["round"])
+    return 0
 
 
 def _metrics(data_dir: Path) -> Iterator[Line]:
