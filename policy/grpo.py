@@ -21,7 +21,7 @@ import torch
 
 from policy.head import Expected
 from policy.logprobs import completion_logprobs
-from policy.memory import halved_budget, is_out_of_memory
+from policy.memory import checkpointing, halved_budget, is_out_of_memory
 from policy.model import Policy
 from policy.objective import (
     GrpoConfig,
@@ -268,8 +268,12 @@ class _Update:
 
     def _accumulate(self, batches: list[list[Row]], *, packed: bool) -> float:
         loss_sum = 0.0
-        # Backward too: checkpointed layers are computed again there.
-        with packing(self._policy.model) if packed else nullcontext():
+        model, keeps = self._policy.model, not self._config.gradient_checkpointing
+        # Around backward, too: checkpointed layers are computed again there.
+        with (
+            packing(model) if packed else nullcontext(),
+            nullcontext() if keeps else checkpointing(model),
+        ):
             for batch in batches:
                 loss = self._loss(batch, packed=packed)
                 loss.backward()

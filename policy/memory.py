@@ -1,11 +1,14 @@
-"""Going on after the memory ran out: the same step in micro-batches of half the size."""
+"""Less memory: layers computed twice, and smaller micro-batches after memory ran out."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 log = logging.getLogger(__name__)
 
@@ -33,3 +36,24 @@ def halved_budget(token_budget: int, batches: Sequence[tuple[int, int]]) -> int 
     smaller = max(1, min(token_budget, largest) // 2)
     log.warning("out of memory: going on with micro-batches of %d tokens", smaller)
     return smaller
+
+
+@contextlib.contextmanager
+def checkpointing(model: Any) -> Iterator[None]:
+    """Keep each layer's input only, and compute the layer again in the backward pass.
+
+    Raises ValueError for a model that transformers cannot do this for.
+    """
+    layers = [m for m in model.modules() if isinstance(m, GradientCheckpointingLayer)]
+    if not layers or not model.supports_gradient_checkpointing:
+        raise ValueError("gradient_checkpointing: this model's layers do not support it")
+    model.activation_checkpointing_enable()
+    # Layers do it only while they say that they train; what is in them stays without dropout.
+    for layer in layers:
+        layer.training = True
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.training = False
+        model.activation_checkpointing_disable()

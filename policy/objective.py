@@ -50,6 +50,8 @@ class GrpoConfig:
     """Optimiser steps a pass."""
     token_budget: int = 8192
     """Padded tokens in one forward pass; a longer row goes alone. Bounds memory, not the result."""
+    gradient_checkpointing: bool = False
+    """Compute each layer twice instead of keeping what it computed; changes no result."""
     max_completion_tokens: int | None = None
     """Longer completions are cut, without an end token. Required by `LossType.DR_GRPO`."""
     temperature: float = 1.0

@@ -50,6 +50,8 @@ class RoundRecord:
     external_unlikely_share: float
     steps_no_signal: int
     steps_nonfinite: int
+    token_budget: int
+    """Tokens a micro-batch may hold; less than the setting after memory ran out."""
     num_tokens: int
     """Completion tokens that were trained on."""
     tokens_seen: int

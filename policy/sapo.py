@@ -15,7 +15,7 @@ import hashlib
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -188,6 +188,9 @@ class Rounds:
         stats = self._means.update(
             self._policy, self._optimizer, groups, self._config.grpo, self._reference
         )
+        # What memory did not hold once it would not hold again.
+        kept = replace(self._config.grpo, token_budget=stats.token_budget)
+        self._config = replace(self._config, grpo=kept)
         spoilt = self._set_aside(round_number, training, stats)
         self._exchange.hold([used for used in external.used if used not in spoilt])
         now = time.perf_counter()
@@ -469,6 +472,7 @@ def _record(
             external_unlikely_share=stats.external.unlikely_share,
             steps_no_signal=stats.skipped_no_signal,
             steps_nonfinite=stats.skipped_nonfinite,
+            token_budget=stats.token_budget,
             num_tokens=stats.num_tokens,
             tokens_seen=tokens_seen,
             tokens_generated=sum(lengths),

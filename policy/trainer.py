@@ -357,6 +357,7 @@ def round_config(settings: Settings, seed: int) -> RoundConfig:
             minibatches=settings.minibatches,
             max_grad_norm=settings.max_grad_norm,
             token_budget=settings.token_budget,
+            gradient_checkpointing=settings.gradient_checkpointing,
             max_completion_tokens=settings.max_new_tokens + 1,
             temperature=settings.temperature,
         ),

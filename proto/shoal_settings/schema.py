@@ -364,6 +364,11 @@ class Settings(BaseModel):
     token_budget: int = _key(
         8192, "node trainer swarm", "Tokens a micro-batch may hold, padding included.", ge=64
     )
+    gradient_checkpointing: bool = _key(
+        False,
+        "node trainer swarm",
+        "Compute each layer again in the backward pass instead of keeping it: slower, less memory.",
+    )
     oversample: int = _key(
         8,
         "node trainer swarm",
@@ -428,9 +433,7 @@ class Settings(BaseModel):
             raise ValueError("must be a number")
         return value
 
-    @field_validator(
-        "listen", "bootstrap", "dht_peer", "task_file", "allow_peers", mode="before"
-    )
+    @field_validator("listen", "bootstrap", "dht_peer", "task_file", "allow_peers", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
         """Accept one string with commas, as an environment variable gives it."""

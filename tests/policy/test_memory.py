@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from policy import grpo
+from policy import grpo, rows
 from policy.grpo import update
 from policy.logprobs import completion_logprobs
 from policy.memory import halved_budget, is_out_of_memory
@@ -90,13 +90,13 @@ def test_what_memory_errors_look_like() -> None:
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_halving_ends_when_every_row_goes_alone(packed: bool) -> None:
-    rows = [
+    made = [
         Row(group=0, prompt_ids=[1] * 20, completion_ids=[2] * n, advantage=1.0, external=False)
         for n in (5, 30, 7, 12)
     ]
     budget, seen = 8192, []
     while True:
-        batches = micro_batches(rows, budget, packed=packed)
+        batches = micro_batches(made, budget, packed=packed)
         sizes = [(len(batch), batch_tokens(batch, packed=packed)) for batch in batches]
         if (smaller := halved_budget(budget, sizes)) is None:
             break
@@ -112,3 +112,47 @@ def test_a_large_micro_batch_does_not_take_in_rows_much_shorter() -> None:
     lengths = [128] * 10 + [60] * 10
     assert [len(batch) for batch in pack(lengths, 8192)] == [10, 10]
     assert [len(batch) for batch in pack([128, 60, 10], 8192)] == [3]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("architecture", tiny_models.ARCHITECTURES)
+def test_checkpointing_keeps_less_and_has_the_same_gradients(
+    architecture: str, packed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "PAYS", 0.9 if packed else -1.0)
+    policy, steps, kept = tiny_models.policy(architecture), [], []
+    for wanted in (False, True):
+        recorder, sizes = Recorder(policy), {}
+
+        def keep(tensor: torch.Tensor, sizes: dict[int, int] = sizes) -> torch.Tensor:
+            sizes[tensor.data_ptr()] = tensor.nbytes
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            update(policy, recorder, make_groups(), config(gradient_checkpointing=wanted))
+        steps += recorder.steps
+        kept.append(sum(sizes.values()))
+    assert_same_gradients(steps[1], steps[0], 1e-6)
+    assert kept[1] < 0.7 * kept[0]
+    # Nothing of it is left: generation must not see it.
+    assert not any(module.training for module in policy.model.modules())
+    assert not policy.model.is_activation_checkpointing
+
+
+def test_checkpointing_is_refused_where_layers_do_not_support_it() -> None:
+    policy = tiny_models.policy()
+    policy.model.supports_gradient_checkpointing = False
+    with pytest.raises(ValueError, match="gradient_checkpointing"):
+        update(policy, Recorder(policy), make_groups(), config(gradient_checkpointing=True))
+
+
+def test_the_budget_that_is_left_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = tiny_models.policy()
+    assert update(policy, Recorder(policy), make_groups(), config()).token_budget == 8192
+    widths = run_out_above(60, monkeypatch)
+    left = update(policy, Recorder(policy), make_groups(), config()).token_budget
+    assert 30 <= left <= 100
+    widths.clear()
+    again = update(policy, Recorder(policy), make_groups(), config(token_budget=left))
+    assert again.token_budget == left
+    assert max(widths) <= 60
