@@ -1,4 +1,4 @@
-"""The update step's three candidates on one model and one batch of made-up rollouts.
+"""The update step's candidates on one model and one batch of made-up rollouts.
 
 `Ours` is `policy.grpo.update`. `Trl` is the installed GRPOTrainer's own loss over its own padded
 tensors, in its own micro-batches. `Plain` is the step as a tutorial would write it: logits of all
@@ -149,11 +149,17 @@ class Plain:
 
 
 class Trl:
-    """The installed TRL's `_compute_loss`, gradients added up over its micro-batches."""
+    """The installed TRL's `_compute_loss`, gradients added up over its micro-batches.
 
-    def __init__(self, case: Case, folder: str) -> None:
+    Its default is gradient checkpointing, which computes each layer twice.
+    """
+
+    def __init__(self, case: Case, folder: str, *, checkpointing: bool) -> None:
         self.policy = make_policy(case)
         self._trainer = _trl_trainer(self.policy, folder)
+        if checkpointing:
+            # As its `train()` does unless told otherwise.
+            self.policy.model.activation_checkpointing_enable()
         self._parts = micro_batches(padded_batch(make_groups(case)))
         self._trainer.current_gradient_accumulation_steps = len(self._parts)
         self.optimizer = make_optimizer(self.policy, lr=LEARNING_RATE)
@@ -176,8 +182,7 @@ def _trl_trainer(policy: Policy, folder: str) -> Any:
         output_dir=folder,
         use_cpu=True,
         bf16=False,
-        # Both are the faster choice for TRL; checkpointing would compute each layer twice.
-        gradient_checkpointing=False,
+        gradient_checkpointing=False,  # see `Trl`: only `train()` would act on it
         disable_dropout=True,
         report_to=[],
         loss_type="grpo",
@@ -237,12 +242,12 @@ def _finish(model: Any, optimizer: Any) -> float:
 
 
 def make_candidate(name: str, case: Case, folder: str) -> Candidate:
-    """Build ``ours``, ``plain`` or ``trl``; `folder` is where TRL may write."""
+    """Build ``ours``, ``plain``, ``trl`` or ``trl_default``; `folder` is where TRL may write."""
     match name:
         case "ours":
             return Ours(case)
         case "plain":
             return Plain(case)
-        case "trl":
-            return Trl(case, folder)
+        case "trl" | "trl_default":
+            return Trl(case, folder, checkpointing=name == "trl_default")
     raise ValueError(name)
