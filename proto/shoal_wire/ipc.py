@@ -11,7 +11,7 @@ from shoal_wire import codec
 from shoal_wire import ipc_messages as m
 from shoal_wire.digests import group_id as content_id
 from shoal_wire.errors import FrameError
-from shoal_wire.types import BatchId, GroupId, PeerId, PublishedGroup
+from shoal_wire.types import BatchId, FinishReason, GroupId, PeerId, PublishedGroup
 from shoal_wire.v1 import ipc_pb2 as pb
 
 _ROLE_TO_PB = {
@@ -19,6 +19,8 @@ _ROLE_TO_PB = {
     m.Role.INSPECTOR: pb.ROLE_INSPECTOR,
     m.Role.PUBLISHER: pb.ROLE_PUBLISHER,
 }
+_FINISH_TO_PB = {FinishReason.STOP: 1, FinishReason.LENGTH: 2}
+_FINISH_FROM_PB = {value: key for key, value in _FINISH_TO_PB.items()}
 _MAX_PEER_ID_CHARS = 256
 _ROLE_FROM_PB = {value: key for key, value in _ROLE_TO_PB.items()}
 
@@ -183,6 +185,33 @@ def _decode_control(message: pb.Control) -> m.Control:
     return m.Control(action=action, peer_id=message.peer_id)
 
 
+def _encode_judge_answer(body: m.JudgeAnswer) -> pb.JudgeAnswer:
+    return pb.JudgeAnswer(
+        challenge_id=body.challenge_id,
+        text=body.text,
+        finish_reason=_FINISH_TO_PB[body.finish_reason],
+        round=body.round,
+        policy_version=body.policy_version,
+        model_name=body.model_name,
+        draws_externals=body.draws_externals,
+    )
+
+
+def _decode_judge_answer(message: pb.JudgeAnswer) -> m.JudgeAnswer:
+    reason = _FINISH_FROM_PB.get(message.finish_reason)
+    if reason is None:
+        raise FrameError("answer to a judge states no known finish reason")
+    return m.JudgeAnswer(
+        challenge_id=message.challenge_id,
+        text=message.text,
+        finish_reason=reason,
+        round=message.round,
+        policy_version=message.policy_version,
+        model_name=message.model_name,
+        draws_externals=message.draws_externals,
+    )
+
+
 _ENCODERS: dict[type, tuple[str, Callable[[Any], Any]]] = {
     m.Hello: ("hello", _encode_hello),
     m.HelloReply: (
@@ -215,6 +244,18 @@ _ENCODERS: dict[type, tuple[str, Callable[[Any], Any]]] = {
     m.Inspect: ("inspect", lambda b: pb.Inspect(view=b.view, options_json=b.options_json)),
     m.InspectReply: ("inspect_reply", lambda b: pb.InspectReply(json=b.json)),
     m.Control: ("control", _encode_control),
+    m.JudgeAsk: ("judge_ask", lambda _: pb.JudgeAsk()),
+    m.JudgeChallenge: (
+        "judge_challenge",
+        lambda b: pb.JudgeChallenge(
+            challenge_id=b.challenge_id, family=b.family, question=b.question, tagged=b.tagged
+        ),
+    ),
+    m.JudgeAnswer: ("judge_answer", _encode_judge_answer),
+    m.JudgeScore: (
+        "judge_score",
+        lambda b: pb.JudgeScore(score=b.score, number=b.number, family=b.family),
+    ),
     m.Failure: ("failure", lambda b: pb.Failure(reason=b.reason, retryable=b.retryable)),
 }
 
@@ -244,5 +285,11 @@ _DECODERS: dict[str, Callable[[Any], m.Body]] = {
     "inspect": lambda p: m.Inspect(view=p.view, options_json=p.options_json),
     "inspect_reply": lambda p: m.InspectReply(json=p.json),
     "control": _decode_control,
+    "judge_ask": lambda _: m.JudgeAsk(),
+    "judge_challenge": lambda p: m.JudgeChallenge(
+        challenge_id=p.challenge_id, family=p.family, question=p.question, tagged=p.tagged
+    ),
+    "judge_answer": _decode_judge_answer,
+    "judge_score": lambda p: m.JudgeScore(score=p.score, number=p.number, family=p.family),
     "failure": lambda p: m.Failure(reason=p.reason, retryable=p.retryable),
 }

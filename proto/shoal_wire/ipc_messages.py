@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from shoal_wire.types import (
     BatchId,
+    FinishReason,
     GroupId,
     PeerId,
     PolicyInfo,
@@ -173,6 +174,50 @@ class Control:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeAsk:
+    """A question of the judge → `JudgeChallenge`, at once, or a failure, retryable meanwhile."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeChallenge:
+    """The judge's question."""
+
+    challenge_id: bytes
+    family: str
+    question: str
+    tagged: bool
+    """The answer is looked for between ``<answer>`` tags."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeAnswer:
+    """The answer to a challenge → `JudgeScore`, at once, or a failure, retryable meanwhile.
+
+    The same again asks for the score.
+    """
+
+    challenge_id: bytes
+    text: str
+    finish_reason: FinishReason
+    round: int
+    policy_version: int
+    model_name: str
+    draws_externals: bool
+    """The policy trains on groups of others too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeScore:
+    """What the judge made of it, as it signed it."""
+
+    score: float
+    """0 ≤ score ≤ 1."""
+    number: int
+    """The judge's number of the record."""
+    family: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
     """The request did not take effect."""
 
@@ -194,6 +239,10 @@ Body = (
     | Inspect
     | InspectReply
     | Control
+    | JudgeAsk
+    | JudgeChallenge
+    | JudgeAnswer
+    | JudgeScore
     | Failure
 )
 

@@ -21,7 +21,7 @@ from shoal_wire.errors import FrameError
 from shoal_wire.halffloat import pack_halves, unpack_halves
 from shoal_wire.ipc import decode_ipc, encode_ipc
 from shoal_wire.limits import MAX_BATCH_BYTES, MAX_COMPLETIONS
-from shoal_wire.types import RolloutBatch, RolloutGroup
+from shoal_wire.types import FinishReason, RolloutBatch, RolloutGroup
 from shoal_wire.v1 import ipc_pb2
 from shoal_wire.v1 import rollout_pb2 as pb
 from tests.wire import wire_samples as sample
@@ -59,6 +59,8 @@ def _frame_of(kind: type) -> m.IpcFrame:
         "action": m.ControlAction.BLOCK,
         "policy": sample.batch().policy,
         "sampling": sample.batch().sampling,
+        "finish_reason": FinishReason.STOP,
+        "score": 0.5,
     }
     by_type = {"int": 1, "str": "s", "bytes": b"b", "bool": True, "PeerId": "p", "BatchId": b"b"}
     values = {

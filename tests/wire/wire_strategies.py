@@ -146,5 +146,26 @@ BODIES: dict[type, st.SearchStrategy[m.Body]] = {
     m.Inspect: st.builds(m.Inspect, view=texts, options_json=texts),
     m.Control: st.builds(m.Control, action=st.sampled_from(m.ControlAction), peer_id=texts),
     m.InspectReply: st.builds(m.InspectReply, json=texts),
+    m.JudgeAsk: st.just(m.JudgeAsk()),
+    m.JudgeChallenge: st.builds(
+        m.JudgeChallenge,
+        challenge_id=st.binary(max_size=20),
+        family=texts,
+        question=texts,
+        tagged=st.booleans(),
+    ),
+    m.JudgeAnswer: st.builds(
+        m.JudgeAnswer,
+        challenge_id=st.binary(max_size=20),
+        text=texts,
+        finish_reason=st.sampled_from(FinishReason),
+        round=u64,
+        policy_version=u64,
+        model_name=texts,
+        draws_externals=st.booleans(),
+    ),
+    m.JudgeScore: st.builds(
+        m.JudgeScore, score=st.floats(allow_nan=False), number=u64, family=texts
+    ),
     m.Failure: st.builds(m.Failure, reason=texts, retryable=st.booleans()),
 }

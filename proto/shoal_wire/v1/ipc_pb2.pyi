@@ -20,7 +20,7 @@ ROLE_INSPECTOR: Role
 ROLE_PUBLISHER: Role
 
 class IpcFrame(_message.Message):
-    __slots__ = ("request_id", "hello", "hello_reply", "publish", "publish_reply", "sample", "sample_reply", "settle", "done", "report", "trainer_status", "inspect", "inspect_reply", "failure", "control")
+    __slots__ = ("request_id", "hello", "hello_reply", "publish", "publish_reply", "sample", "sample_reply", "settle", "done", "report", "trainer_status", "inspect", "inspect_reply", "failure", "control", "judge_ask", "judge_challenge", "judge_answer", "judge_score")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     HELLO_REPLY_FIELD_NUMBER: _ClassVar[int]
@@ -36,6 +36,10 @@ class IpcFrame(_message.Message):
     INSPECT_REPLY_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
     CONTROL_FIELD_NUMBER: _ClassVar[int]
+    JUDGE_ASK_FIELD_NUMBER: _ClassVar[int]
+    JUDGE_CHALLENGE_FIELD_NUMBER: _ClassVar[int]
+    JUDGE_ANSWER_FIELD_NUMBER: _ClassVar[int]
+    JUDGE_SCORE_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     hello: Hello
     hello_reply: HelloReply
@@ -51,7 +55,11 @@ class IpcFrame(_message.Message):
     inspect_reply: InspectReply
     failure: Failure
     control: Control
-    def __init__(self, request_id: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., hello_reply: _Optional[_Union[HelloReply, _Mapping]] = ..., publish: _Optional[_Union[Publish, _Mapping]] = ..., publish_reply: _Optional[_Union[PublishReply, _Mapping]] = ..., sample: _Optional[_Union[Sample, _Mapping]] = ..., sample_reply: _Optional[_Union[SampleReply, _Mapping]] = ..., settle: _Optional[_Union[Settle, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., trainer_status: _Optional[_Union[TrainerStatus, _Mapping]] = ..., inspect: _Optional[_Union[Inspect, _Mapping]] = ..., inspect_reply: _Optional[_Union[InspectReply, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., control: _Optional[_Union[Control, _Mapping]] = ...) -> None: ...
+    judge_ask: JudgeAsk
+    judge_challenge: JudgeChallenge
+    judge_answer: JudgeAnswer
+    judge_score: JudgeScore
+    def __init__(self, request_id: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., hello_reply: _Optional[_Union[HelloReply, _Mapping]] = ..., publish: _Optional[_Union[Publish, _Mapping]] = ..., publish_reply: _Optional[_Union[PublishReply, _Mapping]] = ..., sample: _Optional[_Union[Sample, _Mapping]] = ..., sample_reply: _Optional[_Union[SampleReply, _Mapping]] = ..., settle: _Optional[_Union[Settle, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., trainer_status: _Optional[_Union[TrainerStatus, _Mapping]] = ..., inspect: _Optional[_Union[Inspect, _Mapping]] = ..., inspect_reply: _Optional[_Union[InspectReply, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., control: _Optional[_Union[Control, _Mapping]] = ..., judge_ask: _Optional[_Union[JudgeAsk, _Mapping]] = ..., judge_challenge: _Optional[_Union[JudgeChallenge, _Mapping]] = ..., judge_answer: _Optional[_Union[JudgeAnswer, _Mapping]] = ..., judge_score: _Optional[_Union[JudgeScore, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("ipc_version", "role", "pid", "consumed_ids", "held_ids")
@@ -212,3 +220,47 @@ class Failure(_message.Message):
     reason: str
     retryable: bool
     def __init__(self, reason: _Optional[str] = ..., retryable: bool = ...) -> None: ...
+
+class JudgeAsk(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class JudgeChallenge(_message.Message):
+    __slots__ = ("challenge_id", "family", "question", "tagged")
+    CHALLENGE_ID_FIELD_NUMBER: _ClassVar[int]
+    FAMILY_FIELD_NUMBER: _ClassVar[int]
+    QUESTION_FIELD_NUMBER: _ClassVar[int]
+    TAGGED_FIELD_NUMBER: _ClassVar[int]
+    challenge_id: bytes
+    family: str
+    question: str
+    tagged: bool
+    def __init__(self, challenge_id: _Optional[bytes] = ..., family: _Optional[str] = ..., question: _Optional[str] = ..., tagged: bool = ...) -> None: ...
+
+class JudgeAnswer(_message.Message):
+    __slots__ = ("challenge_id", "text", "finish_reason", "round", "policy_version", "model_name", "draws_externals")
+    CHALLENGE_ID_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    POLICY_VERSION_FIELD_NUMBER: _ClassVar[int]
+    MODEL_NAME_FIELD_NUMBER: _ClassVar[int]
+    DRAWS_EXTERNALS_FIELD_NUMBER: _ClassVar[int]
+    challenge_id: bytes
+    text: str
+    finish_reason: int
+    round: int
+    policy_version: int
+    model_name: str
+    draws_externals: bool
+    def __init__(self, challenge_id: _Optional[bytes] = ..., text: _Optional[str] = ..., finish_reason: _Optional[int] = ..., round: _Optional[int] = ..., policy_version: _Optional[int] = ..., model_name: _Optional[str] = ..., draws_externals: bool = ...) -> None: ...
+
+class JudgeScore(_message.Message):
+    __slots__ = ("score", "number", "family")
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    FAMILY_FIELD_NUMBER: _ClassVar[int]
+    score: float
+    number: int
+    family: str
+    def __init__(self, score: _Optional[float] = ..., number: _Optional[int] = ..., family: _Optional[str] = ...) -> None: ...

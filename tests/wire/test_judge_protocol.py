@@ -1,0 +1,258 @@
+"""`/shoal/judge/1`: round trips, bounds, forged and hostile records."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shoal_wire import judge, limits
+from shoal_wire.envelope import seal
+from shoal_wire.errors import RemoteError
+from shoal_wire.judge_messages import (
+    Challenge,
+    ChallengeAnswer,
+    ChallengeRequest,
+    JudgeRecord,
+    JudgeRefusal,
+    JudgeReply,
+    JudgeRequest,
+    Mode,
+    RecordList,
+    RecordQuery,
+    RefusalReason,
+    SealedRecord,
+)
+from shoal_wire.types import Digest, FinishReason, PeerId
+from shoal_wire.v1 import judge_pb2 as pb
+from tests.support import factories as make
+from tests.wire.test_hostile_bytes import hostile
+from tests.wire.wire_strategies import digests_32, short_digests, texts, u32
+
+JUDGE = make.fresh_identity()
+RECORD = JudgeRecord(
+    number=7,
+    peer_id=make.fresh_identity().peer_id,
+    round=20,
+    policy_version=19,
+    model_name="tiny",
+    mode=Mode.SWARM,
+    swarm_digest=Digest(b"s" * 32),
+    family="gcd_easy",
+    config_digest=Digest(b"c" * 16),
+    seed=600_000,
+    index=0,
+    answer_digest=Digest(b"a" * 32),
+    finish_reason=FinishReason.STOP,
+    score=0.5,
+    asked_ms=1_700_000_000_000,
+    judged_ms=1_700_000_000_900,
+    challenges=8,
+)
+ANSWER = ChallengeAnswer(
+    challenge_id=b"i" * 16,
+    text="7",
+    finish_reason=FinishReason.STOP,
+    round=20,
+    policy_version=19,
+    model_name="tiny",
+    mode=Mode.SWARM,
+)
+
+names = st.text("abc_ é", min_size=1, max_size=20)
+counters = st.integers(0, limits.MAX_ROUND - 1)
+answers = st.builds(
+    ChallengeAnswer,
+    challenge_id=short_digests,
+    text=texts,
+    finish_reason=st.sampled_from(FinishReason),
+    round=counters,
+    policy_version=counters,
+    model_name=names,
+    mode=st.sampled_from(Mode),
+)
+requests: st.SearchStrategy[JudgeRequest] = st.one_of(
+    st.builds(ChallengeRequest, swarm_digest=digests_32),
+    answers,
+    st.builds(
+        RecordQuery,
+        after=st.integers(0, limits.MAX_SEQUENCE - 1),
+        limit=st.integers(1, judge.MAX_RECORDS),
+        peer_id=st.none() | st.just(RECORD.peer_id),
+    ),
+)
+envelopes = st.binary(min_size=1, max_size=60)
+replies: st.SearchStrategy[JudgeReply] = st.one_of(
+    st.builds(
+        Challenge,
+        challenge_id=short_digests,
+        family=names,
+        question=names,
+        answer_within_ms=st.integers(1, judge.MAX_ANSWER_MS),
+    ),
+    st.builds(SealedRecord, envelope=envelopes),
+    st.builds(RecordList, envelopes=st.lists(envelopes, max_size=4).map(tuple)),
+    st.builds(
+        JudgeRefusal,
+        reason=st.sampled_from(RefusalReason),
+        retry_after_ms=st.integers(0, limits.MAX_RETRY_MS),
+    ),
+)
+
+
+def sealed(record: JudgeRecord = RECORD) -> bytes:
+    return judge.seal_record(record, public_key=JUDGE.public_key_bytes, sign=JUDGE.sign)
+
+
+@given(requests)
+def test_a_request_survives_the_wire(request: JudgeRequest) -> None:
+    assert judge.decode_request(judge.encode_request(request)) == request
+
+
+@given(replies)
+def test_a_reply_survives_the_wire(reply: JudgeReply) -> None:
+    assert judge.decode_reply(judge.encode_reply(reply)) == reply
+
+
+@given(score=st.floats(0, 1), number=st.integers(1, 2**50), mode=st.sampled_from(Mode), wait=u32)
+@settings(max_examples=30)
+def test_a_record_survives(score: float, number: int, mode: Mode, wait: int) -> None:
+    record = replace(RECORD, score=score, number=number, mode=mode, asked_ms=wait)
+    assert judge.open_record(sealed(record), judge=JUDGE.peer_id) == record
+
+
+@given(
+    hostile(*map(judge.encode_request, (ANSWER, ChallengeRequest(swarm_digest=Digest(b"s" * 32)))))
+)
+@settings(max_examples=200)
+def test_any_request_is_a_value_or_the_stated_error(raw: bytes) -> None:
+    with contextlib.suppress(RemoteError):
+        judge.decode_request(raw)
+
+
+@given(hostile(judge.encode_reply(RecordList(envelopes=(b"one", b"two")))))
+@settings(max_examples=200)
+def test_any_reply_is_a_value_or_the_stated_error(raw: bytes) -> None:
+    with contextlib.suppress(RemoteError):
+        judge.decode_reply(raw)
+
+
+@given(hostile(sealed()))
+@settings(max_examples=200)
+def test_no_damaged_record_is_believed(raw: bytes) -> None:
+    with contextlib.suppress(RemoteError):
+        assert judge.open_record(raw, judge=JUDGE.peer_id) == RECORD
+
+
+def test_another_signers_record_is_refused() -> None:
+    forger = make.fresh_identity()
+    forged = judge.seal_record(RECORD, public_key=forger.public_key_bytes, sign=forger.sign)
+    with pytest.raises(RemoteError, match="not by"):
+        judge.open_record(forged, judge=JUDGE.peer_id)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"score": float("nan")},
+        {"score": 1.01},
+        {"number": 0},
+        {"challenges": 0},
+        {"schema_major": 2},
+        {"mode": 0},
+        {"mode": 9},
+        {"finish_reason": 3},
+        {"peer_id": "nobody"},
+        {"family": "a\x1b[2J"},
+        {"model_name": ""},
+        {"swarm_digest": b"short"},
+        {"seed": limits.MAX_SEED},
+        {"round": limits.MAX_ROUND},
+        {"asked_ms": 1 << 60},
+    ],
+    ids=str,
+)
+def test_a_signed_record_with_a_field_out_of_bounds_is_refused(changes: dict[str, object]) -> None:
+    from shoal_wire.v1 import rollout_pb2
+
+    payload = pb.JudgeRecord.FromString(rollout_pb2.Envelope.FromString(sealed()).payload)
+    for name, value in changes.items():
+        setattr(payload, name, value)
+    raw = seal(
+        payload.SerializeToString(),
+        public_key=JUDGE.public_key_bytes,
+        sign=JUDGE.sign,
+        payload_type=judge.RECORD_PAYLOAD_TYPE,
+    )
+    with pytest.raises(RemoteError):
+        judge.open_record(raw, judge=JUDGE.peer_id)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        replace(ANSWER, challenge_id=b"short"),
+        replace(ANSWER, text="x" * (limits.MAX_COMPLETION_BYTES + 1)),
+        replace(ANSWER, model_name="a\nb"),
+        replace(ANSWER, round=limits.MAX_ROUND),
+    ],
+    ids=["id", "text", "name", "round"],
+)
+def test_an_answer_out_of_bounds_is_told_apart(answer: ChallengeAnswer) -> None:
+    with pytest.raises(judge.BadAnswerError):
+        judge.decode_request(judge.encode_request(answer))
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        RecordQuery(limit=0),
+        RecordQuery(limit=judge.MAX_RECORDS + 1),
+        RecordQuery(peer_id=PeerId("not a peer")),
+        ChallengeRequest(swarm_digest=Digest(b"short")),
+    ],
+    ids=["none", "many", "peer", "swarm"],
+)
+def test_what_may_not_be_asked_is_refused(request_: JudgeRequest) -> None:
+    with pytest.raises(RemoteError):
+        judge.decode_request(judge.encode_request(request_))
+
+
+def test_the_longest_of_all_fit_their_frames() -> None:
+    longest = replace(
+        RECORD,
+        model_name="m" * limits.MAX_NAME_BYTES,
+        family="f" * limits.MAX_NAME_BYTES,
+        number=limits.MAX_SEQUENCE - 1,
+        round=limits.MAX_ROUND - 1,
+        policy_version=limits.MAX_ROUND - 1,
+        challenges=limits.MAX_SEQUENCE - 1,
+    )
+    raw = sealed(longest)
+    assert judge.open_record(raw, judge=JUDGE.peer_id) == longest
+    full = RecordList(envelopes=(b"x" * judge.MAX_RECORD_BYTES,) * judge.MAX_RECORDS)
+    assert len(judge.encode_reply(full)) <= judge.MAX_JUDGE_REPLY_BYTES
+    answer = replace(ANSWER, text="x" * limits.MAX_COMPLETION_BYTES, model_name="m" * 200)
+    assert len(judge.encode_request(answer)) <= judge.MAX_JUDGE_REQUEST_BYTES
+
+
+@pytest.mark.parametrize(
+    "constant",
+    [
+        judge.JUDGE_PROTOCOL,
+        judge.RECORD_PAYLOAD_TYPE.decode(),
+        f"at most {judge.MAX_JUDGE_REQUEST_BYTES} bytes",
+        f"{judge.MAX_JUDGE_REPLY_BYTES} bytes",
+        f"at most {judge.MAX_QUESTION_BYTES} bytes",
+        f"at most {judge.MAX_RECORD_BYTES} bytes",
+        f"`limit` (1 to {judge.MAX_RECORDS})",
+        *(f"`{reason.name}`" for reason in RefusalReason),
+    ],
+)
+def test_the_contract_states_names_and_limits(constant: str) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "wire.md").read_text(encoding="utf-8")
+    assert constant in text
