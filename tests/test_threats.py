@@ -1,0 +1,53 @@
+"""docs/threats.md says what the code does, and each test it names exists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from p2p.flood_gate import FloodLimits
+from p2p.inbound_gate import GateLimits
+from p2p.ledger import LedgerLimits
+from p2p.scoring import WEIGHTS, Cause
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = (ROOT / "docs" / "threats.md").read_text()
+NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGE)))
+
+
+def test_every_threat_names_a_test() -> None:
+    rows = [line for line in PAGE.split("## Messages")[1].splitlines() if line.startswith("| ")]
+    threats = [row for row in rows if not row.startswith("| what it would do")]
+    assert len(threats) > 30
+    for row in threats:
+        assert re.search(r"`tests/[\w/]+\.py::test_\w+` \|$", row), row
+
+
+@pytest.mark.parametrize(("path", "name"), NAMED, ids=[name for _, name in NAMED])
+def test_a_named_test_exists(path: str, name: str) -> None:
+    assert re.search(rf"^(async )?def {name}\(", (ROOT / path).read_text(), re.M)
+
+
+def test_the_weights_are_those_of_the_code() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (−\d+) \| (−\d+) \| .+ \|$", PAGE, re.M)
+    stated = {
+        Cause(c): (float(p.replace("−", "-")), float(f.replace("−", "-"))) for c, p, f in rows
+    }
+    assert stated == {cause: (w.points, w.floor) for cause, w in WEIGHTS.items()}
+
+
+def test_the_quotas_are_those_of_the_code() -> None:
+    flood, gate, ledger = FloodLimits(), GateLimits(), LedgerLimits()
+    flat = " ".join(PAGE.split())
+    for said in (
+        f"{flood.pace_per_second:.0f} messages a second with bursts of {flood.pace_burst:,.0f}",
+        f"{flood.waste_per_second:.0f} a second with bursts of {flood.waste_burst:,.0f}",
+        f"{ledger.groups_per_second:.0f} groups a second with bursts of {ledger.burst_groups:,.0f}",
+        f"{gate.prefix_connections} connections, {gate.prefix_handshakes} unfinished handshakes, "
+        f"{gate.prefix_per_second:.0f} connections a second with bursts of {gate.prefix_burst:.0f}",
+        f"{gate.handshakes} unfinished handshakes, {gate.per_second:.0f} connections a second "
+        f"with bursts of {gate.burst:.0f}",
+    ):
+        assert said in flat
