@@ -345,13 +345,17 @@ class Libp2pHost:
         *,
         max_request_bytes: int,
         limits: RequestLimits | None = None,
+        on_sent: Callable[[PeerId, bytes], None] = lambda _peer_id, _request: None,
     ) -> None:
         """Answer requests of `protocol_id` by ``await handler(peer_id, request)``.
 
         An exception of the handler, an oversize request or a missed deadline resets the stream.
         """
         server = RequestServer(
-            handler, max_request_bytes=max_request_bytes, limits=limits or self._settings.requests
+            handler,
+            max_request_bytes=max_request_bytes,
+            limits=limits or self._settings.requests,
+            on_sent=on_sent,
         )
         self._servers[protocol_id] = server
         self._host.set_stream_handler(TProtocol(protocol_id), server.serve)

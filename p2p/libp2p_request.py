@@ -135,9 +135,16 @@ class RequestServer:
     """Serves one protocol; bounded in bytes, time and concurrency."""
 
     def __init__(
-        self, handler: RequestHandler, *, max_request_bytes: int, limits: RequestLimits
+        self,
+        handler: RequestHandler,
+        *,
+        max_request_bytes: int,
+        limits: RequestLimits,
+        on_sent: Callable[[PeerId, bytes], None] = lambda _peer_id, _request: None,
     ) -> None:
+        """`on_sent` learns of requests whose answer has been written."""
         self._handler = handler
+        self._on_sent = on_sent
         self._max_request_bytes = max_request_bytes
         self._limits = limits
         self._active: dict[PeerId, int] = {}
@@ -173,3 +180,4 @@ class RequestServer:
             await write_frame(stream, response)
             await stream.close()
         self.num_served += 1
+        self._on_sent(peer_id, request)

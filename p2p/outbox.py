@@ -149,7 +149,7 @@ class Outbox:
         """
         own = await self._store.reserve_own(
             request.client_key,
-            lambda sequence, previous: self._seal(request, sequence, previous),
+            lambda sequence, previous: self.seal(request, sequence, previous),
         )
         if own.is_new and own.envelope is not None:
             self._unsent.append(self._waiting(own.sequence, own.envelope, self._wall_ms()))
@@ -207,7 +207,8 @@ class Outbox:
             payload_type=ANNOUNCEMENT_PAYLOAD_TYPE,
         )
 
-    def _seal(self, request: m.Publish, sequence: int, previous: int) -> bytes:
+    def seal(self, request: m.Publish, sequence: int, previous: int) -> bytes:
+        """Return the envelope of a batch under that number; raises OversizeBatchError."""
         batch = RolloutBatch(
             swarm_digest=self._manifest.digest,
             sequence=sequence,

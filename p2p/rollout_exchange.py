@@ -130,6 +130,7 @@ class RolloutExchange(Listener):
             self._server.answer,
             max_request_bytes=MAX_REQUEST_BYTES,
             limits=self._streams,
+            on_sent=self._server.sent,
         )
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

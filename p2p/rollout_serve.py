@@ -206,12 +206,19 @@ class RolloutServer:
         data = await self._part(query.batch_id, query.offset, length)
         if data is None or len(data) != length:
             return Refusal(reason=RefusalReason.NOT_HELD)
-        if query.offset + length == held.ref.num_bytes:
-            self._note_given(query.batch_id)
         return Chunk(num_bytes=held.ref.num_bytes, data=data)
 
+    def sent(self, _peer_id: PeerId, raw: bytes) -> None:
+        """Learn that the answer to a request has been written: it may have been a last piece."""
+        query = decode_query(raw)
+        if not isinstance(query, ChunkQuery):
+            return
+        held = self._shelf.get(query.batch_id)
+        if held is not None and query.offset + query.length >= held.ref.num_bytes:
+            self._note_given(query.batch_id)
+
     async def given(self, batch_id: BatchId) -> None:
-        """Wait until somebody has asked for the last piece of a batch."""
+        """Wait until somebody has been sent the last piece of a batch."""
         while batch_id not in self._given:
             self._gave = trio.Event()
             await self._gave.wait()

@@ -75,8 +75,12 @@ WEIGHTS: Mapping[Cause, Weight] = {
 
 _SIGNER_ONLY = frozenset({Reason.EQUIVOCATION})
 """A forwarder may have seen only one of the two."""
-_BY_THE_CLOCK = frozenset({Reason.FAR_FUTURE})
-"""Rests on our own clock, which may be the wrong one."""
+_MILD = {
+    # Rests on our own clock, which may be the wrong one.
+    Reason.FAR_FUTURE: Cause.CLOCK,
+    # A disk that failed, or a restart, takes away what was announced.
+    Reason.UNFETCHABLE: Cause.BROKEN_PROMISE,
+}
 
 
 @dataclass(slots=True)
@@ -113,13 +117,13 @@ class Scoreboard:
             self._credit(forwarder, now)
         if verdict.outcome is not Outcome.REJECT:
             return
-        by_clock = verdict.reason in _BY_THE_CLOCK
+        mild = _MILD.get(verdict.reason)
         if signer is not None:
             signed = Cause.SIGNED_HEAVY if verdict.heavy else Cause.SIGNED_REJECT
-            self.charge(signer, Cause.CLOCK if by_clock else signed, now)
+            self.charge(signer, mild or signed, now)
         if forwarder != signer and verdict.reason not in _SIGNER_ONLY:
             forwarded = Cause.FORWARDED_HEAVY if verdict.heavy else Cause.FORWARDED_REJECT
-            self.charge(forwarder, Cause.CLOCK if by_clock else forwarded, now)
+            self.charge(forwarder, mild or forwarded, now)
 
     def charge(self, peer_id: PeerId, cause: Cause, now: float) -> None:
         """Take off what `cause` costs, once."""

@@ -30,6 +30,8 @@ async def test_a_late_joiner_gets_what_was_shared_before_its_time(tmp_path: Path
         await until(lambda: other.heard() == set(range(10)))
         own = await other.share(50)
         await until(lambda: old.heard() == {50})
+        # Gossip offers its latest messages again: they are not to be had that way here.
+        joiner.deaf = True
         # It asks for what is there, not for what it has said itself.
         await joiner.host.dial(other.address)
         await until(lambda: joiner.heard() == {*range(10), 50})
@@ -155,6 +157,7 @@ async def test_a_late_joiner_gets_big_batches_too_and_gives_them_on(tmp_path: Pa
     async with open_exchange(tmp_path, 3, settings=QUICK) as (publisher, joiner, last):
         groups = big_groups(0, 200_000)
         await publisher.share(*groups)
+        joiner.deaf = last.deaf = True
         await joiner.host.dial(publisher.address)
         await until(lambda: len(joiner.heard()) == len(groups))
         await publisher.host.disconnect(joiner.peer_id)

@@ -112,10 +112,11 @@ def test_what_an_honest_peer_in_trouble_does_can_never_ban_even_all_together() -
     assert board.score(SIGNER, 0.0) > BAN_BELOW
 
 
-def test_a_clock_of_ours_that_is_wrong_bans_nobody() -> None:
+@pytest.mark.parametrize("reason", [Reason.FAR_FUTURE, Reason.UNFETCHABLE])
+def test_what_our_clock_or_its_bad_luck_may_explain_bans_nobody(reason: Reason) -> None:
     board = Scoreboard()
     for _ in range(1000):
-        judged = verdict(Reason.FAR_FUTURE)
+        judged = verdict(reason)
         board.judge(judged, signer=SIGNER, forwarder=FORWARDER, now=0.0)
     assert board.score(SIGNER, 0.0) > BAN_BELOW
     assert board.score(FORWARDER, 0.0) > BAN_BELOW
