@@ -18,6 +18,14 @@ from shoal_wire.types import PeerId
 
 _HOST_PROTOCOLS = ("ip4", "ip6", "dns4", "dns6", "dns", "dnsaddr")
 MAX_ADDRESS_CHARS = 512
+_SLOW_WEBSOCKET = "WebSocket is not supported: half as fast as TCP, and it cannot be cut off"
+_SLOW_QUIC = "QUIC is not supported: a twentieth of TCP's speed in this libp2p"
+_UNSUPPORTED = {
+    "ws": _SLOW_WEBSOCKET,
+    "wss": _SLOW_WEBSOCKET,
+    "quic": _SLOW_QUIC,
+    "quic-v1": _SLOW_QUIC,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +70,8 @@ def parse_transport(text: str) -> str:
         names = [protocol.name for protocol in address.protocols()]
     except Exception as error:  # noqa: BLE001 - py-multiaddr raises whatever its codecs raise
         raise ValueError(f"{text!r} is not a multiaddress: {error}") from None
+    if unsupported := _UNSUPPORTED.keys() & set(names):
+        raise ValueError(f"{text!r}: {_UNSUPPORTED[min(unsupported)]} (docs/reach.md)")
     if names[2:] == ["p2p", "p2p-circuit"]:
         _check_relay(text, address)
         names = names[:2]

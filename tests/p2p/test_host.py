@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Any, cast
@@ -124,7 +125,7 @@ async def test_banned_peer_stays_out() -> None:
         await until(one.connections)
         one.ban(two.peer_id, seconds=3600)
         await until(lambda: not two.connections())
-        with trio.move_on_after(5):
+        with trio.move_on_after(5), contextlib.suppress(DialError):
             await two.dial(one.listen_addrs()[0])
         await until(lambda: not two.connections() and not one.connections())
         with pytest.raises(DialError, match="banned"):
@@ -435,6 +436,29 @@ def test_bad_peer_address_is_one_line(text: str) -> None:
     with pytest.raises(ValueError, match=r".") as caught:
         parse_peer_address(text.replace("{id}", fresh_identity().peer_id))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("ending", ["tcp/1/ws", "tcp/1/wss", "udp/1/quic-v1"])
+def test_transports_that_are_not_supported_are_refused_with_the_reason(ending: str) -> None:
+    with pytest.raises(ValueError, match="is not supported") as caught:
+        parse_transport(f"/ip4/127.0.0.1/{ending}")
+    assert "docs/reach.md" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+async def test_ipv6() -> None:
+    async with open_test_host(listen="/ip6/::1/tcp/0") as one:
+        assert one.listen_addrs()[0].startswith("/ip6/::1/tcp/")
+        async with open_test_host(listen="/ip6/::/tcp/0") as two:
+            await two.dial(one.listen_addrs()[0])
+            await until(one.connections)
+            assert one.connections()[0].address.startswith("/ip6/::1/tcp/")
+            assert await two.ping(one.peer_id) > 0
+            await until(lambda: one.peer_addresses(two.peer_id))
+            assert any(a.startswith("/ip6/::1/") for a in one.peer_addresses(two.peer_id))
+            two.abort(one.peer_id)
+            await until(lambda: not one.connections())
+            await one.dial(next(a for a in two.listen_addrs() if "/::1/" in a))
 
 
 def test_good_peer_addresses() -> None:
