@@ -22,15 +22,17 @@ from p2p.libp2p_messages import fault_of, message_id, sign_message
 from p2p.peer_book import PeerAddr, PeerBook
 from p2p.reputation import Reputation
 from p2p.scoring import Cause
-from p2p.validation import Rejected, ValidationContext, open_batch
+from p2p.validation import Rejected, ValidationContext, open_announcement, open_batch
 from shoal_wire import ipc_messages as m
+from shoal_wire.announcement import encode_announcement, is_announcement
 from shoal_wire.codec import PayloadError, decode_batch, encode_batch
 from shoal_wire.compression import CorruptFrameError, OversizeFrameError, compress, decompress
-from shoal_wire.envelope import EnvelopeError, open_envelope
+from shoal_wire.envelope import EnvelopeError, open_envelope, peer_id_of, seal
 from shoal_wire.errors import FrameError, ManifestError, RemoteError
 from shoal_wire.framing import FrameDecoder, encode_frame
 from shoal_wire.halffloat import unpack_halves
 from shoal_wire.ipc import decode_ipc, encode_ipc
+from shoal_wire.limits import ANNOUNCEMENT_PAYLOAD_TYPE
 from shoal_wire.manifest import decode_manifest
 from shoal_wire.peers import (
     PeerAddresses,
@@ -39,8 +41,16 @@ from shoal_wire.peers import (
     encode_peer_list,
     encode_peer_query,
 )
+from shoal_wire.rollout_codec import (
+    RolloutProtocolError,
+    decode_answer,
+    decode_query,
+    encode_answer,
+    encode_query,
+)
 from shoal_wire.rules import check_batch
 from shoal_wire.types import PeerId
+from tests.wire import rollout_golden
 from tests.wire import wire_samples as sample
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -75,6 +85,21 @@ def _signed(payload: bytes) -> None:
     context = ValidationContext(rules=sample.batch_rules(), me=AUTHOR.peer_id)
     raw = sample.sealed(payload)
     open_batch(raw, author=PeerId(PEER), context=context, now_ms=sample.NOW_MS)
+
+
+def _announcement(payload: bytes) -> None:
+    """The same with an announcement."""
+    context = ValidationContext(rules=sample.batch_rules(), me=AUTHOR.peer_id)
+    public_key, key = sample.keypair()
+    raw = seal(
+        payload,
+        public_key=public_key,
+        sign=key.sign,
+        payload_type=ANNOUNCEMENT_PAYLOAD_TYPE,
+    )
+    is_announcement(raw)
+    author = peer_id_of(public_key)
+    open_announcement(raw, author=author, context=context, now_ms=sample.NOW_MS)
 
 
 def _rpc(raw: bytes) -> None:
@@ -169,6 +194,21 @@ TARGETS: dict[str, Target] = {
     "peer-list": Target(run=decode_peer_list, allowed=(RemoteError,), valid=[_PEERS]),
     "peer-query": Target(
         run=decode_peer_query, allowed=(RemoteError,), valid=[encode_peer_query([0, 5])]
+    ),
+    "announcement": Target(
+        run=_announcement,
+        allowed=(Rejected,),
+        valid=[encode_announcement(rollout_golden.announcement())],
+    ),
+    "rollout-request": Target(
+        run=lambda raw: encode_query(decode_query(raw)),
+        allowed=(RolloutProtocolError,),
+        valid=[encode_query(query) for query in rollout_golden.QUERIES.values()],
+    ),
+    "rollout-answer": Target(
+        run=lambda raw: encode_answer(decode_answer(raw)),
+        allowed=(RolloutProtocolError,),
+        valid=[encode_answer(answer) for answer in rollout_golden.ANSWERS.values()],
     ),
     "pubsub-rpc": Target(run=_rpc, allowed=(DecodeError, MalformedFrameError), valid=_rpcs()),
     "identify": Target(run=_identify, allowed=(), valid=[_BINARY_ADDRESS]),
