@@ -35,13 +35,14 @@ def waste_of(judged: Verdict, *, own_message: bool) -> float:
     """Return what a judged message wasted, in copies; `own_message`: its author sent it itself.
 
     Judging costs some ten times what dropping a copy does, but only what the sender must have
-    known to be useless counts so much: others may run other clocks, versions or quotas.
+    known to be useless counts so much: others may run other clocks, versions or quotas.  A quota is
+    broken knowingly by who signs: the outbox keeps under it.
     """
     if judged.outcome is Outcome.ACCEPT or judged.reason in _NOT_THEIRS:
         return 0.0
     if judged.outcome is Outcome.REJECT or judged.reason is Reason.DUPLICATE:
         return 10.0
-    return 10.0 if own_message and judged.reason is Reason.OVER_QUOTA else 1.0
+    return 20.0 if own_message and judged.reason is Reason.OVER_QUOTA else 1.0
 
 
 _NOT_THEIRS = frozenset(

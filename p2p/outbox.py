@@ -2,6 +2,9 @@
 
     publish ─▶ sequence, seal, store (durable) ─▶ acknowledge ─▶ [wait for a peer] ─▶ gossip ─▶ sent
 
+They go out at a pace under the quota that peers allow a publisher, so an honest node is never over
+it; a trainer that makes more than that sees the oldest given up.
+
 A batch too big to be gossiped whole is announced by its digest; peers pull it (`rollout_serve`).
 Batches go out in order. One that nobody was there to hear waits; after a restart the unsent ones
 go out again as the same bytes under the same sequence number, so receivers see a duplicate.
@@ -17,6 +20,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
+from p2p.inbound_gate import Bucket
+from p2p.ledger import LedgerLimits
 from p2p.store import OwnBatch, StoreError
 from p2p.validation import Rejected, reopen_batch
 from shoal_wire import ipc_messages as m
@@ -37,6 +42,8 @@ MAX_UNSENT = 512
 """Batches that wait for a peer; beyond it the oldest is given up and counted."""
 
 _RETRY_SECONDS = 1.0
+_PACE_SHARE, _BURST_SHARE = 0.9, 0.5
+"""Of the quota: peers count from another moment than we do, and a restart counts anew."""
 _MAX_ANNOUNCED = 16
 
 
@@ -87,6 +94,7 @@ class _Waiting:
     """What is gossiped: the batch's envelope, or an announcement of it."""
     announces: BatchId | None
     """The batch's id where it is announced."""
+    num_groups: int
 
 
 class Outbox:
@@ -109,6 +117,7 @@ class Outbox:
         self._gossip = gossip
         self._wall_ms = wall_ms
         self._unsent: deque[_Waiting] = deque()
+        self._pace: Bucket | None = None
         self._wake = trio.Event()
         self._progress = trio.Event()
         self.num_batches_sent = 0
@@ -152,7 +161,9 @@ class Outbox:
             lambda sequence, previous: self.seal(request, sequence, previous),
         )
         if own.is_new and own.envelope is not None:
-            self._unsent.append(self._waiting(own.sequence, own.envelope, self._wall_ms()))
+            self._unsent.append(
+                self._waiting(own.sequence, own.envelope, self._wall_ms(), len(request.groups))
+            )
             await self._bound()
             self._wake.set()
         return own
@@ -162,7 +173,9 @@ class Outbox:
         for own in await self._store.unsent():
             batch = self._reopen(own)
             if batch is not None and own.envelope is not None:
-                waiting = self._waiting(own.sequence, own.envelope, batch.created_ms)
+                waiting = self._waiting(
+                    own.sequence, own.envelope, batch.created_ms, len(batch.groups)
+                )
                 self._unsent.append(waiting)
             else:
                 self.num_batches_expired += 1
@@ -179,13 +192,16 @@ class Outbox:
             return None
         return signed.batch if signed.batch.swarm_digest == self._manifest.digest else None
 
-    def _waiting(self, sequence: int, envelope: bytes, created_ms: int) -> _Waiting:
+    def _waiting(
+        self, sequence: int, envelope: bytes, created_ms: int, num_groups: int
+    ) -> _Waiting:
         too_big = len(envelope) > self._manifest.rules.max_whole_bytes
         return _Waiting(
             sequence=sequence,
             created_ms=created_ms,
             message=self._announce(envelope) if too_big else envelope,
             announces=batch_id(envelope) if too_big else None,
+            num_groups=num_groups,
         )
 
     def _announce(self, envelope: bytes) -> bytes:
@@ -232,11 +248,14 @@ class Outbox:
         return seal(payload, public_key=self._signer.public_key_bytes, sign=self._signer.sign)
 
     async def _send_first(self) -> None:
+        pace = self._pace = self._pace or new_pace(trio.current_time())
+        await trio.sleep(pace.wait_s(trio.current_time()))
         own = self._unsent[0]
         if self._wall_ms() - own.created_ms > self._manifest.rules.max_age_seconds * 1000:
             self.num_batches_expired += 1
         elif await self._gossip.publish(self._topic, own.message) > 0:
             self.num_batches_sent += 1
+            pace.owe(own.num_groups, trio.current_time())
             if own.announces is not None:
                 self.num_batches_announced += 1
                 self.announced.append(own.announces)
@@ -262,3 +281,13 @@ class Outbox:
         except StoreError as error:
             # After a restart it goes out once more, as a duplicate.
             log.warning("batch %d is not noted as sent: %s", sequence, error)
+
+
+def new_pace(now: float) -> Bucket:
+    """Return the measure of groups that may go out: under any peer's quota, whenever it began."""
+    quota = LedgerLimits()
+    return Bucket(
+        per_second=_PACE_SHARE * quota.groups_per_second,
+        burst=_BURST_SHARE * quota.burst_groups,
+        now=now,
+    )

@@ -136,5 +136,5 @@ def test_our_own_trouble_is_nobodys_waste(reason: Reason) -> None:
 
 def test_a_quota_is_broken_by_who_signs_not_by_who_forwards() -> None:
     over = verdict(Reason.OVER_QUOTA)
-    assert waste_of(over, own_message=True) == 10.0
+    assert waste_of(over, own_message=True) == 20.0
     assert waste_of(over, own_message=False) == 1.0
