@@ -17,6 +17,10 @@ COMMANDS = {
         "a bootstrap and N nodes on this machine, a live table",
     ),
     "trainer": ("policy.__main__", "the trainer process alone (a node starts its own)"),
+    "experiment": (
+        "shoal_experiment.__main__",
+        "does sharing help? the paper's comparison on this machine, with table and figures",
+    ),
     "tasks": ("p2p.cli.tasks_command", "list task families; show one with a sample and its scores"),
     "publish": ("p2p.cli.publish_command", "share a file of completions through a node"),
     "answer": ("p2p.cli.answer_command", "answer questions yourself, and share the answers"),

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import fcntl
 import json
 import os
 import shutil
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from pydantic import ValidationError
@@ -109,13 +113,34 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         experiment = make_experiment(arguments)
         out = _output_folder(arguments)
-        return run(experiment, out, arguments)
+        with _alone_in(out):
+            return run(experiment, out, arguments)
     except (UsageError, ManifestError) as error:
         print(f"shoal experiment: {error}", file=sys.stderr)
         return EXIT_USAGE
     except (JobFailed, OSError) as error:
         print(f"shoal experiment: {error}", file=sys.stderr)
         return EXIT_FAILED
+
+
+@contextlib.contextmanager
+def _alone_in(out: Path) -> Iterator[None]:
+    """Own the output folder; be told of SIGTERM as of Ctrl-C, so that workers end with us."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    out.mkdir(parents=True, exist_ok=True)
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        with (out / ".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UsageError(f"another experiment is writing to {out}") from None
+            yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def run(experiment: Experiment, out: Path, arguments: argparse.Namespace) -> int:

@@ -68,7 +68,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
         title="SAPO's controlled experiment (arXiv 2509.08721, section 5) in miniature",
         arms=paper_arms,
         base=SPARSE,
-        full=Size(seeds=5, rounds=100),
+        full=Size(seeds=3, rounds=100),
         quick=Size(seeds=2, rounds=80),
     ),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,15 @@ def test_fresh_removes_no_folder_that_is_not_an_experiments(tmp_path: Path) -> N
     (tmp_path / "mine.txt").write_text("precious")
     assert main(["paper", "--out", str(tmp_path), "--fresh"]) == 2
     assert (tmp_path / "mine.txt").exists()
+
+
+def test_one_experiment_at_a_time_writes_to_a_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (tmp_path / ".lock").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        assert main(["paper", "--out", str(tmp_path)]) == 2
+    assert "another experiment" in capsys.readouterr().err
 
 
 def test_a_job_is_named_by_all_that_decides_it(tmp_path: Path) -> None:
