@@ -211,11 +211,13 @@ class PeerCore:
         accuse: Accuse,
         listener: Listener | None = None,
         wanted_per_s: Callable[[], float] | None = None,
+        worker_patience_seconds: float = _WORKER_PATIENCE_SECONDS,
     ) -> None:
         """Start validation and subscribe: from here on batches reach `keep`.
 
         `wanted_per_s` tells how many groups of others this peer draws a second; None is a peer
-        that draws and publishes none, and relays only a swarm of one shard.
+        that draws and publishes none, and relays only a swarm of one shard. One that validates
+        nothing may have more patience with the task worker.
         """
 
         async def count_and_keep(signed: SignedBatch) -> None:
@@ -225,7 +227,7 @@ class PeerCore:
         self.worker = TaskWorker(
             specs_of(self.manifest, self._settings.task_file),
             limits=WorkerLimits(request_timeout_seconds=_WORKER_SECONDS),
-            patience_seconds=_WORKER_PATIENCE_SECONDS,
+            patience_seconds=worker_patience_seconds,
         )
         await nursery.start(self.worker.run)
         self.intake = Intake(

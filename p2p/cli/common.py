@@ -53,14 +53,18 @@ def parse(
     argv: Sequence[str],
     *,
     overrides: Mapping[str, Any] | None = None,
+    shown_as: str = "",
 ) -> tuple[Loaded, bool]:
     """Parse flags and settings of `command`; the second value is the hidden `--supervised`.
+
+    `shown_as` is the name of a command that reads the same settings as `command`.
 
     Raises:
         UsageExit: code 2 after one line on standard error, or 0 after `--print-config`.
     """
+    name = shown_as or command
     parser = argparse.ArgumentParser(
-        prog=f"shoal {command}",
+        prog=f"shoal {name}",
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -71,11 +75,11 @@ def parse(
     try:
         loaded = load(command, arguments, os.environ, overrides=overrides)
     except SettingsError as error:
-        raise fail(command, str(error)) from None
+        raise fail(name, str(error)) from None
     try:
         parse_bootstrap(loaded.settings.bootstrap + loaded.settings.dht_peer)
     except ValueError as error:
-        raise fail(command, str(error)) from None
+        raise fail(name, str(error)) from None
     if arguments.print_config:
         if loaded.settings.json_output:
             print(json.dumps(describe(loaded, command)))

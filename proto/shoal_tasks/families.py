@@ -28,6 +28,7 @@ from shoal_wire.limits import MAX_SEED
 __all__ = [
     "EASY",
     "EASY_PAPER",
+    "JUDGE_SEED_MIN",
     "PAPER",
     "PRESETS",
     "SEED_LIMIT",
@@ -42,6 +43,7 @@ __all__ = [
     "coordinates",
     "draw_coordinates",
     "held_out_coordinates",
+    "judge_coordinates",
     "question_digest",
     "spec_from_json",
     "spec_to_json",
@@ -49,6 +51,9 @@ __all__ = [
 
 TRAIN_SEED_MIN: Final = 1 << 20
 """Seeds below this are for held-out evaluation only; a training draw never uses one."""
+
+JUDGE_SEED_MIN: Final = 1 << 19
+"""A judge draws from here up to TRAIN_SEED_MIN; nodes evaluate themselves on lower seeds."""
 
 SEED_LIMIT: Final = MAX_SEED
 """Seeds are below this."""
@@ -231,6 +236,17 @@ def draw_coordinates(rng: random.Random, families: Sequence[FamilySpec]) -> Task
         raise ValueError("no task families to draw from")
     spec = rng.choices(families, weights=[family.weight for family in families])[0]
     return coordinates(spec, rng.randrange(TRAIN_SEED_MIN, SEED_LIMIT))
+
+
+def judge_coordinates(rng: random.Random, families: Sequence[FamilySpec]) -> TaskCoordinates:
+    """Draw a judge's task: family by weight, seed from JUDGE_SEED_MIN up to TRAIN_SEED_MIN.
+
+    Source: SAPO section 6, the judge. Raises ValueError without families.
+    """
+    if not families:
+        raise ValueError("no task families to draw from")
+    spec = rng.choices(families, weights=[family.weight for family in families])[0]
+    return coordinates(spec, rng.randrange(JUDGE_SEED_MIN, TRAIN_SEED_MIN))
 
 
 def held_out_coordinates(

@@ -24,7 +24,7 @@ from p2p.validation import ValidationContext
 from shoal_tasks import client_sync
 from shoal_tasks.families import EASY, TRAIN_SEED_MIN, FamilySpec, config_digest, coordinates
 from shoal_tasks.swarm import families_of, rules_of
-from shoal_tasks.types import TaskCoordinates
+from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates
 from shoal_wire import ipc_messages as m
 from shoal_wire.codec import encode_batch
 from shoal_wire.digests import batch_id, question_digest
@@ -216,6 +216,10 @@ class SharedWorker:
     async def questions(self, tasks: list[TaskCoordinates]) -> list[str]:
         """Return one question a task."""
         return await self._ask(lambda worker: worker.questions(tasks))
+
+    async def score(self, requests: list[ScoreRequest]) -> list[ScoreResult]:
+        """Return one result a request."""
+        return await self._ask(lambda worker: worker.score(requests))
 
     async def _ask(self, question: Callable[[client_sync.TaskWorker], T]) -> T:
         def ask() -> T:
