@@ -201,7 +201,9 @@ class PeerCore:
         return found
 
     def _admit(self, manifest: Manifest) -> None:
-        self.host.admit_only(manifest.rules.allowed_peers or None)
+        allowed = manifest.rules.allowed_peers
+        # Whom the user names is meant, also where an earlier swarm's list does not have it.
+        self.host.admit_only({*allowed, *self.source.bootstraps} if allowed else None)
 
     async def join(
         self,

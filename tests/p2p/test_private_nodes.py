@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -27,7 +28,7 @@ PATIENCE_S = 40.0
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peer_core, "TaskWorker", make.SharedWorker)
-    monkeypatch.setattr(manifest_source, "BOOTSTRAP_SECONDS", 0.4)
+    monkeypatch.setattr(manifest_source, "BOOTSTRAP_SECONDS", PATIENCE_S)
 
 
 def id_in(data_dir: Path) -> PeerId:
@@ -36,7 +37,11 @@ def id_in(data_dir: Path) -> PeerId:
 
 
 @asynccontextmanager
-async def running(kind: Any, data_dir: Path, **changes: Any) -> AsyncIterator[Any]:
+async def running(
+    kind: Any, data_dir: Path, *, admitted: bool = True, **changes: Any
+) -> AsyncIterator[Any]:
+    """Run a peer; one that is not `admitted` does not wait for its bootstrap for long."""
+    manifest_source.BOOTSTRAP_SECONDS = PATIENCE_S if admitted else 0.3
     await trio.Path(data_dir).mkdir(exist_ok=True)
     ready = trio.Event()
     peer = kind(
@@ -65,7 +70,7 @@ async def test_only_listed_peers_join(tmp_path: Path) -> None:
         at = (address_of(boot),)
         async with (
             running(Node, tmp_path / "friend", bootstrap=at) as friend,
-            running(Node, tmp_path / "stranger", bootstrap=at) as stranger,
+            running(Node, tmp_path / "stranger", admitted=False, bootstrap=at) as stranger,
         ):
             assert friend.core.manifest == boot.core.manifest
             assert friend.core.host.is_connected(boot.core.peer_id)
@@ -77,6 +82,23 @@ async def test_only_listed_peers_join(tmp_path: Path) -> None:
             stranger.core.discovery.add_peer(_addr(friend), "exchange")
             await until(lambda: friend.core.host.num_refused)
             assert not friend.core.host.is_connected(stranger.core.peer_id)
+
+
+async def test_the_list_of_an_earlier_swarm_does_not_keep_a_node_from_its_next(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "friend"
+    async with contextlib.AsyncExitStack() as stack:
+        start = stack.enter_async_context
+        boot = await start(running(BootstrapPeer, tmp_path / "boot", allow_peers=(id_in(folder),)))
+        friend = await start(running(BootstrapPeer, folder, bootstrap=(address_of(boot),)))
+        assert friend.core.manifest.rules.allowed_peers
+    async with (
+        running(BootstrapPeer, tmp_path / "next") as other,
+        running(BootstrapPeer, folder, bootstrap=(address_of(other),)) as friend,
+    ):
+        await until(lambda: friend.core.manifest == other.core.manifest)
+        assert friend.core.host.is_connected(other.core.peer_id)
 
 
 def _addr(peer: Any) -> Any:
@@ -91,7 +113,7 @@ async def test_only_peers_with_the_key_join(tmp_path: Path) -> None:
         at = (address_of(boot),)
         async with (
             running(Node, tmp_path / "friend", bootstrap=at, swarm_key=str(key)) as friend,
-            running(Node, tmp_path / "stranger", bootstrap=at) as stranger,
+            running(Node, tmp_path / "stranger", admitted=False, bootstrap=at) as stranger,
         ):
             await until(lambda: any(friend.core.gossip.mesh().values()))
             assert stranger.core.discovery.solo
