@@ -18,6 +18,7 @@ import trio
 from p2p.batch_fetch import BatchFetch, Neighbours
 from p2p.fetch_stats import FetchStats, Source
 from p2p.rollout_ask import NoAnswerError, RolloutAsker
+from p2p.twin_watch import TwinWatch
 from shoal_wire.limits import MAX_SHARDS_PER_PEER
 from shoal_wire.manifest import Manifest
 from shoal_wire.rollout_messages import BatchRef, Listing, RecentQuery
@@ -66,6 +67,7 @@ class Backfill:
         shards: Callable[[], frozenset[int]],
         wanted_groups: Callable[[], int],
         stats: FetchStats,
+        twins: TwinWatch,
         rng: random.Random,
         settings: BackfillSettings | None = None,
     ) -> None:
@@ -76,6 +78,7 @@ class Backfill:
         self._shards = shards
         self._wanted_groups = wanted_groups
         self._stats = stats
+        self._twins = twins
         self._rng = rng
         self._settings = settings or BackfillSettings()
         self._heard_at = trio.current_time()
@@ -142,6 +145,7 @@ class Backfill:
             self._asker.offend(peer_id, Reason.MALFORMED_ANSWER)
             raise NoAnswerError(Reason.MALFORMED_ANSWER)
         await self._fetch.fetch_listed(peer_id, self._choose(listing.batches), Source.BACKFILL)
+        await self._twins.ask(peer_id)
 
     def _window_seconds(self, *, full: bool) -> int:
         """Return how far back to ask: all at first, later since the last answer, and a while."""

@@ -81,6 +81,7 @@ class NodeViews(CoreViews):
                 "batches_expired": self._outbox.num_batches_expired,
             },
             "buffer": self._buffer_totals(),
+            "identity_shared": self._exchange.twins.found,
             "intake_waiting": self._core.intake.queue_length(),
             "trainer": self._trainer(),
         }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
@@ -28,6 +28,7 @@ from p2p.pull_queue import QueueLimits
 from p2p.rollout_ask import ANSWER_SECONDS, RolloutAsker
 from p2p.rollout_serve import SERVE_LIMITS, EnvelopeStore, RolloutServer, ServeLimits
 from p2p.shelf import Shelf
+from p2p.twin_watch import OwnBatches, TwinWatch
 from shoal_wire.announcement import Announcement
 from shoal_wire.limits import MAX_REQUEST_BYTES, ROLLOUTS_PROTOCOL
 from shoal_wire.manifest import Manifest
@@ -51,6 +52,10 @@ class ExchangeSettings:
     streams: RequestLimits = SERVE_LIMITS
 
 
+class BatchStore(EnvelopeStore, OwnBatches, Protocol):
+    """Where envelopes are, and which of them this node made."""
+
+
 class RolloutExchange(Listener):
     """Make it before the topics are joined, `serve` then, and run it when the intake is there."""
 
@@ -60,7 +65,7 @@ class RolloutExchange(Listener):
         host: Libp2pHost,
         manifest: Manifest,
         ledger: PublisherLedger,
-        store: EnvelopeStore,
+        store: BatchStore,
         intake: Callable[[], Intake],
         shards: Callable[[], frozenset[int]],
         wanted_groups: Callable[[], int],
@@ -102,6 +107,7 @@ class RolloutExchange(Listener):
             limits=settings.gaps,
             is_wanted=lambda publisher: manifest.shard_of(publisher) in shards(),
         )
+        self.twins = TwinWatch(me=host.peer_id, asker=asker, own=store)
         self._backfill = Backfill(
             manifest=manifest,
             host=host,
@@ -110,6 +116,7 @@ class RolloutExchange(Listener):
             shards=shards,
             wanted_groups=wanted_groups,
             stats=stats,
+            twins=self.twins,
             rng=rng,
             settings=settings.backfill,
         )

@@ -182,6 +182,14 @@ class Store:
         """Return up to `length` bytes of a stored envelope; None if it is not here."""
         return await self._submit(lambda core: core.envelope_part(batch_id, offset, length))
 
+    async def is_own(self, batch_id: BatchId) -> bool:
+        """Return whether this node published the batch, also when its bytes have gone."""
+        return await self._submit(lambda core: core.is_own(batch_id))
+
+    async def last_own_sequence(self) -> int:
+        """Return the latest own batch's number, 0 if there is none."""
+        return await self._submit(StoreCore.last_own_sequence)
+
     async def add_external(
         self,
         batch_id: BatchId,

@@ -121,10 +121,7 @@ class StoreCore:
         (sequence,) = self._db.execute(
             "UPDATE meta SET value = value + 1 WHERE key = 'next_sequence' RETURNING value - 1"
         ).fetchone()
-        (previous,) = self._db.execute(
-            "SELECT coalesce(max(sequence), 0) FROM client_keys"
-        ).fetchone()
-        envelope = make_envelope(sequence, previous)
+        envelope = make_envelope(sequence, self.last_own_sequence())
         self._count_unsent(len(envelope))
         batch_id = id_of_envelope(envelope)
         self._insert_batch(batch_id, self._peer_id, sequence, True, envelope, now_ms)
@@ -167,6 +164,20 @@ class StoreCore:
         self._unsent_bytes += num_bytes
 
     # Reading
+
+    def is_own(self, batch_id: BatchId) -> bool:
+        """Return whether a batch was reserved here, among the latest `max_client_keys`."""
+        row = self._db.execute(
+            "SELECT 1 FROM client_keys WHERE batch_id = ?", (batch_id,)
+        ).fetchone()
+        return row is not None
+
+    def last_own_sequence(self) -> int:
+        """Return the latest own batch's number, 0 if there is none."""
+        (sequence,) = self._db.execute(
+            "SELECT coalesce(max(sequence), 0) FROM client_keys"
+        ).fetchone()
+        return int(sequence)
 
     def envelope_part(self, batch_id: BatchId, offset: int, length: int) -> bytes | None:
         """Return up to `length` bytes of a stored envelope; None if it is not here."""

@@ -116,6 +116,43 @@ def test_a_clock_an_hour_ahead_hurts_only_itself(stage: Stage, tmp_path: Path) -
     honest.wait_status(lambda s: s["round"] > trained + 2, "the other goes on")
 
 
+@pytest.mark.slow
+def test_two_nodes_with_one_identity_are_told(stage: Stage) -> None:
+    """Neither ends, third parties stay in good standing, and the log says what to do."""
+    bootstrap = stage.bootstrap()
+    flags = ("--round-seconds", "0.2")
+    first = stage.node("first", *flags, bootstrap=bootstrap.address)
+    witness = stage.node("witness", *flags, bootstrap=bootstrap.address)
+    witness.wait_status(lambda s: s["groups_received"] >= 1, "the first heard")
+    twin = stage.process(
+        "node",
+        "twin",
+        "--listen",
+        "/ip4/127.0.0.1/tcp/0",
+        "--no-mdns",
+        "--bootstrap",
+        witness.address,
+        *flags,
+    )
+    twin.data_dir.mkdir()
+    shutil.copy(first.data_dir / "identity.key", twin.data_dir / "identity.key")
+    twin.start()
+    assert twin.peer_id == first.peer_id
+    wait_for(
+        lambda: "another node uses this identity" in first.log + twin.log or None,
+        60.0,
+        "either to be told",
+    )
+    for node in (first, twin, witness):
+        at = _round(node)
+        node.wait_status(lambda s, at=at: s["round"] > at + 2, "rounds go on")
+    rows = (witness.view("peers") or {})["peers"]
+    assert rows, "the witness still has peers"
+    for node in (first, twin):
+        for row in (node.view("peers") or {})["peers"]:
+            assert row["score"] > -10, "who passed the twin's batches on is not to blame"
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 48 MiB."""

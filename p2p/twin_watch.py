@@ -1,0 +1,80 @@
+"""Notices that somebody else signs with this node's key.
+
+Two nodes with a copy of one key file never hear each other: gossip does not return a message to its
+author, and that is what both look like. But whoever has heard both has batches of this node's name
+that it never made. The first question is for all of them, which finds an older twin, or what was
+published before a database was lost; later ones for what is above the own last number, which finds
+a newer twin, because numbers start from the clock.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Protocol
+
+from p2p.rollout_ask import RolloutAsker
+from shoal_wire.digests import batch_id as id_of_envelope
+from shoal_wire.envelope import EnvelopeError, open_envelope
+from shoal_wire.limits import WHOLE_MESSAGE_BYTES
+from shoal_wire.rollout_messages import BatchRef, Envelopes, Listing, SinceQuery, WholeQuery
+from shoal_wire.types import BatchId, PeerId
+
+log = logging.getLogger(__name__)
+
+_MAX_LISTED = 64
+
+
+class OwnBatches(Protocol):
+    """What this node knows of its own."""
+
+    async def is_own(self, batch_id: BatchId) -> bool:
+        """Return whether this node published the batch, also when its bytes have gone."""
+
+    async def last_own_sequence(self) -> int:
+        """Return the latest own number, 0 if there is none."""
+
+
+class TwinWatch:
+    """Asks peers what they have under this node's name."""
+
+    def __init__(self, *, me: PeerId, asker: RolloutAsker, own: OwnBatches) -> None:
+        self._me = me
+        self._asker = asker
+        self._own = own
+        self._asked = False
+        self.found = False
+        """Somebody else signs with this node's key, or its database was lost. Logged once."""
+
+    async def ask(self, peer_id: PeerId) -> None:
+        """Ask one peer, and check the first batch that this node does not know.
+
+        Raises:
+            NoAnswerError: the peer does not answer.
+        """
+        if self.found:
+            return
+        after = await self._own.last_own_sequence() if self._asked else 0
+        query = SinceQuery(publisher=self._me, after_sequence=after, max_batches=_MAX_LISTED)
+        listing = await self._asker.ask(peer_id, query, Listing)
+        self._asked = True
+        for ref in listing.batches[:_MAX_LISTED]:
+            if ref.num_bytes <= WHOLE_MESSAGE_BYTES and not await self._own.is_own(ref.batch_id):
+                # A listing is not signed: only the batch itself is proof. One will do.
+                await self._prove(peer_id, ref)
+                return
+
+    async def _prove(self, peer_id: PeerId, ref: BatchRef) -> None:
+        query = WholeQuery(batch_ids=(ref.batch_id,))
+        answer = await self._asker.ask(peer_id, query, Envelopes)
+        for envelope in answer.envelopes[:1]:
+            try:
+                signer = open_envelope(envelope).signer
+            except EnvelopeError:
+                continue
+            if signer == self._me and not await self._own.is_own(id_of_envelope(envelope)):
+                self.found = True
+                log.error(
+                    "another node uses this identity, or this one's node.db was lost: peers have "
+                    "batches signed with its key that it did not publish. Two nodes need two keys: "
+                    "stop one, remove its identity.key and node.db, and start it again"
+                )
