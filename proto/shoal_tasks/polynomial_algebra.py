@@ -8,6 +8,7 @@ states it is no answer.
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from typing import Final
 
@@ -73,7 +74,13 @@ class PolynomialAlgebra:
         return {powers: factor ** int(value)}
 
     def call(self, name: str, arguments: list[Polynomial]) -> Polynomial:
-        raise ExpressionError(f"function {name!r} in a polynomial")
+        value = _as_constant(arguments[0]) if name == "sqrt" and len(arguments) == 1 else None
+        if value is None or value < 0:
+            raise ExpressionError(f"function {name!r} in a polynomial")
+        root = Fraction(math.isqrt(value.numerator), math.isqrt(value.denominator))
+        if root * root != value:
+            raise ExpressionError("an irrational coefficient")
+        return _constant(root)
 
 
 def polynomial_value(node: Node) -> Polynomial:

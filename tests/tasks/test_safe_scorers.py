@@ -91,8 +91,8 @@ def unreachable(_answer: str, _entry: object) -> float:
 def test_powers_of_zero_are_what_they_are_to_the_library() -> None:
     dataset = create_dataset("polynomial_multiplication", seed=3, size=1)
     for expected, answers in {
-        "0": ("(0)**2", "0*x", "0**0", "0**-1"),
-        "1": ("0**0", "0**1"),
+        "0": ("(0)**2", "0*x", "0**0", "0**-1", "sqrt((0)**2)"),
+        "1": ("0**0", "0**1", "sqrt(1)"),
     }.items():
         entry = {**dataset[0], "answer": expected}
         for answer in answers:
