@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import trio
@@ -32,6 +33,7 @@ from p2p.validation import (
 from shoal_tasks.errors import UnknownFamily, WorkerUnavailable
 from shoal_tasks.types import TaskCoordinates
 from shoal_wire.announcement import Announcement, is_announcement
+from shoal_wire.limits import WHOLE_MESSAGE_BYTES
 from shoal_wire.types import BatchId, Digest, PeerId, SignedBatch
 from shoal_wire.verdict import ACCEPT, Reason, Verdict, verdict
 
@@ -59,7 +61,11 @@ class QuestionSource(Protocol):
 
 
 class Listener:
-    """Learns of what the intake lets through; this one does not care."""
+    """Learns of what the intake lets through; this one does not care, as a relay does not."""
+
+    pulls = False
+    """Whether announced batches are pulled. Where not, the announcement itself counts as seen and
+    takes its groups off the publisher's quota."""
 
     def announced(
         self, publisher: PeerId, announcement: Announcement, forwarder: PeerId
@@ -93,6 +99,7 @@ class Intake:
         self._accuse = accuse
         self._wall_ms = wall_ms
         self._listener = listener or Listener()
+        self._opening = trio.CapacityLimiter(1)
         self._send, self._receive = trio.open_memory_channel[SignedBatch](queue_batches)
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -124,9 +131,7 @@ class Intake:
         ignore for want of room or of a worker, this waits a while.
         """
         try:
-            signed = open_fetched(
-                raw, publisher=publisher, context=self._context, now_ms=self._wall_ms()
-            )
+            signed = await self._open_fetched(raw, publisher)
             if signed.batch.sequence != sequence:
                 raise Rejected(Reason.SIGNER_NOT_SENDER)
             # An announced batch is the publisher's live traffic: the quota is there for it.
@@ -144,6 +149,19 @@ class Intake:
     def queue_length(self) -> int:
         """Return how many validated batches wait for the buffer."""
         return self._send.statistics().current_buffer_used
+
+    async def _open_fetched(self, raw: bytes, publisher: PeerId) -> SignedBatch:
+        open_it = partial(
+            open_fetched,
+            raw,
+            publisher=publisher,
+            context=self._context,
+            now_ms=self._wall_ms(),
+        )
+        if len(raw) <= WHOLE_MESSAGE_BYTES:
+            return open_it()
+        # Some 20 ms a megabyte: the loop must not stand still for it.
+        return await trio.to_thread.run_sync(open_it, limiter=self._opening)
 
     async def _validate_batch(self, data: bytes, author: PeerId) -> None:
         signed = open_batch(data, author=author, context=self._context, now_ms=self._wall_ms())
@@ -167,6 +185,14 @@ class Intake:
         reason = self._listener.announced(author, announcement, forwarder)
         if reason is not None:
             raise Rejected(reason)
+        if not self._listener.pulls:
+            self._ledger.record(
+                author,
+                announcement.sequence,
+                announcement.batch_id,
+                announcement.num_groups,
+                trio.current_time(),
+            )
 
     def _accept(self, signed: SignedBatch, source: Source) -> None:
         try:

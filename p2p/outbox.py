@@ -13,6 +13,7 @@ go out again as the same bytes under the same sequence number, so receivers see 
 from __future__ import annotations
 
 import logging
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ import trio
 from p2p.inbound_gate import Bucket
 from p2p.ledger import LedgerLimits
 from p2p.store import OwnBatch, StoreError
+from p2p.token_bucket import Rate, TokenBucket
 from p2p.validation import Rejected, reopen_batch
 from shoal_wire import ipc_messages as m
 from shoal_wire.announcement import Announcement, encode_announcement
@@ -45,6 +47,9 @@ _RETRY_SECONDS = 1.0
 _PACE_SHARE, _BURST_SHARE = 0.9, 0.5
 """Of the quota: peers count from another moment than we do, and a restart counts anew."""
 _MAX_ANNOUNCED = 16
+ANNOUNCED_PER_SECOND = Rate(burst=16, per_second=2)
+ANNOUNCED_BYTES_PER_SECOND = Rate(burst=16 << 20, per_second=900_000)
+"""Announcements, under what peers pull of one publisher (`QueueLimits`)."""
 
 
 class OversizeBatchError(Exception):
@@ -95,6 +100,8 @@ class _Waiting:
     announces: BatchId | None
     """The batch's id where it is announced."""
     num_groups: int
+    num_bytes: int
+    """Of the batch's envelope."""
 
 
 class Outbox:
@@ -118,6 +125,8 @@ class Outbox:
         self._wall_ms = wall_ms
         self._unsent: deque[_Waiting] = deque()
         self._pace: Bucket | None = None
+        self._announced = TokenBucket(ANNOUNCED_PER_SECOND, -math.inf)
+        self._announced_bytes = TokenBucket(ANNOUNCED_BYTES_PER_SECOND, -math.inf)
         self._wake = trio.Event()
         self._progress = trio.Event()
         self.num_batches_sent = 0
@@ -202,6 +211,7 @@ class Outbox:
             message=self._announce(envelope) if too_big else envelope,
             announces=batch_id(envelope) if too_big else None,
             num_groups=num_groups,
+            num_bytes=len(envelope),
         )
 
     def _announce(self, envelope: bytes) -> bytes:
@@ -253,12 +263,17 @@ class Outbox:
         own = self._unsent[0]
         if self._wall_ms() - own.created_ms > self._manifest.rules.max_age_seconds * 1000:
             self.num_batches_expired += 1
+        elif own.announces is not None and (wait_s := self._announcing_wait_s(own)) > 0:
+            await trio.sleep(min(wait_s, _RETRY_SECONDS))
+            return
         elif await self._gossip.publish(self._topic, own.message) > 0:
             self.num_batches_sent += 1
             pace.owe(own.num_groups, trio.current_time())
             if own.announces is not None:
                 self.num_batches_announced += 1
                 self.announced.append(own.announces)
+                self._announced.take(1, trio.current_time())
+                self._announced_bytes.take(own.num_bytes, trio.current_time())
         else:
             await trio.sleep(_RETRY_SECONDS)
             return
@@ -268,6 +283,10 @@ class Outbox:
         if self._unsent and self._unsent[0] is own:
             self._unsent.popleft()
         self._progress.set()
+
+    def _announcing_wait_s(self, own: _Waiting) -> float:
+        now = trio.current_time()
+        return max(self._announced.wait_s(1, now), self._announced_bytes.wait_s(own.num_bytes, now))
 
     async def _bound(self) -> None:
         while len(self._unsent) > MAX_UNSENT:

@@ -21,9 +21,9 @@ _MAX_STRUCK = 1024
 class QueueLimits:
     """Bounds of what waits, runs and flows."""
 
-    max_jobs: int = 64
+    max_jobs: int = 256
     """Waiting and running."""
-    max_jobs_per_publisher: int = 8
+    max_jobs_per_publisher: int = 32
     max_running_per_publisher: int = 2
     max_running: int = 8
     max_running_bytes: int = 32 << 20

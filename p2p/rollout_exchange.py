@@ -59,6 +59,8 @@ class BatchStore(EnvelopeStore, OwnBatches, Protocol):
 class RolloutExchange(Listener):
     """Make it before the topics are joined, `serve` then, and run it when the intake is there."""
 
+    pulls = True
+
     def __init__(
         self,
         *,

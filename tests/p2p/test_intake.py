@@ -12,6 +12,10 @@ import trio.testing
 from p2p.intake import Intake, QuestionSource
 from p2p.ledger import Equivocation, LedgerLimits, PublisherLedger
 from shoal_tasks.errors import UnknownFamily, WorkerUnavailable
+from shoal_wire.announcement import Announcement, encode_announcement
+from shoal_wire.digests import batch_id
+from shoal_wire.envelope import seal
+from shoal_wire.limits import ANNOUNCEMENT_PAYLOAD_TYPE
 from shoal_wire.types import SignedBatch
 from shoal_wire.verdict import Outcome, Reason
 from tests.support import factories as make
@@ -281,3 +285,37 @@ async def test_what_was_seen_before_a_restart_is_a_duplicate() -> None:
     signed = bench.peer.signed()
     bench.ledger.remember(bench.peer.peer_id, signed.batch.sequence, signed.batch_id, 0.0)
     assert await bench.judge(signed.envelope) is Reason.DUPLICATE
+
+
+async def test_a_relay_takes_an_announcement_for_its_batch() -> None:
+    bench = Bench(limits=LedgerLimits(groups_per_second=1.0, burst_groups=3.0))
+
+    def announced(groups: int) -> bytes:
+        batch = bench.peer.batch([make.group(n) for n in range(groups)])
+        envelope = bench.peer.envelope(batch)
+        payload = encode_announcement(
+            Announcement(
+                swarm_digest=bench.manifest.digest,
+                sequence=batch.sequence,
+                previous_sequence=0,
+                created_ms=make.NOW_MS,
+                num_groups=groups,
+                batch_id=batch_id(envelope),
+                num_bytes=len(envelope),
+                expires_ms=make.NOW_MS + 1,
+            )
+        )
+        return seal(
+            payload,
+            public_key=bench.peer.identity.public_key_bytes,
+            sign=bench.peer.identity.sign,
+            payload_type=ANNOUNCEMENT_PAYLOAD_TYPE,
+        )
+
+    first = announced(2)
+    assert await bench.judge(first) is Reason.VALID
+    assert await bench.judge(first) is Reason.DUPLICATE
+    # It counts against the publisher's quota, though nothing is kept of it.
+    assert await bench.judge(announced(2)) is Reason.OVER_QUOTA
+    assert await bench.judge(announced(1), make.Author(bench.manifest)) is Reason.SIGNER_NOT_SENDER
+    assert bench.kept == []

@@ -14,6 +14,7 @@ import trio.testing
 from p2p import outbox as outbox_module
 from p2p.outbox import Outbox, OversizeBatchError
 from p2p.store import Store, StoreError, StoreFault
+from p2p.token_bucket import Rate
 from p2p.validation import open_announcement, open_batch
 from shoal_wire.announcement import is_announcement
 from shoal_wire.codec import decode_batch
@@ -251,3 +252,18 @@ async def test_a_disk_that_fails_does_not_end_the_outbox(
         with trio.fail_after(20):
             await bench.outbox.drained()
         assert [batch.sequence for batch in bench.sent()] == [1, 2]
+
+
+async def test_announcements_go_out_no_faster_than_peers_pull(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = Rate(burst=2, per_second=0.001)
+    monkeypatch.setattr(outbox_module, "ANNOUNCED_PER_SECOND", slow)
+    async with opened(tmp_path, max_message_bytes=1024) as bench:
+        for number in range(4):
+            groups = [make.group(number, (noise(900, number), "7"))]
+            await bench.outbox.accept(make.publish(groups, key=b"%d" % number))
+        await until(lambda: bench.outbox.num_batches_announced == 2)
+        await trio.sleep(0.05)
+        assert [is_announcement(data) for _, data in bench.gossip.published] == [True, True]
+        assert bench.outbox.num_unsent == 2
