@@ -165,7 +165,7 @@ def run(experiment: Experiment, out: Path, arguments: argparse.Namespace) -> int
     if not summaries:
         print("no job is finished yet")
         return code
-    console.print(rich_table(summaries, title))
+    console.print(rich_table(summaries, title, console.width))
     if not document["figures"] and not arguments.no_figures:
         print("no figures: pip install 'shoal[experiment]'")
     print(f"table, figures, numbers and every round: {out}")

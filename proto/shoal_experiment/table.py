@@ -21,6 +21,9 @@ COLUMNS = (
     "signal",
     "training set",
 )
+WIDE = 140
+"""Terminal columns that all of them fit into."""
+NARROW = ("I/J", "total reward", "over 8/0", "p", "paper", "held-out")
 CAPTION = (
     "total reward: sum over rounds of the mean reward on a node's own fresh questions, mean ± sd "
     "over seeds; over 8/0: its gain, sd by seed; p: Welch against 8/0, adjusted (Holm); paper: "
@@ -32,13 +35,15 @@ CAPTION = (
 )
 
 
-def rich_table(summaries: Sequence[ArmSummary], title: str) -> Table:
-    """The table for a terminal."""
+def rich_table(summaries: Sequence[ArmSummary], title: str, width: int) -> Table:
+    """The table for a terminal; a narrow one gets the columns that matter most."""
+    shown = [place for place, name in enumerate(COLUMNS) if width >= WIDE or name in NARROW]
     table = Table(title=title, title_justify="left", caption=CAPTION, caption_justify="left")
-    for index, column in enumerate(COLUMNS):
-        table.add_column(column, justify="right" if index else "left")
+    for place in shown:
+        table.add_column(COLUMNS[place], justify="right" if place else "left", no_wrap=True)
     for one in summaries:
-        table.add_row(*row(one))
+        cells = row(one)
+        table.add_row(*(cells[place] for place in shown))
     return table
 
 
