@@ -9,19 +9,26 @@ important first; docs/experiments.md compares them.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from policy.advantage import has_signal
-from shoal_wire.types import PeerId
+from shoal_wire.types import PeerId, PublishedGroup
 
 LOOK: Final = 4
 """Usable groups gathered for each one wanted, where a strategy chooses among them."""
 
 _MEMORY = 0.9
 """How much of a family's own reward is kept as a new group of it comes in."""
+
+_REMEMBERED = 4096
+"""Tasks of others trained on that are remembered, to know a copy by."""
+
+
+TaskKey = tuple[str, int, int]
+"""A task's family, seed and index."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +41,9 @@ class Candidate:
     """The publisher's clock: a claim."""
     rewards: tuple[float, ...]
     """By the own verifier."""
+    task: TaskKey = ("", 0, 0)
+    texts: frozenset[str] = frozenset()
+    """Its completions."""
 
 
 @dataclass(slots=True)
@@ -41,6 +51,8 @@ class OwnRecord:
     """How the node itself fares, by family. Not kept over a restart: it fills within rounds."""
 
     rewards: dict[str, float] = field(default_factory=dict)
+    trained: OrderedDict[TaskKey, frozenset[str]] = field(default_factory=OrderedDict)
+    """Texts of others trained on, by task; the oldest is forgotten first."""
 
     def add(self, family: str, rewards: Sequence[float]) -> None:
         """Count one own group."""
@@ -50,6 +62,12 @@ class OwnRecord:
         before = self.rewards.get(family, mean)
         self.rewards[family] = _MEMORY * before + (1 - _MEMORY) * mean
 
+    def add_trained(self, one: Candidate) -> None:
+        """Remember a group of others that is trained on."""
+        self.trained[one.task] = self.trained.pop(one.task, frozenset()) | one.texts
+        if len(self.trained) > _REMEMBERED:
+            self.trained.popitem(last=False)
+
 
 @dataclass(slots=True)
 class _Chosen:
@@ -57,6 +75,7 @@ class _Chosen:
 
     families: Counter[str] = field(default_factory=Counter)
     publishers: Counter[PeerId] = field(default_factory=Counter)
+    texts: dict[TaskKey, frozenset[str]] = field(default_factory=dict)
 
 
 Order = Callable[[Candidate, _Chosen, Mapping[str, float]], float]
@@ -107,6 +126,16 @@ POSITIVE: Final = "positive"
 """The refinement that leaves external completions without positive advantage out."""
 
 
+DISTINCT: Final = "distinct"
+"""The refinement that counts a text once: groups that copy one trained on are left out."""
+CAPPED: Final = "capped"
+"""The refinement that takes at most one group of a publisher in a round."""
+BARE: Final = "bare"
+"""The refinement that leaves out right answers which carry something the verifier ignores."""
+GUARDS: Final = (DISTINCT, CAPPED, BARE)
+"""Refinements against peers who do not mean well; docs/experiments.md says what each costs."""
+
+
 class StrategyError(ValueError):
     """A name that is no strategy; one line that says what there is."""
 
@@ -122,38 +151,99 @@ class Strategy:
     """Only completions with positive advantage are trained on: what others got right."""
     orders: tuple[Order, ...] = ()
     """Most important first; the order of the draw, which is random, breaks ties."""
+    distinct: bool = False
+    capped: bool = False
+    bare: bool = False
+
+    @property
+    def _chooses(self) -> bool:
+        return bool(self.orders) or self.distinct or self.capped
 
     def usable(self, rewards: Sequence[float]) -> bool:
         """Whether a group may be trained on at all."""
         return has_signal(rewards) if self.filtered else bool(rewards)
 
+    def teaches(self, rewards: Sequence[float], texts: Sequence[str], *, tagged: bool) -> bool:
+        """Whether a group may be trained on, and anything right of it would be."""
+        if not self.bare or not self.usable(rewards) or not has_signal(rewards):
+            return self.usable(rewards)
+        best = max(rewards)
+        right = [text for text, reward in zip(texts, rewards, strict=True) if reward == best]
+        return any(is_bare(text, tagged=tagged) for text in right)
+
     def enough(self, wanted: int) -> int:
         """Usable groups after which drawing ends."""
-        return wanted * (LOOK if self.orders else 1)
+        return wanted * (LOOK if self._chooses else 1)
 
     def choose(
         self, candidates: Sequence[Candidate], wanted: int, own: OwnRecord | None = None
     ) -> list[int]:
         """Return the indices of at most `wanted` candidates, one after another by the orders."""
-        if not self.orders:
+        if not self._chooses:
             return list(range(min(wanted, len(candidates))))
         left = list(range(len(candidates)))
-        rewards = {} if own is None else own.rewards
+        own = own or OwnRecord()
         chosen = _Chosen()
         taken: list[int] = []
         while left and len(taken) < wanted:
-            best = min(
-                left, key=lambda i: [order(candidates[i], chosen, rewards) for order in self.orders]
-            )
+            best = min(left, key=lambda i: self._rank(candidates[i], chosen, own.rewards))
             left.remove(best)
+            one = candidates[best]
+            if self._is_refused(one, chosen, own):
+                continue
             taken.append(best)
-            chosen.families[candidates[best].family] += 1
-            chosen.publishers[candidates[best].publisher] += 1
+            chosen.families[one.family] += 1
+            chosen.publishers[one.publisher] += 1
+            chosen.texts[one.task] = chosen.texts.get(one.task, frozenset()) | one.texts
         return taken
 
-    def kept(self, advantages: Sequence[float]) -> list[int]:
-        """Return the indices of a group's completions that are trained on."""
-        return [i for i, value in enumerate(advantages) if value > 0 or not self.positive]
+    def _rank(self, one: Candidate, chosen: _Chosen, rewards: Mapping[str, float]) -> list[float]:
+        return [order(one, chosen, rewards) for order in self.orders]
+
+    def _is_refused(self, one: Candidate, chosen: _Chosen, own: OwnRecord) -> bool:
+        if self.capped and chosen.publishers[one.publisher]:
+            return True
+        known = own.trained.get(one.task, frozenset()) | chosen.texts.get(one.task, frozenset())
+        # Two nodes hardly ever draw one task. A copy need not be whole: half its texts make it one.
+        return self.distinct and bool(known) and 2 * len(one.texts & known) >= len(one.texts)
+
+    def kept(
+        self,
+        advantages: Sequence[float],
+        texts: Sequence[str] | None = None,
+        *,
+        tagged: bool = False,
+    ) -> list[int]:
+        """Return the indices of a group's completions that are trained on.
+
+        `texts` are the completions', where the strategy is to look at them (`bare`).
+        """
+        kept = [i for i, value in enumerate(advantages) if value > 0 or not self.positive]
+        if not self.bare or texts is None:
+            return kept
+        return [i for i in kept if advantages[i] <= 0 or is_bare(texts[i], tagged=tagged)]
+
+
+def candidate_of(published: PublishedGroup, rewards: tuple[float, ...]) -> Candidate:
+    """Return what a strategy sees of a group with these rewards."""
+    task = published.group.task
+    return Candidate(
+        family=task.family,
+        publisher=published.publisher,
+        created_ms=published.created_ms,
+        rewards=rewards,
+        task=(task.family, task.seed, task.index),
+        texts=frozenset(completion.text for completion in published.group.completions),
+    )
+
+
+def is_bare(text: str, *, tagged: bool) -> bool:
+    """Whether a right answer holds nothing that its verifier passes over unread.
+
+    Around a plain answer that is white space; of tagged ones, what follows the closing tag (what
+    comes before is the reasoning, which nobody can tell from a planted phrase).
+    """
+    return text.endswith("</answer>") if tagged else text == text.strip()
 
 
 def parse_strategy(text: str) -> Strategy:
@@ -163,9 +253,9 @@ def parse_strategy(text: str) -> Strategy:
         StrategyError: an unknown word, a word twice, or two bases.
     """
     words = text.split("+")
-    unknown = [word for word in words if word not in (*BASES, *ORDERS, POSITIVE)]
+    unknown = [word for word in words if word not in (*BASES, *ORDERS, POSITIVE, *GUARDS)]
     if unknown:
-        known = ", ".join((*BASES, POSITIVE, *ORDERS))
+        known = ", ".join((*BASES, POSITIVE, *ORDERS, *GUARDS))
         raise StrategyError(f"{unknown[0]!r} is no strategy; join some of {known} with +")
     bases = [word for word in words if word in BASES]
     if len(set(words)) != len(words) or len(bases) > 1:
@@ -176,4 +266,7 @@ def parse_strategy(text: str) -> Strategy:
         filtered=filtered,
         positive=POSITIVE in words,
         orders=(*first, *(ORDERS[word] for word in words if word in ORDERS)),
+        distinct=DISTINCT in words,
+        capped=CAPPED in words,
+        bare=BARE in words,
     )

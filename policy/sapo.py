@@ -19,10 +19,10 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from policy.advantage import AdvantageScale, group_advantages, has_signal
+from policy.advantage import AdvantageScale, has_signal
 from policy.exchange import Exchange
 from policy.generation import Sample, generate
-from policy.grpo import Blame, GrpoConfig, TrainGroup, UpdateStats, update
+from policy.grpo import Blame, GrpoConfig, UpdateStats, update
 from policy.metrics import reward_spread
 from policy.model import Policy
 from policy.off_policy import usable_claims
@@ -39,7 +39,8 @@ from policy.rollouts import (
     shareable,
     shareable_answers,
 )
-from policy.sampling import Candidate, OwnRecord, Strategy
+from policy.sampling import OwnRecord, Strategy, candidate_of
+from policy.scored import ScoredGroup, num_tokens, train_group
 from policy.tasks import TaskSource
 from shoal_wire import ipc_messages as m
 from shoal_wire.digests import group_id
@@ -48,7 +49,6 @@ from shoal_wire.types import (
     FinishReason,
     GroupId,
     PolicyInfo,
-    PublishedGroup,
     SamplingParams,
 )
 
@@ -79,21 +79,6 @@ class RoundConfig:
     """B: questions asked; with more than I, own groups with signal come first. 0 is I."""
     strategy: Strategy = field(default_factory=Strategy)
     """How external groups are chosen."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScoredGroup:
-    """A group with rewards by the own verifier: what the update takes."""
-
-    question: Question
-    completions: tuple[tuple[int, ...], ...]
-    """Own token ids."""
-    rewards: tuple[float, ...]
-    external: bool
-    source: PublishedGroup | None = None
-    """Where an external group came from."""
-    claimed: tuple[tuple[float, ...] | None, ...] | None = None
-    """The generator's log-probabilities of each completion, where they can be used."""
 
 
 @dataclass(slots=True)
@@ -184,7 +169,10 @@ class Rounds:
             self._exchange.settle(released=external.used)
             raise Interrupted
         updating = time.perf_counter()
-        groups = [_train_group(self._policy, group, self._config) for group in training]
+        groups = [
+            train_group(self._policy, group, self._config.strategy, self._config.advantage_scale)
+            for group in training
+        ]
         stats = self._means.update(
             self._policy, self._optimizer, groups, self._config.grpo, self._reference
         )
@@ -194,7 +182,7 @@ class Rounds:
         spoilt = self._set_aside(round_number, training, stats)
         self._exchange.hold([used for used in external.used if used not in spoilt])
         now = time.perf_counter()
-        record = _record(round_number, own, fresh, local, external, stats, _num_tokens(groups))(
+        record = _record(round_number, own, fresh, local, external, stats, num_tokens(groups))(
             seconds=now - started,
             seconds_generate=generated - started,
             seconds_update=now - updating,
@@ -319,8 +307,10 @@ class Rounds:
             if not leased:
                 break
             self._verify_drawn(leased, drawn)
-        candidates = [_candidate(item, rewards) for item, _, rewards in drawn.usable]
+        candidates = [candidate_of(item.published, rewards) for item, _, rewards in drawn.usable]
         chosen = strategy.choose(candidates, wanted, self._own_record)
+        for index in chosen:
+            self._own_record.add_trained(candidates[index])
         used = [drawn.ids()[index] for index in chosen]
         spare = [leased_id for leased_id in drawn.ids() if leased_id not in set(used)]
         self._exchange.settle(consumed=drawn.spent, released=spare)
@@ -337,7 +327,8 @@ class Rounds:
         questions = self._tasks.questions([task for task, _ in groups])
         drawn.count += len(leased)
         for item, question, rewards in zip(leased, questions, all_rewards, strict=True):
-            if self._config.strategy.usable(rewards):
+            texts = [completion.text for completion in item.published.group.completions]
+            if self._config.strategy.teaches(rewards, texts, tagged=question.tagged):
                 drawn.usable.append((item, question, tuple(rewards)))
             else:
                 drawn.spent.append(item.published.group_id)
@@ -392,37 +383,6 @@ class Rounds:
                 spoilt.update(g.source.group_id for g in groups if g.source is not None)
         self._exchange.settle(consumed=sorted(spoilt))
         return spoilt
-
-
-def _candidate(item: m.SampledGroup, rewards: tuple[float, ...]) -> Candidate:
-    published = item.published
-    return Candidate(
-        family=published.group.task.family,
-        publisher=published.publisher,
-        created_ms=published.created_ms,
-        rewards=rewards,
-    )
-
-
-def _train_group(policy: Policy, group: ScoredGroup, config: RoundConfig) -> TrainGroup:
-    advantages = group_advantages(group.rewards, config.advantage_scale)
-    every = range(len(advantages))
-    kept = config.strategy.kept(advantages) if group.external else every
-    return TrainGroup(
-        prompt_ids=encode_prompt(policy, group.question.text, tagged=group.question.tagged),
-        completions=[group.completions[index] for index in kept],
-        advantages=[advantages[index] for index in kept],
-        external=group.external,
-        claimed_logprobs=group.claimed and [group.claimed[index] for index in kept],
-    )
-
-
-def _num_tokens(groups: Sequence[TrainGroup]) -> int:
-    """Tokens of all rows of a training set, each with its prompt."""
-    return sum(
-        len(group.prompt_ids) * len(group.completions) + sum(map(len, group.completions))
-        for group in groups
-    )
 
 
 def _derived_seed(seed: int, round_number: int, purpose: str) -> int:

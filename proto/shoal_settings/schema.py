@@ -272,7 +272,7 @@ class Settings(BaseModel):
         "uniform",
         "node trainer swarm",
         "How groups of other nodes are chosen: uniform, uniform-unfiltered or top-reward, with "
-        "positive, balance, diverse, fresh and weak joined to it by +.",
+        "positive, balance, diverse, fresh, weak, distinct, capped and bare joined to it by +.",
     )
     completions: int = _key(8, "node trainer swarm", "L: completions a question.", ge=2, le=256)
     rounds: int = _key(
@@ -506,6 +506,7 @@ LOGS = ("auto", "none", "tensorboard", "wandb", "trackio")
 STRATEGY_WORDS = (
     *("uniform", "uniform-unfiltered", "top-reward"),
     *("positive", "balance", "diverse", "fresh", "weak"),
+    *("distinct", "capped", "bare"),
 )
 MAX_SUBSCRIBED_SHARDS = 64
 """What peers accept as one peer's subscriptions."""

@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from policy.sampling import BASES, ORDERS, POSITIVE, Candidate, OwnRecord, parse_strategy
+from policy.sampling import (
+    BASES,
+    GUARDS,
+    ORDERS,
+    POSITIVE,
+    Candidate,
+    OwnRecord,
+    is_bare,
+    parse_strategy,
+)
 from policy.sampling import StrategyError as Unknown
 from shoal_settings.schema import STRATEGY_WORDS, Settings
 from shoal_wire.types import PeerId
@@ -19,7 +28,7 @@ def one(rewards: tuple[float, ...] = LOW, **of: object) -> Candidate:
 
 
 def test_the_setting_knows_the_same_words() -> None:
-    assert (*BASES, POSITIVE, *ORDERS) == STRATEGY_WORDS
+    assert (*BASES, POSITIVE, *ORDERS, *GUARDS) == STRATEGY_WORDS
 
 
 @pytest.mark.parametrize(
@@ -84,5 +93,37 @@ def test_positive_keeps_what_others_got_right() -> None:
 
 def test_no_more_is_chosen_than_there_is() -> None:
     for name in STRATEGY_WORDS:
-        assert sorted(parse_strategy(name).choose([one(), one()], 5)) == [0, 1]
+        two = [one(), one(publisher=PeerId("q"))]
+        assert sorted(parse_strategy(name).choose(two, 5)) == [0, 1]
         assert parse_strategy(name).choose([], 5) == []
+
+
+def test_distinct_counts_a_text_once_whoever_signed_it() -> None:
+    task = ("a", 1, 0)
+    first = one(task=task, texts=frozenset("abcd"))
+    copy = one(task=task, texts=frozenset("cdx"), publisher=PeerId("thief"))
+    other_answers = one(task=task, texts=frozenset("dxyz"))
+    elsewhere = one(task=("a", 2, 0), texts=frozenset("abcd"))
+    distinct = parse_strategy("distinct")
+    assert distinct.choose([first, copy, other_answers, elsewhere], 4) == [0, 2, 3]
+    own = OwnRecord()
+    own.add_trained(first)
+    assert distinct.choose([copy, elsewhere], 2, own) == [1]
+    assert parse_strategy("uniform").choose([copy, elsewhere], 2, own) == [0, 1]
+
+
+def test_capped_takes_one_group_of_a_publisher() -> None:
+    publishers = [one(publisher=PeerId(name)) for name in "xxyx"]
+    assert parse_strategy("capped").choose(publishers, 3) == [0, 2]
+    assert parse_strategy("capped").enough(2) > 2
+
+
+def test_bare_leaves_out_right_answers_with_what_the_verifier_ignores() -> None:
+    bare = parse_strategy("positive+bare")
+    assert bare.kept([1.0, 1.0, -1.0], ["6", "6 ", "7 "]) == [0]
+    assert parse_strategy("bare").kept([1.0, 1.0, -1.0], ["6", "6 ", "7 "]) == [0, 2]
+    assert bare.teaches([1.0, 0.0], ["6", "7 "], tagged=False)
+    assert not bare.teaches([1.0, 0.0], [" 6", "7"], tagged=False)
+    assert not bare.teaches([0.0, 0.0], ["6", "7"], tagged=False)
+    assert is_bare("so <answer>6</answer>", tagged=True)
+    assert not is_bare("<answer>6</answer> buy", tagged=True)
