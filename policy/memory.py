@@ -38,15 +38,21 @@ def halved_budget(token_budget: int, batches: Sequence[tuple[int, int]]) -> int 
     return smaller
 
 
+def can_checkpoint(model: Any) -> bool:
+    """Return whether transformers can compute this model's layers again in the backward pass."""
+    has_layers = any(isinstance(m, GradientCheckpointingLayer) for m in model.modules())
+    return has_layers and bool(model.supports_gradient_checkpointing)
+
+
 @contextlib.contextmanager
 def checkpointing(model: Any) -> Iterator[None]:
     """Keep each layer's input only, and compute the layer again in the backward pass.
 
     Raises ValueError for a model that transformers cannot do this for.
     """
-    layers = [m for m in model.modules() if isinstance(m, GradientCheckpointingLayer)]
-    if not layers or not model.supports_gradient_checkpointing:
+    if not can_checkpoint(model):
         raise ValueError("gradient_checkpointing: this model's layers do not support it")
+    layers = [m for m in model.modules() if isinstance(m, GradientCheckpointingLayer)]
     model.activation_checkpointing_enable()
     # Layers do it only while they say that they train; what is in them stays without dropout.
     for layer in layers:

@@ -34,6 +34,7 @@ from policy.exchange import Exchange
 from policy.generation import NonFiniteError
 from policy.grpo import GrpoConfig, LossType, UpdateStats, make_optimizer
 from policy.lora import LoraSpec, spec_of
+from policy.memory import can_checkpoint
 from policy.metric_sinks import MetricSinks
 from policy.metrics import METRICS_FILE, MetricsFile, held_out_metrics, round_metrics
 from policy.model import ModelError, Policy
@@ -85,6 +86,10 @@ class Trainer:
         self.policy: Policy
         self._optimizer: Any
         self._start_or_resume(seed)
+        if settings.gradient_checkpointing and not can_checkpoint(self.policy.model):
+            raise ModelError(
+                f"{settings.model}: its layers do not support --gradient-checkpointing"
+            )
         config = round_config(settings, seed)
         self._sampling = config.sampling
         self._rounds = Rounds(

@@ -13,6 +13,7 @@ from p2p.buffer_types import Pool
 from policy.checkpoint import CheckpointError
 from policy.exchange import Exchange
 from policy.metrics import METRICS_FILE
+from policy.model import ModelError
 from policy.trainer import Trainer
 from tests.policy import training_cases as case
 from tests.support import factories as make
@@ -90,6 +91,15 @@ def test_another_model_is_said_clearly(tmp_path: Path, model: str) -> None:
     trainer(tmp_path, model, rounds=1).run()
     with pytest.raises(CheckpointError, match="--no-resume"):
         trainer(tmp_path, model + "/", rounds=1)
+
+
+def test_a_model_that_cannot_checkpoint_its_layers_is_refused_before_any_round(
+    tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = type(trainer(tmp_path, model, gradient_checkpointing=True).policy.model)
+    monkeypatch.setattr(kind, "supports_gradient_checkpointing", False)
+    with pytest.raises(ModelError, match="gradient-checkpointing"):
+        trainer(tmp_path, model, gradient_checkpointing=True)
 
 
 def test_a_checkpoint_comes_as_often_as_asked(tmp_path: Path, model: str) -> None:
