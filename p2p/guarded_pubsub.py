@@ -170,7 +170,8 @@ class GuardedPubsub(Pubsub):
             await reset_stream(previous)
         try:
             await self._read_rpcs(stream, peer_id)
-        except (MalformedFrameError, DecodeError) as error:
+        except (MalformedFrameError, DecodeError, UnicodeDecodeError) as error:
+            # The text of proto2 messages is not checked when they are parsed.
             self._note_offence(peer_id, error)
         except BaseLibp2pError as error:
             logger.debug("pubsub stream of %s ended: %r", peer_id, error)

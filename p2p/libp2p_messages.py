@@ -50,9 +50,15 @@ def fault_of(message: rpc_pb2.Message, max_data_bytes: int) -> Reason | None:
         return Reason.MALFORMED_ENVELOPE
     if message.key and message.key != protobuf_public_key(public_key):
         return Reason.SIGNER_NOT_SENDER
-    unsigned = rpc_pb2.Message(
-        from_id=message.from_id, data=message.data, seqno=message.seqno, topicIDs=message.topicIDs
-    )
+    try:
+        unsigned = rpc_pb2.Message(
+            from_id=message.from_id,
+            data=message.data,
+            seqno=message.seqno,
+            topicIDs=message.topicIDs,
+        )
+    except UnicodeDecodeError:  # parsing does not check the text of proto2
+        return Reason.MALFORMED_ENVELOPE
     try:
         Ed25519PublicKey.from_public_bytes(public_key).verify(
             message.signature, SIGNING_PREFIX + unsigned.SerializeToString()

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 from libp2p.peer.id import ID
 
 from p2p.gossip_libp2p import GossipSettings
@@ -99,19 +100,26 @@ class _Connection:
 
 async def run_streams(node: TestNode, first: int, count: int) -> None:
     """Bring damaged RPCs to the stream handler, each on a stream of its own."""
-    seeds = [encode_uvarint(len(rpc)) + rpc for rpc in _rpcs()]
-    seeds.append(b"".join(seeds))
+    seeds = _stream_seeds()
     pubsub = node.gossip._pubsub
     peer = ID.from_base58(fresh_identity().peer_id)
     for number in range(first, first + count):
         rng = random.Random(f"stream/{number}")
         data = mutate(rng, seeds)
-        cut = rng.randrange(len(data) + 1)
-        stream = Bytes(peer, [piece for piece in (data[:cut], data[cut:]) if piece])
-        with trio.fail_after(_STALL_S):
-            await pubsub.stream_handler(stream)  # type: ignore[arg-type]
-        assert stream.was_reset
+        await _bring(node, peer, data, cut=rng.randrange(len(data) + 1))
         assert pubsub.counts["fault"] == 0, f"stream case {number}"
+
+
+def _stream_seeds() -> list[bytes]:
+    seeds = [encode_uvarint(len(rpc)) + rpc for rpc in _rpcs()]
+    return [*seeds, b"".join(seeds)]
+
+
+async def _bring(node: TestNode, peer: ID, data: bytes, *, cut: int) -> None:
+    stream = Bytes(peer, [piece for piece in (data[:cut], data[cut:]) if piece])
+    with trio.fail_after(_STALL_S):
+        await node.gossip._pubsub.stream_handler(stream)  # type: ignore[arg-type]
+    assert stream.was_reset
 
 
 def patient() -> GossipSettings:
@@ -127,6 +135,11 @@ def patient() -> GossipSettings:
 async def test_damaged_streams_end_and_never_more() -> None:
     async with open_test_node(settings=patient()) as node:
         await node.subscribe("/t")
+        for path in sorted(CORPUS.glob("stream-*.bin")):
+            peer = ID.from_base58(fresh_identity().peer_id)
+            await _bring(node, peer, path.read_bytes(), cut=1)
+            await trio.testing.wait_all_tasks_blocked()
+            assert node.gossip._pubsub.counts["fault"] == 0, path.name
         await run_streams(node, 0, FAST_CASES)
         assert node.gossip._router.num_faults == 0
 
