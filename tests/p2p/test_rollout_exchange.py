@@ -175,6 +175,7 @@ async def test_what_is_only_on_disk_is_served_after_a_restart(tmp_path: Path) ->
         open_node(tmp_path / "p", manifest, identity=identity) as publisher,
         open_node(tmp_path / "j", manifest) as joiner,
     ):
+        joiner.deaf = True
         await joiner.host.dial(publisher.address)
         await until(lambda: joiner.heard() == {1})
 

@@ -305,9 +305,10 @@ async def test_who_does_not_send_and_who_does_not_read_is_cut_off(
         # Every slot is taken, and none would ever be given back.
 
         async def get() -> bool:
+            little = encode_query(replace(query, length=1))
             try:
                 raw = await stranger.request(
-                    node.peer_id, SERVED, encode_query(query), max_response_bytes=MAX_ANSWER_BYTES
+                    node.peer_id, SERVED, little, max_response_bytes=MAX_ANSWER_BYTES
                 )
             except RequestError:
                 return False
