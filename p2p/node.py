@@ -22,6 +22,7 @@ from p2p.buffer import ReplayBuffer
 from p2p.buffer_types import BufferLimits
 from p2p.identity import Identity
 from p2p.ipc_server import SOCKET_NAME, IpcServer
+from p2p.judge_link import JudgeLink
 from p2p.ledger import Equivocation
 from p2p.manifest_source import Found
 from p2p.node_views import NodeViews
@@ -94,6 +95,7 @@ class Node:
         self.child = None if settings.no_trainer else TrainerChild(to_flags(settings, "trainer"))
         self._trainer_scope = trio.CancelScope()
         self._trainer_ended = trio.Event()
+        self.judge: JudgeLink | None = None
         self.exchange: RolloutExchange
         self.pool: RolloutPool
         self.outbox: Outbox
@@ -128,6 +130,8 @@ class Node:
             )
             await nursery.start(self.exchange.run)
             await nursery.start(self.outbox.run)
+            if self.judge is not None:
+                await nursery.start(self.judge.run)
             await nursery.start(self._socket().run)
             await nursery.start(self.archive.run, self.core.manifest)
             nursery.start_soon(self._watch_manifest, found)
@@ -173,6 +177,8 @@ class Node:
             gossip=core.gossip,
             wall_ms=wall_ms,
         )
+        if settings.judge != "none":
+            self.judge = JudgeLink(host=core.host, manifest=core.manifest, address=settings.judge)
         self.views = NodeViews(
             core,
             outbox=self.outbox,
@@ -181,6 +187,7 @@ class Node:
             link=self.link,
             child=self.child,
             exchange=self.exchange,
+            judge=self.judge,
         )
 
     def _kept(self, signed: SignedBatch, received_ms: int) -> None:
@@ -214,6 +221,7 @@ class Node:
             link=self.link,
             views=self.views.by_name(),
             control=self.core.guard.control,
+            judge=self.judge,
         )
         return IpcServer(self._settings.data_dir / SOCKET_NAME, service)
 

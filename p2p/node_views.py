@@ -7,6 +7,7 @@ from typing import Any
 
 import trio
 
+from p2p.judge_link import JudgeLink
 from p2p.outbox import Outbox
 from p2p.peer_core import PeerCore, wall_ms
 from p2p.recent import RecentGroup, RecentRollouts
@@ -47,6 +48,7 @@ class NodeViews(CoreViews):
         link: TrainerLink,
         child: TrainerChild | None,
         exchange: RolloutExchange,
+        judge: JudgeLink | None = None,
     ) -> None:
         super().__init__(core)
         self._outbox = outbox
@@ -55,6 +57,7 @@ class NodeViews(CoreViews):
         self._link = link
         self._child = child
         self._exchange = exchange
+        self._judge = judge
 
     def by_name(self) -> dict[str, View]:
         """Return the views by the names under which the CLI asks for them."""
@@ -84,6 +87,7 @@ class NodeViews(CoreViews):
             "identity_shared": self._exchange.twins.found,
             "intake_waiting": self._core.intake.queue_length(),
             "trainer": self._trainer(),
+            "judge": None if self._judge is None else self._judge.view(),
         }
 
     async def buffer(self, _options: Mapping[str, Any]) -> dict[str, Any]:

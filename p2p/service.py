@@ -11,6 +11,7 @@ import trio
 
 from p2p.buffer_types import Entry, Pool, Strategy
 from p2p.inspector import Control, InspectorService, follow, inspect
+from p2p.judge_link import JudgeLink
 from p2p.outbox import Outbox, OversizeBatchError
 from p2p.recent import RecentRollouts
 from p2p.rollout_pool import RolloutPool
@@ -59,8 +60,10 @@ class Service(InspectorService):
         link: TrainerLink,
         views: Mapping[str, View],
         control: Control | None = None,
+        judge: JudgeLink | None = None,
     ) -> None:
         super().__init__(me=me, manifest=manifest, views=views, control=control)
+        self._judge = judge
         self._pool = pool
         self._outbox = outbox
         self._recent = recent
@@ -130,6 +133,8 @@ class Service(InspectorService):
                 return m.Done(count=len(body.groups))
             case m.TrainerStatus():
                 return self._take_status(body)
+            case m.JudgeAsk() | m.JudgeAnswer():
+                return self._ask_judge(body)
             case _:
                 return m.Failure(reason=f"{type(body).__name__} is not a request")
 
@@ -182,6 +187,11 @@ class Service(InspectorService):
                 self._pool.buffer.release(rest, holder)
                 return entries[:index]
         return entries
+
+    def _ask_judge(self, body: m.JudgeAsk | m.JudgeAnswer) -> m.Body:
+        if self._judge is None:
+            return m.Failure(reason="this node has no judge")
+        return self._judge.ask() if isinstance(body, m.JudgeAsk) else self._judge.answer(body)
 
     def _take_status(self, body: m.TrainerStatus) -> m.Body:
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Sequence
+from typing import TypeVar
 
 from policy.outgoing import Outgoing, ShareCounts
 from shoal_ipc.client import Leases, NodeClient, NodeRefused, NodeUnavailable
@@ -16,6 +17,8 @@ from shoal_wire import ipc_messages as m
 from shoal_wire.types import GroupId, PeerId
 
 log = logging.getLogger(__name__)
+
+Reply = TypeVar("Reply", bound=m.Body)
 
 _LEASE_SECONDS = 86_400.0
 """Leases end with the connection: one that ran out before would let a group train twice."""
@@ -151,6 +154,21 @@ class Exchange:
     def tell_status(self, json_text: str) -> None:
         """Push the trainer's state to the node."""
         self._tell(m.TrainerStatus(json=json_text))
+
+    def judge(
+        self, body: m.JudgeAsk | m.JudgeAnswer, reply_type: type[Reply]
+    ) -> tuple[Reply | None, bool]:
+        """Return what has come from the judge, if it has, and whether to look again later."""
+        if self._client is None:
+            return None, False
+        try:
+            return self._client.call(body, reply_type), False
+        except NodeRefused as refused:
+            log.debug("no word from the judge: %s", refused)
+            return None, refused.retryable
+        except NodeUnavailable as error:
+            log.debug("no word from the judge: %s", error)
+            return None, False
 
     def drain(self) -> None:
         """Wait until the node has read what it was told: before the connection is closed."""

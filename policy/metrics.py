@@ -46,6 +46,9 @@ HELD_OUT_NAMES = (
 )
 """What a held-out evaluation is written as; the last stands for one metric a family."""
 
+JUDGE_NAMES = ("judge/score", "judge/mean_score", "judge/number")
+"""What a judge's score is written as."""
+
 MAX_WAITING_LINES = 10_000
 """Lines kept for a disk that is full; beyond it the oldest is dropped and said so."""
 
@@ -58,7 +61,7 @@ def metric_name(field: str) -> str:
 def metric_names() -> list[str]:
     """Return every metric, `round` included, in the order of the documented table."""
     of_rounds = [metric_name(field.name) for field in fields(RoundRecord)]
-    return [*of_rounds, "num_tokens", *HELD_OUT_NAMES]
+    return [*of_rounds, "num_tokens", *HELD_OUT_NAMES, *JUDGE_NAMES]
 
 
 def round_metrics(record: RoundRecord, progress: Progress) -> dict[str, Any]:
@@ -106,7 +109,8 @@ class MetricsFile:
         self._path = path
         self._waiting: list[bytes] = []
         self._failing = False
-        keep_rounds(path, {"round": last_round, "held_out": last_held_out})
+        last = {"round": last_round, "held_out": last_held_out, "judge": last_round}
+        keep_rounds(path, last)
 
     def append(self, event: Mapping[str, Any]) -> None:
         """Write one object, after those that still wait."""

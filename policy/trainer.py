@@ -33,6 +33,7 @@ from policy.evaluate import EvaluationStopped, evaluate, evaluation_interval
 from policy.exchange import Exchange
 from policy.generation import NonFiniteError
 from policy.grpo import GrpoConfig, LossType, UpdateStats, make_optimizer
+from policy.judged import Judged
 from policy.lora import LoraSpec, spec_of
 from policy.memory import can_checkpoint
 from policy.metric_sinks import MetricSinks
@@ -105,6 +106,13 @@ class Trainer:
             means=means,
         )
         self._tasks = tasks
+        self._judged = Judged(
+            settings,
+            policy=self.policy,
+            exchange=exchange,
+            sampling=config.sampling,
+            seed=seed,
+        )
         self._metrics = MetricsFile(
             settings.data_dir / METRICS_FILE,
             last_round=self.round,
@@ -123,6 +131,9 @@ class Trainer:
         """
         try:
             self._play_rounds()
+            self._write_judged(
+                self._judged.finish(self.round, self.policy_version, self._should_stop)
+            )
             self.checkpoint()
         finally:
             self._sinks.close()
@@ -247,6 +258,7 @@ class Trainer:
         self._rounds.groups_not_shared = 0
         self._write_down("round", round_metrics(record, self.progress))
         self._evaluate_if_due()
+        self._write_judged(self._judged.after_round(self.round, self.policy_version))
         self._tell_status("training", record)
         self._on_round(record, self.progress)
         if self._watch.due(stats):
@@ -280,6 +292,10 @@ class Trainer:
             return
         self.progress.held_out = held_out
         self._write_down("held_out", held_out_metrics(held_out))
+
+    def _write_judged(self, figures: dict[str, Any] | None) -> None:
+        if figures is not None:
+            self._write_down("judge", figures)
 
     def _write_down(self, event: str, figures: dict[str, Any]) -> None:
         self._metrics.append({"event": event, **figures})

@@ -78,6 +78,8 @@ def parse(
         raise fail(name, str(error)) from None
     try:
         parse_bootstrap(loaded.settings.bootstrap + loaded.settings.dht_peer)
+        if loaded.settings.judge != "none":
+            parse_bootstrap((loaded.settings.judge,))
     except ValueError as error:
         raise fail(name, str(error)) from None
     if arguments.print_config:

@@ -30,6 +30,10 @@ def status(console: Console, view: dict[str, Any]) -> None:
     if "trainer" in view:
         _trainer_rows(table, view)
         _buffer_rows(table, view)
+    if view.get("judge") is not None:
+        table.add_row("judge", _judged(view["judge"]))
+    if view.get("role") == "judge":
+        table.add_row("judged", f"{view['judged']} since the start, {view['records']} records")
     if "groups_relayed" in view:
         table.add_row("relayed", f"{view['groups_relayed']} groups")
     verdicts = view["verdicts"]
@@ -38,6 +42,13 @@ def status(console: Console, view: dict[str, Any]) -> None:
         for reason, count in verdicts[outcome].items():
             table.add_row(f"{outcome}ed" if outcome == "reject" else "ignored", f"{count} {reason}")
     console.print(table)
+
+
+def _judged(judge: dict[str, Any]) -> str:
+    if judge["judged"]:
+        latest = f"{number(judge['score'])} at round {judge['round']}"
+        return f"{number(judge['mean_score'])}, mean of the last 20; {latest}"
+    return judge["error"] or "not asked yet"
 
 
 def _trainer_rows(table: Table, view: dict[str, Any]) -> None:

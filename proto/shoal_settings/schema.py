@@ -405,6 +405,15 @@ class Settings(BaseModel):
     eval_per_family: int = _key(
         8, "node trainer swarm", "Held-out questions of each task family.", ge=1, le=1 << 16
     )
+    judge: str = _key(
+        "none",
+        "node trainer swarm",
+        "Multiaddress of a judge, ending in /p2p/ID, which scores one answer every `judge_every` "
+        "rounds; none asks nobody.",
+    )
+    judge_every: int = _key(
+        10, "node trainer swarm", "Rounds between questions of the judge.", ge=1
+    )
     alone: bool = _key(
         False, "trainer", "Train with no node: tasks of the preset, nothing shared or sampled."
     )
@@ -457,6 +466,14 @@ class Settings(BaseModel):
                 raise ValueError(
                     f"{address!r} does not end in /p2p/ID; copy the line that the peer printed"
                 )
+        return value
+
+    @field_validator("judge")
+    @classmethod
+    def _a_judge(cls, value: str) -> str:
+        strange = any(c.isspace() or c == "," for c in value)
+        if value != "none" and (not value.startswith("/") or "/p2p/" not in value or strange):
+            raise ValueError(f"{value!r} is not the address that a judge printed, nor none")
         return value
 
     @field_validator("allow_peers")

@@ -1,0 +1,216 @@
+"""A real judge, a real node and a trainer's questions on loopback; and judges that are no good."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from p2p import peer_core
+from p2p.identity import load_or_create_identity
+from p2p.judge_link import JudgeLink
+from p2p.judge_peer import JudgePeer
+from p2p.judge_store import JUDGE_FILE, read_records
+from p2p.node import Node
+from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused
+from shoal_wire import ipc_messages as m
+from shoal_wire.judge import (
+    JUDGE_PROTOCOL,
+    MAX_JUDGE_REQUEST_BYTES,
+    decode_request,
+    encode_reply,
+    open_record,
+    seal_record,
+)
+from shoal_wire.judge_messages import Challenge, ChallengeRequest, Mode, SealedRecord
+from shoal_wire.types import FinishReason
+from tests.support import factories as make
+from tests.support.nodes import open_test_host
+from tests.support.running_node import quiet_settings
+from tests.wire.test_judge_protocol import RECORD
+
+PATIENCE_S = 40.0
+
+
+@pytest.fixture(autouse=True)
+def shared_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peer_core, "TaskWorker", make.SharedWorker)
+
+
+@asynccontextmanager
+async def running(kind: Any, data_dir: Path, **changes: Any) -> AsyncIterator[Any]:
+    await trio.Path(data_dir).mkdir(exist_ok=True)
+    ready = trio.Event()
+    peer = kind(
+        identity=load_or_create_identity(data_dir / "identity.key"),
+        settings=quiet_settings(data_dir, **changes),
+        on_ready=lambda _peer: ready.set(),
+    )
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(peer.run)
+        with trio.fail_after(PATIENCE_S):
+            await ready.wait()
+        yield peer
+        peer.stop()
+
+
+async def eventually(client: NodeClient, body: m.Body, kind: type) -> Any:
+    """Ask as the trainer does, until it is no longer told to come back."""
+    with trio.fail_after(PATIENCE_S):
+        while True:
+            try:
+                return await trio.to_thread.run_sync(client.call, body, kind)
+            except NodeRefused as refused:
+                if not refused.retryable:
+                    raise
+                await trio.sleep(0.01)
+
+
+def answer(challenge: m.JudgeChallenge, *, round: int = 10, **changes: Any) -> m.JudgeAnswer:
+    made = m.JudgeAnswer(
+        challenge_id=challenge.challenge_id,
+        text="nothing",
+        finish_reason=FinishReason.STOP,
+        round=round,
+        policy_version=round,
+        model_name="tiny",
+        draws_externals=True,
+    )
+    return replace(made, **changes)
+
+
+async def test_a_trainer_is_judged_through_its_node(tmp_path: Path) -> None:
+    async with running(JudgePeer, tmp_path / "judge") as judge:
+        address = judge.core.host.listen_addrs()[0]
+        async with running(Node, tmp_path / "node", judge=address) as node:
+            client = NodeClient(tmp_path / "node" / SOCKET_NAME, timeout_seconds=20.0)
+            challenge = await eventually(client, m.JudgeAsk(), m.JudgeChallenge)
+            assert challenge == await eventually(client, m.JudgeAsk(), m.JudgeChallenge)
+            task = judge.judge.desk.open_for(node.core.peer_id, 0.0).task
+            [item] = make.real_worker().items([task])
+            given = answer(challenge, text=item.answer, draws_externals=False)
+            score = await eventually(client, given, m.JudgeScore)
+            assert score == m.JudgeScore(score=1.0, number=1, family=task.family)
+            assert score == await eventually(client, given, m.JudgeScore)  # told as often as asked
+            other = await eventually(client, m.JudgeAsk(), m.JudgeChallenge)
+            with pytest.raises(NodeRefused, match="no such answer"):
+                await eventually(client, given, m.JudgeScore)
+            await eventually(client, answer(other), m.JudgeScore)
+            status = await node.views.status({})
+            assert status["judge"]["judged"] == 2
+            assert (status["judge"]["score"], status["judge"]["mean_score"]) == (0.0, 0.5)
+            client.close()
+        records = [
+            open_record(raw, judge=judge.core.peer_id)
+            for raw in read_records(tmp_path / "judge" / JUDGE_FILE)
+        ]
+        assert [(r.peer_id, r.mode, r.score) for r in records] == [
+            (node.core.peer_id, Mode.SILO, 1.0),
+            (node.core.peer_id, Mode.SWARM, 0.0),
+        ]
+
+
+async def test_a_judge_that_is_away_is_named_once_and_found_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "p2p.judge_link")
+    async with running(JudgePeer, tmp_path / "judge") as judge:
+        address = judge.core.host.listen_addrs()[0]
+    async with running(Node, tmp_path / "node", judge=address) as node:
+        client = NodeClient(tmp_path / "node" / SOCKET_NAME, timeout_seconds=20.0)
+        for _ in range(2):
+            with pytest.raises(NodeRefused, match="cannot connect"):
+                await eventually(client, m.JudgeAsk(), m.JudgeChallenge)
+            node.judge._retry_at = 0.0  # as if the pause were over
+        assert caplog.text.count("no score from the judge") == 1
+        async with running(JudgePeer, tmp_path / "judge"):
+            node.judge._retry_at = 0.0
+            await eventually(client, m.JudgeAsk(), m.JudgeChallenge)
+        assert "answers again" in caplog.text
+        client.close()
+
+
+async def test_a_node_without_a_judge_says_so(tmp_path: Path) -> None:
+    async with running(Node, tmp_path / "node"):
+        client = NodeClient(tmp_path / "node" / SOCKET_NAME, timeout_seconds=20.0)
+        with pytest.raises(NodeRefused, match="no judge"):
+            await eventually(client, m.JudgeAsk(), m.JudgeChallenge)
+        client.close()
+
+
+SWARM = make.swarm()
+LIAR = make.fresh_identity()
+QUESTION = Challenge(
+    challenge_id=b"i" * 16, family=make.GCD.name, question="gcd?", answer_within_ms=60_000
+)
+
+
+def sealed_by(identity: Any, **changes: Any) -> bytes:
+    record = replace(RECORD, swarm_digest=SWARM.digest, **changes)
+    return encode_reply(
+        SealedRecord(
+            envelope=seal_record(record, public_key=identity.public_key_bytes, sign=identity.sign)
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("reply", "why"),
+    [
+        (lambda me: b"\xff" * 9, "does not parse"),
+        (lambda me: encode_reply(QUESTION), "answered with a Challenge"),
+        (lambda me: sealed_by(LIAR), "not of the answer"),
+        (lambda me: sealed_by(make.fresh_identity(), peer_id=me), "signed by"),
+        (lambda me: sealed_by(LIAR, peer_id=me, score=1.0), "not of the answer"),
+    ],
+    ids=["nonsense", "another question", "another's record", "forged", "another answer's"],
+)
+async def test_a_judge_that_lies_is_not_believed(reply: Callable[[Any], bytes], why: str) -> None:
+    async with open_test_host(identity=LIAR) as liar, open_test_host() as mine:
+
+        async def lie(_peer: Any, raw: bytes) -> bytes:
+            asked = isinstance(decode_request(raw), ChallengeRequest)
+            return encode_reply(QUESTION) if asked else reply(mine.peer_id)
+
+        liar.set_request_handler(JUDGE_PROTOCOL, lie, max_request_bytes=MAX_JUDGE_REQUEST_BYTES)
+        link = JudgeLink(host=mine, manifest=SWARM, address=liar.listen_addrs()[0])
+        async with trio.open_nursery() as nursery:
+            await nursery.start(link.run)
+            challenge = await _settled(link.ask)
+            assert isinstance(challenge, m.JudgeChallenge)
+            given = answer(challenge)
+            found = await _settled(lambda: link.answer(given))
+            assert isinstance(found, m.Failure)
+            assert why in found.reason
+            assert link.view()["judged"] == 0
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_question_of_no_family_of_the_swarm_is_not_passed_on() -> None:
+    async with open_test_host(identity=LIAR) as liar, open_test_host() as mine:
+
+        async def strange(_peer: Any, _raw: bytes) -> bytes:
+            await trio.lowlevel.checkpoint()
+            return encode_reply(replace(QUESTION, family="unheard of"))
+
+        liar.set_request_handler(JUDGE_PROTOCOL, strange, max_request_bytes=1024)
+        link = JudgeLink(host=mine, manifest=SWARM, address=liar.listen_addrs()[0])
+        async with trio.open_nursery() as nursery:
+            await nursery.start(link.run)
+            assert isinstance(await _settled(link.ask), m.Failure)
+            nursery.cancel_scope.cancel()
+
+
+async def _settled(call: Callable[[], Any]) -> Any:
+    with trio.fail_after(PATIENCE_S):
+        while True:
+            found = call()
+            if not (isinstance(found, m.Failure) and found.retryable):
+                return found
+            await trio.sleep(0.01)

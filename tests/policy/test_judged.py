@@ -1,0 +1,114 @@
+"""The trainer before its judge: when it asks, what it hands over, and that nothing waits for it."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import torch
+
+from policy.exchange import Exchange
+from policy.judged import Judged
+from policy.model import Policy
+from shoal_settings.schema import Settings
+from shoal_wire import ipc_messages as m
+from tests.policy import tiny_models
+from tests.policy import training_cases as case
+
+ADDRESS = "/ip4/192.0.2.1/tcp/4001/p2p/12D3KooWQK1wnefoLrcVHbbnf5tLzbopUd3K3bFAoJpA7YJgL5pV"
+QUESTION = m.JudgeChallenge(challenge_id=b"i" * 16, family="gcd", question="gcd?", tagged=False)
+SCORE = m.JudgeScore(score=1.0, number=9, family="gcd")
+LATER, NEVER = (None, True), (None, False)
+
+
+class Scripted(Exchange):
+    """A node whose next words about the judge are known."""
+
+    def __init__(self, *words: Any) -> None:
+        super().__init__(None)
+        self.words = list(words)
+        self.asked: list[Any] = []
+
+    def judge(self, body: Any, reply_type: Any) -> Any:
+        """Say the next word; anything but a refusal must be what was asked for."""
+        self.asked.append(body)
+        word = self.words.pop(0)
+        if isinstance(word, tuple):
+            return word
+        assert isinstance(word, reply_type)
+        return word, False
+
+
+def judged(exchange: Exchange, policy: Policy | None = None, **settings: Any) -> Judged:
+    values: dict[str, Any] = {"judge": ADDRESS, "judge_every": 2, **settings}
+    return Judged(
+        Settings(**values),
+        policy=policy or case.policy(),
+        exchange=exchange,
+        sampling=case.SAMPLING,
+        seed=3,
+    )
+
+
+def test_it_asks_every_few_rounds_and_takes_what_comes_when_it_comes() -> None:
+    node = Scripted(LATER, QUESTION, LATER, SCORE, NEVER)
+    one = judged(node)
+    assert [one.after_round(number, number) for number in range(1, 4)] == [None] * 3
+    assert [type(body) for body in node.asked] == [m.JudgeAsk, m.JudgeAsk, m.JudgeAnswer]
+    found = one.after_round(4, 4)
+    answer = node.asked[-1]
+    assert found == {"round": 3, "judge/score": 1.0, "judge/mean_score": 1.0, "judge/number": 9}
+    assert (answer.round, answer.policy_version, answer.draws_externals) == (3, 3, True)
+    assert answer.challenge_id == QUESTION.challenge_id
+    assert one.after_round(5, 5) is None  # the fourth was busy with the score: not due again
+    assert one.after_round(6, 6) is None
+    assert one.after_round(7, 7) is None  # it was refused: not before the eighth
+    assert len(node.asked) == 5
+
+
+def test_a_silo_says_so_and_no_judge_is_never_asked() -> None:
+    node = Scripted(QUESTION, SCORE)
+    assert judged(node, external=0).after_round(2, 2) is not None
+    assert not node.asked[-1].draws_externals
+    assert judged(Scripted(), judge="none").after_round(2, 2) is None
+
+
+def test_after_the_last_round_it_waits_for_what_is_under_way_and_no_longer() -> None:
+    node = Scripted(LATER, LATER, QUESTION, LATER, SCORE)
+    one = judged(node)
+    assert one.after_round(2, 2) is None
+    found = one.finish(2, 2, lambda: False)
+    assert found is not None
+    assert found["judge/score"] == 1.0
+    refused = Scripted(LATER, NEVER)
+    one = judged(refused)
+    one.after_round(2, 2)
+    assert one.finish(2, 2, lambda: False) is None
+    assert judged(Scripted()).finish(3, 3, lambda: False) is None
+    stopped = judged(Scripted(LATER))
+    stopped.after_round(2, 2)
+    assert stopped.finish(2, 2, lambda: True) is None
+
+
+def test_a_question_that_is_too_long_for_the_model_costs_a_line() -> None:
+    node = Scripted(m.JudgeChallenge(**{**_fields(QUESTION), "question": "x" * 4000}))
+    policy = tiny_models.policy("qwen2", positions=64)
+    one = judged(node, policy)
+    assert one.after_round(2, 2) is None
+    assert [type(body) for body in node.asked] == [m.JudgeAsk]
+
+
+def test_it_leaves_the_random_states_of_the_training_alone() -> None:
+    before = torch.get_rng_state(), random.getstate()
+    answers = []
+    for _ in range(2):
+        node = Scripted(QUESTION, SCORE)
+        judged(node).after_round(2, 2)
+        answers.append(node.asked[-1].text)
+    assert answers[0] == answers[1]
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert random.getstate() == before[1]
+
+
+def _fields(of: Any) -> dict[str, Any]:
+    return {name: getattr(of, name) for name in of.__dataclass_fields__}
