@@ -19,7 +19,7 @@ from shoal_wire.types import PeerId
 _HOST_PROTOCOLS = ("ip4", "ip6", "dns4", "dns6", "dns", "dnsaddr")
 MAX_ADDRESS_CHARS = 512
 _SLOW_WEBSOCKET = "WebSocket is not supported: half as fast as TCP, and it cannot be cut off"
-_SLOW_QUIC = "QUIC is not supported: a twentieth of TCP's speed in this libp2p"
+_SLOW_QUIC = "QUIC is not supported: a thirtieth of TCP's speed in this libp2p"
 _UNSUPPORTED = {
     "ws": _SLOW_WEBSOCKET,
     "wss": _SLOW_WEBSOCKET,
