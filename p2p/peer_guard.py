@@ -66,11 +66,15 @@ class PeerGuard:
         await trio.to_thread.run_sync(
             lambda: load_reputation(self._path, self.reputation, now, wall_ms=self._wall_ms())
         )
-        for peer_id, seconds in self.reputation.banned(now).items():
-            if not self.reputation.is_protected(peer_id):
+        bans = {
+            peer_id: seconds
+            for peer_id, seconds in self.reputation.banned(now).items()
+            if not self.reputation.is_protected(peer_id)
+        }
+        bans |= dict.fromkeys(self.reputation.blocked, math.inf)
+        for peer_id, seconds in bans.items():
+            if _is_peer_id(peer_id):  # a file edited by hand may hold anything
                 self._host.ban(peer_id, seconds=seconds)
-        for peer_id in self.reputation.blocked:
-            self._host.ban(peer_id, seconds=math.inf)
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Save what changed, now and then and at the end, until cancelled."""
@@ -174,3 +178,11 @@ class PeerGuard:
                 self._host.unban(peer_id)
             case ControlAction.UNPROTECT:
                 self.reputation.unprotect(peer_id)
+
+
+def _is_peer_id(text: str) -> bool:
+    try:
+        parse_peer_id(text)
+    except ValueError:
+        return False
+    return True

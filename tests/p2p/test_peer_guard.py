@@ -90,6 +90,16 @@ async def test_a_protected_peer_stays_whatever_it_does(tmp_path: Path) -> None:
         assert guard.score(peer.peer_id) == 0.0
 
 
+async def test_names_in_the_file_that_are_no_peers_ban_nobody(tmp_path: Path) -> None:
+    async with open_test_host() as peer:
+        row = {"peer_id": "nobody", "ban_s": 600.0, "bans": 1}
+        content = {"version": 1, "saved_ms": 1_000, "protected": [], "peers": [row]}
+        content["blocked"] = ["no such", peer.peer_id]
+        (tmp_path / REPUTATION_FILE).write_text(json.dumps(content))
+        async with guarded(tmp_path) as (host, _):
+            assert await refused(peer, host)
+
+
 async def test_an_order_about_nobody_is_refused(tmp_path: Path) -> None:
     async with guarded(tmp_path) as (host, guard):
         for text in ("", "nobody", "x" * 1000, host.peer_id):
