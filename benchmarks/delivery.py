@@ -1,0 +1,172 @@
+"""Does every batch arrive, how fast, and what of a swarm that was parted.
+
+Whole nodes on loopback in two processes, one shard, each publishing a batch of eight groups (eight
+completions of 200 characters) every five seconds. *calm*: nothing in the way. *faulty*: every
+connection through a proxy that delays each way by 200 ms and drops 5 % of the connections a minute.
+*parted*: eight nodes, four on each side of a link that passes nothing for 60 s, while all publish;
+then the time until they are one mesh again, and until everybody has what it missed. Latency runs
+from the call that puts a batch on the publisher's disk to its first group's entry into another
+node's buffer.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import Goal, Options, Report, main, median, note, percentile
+from benchmarks.link_proxies import Proxies
+from benchmarks.swarm_fleet import Fleet, Run, open_fleet
+
+GROUPS = 8
+CHARS = 200
+EVERY_S = 5.0
+DELAY_S = 0.2
+DROPS_PER_MINUTE = 0.05
+PARTED_NODES = 8
+PARTED_SECONDS = 60.0
+_HEAL_LIMIT_S = 120.0
+_MESH_LOW = 4
+
+
+def measure(options: Options) -> Report:
+    """Run the three cases."""
+    nodes, seconds = (8, 10.0) if options.quick else (32, 60.0)
+    results: dict[str, Any] = {
+        "calm": _case("calm", nodes, seconds, Proxies),
+        "faulty": _case(
+            "faulty",
+            nodes,
+            seconds,
+            lambda: Proxies(delay_s=DELAY_S, drops_per_minute=DROPS_PER_MINUTE),
+        ),
+        "parted": _parted(20.0 if options.quick else PARTED_SECONDS),
+    }
+    return Report(results=results, goals=_goals(results))
+
+
+def _case(
+    name: str, nodes: int, seconds: float, make_proxies: Callable[[], Proxies]
+) -> dict[str, Any]:
+    note(f"{name}: {nodes} nodes …")
+    with (
+        tempfile.TemporaryDirectory(prefix="shoal-") as folder,
+        make_proxies() as proxies,
+        open_fleet(
+            Path(folder), num_nodes=nodes, proxies=proxies if name == "faulty" else None
+        ) as fleet,
+    ):
+        _settle(fleet)
+        fleet.publish(every_s=EVERY_S, seconds=EVERY_S, groups=GROUPS, chars=CHARS)
+        before = fleet.usage()
+        run = fleet.publish(
+            every_s=EVERY_S, seconds=seconds, groups=GROUPS, chars=CHARS, drain_s=30
+        )
+        after = fleet.usage()
+        delivered = len(run.latencies())
+        return {
+            "nodes": nodes,
+            **_delivered(run),
+            "publisher_late_s": round(run.late_s, 2),
+            "cpu_ms_per_delivery": round(
+                1000 * (after["cpu_s"] - before["cpu_s"]) / max(1, delivered), 2
+            ),
+            "task_worker_cpu_ms_per_delivery": round(
+                1000 * (after["worker_cpu_s"] - before["worker_cpu_s"]) / max(1, delivered), 2
+            ),
+        }
+
+
+def _settle(fleet: Fleet) -> None:
+    least = min(_MESH_LOW, fleet.num_nodes - 1)
+    took = fleet.wait_until(lambda states: all(s["mesh"] >= least for s in states), 120.0)
+    note(f"  meshes after {took:.0f} s")
+
+
+def _delivered(run: Run) -> dict[str, Any]:
+    latencies = run.latencies()
+    due = run.num_due()
+    return {
+        "batches": len(run.published),
+        "deliveries_due": due,
+        "delivered_share": round(len(latencies) / max(1, due), 6),
+        "p50_s": round(median(latencies), 3),
+        "p99_s": round(percentile(latencies, 0.99), 3),
+        "max_s": round(max(latencies), 3),
+    }
+
+
+def _parted(seconds: float) -> dict[str, Any]:
+    note(f"parted: {PARTED_NODES} nodes, for {seconds:.0f} s …")
+    with (
+        tempfile.TemporaryDirectory(prefix="shoal-") as folder,
+        Proxies() as proxies,
+        open_fleet(Path(folder), num_nodes=PARTED_NODES, proxies=proxies) as fleet,
+    ):
+        everybody = PARTED_NODES - 1
+        fleet.wait_until(lambda states: all(s["mesh"] >= everybody for s in states), 120.0)
+        fleet.publish(every_s=EVERY_S, seconds=EVERY_S, groups=GROUPS, chars=CHARS)
+        proxies.part()
+        run = fleet.publish(every_s=EVERY_S, seconds=seconds, groups=GROUPS, chars=CHARS, drain_s=0)
+        parted_share = len(run.latencies()) / run.num_due()
+        proxies.heal()
+        healed = time.monotonic()
+        mesh_s = fleet.wait_until(
+            lambda states: all(s["mesh"] >= everybody for s in states), _HEAL_LIMIT_S
+        )
+        fleet.collect(run, max(0.0, _HEAL_LIMIT_S - (time.monotonic() - healed)))
+        fetched_s = time.monotonic() - healed
+        return {
+            "seconds": seconds,
+            "delivered_share_while_parted": round(parted_share, 3),
+            "full_mesh_after_s": round(mesh_s, 1),
+            "missed_fetched_after_s": round(fetched_s, 1),
+            "delivered_share_in_the_end": round(len(run.latencies()) / run.num_due(), 6),
+        }
+
+
+def _goals(results: dict[str, Any]) -> list[Goal]:
+    calm, faulty, parted = results["calm"], results["faulty"], results["parted"]
+
+    def share(name: str, case: dict[str, Any], least: float) -> Goal:
+        return Goal(
+            what=f"delivered, {name}",
+            goal=f">= {100 * least:g} %",
+            measured=case["delivered_share"],
+            met=case["delivered_share"] >= least,
+        )
+
+    def p99(name: str, case: dict[str, Any], most: float) -> Goal:
+        return Goal(
+            what=f"p99, {name} (s)",
+            goal=f"<= {most:g}",
+            measured=case["p99_s"],
+            met=case["p99_s"] <= most,
+        )
+
+    return [
+        share("calm", calm, 0.999),
+        p99("calm", calm, 2.0),
+        share("faulty", faulty, 0.99),
+        p99("faulty", faulty, 5.0),
+        Goal(
+            what="full mesh after a parting (s)",
+            goal="<= 15",
+            measured=parted["full_mesh_after_s"],
+            met=parted["full_mesh_after_s"] <= 15,
+        ),
+        Goal(
+            what="missed batches fetched after a parting",
+            goal="all",
+            measured=parted["delivered_share_in_the_end"],
+            met=parted["delivered_share_in_the_end"] == 1,
+        ),
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main("delivery", __doc__ or "", measure))

@@ -1,0 +1,231 @@
+"""Starts and steers a swarm of real nodes on loopback: two processes of many, and a bootstrap.
+
+with open_fleet(Path(folder), num_nodes=32, shards=4, keys={…}) as fleet:
+    fleet.wait_for_meshes()
+    run = fleet.publish(every_s=5, seconds=60, groups=8, chars=200)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from benchmarks.harness import ROOT
+from benchmarks.swarm_worker import balanced_identities
+from p2p.identity import identity_from_seed
+
+PROCESSES = 2
+_START_SECONDS = 240.0
+
+
+class Worker:
+    """One process of nodes."""
+
+    def __init__(self, config: dict[str, Any], log: Path) -> None:
+        self.config = config
+        with log.open("wb") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "benchmarks.swarm_worker", json.dumps(config)],
+                cwd=ROOT,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+            )
+        self._log = log
+
+    def read(self) -> Any:
+        """Return its next answer."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"a worker ended:\n{self._log.read_text()[-4000:]}")
+        return json.loads(line)
+
+    def tell(self, do: str, **arguments: Any) -> None:
+        """Send a command; `read` returns its answer."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"do": do, **arguments}).encode() + b"\n")
+        self._process.stdin.flush()
+
+    def close(self) -> None:
+        """End it."""
+        if self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+        try:
+            self._process.wait(15)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+@dataclass(slots=True, kw_only=True)
+class Run:
+    """What was published and when it arrived where."""
+
+    published: dict[str, tuple[str, float]]
+    """Batch → publisher and the wall clock at the call."""
+    late_s: float
+    """By how much a publisher was ever behind its pace."""
+    arrivals: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Node → batch → wall clock."""
+
+    def latencies(self, listeners: Callable[[str, str], bool] = lambda _n, _p: True) -> list[float]:
+        """Return the seconds of every delivery to who listens to the publisher."""
+        return [
+            at[batch] - called
+            for batch, (publisher, called) in self.published.items()
+            for node, at in self.arrivals.items()
+            if node != publisher and batch in at and listeners(node, publisher)
+        ]
+
+    def num_due(self, listeners: Callable[[str, str], bool] = lambda _n, _p: True) -> int:
+        """Return how many deliveries there should be."""
+        return sum(
+            node != publisher and listeners(node, publisher)
+            for publisher, _ in self.published.values()
+            for node in self.arrivals
+        )
+
+
+class Fleet:
+    """A running swarm."""
+
+    def __init__(self, workers: Sequence[Worker], num_nodes: int) -> None:
+        self.workers = workers
+        self.num_nodes = num_nodes
+
+    def ask(self, do: str, **arguments: Any) -> list[Any]:
+        """Send a command to every process of nodes and return their answers."""
+        for worker in self.workers:
+            worker.tell(do, **arguments)
+        return [worker.read() for worker in self.workers]
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """Return the state of every node."""
+        return [node for shot in self.ask("snapshot") for node in shot["nodes"]]
+
+    def usage(self) -> dict[str, float]:
+        """Return CPU seconds and bytes, all nodes together."""
+        shots = self.ask("snapshot")
+        keys = ("cpu_s", "worker_cpu_s", "read", "written", "rss")
+        return {key: sum(shot[key] for shot in shots) for key in keys}
+
+    def wait_until(self, holds: Callable[[list[dict[str, Any]]], bool], seconds: float) -> float:
+        """Poll the nodes until `holds`; return how long it took, `seconds` if it never did."""
+        started = time.monotonic()
+        while time.monotonic() - started < seconds:
+            if holds(self.nodes()):
+                return time.monotonic() - started
+            time.sleep(0.25)
+        return seconds
+
+    def publish(
+        self, *, every_s: float, seconds: float, groups: int, chars: int, drain_s: float = 15.0
+    ) -> Run:
+        """Publish at a pace from every node; return when all has arrived, or after `drain_s`."""
+        run = Run(published={}, late_s=0.0)
+        for answer in self.ask(
+            "publish", every_s=every_s, seconds=seconds, groups=groups, chars=chars
+        ):
+            run.published.update({k: (v[0], v[1]) for k, v in answer["published"].items()})
+            run.late_s = max(run.late_s, answer["late_s"])
+        self.collect(run, drain_s)
+        return run
+
+    def collect(self, run: Run, drain_s: float) -> None:
+        """Fetch the arrivals until none is missing or the time is up."""
+        deadline = time.monotonic() + drain_s
+        while True:
+            run.arrivals = {k: v for answer in self.ask("arrivals") for k, v in answer.items()}
+            missing = run.num_due() - len(run.latencies())
+            if missing == 0 or time.monotonic() > deadline:
+                return
+            time.sleep(1.0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for worker in self.workers:
+            worker.close()
+
+
+@contextlib.contextmanager
+def open_fleet(
+    folder: Path,
+    *,
+    num_nodes: int,
+    shards: int = 1,
+    keys: dict[str, Any] | None = None,
+    proxies: Callable[[list[list[int]]], list[dict[str, int]]] | None = None,
+    seed: int = 4,
+) -> Iterator[Fleet]:
+    """Run a swarm; `keys` are settings of every node.
+
+    `proxies` gets the ports by process, the bootstrap's process last, and returns for each process
+    through which port to dial which.
+    """
+    rng = random.Random(seed)
+    identities = balanced_identities(num_nodes, shards, rng)
+    share = -(-num_nodes // PROCESSES)
+    groups = [identities[i * share : (i + 1) * share] for i in range(PROCESSES)]
+    groups.append([rng.randbytes(32).hex()])
+    ports = [free_ports(len(group)) for group in groups]
+    through = proxies(ports) if proxies else [{} for _ in groups]
+    meeting_id = identity_from_seed(bytes.fromhex(groups[-1][0])).peer_id
+    address = f"/ip4/127.0.0.1/tcp/{ports[-1][0]}/p2p/{meeting_id}"
+    common = {"swarm_name": "bench-swarm", "shards": shards}
+    with contextlib.ExitStack() as stack:
+        workers: list[Worker] = []
+        for number in reversed(range(len(groups))):
+            is_bootstrap = number == PROCESSES
+            config = {
+                "folder": str(folder / f"w{number}"),
+                "seed": seed + number,
+                "identities": groups[number],
+                "ports": ports[number],
+                "proxies": through[number],
+                "is_bootstrap": is_bootstrap,
+                "num_nodes": num_nodes,
+                "offset": number * share,
+                "keys": (
+                    {**common, "target_peers": 64}
+                    if is_bootstrap
+                    else {**common, "bootstrap": [address], **(keys or {})}
+                ),
+            }
+            worker = Worker(config, folder / f"w{number}.log")
+            stack.callback(worker.close)
+            workers.append(worker)
+            if is_bootstrap:
+                worker.read()
+        for worker in workers[1:]:
+            worker.read()
+        yield Fleet(workers[1:], num_nodes)
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports that were free a moment ago."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports: list[int] = [sock.getsockname()[1] for sock in sockets]
+    for sock in sockets:
+        sock.close()
+    return ports

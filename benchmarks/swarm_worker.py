@@ -1,0 +1,288 @@
+"""Many whole nodes in one Trio loop, told by JSON lines what to do. Started by `swarm_fleet`.
+
+Everything is a node's own but two things: the nodes of one process share a task worker, which
+would take 110 MiB each, and none has a trainer.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import random
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import trio
+from libp2p.io.trio import TrioTCPStream
+
+from benchmarks.groups import draw_tasks, make_group, publish_request
+from benchmarks.texts import reasoning
+from bootstrap.peer import BootstrapPeer
+from p2p import peer_core
+from p2p.host import Libp2pHost
+from p2p.identity import Identity, identity_from_seed
+from p2p.node import Node
+from p2p.recent import RecentRollouts
+from shoal_settings.schema import Settings
+from shoal_tasks.client_trio import TaskWorker
+from shoal_tasks.families import EASY
+from shoal_wire.digests import sha256
+from shoal_wire.types import Digest, PublishedGroup, Task
+
+_NUM_TASKS = 128
+
+
+class SharedWorker:
+    """A node's task worker that is the process's."""
+
+    real: TaskWorker
+    report = None
+
+    def __init__(self, *_specs: object, **_limits: object) -> None:
+        pass
+
+    async def run(self, *, task_status: Any = trio.TASK_STATUS_IGNORED) -> None:
+        """Be there until cancelled."""
+        task_status.started()
+        await trio.sleep_forever()
+
+    async def question_digests(self, tasks: Any) -> list[Digest | None]:
+        """Ask the real one."""
+        return list(await SharedWorker.real.question_digests(tasks))
+
+
+class Arrivals(RecentRollouts):
+    """Notes when the first group of each batch enters a node's buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at: dict[str, float] = {}
+
+    def add(self, group: PublishedGroup, *, received_ms: int | None = None) -> None:
+        """Note an arrival."""
+        self.at.setdefault(group.batch_id.hex(), time.time())
+
+
+class Traffic:
+    """Bytes read from and written to TCP by this process."""
+
+    def __init__(self) -> None:
+        self.read = 0
+        self.written = 0
+        read, write = TrioTCPStream.read, TrioTCPStream.write
+
+        @functools.wraps(read)
+        async def counted_read(stream: Any, n: int | None = None) -> bytes:
+            data: bytes = await read(stream, n)
+            self.read += len(data)
+            return data
+
+        @functools.wraps(write)
+        async def counted_write(stream: Any, data: bytes) -> None:
+            self.written += len(data)
+            await write(stream, data)
+
+        TrioTCPStream.read = counted_read
+        TrioTCPStream.write = counted_write
+
+
+def dial_through(proxies: dict[str, int]) -> None:
+    """Let every dial of this process go through the proxy of its target's port."""
+    if not proxies:
+        return
+    dial = Libp2pHost.dial
+
+    async def proxied(host: Libp2pHost, address: str, *, timeout: float = 10.0) -> str:  # noqa: ASYNC109
+        parts = address.split("/")
+        parts[4] = str(proxies.get(parts[4], parts[4]))
+        return await dial(host, "/".join(parts), timeout=timeout)
+
+    Libp2pHost.dial = proxied  # type: ignore[method-assign, assignment]
+
+
+class Fleet:
+    """The nodes of this process."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.config = config
+        self.nodes: list[Node] = []
+        self.traffic = Traffic()
+        self.rng = random.Random(config["seed"])
+        self.tasks: list[Task] = []
+        self.published: dict[str, tuple[str, float]] = {}
+        self._keys = itertools.count(config["seed"] << 32)
+        self._late = 0.0
+
+    async def start(self, nursery: trio.Nursery) -> list[str]:
+        """Start all; return their addresses."""
+        folder = Path(self.config["folder"])
+        addresses = []
+        for number, seed in enumerate(self.config["identities"]):
+            home = folder / f"n{number}"
+            home.mkdir(parents=True)
+            identity = identity_from_seed(bytes.fromhex(seed))
+            settings = Settings(data_dir=home, **self._settings(self.config["ports"][number]))
+            peer = await self._start_one(nursery, identity, settings)
+            addresses.append(peer.core.host.listen_addrs()[0])
+        if not self.config["is_bootstrap"]:
+            self.tasks = await trio.to_thread.run_sync(draw_tasks, self.rng, _NUM_TASKS)
+        return addresses
+
+    def _settings(self, port: int) -> dict[str, Any]:
+        return {
+            "listen": (f"/ip4/127.0.0.1/tcp/{port}",),
+            "no_trainer": True,
+            "mdns": False,
+            **{k: tuple(v) if isinstance(v, list) else v for k, v in self.config["keys"].items()},
+        }
+
+    async def _start_one(
+        self, nursery: trio.Nursery, identity: Identity, settings: Settings
+    ) -> Node | BootstrapPeer:
+        ready = trio.Event()
+        if self.config["is_bootstrap"]:
+            peer = BootstrapPeer(
+                identity=identity, settings=settings, on_ready=lambda _peer: ready.set()
+            )
+            nursery.start_soon(peer.run)
+            await ready.wait()
+            return peer
+        node = Node(identity=identity, settings=settings, on_ready=lambda _node: ready.set())
+        node.recent = Arrivals()
+        self.nodes.append(node)
+        nursery.start_soon(node.run)
+        await ready.wait()
+        return node
+
+    async def publish(self, *, every_s: float, seconds: float, groups: int, chars: int) -> Any:
+        """Publish from every node at an even pace, the nodes spread over it."""
+        self.published = {}
+        self._late = 0.0
+        start = trio.current_time() + 0.5
+        offset = self.config["offset"]
+        async with trio.open_nursery() as nursery:
+            for number, node in enumerate(self.nodes):
+                first = start + every_s * (offset + number) / self.config["num_nodes"]
+                nursery.start_soon(
+                    self._publish_one, node, first, every_s, start + seconds, groups, chars
+                )
+        return {"published": self.published, "late_s": self._late}
+
+    async def _publish_one(
+        self, node: Node, first: float, every_s: float, end: float, groups: int, chars: int
+    ) -> None:
+        due = first
+        while due < end:
+            request = publish_request(
+                next(self._keys),
+                [
+                    make_group(self.rng.choice(self.tasks), reasoning, self.rng, num_chars=chars)
+                    for _ in range(groups)
+                ],
+            )
+            await trio.sleep_until(due)
+            self._late = max(self._late, trio.current_time() - due)
+            called = time.time()
+            own = await node.outbox.accept(request)
+            assert own.envelope is not None
+            self.published[own.batch_id.hex()] = (node.core.peer_id, called)
+            node.pool.keep_own(own.envelope)
+            due += every_s
+
+    async def snapshot(self) -> Any:
+        """Return CPU, bytes, and each node's connections and mesh."""
+        await trio.lowlevel.checkpoint()
+        process = psutil.Process()
+        children = process.children(recursive=True)
+        return {
+            "cpu_s": time.process_time(),
+            "worker_cpu_s": sum(sum(child.cpu_times()[:2]) for child in children),
+            "read": self.traffic.read,
+            "written": self.traffic.written,
+            "rss": process.memory_info().rss,
+            "nodes": [
+                {
+                    "peer_id": node.core.peer_id,
+                    "peers": len(node.core.host.connected_peers()),
+                    "mesh": sum(len(members) for members in node.core.gossip.mesh().values()),
+                    "topic_peers": sum(
+                        len(node.core.gossip.topic_peers(topic))
+                        for topic in node.core.gossip.topics()
+                    ),
+                    "shards": list(node.core.shards.shards),
+                    "own_shard": node.core.shards.own_shard,
+                    "unsent": node.outbox.num_unsent,
+                    "received": node.core.gossip.stats().pubsub.get("received", 0),
+                    "forwarded": node.core.gossip.stats().pubsub.get("forwarded", 0),
+                    "verdicts": node.core.verdicts.totals(),
+                }
+                for node in self.nodes
+            ],
+        }
+
+    async def arrivals(self) -> Any:
+        """Return, for each node, when which batch entered its buffer."""
+        await trio.lowlevel.checkpoint()
+        return {
+            node.core.peer_id: node.recent.at
+            for node in self.nodes
+            if isinstance(node.recent, Arrivals)
+        }
+
+    async def connected(self) -> Any:
+        """Return whom each node is connected to."""
+        await trio.lowlevel.checkpoint()
+        return {
+            node.core.peer_id: {
+                "peers": sorted(node.core.host.connected_peers()),
+                "mesh": [
+                    m.peer_id for members in node.core.gossip.mesh().values() for m in members
+                ],
+            }
+            for node in self.nodes
+        }
+
+
+async def main(config: dict[str, Any]) -> None:
+    """Start the nodes, say so, and do what standard input says, until it ends."""
+    dial_through(config["proxies"])
+    fleet = Fleet(config)
+    peer_core.TaskWorker = SharedWorker  # type: ignore[assignment, attr-defined]
+    async with trio.open_nursery() as nursery:
+        SharedWorker.real = TaskWorker(EASY)
+        await nursery.start(SharedWorker.real.run)
+        async with trio.open_nursery() as lives:
+            addresses = await fleet.start(lives)
+            print(json.dumps({"addresses": addresses}), flush=True)
+            commands: dict[str, Callable[..., Awaitable[Any]]] = {
+                "publish": fleet.publish,
+                "snapshot": fleet.snapshot,
+                "arrivals": fleet.arrivals,
+                "connected": fleet.connected,
+            }
+            while line := await trio.to_thread.run_sync(sys.stdin.readline):
+                command = json.loads(line)
+                answer = await commands[command.pop("do")](**command)
+                print(json.dumps(answer), flush=True)
+            lives.cancel_scope.cancel()
+        nursery.cancel_scope.cancel()
+
+
+def balanced_identities(count: int, shards: int, rng: random.Random) -> list[str]:
+    """Return seeds of identities of which every shard gets as many, to one."""
+    found: list[list[str]] = [[] for _ in range(shards)]
+    while min(map(len, found)) < -(-count // shards):
+        seed = rng.randbytes(32)
+        peer_id = identity_from_seed(seed).peer_id
+        shard = int.from_bytes(sha256(peer_id.encode())[:8], "big") % shards
+        found[shard].append(seed.hex())
+    return [found[number % shards][number // shards] for number in range(count)]
+
+
+if __name__ == "__main__":
+    trio.run(main, json.loads(sys.argv[1]))
