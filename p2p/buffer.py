@@ -251,6 +251,11 @@ class ReplayBuffer:
         """Return who has groups that can be leased; O(publishers)."""
         return tuple(self._pools[pool].ready_publishers)
 
+    def contributed(self, pool: Pool) -> dict[PeerId, int]:
+        """Return how many groups each publisher that can be drawn from has ever brought."""
+        shelves = self._pools[pool].shelves
+        return {p: shelves[p].counters.stored_total for p in self._pools[pool].ready_publishers}
+
     def get(self, group_id: GroupId) -> GroupView | None:
         """Return a resident group."""
         slot = self._slots.get(group_id)

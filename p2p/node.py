@@ -166,6 +166,7 @@ class Node:
             wall_ms=wall_ms,
             on_group=lambda group: self.recent.add(group, received_ms=wall_ms()),
             reputation=core.guard.reputation,
+            draws=settings.draws,
             on_kept=self._kept,
             on_withdrawn=self.exchange.withdrawn,
         )

@@ -14,6 +14,7 @@ import trio
 
 from p2p.buffer import ReplayBuffer
 from p2p.buffer_types import Entry, InsertOutcome, Pool, Strategy
+from p2p.draw_weights import draw_weights
 from p2p.ledger import Equivocation, PublisherLedger
 from p2p.reputation import Reputation
 from p2p.store import Store, StoreError
@@ -51,6 +52,7 @@ class RolloutPool:
         max_store_bytes: int,
         wall_ms: Callable[[], int],
         reputation: Reputation | None = None,
+        draws: str = "standing",
         on_group: Callable[[PublishedGroup], None] = lambda _group: None,
         on_kept: Callable[[SignedBatch, int], None] = lambda _signed, _received_ms: None,
         on_withdrawn: Callable[[BatchId], None] = lambda _batch_id: None,
@@ -65,6 +67,7 @@ class RolloutPool:
         self._max_store_bytes = max_store_bytes
         self._wall_ms = wall_ms
         self._reputation = reputation
+        self._draws = draws
         self._on_group = on_group
         self._on_kept = on_kept
         self._on_withdrawn = on_withdrawn
@@ -170,7 +173,8 @@ class RolloutPool:
         if self._reputation is None:
             return None
         publishers = self._buffer.publishers(Pool.EXTERNAL)
-        return self._reputation.sampling_weights(publishers, now)
+        weights = self._reputation.sampling_weights(publishers, now)
+        return draw_weights(self._draws, weights, self._buffer.contributed(Pool.EXTERNAL))
 
     def verified(self, group_id: GroupId, rewards: Sequence[float]) -> None:
         """Take in the trainer's rewards of a group that is here: its publisher's standing."""

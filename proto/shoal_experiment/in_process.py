@@ -23,6 +23,7 @@ from policy.sapo import Rounds
 from policy.start import fresh_policy
 from policy.tasks import TaskSource
 from policy.trainer import round_config
+from shoal_experiment.attackers import ATTACKS, PLANTED, Attacker
 from shoal_experiment.behaviour import BEHAVIOURS
 from shoal_experiment.memory_swarm import Hub, Keys, Member, MemoryExchange
 from shoal_experiment.plan import Job
@@ -31,6 +32,7 @@ from shoal_settings.schema import Settings
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.swarm import specs_of, starting_families
 from shoal_wire.manifest import Manifest, make_manifest
+from shoal_wire.types import RolloutBatch
 
 Line = dict[str, Any]
 """One object of a job's JSONL: an event with its node."""
@@ -44,6 +46,22 @@ class _Node:
     member: Member | None
     progress: Progress
     version: int = 0
+    said: int = 0
+    """Completions shared in the round."""
+    planted: int = 0
+    """Of those, ones that hold what an attacker of the swarm wants said."""
+
+    def listen(self, batch: RolloutBatch, planted: Sequence[str]) -> None:
+        """Count what an attacker has made this node say."""
+        texts = [one.text for group in batch.groups for one in group.completions]
+        self.said += len(texts)
+        self.planted += sum(any(phrase in text for phrase in planted) for text in texts)
+
+    def planted_share(self) -> float:
+        """Return the share of the round, and begin the next."""
+        share = self.planted / self.said if self.said else 0.0
+        self.said = self.planted = 0
+        return share
 
 
 class Workers:
@@ -99,7 +117,30 @@ class _Swarm:
         self._worker = workers.of(manifest, first)
         self._tasks = TaskSource(self._worker, specs_of(manifest, first.task_file))
         self._hub = Hub(manifest, self._worker)
-        self._nodes = [self._node(index, manifest) for index in range(job.num_nodes)]
+        kinds = [node.behaviour for node in job.arm.nodes]
+        self._planted = sorted({PLANTED[kind] for kind in kinds if kind in PLANTED})
+        self._attackers = {
+            index: self._attacker(index) for index, kind in enumerate(kinds) if kind in ATTACKS
+        }
+        self._nodes = {
+            index: self._node(index, manifest)
+            for index, kind in enumerate(kinds)
+            if kind not in ATTACKS
+        }
+
+    def _attacker(self, index: int) -> Attacker:
+        settings = self._job.node_settings(index)
+        attacker = Attacker(
+            self._job.arm.nodes[index].behaviour,
+            member=Member(self._hub, Keys.from_seed(settings.seed), settings),
+            worker=self._worker,
+            questions=self._tasks.draw,
+            groups=settings.local,
+            completions=settings.completions,
+            seed=settings.seed,
+        )
+        attacker.join(self._hub)
+        return attacker
 
     def _node(self, index: int, manifest: Manifest) -> _Node:
         settings = self._job.node_settings(index)
@@ -118,7 +159,19 @@ class _Swarm:
             config=round_config(settings, settings.seed),
             should_stop=lambda: False,
         )
-        return _Node(settings, policy, rounds, member, Progress())
+        node = _Node(settings, policy, rounds, member, Progress())
+        if member is not None and self._planted:
+            self._listen(node, member)
+        return node
+
+    def _listen(self, node: _Node, member: Member) -> None:
+        behave = member.on_publish
+
+        def heard(batch: RolloutBatch) -> RolloutBatch | None:
+            node.listen(batch, self._planted)
+            return behave(batch)
+
+        member.on_publish = heard
 
     def _join(self, index: int, settings: Settings) -> Member:
         member = Member(self._hub, Keys.from_seed(settings.seed), settings)
@@ -132,18 +185,24 @@ class _Swarm:
     def play_round(self, number: int, emit: Callable[[Line], None]) -> None:
         """Every node plays the round, in an order that changes: none is always last to hear."""
         self._hub.clock.now = float(number)
-        order = list(range(len(self._nodes)))
+        order = list(range(self._job.num_nodes))
         random.Random(f"{self._job.seed}/{number}/order").shuffle(order)
         for index in order:
+            if index in self._attackers:
+                self._attackers[index].play(number)
+                continue
             node = self._nodes[index]
             record, stats = node.rounds.play(number, node.version)
             node.version += stats.num_steps
             node.progress.add(record)
-            emit({"event": "round", "node": index, **round_metrics(record, node.progress)})
+            line = {"event": "round", "node": index, **round_metrics(record, node.progress)}
+            if self._planted:
+                line["planted"] = node.planted_share()
+            emit(line)
 
     def evaluate(self, number: int, emit: Callable[[Line], None]) -> None:
         """Every node answers the held-out questions, where this round asks for it."""
-        for index, node in enumerate(self._nodes):
+        for index, node in self._nodes.items():
             every = node.settings.eval_every
             if every <= 0 or (number % every and number != self._job.rounds):
                 continue

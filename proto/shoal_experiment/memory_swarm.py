@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,8 +21,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from p2p.buffer import ReplayBuffer
-from p2p.buffer_types import BufferLimits, Entry
+from p2p.buffer_types import BufferLimits, Entry, Pool
+from p2p.draw_weights import draw_weights
 from p2p.ledger import PublisherLedger
+from p2p.sampling_standing import SamplingStandings
 from p2p.validation import (
     Rejected,
     ValidationContext,
@@ -37,6 +39,7 @@ from shoal_settings.schema import Settings
 from shoal_tasks.swarm import rules_of
 from shoal_wire import ipc_messages as m
 from shoal_wire.codec import encode_batch, group_to_bytes
+from shoal_wire.digests import group_id
 from shoal_wire.envelope import peer_id_of, seal
 from shoal_wire.manifest import Manifest
 from shoal_wire.rules import BatchRules
@@ -45,6 +48,7 @@ from shoal_wire.verdict import Reason
 
 NOBODY = PeerId("")
 _LEASE_SECONDS = 86_400.0
+_OWN_REMEMBERED = 4096
 _START_MS = 1_700_000_000_000
 """Where virtual time starts: any moment does."""
 
@@ -125,10 +129,14 @@ class Member:
         self.peer_id = keys.peer_id
         self.ledger = PublisherLedger()
         self.buffer = ReplayBuffer(_limits(settings), random.Random(settings.seed))
+        self.standings = SamplingStandings()
+        self._draws = settings.draws
+        self._own: OrderedDict[GroupId, str] = OrderedDict()
+        """Families of own groups, the oldest forgotten first."""
         self.verdicts: Counter[Reason] = Counter()
         self.sequence = 0
-        self.on_report: Callable[[m.GroupReport], None] = lambda _report: None
-        """Called for every verified group that the trainer reports."""
+        self.on_receive: Callable[[SignedBatch], None] = lambda _signed: None
+        """Called for every valid batch of others."""
         self.on_publish: Callable[[RolloutBatch], RolloutBatch | None] = lambda batch: batch
         """May change what goes out, or hold it back: for peers that are not honest."""
 
@@ -142,6 +150,7 @@ class Member:
             return
         self.ledger.record(signed.publisher, batch.sequence, signed.batch_id, size, now)
         self.verdicts[Reason.VALID] += 1
+        self.on_receive(signed)
         for group in published_groups(signed):
             entry = Entry(
                 group=group, num_bytes=len(group_to_bytes(group.group)), own=False, received_at=now
@@ -151,6 +160,10 @@ class Member:
     def publish(self, body: m.Publish) -> None:
         """Sign a batch and give it to the hub."""
         self.sequence += 1
+        for group in body.groups:
+            self._own[group_id(group)] = group.task.family
+        while len(self._own) > _OWN_REMEMBERED:
+            self._own.popitem(last=False)
         batch = self.on_publish(
             RolloutBatch(
                 swarm_digest=self._hub.manifest.digest,
@@ -169,10 +182,33 @@ class Member:
 
     def sample(self, count: int) -> tuple[m.SampledGroup, ...]:
         """Lease up to `count` groups of others, by the node's own draw."""
+        now = self._hub.clock.now
+        publishers = self.buffer.publishers(Pool.EXTERNAL)
+        weights = draw_weights(
+            self._draws,
+            self.standings.weights(publishers, now),
+            self.buffer.contributed(Pool.EXTERNAL),
+        )
         entries = self.buffer.lease(
-            count, holder=self.peer_id, now=self._hub.clock.now, lease_seconds=_LEASE_SECONDS
+            count, holder=self.peer_id, now=now, lease_seconds=_LEASE_SECONDS, weights=weights
         )
         return tuple(m.SampledGroup(published=entry.group, own=False) for entry in entries)
+
+    def verified(self, report: m.GroupReport) -> None:
+        """Take in the trainer's rewards of a group, as the node does: its publisher's standing."""
+        view = self.buffer.get(report.group_id)
+        family = (
+            self._own.get(report.group_id) if view is None else view.entry.group.group.task.family
+        )
+        if family is not None:
+            self.standings.report(
+                report.group_id,
+                publisher=report.publisher,
+                family=family,
+                rewards=report.rewards,
+                own=view is None,
+                now=self._hub.clock.now,
+            )
 
     def settle(self, *, consumed: Sequence[GroupId] = (), released: Sequence[GroupId] = ()) -> None:
         """End leases."""
@@ -220,7 +256,7 @@ class MemoryExchange(Exchange):
     def report(self, reports: Sequence[m.GroupReport]) -> None:
         """Hand on what verification said."""
         for report in reports:
-            self._member.on_report(report)
+            self._member.verified(report)
 
 
 def _limits(settings: Settings) -> BufferLimits:

@@ -66,7 +66,8 @@ class Job:
 
     def node_settings(self, index: int, data_dir: Path = Path("unused")) -> Settings:
         """The settings of one node, exactly as `shoal node` takes them."""
-        own = {**self.base, **self.arm.nodes[index].settings}
+        # Publishers alike, as in the paper; a node on its own weighs them by their standing.
+        own = {"draws": "uniform", **self.base, **self.arm.nodes[index].settings}
         return Settings(
             **{**own, "rounds": self.rounds, "seed": self.node_seed(index), "data_dir": data_dir}
         )

@@ -169,6 +169,12 @@ class Settings(BaseModel):
         512, "node swarm", "Most groups of one publisher in the buffer.", ge=1
     )
     buffer_seconds: int = _key(3600, "node swarm", "Age at which a group leaves the buffer.", ge=1)
+    draws: Literal["standing", "uniform", "contribution"] = _key(
+        "standing",
+        "node swarm",
+        "How often each publisher's groups are drawn: by their use here so far (standing), all "
+        "alike (uniform), or by use and by how much it has contributed (contribution).",
+    )
     archive_bytes: int = _key(
         268_435_456,
         "node swarm",

@@ -44,6 +44,7 @@ STRANGE_VALUES: dict[str, Any] = {
     "likelihood_floor_mode": "downweight",
     "log": "wandb,trackio",
     "strategy": "positive+balance",
+    "draws": "contribution",
     "log_level": "error",
     "judge": PEER,
 }
