@@ -101,6 +101,7 @@ def test_ping_by_id_and_by_address(
         ("nonsense", "not a peer id"),
         ("/ip4/127.0.0.1/tcp/1", "does not name a peer"),
     ],
+    ids=["an unknown id", "nobody there", "no id", "no peer"],
 )
 def test_nobody_answers_a_ping(
     pair: tuple[RunningNode, RunningNode],

@@ -98,7 +98,7 @@ async def test_stream_arrives_whole_in_any_pieces(piece: int) -> None:
     ("data", "says"),
     [
         (GREETING, "has no swarm key"),
-        (os.urandom(100), "another swarm key"),
+        (bytes(range(100)), "another swarm key"),
         (b"", "closed the connection"),
         (b"\x13/multi", "closed the connection"),
     ],
