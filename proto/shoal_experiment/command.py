@@ -10,7 +10,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -18,6 +18,7 @@ from typing import Any
 
 from pydantic import ValidationError
 from rich.console import Console
+from rich.table import Table
 
 from shoal_experiment.plan import SILO, Arm, Experiment, check_settings, uniform_arm
 from shoal_experiment.pool import JobFailed, Pool, is_done
@@ -154,22 +155,38 @@ def run(experiment: Experiment, out: Path, arguments: argparse.Namespace) -> int
     except KeyboardInterrupt:
         print("shoal experiment: interrupted; this is what there is", file=sys.stderr)
         code = EXIT_INTERRUPTED
-    title = PRESETS[arguments.preset].title
-    summaries, document = write_report(
-        out, experiment, title=experiment.name, figures=not arguments.no_figures
-    )
+    table, document = _report(experiment, out, arguments)
     if arguments.json:
         print(json.dumps(document))
         return code
     console = Console(highlight=False)
-    if not summaries:
+    if table is None:
         print("no job is finished yet")
         return code
-    console.print(rich_table(summaries, title, console.width))
+    console.print(table(console.width))
     if not document["figures"] and not arguments.no_figures:
         print("no figures: pip install 'shoal[experiment]'")
     print(f"table, figures, numbers and every round: {out}")
     return code
+
+
+def _report(
+    experiment: Experiment, out: Path, arguments: argparse.Namespace
+) -> tuple[Callable[[int], Table] | None, dict[str, Any]]:
+    """Write the summary; return the terminal's table, given its width, and the JSON object."""
+    preset = PRESETS[arguments.preset]
+    if preset.report is not None:
+        return preset.report(out, experiment, not arguments.no_figures)
+    title = preset.title
+    summaries, document = write_report(
+        out,
+        experiment,
+        title=f"shoal experiment {experiment.name}",
+        figures=not arguments.no_figures,
+    )
+    if not summaries:
+        return None, document
+    return lambda width: rich_table(summaries, title, width), document
 
 
 def _tune(experiment: Experiment, out: Path, arguments: argparse.Namespace) -> Experiment:
@@ -208,7 +225,7 @@ def make_experiment(arguments: argparse.Namespace) -> Experiment:
         raise UsageError("--nodes is 1 to 64; --seeds and --rounds are at least 1")
     if arguments.jobs is not None and arguments.jobs < 0:
         raise UsageError("--jobs is at least 0")
-    arms = preset.arms(num_nodes)
+    arms = (size.arms or preset.arms)(num_nodes)
     if arguments.arm:
         arms = _chosen_arms(arguments.arm, arms, num_nodes)
     experiment = Experiment(
@@ -239,7 +256,7 @@ def _chosen_arms(texts: Sequence[str], known: Sequence[Arm], num_nodes: int) -> 
     arms = [_arm(text, num_nodes, known) for text in texts]
     if len({arm.name for arm in arms}) != len(arms):
         raise UsageError("--arm names one arm twice")
-    if all(arm.name != SILO for arm in arms):
+    if SILO in {arm.name for arm in known} and all(arm.name != SILO for arm in arms):
         arms.insert(0, ratio_arm(SILO, num_nodes))
     return tuple(arms)
 

@@ -17,7 +17,14 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from shoal_experiment.results import Run, mean_over_nodes, moving_average
-from shoal_experiment.summary import PAPER_GAINS, PAPER_TOTALS, ArmSummary
+from shoal_experiment.summary import (
+    PAPER_GAINS,
+    PAPER_TOTALS,
+    ArmSummary,
+    oscillation,
+    swing,
+    total,
+)
 
 COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999")
 DASHES: tuple[Any, ...] = ("-", "--", "-", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
@@ -237,26 +244,33 @@ def _lines(curves: Sequence[Curve], *, title: str, x: str, y: str, note: str) ->
 
 
 def _oscillation(runs: Sequence[Run], summaries: Sequence[ArmSummary], title: str) -> Figure:
-    from shoal_experiment.summary import oscillation
-
-    figure, ax = _one_axes(
+    """Two measures: falls on held-out questions, and of the paper's own figure."""
+    figure = _noted(
         f"{title}: oscillation",
-        "What a node's held-out pass@1 loses between two evaluations where it falls, averaged over "
-        "all evaluations (rises count 0). Dots: seeds. Paper: 2/6 oscillates most.",
+        "Left: what a node's held-out pass@1 loses between two evaluations where it falls, "
+        "averaged over all evaluations (rises count 0). Right: greatest fall of an agent's "
+        "training-set reward, averaged over a tenth of the rounds, below its best; fewer own "
+        "questions raise it by noise alone. Dots: seeds. Paper: 2/6 oscillates most; it gives "
+        "no number.",
     )
-    for place, one in enumerate(summaries):
-        ax.bar(place, one.oscillation.mean, color=COLOURS[place % 8], alpha=0.6, width=0.6)
-        dots = [oscillation(run) for run in runs if run.arm == one.arm]
-        ax.plot([place] * len(dots), dots, "o", ms=3, color="black")
-    ax.set_xticks(range(len(summaries)), [one.arm for one in summaries])
-    ax.set_xlabel("I/J")
-    ax.set_ylabel("mean fall of pass@1\nbetween evaluations")
+    measures = (
+        ("mean fall of pass@1\nbetween evaluations", oscillation),
+        ("greatest fall of\ntraining-set reward", swing),
+    )
+    for ax, (label, measure) in zip(figure.subplots(1, 2), measures, strict=True):
+        for place, one in enumerate(summaries):
+            dots = [measure(run) for run in runs if run.arm == one.arm]
+            mean = statistics.fmean(dots)
+            ax.bar(place, mean, color=COLOURS[place % 8], alpha=0.6, width=0.6)
+            ax.plot([place] * len(dots), dots, "o", ms=3, color="black")
+        names = [one.arm.replace(" ", "\n") for one in summaries]
+        ax.set_xticks(range(len(summaries)), names, fontsize=7)
+        ax.set_xlabel("I/J")
+        ax.set_ylabel(label)
     return figure
 
 
 def _totals(runs: Sequence[Run], summaries: Sequence[ArmSummary], title: str) -> Figure:
-    from shoal_experiment.summary import total
-
     figure, ax = _one_axes(
         f"{title}: total reward, 8/0 = 1",
         "Ours: sum over rounds of the reward on own fresh questions, mean over seeds (dots); "
@@ -289,10 +303,15 @@ def _totals(runs: Sequence[Run], summaries: Sequence[ArmSummary], title: str) ->
 
 
 def _one_axes(title: str, note: str) -> tuple[Figure, Any]:
+    figure = _noted(title, note)
+    return figure, figure.subplots()
+
+
+def _noted(title: str, note: str) -> Figure:
     figure = Figure(figsize=(6.4, 4.2), layout="constrained")
     figure.suptitle(title, fontsize=10)
     figure.supxlabel(_wrapped(note), fontsize=6.5, color="#444444", x=0.01, ha="left")
-    return figure, figure.subplots()
+    return figure
 
 
 def _wrapped(text: str) -> str:

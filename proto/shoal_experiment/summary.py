@@ -8,6 +8,9 @@ Definitions (docs/experiments.md says why):
 - *heldout*: pass@1 after the last round, mean over nodes.
 - *oscillation*: what a node's pass@1 loses from one evaluation to the next where it falls, summed
   and divided by the number of evaluations after the first; mean over nodes.
+- *swing*: the greatest fall of an agent's training-set reward, averaged over a tenth of the
+  rounds, below its best so far; mean over agents. What the eye sees in the paper's figure 1;
+  fewer own questions make it greater by their noise alone.
 - *p*: Welch's test on the totals against the silo's, by seed, adjusted by Holm.
 """
 
@@ -16,11 +19,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 from shoal_experiment.plan import SILO
-from shoal_experiment.results import Run, mean_over_nodes
+from shoal_experiment.results import Run, mean_over_nodes, moving_average
 
 PAPER_TOTALS: Mapping[str, float] = {"8/0": 561.79, "6/2": 854.43, "4/4": 1093.31, "2/6": 945.87}
 """Reward over 8 nodes × 2000 rounds, training set (arXiv 2509.08721, section 5)."""
@@ -62,6 +65,7 @@ class ArmSummary:
     silo_heldout_at: Spread | None
     """The silo's at the same number of tokens."""
     oscillation: Spread
+    swing: Spread
     signal: Spread
     """Groups with signal in the training set, as a share of I + J."""
 
@@ -111,6 +115,7 @@ def _summary(
         heldout_at=spread([mine for mine, _ in at]) if at else None,
         silo_heldout_at=spread([theirs for _, theirs in at]) if at else None,
         oscillation=spread([oscillation(run) for run in runs]),
+        swing=spread([swing(run) for run in runs]),
         signal=spread([statistics.fmean(run.signal) for run in runs]),
     )
 
@@ -128,6 +133,18 @@ def oscillation(run: Run) -> float:
         if len(node) > 1
     ]
     return statistics.fmean(falls) if falls else 0.0
+
+
+def swing(run: Run) -> float:
+    """Greatest fall of an agent's smoothed training-set reward below its best; mean of agents."""
+    window = max(1, run.rounds // 10)
+    falls = []
+    for node in run.training:
+        smooth = moving_average(node, window)[window - 1 :]
+        falls.append(
+            max(best - now for best, now in zip(accumulate(smooth, max), smooth, strict=True))
+        )
+    return statistics.fmean(falls)
 
 
 def heldout_at(run: Run, tokens: float) -> float:
@@ -194,6 +211,7 @@ def to_json(summaries: Sequence[ArmSummary], *, silo: str = SILO) -> dict[str, A
         "heldout_at_equal_tokens": each(lambda one: one.heldout_at),
         "heldout_of_8_0_at_equal_tokens": each(lambda one: one.silo_heldout_at),
         "oscillation": each(lambda one: one.oscillation),
+        "swing": each(lambda one: one.swing),
         "signal_share": each(lambda one: one.signal),
         "paper_gain_over_8_0": {one.arm: one.paper_gain for one in summaries if one.paper_gain},
     }

@@ -18,10 +18,11 @@ COLUMNS = (
     "8/0, same tokens",
     "tokens",
     "oscillation",
+    "swing",
     "signal",
     "training set",
 )
-WIDE = 140
+WIDE = 150
 """Terminal columns that all of them fit into."""
 NARROW = ("I/J", "total reward", "over 8/0", "p", "paper", "held-out")
 CAPTION = (
@@ -29,7 +30,8 @@ CAPTION = (
     "over seeds; over 8/0: its gain, sd by seed; p: Welch against 8/0, adjusted (Holm); paper: "
     "the gain in arXiv 2509.08721; held-out: pass@1 at the end; 8/0, same tokens: the silo's "
     "pass@1 when it had generated as many tokens as this arm (or this arm's own when the silo "
-    "ended first: marked *); oscillation: mean fall of pass@1 between evaluations; signal: "
+    "ended first: marked *); oscillation: mean fall of pass@1 between evaluations; swing: greatest "
+    "fall of an agent's training-set reward; signal: "
     "groups with signal among I + J; training set: gain of the paper's own figure, which counts "
     "others' groups"
 )
@@ -66,6 +68,7 @@ def row(one: ArmSummary) -> list[str]:
         _at(one),
         f"{one.tokens.mean / 1000:.0f} k",
         f"{one.oscillation.mean:.4f}",
+        f"{one.swing.mean:.3f}",
         f"{one.signal.mean:.0%}",
         "–" if one.training_gain is None else f"{one.training_gain:+.0%}",
     ]

@@ -17,6 +17,7 @@ from shoal_experiment.summary import (
     holm,
     oscillation,
     summarise,
+    swing,
     to_json,
     total,
     welch,
@@ -60,6 +61,7 @@ def test_oscillation_counts_falls_and_not_rises() -> None:
     steady = run("2/6", 1, 0.4)
     assert oscillation(steady) == 0
     shaky = replace(steady, held_out=((0.1, 0.4, 0.2, 0.3), (0.0, 0.1, 0.1, 0.0)))
+    assert swing(replace(steady, training=((0.1, 0.4, 0.2, 0.3), (0.5, 0.3, 0.3, 0.6)))) == 0.2
     assert oscillation(shaky) == pytest.approx((0.2 / 3 + 0.1 / 3) / 2)
 
 
