@@ -1,8 +1,10 @@
 """How much of one peer's messages is read, and when reading less becomes a fault. Pure.
 
-Two buckets for each peer.  *Pace* counts every message; beyond it the stream is simply not read for
-a while, and TCP holds the peer back.  *Waste* counts what brought nothing: copies, messages judged
-and not kept.  A peer held back for waste for longer than a grace second is flooding.
+Two buckets for each peer, and two, twice as large, for each network (`inbound_gate.prefix_of`), in
+which all of its peers are held back together but none is blamed.  *Pace* counts every message;
+beyond it the stream is simply not read for a while, and TCP holds the peer back.  *Waste* counts
+what brought nothing: copies, messages judged and not kept.  A peer held back for its own waste for
+longer than a grace second is flooding.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ _MAX_PEERS = 1024
 _FORGIVE = 0.1
 """Seconds of holding back forgotten in each second."""
 _BYTES_A_UNIT = 64 * 1024
+_NETWORK_SCALE = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,12 +60,16 @@ _NOT_THEIRS = frozenset(
 
 
 class PeerFlow:
-    """One peer's buckets."""
+    """One peer's or network's buckets."""
 
-    def __init__(self, limits: FloodLimits, now: float) -> None:
+    def __init__(self, limits: FloodLimits, now: float, scale: float = 1.0) -> None:
         self._grace_s = limits.grace_s
-        self._pace = Bucket(per_second=limits.pace_per_second, burst=limits.pace_burst, now=now)
-        self._waste = Bucket(per_second=limits.waste_per_second, burst=limits.waste_burst, now=now)
+        self._pace = Bucket(
+            per_second=scale * limits.pace_per_second, burst=scale * limits.pace_burst, now=now
+        )
+        self._waste = Bucket(
+            per_second=scale * limits.waste_per_second, burst=scale * limits.waste_burst, now=now
+        )
         self._held_s = 0.0
         self._held_at = now
         self._charged = 0
@@ -97,19 +104,59 @@ class PeerFlow:
         return fresh
 
 
+class SenderFlow:
+    """A peer's flow together with its network's."""
+
+    def __init__(self, own: PeerFlow, network: PeerFlow | None) -> None:
+        self._own = own
+        self._flows = (own,) if network is None else (own, network)
+
+    def arrived(self, num_messages: int, num_bytes: int, now: float) -> None:
+        """Count what was read."""
+        for flow in self._flows:
+            flow.arrived(num_messages, num_bytes, now)
+
+    def wasted(self, units: float, now: float) -> None:
+        """Count what brought nothing."""
+        for flow in self._flows:
+            flow.wasted(units, now)
+
+    def wait_s(self, now: float) -> float:
+        """Return for how long the peer should not be read now."""
+        return max(flow.wait_s(now) for flow in self._flows)
+
+    @property
+    def owes_waste(self) -> bool:
+        """Whether the peer itself has wasted too much."""
+        return self._own.owes_waste
+
+    def held(self, seconds: float, now: float) -> int:
+        """See `PeerFlow.held`."""
+        return self._own.held(seconds, now)
+
+
 class FloodGate:
     """The flows of all peers; outlives their streams, so reconnecting resets nothing."""
 
     def __init__(self, limits: FloodLimits) -> None:
         self._limits = limits
         self._flows: OrderedDict[bytes, PeerFlow] = OrderedDict()
+        self._networks: OrderedDict[bytes, PeerFlow] = OrderedDict()
 
-    def flow(self, peer: bytes, now: float) -> PeerFlow:
+    def flow(self, peer: bytes, now: float, *, network: str | None = None) -> SenderFlow:
         """Return a peer's flow; the least recently used is forgotten beyond a bound."""
-        flow = self._flows.get(peer)
+        own = self._get(self._flows, peer, now, 1.0)
+        if network is None:
+            return SenderFlow(own, None)
+        return SenderFlow(own, self._get(self._networks, network.encode(), now, _NETWORK_SCALE))
+
+    def _get(
+        self, flows: OrderedDict[bytes, PeerFlow], key: bytes, now: float, scale: float
+    ) -> PeerFlow:
+        flow = flows.get(key)
         if flow is None:
-            flow = self._flows[peer] = PeerFlow(self._limits, now)
-            if len(self._flows) > _MAX_PEERS:
-                self._flows.popitem(last=False)
-        self._flows.move_to_end(peer)
+            flow = flows[key] = PeerFlow(self._limits, now, scale)
+            if len(flows) > _MAX_PEERS:
+                flows.popitem(last=False)
+        flows.move_to_end(key)
         return flow

@@ -29,13 +29,14 @@ from libp2p.peer.id import ID
 from libp2p.pubsub.pb import rpc_pb2
 from libp2p.pubsub.pubsub import Pubsub
 
-from p2p.flood_gate import FloodGate, FloodLimits, PeerFlow, waste_of
+from p2p.flood_gate import FloodGate, FloodLimits, SenderFlow, waste_of
 from p2p.identity import Identity
+from p2p.inbound_gate import prefix_of
 from p2p.libp2p_frames import FrameReader, MalformedFrameError
 from p2p.libp2p_messages import SeenCache, fault_of, message_id, sign_message
 from p2p.libp2p_outbound import MAX_RPC_BYTES, OutboundQueue, encode_frame
 from p2p.libp2p_router import GossipRouter
-from p2p.libp2p_swarm import reset_stream
+from p2p.libp2p_swarm import remote_host, reset_stream
 from p2p.libp2p_yamux import abort
 from p2p.scoring import Cause
 from shoal_wire.limits import MAX_MESSAGE_BYTES
@@ -205,10 +206,12 @@ class GuardedPubsub(Pubsub):
             if rpc.HasField("control"):
                 await self.router.handle_rpc(rpc, peer_id)
 
-    def _flow_of(self, peer_id: ID) -> PeerFlow:
-        return self._floods.flow(peer_id.to_bytes(), trio.current_time())
+    def _flow_of(self, peer_id: ID) -> SenderFlow:
+        stream = self._inbound.get(peer_id)
+        network = prefix_of(remote_host(stream.muxed_conn)) if stream is not None else None
+        return self._floods.flow(peer_id.to_bytes(), trio.current_time(), network=network)
 
-    async def _hold_back(self, peer_id: ID, flow: PeerFlow) -> None:
+    async def _hold_back(self, peer_id: ID, flow: SenderFlow) -> None:
         """Leave a peer unread that has sent too much; for waste that is charged by the second."""
         while (wait_s := flow.wait_s(trio.current_time())) > 0:
             wait_s = min(wait_s, 1.0)
@@ -220,7 +223,7 @@ class GuardedPubsub(Pubsub):
                     self._charge(peer_id, Cause.FLOOD)
 
     async def _take_all(
-        self, slots: trio.Semaphore, peer_id: ID, flow: PeerFlow, rpc: rpc_pb2.RPC
+        self, slots: trio.Semaphore, peer_id: ID, flow: SenderFlow, rpc: rpc_pb2.RPC
     ) -> None:
         taken = rpc.publish[: self._limits.max_messages_per_rpc]
         if len(rpc.publish) > len(taken):
@@ -231,7 +234,7 @@ class GuardedPubsub(Pubsub):
             await self._take(slots, peer_id, flow, message)
 
     async def _take(
-        self, slots: trio.Semaphore, peer_id: ID, flow: PeerFlow, message: rpc_pb2.Message
+        self, slots: trio.Semaphore, peer_id: ID, flow: SenderFlow, message: rpc_pb2.Message
     ) -> None:
         self.counts["received"] += 1
         if self.knows(message_id(message)):

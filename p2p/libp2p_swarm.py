@@ -166,7 +166,7 @@ class GuardedSwarm(Swarm):
             self._inbound_limiter.acquire_nowait()
         except trio.WouldBlock:
             return None
-        ticket = self._gate.admit(_host_of(connection), trio.current_time())
+        ticket = self._gate.admit(remote_host(connection), trio.current_time())
         if isinstance(ticket, Refusal):
             self._inbound_limiter.release()
             logger.debug("inbound connection refused: %s", ticket)
@@ -258,7 +258,8 @@ def build_host(identity: Identity, settings: SwarmSettings, agent: str) -> Quiet
     )
 
 
-def _host_of(connection: ReadWriteCloser) -> str:
+def remote_host(connection: ReadWriteCloser) -> str:
+    """Return the other end's address as text; empty where there is none."""
     stream = find_socket(connection)
     try:
         return str(stream.socket.getpeername()[0]) if stream is not None else ""

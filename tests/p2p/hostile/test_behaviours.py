@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 
 import pytest
 import trio
 from libp2p.custom_types import TProtocol
 from libp2p.pubsub.pb import rpc_pb2
 
+from p2p.flood_gate import FloodLimits
 from p2p.gossip_libp2p import GossipSettings
 from p2p.guarded_pubsub import PubsubLimits
 from p2p.host import DialError
@@ -105,6 +106,29 @@ async def test_a_valid_burst_is_neither_held_back_nor_blamed(victim: Victim) -> 
         await until(lambda: victim.node.pool.groups_received == kept + 150)
         assert victim.score(attacker.peer_id) == 0.0
         assert victim.counts()["held_back"] == held
+
+
+async def test_many_peers_of_one_network_are_held_back_together_and_not_blamed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("p2p.guarded_pubsub.prefix_of", lambda _host: "203.0.113.0/24")
+    charged: list[Cause] = []
+    flood = FloodLimits(waste_per_second=50.0, waste_burst=100.0)
+    settings = GossipSettings(limits=PubsubLimits(flood=flood))
+    async with open_test_node(settings=settings) as victim, AsyncExitStack() as stack:
+        victim.gossip._pubsub._charge = lambda _peer, cause: charged.append(cause)
+        await victim.subscribe("/t")
+        counts = victim.gossip._pubsub.counts
+        for number in range(1, 4):
+            assert not counts["held_back"]
+            host = await stack.enter_async_context(open_test_host())
+            await host.dial(victim.address)
+            other = rpc_pb2.Message(topicIDs=["/other"], from_id=b"x", seqno=bytes([number]))
+            frame = encode_frame(rpc_pb2.RPC(publish=[other] * 90))
+            await HostilePeer(host, victim.peer_id).send_bytes(frame)
+            await until(lambda number=number: counts["unknown_topic"] == 90 * number)
+        await until(lambda: counts["held_back"])
+        assert charged == []
 
 
 # Control spam
