@@ -102,13 +102,13 @@ def _garbage(task: Task, count: int, rng: random.Random) -> list[Completion]:
 
 
 WRITES: Final[Mapping[str, Write]] = {
-    "wrong": _wrong,
-    "cut": _cut,
-    "phrase": _phrase,
     "mark": _mark,
-    "long": _long,
-    "easy": _easy,
+    "cut": _cut,
     "garbage": _garbage,
+    "wrong": _wrong,
+    "easy": _easy,
+    "long": _long,
+    "phrase": _phrase,
 }
 COPIED: Final = "copied"
 ATTACKS: Final = (*WRITES, COPIED)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
-from shoal_experiment.plan import Arm, uniform_arm
+from rich.table import Table
+
+from shoal_experiment import poison, poison_report
+from shoal_experiment.plan import Arm, Experiment, uniform_arm
 
 FILTERED: Final = "8/0 filtered"
 """The silo that asks twice as much and trains on what has signal: most of what sharing does is
@@ -15,12 +19,19 @@ to filter, so this is the fair rival."""
 PAPER_ARMS: Final = ("8/0", "6/2", "4/4", "2/6")
 
 
+Report = Callable[[Path, Experiment, bool], tuple[Callable[[int], Table] | None, dict[str, Any]]]
+"""Given folder, experiment, and whether to draw: the table (by width; None without one finished
+job) and the JSON object."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
     """How long an experiment is."""
 
     seeds: int
     rounds: int
+    arms: Callable[[int], tuple[Arm, ...]] | None = None
+    """Other arms than the preset's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +46,8 @@ class Preset:
     full: Size
     quick: Size
     nodes: int = 8
+    report: Report | None = None
+    """Sums it up; None: as the comparison of I/J that `shoal_experiment.report` writes."""
 
 
 def ratio_arm(name: str, num_nodes: int) -> Arm:
@@ -70,6 +83,15 @@ PRESETS: Final[Mapping[str, Preset]] = {
         base=SPARSE,
         full=Size(seeds=3, rounds=100),
         quick=Size(seeds=2, rounds=80),
+    ),
+    "poison": Preset(
+        title=poison_report.PRESET_TITLE,
+        arms=poison.all_arms,
+        base={**SPARSE, "learning_rate": 3e-4},
+        full=Size(seeds=1, rounds=80),
+        quick=Size(seeds=1, rounds=60, arms=poison.quick_arms),
+        nodes=6,
+        report=poison_report.report,
     ),
 }
 
