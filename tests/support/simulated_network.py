@@ -301,13 +301,16 @@ class SimulatedHost:
         *,
         max_request_bytes: int,
         limits: object = None,
+        on_sent: Callable[[PeerId, bytes], None] = lambda _peer_id, _request: None,
     ) -> None:
         """As the real host's."""
 
         async def bounded(peer_id: PeerId, request: bytes) -> bytes:
             if len(request) > max_request_bytes:
                 raise ValueError("request too long")
-            return await handler(peer_id, request)
+            answer = await handler(peer_id, request)
+            on_sent(peer_id, request)
+            return answer
 
         self._handlers[protocol_id] = bounded
 
