@@ -92,6 +92,8 @@ class Progress:
     """Own reward of the latest rounds, at most WINDOW."""
     held_out: dict[str, Any] | None = None
     """The latest held-out evaluation: `policy.evaluate.HeldOut.to_json`."""
+    balance: dict[str, Any] | None = None
+    """What moves I and J: `policy.balance.Balance.to_json`; None where they stay."""
 
     def add(self, record: RoundRecord) -> None:
         """Count a finished round."""

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from policy.advantage import AdvantageScale, has_signal
+from policy.balance import Balance, Seen
 from policy.exchange import Exchange
 from policy.generation import Sample, generate
 from policy.grpo import Blame, GrpoConfig, UpdateStats, update
@@ -131,7 +132,9 @@ class Rounds:
         reference: Policy | None = None,
         quarantine: Quarantine | None = None,
         means: Means | None = None,
+        balance: Balance | None = None,
     ) -> None:
+        """`balance` moves I and J from round to round; without one they stay."""
         self._policy = policy
         self._optimizer = optimizer
         self._tasks = tasks
@@ -144,6 +147,7 @@ class Rounds:
         self._means = means or Means()
         self._own_record = OwnRecord()
         self.groups_not_shared = 0
+        self.balance = balance
 
     def play(self, round_number: int, policy_version: int) -> tuple[RoundRecord, UpdateStats]:
         """Play one round.
@@ -152,6 +156,9 @@ class Rounds:
             Interrupted: before the update; nothing has changed but what was shared.
         """
         started = time.perf_counter()
+        if self.balance is not None:
+            num_local, num_external = self.balance.local, self.balance.external
+            self._config = replace(self._config, num_local=num_local, num_external=num_external)
         asked = max(self._config.num_questions, self._config.num_local)
         questions = self._tasks.draw(self._rng(round_number, "tasks"), asked)
         self._check()
@@ -181,6 +188,7 @@ class Rounds:
         self._config = replace(self._config, grpo=kept)
         spoilt = self._set_aside(round_number, training, stats)
         self._exchange.hold([used for used in external.used if used not in spoilt])
+        self._rebalance(fresh, external)
         now = time.perf_counter()
         record = _record(round_number, own, fresh, local, external, stats, num_tokens(groups))(
             seconds=now - started,
@@ -188,6 +196,19 @@ class Rounds:
             seconds_update=now - updating,
         )
         return record, stats
+
+    def _rebalance(self, fresh: Sequence[ScoredGroup], external: _External) -> None:
+        if self.balance is None:
+            return
+        signal = sum(has_signal(group.rewards) for group in fresh)
+        wanted = self._config.num_external
+        self.balance = self.balance.after(
+            Seen(
+                own_signal=signal / len(fresh) if fresh else None,
+                filled=len(external.groups) / wanted if wanted else None,
+                reward=_mean_reward(fresh),
+            )
+        )
 
     def _rng(self, round_number: int, purpose: str) -> random.Random:
         """A generator of its own for each round and purpose, so that a resumed round repeats."""

@@ -13,13 +13,14 @@ import json
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from policy.balance import Balance
 from policy.checkpoint import (
     CheckpointError,
     Loaded,
@@ -104,6 +105,7 @@ class Trainer:
             reference=load_reference(settings, seed=seed),
             quarantine=Quarantine(settings.data_dir / QUARANTINE_FILE),
             means=means,
+            balance=start_balance(settings, self.progress.balance),
         )
         self._tasks = tasks
         self._judged = Judged(
@@ -256,6 +258,8 @@ class Trainer:
         self.progress.add(record)
         self.progress.groups_not_shared += self._rounds.groups_not_shared
         self._rounds.groups_not_shared = 0
+        balance = self._rounds.balance
+        self.progress.balance = None if balance is None else balance.to_json()
         self._write_down("round", round_metrics(record, self.progress))
         self._evaluate_if_due()
         self._write_judged(self._judged.after_round(self.round, self.policy_version))
@@ -346,6 +350,13 @@ def _difference(policy: Policy, settings: Settings) -> str | None:
 
 def _adapter_text(spec: LoraSpec | None) -> str:
     return "all weights" if spec is None else f"LoRA rank {spec.rank} alpha {spec.scale_alpha:g}"
+
+
+def start_balance(settings: Settings, kept: Mapping[str, Any] | None) -> Balance | None:
+    """Return what moves I and J, going on from what a checkpoint kept; None where they stay."""
+    if settings.balance == "fixed":
+        return None
+    return Balance.from_json(kept, settings.local, settings.external)
 
 
 def round_config(settings: Settings, seed: int) -> RoundConfig:

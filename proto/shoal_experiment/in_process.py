@@ -22,7 +22,7 @@ from policy.progress import Progress
 from policy.sapo import Rounds
 from policy.start import fresh_policy
 from policy.tasks import TaskSource
-from policy.trainer import round_config
+from policy.trainer import round_config, start_balance
 from shoal_experiment.attackers import ATTACKS, PLANTED, Attacker
 from shoal_experiment.behaviour import BEHAVIOURS
 from shoal_experiment.memory_swarm import Hub, Keys, Member, MemoryExchange
@@ -158,6 +158,7 @@ class _Swarm:
             rules=manifest.rules,
             config=round_config(settings, settings.seed),
             should_stop=lambda: False,
+            balance=start_balance(settings, None),
         )
         node = _Node(settings, policy, rounds, member, Progress())
         if member is not None and self._planted:

@@ -274,6 +274,12 @@ class Settings(BaseModel):
     external: int = _key(
         4, "node trainer swarm", "J: groups of other nodes a round to train on.", ge=0, le=4096
     )
+    balance: Literal["fixed", "adaptive"] = _key(
+        "fixed",
+        "node trainer swarm",
+        "Whether `local` and `external` stay (fixed) or move, their sum staying, by what the node "
+        "sees (adaptive).",
+    )
     strategy: str = _key(
         "uniform",
         "node trainer swarm",

@@ -78,6 +78,24 @@ def test_a_resumed_run_is_the_run_that_was_not_interrupted(tmp_path: Path, model
     assert resumed.progress == whole.progress
 
 
+def test_a_balance_that_moves_goes_on_where_it_was(tmp_path: Path, model: str) -> None:
+    """Alone every draw is short: it answers ever more itself, resumed or not."""
+    moving: dict[str, Any] = {"external": 3, "local": 1, "balance": "adaptive"}
+    for name in ("whole", "parts"):
+        (tmp_path / name).mkdir()
+    whole = trainer(tmp_path / "whole", model, rounds=12, **moving)
+    whole.run()
+    trainer(tmp_path / "parts", model, rounds=7, **moving).run()
+    resumed = trainer(tmp_path / "parts", model, rounds=12, **moving)
+    resumed.run()
+    locals_ = [line["groups_local"] for line in metrics(tmp_path / "parts")]
+    assert locals_ == [line["groups_local"] for line in metrics(tmp_path / "whole")]
+    assert locals_[0] == 1
+    assert locals_[-1] == 3
+    assert resumed.progress == whole.progress
+    assert case.same_weights(case.weights(whole.policy), case.weights(resumed.policy))
+
+
 def test_told_to_stop_it_keeps_what_it_has(tmp_path: Path, model: str) -> None:
     seen: list[int] = []
     made = trainer(tmp_path, model, rounds=0, should_stop=lambda: len(seen) >= 2)

@@ -45,6 +45,7 @@ STRANGE_VALUES: dict[str, Any] = {
     "log": "wandb,trackio",
     "strategy": "positive+balance",
     "draws": "contribution",
+    "balance": "adaptive",
     "log_level": "error",
     "judge": PEER,
 }

@@ -1,0 +1,79 @@
+"""The balance of own and others' groups: which way it moves, and where it ends."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policy.balance import PACE, REST, Balance, Seen
+
+FILLED = Seen(own_signal=0.2, filled=1.0, reward=0.3)
+SHORT = Seen(own_signal=0.2, filled=0.1, reward=0.3)
+
+
+def played(start: Balance, seen: Seen, rounds: int) -> Balance:
+    for _ in range(rounds):
+        start = start.after(seen)
+    return start
+
+
+def test_it_starts_where_it_was_set_and_moves_one_group_at_a_time() -> None:
+    now = Balance.start(4, 4)
+    course = []
+    for _ in range(3 * PACE):
+        now = now.after(FILLED)
+        course.append(now.local)
+    assert course[: PACE - 1] == [4] * (PACE - 1)
+    assert course[PACE - 1] == 3
+    assert max(abs(a - b) for a, b in pairwise(course)) == 1
+
+
+def test_filled_draws_take_groups_from_its_own_but_never_the_last_quarter() -> None:
+    now = played(Balance.start(4, 4), FILLED, 100)
+    assert (now.local, now.external) == (2, 6)
+
+
+def test_short_draws_give_them_back() -> None:
+    assert played(Balance.start(4, 4), SHORT, 100).local == 7
+
+
+def test_own_groups_that_teach_as_much_as_others_are_kept() -> None:
+    rich = Seen(own_signal=1.0, filled=1.0, reward=0.5)
+    few = played(Balance.start(4, 4), FILLED, 40)
+    assert (few.local, played(few, rich, 40).local) == (2, 4)
+
+
+def test_forgetting_makes_it_answer_more_and_rest() -> None:
+    learnt = played(Balance.start(4, 4), Seen(own_signal=0.5, filled=1.0, reward=0.8), 60)
+    assert learnt.local == 2
+    forgot = played(learnt, Seen(own_signal=0.5, filled=1.0, reward=0.3), 2 * PACE)
+    assert forgot.local > learnt.local
+    assert forgot.rest == REST
+
+
+@given(
+    st.integers(0, 12),
+    st.integers(0, 12),
+    st.lists(st.tuples(*(st.none() | st.floats(0, 1) for _ in range(3))), min_size=1, max_size=60),
+)
+def test_whatever_it_sees_its_sum_stays_and_both_have_a_share(
+    local: int, external: int, course: list[tuple[float | None, float | None, float | None]]
+) -> None:
+    now = Balance.start(local, external)
+    for own_signal, filled, reward in course:
+        now = now.after(Seen(own_signal=own_signal, filled=filled, reward=reward))
+        assert now.local + now.external == local + external
+        assert min(local, now.least) <= now.local
+        assert now.external >= 0
+
+
+def test_it_is_kept_in_a_checkpoint() -> None:
+    now = played(Balance.start(4, 4), FILLED, 7)
+    kept = json.loads(json.dumps(now.to_json()))
+    assert Balance.from_json(kept, 4, 4) == now
+    assert Balance.from_json({**kept, "unheard_of": 1}, 4, 4) == now
+    assert Balance.from_json(kept, 4, 2) == Balance.start(4, 2), "another I + J is another balance"
+    assert Balance.from_json(None, 4, 4) == Balance.start(4, 4)
