@@ -233,7 +233,7 @@ class GossipRouter(GossipSub):
     def _is_spam(self, control: rpc_pb2.ControlMessage, peer: ID) -> bool:
         """Count what a peer asks between two heartbeats; charge it once when it is too much."""
         lists = (control.ihave, control.iwant, control.idontwant)
-        entries = sum(map(len, lists)) + len(control.graft) + len(control.prune)
+        entries = sum(len(each) for each in lists) + len(control.graft) + len(control.prune)
         ids = sum(len(entry.messageIDs) for entries_ in lists for entry in entries_[:_SPAM_ENTRIES])
         before = self._control_entries[peer], self._control_ids[peer]
         self._control_entries[peer] += entries
