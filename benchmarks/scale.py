@@ -33,6 +33,8 @@ WANTED_PUBLISHERS = 3.1
 """What the trainer draws, in publishers' worth of groups; the plan aims at twice that."""
 CHARS = 200
 _FLAT = 0.2
+_CARRIED = 0.95
+"""Below this share of deliveries the machine could not carry the swarm."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +67,11 @@ def measure(options: Options) -> Report:
         for point in points
     }
     goals: list[Goal] = []
-    if not options.quick:
+    failed = [f"{p.nodes} nodes, {p.shards} shard(s)" for p in points if p.delivered < _CARRIED]
+    if failed:
+        # A swarm that starves does less, not more: its figures would flatter.
+        results["not_carried_by_this_machine"] = ", ".join(failed)
+    elif not options.quick:
         results["model"] = model = _model(points)
         goals = _goals(points, model)
     return Report(results=results, goals=goals)

@@ -1,6 +1,7 @@
 """The rules of a node hunted by seed: hours of a swarm's life in seconds, faults and attackers in.
 
 SHOAL_SIM_SEED=123 runs every test here with that seed alone: a failure names the one to use.
+SHOAL_SIM_HOURS lengthens the slow one.
 """
 
 from __future__ import annotations
@@ -211,13 +212,15 @@ def test_a_seed_is_one_run_and_another_seed_another(tmp_path: Path) -> None:
     assert there.stdout.strip() == here
 
 
-# Hours, and a hundred nodes.
+# A hundred nodes that come and go.
+
+LONG_S = 3600.0 * float(os.environ.get("SHOAL_SIM_HOURS", "1"))
 
 
 async def long_life(world: World) -> None:
     rng = world.rng
     honest = world.of_kind("honest")
-    end = 2 * 3600.0
+    end = LONG_S
     while trio.current_time() < end - 1200.0:
         await trio.sleep(300.0)
         down = [member for member in honest if member.node is None]
@@ -236,7 +239,7 @@ async def long_life(world: World) -> None:
             await world.start(member)
     healed = trio.current_time()
     await at(end)
-    check_delivery(world, since=healed + 120.0, share=0.999)
+    check_delivery(world, since=healed + 300.0, share=0.999)
     assert world.share_of_draws("liar", since=end - 1800.0) < 0.02
     assert all(member.node is not None for member in world.members), world.say("a node has exited")
 
@@ -246,21 +249,21 @@ LONG = Plan(
     liars=3,
     shards=8,
     node=NodeSettings(
-        round_s=240.0,
+        round_s=300.0,
         local=1,
         external=2,
         tick_s=10.0,
-        heartbeat_s=5.0,
+        heartbeat_s=10.0,
     ),
     links=LOSSY,
     skew_s=30.0,
     attackers=("garbage", "forge", "steal", "mismatch", "equivocate", "flood", "old"),
     attack_s=120.0,
-    measure_after_s=2 * 3600.0 - 1300.0,
+    measure_after_s=LONG_S - 1300.0,
 )
 
 
 @pytest.mark.slow
 @seeds(11)
-def test_two_hours_of_a_hundred_nodes(seed: int, tmp_path: Path) -> None:
+def test_an_hour_of_a_hundred_nodes(seed: int, tmp_path: Path) -> None:
     simulate(seed, LONG, tmp_path, long_life)
