@@ -21,7 +21,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from p2p.buffer_leases import LeaseBook
 from p2p.buffer_memory import IdMemory
-from p2p.buffer_pool import GroupPool, Slot, external_limits, own_limits
+from p2p.buffer_pool import Counters, GroupPool, Slot, external_limits, own_limits
 from p2p.buffer_sampling import Weights, draw
 from p2p.buffer_stats import BufferTotals, snapshot
 from p2p.buffer_types import (
@@ -255,6 +255,12 @@ class ReplayBuffer:
         """Return how many groups each publisher that can be drawn from has ever brought."""
         shelves = self._pools[pool].shelves
         return {p: shelves[p].counters.stored_total for p in self._pools[pool].ready_publishers}
+
+    def counters(self, pool: Pool) -> dict[PeerId, Counters]:
+        """Return what is counted of every publisher, of those too whose groups are gone."""
+        source = self._pools[pool]
+        present = {publisher: shelf.counters for publisher, shelf in source.shelves.items()}
+        return {**source.departed, **present}
 
     def get(self, group_id: GroupId) -> GroupView | None:
         """Return a resident group."""

@@ -64,6 +64,7 @@ class NodeViews(CoreViews):
         return {
             **super().by_name(),
             "buffer": self.buffer,
+            "contributions": self.contributions,
             "fetch": self.fetch,
             "rollouts": self.rollouts,
         }
@@ -108,6 +109,37 @@ class NodeViews(CoreViews):
                     "received": row.stored_total,
                 }
                 for row in stats.per_publisher
+            ],
+        }
+
+    async def contributions(self, _options: Mapping[str, Any]) -> dict[str, Any]:
+        """Draws against contributions, by peer and of this node itself."""
+        connected = {
+            connection.peer_id
+            for connection in self._core.host.connections()
+            if self._core.is_of_swarm(connection.peer_id)
+        }
+        found = self._pool.contributions(connected)
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "own": {
+                "contributed": found.own_contributed,
+                "drawn": found.own_drawn,
+                "trained": self._link.status.get("groups_external_used", 0),
+                "ratio": _rounded(found.own_ratio),
+            },
+            "silent": found.num_silent,
+            "peers": [
+                {
+                    "peer_id": row.peer_id,
+                    "contributed": row.contributed,
+                    "share": round(row.share, 4),
+                    "drawn": row.drawn,
+                    "useful": _rounded(row.useful),
+                    "weight": round(row.weight, 4),
+                    "connected": row.connected,
+                }
+                for row in found.peers
             ],
         }
 

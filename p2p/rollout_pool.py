@@ -7,16 +7,18 @@ memory, so no crash can bring back one whose effect is in a checkpoint.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 import trio
 
 from p2p.buffer import ReplayBuffer
 from p2p.buffer_types import Entry, InsertOutcome, Pool, Strategy
+from p2p.contributions import Contributions, account
 from p2p.draw_weights import draw_weights
 from p2p.ledger import Equivocation, PublisherLedger
 from p2p.reputation import Reputation
+from p2p.sampling_standing import SamplingStandings
 from p2p.store import Store, StoreError
 from p2p.validation import Rejected, published_groups, reopen_batch
 from shoal_wire.codec import group_to_bytes
@@ -175,6 +177,19 @@ class RolloutPool:
         publishers = self._buffer.publishers(Pool.EXTERNAL)
         weights = self._reputation.sampling_weights(publishers, now)
         return draw_weights(self._draws, weights, self._buffer.contributed(Pool.EXTERNAL))
+
+    def contributions(self, connected: Collection[PeerId]) -> Contributions:
+        """Return the account of draws against contributions; `connected` peers are named too."""
+        now = trio.current_time()
+        standings = SamplingStandings() if self._reputation is None else self._reputation.sampling
+        return account(
+            self._buffer.counters(Pool.EXTERNAL),
+            connected=connected,
+            weights=self._weights(now) or {},
+            standings=standings,
+            own_contributed=self.groups_published,
+            now=now,
+        )
 
     def verified(self, group_id: GroupId, rewards: Sequence[float]) -> None:
         """Take in the trainer's rewards of a group that is here: its publisher's standing."""

@@ -34,6 +34,7 @@ VIEWS: dict[str, tuple[str, Callable[[Console, dict[str, Any]], None]]] = {
     "mesh": ("each topic's mesh, and who else is subscribed", tables.mesh),
     "topics": ("the topics this node is subscribed to", tables.topics),
     "buffer": ("the replay buffer by publisher", tables.buffer),
+    "contributions": ("who answers for others: draws against contributions", tables.contributions),
     "fetch": ("how batches came, gaps, and what was given to others", tables.fetch),
     "doctor": ("what is wrong with this node's place in the network", net_command.doctor),
     "ping": ("round trips to one peer", net_command.ping),

@@ -174,6 +174,28 @@ def buffer(console: Console, view: dict[str, Any]) -> None:
     )
 
 
+def contributions(console: Console, view: dict[str, Any]) -> None:
+    """Draws against contributions."""
+    table = _table("peer", "contributed", "share", "drawn", "useful", "weight", "connected")
+    for row in view["peers"]:
+        table.add_row(
+            peer_name(console, row["peer_id"]),
+            str(row["contributed"]),
+            f"{row['share']:.0%}",
+            str(row["drawn"]),
+            "-" if row["useful"] is None else f"{row['useful']:.2f}",
+            f"{row['weight']:.2f}",
+            "yes" if row["connected"] else "no",
+        )
+    _print(console, table, view["peers"], "nobody has contributed anything yet")
+    own = view["own"]
+    ratio = "" if own["ratio"] is None else f", {own['ratio']:.1f} for each one contributed"
+    console.print(
+        f"this node: {own['contributed']} groups contributed, {own['drawn']} drawn{ratio}; "
+        f"{view['silent']} connected peers have contributed nothing"
+    )
+
+
 def fetch(console: Console, view: dict[str, Any]) -> None:
     """How batches came, what became of gaps, and what was given to others."""
     table = _table("came by", "batches", "groups", "bytes")

@@ -115,6 +115,21 @@ def test_status_tells_a_person_that_it_is_alone(
     assert "1 batches wait for a peer" in said
 
 
+def test_draws_against_contributions(node: RunningNode, capsys: pytest.CaptureFixture[str]) -> None:
+    view = shown(node, capsys, "contributions")
+    assert view["own"] == {
+        "contributed": QUESTIONS,
+        "drawn": 1,
+        "trained": 5,
+        "ratio": round(1 / QUESTIONS, 3),
+    }
+    (peer,) = view["peers"]
+    assert (peer["contributed"], peer["share"], peer["drawn"], peer["useful"]) == (1, 1.0, 1, 1.0)
+    assert view["silent"] == 0
+    said = text(node, capsys, "contributions")
+    assert f"{QUESTIONS} groups contributed, 1 drawn" in said
+
+
 def test_who_it_is(node: RunningNode, capsys: pytest.CaptureFixture[str]) -> None:
     identity = shown(node, capsys, "id")
     assert identity["peer_id"] == node.node.core.peer_id
