@@ -109,21 +109,24 @@ class Judge:
 
     async def answer(self, peer_id: PeerId, raw: bytes) -> bytes:
         """Answer one request. Raises RemoteError, which resets the stream: not of the contract."""
-        try:
-            request = decode_request(raw)
-        except BadAnswerError as error:
-            log.debug("%s: %s", peer_id, error)
-            reply: JudgeReply = JudgeRefusal(reason=RefusalReason.BAD_ANSWER)
+        if (wait := self.desk.wait_to_request(peer_id, trio.current_time())) > 0:
+            reply: JudgeReply = _busy(wait)  # a flood of nonsense costs as little as any other
         else:
-            try:
-                reply = await self._reply(peer_id, request)
-            except (TaskError, JudgeStoreError) as error:
-                # Ours, not the peer's: it may try again.
-                log.warning("a request of %s waits: %s", peer_id, error)
-                reply = _busy(_RETRY_SECONDS)
+            reply = await self._read_and_reply(peer_id, raw)
         if isinstance(reply, JudgeRefusal):
             self.refused[reply.reason] = self.refused.get(reply.reason, 0) + 1
         return encode_reply(reply)
+
+    async def _read_and_reply(self, peer_id: PeerId, raw: bytes) -> JudgeReply:
+        try:
+            return await self._reply(peer_id, decode_request(raw))
+        except BadAnswerError as error:
+            log.debug("%s: %s", peer_id, error)
+            return JudgeRefusal(reason=RefusalReason.BAD_ANSWER)
+        except (TaskError, JudgeStoreError) as error:
+            # Ours, not the peer's: it may try again.
+            log.warning("a request of %s waits: %s", peer_id, error)
+            return _busy(_RETRY_SECONDS)
 
     async def _reply(
         self, peer_id: PeerId, request: ChallengeRequest | ChallengeAnswer | RecordQuery
@@ -134,7 +137,7 @@ class Judge:
             case ChallengeAnswer():
                 return await self._judge(peer_id, request)
             case RecordQuery():
-                return await self._records(peer_id, request)
+                return await self._records(request)
 
     async def _ask(self, peer_id: PeerId, request: ChallengeRequest) -> JudgeReply:
         if request.swarm_digest != self._manifest.digest:
@@ -225,8 +228,8 @@ class Judge:
 
         return self._store.add(challenge.peer_id, make)
 
-    async def _records(self, peer_id: PeerId, query: RecordQuery) -> JudgeReply:
-        if (wait := self.desk.wait_to_query(peer_id, trio.current_time())) > 0:
+    async def _records(self, query: RecordQuery) -> JudgeReply:
+        if (wait := self.desk.wait_to_query(trio.current_time())) > 0:
             return _busy(wait)
         found = await trio.to_thread.run_sync(
             lambda: self._store.records(after=query.after, limit=query.limit, peer=query.peer_id),

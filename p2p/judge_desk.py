@@ -22,9 +22,10 @@ class DeskLimits:
     answer_seconds: float = 600.0
     """A big model on a processor takes minutes."""
     max_open: int = 4096
+    requests_per_peer: Rate = field(default=Rate(burst=64, per_second=8))
+    """Of any kind; beyond it they are not even read."""
     asks_per_peer: Rate = field(default=Rate(burst=8, per_second=0.5))
     asks_of_all: Rate = field(default=Rate(burst=64, per_second=16))
-    queries_per_peer: Rate = field(default=Rate(burst=64, per_second=4))
     queries_of_all: Rate = field(default=Rate(burst=256, per_second=32))
 
 
@@ -49,9 +50,9 @@ class JudgeDesk:
     def __init__(self, limits: DeskLimits, *, now: float) -> None:
         self.limits = limits
         self._open: OrderedDict[PeerId, OpenChallenge] = OrderedDict()
+        self._requests: KeyedBuckets[PeerId] = KeyedBuckets(limits.requests_per_peer)
         self._asks: KeyedBuckets[PeerId] = KeyedBuckets(limits.asks_per_peer, max_keys=8192)
         self._all_asks = TokenBucket(limits.asks_of_all, now)
-        self._queries: KeyedBuckets[PeerId] = KeyedBuckets(limits.queries_per_peer)
         self._all_queries = TokenBucket(limits.queries_of_all, now)
 
     @property
@@ -69,11 +70,15 @@ class JudgeDesk:
         self._forget(now)
         if len(self._open) >= self.limits.max_open and peer_id not in self._open:
             return self.limits.answer_seconds
-        return _take(self._asks.of(peer_id, now), self._all_asks, now)
+        return _take(now, self._asks.of(peer_id, now), self._all_asks)
 
-    def wait_to_query(self, peer_id: PeerId, now: float) -> float:
+    def wait_to_request(self, peer_id: PeerId, now: float) -> float:
+        """Take one request of any kind; as `wait_to_ask`."""
+        return _take(now, self._requests.of(peer_id, now))
+
+    def wait_to_query(self, now: float) -> float:
         """Take one query for records; as `wait_to_ask`."""
-        return _take(self._queries.of(peer_id, now), self._all_queries, now)
+        return _take(now, self._all_queries)
 
     def put(self, challenge: OpenChallenge) -> None:
         """Open a challenge, or open one again whose answer could not be scored."""
@@ -101,9 +106,9 @@ class JudgeDesk:
             del self._open[oldest.peer_id]
 
 
-def _take(mine: TokenBucket, everybodys: TokenBucket, now: float) -> float:
-    wait = max(mine.wait_s(1, now), everybodys.wait_s(1, now))
+def _take(now: float, *buckets: TokenBucket) -> float:
+    wait = max(bucket.wait_s(1, now) for bucket in buckets)
     if wait <= 0:
-        mine.take(1, now)
-        everybodys.take(1, now)
+        for bucket in buckets:
+            bucket.take(1, now)
     return wait

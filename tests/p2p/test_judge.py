@@ -47,7 +47,7 @@ SWARM = make.swarm()
 ASK = ChallengeRequest(swarm_digest=SWARM.digest)
 ALICE, BOB = make.fresh_identity().peer_id, make.fresh_identity().peer_id
 UNHURRIED = Rate(burst=1e6, per_second=1e6)
-EASY = DeskLimits(asks_per_peer=UNHURRIED, asks_of_all=UNHURRIED)
+EASY = DeskLimits(requests_per_peer=UNHURRIED, asks_per_peer=UNHURRIED, asks_of_all=UNHURRIED)
 
 
 class Bench:
@@ -175,7 +175,7 @@ async def test_quotas_hold_for_each_peer_and_for_all(tmp_path: Path) -> None:
     scarce = DeskLimits(
         asks_per_peer=Rate(burst=2, per_second=1e-3),
         asks_of_all=Rate(burst=3, per_second=1e-3),
-        queries_per_peer=Rate(burst=1, per_second=1e-3),
+        queries_of_all=Rate(burst=1, per_second=1e-3),
     )
     bench = Bench(tmp_path, scarce)
     for _ in range(2):
@@ -188,6 +188,16 @@ async def test_quotas_hold_for_each_peer_and_for_all(tmp_path: Path) -> None:
     assert refusal(await bench.say(ASK, BOB)) is RefusalReason.BUSY
     assert isinstance(await bench.say(RecordQuery()), RecordList)
     assert refusal(await bench.say(RecordQuery())) is RefusalReason.BUSY
+
+
+async def test_a_flood_of_anything_is_put_off_unread(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, replace(EASY, requests_per_peer=Rate(burst=3, per_second=1e-3)))
+    for _ in range(3):
+        with pytest.raises(RemoteError):
+            await bench.judge.answer(ALICE, b"\xff" * 9)
+    reply = decode_reply(await bench.judge.answer(ALICE, b"\xff" * 9))
+    assert refusal(reply) is RefusalReason.BUSY
+    await bench.challenge(BOB)
 
 
 async def test_a_worker_that_is_away_costs_the_peer_nothing(tmp_path: Path) -> None:

@@ -181,7 +181,7 @@ async def test_anybody_reads_all_records_from_the_judge(
 def test_the_command_writes_table_figures_and_numbers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    named = [replace(r, model_name="$a{[/bold]_\\x") for r in made_up(late_gain, rounds=150)]
+    named = [replace(r, model_name="[/bold]$\\frac{$") for r in made_up(late_gain, rounds=150)]
     judge = keep(tmp_path / "judge", named)
     out = tmp_path / "report"
     command = ["judge", "report", "--data-dir", str(tmp_path / "judge"), "--out", str(out)]
