@@ -24,6 +24,7 @@ from p2p.reputation import Reputation
 from p2p.scoring import Cause
 from p2p.validation import Rejected, ValidationContext, open_announcement, open_batch
 from shoal_wire import ipc_messages as m
+from shoal_wire import judge
 from shoal_wire.announcement import encode_announcement, is_announcement
 from shoal_wire.codec import PayloadError, decode_batch, encode_batch
 from shoal_wire.compression import CorruptFrameError, OversizeFrameError, compress, decompress
@@ -32,6 +33,14 @@ from shoal_wire.errors import FrameError, ManifestError, RemoteError
 from shoal_wire.framing import FrameDecoder, encode_frame
 from shoal_wire.halffloat import unpack_halves
 from shoal_wire.ipc import decode_ipc, encode_ipc
+from shoal_wire.judge_messages import (
+    Challenge,
+    JudgeRefusal,
+    JudgeReply,
+    RecordList,
+    RecordQuery,
+    RefusalReason,
+)
 from shoal_wire.limits import ANNOUNCEMENT_PAYLOAD_TYPE
 from shoal_wire.manifest import decode_manifest
 from shoal_wire.peers import (
@@ -52,6 +61,7 @@ from shoal_wire.rules import check_batch
 from shoal_wire.types import PeerId
 from tests.wire import rollout_golden
 from tests.wire import wire_samples as sample
+from tests.wire.test_judge_protocol import ANSWER, RECORD
 
 CORPUS = Path(__file__).parent / "corpus"
 """Inputs that once were, or could have been, trouble: one file each, `TARGET-anything.bin`."""
@@ -173,7 +183,30 @@ _PEERS = encode_peer_list(
     [PeerAddresses(peer_id=PeerId(PEER), addresses=(f"/ip4/192.0.2.1/tcp/1/p2p/{PEER}",))]
 )
 _ADDRESS = f"/ip4/192.0.2.1/tcp/4001/p2p/{PEER}".encode()
+_JUDGE_REPLIES: list[JudgeReply] = [
+    RecordList(envelopes=(b"one", b"two")),
+    JudgeRefusal(reason=RefusalReason.BUSY, retry_after_ms=9),
+    Challenge(challenge_id=b"i" * 16, family="gcd", question="gcd?", answer_within_ms=9),
+]
 _BINARY_ADDRESS = b"\x04\xc0\x00\x02\x01\x06\x0f\xa1"
+
+
+def _record(raw: bytes) -> None:
+    """A record's content under a good signature of its judge."""
+    envelope = seal(
+        raw,
+        public_key=AUTHOR.public_key_bytes,
+        sign=AUTHOR.sign,
+        payload_type=judge.RECORD_PAYLOAD_TYPE,
+    )
+    record = judge.open_record(envelope, judge=AUTHOR.peer_id)
+    judge.seal_record(record, public_key=AUTHOR.public_key_bytes, sign=AUTHOR.sign)
+
+
+def _record_payload() -> bytes:
+    envelope = judge.seal_record(RECORD, public_key=AUTHOR.public_key_bytes, sign=AUTHOR.sign)
+    return open_envelope(envelope, payload_type=judge.RECORD_PAYLOAD_TYPE).payload
+
 
 TARGETS: dict[str, Target] = {
     "envelope": Target(run=open_envelope, allowed=(EnvelopeError,), valid=[sample.sealed()]),
@@ -210,6 +243,17 @@ TARGETS: dict[str, Target] = {
         allowed=(RolloutProtocolError,),
         valid=[encode_answer(answer) for answer in rollout_golden.ANSWERS.values()],
     ),
+    "judge-request": Target(
+        run=lambda raw: judge.encode_request(judge.decode_request(raw)),
+        allowed=(RemoteError,),
+        valid=[judge.encode_request(ANSWER), judge.encode_request(RecordQuery())],
+    ),
+    "judge-reply": Target(
+        run=lambda raw: judge.encode_reply(judge.decode_reply(raw)),
+        allowed=(RemoteError,),
+        valid=[judge.encode_reply(reply) for reply in _JUDGE_REPLIES],
+    ),
+    "judge-record": Target(run=_record, allowed=(RemoteError,), valid=[_record_payload()]),
     "pubsub-rpc": Target(run=_rpc, allowed=(DecodeError, MalformedFrameError), valid=_rpcs()),
     "identify": Target(run=_identify, allowed=(), valid=[_BINARY_ADDRESS]),
     "half-floats": Target(run=unpack_halves, allowed=(ValueError,), valid=[b"\x00\xbc\x00\x00"]),
