@@ -149,6 +149,7 @@ def run(experiment: Experiment, out: Path, arguments: argparse.Namespace) -> int
     write_config(out, experiment)
     code = EXIT_OK
     try:
+        PRESETS[arguments.preset].prepare()
         if arguments.tune:
             experiment = _tune(experiment, out, arguments)
         _play(experiment, out, arguments.jobs)
@@ -257,7 +258,7 @@ def _chosen_arms(texts: Sequence[str], known: Sequence[Arm], num_nodes: int) -> 
     if len({arm.name for arm in arms}) != len(arms):
         raise UsageError("--arm names one arm twice")
     if SILO in {arm.name for arm in known} and all(arm.name != SILO for arm in arms):
-        arms.insert(0, ratio_arm(SILO, num_nodes))
+        arms.insert(0, next(arm for arm in known if arm.name == SILO))
     return tuple(arms)
 
 

@@ -27,7 +27,7 @@ from shoal_experiment.attackers import ATTACKS, PLANTED, Attacker
 from shoal_experiment.behaviour import BEHAVIOURS
 from shoal_experiment.memory_swarm import Hub, Keys, Member, MemoryExchange
 from shoal_experiment.plan import Job
-from shoal_experiment.tasks import SharedWorker
+from shoal_experiment.tasks import SharedWorker, SpecialistSource
 from shoal_settings.schema import Settings
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.swarm import specs_of, starting_families
@@ -115,7 +115,8 @@ class _Swarm:
         first = job.node_settings(0)
         manifest = make_manifest("experiment", starting_families(first.tasks, first.task_file))
         self._worker = workers.of(manifest, first)
-        self._tasks = TaskSource(self._worker, specs_of(manifest, first.task_file))
+        self._specs = specs_of(manifest, first.task_file)
+        self._tasks = TaskSource(self._worker, self._specs)
         self._hub = Hub(manifest, self._worker)
         kinds = [node.behaviour for node in job.arm.nodes]
         self._planted = sorted({PLANTED[kind] for kind in kinds if kind in PLANTED})
@@ -153,7 +154,7 @@ class _Swarm:
         rounds = Rounds(
             policy=policy,
             optimizer=optimizer,
-            tasks=self._tasks,
+            tasks=self._tasks_of(index),
             exchange=exchange,
             rules=manifest.rules,
             config=round_config(settings, settings.seed),
@@ -174,6 +175,12 @@ class _Swarm:
 
         member.on_publish = heard
 
+    def _tasks_of(self, index: int) -> TaskSource:
+        families = self._job.arm.nodes[index].families
+        if not families:
+            return self._tasks
+        return SpecialistSource(self._worker, self._specs, families)
+
     def _join(self, index: int, settings: Settings) -> Member:
         member = Member(self._hub, Keys.from_seed(settings.seed), settings)
         behave = BEHAVIOURS[self._job.arm.nodes[index].behaviour]
@@ -191,6 +198,8 @@ class _Swarm:
         for index in order:
             if index in self._attackers:
                 self._attackers[index].play(number)
+                continue
+            if not self._job.arm.nodes[index].plays(number, self._job.rounds):
                 continue
             node = self._nodes[index]
             record, stats = node.rounds.play(number, node.version)

@@ -27,6 +27,28 @@ class NodeSpec:
     strategy, model, L and so on."""
     behaviour: str = "honest"
     """What it shares: see `shoal_experiment.behaviour`."""
+    role: str = ""
+    """What a report calls it, where nodes differ."""
+    families: tuple[str, ...] = ()
+    """Task families that it draws its own questions from; none are all."""
+    every: int = 1
+    """Plays every so many rounds: a slow node."""
+    late: float = 0.0
+    """Share of the rounds that are over when it joins."""
+
+    def plays(self, round_number: int, rounds: int) -> bool:
+        """Whether it plays this one of so many rounds."""
+        return round_number > self.late * rounds and round_number % self.every == 0
+
+    def to_json(self) -> dict[str, Any]:
+        """What decides how it fares; what is as usual is left out."""
+        unusual: dict[str, Any] = {"role": self.role, "families": list(self.families)}
+        unusual |= {"every": self.every if self.every != 1 else 0, "late": self.late}
+        return {
+            "settings": dict(self.settings),
+            "behaviour": self.behaviour,
+            **{key: value for key, value in unusual.items() if value},
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,10 +115,7 @@ class Job:
         return {
             "event": "job",
             "arm": self.arm.name,
-            "nodes": [
-                {"settings": dict(node.settings), "behaviour": node.behaviour}
-                for node in self.arm.nodes
-            ],
+            "nodes": [node.to_json() for node in self.arm.nodes],
             "seed": self.seed,
             "rounds": self.rounds,
             "base": dict(self.base),
@@ -130,10 +149,7 @@ class Experiment:
             "arms": [
                 {
                     "name": arm.name,
-                    "nodes": [
-                        {"settings": dict(node.settings), "behaviour": node.behaviour}
-                        for node in arm.nodes
-                    ],
+                    "nodes": [node.to_json() for node in arm.nodes],
                 }
                 for arm in self.arms
             ],

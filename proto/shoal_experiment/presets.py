@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from rich.table import Table
 
-from shoal_experiment import poison, poison_report
+from shoal_experiment import hetero, hetero_report, poison, poison_report
+from shoal_experiment.larger_model import make_larger_model
 from shoal_experiment.plan import Arm, Experiment, uniform_arm
 
 FILTERED: Final = "8/0 filtered"
@@ -46,6 +47,8 @@ class Preset:
     full: Size
     quick: Size
     nodes: int = 8
+    prepare: Callable[[], None] = lambda: None
+    """Makes what its nodes need, if it is not there yet."""
     report: Report | None = None
     """Sums it up; None: as the comparison of I/J that `shoal_experiment.report` writes."""
 
@@ -92,6 +95,15 @@ PRESETS: Final[Mapping[str, Preset]] = {
         quick=Size(seeds=1, rounds=60, arms=poison.quick_arms),
         nodes=6,
         report=poison_report.report,
+    ),
+    "hetero": Preset(
+        title=hetero_report.TITLE,
+        arms=hetero.all_arms,
+        base={**SPARSE, "learning_rate": 3e-4},
+        full=Size(seeds=2, rounds=100),
+        quick=Size(seeds=1, rounds=60),
+        prepare=lambda: make_larger_model(hetero.LARGER),
+        report=hetero_report.report,
     ),
 }
 

@@ -1,10 +1,12 @@
-"""A task worker that many nodes of one process share: what is a pure function is done once."""
+"""Tasks for many nodes of one process: computed once for all, or of some families only."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
 
+from policy.rollouts import Question
+from policy.tasks import TaskSource
 from shoal_tasks.cache import LruCache
 from shoal_tasks.client_sync import TaskWorker
 from shoal_tasks.families import FamilySpec
@@ -60,3 +62,24 @@ class SharedWorker(TaskWorker):
             if not (result.timed_out or result.crashed):
                 self._scores.put(one, result)
         return [result for result in results if result is not None]
+
+
+class SpecialistSource(TaskSource):
+    """Draws its own questions from some of the swarm's families; verifies all of them."""
+
+    def __init__(
+        self, worker: TaskWorker, families: Sequence[FamilySpec], asked: Sequence[str]
+    ) -> None:
+        """Raises ValueError when the swarm has none of the families `asked`."""
+        super().__init__(worker, families)
+        self._asked = frozenset(asked)
+        if not self._asked & {family.name for family in families}:
+            raise ValueError(f"the swarm has no family of {', '.join(sorted(asked))}")
+
+    def draw(self, rng: random.Random, count: int) -> list[Question]:
+        """As `TaskSource.draw`, passing over what is not asked."""
+        found: list[Question] = []
+        while len(found) < count:
+            drawn = super().draw(rng, 4 * (count - len(found)))
+            found.extend(one for one in drawn if one.task.family in self._asked)
+        return found[:count]
