@@ -4,10 +4,10 @@ The paper fixes I and J and finds the middle best: with few own groups a node le
 forgets, and where everybody draws and few answer, there is nothing to draw. Here a node moves, one
 group at a time and never more often than every `PACE` rounds, I + J staying what it was:
 
-    own reward falls below its best of late     ─▶ one more of its own  (it forgets)
-    draws come back short of groups with signal ─▶ one more of its own  (too little is answered)
+    own reward falls below its best of late    ─▶ one more of its own   (it forgets)
+    a place for others' stays empty            ─▶ one more of its own   (too little is answered)
     own groups teach nearly as often as others' ─▶ back to half         (they are fresher)
-    draws are filled, own groups teach less     ─▶ one more of others'
+    every place is filled, own teach less      ─▶ one more of others'
 
 A quarter of the groups, and at least one, stay its own: who only draws starves everybody.
 """
@@ -25,13 +25,12 @@ REST: Final = 12
 """Rounds after a fall in which nothing is given to others."""
 FULL: Final = 0.9
 """Share of the draws that came with signal from which on they count as filled."""
-SHORT: Final = 0.6
-"""And below which they count as short."""
-FALL: Final = 0.15
-"""How far the own reward, as a share of its best of late, may fall before that is forgetting."""
+FALL: Final = 2.5
+"""By how many standard errors the own reward may fall below its best of late before that is
+forgetting: of few questions the reward jumps by itself."""
 RICH: Final = 0.6
 """Share of own groups with signal from which on others' are not preferred."""
-_QUICK, _SLOW = 0.2, 0.02
+_QUICK, _MEAN, _SLOW = 0.2, 0.1, 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +74,11 @@ class Balance:
         return self.total - self.local
 
     @property
+    def empty(self) -> float:
+        """Places for others' groups that stay empty in a round, of late."""
+        return (1.0 - self.filled) * self.external
+
+    @property
     def least(self) -> int:
         """The least I that there is."""
         return min(self.total, max(1, math.ceil(self.total / 4)))
@@ -94,9 +98,11 @@ class Balance:
         return now if local == now.local else replace(now, local=local, waited=0)
 
     def _remember(self, seen: Seen) -> Balance:
-        reward = _towards(self.reward, seen.reward, _QUICK)
+        reward = _towards(self.reward, seen.reward, _MEAN)
         best = max(reward, _towards(self.best, reward, _SLOW))
-        falls = best > 0 and reward < (1 - FALL) * best
+        # A question's answers are right or wrong together; of a moving average this much is left.
+        variance = best * (1 - best) / max(1, self.local) * _MEAN / (2 - _MEAN)
+        falls = reward < best - FALL * math.sqrt(max(0.0, variance))
         return replace(
             self,
             own_signal=_towards(self.own_signal, seen.own_signal, _QUICK),
@@ -108,7 +114,7 @@ class Balance:
         )
 
     def _step(self) -> int:
-        if self.rest == REST or self.filled < SHORT:
+        if self.rest == REST or self.empty >= 1:
             return 1
         if self.own_signal >= RICH:
             return int(self.local < self.total / 2)

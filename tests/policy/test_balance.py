@@ -36,8 +36,20 @@ def test_filled_draws_take_groups_from_its_own_but_never_the_last_quarter() -> N
     assert (now.local, now.external) == (2, 6)
 
 
-def test_short_draws_give_them_back() -> None:
+def test_a_place_that_stays_empty_is_better_its_own() -> None:
     assert played(Balance.start(4, 4), SHORT, 100).local == 7
+    two_of_four = Seen(own_signal=0.2, filled=0.5, reward=0.3)
+    assert played(Balance.start(4, 4), two_of_four, 2 * PACE).local > 4
+    nearly = Seen(own_signal=0.2, filled=0.8, reward=0.3)
+    assert played(Balance.start(4, 4), nearly, 100).local == 4
+
+
+def test_the_noise_of_few_questions_is_no_forgetting() -> None:
+    now = Balance.start(4, 4)
+    for number in range(200):
+        reward = 0.02 + 0.03 * (number % 2)
+        now = now.after(Seen(own_signal=0.1, filled=1.0, reward=reward))
+    assert (now.local, now.rest) == (2, 0)
 
 
 def test_own_groups_that_teach_as_much_as_others_are_kept() -> None:
@@ -49,7 +61,7 @@ def test_own_groups_that_teach_as_much_as_others_are_kept() -> None:
 def test_forgetting_makes_it_answer_more_and_rest() -> None:
     learnt = played(Balance.start(4, 4), Seen(own_signal=0.5, filled=1.0, reward=0.8), 60)
     assert learnt.local == 2
-    forgot = played(learnt, Seen(own_signal=0.5, filled=1.0, reward=0.3), 2 * PACE)
+    forgot = played(learnt, Seen(own_signal=0.5, filled=1.0, reward=0.0), 5 * PACE)
     assert forgot.local > learnt.local
     assert forgot.rest == REST
 
