@@ -22,7 +22,7 @@ from rich.table import Table
 
 from shoal_experiment.plan import SILO, Arm, Experiment, check_settings, uniform_arm
 from shoal_experiment.pool import JobFailed, Pool, is_done
-from shoal_experiment.presets import FILTERED, PRESETS, REAL, Preset, ratio_arm
+from shoal_experiment.presets import FILTERED, PRESETS, REAL, Preset
 from shoal_experiment.progress import Narrator
 from shoal_experiment.report import write_config, write_report
 from shoal_experiment.results import load_runs

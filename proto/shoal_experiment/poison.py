@@ -3,7 +3,8 @@
 Arms are a swarm of honest nodes, with or without attackers, with or without defences:
 
     KIND SHARE: none        as the paper's swarm takes part: publishers alike, all completions
-    KIND SHARE: defended    with every defence of `DEFENDED`
+    KIND SHARE: positive    planting only: what others got right is trusted
+    KIND SHARE: defended    with every defence of `TOGETHER`
     clean: NAME             no attackers: what a defence costs by itself
 """
 
@@ -22,6 +23,7 @@ from shoal_experiment.summary import Spread, spread, total
 CLEAN: Final = "clean"
 NONE: Final = "none"
 DEFENDED: Final = "defended"
+POSITIVE: Final = "positive"
 SHARES: Final = (0.10, 0.25, 0.50)
 LATE: Final = 3
 """Evaluations, the last ones, whose mean is the held-out figure: one alone is noisy."""
@@ -29,7 +31,7 @@ LATE: Final = 3
 RATIO: Final[Mapping[str, Any]] = {"local": 4, "external": 4}
 DEFENCES: Final[Mapping[str, Mapping[str, Any]]] = {
     "standing": {"draws": "standing"},
-    "positive": {"strategy": "positive"},
+    POSITIVE: {"strategy": "positive"},
     "distinct": {"strategy": "distinct"},
     "capped": {"strategy": "capped"},
     "bare": {"strategy": "bare"},
@@ -78,8 +80,13 @@ def _attacked(num_honest: int, shares: Sequence[float]) -> tuple[Arm, ...]:
         )
         for share in shares
         for kind in ATTACKS
-        for defence in (NONE, DEFENDED)
+        for defence in _tried(kind)
     )
+
+
+def _tried(kind: str) -> tuple[str, ...]:
+    """What is compared: of planting also what trusts every right answer."""
+    return (NONE, POSITIVE, DEFENDED) if kind in PLANTED else (NONE, DEFENDED)
 
 
 def _honest(defence: str) -> NodeSpec:

@@ -74,7 +74,8 @@ def _bars(cells: Sequence[Cell], share: float, percent: str) -> Figure:
     ax.set_xticks(range(len(kinds)), kinds)
     ax.set_xlabel("attack")
     ax.set_ylabel("held-out pass@1\nover the clean swarm's")
-    ax.legend(fontsize=8, loc="lower right", frameon=True)
+    ax.set_ylim(top=1.18 * ax.get_ylim()[1])  # room for the legend
+    ax.legend(fontsize=8, loc="upper right", ncols=2)
     return figure
 
 
@@ -118,6 +119,7 @@ def _cost(costs: Sequence[Cell]) -> Figure:
         range(len(costs)),
         [cell.of_clean or 0.0 for cell in costs],
         xerr=[_relative_sd(cell, base) for cell in costs],
+        height=0.6,
         color=COLOURS[1],
         alpha=0.75,
     )
@@ -145,11 +147,11 @@ def _planted(planted: Series) -> Figure:
             [100 * value for value in smooth],
             ls=DASHES[number % 8],
             color=COLOURS[number % 8],
-            label=arm,
+            label=f"{arm} ({mean[-1]:.1%} at the end)",
         )
     ax.axhline(100 * MOST_PLANTED, color="#999999", lw=1)
     ax.set_xlim(left=0)
-    ax.set_ylim(bottom=0)
+    ax.set_ylim(bottom=-0.02 * ax.get_ylim()[1])  # a line at 0 is seen
     ax.set_xlabel("round")
     ax.set_ylabel("honest completions that hold it, %")
     ax.legend(fontsize=7, title="attack share: defences")

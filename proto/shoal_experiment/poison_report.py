@@ -12,7 +12,7 @@ from rich.table import Table
 
 from shoal_experiment.attackers import PLANTED
 from shoal_experiment.plan import Experiment
-from shoal_experiment.poison import CLEAN, DEFENDED, LATE, NONE, Cell, summarise
+from shoal_experiment.poison import LATE, Cell, summarise
 from shoal_experiment.pool import is_done
 from shoal_experiment.results import load_runs
 from shoal_experiment.summary import comparable
@@ -28,10 +28,11 @@ COLUMNS = (
     "planted",
 )
 CAPTION = (
-    f"held-out: honest nodes' pass@1, mean of the last {LATE} evaluations, ± sd over seeds; of "
-    "clean: against the clean swarm without defences; own clean: against the clean swarm with the "
-    "same defences; total: sum over rounds of the reward on own fresh questions; planted: honest "
-    "completions of the last tenth of the rounds that hold what the attackers planted"
+    f"held-out: honest nodes' pass@1, mean of the last {LATE} evaluations, ± sd over seeds where "
+    "there are several; of clean: against the clean swarm without defences; own clean: against "
+    "the clean swarm with the same defences; total: sum over rounds of the reward on own fresh "
+    "questions; planted: honest completions of the last tenth of the rounds that hold what the "
+    "attackers planted"
 )
 PRESET_TITLE = "What attackers cost honest nodes, and what the defences cost"
 
@@ -82,11 +83,12 @@ def planted_shares(out: Path, experiment: Experiment) -> Series:
 
 def row(cell: Cell) -> list[str]:
     """One arm's cells."""
+    spread = f" ± {cell.heldout.sd:.3f}" if cell.num_seeds > 1 else ""
     return [
         cell.attack,
         f"{cell.share:.0%}" if cell.share else "–",
         cell.defence,
-        f"{cell.heldout.mean:.3f} ± {cell.heldout.sd:.3f}",
+        f"{cell.heldout.mean:.3f}{spread}",
         _percent(cell.of_clean),
         _percent(cell.of_own_clean),
         f"{cell.total.mean:.1f}",
@@ -98,7 +100,7 @@ def rich_table(cells: Sequence[Cell]) -> Table:
     """The table for a terminal."""
     table = Table(title=PRESET_TITLE, title_justify="left", caption=CAPTION, caption_justify="left")
     for place, name in enumerate(COLUMNS):
-        table.add_column(name, justify="left" if place in (0, 2) else "right")
+        table.add_column(name, justify="left" if place in (0, 2) else "right", no_wrap=True)
     for cell in cells:
         table.add_row(*row(cell))
     return table
@@ -122,6 +124,3 @@ def _draw(out: Path, cells: Sequence[Cell], planted: Series) -> list[Path]:
     except ImportError:
         return []
     return draw_all(out / "figures", cells, planted)
-
-
-__all__ = ["CLEAN", "DEFENDED", "NONE", "markdown", "planted_shares", "report", "rich_table"]
