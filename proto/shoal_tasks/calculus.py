@@ -28,6 +28,9 @@ _TOLERANCE: Final = 1e-9
 _MAX_CANCELLATION: Final = 1e4
 """Where terms this much larger than their sum cancel, a point is not used."""
 
+_SMALLEST: Final = 1e-290
+"""Below this a number has lost digits, so that two ways to it differ."""
+
 _SYMBOL_CHARS: Final = 3
 _NOT_SYMBOLS: Final = frozenset("EINOQS")
 """Single letters that are constants or classes to sympy."""
@@ -120,6 +123,8 @@ def is_antiderivative(answer: Node, integrand: Node, variable: str, *, salt: str
             continue
         size = abs(wanted) or 1.0
         if not cmath.isfinite(slope) or not cmath.isfinite(wanted):
+            continue
+        if 0 < min(abs(slope), abs(wanted)) < _SMALLEST:
             continue
         if abs(slope) <= _MAX_CANCELLATION * size < dual.scale:
             continue

@@ -100,6 +100,15 @@ def test_powers_of_zero_are_what_they_are_to_the_library() -> None:
             assert ours == dataset.score_answer(answer, entry), (answer, expected)
 
 
+def test_an_antiderivative_is_right_where_its_values_are_too_small_for_all_digits() -> None:
+    dataset = create_dataset("intermediate_integration", seed=3, size=150)
+    integrand = "(12*x - 8)*exp(-6*x**2 + 8*x - 10)"
+    entry = dataset[148]
+    assert entry["metadata"]["integrand"] == integrand
+    for answer, right in (("-exp(-6*x**2 + 8*x - 10) + C", 1.0), ("exp(8*x - 6*x**2 - 10)", 0.0)):
+        assert safe_score("intermediate_integration", answer, entry, unreachable) == right
+
+
 @pytest.mark.parametrize("generator", sorted(ANSWERS))
 def test_the_library_runs_what_the_replacement_does_not(generator: str, tmp_path: Path) -> None:
     # Why there are replacements at all; if this fails one day, they can go.
