@@ -22,6 +22,10 @@ _RADII: Final = (0.31, 0.47, 0.73, 0.94, 1.21, 1.63, 2.2, 3.1, 4.7, 7.3, 11.0, 1
 _MIN_POINTS: Final = 5
 """Fewer usable points than this prove nothing: the answer counts as wrong."""
 
+_MAX_TURNS: Final = 4
+"""Times that the radii are gone through, each time in other directions, for want of such points: an
+exponential of a large polynomial is all but 0 in most directions."""
+
 _TOLERANCE: Final = 1e-9
 """Relative. Rounding stays below 1e-11 where a point is used; a wrong coefficient is far above."""
 
@@ -113,25 +117,36 @@ def is_antiderivative(answer: Node, integrand: Node, variable: str, *, salt: str
     rng = random.Random(salt)
     symbols = {name: complex(rng.uniform(1, 3), rng.uniform(1, 3)) for name in _names(answer)}
     usable = 0
-    for radius in _RADII:
-        point = cmath.rect(radius, rng.uniform(-cmath.pi, cmath.pi))
-        try:
-            dual = DualAlgebra(variable, point, symbols)
-            slope = evaluate(answer, dual).slope
-            wanted = evaluate(integrand, DualAlgebra(variable, point, {})).value
-        except (OverflowError, ZeroDivisionError):
-            continue
-        size = abs(wanted) or 1.0
-        if not cmath.isfinite(slope) or not cmath.isfinite(wanted):
-            continue
-        if 0 < min(abs(slope), abs(wanted)) < _SMALLEST:
-            continue
-        if abs(slope) <= _MAX_CANCELLATION * size < dual.scale:
-            continue
-        if abs(slope - wanted) > _TOLERANCE * size:
-            return False
-        usable += 1
-    return usable >= _MIN_POINTS
+    for _ in range(_MAX_TURNS):
+        for radius in _RADII:
+            point = cmath.rect(radius, rng.uniform(-cmath.pi, cmath.pi))
+            agree = _agree_at(point, answer, integrand, variable, symbols)
+            if agree is False:
+                return False
+            usable += agree is True
+        if usable >= _MIN_POINTS:
+            return True
+    return False
+
+
+def _agree_at(
+    point: complex, answer: Node, integrand: Node, variable: str, symbols: Mapping[str, complex]
+) -> bool | None:
+    """Whether derivative and integrand agree at one point; None where it proves nothing."""
+    try:
+        dual = DualAlgebra(variable, point, symbols)
+        slope = evaluate(answer, dual).slope
+        wanted = evaluate(integrand, DualAlgebra(variable, point, {})).value
+    except (OverflowError, ZeroDivisionError):
+        return None
+    size = abs(wanted) or 1.0
+    if not cmath.isfinite(slope) or not cmath.isfinite(wanted):
+        return None
+    if 0 < min(abs(slope), abs(wanted)) < _SMALLEST:
+        return None
+    if abs(slope) <= _MAX_CANCELLATION * size < dual.scale:
+        return None
+    return abs(slope - wanted) <= _TOLERANCE * size
 
 
 def _names(node: Node) -> set[str]:
