@@ -2,14 +2,21 @@
 
 The paper fixes I and J and finds the middle best: with few own groups a node learns steeply and
 forgets, and where everybody draws and few answer, there is nothing to draw. Here a node moves, one
-group at a time and never more often than every `PACE` rounds, I + J staying what it was:
+group at a time and never more often than every `PACE` rounds, I + J staying what it was, towards
+more groups with signal:
 
-    own reward falls below its best of late    ─▶ one more of its own   (it forgets)
-    a place for others' stays empty            ─▶ one more of its own   (too little is answered)
+    own reward falls below its best of late     ─▶ one more of its own  (it forgets)
     own groups teach nearly as often as others' ─▶ back to half         (they are fresher)
-    every place is filled, own teach less      ─▶ one more of others'
+    the buffer runs dry, and one place more of its own fills others' better than it costs
+                                                ─▶ one more of its own  (too little is answered)
+    the buffer never does, own groups teach less ─▶ one more of others'
 
-A quarter of the groups, and at least one, stay its own: who only draws starves everybody.
+Dry is not the same as short: where right answers are rare a draw ends at its bound (`oversample`)
+with places left empty, and yet each of those places looks through so many groups that it brings
+more than an own question does.
+
+A quarter of the groups stays its own, and a quarter others': who only draws starves everybody, and
+who never draws does not see when there is something.
 """
 
 from __future__ import annotations
@@ -21,10 +28,12 @@ from typing import Any, Final
 
 PACE: Final = 4
 """Rounds between two moves: what a move changes has to be seen first."""
-REST: Final = 12
-"""Rounds after a fall in which nothing is given to others."""
-FULL: Final = 0.9
-"""Share of the draws that came with signal from which on they count as filled."""
+REST: Final = 24
+"""Rounds after it had to take a group back in which it gives none away."""
+DRY: Final = 0.5
+"""Share of the rounds in which the buffer runs dry from which on too little is answered."""
+WET: Final = 0.2
+"""And up to which there is enough."""
 FALL: Final = 2.5
 """By how many standard errors the own reward may fall below its best of late before that is
 forgetting: of few questions the reward jumps by itself."""
@@ -41,6 +50,8 @@ class Seen:
     """Share of own groups whose rewards differ; None without own groups."""
     filled: float | None
     """External groups trained on, as a share of J; None with J = 0."""
+    drawn: float | None
+    """External groups looked at, as a share of the most that may be; None with J = 0."""
     reward: float | None
     """Mean reward on own fresh questions; None when it asked none."""
 
@@ -54,7 +65,10 @@ class Balance:
     total: int
     """I + J."""
     own_signal: float = 0.0
-    filled: float = 1.0
+    filled: float = 0.5
+    drawn: float = 0.5
+    dry: float = 0.0
+    """Share of the rounds in which the buffer had no more while places were left."""
     reward: float = 0.0
     best: float = 0.0
     """The own reward's best of late: it follows upwards at once, downwards slowly."""
@@ -74,19 +88,14 @@ class Balance:
         return self.total - self.local
 
     @property
-    def empty(self) -> float:
-        """Places for others' groups that stay empty in a round, of late."""
-        return (1.0 - self.filled) * self.external
-
-    @property
     def least(self) -> int:
         """The least I that there is."""
         return min(self.total, max(1, math.ceil(self.total / 4)))
 
     @property
     def most(self) -> int:
-        """The greatest: one group stays others', or it could not be seen when there are more."""
-        return max(self.least, self.total - 1)
+        """The greatest."""
+        return max(self.least, self.total - self.least)
 
     def after(self, seen: Seen) -> Balance:
         """Return the balance of the next round."""
@@ -95,30 +104,50 @@ class Balance:
             return now
         step = now._step()
         local = min(now.most, max(now.least, now.local + step))
-        return now if local == now.local else replace(now, local=local, waited=0)
+        if local == now.local:
+            return now
+        rest = REST if step > 0 else now.rest
+        return replace(now, local=local, waited=0, rest=rest)
 
     def _remember(self, seen: Seen) -> Balance:
         reward = _towards(self.reward, seen.reward, _MEAN)
         best = max(reward, _towards(self.best, reward, _SLOW))
-        # A question's answers are right or wrong together; of a moving average this much is left.
-        variance = best * (1 - best) / max(1, self.local) * _MEAN / (2 - _MEAN)
-        falls = reward < best - FALL * math.sqrt(max(0.0, variance))
         return replace(
             self,
             own_signal=_towards(self.own_signal, seen.own_signal, _QUICK),
             filled=_towards(self.filled, seen.filled, _QUICK),
+            drawn=_towards(self.drawn, seen.drawn, _QUICK),
+            dry=_towards(self.dry, _dry(seen), _QUICK),
             reward=reward,
             best=best,
             waited=self.waited + 1,
-            rest=REST if falls else max(0, self.rest - 1),
+            rest=max(0, self.rest - 1),
         )
 
     def _step(self) -> int:
-        if self.rest == REST or self.empty >= 1:
+        if self._forgets():
             return 1
         if self.own_signal >= RICH:
             return int(self.local < self.total / 2)
-        return -1 if self.filled >= FULL and not self.rest else 0
+        if self.dry >= DRY:
+            return int(self._with_one_more() > self.filled * self.external)
+        return (
+            -1 if self.dry <= WET and self._of_a_place() > self.own_signal and not self.rest else 0
+        )
+
+    def _forgets(self) -> bool:
+        # A question's answers are right or wrong together; of a moving average this much is left.
+        variance = self.best * (1 - self.best) / max(1, self.local) * _MEAN / (2 - _MEAN)
+        return self.reward < self.best - FALL * math.sqrt(max(0.0, variance))
+
+    def _of_a_place(self) -> float:
+        """Groups with signal that a place for others' would bring if the buffer were full."""
+        return min(1.0, self.filled / self.drawn) if self.drawn > 0 else 0.0
+
+    def _with_one_more(self) -> float:
+        """Groups with signal, others' and the new own one, if everybody answered one more."""
+        supply = self.filled * self.external * (self.local + 1) / max(1, self.local)
+        return min(supply, (self.external - 1) * self._of_a_place()) + self.own_signal
 
     def to_json(self) -> dict[str, Any]:
         """As a checkpoint keeps it."""
@@ -131,6 +160,12 @@ class Balance:
             return cls.start(local, external)
         known = {field.name for field in fields(cls)}
         return cls(**{key: value for key, value in kept.items() if key in known})
+
+
+def _dry(seen: Seen) -> float | None:
+    if seen.filled is None or seen.drawn is None:
+        return None
+    return float(seen.filled < 1 and seen.drawn < 1)
 
 
 def _towards(old: float, new: float | None, share: float) -> float:

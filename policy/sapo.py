@@ -206,6 +206,7 @@ class Rounds:
             Seen(
                 own_signal=signal / len(fresh) if fresh else None,
                 filled=len(external.groups) / wanted if wanted else None,
+                drawn=external.drawn / (wanted * self._config.oversample) if wanted else None,
                 reward=_mean_reward(fresh),
             )
         )

@@ -91,7 +91,7 @@ def test_a_balance_that_moves_goes_on_where_it_was(tmp_path: Path, model: str) -
     locals_ = [line["groups_local"] for line in metrics(tmp_path / "parts")]
     assert locals_ == [line["groups_local"] for line in metrics(tmp_path / "whole")]
     assert locals_[0] == 1
-    assert locals_[-1] == 3
+    assert locals_[-1] > 1
     assert resumed.progress == whole.progress
     assert case.same_weights(case.weights(whole.policy), case.weights(resumed.policy))
 
