@@ -203,7 +203,14 @@ class Strategy:
     def _is_refused(self, one: Candidate, chosen: _Chosen, own: OwnRecord) -> bool:
         if self.capped and chosen.publishers[one.publisher]:
             return True
-        known = own.trained.get(one.task, frozenset()) | chosen.texts.get(one.task, frozenset())
+        return self._copies(one, chosen.texts) or self.is_copy(one, own)
+
+    def is_copy(self, one: Candidate, own: OwnRecord) -> bool:
+        """Whether a group is one trained on before, whoever signed it, and copies are left out."""
+        return self._copies(one, own.trained)
+
+    def _copies(self, one: Candidate, texts: Mapping[TaskKey, frozenset[str]]) -> bool:
+        known = texts.get(one.task, frozenset())
         # Two nodes hardly ever draw one task. A copy need not be whole: half its texts make it one.
         return self.distinct and bool(known) and 2 * len(one.texts & known) >= len(one.texts)
 

@@ -334,7 +334,12 @@ class Rounds:
         for index in chosen:
             self._own_record.add_trained(candidates[index])
         used = [drawn.ids()[index] for index in chosen]
-        spare = [leased_id for leased_id in drawn.ids() if leased_id not in set(used)]
+        spare: list[GroupId] = []
+        for index, one in enumerate(candidates):
+            if index not in chosen:
+                # A copy would only be drawn again.
+                done = drawn.spent if strategy.is_copy(one, self._own_record) else spare
+                done.append(drawn.ids()[index])
         self._exchange.settle(consumed=drawn.spent, released=spare)
         return _External(
             groups=[self._own_reading(*drawn.usable[index]) for index in chosen],

@@ -109,6 +109,12 @@ def test_distinct_counts_a_text_once_whoever_signed_it() -> None:
     own = OwnRecord()
     own.add_trained(first)
     assert distinct.choose([copy, elsewhere], 2, own) == [1]
+    assert [distinct.is_copy(c, own) for c in (copy, other_answers, elsewhere)] == [
+        True,
+        False,
+        False,
+    ]
+    assert not parse_strategy("uniform").is_copy(copy, own)
     assert parse_strategy("uniform").choose([copy, elsewhere], 2, own) == [0, 1]
 
 

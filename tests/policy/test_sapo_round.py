@@ -194,3 +194,16 @@ def test_with_no_node_there_a_round_goes_on_with_what_it_has(tmp_path: Path) -> 
         assert exchange._client.wait(20.0)
         assert exchange.flush()
         assert [batch.round for batch in batches_of(node, exchange)] == [1]
+
+
+def test_copies_of_what_was_trained_on_are_used_up(node: NodeThread) -> None:
+    """Shuffled and signed by another they are new groups by their id, and no news."""
+    exchange = connected(node)
+    texts = ("1", "2", "3", "4")
+    case.send(node, [case.external_group(1, texts)])
+    policy = case.policy()
+    played = case.rounds(policy, case.SteeredTasks(), exchange, external=2, strategy="distinct")
+    assert played.play(1, 0)[0].groups_external == 1
+    case.send(node, [case.external_group(1, texts[::-1])])
+    assert [played.play(n, n - 1)[0].groups_external for n in (2, 3)] == [0, 0]
+    assert played.play(4, 3)[0].external_drawn == 0

@@ -12,6 +12,7 @@ import torch
 from policy.exchange import Exchange
 from policy.grpo import GrpoConfig, make_optimizer
 from policy.model import Policy
+from policy.sampling import parse_strategy
 from policy.sapo import RoundConfig, Rounds
 from policy.tasks import TaskSource
 from shoal_settings.schema import Settings
@@ -68,6 +69,7 @@ def rounds(
     local: int = 2,
     external: int = 0,
     should_stop: Callable[[], bool] = lambda: False,
+    strategy: str = "uniform",
     **config: int,
 ) -> Rounds:
     """Rounds with I = `local` and J = `external`."""
@@ -85,6 +87,7 @@ def rounds(
             sampling=SAMPLING,
             grpo=GrpoConfig(max_completion_tokens=SAMPLING.max_new_tokens + 1),
             seed=config.get("seed", 1),
+            strategy=parse_strategy(strategy),
         ),
         should_stop=should_stop,
     )
