@@ -169,3 +169,26 @@ async def test_pruning_leaves_what_is_still_of_use(tmp_path: Path) -> None:
         await node.pool._prune()
         assert len((await node.store.load()).batches) == 3
         assert len(external_ids(node)) == 3
+
+
+async def test_draws_are_held_against_contributions(tmp_path: Path) -> None:
+    ann, bob = author(), author()
+    async with start(tmp_path) as node:
+        await node.receive(batch(ann, 1, 2, 3))
+        await node.receive(batch(bob, 4))
+        leased = node.pool.lease(
+            "trainer",
+            num_local=0,
+            num_external=4,
+            strategy=Strategy.UNIFORM_PUBLISHERS,
+            lease_seconds=60.0,
+            exclude=(),
+        )
+        await node.pool.settle("trainer", [entry.group.group_id for entry in leased], [])
+        account = node.pool.contributions({ME.peer_id})
+        assert [(p.peer_id, p.contributed, p.drawn) for p in account.peers] == [
+            (ann.peer_id, 3, 3),
+            (bob.peer_id, 1, 1),
+            (ME.peer_id, 0, 0),
+        ], "what is consumed is still accounted for"
+        assert (account.own_drawn, account.own_ratio, account.num_silent) == (4, None, 1)
