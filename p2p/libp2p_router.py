@@ -30,6 +30,7 @@ from libp2p.pubsub.score import PeerScorer, ScoreParams
 
 from p2p.libp2p_messages import message_id
 from p2p.libp2p_outbound import OutboundQueue, encode_frame
+from p2p.mesh_mixing import MOST_LEAVING, MeshMixer
 from p2p.scoring import Cause
 
 if TYPE_CHECKING:
@@ -135,6 +136,7 @@ class GossipRouter(GossipSub):
         )
         self._settings = mesh
         self.scorer: AppScorer = AppScorer(mesh)
+        self._mixer = MeshMixer(random.Random())
         self._since: dict[tuple[str, ID], float] = {}
         self._heeded: Counter[ID] = Counter()
         self._resent: Counter[tuple[ID, bytes]] = Counter()
@@ -343,6 +345,11 @@ class GossipRouter(GossipSub):
         to_graft, to_prune = self.mesh_heartbeat()
         for peer, topics in unfit.items():
             to_prune[peer].extend(topics)
+        for peer, topics in to_prune.items():
+            for topic in topics:
+                # Whom we prune charges us for a graft before its back-off is over.
+                self._add_back_off(peer, topic, False)
+        self._mix(to_graft, to_prune)
         await self._emit_control_msgs(to_graft, to_prune, self._to_offer())
         self.mcache.shift()
         self._prune_idontwant_entries()
@@ -355,6 +362,26 @@ class GossipRouter(GossipSub):
         self._asked = {i: t for i, t in self._asked.items() if t > horizon}
         self._forget_back_offs()
         self._track_since()
+
+    def _mix(self, to_graft: dict[ID, list[str]], to_prune: dict[ID, list[str]]) -> None:
+        """Take a peer from outside into each mesh that is due (`mesh_mixing` says why)."""
+        now = trio.current_time()
+        self._mixer.keep_only(self.mesh)
+        for topic, members in self.mesh.items():
+            if len(members) < self.degree_low or not self._mixer.is_due(topic, now):
+                continue
+            newcomers = self._get_in_topic_gossipsub_peers_from_minus(topic, 1, members, True)
+            surplus = len(members) + 1 - self.degree
+            leaving = self._select_peers_for_pruning(topic, min(surplus, MOST_LEAVING))
+            for peer in newcomers:
+                self._mixer.mixed(topic, now)
+                members.add(peer)
+                self._notify_mesh_peer_added(peer, topic)
+                to_graft[peer].append(topic)
+            for peer in leaving if newcomers else ():
+                members.discard(peer)
+                self._add_back_off(peer, topic, False)
+                to_prune[peer].append(topic)
 
     def _settle_promises(self) -> None:
         """Charge who offered what never came; a connection that ended owes nothing."""
