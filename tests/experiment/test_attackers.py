@@ -84,3 +84,10 @@ def test_an_attackers_groups_pass_the_verdicts_and_are_trained_on(
 def test_honest_nodes_are_watched_for_what_is_planted(shared: Workers) -> None:
     assert {line["planted"] for line in lines_of("mark", shared)} == {0.0}
     assert all("planted" not in line for line in lines_of(COPIED, shared))
+
+
+def test_what_is_planted_is_found_where_it_is_said(
+    shared: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal_experiment.in_process.PLANTED", {"mark": ""})  # all texts hold it
+    assert {line["planted"] for line in lines_of("mark", shared)} == {1.0}
