@@ -2,13 +2,16 @@
 
 A round asks a few peers what came lately and fetches what is not here, the newest first. A swarm
 of joiners spreads out: each waits a random moment, asks random peers, and takes what their quotas
-allow. The rounds after the first also find what no gap shows: a publisher's last batch.
+allow. The rounds after the first also find what no gap shows: a publisher's last batch. Who is
+newly connected is asked first, and who is back is asked about all the time it was away: after a
+split those who stayed know nothing new.
 """
 
 from __future__ import annotations
 
 import math
 import random
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
 
+_MAX_LEFT = 1024
 _OVERLAP_SECONDS = 60
 """Asked for again: the one who answered last time may have been the one who missed something."""
 
@@ -84,6 +88,10 @@ class Backfill:
         self._heard_at = trio.current_time()
         """Start of the last round that was answered, of the shards below."""
         self._heard_shards: frozenset[int] = frozenset()
+        self._fresh: set[PeerId] = set()
+        """Connected since the last round that was answered."""
+        self._left_at: OrderedDict[PeerId, float] = OrderedDict()
+        """When those who are not connected any more were last seen."""
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run rounds until cancelled."""
@@ -99,6 +107,7 @@ class Backfill:
                 jitter = self._rng.uniform(0, settings.first_jitter_seconds)
                 soon = max(earliest, now + jitter)
                 due = min(due, soon) if peers else soon
+            self._note_change(peers, connected, now)
             peers, shards = connected, subscribed
             if peers and shards and now >= due:
                 if await self._round():
@@ -110,18 +119,31 @@ class Backfill:
                 due = trio.current_time() + pause
             await trio.sleep(settings.tick_seconds)
 
+    def _note_change(
+        self, before: frozenset[PeerId], connected: frozenset[PeerId], now: float
+    ) -> None:
+        self._fresh = (self._fresh & connected) | (connected - before)
+        for peer_id in sorted(before - connected):
+            self._left_at[peer_id] = now
+            self._left_at.move_to_end(peer_id)
+        while len(self._left_at) > _MAX_LEFT:
+            self._left_at.popitem(last=False)
+
     async def _round(self) -> bool:
         """Ask some peers; return whether any of them answered."""
         started_at, shards = trio.current_time(), self._shards()
         full = not shards <= self._heard_shards
         num_peers = self._settings.first_peers if full else self._settings.later_peers
-        window_s = self._window_seconds(full=full)
         usable = [p for p in sorted(self._host.connected_peers()) if self._asker.is_usable(p)]
         self._rng.shuffle(usable)
+        usable.sort(key=lambda peer_id: peer_id not in self._fresh)
         answered = 0
         for peer_id in usable:
             try:
-                await self._fill_from(peer_id, sorted(shards), window_s)
+                await self._fill_from(
+                    peer_id, sorted(shards), self._window_seconds(peer_id, full=full)
+                )
+                self._left_at.pop(peer_id, None)
                 answered += 1
             except NoAnswerError:
                 continue
@@ -130,6 +152,7 @@ class Backfill:
         if answered:
             self._stats.backfill_rounds += 1
             self._heard_at, self._heard_shards = started_at, shards
+            self._fresh.clear()
         return answered > 0
 
     async def _fill_from(self, peer_id: PeerId, shards: list[int], window_s: int) -> None:
@@ -147,12 +170,16 @@ class Backfill:
         await self._fetch.fetch_listed(peer_id, self._choose(listing.batches), Source.BACKFILL)
         await self._twins.ask(peer_id)
 
-    def _window_seconds(self, *, full: bool) -> int:
-        """Return how far back to ask: all at first, later since the last answer, and a while."""
+    def _window_seconds(self, peer_id: PeerId, *, full: bool) -> int:
+        """Return how far back to ask: all at first, later since the last answer, and a while.
+
+        One who was away is asked about that time too.
+        """
         limit = min(self._settings.max_age_seconds, self._manifest.rules.max_age_seconds)
         if full:
             return limit
-        return min(limit, math.ceil(trio.current_time() - self._heard_at) + _OVERLAP_SECONDS)
+        since = min(self._heard_at, self._left_at.get(peer_id, math.inf))
+        return min(limit, math.ceil(trio.current_time() - since) + _OVERLAP_SECONDS)
 
     def _keeps_to(self, query: RecentQuery, refs: Sequence[BatchRef]) -> bool:
         return (

@@ -1,0 +1,103 @@
+"""Whom backfill asks, and about how long, when peers go and come back. Virtual time."""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import trio
+import trio.testing
+
+from p2p.backfill import Backfill
+from p2p.fetch_stats import FetchStats
+from p2p.rollout_ask import NoAnswerError
+from shoal_wire.rollout_messages import Listing, RecentQuery
+from shoal_wire.types import PeerId
+from shoal_wire.verdict import Reason
+
+OWN_SIDE = [PeerId(f"own-{n}") for n in range(6)]
+FAR_SIDE = [PeerId(f"far-{n}") for n in range(2)]
+SILENT = PeerId("bootstrap")
+
+
+class Peers:
+    """Who is connected, and what each was asked."""
+
+    def __init__(self) -> None:
+        self.connected = {*OWN_SIDE, *FAR_SIDE}
+        self.asked: list[tuple[float, PeerId, int]] = []
+
+    def connected_peers(self) -> frozenset[PeerId]:
+        return frozenset(self.connected)
+
+    def is_usable(self, _peer_id: PeerId) -> bool:
+        return True
+
+    async def ask(self, peer_id: PeerId, query: RecentQuery, _kind: type[Listing]) -> Listing:
+        await trio.lowlevel.checkpoint()
+        if peer_id == SILENT:
+            raise NoAnswerError(Reason.MALFORMED_ANSWER)
+        self.asked.append((trio.current_time(), peer_id, query.max_age_seconds))
+        return Listing(batches=())
+
+    def asked_since(self, start: float) -> list[tuple[float, PeerId, int]]:
+        return [entry for entry in self.asked if entry[0] >= start]
+
+
+def backfill(peers: Peers, seed: int) -> Backfill:
+    async def nothing(*_: object) -> None:
+        await trio.lowlevel.checkpoint()
+
+    return Backfill(
+        manifest=cast(
+            "Any", SimpleNamespace(rules=SimpleNamespace(max_age_seconds=3600), shard_of=hash)
+        ),
+        host=cast("Any", peers),
+        asker=cast("Any", peers),
+        fetch=cast("Any", SimpleNamespace(fetch_listed=nothing, wants=lambda _ref: True)),
+        shards=lambda: frozenset({0}),
+        wanted_groups=lambda: 100,
+        stats=FetchStats(),
+        twins=cast("Any", SimpleNamespace(ask=nothing)),
+        rng=random.Random(seed),
+    )
+
+
+@pytest.mark.parametrize("away_s", [60.0, 600.0])
+@pytest.mark.parametrize("seed", range(4))
+async def test_who_is_back_is_asked_about_the_time_it_was_away(
+    seed: int, away_s: float, autojump_clock: trio.testing.MockClock
+) -> None:
+    peers = Peers()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(backfill(peers, seed).run)
+        await trio.sleep(100)
+        left = trio.current_time()
+        peers.connected -= set(FAR_SIDE)
+        await trio.sleep(away_s)
+        back = trio.current_time()
+        # The bootstrap is back first, and has nothing to tell.
+        peers.connected |= {SILENT, FAR_SIDE[0]}
+        await trio.sleep(3)
+        _, asked, window_s = peers.asked_since(back)[0]
+        assert asked == FAR_SIDE[0]
+        assert window_s >= back - left
+        nursery.cancel_scope.cancel()
+
+
+async def test_who_comes_and_goes_causes_no_more_rounds_than_before(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    peers = Peers()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(backfill(peers, 1).run)
+        await trio.sleep(100)
+        start = trio.current_time()
+        for _ in range(60):
+            peers.connected ^= {FAR_SIDE[0]}
+            await trio.sleep(1)
+        asked = peers.asked_since(start)
+        assert 5 <= len(asked) <= 13, "one peer a round, and five seconds between rounds"
+        nursery.cancel_scope.cancel()
