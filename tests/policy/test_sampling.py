@@ -16,7 +16,8 @@ from policy.sampling import (
     parse_strategy,
 )
 from policy.sampling import StrategyError as Unknown
-from shoal_settings.schema import STRATEGY_WORDS, Settings
+from shoal_settings.schema import Settings
+from shoal_settings.trainer_settings import STRATEGY_WORDS
 from shoal_wire.types import PeerId
 
 ZERO, LOW, HIGH, FULL = (0.0, 0.0), (0.0, 0.0, 0.0, 1.0), (0.0, 1.0, 1.0, 1.0), (1.0, 1.0)

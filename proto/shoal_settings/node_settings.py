@@ -1,0 +1,229 @@
+"""Settings of a peer: where it is, whom it meets, which swarm, how much it keeps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+
+from shoal_settings.key import key
+from shoal_wire.base58 import is_peer_id_text
+
+DEFAULT_LISTEN = "/ip4/0.0.0.0/tcp/0"
+MAX_SUBSCRIBED_SHARDS = 64
+"""What peers accept as one peer's subscriptions."""
+TASK_PRESETS = ("easy", "easy-paper", "paper", "none")
+
+
+class NodeSettings(BaseModel):
+    """What every peer reads. Frozen; unknown keys are refused."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False
+    )
+
+    data_dir: Path = key(
+        Path(".shoal/node"),
+        "node bootstrap trainer swarm debug",
+        "Folder for identity, buffer, checkpoints and socket. "
+        "Nodes on one machine differ only in it.",
+    )
+    # Network
+    listen: Annotated[tuple[str, ...], Field(min_length=1)] = key(
+        (DEFAULT_LISTEN,),
+        "node bootstrap",
+        "Multiaddress to listen on; repeatable. Port 0 picks a free port.",
+    )
+    bootstrap: tuple[str, ...] = key(
+        (), "node bootstrap", "Multiaddress of a bootstrap peer, ending in /p2p/ID; repeatable."
+    )
+    mdns: bool = key(True, "node", "Look for peers on the local network by mDNS.")
+    dht: bool = key(
+        False,
+        "node bootstrap",
+        "Take part in a Kademlia DHT of peers of any swarm, which finds this swarm when its "
+        "bootstraps are gone.",
+    )
+    dht_peer: tuple[str, ...] = key(
+        (),
+        "node bootstrap",
+        "Multiaddress of a peer of any swarm that takes part in the DHT; turns `dht` on; "
+        "repeatable.",
+    )
+    target_peers: int = key(
+        12, "node bootstrap", "Connections that discovery tries to hold.", ge=1, le=1000
+    )
+    max_connections: int = key(
+        256, "node bootstrap", "Connections beyond which new ones are refused.", ge=2, le=10_000
+    )
+    prefix_connections: int = key(
+        64,
+        "node bootstrap",
+        "Inbound connections from one network (IPv4 /24, IPv6 /48); 0 is no limit. "
+        "Loopback is free.",
+        ge=0,
+        le=10_000,
+    )
+    relay: bool = key(
+        False,
+        "node bootstrap",
+        "Relay connections for peers that nobody can dial (circuit relay v2), within the limits "
+        "below.",
+    )
+    relay_reservations: int = key(
+        64, "node bootstrap", "Peers that may be reached through this relay.", ge=1, le=4096
+    )
+    relay_bytes: int = key(
+        1 << 28,
+        "node bootstrap",
+        "Bytes, both ways together, after which the relay ends a circuit; peers open another.",
+        ge=1 << 16,
+    )
+    relay_seconds: float = key(
+        3600.0,
+        "node bootstrap",
+        "Age at which the relay ends a circuit.",
+        ge=1,
+        le=86_400,
+    )
+    relay_client: Literal["auto", "on", "off"] = key(
+        "auto",
+        "node bootstrap",
+        "Be reachable through relays among the peers: auto (where peers cannot dial this one), "
+        "on or off.",
+    )
+    swarm_key: str = key(
+        "none",
+        "node bootstrap",
+        "File with the pre-shared key of a private swarm, as kubo's swarm.key; none is a public "
+        "swarm.",
+    )
+    # Swarm
+    swarm_name: str = key(
+        "shoal", "node bootstrap swarm", "Name of the swarm that this peer starts or expects."
+    )
+    tasks: str = key(
+        "easy",
+        "node bootstrap swarm trainer",
+        "Task preset of a swarm that this peer starts: easy, easy-paper, paper, or none.",
+    )
+    task_file: tuple[str, ...] = key(
+        (),
+        "node bootstrap swarm trainer",
+        "TOML file of a task family of your own, added to the preset's; repeatable.",
+    )
+    max_age_seconds: int = key(
+        3600,
+        "node bootstrap swarm",
+        "Age at which a rollout of a swarm started here is stale.",
+        ge=1,
+        le=2_592_000,
+    )
+    inline_tasks: bool = key(
+        False,
+        "node bootstrap swarm",
+        "A swarm started here also takes questions that people write, with their answers.",
+    )
+    max_completions: int = key(
+        64, "node bootstrap swarm", "Most completions a group may have.", ge=1, le=256
+    )
+    allow_peers: tuple[str, ...] = key(
+        (),
+        "node bootstrap",
+        "Peer id that may connect to a swarm started here; repeatable. None admits everybody.",
+    )
+    shards: int = key(
+        1,
+        "node bootstrap swarm",
+        "Topics among which a swarm started here spreads its publishers: about one for every "
+        "16 nodes it may grow to.",
+        ge=1,
+        le=4096,
+    )
+    subscribe_shards: str = key(
+        "auto",
+        "node bootstrap swarm",
+        "Shards to listen to: auto (as many as the trainer's draws need; a bootstrap peer of a "
+        "swarm with several, none) or a number from 0 to 64.",
+    )
+    # Buffer
+    buffer_groups: int = key(4096, "node swarm", "Most external groups in the replay buffer.", ge=1)
+    buffer_bytes: int = key(
+        64 * 1024 * 1024, "node swarm", "Most bytes of external groups in the buffer.", ge=1024
+    )
+    publisher_groups: int = key(
+        512, "node swarm", "Most groups of one publisher in the buffer.", ge=1
+    )
+    buffer_seconds: int = key(3600, "node swarm", "Age at which a group leaves the buffer.", ge=1)
+    draws: Literal["standing", "uniform", "contribution"] = key(
+        "standing",
+        "node swarm",
+        "How often each publisher's groups are drawn: by their use here so far (standing), all "
+        "alike (uniform), or by use and by how much it has contributed (contribution).",
+    )
+    archive_bytes: int = key(
+        268_435_456,
+        "node swarm",
+        "Most bytes of batches kept for `shoal export`; 0 keeps none.",
+        ge=0,
+    )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_switch_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse `rounds = true`, which would count as 1."""
+        annotation = cls.model_fields[str(info.field_name)].annotation
+        if isinstance(value, bool) and annotation in (int, float):
+            raise ValueError("must be a number")
+        return value
+
+    @field_validator("listen", "bootstrap", "dht_peer", "task_file", "allow_peers", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        """Accept one string with commas, as an environment variable gives it."""
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+    @field_validator("listen", "bootstrap", "dht_peer")
+    @classmethod
+    def _multiaddress(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for address in value:
+            if not address.startswith("/") or any(c.isspace() or c == "," for c in address):
+                raise ValueError(f"{address!r} is not a multiaddress like /ip4/127.0.0.1/tcp/4001")
+        return value
+
+    @field_validator("bootstrap", "dht_peer")
+    @classmethod
+    def _names_a_peer(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for address in value:
+            if "/p2p/" not in address:
+                raise ValueError(
+                    f"{address!r} does not end in /p2p/ID; copy the line that the peer printed"
+                )
+        return value
+
+    @field_validator("allow_peers")
+    @classmethod
+    def _peer_ids(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for peer in value:
+            if not is_peer_id_text(peer):
+                raise ValueError(f"{peer!r} is not a peer id; `shoal debug id` shows a node's own")
+        return value
+
+    @field_validator("subscribe_shards", mode="before")
+    @classmethod
+    def _auto_or_number(cls, value: Any) -> Any:
+        text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+        number = isinstance(text, str) and text.isascii() and text.isdigit() and len(text) <= 2
+        if text != "auto" and not (number and int(text) <= MAX_SUBSCRIBED_SHARDS):
+            raise ValueError(f"must be auto or a number from 0 to {MAX_SUBSCRIBED_SHARDS}")
+        return text
+
+    @field_validator("tasks")
+    @classmethod
+    def _known_preset(cls, value: str) -> str:
+        if value not in TASK_PRESETS:
+            raise ValueError(f"must be one of {', '.join(TASK_PRESETS)}")
+        return value

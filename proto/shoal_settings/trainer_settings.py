@@ -1,0 +1,280 @@
+"""Settings of the trainer: the model, a round, the update, what is kept and shown."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import field_validator
+
+from shoal_settings.key import key
+from shoal_settings.node_settings import NodeSettings
+
+STRATEGY_WORDS = (
+    *("uniform", "uniform-unfiltered", "top-reward"),
+    *("positive", "balance", "diverse", "fresh", "weak"),
+    *("distinct", "capped", "bare"),
+)
+
+
+class TrainerSettings(NodeSettings):
+    """What the trainer process reads beside its node's."""
+
+    no_trainer: bool = key(
+        False, "node", "Run no trainer: a relay that keeps a buffer, or an observer."
+    )
+    stay: bool = key(
+        False, "node", "Keep the node up, sharing and relaying, after the trainer's last round."
+    )
+    model: str = key(
+        "tiny",
+        "node trainer swarm",
+        "Causal language model: a Hugging Face hub name, a folder, or the embedded "
+        "`tiny` or `tiny-sparse`.",
+    )
+    device: str = key("auto", "node trainer swarm", "Torch device: auto, cpu, cuda, mps.")
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = key(
+        "auto",
+        "node trainer swarm",
+        "Type of the weights: auto (float32, computing in bfloat16 where the GPU can), float32, "
+        "bfloat16 or float16.",
+    )
+    attention: Literal["auto", "eager", "sdpa", "flash_attention_2", "flex_attention"] = key(
+        "auto",
+        "node trainer swarm",
+        "Attention implementation: auto (the model's own choice), eager, sdpa, "
+        "flash_attention_2 or flex_attention.",
+    )
+    lora_rank: int = key(
+        0,
+        "node trainer swarm",
+        "Train LoRA adapters of this rank and freeze the model; 0 trains all weights.",
+        ge=0,
+        le=1024,
+    )
+    lora_alpha: float = key(
+        0.0, "node trainer swarm", "Scale of LoRA's adapters; 0 is twice the rank.", ge=0, le=65_536
+    )
+    lora_targets: str = key(
+        "auto",
+        "node trainer swarm",
+        "Layers that LoRA adapts, names with commas between them; auto is every linear layer "
+        "but the output.",
+    )
+    generator: Literal["self", "openai"] = key(
+        "self",
+        "node trainer swarm",
+        "Who answers the questions: self (the model in training) or openai (a server that speaks "
+        "OpenAI's protocol, at `base_url`).",
+    )
+    base_url: str = key(
+        "http://127.0.0.1:8000/v1",
+        "node trainer swarm",
+        "Address of the server that answers, up to and with /v1.",
+    )
+    api_key_env: str = key(
+        "OPENAI_API_KEY",
+        "node trainer swarm",
+        "Environment variable that holds the server's API key; unset sends none.",
+    )
+    remote_model: str = key(
+        "auto", "node trainer swarm", "The server's name of its model; auto is `model`."
+    )
+    request_seconds: float = key(
+        120.0, "node trainer swarm", "Deadline of one request to the server.", gt=0, le=3600
+    )
+    concurrency: int = key(
+        8, "node trainer swarm", "Requests to the server at the same time.", ge=1, le=256
+    )
+    no_train: bool = key(
+        False,
+        "node trainer swarm",
+        "Answer and share, never train: a generate-only node. Needs another `generator` than self.",
+    )
+    threads: int = key(
+        1, "node trainer swarm", "CPU threads of the trainer; 0 leaves it to torch.", ge=0, le=1024
+    )
+    local: int = key(
+        4,
+        "node trainer swarm",
+        "I: questions a round that this node answers, shares and trains on.",
+        ge=0,
+        le=4096,
+    )
+    questions: int = key(
+        0,
+        "node trainer swarm",
+        "Questions a round that this node answers and shares; 0 is as many as `local`. With more, "
+        "it trains on own groups whose rewards differ, at most `local`.",
+        ge=0,
+        le=4096,
+    )
+    external: int = key(
+        4, "node trainer swarm", "J: groups of other nodes a round to train on.", ge=0, le=4096
+    )
+    balance: Literal["fixed", "adaptive"] = key(
+        "fixed",
+        "node trainer swarm",
+        "Whether `local` and `external` stay (fixed) or move, their sum staying, by what the node "
+        "sees (adaptive).",
+    )
+    strategy: str = key(
+        "uniform",
+        "node trainer swarm",
+        "How groups of other nodes are chosen: uniform, uniform-unfiltered or top-reward, with "
+        "positive, balance, diverse, fresh, weak, distinct, capped and bare joined to it by +.",
+    )
+    completions: int = key(8, "node trainer swarm", "L: completions a question.", ge=2, le=256)
+    rounds: int = key(
+        0, "node trainer swarm", "Rounds in all, then a clean exit; 0 goes on for ever.", ge=0
+    )
+    seed: int = key(
+        0,
+        "node trainer swarm",
+        "Seed of tasks and sampling; 0 derives one from the node's identity.",
+        ge=0,
+        lt=1 << 31,
+    )
+    learning_rate: float = key(4e-4, "node trainer swarm", "AdamW's learning rate.", gt=0, le=1)
+    weight_decay: float = key(0.0, "node trainer swarm", "AdamW's weight decay.", ge=0, le=1)
+    temperature: float = key(1.0, "node trainer swarm", "Sampling temperature.", gt=0, le=100)
+    top_p: float = key(1.0, "node trainer swarm", "Nucleus sampling mass.", gt=0, le=1)
+    top_k: int = key(0, "node trainer swarm", "Sample among the k likeliest; 0 is all.", ge=0)
+    max_new_tokens: int = key(
+        12, "node trainer swarm", "Most tokens a completion has.", ge=1, le=1_000_000
+    )
+    epsilon_low: float = key(0.2, "node trainer swarm", "Lower clip bound of GRPO.", ge=0, le=1)
+    epsilon_high: float = key(0.28, "node trainer swarm", "Upper clip bound of GRPO.", ge=0, le=100)
+    max_grad_norm: float = key(1.0, "node trainer swarm", "Gradient clipping by global norm.", gt=0)
+    loss_type: Literal["grpo", "dr_grpo", "dapo"] = key(
+        "grpo",
+        "node trainer swarm",
+        "How token losses are averaged: grpo (by completion), dr_grpo (by token limit) or dapo "
+        "(by token).",
+    )
+    advantage_scale: Literal["group", "none"] = key(
+        "group",
+        "node trainer swarm",
+        "What an advantage is divided by: group (the group's standard deviation) or none.",
+    )
+    kl_beta: float = key(
+        0.0,
+        "node trainer swarm",
+        "Weight of a KL term to the policy that training started from; above 0 a second copy of "
+        "the model is held.",
+        ge=0,
+        le=1000,
+    )
+    epochs: int = key(
+        1,
+        "node trainer swarm",
+        "Passes over a round's groups; clipping acts from the second on.",
+        ge=1,
+        le=1000,
+    )
+    minibatches: int = key(
+        1, "node trainer swarm", "Optimiser steps a pass over a round's groups.", ge=1, le=1000
+    )
+    off_policy: Literal["paper", "truncated", "sequence"] = key(
+        "paper",
+        "node trainer swarm",
+        "Treatment of external text: paper (as if one's own), truncated (tokens weighed by what "
+        "the generator claims) or sequence (one ratio and weight a completion).",
+    )
+    is_cap: float = key(
+        2.0,
+        "node trainer swarm",
+        "Most that external text may weigh by its generator's claims.",
+        ge=1,
+        le=1000,
+    )
+    likelihood_floor: float = key(
+        0.0,
+        "node trainer swarm",
+        "Mean own log-probability a token below which an external completion is absurd; "
+        "0 is no floor.",
+        ge=-1000,
+        le=0,
+    )
+    likelihood_floor_mode: Literal["drop", "downweight"] = key(
+        "drop",
+        "node trainer swarm",
+        "What happens to an external completion below the floor: drop or downweight.",
+    )
+    share_logprobs: bool = key(
+        False,
+        "node trainer swarm",
+        "Share the log-probability of each own token too: two bytes each, for peers that weigh "
+        "by them.",
+    )
+    token_budget: int = key(
+        8192, "node trainer swarm", "Tokens a micro-batch may hold, padding included.", ge=64
+    )
+    gradient_checkpointing: bool = key(
+        False,
+        "node trainer swarm",
+        "Compute each layer again in the backward pass instead of keeping it: slower, less memory.",
+    )
+    oversample: int = key(
+        8,
+        "node trainer swarm",
+        "External groups drawn for each one wanted, at most, while looking for signal.",
+        ge=1,
+        le=1000,
+    )
+    round_seconds: float = key(
+        0.0,
+        "node trainer swarm",
+        "Least seconds a round takes; a faster trainer waits. 0 is no wait.",
+        ge=0,
+        le=86_400,
+    )
+    resume: bool = key(
+        True,
+        "node trainer swarm",
+        "Continue from the newest good checkpoint, if there is one; off: what an earlier run left "
+        "moves to earlier-1, earlier-2 … in the data directory.",
+    )
+    checkpoint_seconds: float = key(
+        10.0, "node trainer swarm", "Seconds between checkpoints.", ge=0, le=86_400
+    )
+    verify_seconds: float = key(
+        15.0, "node trainer swarm", "Deadline of one call to the task worker.", gt=0, le=3600
+    )
+    eval_every: int = key(
+        -1,
+        "node trainer swarm",
+        "Rounds between held-out evaluations; 0 never, "
+        "-1 every 25 for an embedded model and never for another.",
+        ge=-1,
+    )
+    eval_per_family: int = key(
+        8, "node trainer swarm", "Held-out questions of each task family.", ge=1, le=1 << 16
+    )
+    judge: str = key(
+        "none",
+        "node trainer swarm",
+        "Multiaddress of a judge, ending in /p2p/ID, which scores one answer every `judge_every` "
+        "rounds; none asks nobody.",
+    )
+    judge_every: int = key(10, "node trainer swarm", "Rounds between questions of the judge.", ge=1)
+    alone: bool = key(
+        False, "trainer", "Train with no node: tasks of the preset, nothing shared or sampled."
+    )
+
+    @field_validator("judge")
+    @classmethod
+    def _a_judge(cls, value: str) -> str:
+        strange = any(c.isspace() or c == "," for c in value)
+        if value != "none" and (not value.startswith("/") or "/p2p/" not in value or strange):
+            raise ValueError(f"{value!r} is not the address that a judge printed, nor none")
+        return value
+
+    @field_validator("strategy")
+    @classmethod
+    def _known_strategy(cls, value: str) -> str:
+        words = value.split("+")
+        if any(word not in STRATEGY_WORDS for word in words):
+            raise ValueError(f"must be some of {', '.join(STRATEGY_WORDS)}, joined by +")
+        if len(set(words)) < len(words) or len(set(words) & set(STRATEGY_WORDS[:3])) > 1:
+            raise ValueError("names a thing twice, or two of the first three")
+        return value
