@@ -80,10 +80,10 @@ def agree(ours: float, theirs: float, answer: str, generator: str) -> bool:
     if generator.endswith("_integration") and ours == 1.0 and theirs == 0.0:
         # A right answer with decimals is right to the library only where its rounding is lucky.
         return re.search(r"[0-9]\.[0-9]", answer) is not None
-    if generator.endswith("_integration") and answer == "diff(0)":
-        # Work that is left to sympy is no answer here. The library takes the question handed back
-        # where the integrand is 0, whose derivative it happens to be.
-        return (ours, theirs) == (0.0, 1.0)
+    if generator.endswith("_integration") and answer in ("diff(0)", "1/0") and ours == 0.0:
+        # Where the integrand is 0 the library takes what has no value, and the question handed
+        # back: the derivative of either is 0 to sympy. Here neither is an answer.
+        return True
     # What the library gives to any text at all is worth nothing here: it need not be the same.
     return max(ours, GARBAGE_SCORE) == max(theirs, GARBAGE_SCORE)
 
