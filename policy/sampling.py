@@ -171,6 +171,18 @@ class Strategy:
         right = [text for text, reward in zip(texts, rewards, strict=True) if reward == best]
         return any(is_bare(text, tagged=tagged) for text in right)
 
+    def worth(
+        self, rewards: Sequence[float], texts: Sequence[str], *, tagged: bool
+    ) -> tuple[float, ...]:
+        """Return what a group's rewards count for its publisher's standing.
+
+        A right answer that this strategy leaves out is of no use here, however right it is.
+        """
+        if not self.bare:
+            return tuple(rewards)
+        both = zip(rewards, texts, strict=True)
+        return tuple(reward if is_bare(text, tagged=tagged) else 0.0 for reward, text in both)
+
     def enough(self, wanted: int) -> int:
         """Usable groups after which drawing ends."""
         return wanted * (LOOK if self._chooses else 1)

@@ -353,22 +353,22 @@ class Rounds:
         all_rewards = self._tasks.verify(groups)
         questions = self._tasks.questions([task for task, _ in groups])
         drawn.count += len(leased)
+        strategy, reports = self._config.strategy, []
         for item, question, rewards in zip(leased, questions, all_rewards, strict=True):
-            texts = [completion.text for completion in item.published.group.completions]
-            if self._config.strategy.teaches(rewards, texts, tagged=question.tagged):
+            published = item.published
+            texts = [completion.text for completion in published.group.completions]
+            if strategy.teaches(rewards, texts, tagged=question.tagged):
                 drawn.usable.append((item, question, tuple(rewards)))
             else:
-                drawn.spent.append(item.published.group_id)
-        self._exchange.report(
-            [
+                drawn.spent.append(published.group_id)
+            reports.append(
                 m.GroupReport(
-                    group_id=item.published.group_id,
-                    publisher=item.published.publisher,
-                    rewards=tuple(rewards),
+                    group_id=published.group_id,
+                    publisher=published.publisher,
+                    rewards=strategy.worth(rewards, texts, tagged=question.tagged),
                 )
-                for item, rewards in zip(leased, all_rewards, strict=True)
-            ]
-        )
+            )
+        self._exchange.report(reports)
 
     def _own_reading(
         self, item: m.SampledGroup, question: Question, rewards: Sequence[float]

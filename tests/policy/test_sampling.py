@@ -132,5 +132,7 @@ def test_bare_leaves_out_right_answers_with_what_the_verifier_ignores() -> None:
     assert bare.teaches([1.0, 0.0], ["6", "7 "], tagged=False)
     assert not bare.teaches([1.0, 0.0], [" 6", "7"], tagged=False)
     assert not bare.teaches([0.0, 0.0], ["6", "7"], tagged=False)
+    assert bare.worth([1.0, 1.0, 0.0], ["6", " 6", "7"], tagged=False) == (1.0, 0.0, 0.0)
+    assert parse_strategy("uniform").worth([1.0, 0.0], [" 6", "7"], tagged=False) == (1.0, 0.0)
     assert is_bare("so <answer>6</answer>", tagged=True)
     assert not is_bare("<answer>6</answer> buy", tagged=True)
