@@ -6,7 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rich.table import Table
 
@@ -27,6 +27,9 @@ COLUMNS = (
     "total",
     "planted",
 )
+WIDE = 100
+"""Terminal columns that all of them fit into."""
+LEFT_OUT = ("own clean", "total")
 CAPTION = (
     f"held-out: honest nodes' pass@1, mean of the last {LATE} evaluations, ± sd over seeds where "
     "there are several; of clean: against the clean swarm without defences; own clean: against "
@@ -61,7 +64,7 @@ def report(
     if not cells:
         return None, document
     (out / "table.md").write_text(f"# shoal experiment {experiment.name}\n\n{markdown(cells)}")
-    return lambda _width: rich_table(cells), document
+    return lambda width: rich_table(cells, width), document
 
 
 def planted_shares(out: Path, experiment: Experiment) -> Series:
@@ -96,13 +99,16 @@ def row(cell: Cell) -> list[str]:
     ]
 
 
-def rich_table(cells: Sequence[Cell]) -> Table:
-    """The table for a terminal."""
+def rich_table(cells: Sequence[Cell], width: int) -> Table:
+    """The table for a terminal; a narrow one gets the columns that matter most."""
+    shown = [i for i, name in enumerate(COLUMNS) if width >= WIDE or name not in LEFT_OUT]
     table = Table(title=PRESET_TITLE, title_justify="left", caption=CAPTION, caption_justify="left")
-    for place, name in enumerate(COLUMNS):
-        table.add_column(name, justify="left" if place in (0, 2) else "right", no_wrap=True)
+    for place in shown:
+        justify: Literal["left", "right"] = "left" if place in (0, 2) else "right"
+        table.add_column(COLUMNS[place], justify=justify, no_wrap=True)
     for cell in cells:
-        table.add_row(*row(cell))
+        cells_of_row = row(cell)
+        table.add_row(*(cells_of_row[place] for place in shown))
     return table
 
 
