@@ -29,6 +29,12 @@ def expected_of(listener: SwarmNode, nodes: list[SwarmNode]) -> set[int]:
     }
 
 
+def knows_its_listeners(node: SwarmNode, nodes: list[SwarmNode]) -> bool:
+    core = node.node.core
+    listeners = {o.node.core.peer_id for o in nodes if o is not node and node.shard in o.shards}
+    return listeners <= set(core.gossip.topic_peers(core.manifest.topic(node.shard)))
+
+
 async def test_each_node_hears_all_of_its_shards_and_nothing_else(tmp_path: Path) -> None:
     async with open_node_swarm(tmp_path, 6, shards=3, subscribe_shards="1") as swarm:
         nodes = swarm.nodes
@@ -36,6 +42,10 @@ async def test_each_node_hears_all_of_its_shards_and_nothing_else(tmp_path: Path
         await until(
             lambda: all(len(node.node.core.host.connected_peers()) == len(nodes) for node in nodes),
             patience_s=PATIENCE_S,
+        )
+        # A connection comes before the word of what its peer listens to.
+        await until(
+            lambda: all(knows_its_listeners(node, nodes) for node in nodes), patience_s=PATIENCE_S
         )
         for index, node in enumerate(nodes):
             await node.publish(index)
@@ -52,12 +62,15 @@ async def test_each_node_hears_all_of_its_shards_and_nothing_else(tmp_path: Path
         # It is on nobody's shards, and publishes all the same.
         served = {shard for node in nodes for shard in node.shards}
         unheard = [n for n in nodes if n.shard not in n.shards and n.shard in served]
-        await until(lambda: not any(n.node.outbox.num_unsent for n in unheard))
+        await until(
+            lambda: not any(n.node.outbox.num_unsent for n in unheard), patience_s=PATIENCE_S
+        )
 
 
 async def test_one_shard_is_as_before_and_the_bootstrap_relays(tmp_path: Path) -> None:
     async with open_node_swarm(tmp_path, 2) as swarm:
         one, other = swarm.nodes
+        await until(lambda: knows_its_listeners(one, swarm.nodes), patience_s=PATIENCE_S)
         await one.publish(1)
         await until(lambda: other.heard() == {1}, patience_s=PATIENCE_S)
         await until(lambda: swarm.bootstrap.groups_relayed == 1, patience_s=PATIENCE_S)
