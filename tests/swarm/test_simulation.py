@@ -264,6 +264,7 @@ LONG = Plan(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 @seeds(11)
 def test_an_hour_of_a_hundred_nodes(seed: int, tmp_path: Path) -> None:
     simulate(seed, LONG, tmp_path, long_life)
