@@ -74,6 +74,7 @@ SPARSE: Final[Mapping[str, Any]] = {
     "temperature": 1.0,
     "max_new_tokens": 12,
     "strategy": "uniform",
+    "minibatches": 1,
     "eval_every": 10,
     "eval_per_family": 16,
 }

@@ -118,7 +118,7 @@ class TrainerSettings(NodeSettings):
         "sees (adaptive).",
     )
     strategy: str = key(
-        "uniform",
+        "positive+balance",
         "node trainer swarm",
         "How groups of other nodes are chosen: uniform, uniform-unfiltered or top-reward, with "
         "positive, balance, diverse, fresh, weak, distinct, capped and bare joined to it by +.",
@@ -172,7 +172,7 @@ class TrainerSettings(NodeSettings):
         le=1000,
     )
     minibatches: int = key(
-        1, "node trainer swarm", "Optimiser steps a pass over a round's groups.", ge=1, le=1000
+        2, "node trainer swarm", "Optimiser steps a pass over a round's groups.", ge=1, le=1000
     )
     off_policy: Literal["paper", "truncated", "sequence"] = key(
         "paper",

@@ -130,5 +130,8 @@ def settings(data_dir: Path, model: str, **changes: Any) -> Settings:
         "learning_rate": 1e-3,
         "device": "cpu",
         "checkpoint_seconds": 1000.0,
+        # The paper's round: one step, groups of others as they come.
+        "strategy": "uniform",
+        "minibatches": 1,
     }
     return Settings(data_dir=data_dir, model=model, **{**small, **changes})

@@ -43,7 +43,7 @@ STRANGE_VALUES: dict[str, Any] = {
     "likelihood_floor": -3.5,
     "likelihood_floor_mode": "downweight",
     "log": "wandb,trackio",
-    "strategy": "positive+balance",
+    "strategy": "top-reward",
     "draws": "contribution",
     "balance": "adaptive",
     "log_level": "error",
