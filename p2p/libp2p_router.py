@@ -56,6 +56,8 @@ _BACKOFF_SLACK_S = 5.0
 _PROMISE_S = 10.0
 """An offered message that was asked for must come, from anybody, within so many seconds."""
 _MAX_PROMISES = 4096
+_CROSSING_S = 3.0
+"""A GRAFT so soon after our PRUNE may have crossed it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +140,8 @@ class GossipRouter(GossipSub):
         self.scorer: AppScorer = AppScorer(mesh)
         self._mixer = MeshMixer(random.Random())
         self._since: dict[tuple[str, ID], float] = {}
+        self._excused: set[tuple[str, ID]] = set()
+        """Who has sent one GRAFT into a back-off that may have crossed our PRUNE."""
         self._heeded: Counter[ID] = Counter()
         self._resent: Counter[tuple[ID, bytes]] = Counter()
         self._asked: dict[bytes, float] = {}
@@ -283,9 +287,13 @@ class GossipRouter(GossipSub):
     async def handle_graft(self, graft_msg: rpc_pb2.ControlGraft, sender_peer_id: ID) -> None:
         """Take a peer into a mesh; one below the gossip threshold is sent away."""
         topic = graft_msg.topicID
-        until = self.back_off.get(topic, {}).get(sender_peer_id, 0)
-        if topic in self.mesh and until - time.time() > _BACKOFF_SLACK_S:
-            self.charge(sender_peer_id, Cause.BROKEN_BACKOFF)
+        left_s = self.back_off.get(topic, {}).get(sender_peer_id, 0) - time.time()
+        if topic in self.mesh and left_s > _BACKOFF_SLACK_S:
+            # It may have been on its way when our PRUNE was: that excuses one, not a second.
+            crossed = self.prune_back_off - left_s <= _CROSSING_S
+            if not crossed or (topic, sender_peer_id) in self._excused:
+                self.charge(sender_peer_id, Cause.BROKEN_BACKOFF)
+            self._excused.add((topic, sender_peer_id))
         if topic in self.mesh and not self.scorer.allow_gossip(sender_peer_id, [topic]):
             await self.emit_prune(topic, sender_peer_id, False, False)
             return
@@ -468,7 +476,10 @@ class GossipRouter(GossipSub):
             if not peers:
                 del self.back_off[topic]
 
-    # Since when
+        # Since when
+        self._excused = {
+            (topic, peer) for topic, peer in self._excused if peer in self.back_off.get(topic, {})
+        }
 
     def _notify_mesh_peer_added(self, peer_id: ID, topic: str) -> None:
         super()._notify_mesh_peer_added(peer_id, topic)

@@ -136,10 +136,12 @@ def sealed(record: JudgeRecord, by: Identity = JUDGE) -> bytes:
 
 def test_forged_damaged_and_second_records_do_not_count() -> None:
     mine = [replace(RECORD, number=number) for number in (1, 2, 4)]
+    damaged = bytearray(sealed(replace(RECORD, number=5)))
+    damaged[-1] ^= 1
     envelopes = [
         *map(sealed, mine),
         sealed(replace(RECORD, number=3), by=make.fresh_identity()),
-        sealed(replace(RECORD, number=5))[:-1] + b"\0",
+        bytes(damaged),
         sealed(replace(mine[0], score=1.0)),
         sealed(mine[1]),
     ]

@@ -80,12 +80,18 @@ class Handler(BaseHTTPRequestHandler):
             self.server.keys.append(self.headers.get("authorization"))
             self.server.now += 1
             self.server.most = max(self.server.most, self.server.now)
+        self.busy = True
         try:
             if not self.server.fate(self, request):
                 self.answer(request)
         finally:
-            with self.server.lock:
-                self.server.now -= 1
+            self.done()
+
+    def done(self) -> None:
+        """No longer at work, at the latest when the client can know: it may ask again at once."""
+        with self.server.lock:
+            self.server.now -= self.busy
+            self.busy = False
 
     def answer(self, request: dict[str, Any]) -> None:
         """The honest answer."""
@@ -107,6 +113,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def reply(self, status: int, body: Any, **headers: str) -> None:
         """Send a JSON object, or bytes as they are."""
+        self.done()
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
         self.send_response(status)
         self.send_header("content-type", "application/json")
