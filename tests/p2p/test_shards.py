@@ -35,6 +35,7 @@ def knows_its_listeners(node: SwarmNode, nodes: list[SwarmNode]) -> bool:
     return listeners <= set(core.gossip.topic_peers(core.manifest.topic(node.shard)))
 
 
+@pytest.mark.slow
 async def test_each_node_hears_all_of_its_shards_and_nothing_else(tmp_path: Path) -> None:
     async with open_node_swarm(tmp_path, 6, shards=3, subscribe_shards="1") as swarm:
         nodes = swarm.nodes
@@ -77,6 +78,7 @@ async def test_one_shard_is_as_before_and_the_bootstrap_relays(tmp_path: Path) -
         assert one.shards == other.shards == swarm.bootstrap.core.shards.shards == (0,)
 
 
+@pytest.mark.slow
 async def test_peers_of_a_shard_are_found_through_others(tmp_path: Path) -> None:
     """Discovery is content with one connection: whoever else serves the shard is asked for."""
     async with open_node_swarm(
