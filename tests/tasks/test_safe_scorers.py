@@ -7,6 +7,7 @@ import re
 import warnings
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from reasoning_gym.factory import create_dataset
@@ -69,21 +70,22 @@ def compare(generator: str, *, items: int, answers: int | None) -> None:
                 warnings.simplefilter("ignore", SyntaxWarning)  # of the library's own eval
                 theirs = dataset.score_answer(answer, entry)
             ours = safe_score(generator, answer, entry, unreachable)
-            assert agree(ours, theirs, answer, generator), (answer, ours, theirs, entry)
+            assert agree(ours, theirs, answer, entry), (answer, ours, theirs, entry)
             seen[ours] += 1
     # Every verdict must have been exercised, or the agreement says little.
     assert set(seen) == VERDICTS[generator]
     assert min(seen.values()) >= items / 5, seen
 
 
-def agree(ours: float, theirs: float, answer: str, generator: str) -> bool:
-    if generator.endswith("_integration") and ours == 1.0 and theirs == 0.0:
+def agree(ours: float, theirs: float, answer: str, entry: dict[str, Any]) -> bool:
+    integrand = entry["metadata"].get("integrand")
+    if integrand is not None and ours == 1.0 and theirs == 0.0:
         # A right answer with decimals is right to the library only where its rounding is lucky.
         return re.search(r"[0-9]\.[0-9]", answer) is not None
-    if generator.endswith("_integration") and answer in ("diff(0)", "1/0") and ours == 0.0:
+    if integrand == "0" and answer in ("diff(0)", "1/0") and theirs == 1.0:
         # Where the integrand is 0 the library takes what has no value, and the question handed
         # back: the derivative of either is 0 to sympy. Here neither is an answer.
-        return True
+        return ours == 0.0
     # What the library gives to any text at all is worth nothing here: it need not be the same.
     return max(ours, GARBAGE_SCORE) == max(theirs, GARBAGE_SCORE)
 

@@ -156,7 +156,9 @@ async def test_a_forged_gossip_message_is_rejected_before_its_data_is_read(victi
         before = victim.node.core.gossip.stats().verdicts.get(Reason.BAD_SIGNATURE, 0)
         await attacker.send_rpc(rpc_pb2.RPC(publish=[message]))
         await until(
-            lambda: victim.node.core.gossip.stats().verdicts[Reason.BAD_SIGNATURE] == before + 1
+            lambda: (
+                victim.node.core.gossip.stats().verdicts.get(Reason.BAD_SIGNATURE, 0) == before + 1
+            )
         )
         assert victim.score(attacker.peer_id) == pytest.approx(-5.0, abs=0.1)
 
