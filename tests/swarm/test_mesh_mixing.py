@@ -154,3 +154,20 @@ def test_a_newcomer_is_due_once_in_a_while_and_then_until_one_comes() -> None:
     assert not mixer.is_due(TOPIC, 20.9)
     mixer.keep_only([])
     assert not mixer.is_due(TOPIC, 100)
+
+
+async def test_the_first_graft_that_may_have_crossed_a_prune_is_excused_the_second_is_not(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with trio.open_nursery() as nursery:
+        swarm = Swarm(nursery, ["a", "b"])
+        await swarm.join(["a", "b"], ["a", "b"])
+        await trio.sleep(5)
+        a, b = swarm["a"], swarm["b"]
+        graft = rpc_pb2.ControlGraft(topicID=TOPIC)
+        a.router._add_back_off(b.id, TOPIC, False)
+        await a.router.handle_graft(graft, b.id)
+        assert a.charged == []
+        await a.router.handle_graft(graft, b.id)
+        assert a.charged == [Cause.BROKEN_BACKOFF]
+        nursery.cancel_scope.cancel()
