@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks.buffer_peers import PEERS, Store
 from benchmarks.harness import Goal, Options, Report, main, median, note
-from p2p.buffer import BufferLimits, Entry, InsertOutcome, ReplayBuffer, Strategy
+from p2p.buffer.replay import BufferLimits, Entry, InsertOutcome, ReplayBuffer, Strategy
 from shoal_wire.types import (
     BatchId,
     Completion,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from p2p.buffer_pool import Counters
+from p2p.buffer.pool import Counters
 from p2p.sampling_standing import SamplingStandings
 from shoal_wire.types import PeerId
 

@@ -18,8 +18,8 @@ from typing import Any
 import trio
 
 from p2p.archive import ARCHIVE_FILE, Archive, Archived
-from p2p.buffer import ReplayBuffer
-from p2p.buffer_types import BufferLimits
+from p2p.buffer.replay import ReplayBuffer
+from p2p.buffer.types import BufferLimits
 from p2p.identity import Identity
 from p2p.ipc_server import SOCKET_NAME, IpcServer
 from p2p.judge_link import JudgeLink

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from p2p.buffer import ReplayBuffer
-from p2p.buffer_types import Entry, InsertOutcome, Pool, Strategy
+from p2p.buffer.replay import ReplayBuffer
+from p2p.buffer.types import Entry, InsertOutcome, Pool, Strategy
 from p2p.contributions import Contributions, account
 from p2p.draw_weights import draw_weights
 from p2p.ledger import Equivocation, PublisherLedger

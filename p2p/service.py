@@ -9,7 +9,7 @@ from typing import Any
 
 import trio
 
-from p2p.buffer_types import Entry, Pool, Strategy
+from p2p.buffer.types import Entry, Pool, Strategy
 from p2p.inspector import Control, InspectorService, follow, inspect
 from p2p.judge_link import JudgeLink
 from p2p.outbox import Outbox, OversizeBatchError

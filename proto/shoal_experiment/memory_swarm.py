@@ -20,8 +20,8 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from p2p.buffer import ReplayBuffer
-from p2p.buffer_types import BufferLimits, Entry, Pool
+from p2p.buffer.replay import ReplayBuffer
+from p2p.buffer.types import BufferLimits, Entry, Pool
 from p2p.draw_weights import draw_weights
 from p2p.ledger import PublisherLedger
 from p2p.sampling_standing import SamplingStandings

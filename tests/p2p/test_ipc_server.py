@@ -14,7 +14,7 @@ import pytest
 import trio
 
 from p2p import ipc_server
-from p2p.buffer_types import Pool
+from p2p.buffer.types import Pool
 from p2p.ipc_server import IpcServer, SocketPathError
 from p2p.service import InspectorService
 from p2p.store import StoreError, StoreFault

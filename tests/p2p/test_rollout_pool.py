@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from p2p.buffer_types import Pool, Strategy
+from p2p.buffer.types import Pool, Strategy
 from p2p.ledger import Equivocation
 from p2p.store import StoreError, StoreFault
 from shoal_wire.types import GroupId, SignedBatch

@@ -9,7 +9,7 @@ from typing import TypeVar
 import pytest
 import trio
 
-from p2p.buffer_types import Pool
+from p2p.buffer.types import Pool
 from p2p.store import StoreError, StoreFault
 from shoal_ipc.client import NodeClient, NodeRefused
 from shoal_wire import ipc_messages as m

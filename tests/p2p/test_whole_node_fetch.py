@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from p2p import manifest_source, peer_core
-from p2p.buffer_types import Strategy
+from p2p.buffer.types import Strategy
 from p2p.identity import load_or_create_identity
 from p2p.node import Node
 from shoal_wire.types import RolloutGroup

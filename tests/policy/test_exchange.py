@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 
-from p2p.buffer_types import Pool
+from p2p.buffer.types import Pool
 from p2p.store import OwnBatch
 from p2p.validation import reopen_batch
 from policy import outgoing

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from p2p.buffer_types import Pool
+from p2p.buffer.types import Pool
 from policy.exchange import Exchange
 from policy.generation import NonFiniteError
 from policy.grpo import Blame, GrpoConfig, TrainGroup, UpdateStats, make_optimizer, update

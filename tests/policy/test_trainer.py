@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from p2p.buffer_types import Pool
+from p2p.buffer.types import Pool
 from policy.checkpoint import CheckpointError
 from policy.exchange import Exchange
 from policy.metrics import METRICS_FILE

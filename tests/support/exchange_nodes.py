@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from p2p.backfill import BackfillSettings
-from p2p.buffer import ReplayBuffer
+from p2p.buffer.replay import ReplayBuffer
 from p2p.gaps import GapLimits
 from p2p.gossip_libp2p import Gossip
 from p2p.host import HostSettings, Libp2pHost

@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 
 import trio
 
-from p2p.buffer import ReplayBuffer
-from p2p.buffer_types import BufferLimits
+from p2p.buffer.replay import ReplayBuffer
+from p2p.buffer.types import BufferLimits
 from p2p.identity import Identity
 from p2p.ipc_server import SOCKET_NAME, IpcServer
 from p2p.ledger import PublisherLedger

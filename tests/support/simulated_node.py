@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import trio
 
 from p2p import peer_services
-from p2p.buffer import ReplayBuffer
-from p2p.buffer_types import BufferLimits, Pool
+from p2p.buffer.replay import ReplayBuffer
+from p2p.buffer.types import BufferLimits, Pool
 from p2p.discovery import Discovery, DiscoverySettings
 from p2p.host import Libp2pHost
 from p2p.identity import Identity

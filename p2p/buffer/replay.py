@@ -19,12 +19,12 @@ import random
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 
-from p2p.buffer_leases import LeaseBook
-from p2p.buffer_memory import IdMemory
-from p2p.buffer_pool import Counters, GroupPool, Slot, external_limits, own_limits
-from p2p.buffer_sampling import Weights, draw
-from p2p.buffer_stats import BufferTotals, snapshot
-from p2p.buffer_types import (
+from p2p.buffer.drawing import Weights, draw
+from p2p.buffer.leases import LeaseBook
+from p2p.buffer.memory import IdMemory
+from p2p.buffer.pool import Counters, GroupPool, Slot, external_limits, own_limits
+from p2p.buffer.stats import BufferTotals, snapshot
+from p2p.buffer.types import (
     BufferLimits,
     BufferStats,
     DropCause,

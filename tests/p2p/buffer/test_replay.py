@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from p2p.buffer import (
+from p2p.buffer.replay import (
     GroupState,
     InsertOutcome,
     Pool,
@@ -15,7 +15,7 @@ from p2p.buffer import (
     Strategy,
 )
 from shoal_wire.types import GroupId, PeerId
-from tests.p2p.buffer_entries import OWN_PEER, entry, group_id, ids_of, limits
+from tests.p2p.buffer.entries import OWN_PEER, entry, group_id, ids_of, limits
 
 
 def make(**changes: float) -> ReplayBuffer:

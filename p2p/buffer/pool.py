@@ -10,8 +10,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from p2p.buffer_heap import DrawSet, LazyHeap, OrderHeap
-from p2p.buffer_types import BufferLimits, DropCause, Entry
+from p2p.buffer.containers import DrawSet, LazyHeap, OrderHeap
+from p2p.buffer.types import BufferLimits, DropCause, Entry
 from shoal_wire.types import PeerId
 
 

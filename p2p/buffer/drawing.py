@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
-from p2p.buffer_pool import GroupPool, Slot
-from p2p.buffer_types import Strategy
+from p2p.buffer.pool import GroupPool, Slot
+from p2p.buffer.types import Strategy
 from shoal_wire.types import PeerId
 
 _TRIES = 32

@@ -11,10 +11,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2p.buffer import Entry, ReplayBuffer
-from p2p.buffer_heap import DrawSet, LazyHeap, OrderHeap
+from p2p.buffer.containers import DrawSet, LazyHeap, OrderHeap
+from p2p.buffer.replay import Entry, ReplayBuffer
 from shoal_wire.types import PeerId
-from tests.p2p.buffer_entries import entry, group_id, limits
+from tests.p2p.buffer.entries import entry, group_id, limits
 
 calls = st.lists(
     st.tuples(st.sampled_from(["put", "discard"]), st.integers(0, 9), st.integers(0, 5)),

@@ -6,8 +6,8 @@ import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from p2p.buffer_pool import GroupPool, Shelf
-from p2p.buffer_types import BufferLimits, BufferStats, DropCause, PublisherStats
+from p2p.buffer.pool import GroupPool, Shelf
+from p2p.buffer.types import BufferLimits, BufferStats, DropCause, PublisherStats
 from shoal_wire.types import PeerId
 
 

@@ -10,9 +10,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from p2p.buffer import Entry, GroupState, InsertOutcome, Pool, ReplayBuffer, Strategy
+from p2p.buffer.replay import Entry, GroupState, InsertOutcome, Pool, ReplayBuffer, Strategy
 from shoal_wire.types import GroupId, PeerId
-from tests.p2p.buffer_entries import OWN_PEER, entry, group_id, ids_of, limits
+from tests.p2p.buffer.entries import OWN_PEER, entry, group_id, ids_of, limits
 
 PUBLISHERS = ("a", "b", "c", "d")
 numbers = st.integers(0, 60)

@@ -1,0 +1,1 @@
+"""Groups waiting to be drawn: bounded, weighted, leased and consumed. Pure."""
