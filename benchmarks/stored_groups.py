@@ -11,7 +11,7 @@ from p2p.identity import Identity, identity_from_seed, load_or_create_identity
 from p2p.local_files import IDENTITY_FILE
 from p2p.manifest_source import manifest_of_settings
 from p2p.node import STORE_FILE
-from p2p.store import StoreCore
+from p2p.store.store import StoreCore
 from shoal_settings.schema import Settings
 from shoal_wire.codec import decode_batch, encode_batch
 from shoal_wire.digests import batch_id, group_id

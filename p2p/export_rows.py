@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from p2p.archive import Archived
+from p2p.store.archive import Archived
 from p2p.validation import Rejected, published_groups, reopen_batch
 from shoal_tasks.client_sync import TaskWorker
 from shoal_tasks.families import FamilySpec, config_digest

@@ -17,7 +17,6 @@ from typing import Any
 
 import trio
 
-from p2p.archive import ARCHIVE_FILE, Archive, Archived
 from p2p.buffer.replay import ReplayBuffer
 from p2p.buffer.types import BufferLimits
 from p2p.identity import Identity
@@ -33,7 +32,8 @@ from p2p.rollout_exchange import ExchangeSettings, RolloutExchange
 from p2p.rollout_pool import RolloutPool
 from p2p.service import Service, TrainerLink
 from p2p.shard_policy import DemandMeter, demand_of
-from p2p.store import Store
+from p2p.store.archive import ARCHIVE_FILE, Archive, Archived
+from p2p.store.store import Store
 from p2p.trainer_child import ChildState, TrainerChild
 from shoal_settings.loader import to_flags
 from shoal_settings.schema import Settings

@@ -23,7 +23,7 @@ import trio
 
 from p2p.inbound_gate import Bucket
 from p2p.ledger import LedgerLimits
-from p2p.store import OwnBatch, StoreError
+from p2p.store.store import OwnBatch, StoreError
 from p2p.token_bucket import Rate, TokenBucket
 from p2p.validation import Rejected, reopen_batch
 from shoal_wire import ipc_messages as m

@@ -19,7 +19,7 @@ from p2p.draw_weights import draw_weights
 from p2p.ledger import Equivocation, PublisherLedger
 from p2p.reputation import Reputation
 from p2p.sampling_standing import SamplingStandings
-from p2p.store import Store, StoreError
+from p2p.store.store import Store, StoreError
 from p2p.validation import Rejected, published_groups, reopen_batch
 from shoal_wire.codec import group_to_bytes
 from shoal_wire.digests import batch_id

@@ -21,7 +21,7 @@ import trio
 from p2p.fetch_stats import FetchStats
 from p2p.libp2p_request import RequestLimits
 from p2p.shelf import Held, Shelf
-from p2p.store_types import StoreError
+from p2p.store.types import StoreError
 from p2p.token_bucket import KeyedBuckets, Rate, TokenBucket
 from shoal_wire.limits import MAX_CHUNK_BYTES, MAX_RETRY_MS
 from shoal_wire.rollout_codec import RolloutProtocolError, decode_query, encode_answer

@@ -15,7 +15,7 @@ from p2p.judge_link import JudgeLink
 from p2p.outbox import Outbox, OversizeBatchError
 from p2p.recent import RecentRollouts
 from p2p.rollout_pool import RolloutPool
-from p2p.store import StoreError
+from p2p.store.store import StoreError
 from p2p.view_types import View
 from shoal_wire import ipc_messages as m
 from shoal_wire.manifest import Manifest

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from p2p.archive import ARCHIVE_FILE, Archived, ArchiveFile
 from p2p.cli.export_command import main
+from p2p.store.archive import ARCHIVE_FILE, Archived, ArchiveFile
 from shoal_tasks.families import TRAIN_SEED_MIN
 from shoal_wire.digests import batch_id
 from shoal_wire.types import RolloutGroup

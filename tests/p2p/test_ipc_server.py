@@ -17,7 +17,7 @@ from p2p import ipc_server
 from p2p.buffer.types import Pool
 from p2p.ipc_server import IpcServer, SocketPathError
 from p2p.service import InspectorService
-from p2p.store import StoreError, StoreFault
+from p2p.store.store import StoreError, StoreFault
 from shoal_ipc.client import Leases, NodeRefused, NodeUnavailable
 from shoal_wire import ipc_messages as m
 from shoal_wire.framing import FrameDecoder, encode_frame

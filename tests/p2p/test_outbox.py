@@ -13,7 +13,7 @@ import trio.testing
 
 from p2p import outbox as outbox_module
 from p2p.outbox import Outbox, OversizeBatchError
-from p2p.store import Store, StoreError, StoreFault
+from p2p.store.store import Store, StoreError, StoreFault
 from p2p.token_bucket import Rate
 from p2p.validation import open_announcement, open_batch
 from shoal_wire.announcement import is_announcement

@@ -9,7 +9,7 @@ import trio
 
 from p2p.buffer.types import Pool, Strategy
 from p2p.ledger import Equivocation
-from p2p.store import StoreError, StoreFault
+from p2p.store.store import StoreError, StoreFault
 from shoal_wire.types import GroupId, SignedBatch
 from shoal_wire.verdict import Reason
 from tests.support import factories as make

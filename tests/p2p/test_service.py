@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from p2p.buffer.types import Pool
-from p2p.store import StoreError, StoreFault
+from p2p.store.store import StoreError, StoreFault
 from shoal_ipc.client import NodeClient, NodeRefused
 from shoal_wire import ipc_messages as m
 from shoal_wire.types import RolloutGroup

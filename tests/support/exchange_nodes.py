@@ -30,7 +30,7 @@ from p2p.ledger import PublisherLedger
 from p2p.outbox import Outbox
 from p2p.rollout_exchange import ExchangeSettings, RolloutExchange
 from p2p.rollout_pool import RolloutPool
-from p2p.store import OwnBatch, Store
+from p2p.store.store import OwnBatch, Store
 from shoal_wire.manifest import Manifest
 from shoal_wire.types import PeerId, RolloutGroup
 from shoal_wire.verdict import Reason, Verdict

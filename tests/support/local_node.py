@@ -29,7 +29,7 @@ from p2p.recent import RecentRollouts
 from p2p.reputation import Reputation
 from p2p.rollout_pool import RolloutPool
 from p2p.service import Service, TrainerLink
-from p2p.store import Store
+from p2p.store.store import Store
 from p2p.view_types import View
 from shoal_ipc.client import NodeClient
 from shoal_wire import ipc_messages as m

@@ -32,8 +32,8 @@ from p2p.rollout_pool import RolloutPool
 from p2p.shard_directory import ShardDirectory
 from p2p.shard_policy import ShardLimits, ShardPlan
 from p2p.shards import ShardKeeper, ShardSettings
-from p2p.store import Store
-from p2p.store_core import Failed, StoreCore
+from p2p.store.statements import Failed, StoreCore
+from p2p.store.store import Store
 from p2p.validation import ValidationContext
 from shoal_tasks.types import TaskCoordinates
 from shoal_wire.digests import question_digest

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
-from p2p.store_core import Done, Failed, StoreCore
-from p2p.store_types import (
+from p2p.store.statements import Done, Failed, StoreCore
+from p2p.store.types import (
     EvidencePair,
     OwnBatch,
     StoredBatch,

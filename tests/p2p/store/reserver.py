@@ -1,6 +1,6 @@
 """A process that reserves and consumes through a store until it is killed.
 
-    python -m tests.p2p.store_reserver DATABASE RUN
+    python -m tests.p2p.store.reserver DATABASE RUN
 
 Prints a line for each acknowledgement, after it: `batch KEY SEQUENCE BATCH_ID` and
 `consumed GROUP_ID`.
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import trio
 
-from p2p.store import Store
+from p2p.store.store import Store
 from shoal_wire.types import GroupId, PeerId
 
 RESERVERS = 6

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from p2p.store import OwnBatch, StoreCore, StoreError, StoreFault, StoreLimits
-from p2p.store_core import Done, Failed
+from p2p.store.statements import Done, Failed
+from p2p.store.store import OwnBatch, StoreCore, StoreError, StoreFault, StoreLimits
 from shoal_wire.digests import batch_id
 from shoal_wire.types import BatchId, GroupId, PeerId
 

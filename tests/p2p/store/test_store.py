@@ -15,9 +15,9 @@ import pytest
 import trio
 import trio.testing
 
-from p2p import store as store_module
-from p2p.store import Store, StoreCore, StoreError, StoreFault, StoreLimits
-from p2p.store_core import Failed
+from p2p.store import store as store_module
+from p2p.store.statements import Failed
+from p2p.store.store import Store, StoreCore, StoreError, StoreFault, StoreLimits
 from shoal_wire.digests import batch_id
 from shoal_wire.types import BatchId, GroupId, PeerId
 
@@ -236,7 +236,7 @@ def test_nothing_acknowledged_is_lost_and_no_number_repeats_under_kill_9(tmp_pat
 def _reserve_until_killed(path: Path, run: int, *, num_lines: int) -> list[list[str]]:
     """Return every line of a process that was killed after it had printed `num_lines`."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.p2p.store_reserver", str(path), str(run)],
+        [sys.executable, "-m", "tests.p2p.store.reserver", str(path), str(run)],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,

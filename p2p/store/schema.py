@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from p2p.store_types import StoreError, StoreFault, fault_of
+from p2p.store.types import StoreError, StoreFault, fault_of
 from shoal_wire.types import PeerId
 
 SCHEMA_VERSION = 1

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from p2p.archive import (
+from p2p.store.archive import (
     QUEUE_BATCHES,
     Archive,
     Archived,

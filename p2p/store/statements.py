@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from p2p.store_schema import open_database
-from p2p.store_types import (
+from p2p.store.schema import open_database
+from p2p.store.types import (
     EvidencePair,
     OwnBatch,
     StoredBatch,
