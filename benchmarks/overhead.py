@@ -26,8 +26,8 @@ from benchmarks.groups import POLICY, SAMPLING, draw_tasks, make_group
 from benchmarks.harness import ROOT, Goal, Options, Report, main, median, note
 from benchmarks.texts import reasoning
 from p2p.gossip_libp2p import Gossip
-from p2p.host import HostSettings, Libp2pHost
-from p2p.identity import Identity, identity_from_seed
+from p2p.net.host import HostSettings, Libp2pHost
+from p2p.net.identity import Identity, identity_from_seed
 from p2p.node import Node
 from shoal_settings.schema import Settings
 from shoal_tasks.families import EASY

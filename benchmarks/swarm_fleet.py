@@ -23,7 +23,7 @@ from typing import Any, Self
 
 from benchmarks.harness import ROOT
 from benchmarks.swarm_worker import balanced_identities
-from p2p.identity import identity_from_seed
+from p2p.net.identity import identity_from_seed
 
 PROCESSES = 2
 _START_SECONDS = 240.0

@@ -24,8 +24,8 @@ from benchmarks.groups import draw_tasks, make_group, publish_request
 from benchmarks.texts import reasoning
 from bootstrap.peer import BootstrapPeer
 from p2p import peer_core
-from p2p.host import Libp2pHost
-from p2p.identity import Identity, identity_from_seed
+from p2p.net.host import Libp2pHost
+from p2p.net.identity import Identity, identity_from_seed
 from p2p.node import Node
 from p2p.recent import RecentRollouts
 from shoal_settings.schema import Settings

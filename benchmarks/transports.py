@@ -24,9 +24,9 @@ from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
 from benchmarks.harness import ROOT, Options, Report, main, median, note, percentile
 from p2p.gossip_libp2p import Gossip
-from p2p.host import HostSettings, Libp2pHost, RequestError
-from p2p.identity import identity_from_seed
-from p2p.libp2p_address import is_circuit, to_libp2p_id
+from p2p.net.address import is_circuit, to_libp2p_id
+from p2p.net.host import HostSettings, Libp2pHost, RequestError
+from p2p.net.identity import identity_from_seed
 from p2p.relay_client import RelayClient, RelayUse
 from p2p.relay_server import RelayServer
 from shoal_wire.types import PeerId

@@ -26,13 +26,13 @@ from libp2p.peer.peerstore import PeerStore
 from libp2p.tools.anyio_service import background_trio_service
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
-from p2p.host import DialError, Libp2pHost
-from p2p.libp2p_address import (
+from p2p.net.address import (
     from_libp2p_id,
     parse_peer_address,
     parse_transport,
     to_libp2p_id,
 )
+from p2p.net.host import DialError, Libp2pHost
 from p2p.peer_book import PeerAddr
 from shoal_wire.types import Digest, PeerId
 

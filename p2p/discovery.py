@@ -33,7 +33,7 @@ from p2p.discovery_types import (
     TargetState,
     parse_bootstrap,
 )
-from p2p.host import DialError
+from p2p.net.host import DialError
 from p2p.peer_book import PeerAddr, PeerBook, load_peer_book, save_peer_book
 from shoal_wire.limits import MAX_PEERS_IN_LIST
 from shoal_wire.types import PeerId

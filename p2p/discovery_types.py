@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from p2p.libp2p_address import PeerAddress, parse_peer_address
+from p2p.net.address import PeerAddress, parse_peer_address
 from p2p.peer_book import PeerAddr
 from shoal_wire.types import PeerId
 

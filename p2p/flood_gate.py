@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from p2p.inbound_gate import Bucket
+from p2p.net.inbound_gate import Bucket
 from shoal_wire.verdict import Outcome, Reason, Verdict
 
 _MAX_PEERS = 1024

@@ -30,14 +30,14 @@ from libp2p.pubsub.pb import rpc_pb2
 from libp2p.pubsub.pubsub import Pubsub
 
 from p2p.flood_gate import FloodGate, FloodLimits, SenderFlow, waste_of
-from p2p.identity import Identity
-from p2p.inbound_gate import prefix_of
-from p2p.libp2p_frames import FrameReader, MalformedFrameError
 from p2p.libp2p_messages import SeenCache, fault_of, message_id, sign_message
 from p2p.libp2p_outbound import MAX_RPC_BYTES, OutboundQueue, encode_frame
 from p2p.libp2p_router import GossipRouter
-from p2p.libp2p_swarm import remote_host, reset_stream
-from p2p.libp2p_yamux import abort
+from p2p.net.identity import Identity
+from p2p.net.inbound_gate import prefix_of
+from p2p.net.streams import FrameReader, MalformedFrameError
+from p2p.net.swarm import remote_host, reset_stream
+from p2p.net.yamux import abort
 from p2p.scoring import Cause
 from shoal_wire.limits import MAX_MESSAGE_BYTES
 from shoal_wire.verdict import Outcome, Reason, Verdict, verdict

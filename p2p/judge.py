@@ -14,10 +14,10 @@ from typing import Protocol
 
 import trio
 
-from p2p.identity import Identity
 from p2p.judge_desk import DeskLimits, JudgeDesk, OpenChallenge
 from p2p.judge_store import JudgeStore, JudgeStoreError
-from p2p.libp2p_request import RequestLimits
+from p2p.net.identity import Identity
+from p2p.net.request import RequestLimits
 from shoal_tasks.errors import TaskError
 from shoal_tasks.families import judge_coordinates
 from shoal_tasks.spec import FamilySpec

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from p2p.host import DialError, Libp2pHost, RequestError
-from p2p.libp2p_address import parse_peer_address
+from p2p.net.address import parse_peer_address
+from p2p.net.host import DialError, Libp2pHost, RequestError
 from shoal_wire import ipc_messages as m
 from shoal_wire.errors import RemoteError
 from shoal_wire.judge import (

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import trio
 
-from p2p.host import DialError, HostSettings, Libp2pHost, RequestError
-from p2p.identity import identity_from_seed, load_or_create_identity
 from p2p.judge_store import JUDGE_FILE, JudgeStoreError, read_records
-from p2p.libp2p_address import parse_peer_address
-from p2p.libp2p_swarm import SwarmSettings
 from p2p.local_files import IDENTITY_FILE
+from p2p.net.address import parse_peer_address
+from p2p.net.host import DialError, HostSettings, Libp2pHost, RequestError
+from p2p.net.identity import identity_from_seed, load_or_create_identity
+from p2p.net.swarm import SwarmSettings
 from shoal_wire.errors import RemoteError
 from shoal_wire.judge import (
     JUDGE_PROTOCOL,

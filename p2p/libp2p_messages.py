@@ -13,7 +13,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from libp2p.pubsub.pb import rpc_pb2
 
-from p2p.identity import Identity, protobuf_public_key, public_key_from_id_bytes
+from p2p.net.identity import Identity, protobuf_public_key, public_key_from_id_bytes
 from shoal_wire.verdict import Reason
 
 SIGNING_PREFIX = b"libp2p-pubsub:"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import trio
 import zeroconf
 
-from p2p.libp2p_address import host_and_port, parse_peer_id, parse_transport
+from p2p.net.address import host_and_port, parse_peer_id, parse_transport
 from p2p.peer_book import PeerAddr
 from shoal_wire.types import PeerId
 

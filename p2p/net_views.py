@@ -14,9 +14,9 @@ import psutil
 import trio
 
 from p2p.doctor import BootstrapSeen, Facts, OutsideSeen, State, TopicSeen, diagnose
-from p2p.host import DialError, RequestError
-from p2p.libp2p_address import parse_peer_address, parse_peer_id
 from p2p.libp2p_router import MeshSettings
+from p2p.net.address import parse_peer_address, parse_peer_id
+from p2p.net.host import DialError, RequestError
 from p2p.peer_core import PeerCore
 from p2p.reach import Outside, ask_outside, tcp_ports
 from p2p.view_types import View

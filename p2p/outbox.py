@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from p2p.inbound_gate import Bucket
 from p2p.ledger import LedgerLimits
+from p2p.net.inbound_gate import Bucket
 from p2p.store.store import OwnBatch, StoreError
 from p2p.token_bucket import Rate, TokenBucket
 from p2p.validation import Rejected, reopen_batch

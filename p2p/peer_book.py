@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from p2p.libp2p_address import parse_peer_id, parse_transport
+from p2p.net.address import parse_peer_id, parse_transport
 from shoal_wire.limits import MAX_ADDRS_PER_PEER
 from shoal_wire.types import PeerId
 

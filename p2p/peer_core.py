@@ -19,15 +19,16 @@ from p2p import peer_services
 from p2p.dht import Dht
 from p2p.discovery import Discovery, DiscoverySettings, TargetKind
 from p2p.gossip_libp2p import Gossip
-from p2p.host import HostSettings, Libp2pHost
-from p2p.identity import Identity
-from p2p.inbound_gate import GateLimits
 from p2p.intake import Intake, Listener
 from p2p.ledger import Equivocation, PublisherLedger
-from p2p.libp2p_address import is_circuit, parse_peer_address
-from p2p.libp2p_swarm import SwarmSettings
 from p2p.local_files import remembered_listen, sibling_addresses, write_addresses
 from p2p.manifest_source import Found, ManifestSource
+from p2p.net.address import is_circuit, parse_peer_address
+from p2p.net.host import HostSettings, Libp2pHost
+from p2p.net.identity import Identity
+from p2p.net.inbound_gate import GateLimits
+from p2p.net.swarm import SwarmSettings
+from p2p.net.swarm_key import key_of_settings
 from p2p.peer_book import PeerAddr
 from p2p.peer_guard import PeerGuard
 from p2p.reach import ReachServer
@@ -36,7 +37,6 @@ from p2p.relay_server import RelayLimits, RelayServer
 from p2p.shard_directory import ShardDirectory
 from p2p.shard_policy import ShardPlan
 from p2p.shards import ShardKeeper, ShardSettings
-from p2p.swarm_key import key_of_settings
 from p2p.validation import ValidationContext
 from p2p.verdict_log import VerdictLog
 from shoal_settings.schema import Settings

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from p2p.host import ConnectionInfo, Libp2pHost
-from p2p.libp2p_address import parse_peer_id
+from p2p.net.address import parse_peer_id
+from p2p.net.host import ConnectionInfo, Libp2pHost
 from p2p.reputation import ListFullError, Reputation
 from p2p.reputation_file import REPUTATION_FILE, load_reputation, save_reputation
 from p2p.scoring import Cause

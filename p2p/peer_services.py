@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 import trio
 
-from p2p.host import Libp2pHost, RequestError
-from p2p.libp2p_address import parse_peer_address
+from p2p.net.address import parse_peer_address
+from p2p.net.host import Libp2pHost, RequestError
 from p2p.peer_book import PeerAddr, PeerBook
 from p2p.shard_directory import ShardDirectory, ShardPeer
 from shoal_wire.errors import RemoteError

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 
 import trio
 
-from p2p.host import Libp2pHost, RequestError
-from p2p.libp2p_address import host_and_port, is_circuit, parse_transport
+from p2p.net.address import host_and_port, is_circuit, parse_transport
+from p2p.net.host import Libp2pHost, RequestError
 from shoal_wire.errors import RemoteError
 from shoal_wire.reach import (
     MAX_PORTS,

@@ -20,9 +20,8 @@ from libp2p.peer.id import ID
 from libp2p.relay.circuit_v2.pb import circuit_pb2 as pb
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
-from p2p.host import Libp2pHost
-from p2p.libp2p_address import from_libp2p_id, is_circuit, to_libp2p_id
-from p2p.libp2p_circuit import (
+from p2p.net.address import from_libp2p_id, is_circuit, to_libp2p_id
+from p2p.net.circuit import (
     ANSWER_SECONDS,
     CIRCUIT,
     HOP,
@@ -32,7 +31,8 @@ from p2p.libp2p_circuit import (
     status_name,
     write_message,
 )
-from p2p.libp2p_reset import reset_stream
+from p2p.net.host import Libp2pHost
+from p2p.net.reset import reset_stream
 from shoal_wire.types import PeerId
 
 logger = logging.getLogger(__name__)

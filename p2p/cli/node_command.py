@@ -19,8 +19,8 @@ from p2p.cli.common import (
     start_logging,
 )
 from p2p.cli.usage import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageExit, fail
-from p2p.identity import Identity, load_or_create_identity
 from p2p.local_files import IDENTITY_FILE, LAST_STATUS_FILE, write_atomically
+from p2p.net.identity import Identity, load_or_create_identity
 from p2p.node import Node, NodeEnd
 from p2p.store.store import StoreError
 from shoal_settings.schema import Settings

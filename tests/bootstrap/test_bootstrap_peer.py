@@ -14,8 +14,8 @@ import trio
 from bootstrap.peer import BootstrapPeer
 from p2p import peer_core
 from p2p.cli.entry import main
-from p2p.identity import load_or_create_identity
 from p2p.local_files import load_manifest
+from p2p.net.identity import load_or_create_identity
 from p2p.node import Node
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused
 from shoal_tasks.families import PRESETS, TRAIN_SEED_MIN, coordinates

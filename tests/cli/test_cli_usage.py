@@ -16,7 +16,7 @@ import pytest
 
 from p2p.cli.entry import COMMANDS, main
 from p2p.cli.node_command import IDENTITY_FILE
-from p2p.identity import lock_data_dir
+from p2p.net.identity import lock_data_dir
 from shoal_settings.schema import fields_of, public_name
 
 SETTING_COMMANDS = ("node", "bootstrap", "trainer", "swarm")

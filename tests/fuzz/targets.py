@@ -14,11 +14,11 @@ from google.protobuf.message import DecodeError
 from libp2p.pubsub.pb import rpc_pb2
 
 from p2p.guarded_pubsub import _refuse_hollow
-from p2p.identity import identity_from_seed
-from p2p.libp2p_address import parse_peer_address, parse_peer_id, parse_transport
-from p2p.libp2p_frames import MalformedFrameError
-from p2p.libp2p_identify import _addresses, _printable
 from p2p.libp2p_messages import fault_of, message_id, sign_message
+from p2p.net.address import parse_peer_address, parse_peer_id, parse_transport
+from p2p.net.identify import _addresses, _printable
+from p2p.net.identity import identity_from_seed
+from p2p.net.streams import MalformedFrameError
 from p2p.peer_book import PeerAddr, PeerBook
 from p2p.reputation import Reputation
 from p2p.scoring import Cause

@@ -21,8 +21,8 @@ from p2p.discovery import (
     TargetState,
     parse_bootstrap,
 )
-from p2p.host import DialError, Libp2pHost
-from p2p.identity import identity_from_seed
+from p2p.net.host import DialError, Libp2pHost
+from p2p.net.identity import identity_from_seed
 from p2p.peer_book import PeerAddr, load_peer_book
 from shoal_wire.types import PeerId
 from tests.support.network import port_of

@@ -16,11 +16,11 @@ from libp2p.utils.varint import encode_uvarint
 
 from p2p.gossip_libp2p import GossipSettings
 from p2p.guarded_pubsub import PubsubLimits
-from p2p.identity import Identity
-from p2p.libp2p_frames import FrameReader, MalformedFrameError
 from p2p.libp2p_messages import SeenCache, fault_of, sign_message
 from p2p.libp2p_outbound import MAX_RPC_BYTES, OutboundQueue, encode_frame
 from p2p.libp2p_router import MeshSettings
+from p2p.net.identity import Identity
+from p2p.net.streams import FrameReader, MalformedFrameError
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import ACCEPT, Outcome, Reason, Verdict
 from tests.support.network import HostilePeer, is_reset

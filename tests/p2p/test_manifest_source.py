@@ -12,9 +12,9 @@ import trio.testing
 
 from p2p import manifest_source as module
 from p2p import peer_services
-from p2p.host import Libp2pHost
 from p2p.local_files import load_manifest, save_manifest
 from p2p.manifest_source import ManifestSource, manifest_of_settings
+from p2p.net.host import Libp2pHost
 from p2p.peer_book import PeerAddr, PeerBook
 from shoal_settings.schema import Settings
 from shoal_wire.errors import ManifestError

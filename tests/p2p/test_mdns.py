@@ -12,8 +12,8 @@ import pytest
 import trio
 import zeroconf
 
-from p2p.identity import identity_from_seed
 from p2p.mdns import Mdns, decode_txt, encode_txt
+from p2p.net.identity import identity_from_seed
 from p2p.peer_book import PeerAddr
 from tests.support.nodes import fresh_identity, until
 
@@ -33,7 +33,7 @@ needs_multicast = pytest.mark.skipif(not can_multicast(), reason="no multicast o
 
 ANNOUNCE = """
 import sys, trio
-from p2p.identity import identity_from_seed
+from p2p.net.identity import identity_from_seed
 from p2p.mdns import Mdns
 
 async def main():

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2p.identity import identity_from_seed
+from p2p.net.identity import identity_from_seed
 from p2p.peer_book import PeerAddr, PeerBook, load_peer_book, save_peer_book
 from shoal_wire.types import PeerId
 

@@ -12,8 +12,8 @@ import pytest
 import trio
 
 from p2p.cli.entry import main
-from p2p.host import DialError, Libp2pHost
-from p2p.identity import Identity
+from p2p.net.host import DialError, Libp2pHost
+from p2p.net.identity import Identity
 from p2p.peer_guard import ControlError, PeerGuard
 from p2p.reputation_file import REPUTATION_FILE
 from p2p.scoring import Cause

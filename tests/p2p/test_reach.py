@@ -7,7 +7,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2p.host import RequestError, RequestFailure
+from p2p.net.host import RequestError, RequestFailure
 from p2p.reach import ReachServer, ask_outside, wall_ms
 from shoal_wire.errors import RemoteError
 from shoal_wire.reach import (

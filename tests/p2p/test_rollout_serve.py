@@ -16,8 +16,8 @@ from libp2p.custom_types import TProtocol
 from libp2p.peer.id import ID
 
 from p2p.fetch_stats import FetchStats
-from p2p.host import Libp2pHost, RequestError, RequestFailure
-from p2p.libp2p_request import RequestLimits, write_frame
+from p2p.net.host import Libp2pHost, RequestError, RequestFailure
+from p2p.net.request import RequestLimits, write_frame
 from p2p.rollout_exchange import ExchangeSettings
 from p2p.rollout_serve import RolloutServer, ServeLimits
 from p2p.shelf import Shelf

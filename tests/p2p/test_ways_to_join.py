@@ -15,7 +15,7 @@ import trio
 
 from bootstrap.peer import BootstrapPeer
 from p2p import dht, discovery, manifest_source, peer_core
-from p2p.identity import load_or_create_identity
+from p2p.net.identity import load_or_create_identity
 from p2p.peer_book import PeerAddr, PeerBook, load_peer_book, save_peer_book
 from shoal_wire.types import PeerId
 from tests.p2p.test_mdns import LOOPBACK, needs_multicast

@@ -11,7 +11,7 @@ import trio
 
 from p2p import manifest_source, peer_core
 from p2p.buffer.types import Strategy
-from p2p.identity import load_or_create_identity
+from p2p.net.identity import load_or_create_identity
 from p2p.node import Node
 from shoal_wire.types import RolloutGroup
 from tests.support import factories as make

@@ -23,10 +23,10 @@ from p2p.backfill import BackfillSettings
 from p2p.buffer.replay import ReplayBuffer
 from p2p.gaps import GapLimits
 from p2p.gossip_libp2p import Gossip
-from p2p.host import HostSettings, Libp2pHost
-from p2p.identity import Identity
 from p2p.intake import Intake
 from p2p.ledger import PublisherLedger
+from p2p.net.host import HostSettings, Libp2pHost
+from p2p.net.identity import Identity
 from p2p.outbox import Outbox
 from p2p.rollout_exchange import ExchangeSettings, RolloutExchange
 from p2p.rollout_pool import RolloutPool

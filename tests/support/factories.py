@@ -19,7 +19,7 @@ from typing import TypeVar
 
 import trio
 
-from p2p.identity import Identity, identity_from_seed
+from p2p.net.identity import Identity, identity_from_seed
 from p2p.validation import ValidationContext
 from shoal_tasks import client_sync
 from shoal_tasks.families import EASY, TRAIN_SEED_MIN, FamilySpec, config_digest, coordinates

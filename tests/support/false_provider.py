@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from p2p.gossip_libp2p import Gossip
-from p2p.host import HostSettings, Libp2pHost
+from p2p.net.host import HostSettings, Libp2pHost
 from shoal_wire.announcement import Announcement, encode_announcement
 from shoal_wire.digests import batch_id
 from shoal_wire.envelope import seal

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from bootstrap.peer import BootstrapPeer
-from p2p.identity import load_or_create_identity
+from p2p.net.identity import load_or_create_identity
 from p2p.node import Node
 from shoal_settings.schema import Settings
 from shoal_tasks.types import TaskCoordinates

@@ -17,9 +17,9 @@ from pathlib import Path
 import trio
 
 from p2p.gossip_libp2p import Gossip, GossipSettings
-from p2p.host import HostSettings, Libp2pHost
-from p2p.identity import Identity, identity_from_seed, load_or_create_identity
-from p2p.libp2p_swarm import SwarmSettings
+from p2p.net.host import HostSettings, Libp2pHost
+from p2p.net.identity import Identity, identity_from_seed, load_or_create_identity
+from p2p.net.swarm import SwarmSettings
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import ACCEPT, Verdict
 

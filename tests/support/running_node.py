@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import trio
 
-from p2p.identity import load_or_create_identity
+from p2p.net.identity import load_or_create_identity
 from p2p.node import Node, NodeEnd
 from shoal_ipc.client import SOCKET_NAME, NodeClient
 from shoal_settings.schema import Settings

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from p2p.host import DialError
-from p2p.identity import Identity, identity_from_seed
+from p2p.net.host import DialError
+from p2p.net.identity import Identity, identity_from_seed
 from shoal_wire.digests import batch_id
 from shoal_wire.types import Digest, PeerId
 from tests.support import factories as make

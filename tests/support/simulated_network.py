@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from p2p.host import DialError, RequestError, RequestFailure
-from p2p.libp2p_address import parse_peer_address
+from p2p.net.address import parse_peer_address
+from p2p.net.host import DialError, RequestError, RequestFailure
 from shoal_wire.types import PeerId
 
 if TYPE_CHECKING:

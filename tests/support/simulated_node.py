@@ -20,11 +20,11 @@ from p2p import peer_services
 from p2p.buffer.replay import ReplayBuffer
 from p2p.buffer.types import BufferLimits, Pool
 from p2p.discovery import Discovery, DiscoverySettings
-from p2p.host import Libp2pHost
-from p2p.identity import Identity
 from p2p.intake import Intake
 from p2p.ledger import Equivocation, LedgerLimits, PublisherLedger
-from p2p.libp2p_address import parse_peer_address
+from p2p.net.address import parse_peer_address
+from p2p.net.host import Libp2pHost
+from p2p.net.identity import Identity
 from p2p.outbox import Outbox
 from p2p.reputation import Reputation
 from p2p.rollout_exchange import RolloutExchange

@@ -22,7 +22,7 @@ import trio
 import trio.testing
 
 from p2p import discovery, peer_services, validation
-from p2p.identity import Identity, identity_from_seed
+from p2p.net.identity import Identity, identity_from_seed
 from shoal_wire import digests
 from shoal_wire.manifest import Manifest
 from shoal_wire.types import BatchId, PeerId, SignedBatch

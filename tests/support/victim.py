@@ -21,8 +21,8 @@ import trio
 from libp2p.peer.id import ID
 from libp2p.pubsub.pb import rpc_pb2
 
-from p2p.host import Libp2pHost
 from p2p.libp2p_messages import sign_message
+from p2p.net.host import Libp2pHost
 from p2p.peer_core import wall_ms
 from p2p.scoring import Cause
 from shoal_wire.types import PeerId

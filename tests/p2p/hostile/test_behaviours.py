@@ -18,11 +18,11 @@ from libp2p.pubsub.pb import rpc_pb2
 from p2p.flood_gate import FloodLimits
 from p2p.gossip_libp2p import GossipSettings
 from p2p.guarded_pubsub import PubsubLimits
-from p2p.host import DialError
-from p2p.inbound_gate import GateLimits
 from p2p.libp2p_outbound import encode_frame
 from p2p.libp2p_router import MeshSettings
-from p2p.libp2p_swarm import SwarmSettings
+from p2p.net.host import DialError
+from p2p.net.inbound_gate import GateLimits
+from p2p.net.swarm import SwarmSettings
 from p2p.scoring import Cause
 from shoal_wire.verdict import Reason
 from tests.support import factories as make

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from p2p.flood_gate import FloodGate, FloodLimits, waste_of
-from p2p.inbound_gate import GateLimits, InboundGate, Refusal, Ticket, prefix_of
+from p2p.net.inbound_gate import GateLimits, InboundGate, Refusal, Ticket, prefix_of
 from shoal_wire.verdict import Reason, verdict
 
 ONE, SAME, OTHER = "203.0.113.7", "203.0.113.200", "198.51.100.1"

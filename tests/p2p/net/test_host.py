@@ -11,7 +11,8 @@ import pytest
 import trio
 import trio.testing
 
-from p2p.host import (
+from p2p.net.address import expand_unspecified, parse_peer_address, parse_transport
+from p2p.net.host import (
     DialError,
     Direction,
     HostSettings,
@@ -20,10 +21,9 @@ from p2p.host import (
     RequestError,
     RequestFailure,
 )
-from p2p.libp2p_address import expand_unspecified, parse_peer_address, parse_transport
-from p2p.libp2p_request import RequestLimits
-from p2p.libp2p_swarm import SwarmSettings
-from p2p.libp2p_yamux import KeepaliveSettings, find_socket
+from p2p.net.request import RequestLimits
+from p2p.net.swarm import SwarmSettings
+from p2p.net.yamux import KeepaliveSettings, find_socket
 from shoal_wire.types import PeerId
 from tests.support.network import at_port, open_relay, port_of
 from tests.support.nodes import LOOPBACK, fresh_identity, open_test_host, until
@@ -225,7 +225,7 @@ async def test_lively_peer_is_kept() -> None:
 async def test_returning_peer_replaces_its_half_open_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("p2p.libp2p_connections.SIMULTANEOUS_S", 0.0)
+    monkeypatch.setattr("p2p.net.connections.SIMULTANEOUS_S", 0.0)
     identity = fresh_identity()
     async with open_test_host() as host, open_relay(host) as relay:
         host.set_request_handler(ECHO, echo, max_request_bytes=10)

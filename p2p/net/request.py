@@ -20,8 +20,8 @@ from libp2p.host.exceptions import HostException
 from libp2p.io.exceptions import IOException
 from libp2p.network.exceptions import SwarmException
 
-from p2p.libp2p_address import from_libp2p_id, to_libp2p_id
-from p2p.libp2p_swarm import reset_stream
+from p2p.net.address import from_libp2p_id, to_libp2p_id
+from p2p.net.swarm import reset_stream
 from shoal_wire.types import PeerId
 
 RequestHandler = Callable[[PeerId, bytes], Awaitable[bytes]]

@@ -13,7 +13,7 @@ from libp2p.crypto.pb import crypto_pb2
 from libp2p.crypto.rsa import create_new_key_pair as create_rsa_key_pair
 from libp2p.peer.id import ID
 
-from p2p.identity import (
+from p2p.net.identity import (
     DataDirInUseError,
     IdentityError,
     identity_from_seed,
@@ -157,7 +157,7 @@ def test_hashed_and_cut_peer_ids_hold_no_key() -> None:
 
 HOLD = """
 import sys, pathlib
-from p2p.identity import lock_data_dir
+from p2p.net.identity import lock_data_dir
 with lock_data_dir(pathlib.Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

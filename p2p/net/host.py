@@ -27,8 +27,7 @@ from libp2p.tools.anyio_service import Service, background_trio_service
 from libp2p.transport.exceptions import MuxerUpgradeFailure
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
-from p2p.identity import Identity
-from p2p.libp2p_address import (
+from p2p.net.address import (
     expand_unspecified,
     from_libp2p_id,
     host_and_port,
@@ -37,11 +36,12 @@ from p2p.libp2p_address import (
     parse_transport,
     to_libp2p_id,
 )
-from p2p.libp2p_circuit import HOP, CircuitStream
-from p2p.libp2p_connections import ConnectionInfo, ConnectionTable, Direction
-from p2p.libp2p_identify import identify
-from p2p.libp2p_ping import ping
-from p2p.libp2p_request import (
+from p2p.net.circuit import HOP, CircuitStream
+from p2p.net.connections import ConnectionInfo, ConnectionTable, Direction
+from p2p.net.identify import identify
+from p2p.net.identity import Identity
+from p2p.net.ping import ping
+from p2p.net.request import (
     RequestError,
     RequestFailure,
     RequestHandler,
@@ -50,8 +50,8 @@ from p2p.libp2p_request import (
     exchange,
     root_cause,
 )
-from p2p.libp2p_swarm import SwarmSettings, build_host
-from p2p.libp2p_yamux import abort, close_connection, lowest_layer
+from p2p.net.swarm import SwarmSettings, build_host
+from p2p.net.yamux import abort, close_connection, lowest_layer
 from shoal_wire.types import PeerId
 
 __all__ = [

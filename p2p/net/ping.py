@@ -12,9 +12,9 @@ from libp2p.host.ping import ID as PING_ID
 from libp2p.io.exceptions import IOException
 from libp2p.network.exceptions import SwarmException
 
-from p2p.libp2p_address import to_libp2p_id
-from p2p.libp2p_request import RequestError, RequestFailure, root_cause
-from p2p.libp2p_swarm import reset_stream
+from p2p.net.address import to_libp2p_id
+from p2p.net.request import RequestError, RequestFailure, root_cause
+from p2p.net.swarm import reset_stream
 from shoal_wire.types import PeerId
 
 PING_BYTES = 32

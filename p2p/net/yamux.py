@@ -27,7 +27,7 @@ from libp2p.stream_muxer.yamux.yamux import (
 from libp2p.transport.exceptions import MuxerUpgradeFailure
 from libp2p.transport.upgrader import TransportUpgrader
 
-from p2p.libp2p_circuit import CircuitStream
+from p2p.net.circuit import CircuitStream
 
 logger = logging.getLogger(__name__)
 

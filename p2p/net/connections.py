@@ -14,9 +14,9 @@ import trio
 from libp2p.abc import INetConn
 from libp2p.rcmgr import Direction as Libp2pDirection
 
-from p2p.libp2p_circuit import CircuitStream
-from p2p.libp2p_identify import PeerAbout
-from p2p.libp2p_yamux import find_socket, lowest_layer
+from p2p.net.circuit import CircuitStream
+from p2p.net.identify import PeerAbout
+from p2p.net.yamux import find_socket, lowest_layer
 from shoal_wire.types import PeerId
 
 SIMULTANEOUS_S = 5.0

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from libp2p.security.noise.transport import PROTOCOL_ID as NOISE_ID
 
-from p2p.host import DialError
-from p2p.libp2p_pnet import GREETING, PrivateStream, WrongSwarmKeyError, xsalsa20
-from p2p.libp2p_swarm import SwarmSettings
-from p2p.swarm_key import SwarmKeyError, format_swarm_key, load_swarm_key, parse_swarm_key
+from p2p.net.host import DialError
+from p2p.net.private import GREETING, PrivateStream, WrongSwarmKeyError, xsalsa20
+from p2p.net.swarm import SwarmSettings
+from p2p.net.swarm_key import SwarmKeyError, format_swarm_key, load_swarm_key, parse_swarm_key
 from tests.support.network import port_of
 from tests.support.nodes import fresh_identity, open_test_host, open_test_node, until
 

@@ -8,7 +8,7 @@ from collections import Counter
 import trio
 from libp2p.transport.exceptions import SecurityUpgradeFailure
 
-from p2p.libp2p_pnet import WrongSwarmKeyError
+from p2p.net.private import WrongSwarmKeyError
 
 logger = logging.getLogger(__name__)
 

@@ -40,20 +40,20 @@ from libp2p.transport.exceptions import SecurityUpgradeFailure
 from libp2p.transport.tcp.tcp import TCP
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
-from p2p.identity import Identity
-from p2p.inbound_gate import GateLimits, InboundGate, Refusal, Ticket
-from p2p.libp2p_address import expand_unspecified
-from p2p.libp2p_circuit import CircuitStream, CircuitTransport
-from p2p.libp2p_pnet import PrivateStream, PrivateTCP
-from p2p.libp2p_reset import reset_stream
-from p2p.libp2p_yamux import (
+from p2p.net.address import expand_unspecified
+from p2p.net.circuit import CircuitStream, CircuitTransport
+from p2p.net.identity import Identity
+from p2p.net.inbound_gate import GateLimits, InboundGate, Refusal, Ticket
+from p2p.net.private import PrivateStream, PrivateTCP
+from p2p.net.refusals import NotListedError, Refusals
+from p2p.net.reset import reset_stream
+from p2p.net.yamux import (
     KeepaliveSettings,
     KeepaliveUpgrader,
     KeepaliveYamux,
     abort,
     find_socket,
 )
-from p2p.refusals import NotListedError, Refusals
 
 __all__ = ["GuardedSwarm", "QuietHost", "SwarmSettings", "build_host", "reset_stream"]
 

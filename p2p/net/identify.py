@@ -15,8 +15,8 @@ from libp2p.protocol_muxer.multiselect_communicator import MultiselectCommunicat
 from libp2p.utils.varint import read_varint_prefixed_bytes_limited
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
-from p2p.libp2p_address import is_unspecified, parse_transport
-from p2p.libp2p_swarm import reset_stream
+from p2p.net.address import is_unspecified, parse_transport
+from p2p.net.swarm import reset_stream
 
 logger = logging.getLogger(__name__)
 

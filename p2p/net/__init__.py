@@ -1,0 +1,1 @@
+"""Connections: identity, listening, dialling, streams and requests over py-libp2p."""
