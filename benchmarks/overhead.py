@@ -25,7 +25,7 @@ import trio
 from benchmarks.groups import POLICY, SAMPLING, draw_tasks, make_group
 from benchmarks.harness import ROOT, Goal, Options, Report, main, median, note
 from benchmarks.texts import reasoning
-from p2p.gossip_libp2p import Gossip
+from p2p.gossip.gossip import Gossip
 from p2p.net.host import HostSettings, Libp2pHost
 from p2p.net.identity import Identity, identity_from_seed
 from p2p.node import Node

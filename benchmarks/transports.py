@@ -23,7 +23,7 @@ from libp2p.transport.websocket.transport import WebsocketTransport
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
 from benchmarks.harness import ROOT, Options, Report, main, median, note, percentile
-from p2p.gossip_libp2p import Gossip
+from p2p.gossip.gossip import Gossip
 from p2p.net.address import is_circuit, to_libp2p_id
 from p2p.net.host import HostSettings, Libp2pHost, RequestError
 from p2p.net.identity import identity_from_seed

@@ -14,7 +14,7 @@ import psutil
 import trio
 
 from p2p.doctor import BootstrapSeen, Facts, OutsideSeen, State, TopicSeen, diagnose
-from p2p.libp2p_router import MeshSettings
+from p2p.gossip.router import MeshSettings
 from p2p.net.address import parse_peer_address, parse_peer_id
 from p2p.net.host import DialError, RequestError
 from p2p.peer_core import PeerCore

@@ -18,7 +18,7 @@ import trio
 from p2p import peer_services
 from p2p.dht import Dht
 from p2p.discovery import Discovery, DiscoverySettings, TargetKind
-from p2p.gossip_libp2p import Gossip
+from p2p.gossip.gossip import Gossip
 from p2p.intake import Intake, Listener
 from p2p.ledger import Equivocation, PublisherLedger
 from p2p.local_files import remembered_listen, sibling_addresses, write_addresses

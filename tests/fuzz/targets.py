@@ -13,8 +13,8 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 from libp2p.pubsub.pb import rpc_pb2
 
-from p2p.guarded_pubsub import _refuse_hollow
-from p2p.libp2p_messages import fault_of, message_id, sign_message
+from p2p.gossip.messages import fault_of, message_id, sign_message
+from p2p.gossip.pubsub import _refuse_hollow
 from p2p.net.address import parse_peer_address, parse_peer_id, parse_transport
 from p2p.net.identify import _addresses, _printable
 from p2p.net.identity import identity_from_seed

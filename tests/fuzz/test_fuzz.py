@@ -17,9 +17,9 @@ import trio
 import trio.testing
 from libp2p.peer.id import ID
 
-from p2p.gossip_libp2p import GossipSettings
-from p2p.guarded_pubsub import PubsubLimits
-from p2p.libp2p_outbound import encode_uvarint
+from p2p.gossip.gossip import GossipSettings
+from p2p.gossip.outbound import encode_uvarint
+from p2p.gossip.pubsub import PubsubLimits
 from tests.fuzz.mutate import mutate
 from tests.fuzz.targets import CORPUS, TARGETS, _rpcs, originals
 from tests.support.nodes import TestNode, fresh_identity, open_test_node
@@ -124,7 +124,7 @@ async def _bring(node: TestNode, peer: ID, data: bytes, *, cut: int) -> None:
 
 def patient() -> GossipSettings:
     """Limits that cut nobody off, since all streams come in one name."""
-    from p2p.flood_gate import FloodLimits
+    from p2p.gossip.flood_gate import FloodLimits
 
     flood = FloodLimits(
         pace_per_second=1e9, pace_burst=1e12, waste_per_second=1e9, waste_burst=1e12

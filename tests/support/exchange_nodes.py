@@ -22,7 +22,7 @@ import trio
 from p2p.backfill import BackfillSettings
 from p2p.buffer.replay import ReplayBuffer
 from p2p.gaps import GapLimits
-from p2p.gossip_libp2p import Gossip
+from p2p.gossip.gossip import Gossip
 from p2p.intake import Intake
 from p2p.ledger import PublisherLedger
 from p2p.net.host import HostSettings, Libp2pHost

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from p2p.gossip_libp2p import Gossip
+from p2p.gossip.gossip import Gossip
 from p2p.net.host import HostSettings, Libp2pHost
 from shoal_wire.announcement import Announcement, encode_announcement
 from shoal_wire.digests import batch_id

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import trio
 
-from p2p.gossip_libp2p import Gossip, GossipSettings
+from p2p.gossip.gossip import Gossip, GossipSettings
 from p2p.net.host import HostSettings, Libp2pHost
 from p2p.net.identity import Identity, identity_from_seed, load_or_create_identity
 from p2p.net.swarm import SwarmSettings

@@ -1,6 +1,6 @@
 """Gossip over the simulated network: meshes, forwarding after validation, lazy repair.
 
-The shape of `p2p.gossip_libp2p.Gossip` and the rules of its router, in a hundredth of the time: a
+The shape of `p2p.gossip.gossip.Gossip` and the rules of its router, in a hundredth of the time: a
 node validates before it forwards, forwards to its mesh only, offers recent ids to those outside
 it every heartbeat, and publishes to subscribers without being one. Signatures of gossip itself are
 a flag; those of the envelopes inside are real.

@@ -21,7 +21,7 @@ import trio
 from libp2p.peer.id import ID
 from libp2p.pubsub.pb import rpc_pb2
 
-from p2p.libp2p_messages import sign_message
+from p2p.gossip.messages import sign_message
 from p2p.net.host import Libp2pHost
 from p2p.peer_core import wall_ms
 from p2p.scoring import Cause

@@ -14,9 +14,9 @@ from libp2p.peer.id import ID
 from libp2p.pubsub.gossipsub import PROTOCOL_ID_V12
 from libp2p.pubsub.pb import rpc_pb2
 
-from p2p.libp2p_outbound import OutboundQueue
-from p2p.libp2p_router import GossipRouter, MeshSettings
-from p2p.mesh_mixing import MIX_EVERY_S, MeshMixer
+from p2p.gossip.mixing import MIX_EVERY_S, MeshMixer
+from p2p.gossip.outbound import OutboundQueue
+from p2p.gossip.router import GossipRouter, MeshSettings
 from p2p.scoring import Cause
 
 TOPIC = "/shoal/test"
@@ -28,7 +28,7 @@ def _back_offs_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """The library counts back-offs by the wall clock; here that is the simulation's."""
     clock = SimpleNamespace(time=lambda: 1e9 + trio.current_time())
     monkeypatch.setattr("libp2p.pubsub.gossipsub.time", clock)
-    monkeypatch.setattr("p2p.libp2p_router.time", clock)
+    monkeypatch.setattr("p2p.gossip.router.time", clock)
 
 
 def rpc_of(frame: bytes) -> rpc_pb2.RPC:

@@ -15,11 +15,11 @@ import trio
 from libp2p.custom_types import TProtocol
 from libp2p.pubsub.pb import rpc_pb2
 
-from p2p.flood_gate import FloodLimits
-from p2p.gossip_libp2p import GossipSettings
-from p2p.guarded_pubsub import PubsubLimits
-from p2p.libp2p_outbound import encode_frame
-from p2p.libp2p_router import MeshSettings
+from p2p.gossip.flood_gate import FloodLimits
+from p2p.gossip.gossip import GossipSettings
+from p2p.gossip.outbound import encode_frame
+from p2p.gossip.pubsub import PubsubLimits
+from p2p.gossip.router import MeshSettings
 from p2p.net.host import DialError
 from p2p.net.inbound_gate import GateLimits
 from p2p.net.swarm import SwarmSettings
@@ -111,7 +111,7 @@ async def test_a_valid_burst_is_neither_held_back_nor_blamed(victim: Victim) -> 
 async def test_many_peers_of_one_network_are_held_back_together_and_not_blamed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("p2p.guarded_pubsub.prefix_of", lambda _host: "203.0.113.0/24")
+    monkeypatch.setattr("p2p.gossip.pubsub.prefix_of", lambda _host: "203.0.113.0/24")
     charged: list[Cause] = []
     flood = FloodLimits(waste_per_second=50.0, waste_burst=100.0)
     settings = GossipSettings(limits=PubsubLimits(flood=flood))
@@ -187,7 +187,7 @@ async def test_control_spam_is_cut_off(victim: Victim, kind: str) -> None:
 async def test_offers_that_are_never_kept_cost_points_but_no_ban(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("p2p.libp2p_router._PROMISE_S", 0.3)
+    monkeypatch.setattr("p2p.gossip.router._PROMISE_S", 0.3)
     charged: list[Cause] = []
     settings = GossipSettings(mesh=MeshSettings(heartbeat_s=0.2))
     async with open_test_node(settings=settings) as victim, open_test_host() as host:

@@ -241,7 +241,7 @@ async def test_two_batches_under_one_number_lose_both_and_cost_the_signer_alone(
 def _signed_by(
     author: make.Author, raw_id: bytes, data: bytes, seqno: int, topic: str
 ) -> rpc_pb2.Message:
-    from p2p.libp2p_messages import sign_message
+    from p2p.gossip.messages import sign_message
 
     return sign_message(author.identity, raw_id, topic, data, seqno)
 

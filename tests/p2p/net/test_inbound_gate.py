@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from p2p.flood_gate import FloodGate, FloodLimits, waste_of
+from p2p.gossip.flood_gate import FloodGate, FloodLimits, waste_of
 from p2p.net.inbound_gate import GateLimits, InboundGate, Refusal, Ticket, prefix_of
 from shoal_wire.verdict import Reason, verdict
 

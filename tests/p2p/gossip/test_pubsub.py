@@ -14,11 +14,11 @@ from libp2p.peer.id import ID
 from libp2p.pubsub.pb import rpc_pb2
 from libp2p.utils.varint import encode_uvarint
 
-from p2p.gossip_libp2p import GossipSettings
-from p2p.guarded_pubsub import PubsubLimits
-from p2p.libp2p_messages import SeenCache, fault_of, sign_message
-from p2p.libp2p_outbound import MAX_RPC_BYTES, OutboundQueue, encode_frame
-from p2p.libp2p_router import MeshSettings
+from p2p.gossip.gossip import GossipSettings
+from p2p.gossip.messages import SeenCache, fault_of, sign_message
+from p2p.gossip.outbound import MAX_RPC_BYTES, OutboundQueue, encode_frame
+from p2p.gossip.pubsub import PubsubLimits
+from p2p.gossip.router import MeshSettings
 from p2p.net.identity import Identity
 from p2p.net.streams import FrameReader, MalformedFrameError
 from shoal_wire.types import PeerId

@@ -17,8 +17,8 @@ import trio
 from libp2p.abc import IHost
 from libp2p.peer.id import ID
 
-from p2p.guarded_pubsub import GuardedPubsub, PubsubLimits
-from p2p.libp2p_router import GossipRouter, MeshSettings
+from p2p.gossip.pubsub import GuardedPubsub, PubsubLimits
+from p2p.gossip.router import GossipRouter, MeshSettings
 from p2p.net.address import from_libp2p_id
 from p2p.net.host import Libp2pHost
 from p2p.scoring import Cause

@@ -29,10 +29,10 @@ from libp2p.peer.id import ID
 from libp2p.pubsub.pb import rpc_pb2
 from libp2p.pubsub.pubsub import Pubsub
 
-from p2p.flood_gate import FloodGate, FloodLimits, SenderFlow, waste_of
-from p2p.libp2p_messages import SeenCache, fault_of, message_id, sign_message
-from p2p.libp2p_outbound import MAX_RPC_BYTES, OutboundQueue, encode_frame
-from p2p.libp2p_router import GossipRouter
+from p2p.gossip.flood_gate import FloodGate, FloodLimits, SenderFlow, waste_of
+from p2p.gossip.messages import SeenCache, fault_of, message_id, sign_message
+from p2p.gossip.outbound import MAX_RPC_BYTES, OutboundQueue, encode_frame
+from p2p.gossip.router import GossipRouter
 from p2p.net.identity import Identity
 from p2p.net.inbound_gate import prefix_of
 from p2p.net.streams import FrameReader, MalformedFrameError

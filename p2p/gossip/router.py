@@ -28,13 +28,13 @@ from libp2p.pubsub.gossipsub import (
 from libp2p.pubsub.pb import rpc_pb2
 from libp2p.pubsub.score import PeerScorer, ScoreParams
 
-from p2p.libp2p_messages import message_id
-from p2p.libp2p_outbound import OutboundQueue, encode_frame
-from p2p.mesh_mixing import MOST_LEAVING, MeshMixer
+from p2p.gossip.messages import message_id
+from p2p.gossip.mixing import MOST_LEAVING, MeshMixer
+from p2p.gossip.outbound import OutboundQueue, encode_frame
 from p2p.scoring import Cause
 
 if TYPE_CHECKING:
-    from p2p.guarded_pubsub import GuardedPubsub
+    from p2p.gossip.pubsub import GuardedPubsub
 
 logger = logging.getLogger(__name__)
 

@@ -8,9 +8,9 @@ from functools import partial
 import pytest
 import trio
 
-from p2p.gossip_libp2p import GossipSettings, OversizeError
-from p2p.guarded_pubsub import PubsubLimits
-from p2p.libp2p_router import MeshSettings
+from p2p.gossip.gossip import GossipSettings, OversizeError
+from p2p.gossip.pubsub import PubsubLimits
+from p2p.gossip.router import MeshSettings
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import ACCEPT, Outcome, Reason, Verdict, verdict
 from tests.support.nodes import (
