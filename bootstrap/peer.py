@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 import trio
 
 from p2p.inspector import InspectorService
+from p2p.intake.ledger import Equivocation
 from p2p.ipc_server import SOCKET_NAME, IpcServer
-from p2p.ledger import Equivocation
 from p2p.net.identity import Identity
 from p2p.peer_core import PeerCore
 from p2p.view_types import View

@@ -20,8 +20,8 @@ import trio
 
 from p2p.batch_pull import BatchPull, PullLimits, UnavailableError
 from p2p.fetch_stats import FetchStats, Source
-from p2p.intake import RESERVE_SHARE
-from p2p.ledger import PublisherLedger
+from p2p.intake.intake import RESERVE_SHARE
+from p2p.intake.ledger import PublisherLedger
 from p2p.pull_queue import PullJob, PullQueue, QueueLimits
 from p2p.rollout_ask import NoAnswerError, RolloutAsker
 from shoal_wire.announcement import Announcement

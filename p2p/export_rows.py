@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from p2p.intake.validation import Rejected, published_groups, reopen_batch
 from p2p.store.archive import Archived
-from p2p.validation import Rejected, published_groups, reopen_batch
 from shoal_tasks.client_sync import TaskWorker
 from shoal_tasks.families import FamilySpec, config_digest
 from shoal_tasks.types import ScoreRequest

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 import trio
 
 from p2p.inspector import InspectorService
+from p2p.intake.ledger import Equivocation
 from p2p.ipc_server import SOCKET_NAME, IpcServer
 from p2p.judge import JUDGE_LIMITS, WORKER_PATIENCE_SECONDS, Judge
 from p2p.judge_desk import DeskLimits
 from p2p.judge_store import JUDGE_FILE, JudgeStore
-from p2p.ledger import Equivocation
 from p2p.net.identity import Identity
 from p2p.peer_core import PeerCore, wall_ms
 from p2p.view_types import View

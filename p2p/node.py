@@ -19,9 +19,9 @@ import trio
 
 from p2p.buffer.replay import ReplayBuffer
 from p2p.buffer.types import BufferLimits
+from p2p.intake.ledger import Equivocation
 from p2p.ipc_server import SOCKET_NAME, IpcServer
 from p2p.judge_link import JudgeLink
-from p2p.ledger import Equivocation
 from p2p.manifest_source import Found
 from p2p.net.identity import Identity
 from p2p.node_views import NodeViews

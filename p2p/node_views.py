@@ -7,6 +7,7 @@ from typing import Any
 
 import trio
 
+from p2p.intake.validation import group_coordinates
 from p2p.judge_link import JudgeLink
 from p2p.outbox import Outbox
 from p2p.peer_core import PeerCore, wall_ms
@@ -15,7 +16,6 @@ from p2p.rollout_exchange import RolloutExchange
 from p2p.rollout_pool import RolloutPool
 from p2p.service import TrainerLink
 from p2p.trainer_child import ChildState, TrainerChild
-from p2p.validation import group_coordinates
 from p2p.view_types import View
 from p2p.views import SCHEMA_VERSION, CoreViews
 from shoal_tasks.errors import TaskError

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from p2p.ledger import LedgerLimits
+from p2p.intake.ledger import LedgerLimits
+from p2p.intake.validation import Rejected, reopen_batch
 from p2p.net.inbound_gate import Bucket
 from p2p.store.store import OwnBatch, StoreError
 from p2p.token_bucket import Rate, TokenBucket
-from p2p.validation import Rejected, reopen_batch
 from shoal_wire import ipc_messages as m
 from shoal_wire.announcement import Announcement, encode_announcement
 from shoal_wire.codec import PayloadError, decode_batch, encode_batch

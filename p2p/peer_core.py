@@ -19,8 +19,10 @@ from p2p import peer_services
 from p2p.dht import Dht
 from p2p.discovery import Discovery, DiscoverySettings, TargetKind
 from p2p.gossip.gossip import Gossip
-from p2p.intake import Intake, Listener
-from p2p.ledger import Equivocation, PublisherLedger
+from p2p.intake.intake import Intake, Listener
+from p2p.intake.ledger import Equivocation, PublisherLedger
+from p2p.intake.validation import ValidationContext
+from p2p.intake.verdict_log import VerdictLog
 from p2p.local_files import remembered_listen, sibling_addresses, write_addresses
 from p2p.manifest_source import Found, ManifestSource
 from p2p.net.address import is_circuit, parse_peer_address
@@ -37,8 +39,6 @@ from p2p.relay_server import RelayLimits, RelayServer
 from p2p.shard_directory import ShardDirectory
 from p2p.shard_policy import ShardPlan
 from p2p.shards import ShardKeeper, ShardSettings
-from p2p.validation import ValidationContext
-from p2p.verdict_log import VerdictLog
 from shoal_settings.schema import Settings
 from shoal_tasks.client_trio import TaskWorker
 from shoal_tasks.limits import WorkerLimits

@@ -20,8 +20,8 @@ from p2p.batch_pull import PullLimits
 from p2p.fetch_stats import FetchStats, Source
 from p2p.gap_repair import GapRepair
 from p2p.gaps import GapLimits
-from p2p.intake import Intake, Listener
-from p2p.ledger import PublisherLedger
+from p2p.intake.intake import Intake, Listener
+from p2p.intake.ledger import PublisherLedger
 from p2p.net.host import Libp2pHost
 from p2p.net.request import RequestLimits
 from p2p.pull_queue import QueueLimits

@@ -16,11 +16,11 @@ from p2p.buffer.replay import ReplayBuffer
 from p2p.buffer.types import Entry, InsertOutcome, Pool, Strategy
 from p2p.contributions import Contributions, account
 from p2p.draw_weights import draw_weights
-from p2p.ledger import Equivocation, PublisherLedger
+from p2p.intake.ledger import Equivocation, PublisherLedger
+from p2p.intake.validation import Rejected, published_groups, reopen_batch
 from p2p.reputation import Reputation
 from p2p.sampling_standing import SamplingStandings
 from p2p.store.store import Store, StoreError
-from p2p.validation import Rejected, published_groups, reopen_batch
 from shoal_wire.codec import group_to_bytes
 from shoal_wire.digests import batch_id
 from shoal_wire.manifest import Manifest

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from p2p.gossip.flood_gate import FloodLimits
-from p2p.ledger import LedgerLimits
+from p2p.intake.ledger import LedgerLimits
 from p2p.net.inbound_gate import GateLimits
 from p2p.scoring import WEIGHTS, Cause
 

@@ -23,9 +23,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from p2p.buffer.replay import ReplayBuffer
 from p2p.buffer.types import BufferLimits, Entry, Pool
 from p2p.draw_weights import draw_weights
-from p2p.ledger import PublisherLedger
-from p2p.sampling_standing import SamplingStandings
-from p2p.validation import (
+from p2p.intake.ledger import PublisherLedger
+from p2p.intake.validation import (
     Rejected,
     ValidationContext,
     check_questions,
@@ -33,6 +32,7 @@ from p2p.validation import (
     open_batch,
     published_groups,
 )
+from p2p.sampling_standing import SamplingStandings
 from policy.exchange import Exchange
 from shoal_experiment.tasks import SharedWorker
 from shoal_settings.schema import Settings
@@ -141,7 +141,7 @@ class Member:
         """May change what goes out, or hold it back: for peers that are not honest."""
 
     def receive(self, signed: SignedBatch) -> None:
-        """Take in a batch that the hub has judged, as `p2p.intake` and the node's pool do."""
+        """Take in a batch that the hub has judged, as `p2p.intake.intake` and the node's pool do."""
         batch, now = signed.batch, self._hub.clock.now
         size = len(batch.groups)
         reason = self.ledger.check(signed.publisher, batch.sequence, signed.batch_id, size, now)

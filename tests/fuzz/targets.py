@@ -15,6 +15,7 @@ from libp2p.pubsub.pb import rpc_pb2
 
 from p2p.gossip.messages import fault_of, message_id, sign_message
 from p2p.gossip.pubsub import _refuse_hollow
+from p2p.intake.validation import Rejected, ValidationContext, open_announcement, open_batch
 from p2p.net.address import parse_peer_address, parse_peer_id, parse_transport
 from p2p.net.identify import _addresses, _printable
 from p2p.net.identity import identity_from_seed
@@ -22,7 +23,6 @@ from p2p.net.streams import MalformedFrameError
 from p2p.peer_book import PeerAddr, PeerBook
 from p2p.reputation import Reputation
 from p2p.scoring import Cause
-from p2p.validation import Rejected, ValidationContext, open_announcement, open_batch
 from shoal_wire import ipc_messages as m
 from shoal_wire import judge
 from shoal_wire.announcement import encode_announcement, is_announcement

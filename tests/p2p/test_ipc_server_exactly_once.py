@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from p2p.buffer.types import Pool
-from p2p.validation import published_groups, reopen_batch
+from p2p.intake.validation import published_groups, reopen_batch
 from policy.exchange import Exchange
 from shoal_ipc.client import NodeClient
 from shoal_wire import ipc_messages as m

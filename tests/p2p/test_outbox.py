@@ -12,10 +12,10 @@ import trio
 import trio.testing
 
 from p2p import outbox as outbox_module
+from p2p.intake.validation import open_announcement, open_batch
 from p2p.outbox import Outbox, OversizeBatchError
 from p2p.store.store import Store, StoreError, StoreFault
 from p2p.token_bucket import Rate
-from p2p.validation import open_announcement, open_batch
 from shoal_wire.announcement import is_announcement
 from shoal_wire.codec import decode_batch
 from shoal_wire.envelope import open_envelope

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p2p.ledger import PublisherLedger
+from p2p.intake.ledger import PublisherLedger
 from p2p.outbox import MAX_UNSENT, new_pace
 from shoal_wire.types import BatchId, PeerId
 

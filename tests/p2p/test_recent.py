@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from p2p.intake.validation import published_groups
 from p2p.recent import RecentRollouts
-from p2p.validation import published_groups
 from tests.support import factories as make
 
 

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from p2p.buffer.types import Pool, Strategy
-from p2p.ledger import Equivocation
+from p2p.intake.ledger import Equivocation
 from p2p.store.store import StoreError, StoreFault
 from shoal_wire.types import GroupId, SignedBatch
 from shoal_wire.verdict import Reason

@@ -9,8 +9,8 @@ import pytest
 import trio
 
 from p2p.buffer.types import Pool
+from p2p.intake.validation import reopen_batch
 from p2p.store.store import OwnBatch
-from p2p.validation import reopen_batch
 from policy import outgoing
 from policy.exchange import Exchange
 from shoal_ipc.client import Leases, NodeClient

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2p.validation import reopen_batch
+from p2p.intake.validation import reopen_batch
 from policy.exchange import Exchange
 from policy.grpo import GrpoConfig, TrainGroup, UpdateStats, update
 from policy.model import Policy

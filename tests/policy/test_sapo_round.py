@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from p2p.buffer.types import Pool
-from p2p.validation import open_batch, reopen_batch
+from p2p.intake.validation import open_batch, reopen_batch
 from policy.exchange import Exchange
 from policy.sapo import Interrupted
 from shoal_ipc.client import NodeClient

@@ -23,8 +23,8 @@ from p2p.backfill import BackfillSettings
 from p2p.buffer.replay import ReplayBuffer
 from p2p.gaps import GapLimits
 from p2p.gossip.gossip import Gossip
-from p2p.intake import Intake
-from p2p.ledger import PublisherLedger
+from p2p.intake.intake import Intake
+from p2p.intake.ledger import PublisherLedger
 from p2p.net.host import HostSettings, Libp2pHost
 from p2p.net.identity import Identity
 from p2p.outbox import Outbox
@@ -182,7 +182,7 @@ class ExchangeNode:
 
     async def store_batch(self, envelope: bytes) -> None:
         """Have another's batch as if it had come long ago: nobody is told."""
-        from p2p.validation import reopen_batch
+        from p2p.intake.validation import reopen_batch
 
         signed = reopen_batch(envelope, max_bytes=self.manifest.rules.max_batch_bytes)
         self.ledger.remember(signed.publisher, signed.batch.sequence, signed.batch_id, 0.0)

@@ -19,8 +19,8 @@ from typing import TypeVar
 
 import trio
 
+from p2p.intake.validation import ValidationContext
 from p2p.net.identity import Identity, identity_from_seed
-from p2p.validation import ValidationContext
 from shoal_tasks import client_sync
 from shoal_tasks.families import EASY, TRAIN_SEED_MIN, FamilySpec, config_digest, coordinates
 from shoal_tasks.swarm import families_of, rules_of

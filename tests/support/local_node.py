@@ -21,8 +21,8 @@ import trio
 
 from p2p.buffer.replay import ReplayBuffer
 from p2p.buffer.types import BufferLimits
+from p2p.intake.ledger import PublisherLedger
 from p2p.ipc_server import SOCKET_NAME, IpcServer
-from p2p.ledger import PublisherLedger
 from p2p.net.identity import Identity
 from p2p.outbox import Outbox
 from p2p.recent import RecentRollouts

@@ -20,8 +20,9 @@ from p2p import peer_services
 from p2p.buffer.replay import ReplayBuffer
 from p2p.buffer.types import BufferLimits, Pool
 from p2p.discovery import Discovery, DiscoverySettings
-from p2p.intake import Intake
-from p2p.ledger import Equivocation, LedgerLimits, PublisherLedger
+from p2p.intake.intake import Intake
+from p2p.intake.ledger import Equivocation, LedgerLimits, PublisherLedger
+from p2p.intake.validation import ValidationContext
 from p2p.net.address import parse_peer_address
 from p2p.net.host import Libp2pHost
 from p2p.net.identity import Identity
@@ -34,7 +35,6 @@ from p2p.shard_policy import ShardLimits, ShardPlan
 from p2p.shards import ShardKeeper, ShardSettings
 from p2p.store.statements import Failed, StoreCore
 from p2p.store.store import Store
-from p2p.validation import ValidationContext
 from shoal_tasks.types import TaskCoordinates
 from shoal_wire.digests import question_digest
 from shoal_wire.manifest import Manifest

@@ -21,7 +21,8 @@ from typing import Any
 import trio
 import trio.testing
 
-from p2p import discovery, peer_services, validation
+from p2p import discovery, peer_services
+from p2p.intake import validation
 from p2p.net.identity import Identity, identity_from_seed
 from shoal_wire import digests
 from shoal_wire.manifest import Manifest

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p2p.ledger import LedgerLimits, PublisherLedger
+from p2p.intake.ledger import LedgerLimits, PublisherLedger
 from shoal_wire.types import BatchId, PeerId
 from shoal_wire.verdict import Reason
 

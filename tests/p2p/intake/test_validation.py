@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p2p.validation import (
+from p2p.intake.validation import (
     Rejected,
     check_questions,
     coordinates_of,

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Protocol
 import trio
 
 from p2p.fetch_stats import Source
-from p2p.ledger import Equivocation, PublisherLedger
-from p2p.validation import (
+from p2p.intake.ledger import Equivocation, PublisherLedger
+from p2p.intake.validation import (
     Rejected,
     ValidationContext,
     check_questions,

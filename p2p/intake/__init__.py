@@ -1,0 +1,1 @@
+"""One message judged: bytes become a batch or a verdict."""
