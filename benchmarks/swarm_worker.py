@@ -27,7 +27,7 @@ from p2p import peer_core
 from p2p.net.host import Libp2pHost
 from p2p.net.identity import Identity, identity_from_seed
 from p2p.node import Node
-from p2p.recent import RecentRollouts
+from p2p.rollouts.recent import RecentRollouts
 from shoal_settings.schema import Settings
 from shoal_tasks.client_trio import TaskWorker
 from shoal_tasks.families import EASY

@@ -25,11 +25,11 @@ from p2p.judge_link import JudgeLink
 from p2p.manifest_source import Found
 from p2p.net.identity import Identity
 from p2p.node_views import NodeViews
-from p2p.outbox import Outbox
 from p2p.peer_core import PeerCore, wall_ms
-from p2p.recent import RecentRollouts
 from p2p.rollout_exchange import ExchangeSettings, RolloutExchange
-from p2p.rollout_pool import RolloutPool
+from p2p.rollouts.outbox import Outbox
+from p2p.rollouts.pool import RolloutPool
+from p2p.rollouts.recent import RecentRollouts
 from p2p.service import Service, TrainerLink
 from p2p.shard_policy import DemandMeter, demand_of
 from p2p.store.archive import ARCHIVE_FILE, Archive, Archived

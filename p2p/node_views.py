@@ -9,11 +9,11 @@ import trio
 
 from p2p.intake.validation import group_coordinates
 from p2p.judge_link import JudgeLink
-from p2p.outbox import Outbox
 from p2p.peer_core import PeerCore, wall_ms
-from p2p.recent import RecentGroup, RecentRollouts
 from p2p.rollout_exchange import RolloutExchange
-from p2p.rollout_pool import RolloutPool
+from p2p.rollouts.outbox import Outbox
+from p2p.rollouts.pool import RolloutPool
+from p2p.rollouts.recent import RecentGroup, RecentRollouts
 from p2p.service import TrainerLink
 from p2p.trainer_child import ChildState, TrainerChild
 from p2p.view_types import View

@@ -12,9 +12,9 @@ import trio
 from p2p.buffer.types import Entry, Pool, Strategy
 from p2p.inspector import Control, InspectorService, follow, inspect
 from p2p.judge_link import JudgeLink
-from p2p.outbox import Outbox, OversizeBatchError
-from p2p.recent import RecentRollouts
-from p2p.rollout_pool import RolloutPool
+from p2p.rollouts.outbox import Outbox, OversizeBatchError
+from p2p.rollouts.pool import RolloutPool
+from p2p.rollouts.recent import RecentRollouts
 from p2p.store.store import StoreError
 from p2p.view_types import View
 from shoal_wire import ipc_messages as m

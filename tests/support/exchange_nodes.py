@@ -27,9 +27,9 @@ from p2p.intake.intake import Intake
 from p2p.intake.ledger import PublisherLedger
 from p2p.net.host import HostSettings, Libp2pHost
 from p2p.net.identity import Identity
-from p2p.outbox import Outbox
 from p2p.rollout_exchange import ExchangeSettings, RolloutExchange
-from p2p.rollout_pool import RolloutPool
+from p2p.rollouts.outbox import Outbox
+from p2p.rollouts.pool import RolloutPool
 from p2p.store.store import OwnBatch, Store
 from shoal_wire.manifest import Manifest
 from shoal_wire.types import PeerId, RolloutGroup

@@ -26,10 +26,10 @@ from p2p.intake.validation import ValidationContext
 from p2p.net.address import parse_peer_address
 from p2p.net.host import Libp2pHost
 from p2p.net.identity import Identity
-from p2p.outbox import Outbox
 from p2p.reputation import Reputation
 from p2p.rollout_exchange import RolloutExchange
-from p2p.rollout_pool import RolloutPool
+from p2p.rollouts.outbox import Outbox
+from p2p.rollouts.pool import RolloutPool
 from p2p.shard_directory import ShardDirectory
 from p2p.shard_policy import ShardLimits, ShardPlan
 from p2p.shards import ShardKeeper, ShardSettings

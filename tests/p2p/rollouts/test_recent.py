@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from p2p.intake.validation import published_groups
-from p2p.recent import RecentRollouts
+from p2p.rollouts.recent import RecentRollouts
 from tests.support import factories as make
 
 

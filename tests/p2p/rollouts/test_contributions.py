@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from p2p.buffer.pool import Counters
-from p2p.contributions import account
+from p2p.rollouts.contributions import account
 from p2p.sampling_standing import SamplingStandings
 from shoal_wire.types import GroupId, PeerId
 

@@ -11,9 +11,9 @@ import pytest
 import trio
 import trio.testing
 
-from p2p import outbox as outbox_module
 from p2p.intake.validation import open_announcement, open_batch
-from p2p.outbox import Outbox, OversizeBatchError
+from p2p.rollouts import outbox as outbox_module
+from p2p.rollouts.outbox import Outbox, OversizeBatchError
 from p2p.store.store import Store, StoreError, StoreFault
 from p2p.token_bucket import Rate
 from shoal_wire.announcement import is_announcement

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p2p.intake.ledger import PublisherLedger
-from p2p.outbox import MAX_UNSENT, new_pace
+from p2p.rollouts.outbox import MAX_UNSENT, new_pace
 from shoal_wire.types import BatchId, PeerId
 
 ME = PeerId("me")
