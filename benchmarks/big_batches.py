@@ -20,7 +20,7 @@ from typing import Any
 import trio
 
 from benchmarks.harness import Goal, Options, Report, main, median, note, percentile
-from p2p.rollout_ask import ANSWER_SECONDS
+from p2p.fetch.asker import ANSWER_SECONDS
 from shoal_wire import ipc_messages as m
 from shoal_wire.types import RolloutGroup
 from tests.support import factories as make

@@ -7,10 +7,10 @@ from typing import Any
 
 import trio
 
+from p2p.fetch.exchange import RolloutExchange
 from p2p.intake.validation import group_coordinates
 from p2p.judge_link import JudgeLink
 from p2p.peer_core import PeerCore, wall_ms
-from p2p.rollout_exchange import RolloutExchange
 from p2p.rollouts.outbox import Outbox
 from p2p.rollouts.pool import RolloutPool
 from p2p.rollouts.recent import RecentGroup, RecentRollouts

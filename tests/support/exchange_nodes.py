@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from p2p.backfill import BackfillSettings
 from p2p.buffer.replay import ReplayBuffer
-from p2p.gaps import GapLimits
+from p2p.fetch.backfill import BackfillSettings
+from p2p.fetch.exchange import ExchangeSettings, RolloutExchange
+from p2p.fetch.gaps import GapLimits
 from p2p.gossip.gossip import Gossip
 from p2p.intake.intake import Intake
 from p2p.intake.ledger import PublisherLedger
 from p2p.net.host import HostSettings, Libp2pHost
 from p2p.net.identity import Identity
-from p2p.rollout_exchange import ExchangeSettings, RolloutExchange
 from p2p.rollouts.outbox import Outbox
 from p2p.rollouts.pool import RolloutPool
 from p2p.store.store import OwnBatch, Store

@@ -20,6 +20,7 @@ from p2p import peer_services
 from p2p.buffer.replay import ReplayBuffer
 from p2p.buffer.types import BufferLimits, Pool
 from p2p.discovery import Discovery, DiscoverySettings
+from p2p.fetch.exchange import RolloutExchange
 from p2p.intake.intake import Intake
 from p2p.intake.ledger import Equivocation, LedgerLimits, PublisherLedger
 from p2p.intake.validation import ValidationContext
@@ -27,7 +28,6 @@ from p2p.net.address import parse_peer_address
 from p2p.net.host import Libp2pHost
 from p2p.net.identity import Identity
 from p2p.reputation import Reputation
-from p2p.rollout_exchange import RolloutExchange
 from p2p.rollouts.outbox import Outbox
 from p2p.rollouts.pool import RolloutPool
 from p2p.shard_directory import ShardDirectory

@@ -10,9 +10,9 @@ import pytest
 import trio
 import trio.testing
 
-from p2p.backfill import Backfill
-from p2p.fetch_stats import FetchStats
-from p2p.rollout_ask import NoAnswerError
+from p2p.fetch.asker import NoAnswerError
+from p2p.fetch.backfill import Backfill
+from p2p.fetch.stats import FetchStats
 from shoal_wire.rollout_messages import Listing, RecentQuery
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Reason

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import trio
 
-from p2p.rollout_ask import NoAnswerError, RolloutAsker
+from p2p.fetch.asker import NoAnswerError, RolloutAsker
 from shoal_wire.digests import batch_id as id_of_envelope
 from shoal_wire.limits import MAX_CHUNK_BYTES
 from shoal_wire.rollout_messages import Chunk, ChunkQuery, RefusalReason

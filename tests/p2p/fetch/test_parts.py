@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from p2p.fetch_stats import Source
-from p2p.gaps import GapEnd, GapLimits, GapTracker
-from p2p.pull_queue import PullJob, PullQueue, QueueLimits
-from p2p.shelf import Shelf
+from p2p.fetch.gaps import GapEnd, GapLimits, GapTracker
+from p2p.fetch.pull_queue import PullJob, PullQueue, QueueLimits
+from p2p.fetch.shelf import Shelf
+from p2p.fetch.stats import Source
 from p2p.token_bucket import KeyedBuckets, Rate, TokenBucket
 from shoal_wire.types import BatchId, PeerId
 from shoal_wire.verdict import Reason

@@ -18,9 +18,9 @@ from typing import Protocol
 
 import trio
 
-from p2p.fetch_stats import FetchStats
+from p2p.fetch.shelf import Held, Shelf
+from p2p.fetch.stats import FetchStats
 from p2p.net.request import RequestLimits
-from p2p.shelf import Held, Shelf
 from p2p.store.types import StoreError
 from p2p.token_bucket import KeyedBuckets, Rate, TokenBucket
 from shoal_wire.limits import MAX_CHUNK_BYTES, MAX_RETRY_MS

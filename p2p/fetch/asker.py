@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 
 import trio
 
-from p2p.fetch_stats import FetchStats
+from p2p.fetch.stats import FetchStats
 from p2p.net.request import RequestError, RequestFailure
 from shoal_wire.limits import MAX_ANSWER_BYTES, ROLLOUTS_PROTOCOL
 from shoal_wire.rollout_codec import RolloutProtocolError, decode_answer, encode_query

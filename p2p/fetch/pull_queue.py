@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
 
-from p2p.fetch_stats import Source
+from p2p.fetch.stats import Source
 from p2p.token_bucket import KeyedBuckets, Rate, TokenBucket
 from shoal_wire.types import BatchId, PeerId
 from shoal_wire.verdict import Reason

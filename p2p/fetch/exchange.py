@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
-from p2p.backfill import Backfill, BackfillSettings
-from p2p.batch_fetch import BatchFetch, Report
-from p2p.batch_pull import PullLimits
-from p2p.fetch_stats import FetchStats, Source
-from p2p.gap_repair import GapRepair
-from p2p.gaps import GapLimits
+from p2p.fetch.asker import ANSWER_SECONDS, RolloutAsker
+from p2p.fetch.backfill import Backfill, BackfillSettings
+from p2p.fetch.batches import BatchFetch, Report
+from p2p.fetch.gap_repair import GapRepair
+from p2p.fetch.gaps import GapLimits
+from p2p.fetch.pull import PullLimits
+from p2p.fetch.pull_queue import QueueLimits
+from p2p.fetch.server import SERVE_LIMITS, EnvelopeStore, RolloutServer, ServeLimits
+from p2p.fetch.shelf import Shelf
+from p2p.fetch.stats import FetchStats, Source
+from p2p.fetch.twins import OwnBatches, TwinWatch
 from p2p.intake.intake import Intake, Listener
 from p2p.intake.ledger import PublisherLedger
 from p2p.net.host import Libp2pHost
 from p2p.net.request import RequestLimits
-from p2p.pull_queue import QueueLimits
-from p2p.rollout_ask import ANSWER_SECONDS, RolloutAsker
-from p2p.rollout_serve import SERVE_LIMITS, EnvelopeStore, RolloutServer, ServeLimits
-from p2p.shelf import Shelf
-from p2p.twin_watch import OwnBatches, TwinWatch
 from shoal_wire.announcement import Announcement
 from shoal_wire.limits import MAX_REQUEST_BYTES, ROLLOUTS_PROTOCOL
 from shoal_wire.manifest import Manifest

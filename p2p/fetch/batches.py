@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from p2p.batch_pull import BatchPull, PullLimits, UnavailableError
-from p2p.fetch_stats import FetchStats, Source
+from p2p.fetch.asker import NoAnswerError, RolloutAsker
+from p2p.fetch.pull import BatchPull, PullLimits, UnavailableError
+from p2p.fetch.pull_queue import PullJob, PullQueue, QueueLimits
+from p2p.fetch.stats import FetchStats, Source
 from p2p.intake.intake import RESERVE_SHARE
 from p2p.intake.ledger import PublisherLedger
-from p2p.pull_queue import PullJob, PullQueue, QueueLimits
-from p2p.rollout_ask import NoAnswerError, RolloutAsker
 from shoal_wire.announcement import Announcement
 from shoal_wire.digests import batch_id as id_of_envelope
 from shoal_wire.limits import MAX_CHUNK_BYTES, MAX_WHOLE_BATCHES, WHOLE_MESSAGE_BYTES

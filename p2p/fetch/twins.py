@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from typing import Protocol
 
-from p2p.rollout_ask import RolloutAsker
+from p2p.fetch.asker import RolloutAsker
 from shoal_wire.digests import batch_id as id_of_envelope
 from shoal_wire.envelope import EnvelopeError, open_envelope
 from shoal_wire.limits import WHOLE_MESSAGE_BYTES

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from p2p.batch_fetch import BatchFetch, Neighbours
-from p2p.fetch_stats import FetchStats, Source
-from p2p.rollout_ask import NoAnswerError, RolloutAsker
-from p2p.twin_watch import TwinWatch
+from p2p.fetch.asker import NoAnswerError, RolloutAsker
+from p2p.fetch.batches import BatchFetch, Neighbours
+from p2p.fetch.stats import FetchStats, Source
+from p2p.fetch.twins import TwinWatch
 from shoal_wire.limits import MAX_SHARDS_PER_PEER
 from shoal_wire.manifest import Manifest
 from shoal_wire.rollout_messages import BatchRef, Listing, RecentQuery

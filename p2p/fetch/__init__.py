@@ -1,0 +1,1 @@
+"""Batches asked for by id: what gossip did not bring is pulled here, and given to others."""
