@@ -8,9 +8,9 @@ from pathlib import Path
 
 from benchmarks.groups import POLICY, SAMPLING
 from p2p.local_files import IDENTITY_FILE
-from p2p.manifest_source import manifest_of_settings
 from p2p.net.identity import Identity, identity_from_seed, load_or_create_identity
 from p2p.node import STORE_FILE
+from p2p.peers.manifest_source import manifest_of_settings
 from p2p.store.store import StoreCore
 from shoal_settings.schema import Settings
 from shoal_wire.codec import decode_batch, encode_batch

@@ -23,10 +23,10 @@ from p2p.fetch.exchange import ExchangeSettings, RolloutExchange
 from p2p.intake.ledger import Equivocation
 from p2p.ipc_server import SOCKET_NAME, IpcServer
 from p2p.judge_link import JudgeLink
-from p2p.manifest_source import Found
 from p2p.net.identity import Identity
 from p2p.node_views import NodeViews
 from p2p.peer_core import PeerCore, wall_ms
+from p2p.peers.manifest_source import Found
 from p2p.rollouts.outbox import Outbox
 from p2p.rollouts.pool import RolloutPool
 from p2p.rollouts.recent import RecentRollouts

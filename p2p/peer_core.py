@@ -15,27 +15,27 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from p2p import peer_services
-from p2p.dht import Dht
-from p2p.discovery import Discovery, DiscoverySettings, TargetKind
 from p2p.gossip.gossip import Gossip
 from p2p.intake.intake import Intake, Listener
 from p2p.intake.ledger import Equivocation, PublisherLedger
 from p2p.intake.validation import ValidationContext
 from p2p.intake.verdict_log import VerdictLog
 from p2p.local_files import remembered_listen, sibling_addresses, write_addresses
-from p2p.manifest_source import Found, ManifestSource
 from p2p.net.address import is_circuit, parse_peer_address
 from p2p.net.host import HostSettings, Libp2pHost
 from p2p.net.identity import Identity
 from p2p.net.inbound_gate import GateLimits
 from p2p.net.swarm import SwarmSettings
 from p2p.net.swarm_key import key_of_settings
-from p2p.peer_book import PeerAddr
 from p2p.peer_guard import PeerGuard
-from p2p.reach import ReachServer
-from p2p.relay_client import RelayClient, RelayUse
-from p2p.relay_server import RelayLimits, RelayServer
+from p2p.peers import exchange as peer_services
+from p2p.peers.dht import Dht
+from p2p.peers.discovery import Discovery, DiscoverySettings, TargetKind
+from p2p.peers.manifest_source import Found, ManifestSource
+from p2p.peers.outside import ReachServer
+from p2p.peers.peer_book import PeerAddr
+from p2p.peers.relay_client import RelayClient, RelayUse
+from p2p.peers.relay_server import RelayLimits, RelayServer
 from p2p.shard_directory import ShardDirectory
 from p2p.shard_policy import ShardPlan
 from p2p.shards import ShardKeeper, ShardSettings
@@ -49,7 +49,7 @@ from shoal_wire.types import PeerId, SignedBatch
 from shoal_wire.verdict import Verdict
 
 if TYPE_CHECKING:
-    from p2p.mdns import Mdns
+    from p2p.peers.mdns import Mdns
 
 log = logging.getLogger(__name__)
 
@@ -285,7 +285,7 @@ class PeerCore:
 
     def _mdns(self) -> Mdns:
         # Late: a node that does not use it saves the library's 6 MiB.
-        from p2p.mdns import Mdns
+        from p2p.peers.mdns import Mdns
 
         return Mdns(
             peer_id=self.peer_id,

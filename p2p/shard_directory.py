@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from p2p.peer_book import PeerAddr
+from p2p.peers.peer_book import PeerAddr
 from shoal_wire.types import PeerId
 
 

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Protocol
 import trio
 
 from p2p.net.host import DialError
-from p2p.peer_book import PeerAddr
+from p2p.peers.peer_book import PeerAddr
 from p2p.shard_directory import ShardDirectory, ShardPeer
 from p2p.shard_policy import ShardPlan
 from shoal_wire.manifest import Manifest

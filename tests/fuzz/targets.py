@@ -20,7 +20,7 @@ from p2p.net.address import parse_peer_address, parse_peer_id, parse_transport
 from p2p.net.identify import _addresses, _printable
 from p2p.net.identity import identity_from_seed
 from p2p.net.streams import MalformedFrameError
-from p2p.peer_book import PeerAddr, PeerBook
+from p2p.peers.peer_book import PeerAddr, PeerBook
 from p2p.reputation import Reputation
 from p2p.scoring import Cause
 from shoal_wire import ipc_messages as m

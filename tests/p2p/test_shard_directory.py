@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p2p.peer_book import PeerAddr
+from p2p.peers.peer_book import PeerAddr
 from p2p.shard_directory import ShardDirectory
 from shoal_wire.types import PeerId
 

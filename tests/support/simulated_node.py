@@ -16,10 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import trio
 
-from p2p import peer_services
 from p2p.buffer.replay import ReplayBuffer
 from p2p.buffer.types import BufferLimits, Pool
-from p2p.discovery import Discovery, DiscoverySettings
 from p2p.fetch.exchange import RolloutExchange
 from p2p.intake.intake import Intake
 from p2p.intake.ledger import Equivocation, LedgerLimits, PublisherLedger
@@ -27,6 +25,8 @@ from p2p.intake.validation import ValidationContext
 from p2p.net.address import parse_peer_address
 from p2p.net.host import Libp2pHost
 from p2p.net.identity import Identity
+from p2p.peers import exchange as peer_services
+from p2p.peers.discovery import Discovery, DiscoverySettings
 from p2p.reputation import Reputation
 from p2p.rollouts.outbox import Outbox
 from p2p.rollouts.pool import RolloutPool

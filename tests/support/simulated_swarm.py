@@ -21,9 +21,10 @@ from typing import Any
 import trio
 import trio.testing
 
-from p2p import discovery, peer_services
 from p2p.intake import validation
 from p2p.net.identity import Identity, identity_from_seed
+from p2p.peers import discovery
+from p2p.peers import exchange as peer_services
 from shoal_wire import digests
 from shoal_wire.manifest import Manifest
 from shoal_wire.types import BatchId, PeerId, SignedBatch

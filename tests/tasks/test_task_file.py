@@ -10,7 +10,7 @@ import pytest
 from p2p.cli.entry import main
 from p2p.intake.intake import Intake
 from p2p.intake.ledger import PublisherLedger
-from p2p.manifest_source import manifest_of_settings
+from p2p.peers.manifest_source import manifest_of_settings
 from shoal_settings.schema import Settings
 from shoal_tasks.audit import AuditGuard
 from shoal_tasks.client_sync import TaskWorker

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 import trio
 
-from p2p import manifest_source, peer_core
+from p2p import peer_core
 from p2p.buffer.types import Strategy
 from p2p.net.identity import load_or_create_identity
 from p2p.node import Node
+from p2p.peers import manifest_source
 from shoal_wire.types import RolloutGroup
 from tests.support import factories as make
 from tests.support.exchange_nodes import big_groups

@@ -19,7 +19,7 @@ import trio
 import zeroconf
 
 from p2p.net.address import host_and_port, parse_peer_id, parse_transport
-from p2p.peer_book import PeerAddr
+from p2p.peers.peer_book import PeerAddr
 from shoal_wire.types import PeerId
 
 if TYPE_CHECKING:

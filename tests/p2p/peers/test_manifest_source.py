@@ -10,12 +10,12 @@ import pytest
 import trio
 import trio.testing
 
-from p2p import manifest_source as module
-from p2p import peer_services
 from p2p.local_files import load_manifest, save_manifest
-from p2p.manifest_source import ManifestSource, manifest_of_settings
 from p2p.net.host import Libp2pHost
-from p2p.peer_book import PeerAddr, PeerBook
+from p2p.peers import exchange as peer_services
+from p2p.peers import manifest_source as module
+from p2p.peers.manifest_source import ManifestSource, manifest_of_settings
+from p2p.peers.peer_book import PeerAddr, PeerBook
 from shoal_settings.schema import Settings
 from shoal_wire.errors import ManifestError
 from shoal_wire.limits import MANIFEST_PROTOCOL, PEERS_PROTOCOL

@@ -12,9 +12,9 @@ import pytest
 import trio
 import zeroconf
 
-from p2p.mdns import Mdns, decode_txt, encode_txt
 from p2p.net.identity import identity_from_seed
-from p2p.peer_book import PeerAddr
+from p2p.peers.mdns import Mdns, decode_txt, encode_txt
+from p2p.peers.peer_book import PeerAddr
 from tests.support.nodes import fresh_identity, until
 
 LOOPBACK = ("127.0.0.1",)
@@ -34,7 +34,7 @@ needs_multicast = pytest.mark.skipif(not can_multicast(), reason="no multicast o
 ANNOUNCE = """
 import sys, trio
 from p2p.net.identity import identity_from_seed
-from p2p.mdns import Mdns
+from p2p.peers.mdns import Mdns
 
 async def main():
     me = identity_from_seed(bytes([int(sys.argv[1])]) * 32)
@@ -103,10 +103,10 @@ async def test_machine_without_multicast_is_one_log_line(
         interfaces=("203.0.113.77",),  # TEST-NET-3: nobody's own address
         on_found=lambda peer: None,
     )
-    with caplog.at_level(logging.WARNING, logger="p2p.mdns"), trio.fail_after(30):
+    with caplog.at_level(logging.WARNING, logger="p2p.peers.mdns"), trio.fail_after(30):
         await mdns.run()
     assert not mdns.running
-    assert len([record for record in caplog.records if record.name == "p2p.mdns"]) == 1
+    assert len([record for record in caplog.records if record.name == "p2p.peers.mdns"]) == 1
 
 
 def as_received(record: dict[str, str]) -> dict[bytes, bytes | None]:

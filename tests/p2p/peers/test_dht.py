@@ -9,10 +9,10 @@ import trio
 from libp2p.peer.peerinfo import PeerInfo
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
-from p2p.dht import Dht, swarm_key
 from p2p.net.address import to_libp2p_id
 from p2p.net.host import Libp2pHost
-from p2p.peer_book import PeerAddr
+from p2p.peers.dht import Dht, swarm_key
+from p2p.peers.peer_book import PeerAddr
 from shoal_wire.types import Digest
 from tests.support.nodes import fresh_identity, open_test_host, until
 

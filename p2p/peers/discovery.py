@@ -22,9 +22,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from p2p.bootstrap_news import BootstrapNews
-from p2p.discovery_targets import Target, Targets
-from p2p.discovery_types import (
+from p2p.net.host import DialError
+from p2p.peers.discovery_types import (
     Dialer,
     DiscoverySettings,
     FetchPeers,
@@ -33,8 +32,9 @@ from p2p.discovery_types import (
     TargetState,
     parse_bootstrap,
 )
-from p2p.net.host import DialError
-from p2p.peer_book import PeerAddr, PeerBook, load_peer_book, save_peer_book
+from p2p.peers.news import BootstrapNews
+from p2p.peers.peer_book import PeerAddr, PeerBook, load_peer_book, save_peer_book
+from p2p.peers.targets import Target, Targets
 from shoal_wire.limits import MAX_PEERS_IN_LIST
 from shoal_wire.types import PeerId
 

@@ -12,14 +12,14 @@ import trio
 from libp2p.custom_types import TProtocol
 from libp2p.relay.circuit_v2.pb import circuit_pb2 as pb
 
-from p2p import relay_client
 from p2p.net.address import host_and_port, is_circuit, parse_peer_address, parse_transport
 from p2p.net.circuit import HOP, STOP, read_stop, write_message
 from p2p.net.host import DialError, Libp2pHost
 from p2p.net.swarm import SwarmSettings
-from p2p.reach import ReachServer
-from p2p.relay_client import RelayClient, RelayUse
-from p2p.relay_server import RelayLimits, RelayServer
+from p2p.peers import relay_client
+from p2p.peers.outside import ReachServer
+from p2p.peers.relay_client import RelayClient, RelayUse
+from p2p.peers.relay_server import RelayLimits, RelayServer
 from tests.support.nodes import (
     PATIENCE_S,
     TestNode,

@@ -31,7 +31,7 @@ from p2p.net.circuit import (
 )
 from p2p.net.host import Direction, Libp2pHost
 from p2p.net.reset import reset_stream
-from p2p.reach import ask_outside, tcp_ports
+from p2p.peers.outside import ask_outside, tcp_ports
 from shoal_wire.types import PeerId
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import trio
 
-from p2p import peer_services
 from p2p.local_files import load_manifest, save_manifest
 from p2p.net.address import parse_peer_address
 from p2p.net.host import Libp2pHost, RequestError
+from p2p.peers import exchange as peer_services
 from shoal_settings.schema import Settings
 from shoal_tasks.swarm import specs_of, starting_families
 from shoal_wire.errors import ManifestError

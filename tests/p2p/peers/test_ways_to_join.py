@@ -14,11 +14,12 @@ import pytest
 import trio
 
 from bootstrap.peer import BootstrapPeer
-from p2p import dht, discovery, manifest_source, peer_core
+from p2p import peer_core
 from p2p.net.identity import load_or_create_identity
-from p2p.peer_book import PeerAddr, PeerBook, load_peer_book, save_peer_book
+from p2p.peers import dht, discovery, manifest_source
+from p2p.peers.peer_book import PeerAddr, PeerBook, load_peer_book, save_peer_book
 from shoal_wire.types import PeerId
-from tests.p2p.test_mdns import LOOPBACK, needs_multicast
+from tests.p2p.peers.test_mdns import LOOPBACK, needs_multicast
 from tests.support import factories as make
 from tests.support.nodes import fresh_identity, until
 from tests.support.running_node import quiet_settings
@@ -110,7 +111,7 @@ async def test_saved_peers_alone(tmp_path: Path) -> None:
 async def test_data_directories_side_by_side_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("p2p.mdns.Mdns.run", _nothing)
+    monkeypatch.setattr("p2p.peers.mdns.Mdns.run", _nothing)
     async with (
         running(tmp_path / "one", mdns=True) as one,
         running(tmp_path / "two", mdns=True) as two,
@@ -135,7 +136,7 @@ async def test_mdns_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def _keep_mdns_on_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
-    from p2p.mdns import Mdns
+    from p2p.peers.mdns import Mdns
 
     original = Mdns.__init__
 

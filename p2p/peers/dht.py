@@ -33,7 +33,7 @@ from p2p.net.address import (
     to_libp2p_id,
 )
 from p2p.net.host import DialError, Libp2pHost
-from p2p.peer_book import PeerAddr
+from p2p.peers.peer_book import PeerAddr
 from shoal_wire.types import Digest, PeerId
 
 if TYPE_CHECKING:

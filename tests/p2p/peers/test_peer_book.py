@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2p.net.identity import identity_from_seed
-from p2p.peer_book import PeerAddr, PeerBook, load_peer_book, save_peer_book
+from p2p.peers.peer_book import PeerAddr, PeerBook, load_peer_book, save_peer_book
 from shoal_wire.types import PeerId
 
 IDS = [identity_from_seed(bytes([n]) * 32).peer_id for n in range(1, 13)]

@@ -6,9 +6,15 @@ import random
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from p2p.discovery_types import HEARSAY, DiscoverySettings, TargetInfo, TargetKind, TargetState
 from p2p.net.address import is_unspecified, parse_transport
-from p2p.peer_book import PeerAddr
+from p2p.peers.discovery_types import (
+    HEARSAY,
+    DiscoverySettings,
+    TargetInfo,
+    TargetKind,
+    TargetState,
+)
+from p2p.peers.peer_book import PeerAddr
 from shoal_wire.limits import MAX_ADDRS_PER_PEER
 from shoal_wire.types import PeerId
 

@@ -13,7 +13,9 @@ import pytest
 import trio
 import trio.testing
 
-from p2p.discovery import (
+from p2p.net.host import DialError, Libp2pHost
+from p2p.net.identity import identity_from_seed
+from p2p.peers.discovery import (
     Discovery,
     DiscoverySettings,
     FetchPeers,
@@ -21,9 +23,7 @@ from p2p.discovery import (
     TargetState,
     parse_bootstrap,
 )
-from p2p.net.host import DialError, Libp2pHost
-from p2p.net.identity import identity_from_seed
-from p2p.peer_book import PeerAddr, load_peer_book
+from p2p.peers.peer_book import PeerAddr, load_peer_book
 from shoal_wire.types import PeerId
 from tests.support.network import port_of
 from tests.support.nodes import fresh_identity, open_test_host, until
@@ -162,7 +162,7 @@ async def test_bootstraps_dead_for_hours_are_tried_and_told_at_a_sensible_rate(
     autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     host, first, second = FakeHost(), peer(1), peer(2)
-    with caplog.at_level(logging.INFO, logger="p2p.discovery"):
+    with caplog.at_level(logging.INFO, logger="p2p.peers.discovery"):
         # Slower than in life, or six hours are half a minute of the test's time.
         slow = DiscoverySettings(backoff_first_s=5.0, bootstrap_backoff_max_s=60.0)
         async with discovering(host, first, second, settings=slow):
@@ -186,7 +186,7 @@ async def test_one_bootstrap_that_answers_is_no_news(
 ) -> None:
     host, dead, good = FakeHost(), peer(1), peer(2)
     host.up.add(full(good))
-    with caplog.at_level(logging.INFO, logger="p2p.discovery"):
+    with caplog.at_level(logging.INFO, logger="p2p.peers.discovery"):
         async with discovering(host, dead, good):
             await trio.sleep(3600)
     assert not caplog.records

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from p2p.net.address import PeerAddress, parse_peer_address
-from p2p.peer_book import PeerAddr
+from p2p.peers.peer_book import PeerAddr
 from shoal_wire.types import PeerId
 
 FetchPeers = Callable[[PeerId], Awaitable[list[PeerAddr]]]

@@ -1,0 +1,1 @@
+"""Who is there: discovery, peer exchange, DHT, mDNS, relays and reach."""
