@@ -31,7 +31,7 @@ from p2p.rollouts.outbox import Outbox
 from p2p.rollouts.pool import RolloutPool
 from p2p.rollouts.recent import RecentRollouts
 from p2p.service import Service, TrainerLink
-from p2p.shard_policy import DemandMeter, demand_of
+from p2p.shards.plan import DemandMeter, demand_of
 from p2p.store.archive import ARCHIVE_FILE, Archive, Archived
 from p2p.store.store import Store
 from p2p.trainer_child import ChildState, TrainerChild

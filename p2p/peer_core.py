@@ -36,9 +36,9 @@ from p2p.peers.outside import ReachServer
 from p2p.peers.peer_book import PeerAddr
 from p2p.peers.relay_client import RelayClient, RelayUse
 from p2p.peers.relay_server import RelayLimits, RelayServer
-from p2p.shard_directory import ShardDirectory
-from p2p.shard_policy import ShardPlan
-from p2p.shards import ShardKeeper, ShardSettings
+from p2p.shards.directory import ShardDirectory
+from p2p.shards.keeper import ShardKeeper, ShardSettings
+from p2p.shards.plan import ShardPlan
 from shoal_settings.schema import Settings
 from shoal_tasks.client_trio import TaskWorker
 from shoal_tasks.limits import WorkerLimits

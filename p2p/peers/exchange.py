@@ -10,7 +10,7 @@ import trio
 from p2p.net.address import parse_peer_address
 from p2p.net.host import Libp2pHost, RequestError
 from p2p.peers.peer_book import PeerAddr, PeerBook
-from p2p.shard_directory import ShardDirectory, ShardPeer
+from p2p.shards.directory import ShardDirectory, ShardPeer
 from shoal_wire.errors import RemoteError
 from shoal_wire.limits import (
     MANIFEST_PROTOCOL,

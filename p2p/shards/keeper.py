@@ -29,8 +29,8 @@ import trio
 
 from p2p.net.host import DialError
 from p2p.peers.peer_book import PeerAddr
-from p2p.shard_directory import ShardDirectory, ShardPeer
-from p2p.shard_policy import ShardPlan
+from p2p.shards.directory import ShardDirectory, ShardPeer
+from p2p.shards.plan import ShardPlan
 from shoal_wire.manifest import Manifest
 from shoal_wire.types import PeerId, SignedBatch
 from shoal_wire.verdict import Reason, Verdict, verdict

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p2p.peers.peer_book import PeerAddr
-from p2p.shard_directory import ShardDirectory
+from p2p.shards.directory import ShardDirectory
 from shoal_wire.types import PeerId
 
 

@@ -1,0 +1,1 @@
+"""Which topics this node listens to, and among which peers."""
