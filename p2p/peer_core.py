@@ -27,7 +27,6 @@ from p2p.net.identity import Identity
 from p2p.net.inbound_gate import GateLimits
 from p2p.net.swarm import SwarmSettings
 from p2p.net.swarm_key import key_of_settings
-from p2p.peer_guard import PeerGuard
 from p2p.peers import exchange as peer_services
 from p2p.peers.dht import Dht
 from p2p.peers.discovery import Discovery, DiscoverySettings, TargetKind
@@ -39,6 +38,7 @@ from p2p.peers.relay_server import RelayLimits, RelayServer
 from p2p.shards.directory import ShardDirectory
 from p2p.shards.keeper import ShardKeeper, ShardSettings
 from p2p.shards.plan import ShardPlan
+from p2p.standing.guard import PeerGuard
 from shoal_settings.schema import Settings
 from shoal_tasks.client_trio import TaskWorker
 from shoal_tasks.limits import WorkerLimits

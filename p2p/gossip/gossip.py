@@ -21,7 +21,7 @@ from p2p.gossip.pubsub import GuardedPubsub, PubsubLimits
 from p2p.gossip.router import GossipRouter, MeshSettings
 from p2p.net.address import from_libp2p_id
 from p2p.net.host import Libp2pHost
-from p2p.scoring import Cause
+from p2p.standing.scoring import Cause
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Reason, Verdict, verdict
 

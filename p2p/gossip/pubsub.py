@@ -38,7 +38,7 @@ from p2p.net.inbound_gate import prefix_of
 from p2p.net.streams import FrameReader, MalformedFrameError
 from p2p.net.swarm import remote_host, reset_stream
 from p2p.net.yamux import abort
-from p2p.scoring import Cause
+from p2p.standing.scoring import Cause
 from shoal_wire.limits import MAX_MESSAGE_BYTES
 from shoal_wire.verdict import Outcome, Reason, Verdict, verdict
 

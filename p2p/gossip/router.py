@@ -31,7 +31,7 @@ from libp2p.pubsub.score import PeerScorer, ScoreParams
 from p2p.gossip.messages import message_id
 from p2p.gossip.mixing import MOST_LEAVING, MeshMixer
 from p2p.gossip.outbound import OutboundQueue, encode_frame
-from p2p.scoring import Cause
+from p2p.standing.scoring import Cause
 
 if TYPE_CHECKING:
     from p2p.gossip.pubsub import GuardedPubsub

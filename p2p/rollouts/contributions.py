@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from p2p.buffer.pool import Counters
-from p2p.sampling_standing import SamplingStandings
+from p2p.standing.sampling import SamplingStandings
 from shoal_wire.types import PeerId
 
 
@@ -30,7 +30,7 @@ class Contribution:
     useful: float | None
     """Mean usefulness of its verified groups, 0 to 1; None where none was verified of late."""
     weight: float
-    """Factor on its groups' chance of being drawn (`p2p.draw_weights`)."""
+    """Factor on its groups' chance of being drawn (`p2p.standing.draw_weights`)."""
     connected: bool
 
 

@@ -22,7 +22,6 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from p2p.buffer.replay import ReplayBuffer
 from p2p.buffer.types import BufferLimits, Entry, Pool
-from p2p.draw_weights import draw_weights
 from p2p.intake.ledger import PublisherLedger
 from p2p.intake.validation import (
     Rejected,
@@ -32,7 +31,8 @@ from p2p.intake.validation import (
     open_batch,
     published_groups,
 )
-from p2p.sampling_standing import SamplingStandings
+from p2p.standing.draw_weights import draw_weights
+from p2p.standing.sampling import SamplingStandings
 from policy.exchange import Exchange
 from shoal_experiment.tasks import SharedWorker
 from shoal_settings.schema import Settings

@@ -21,8 +21,8 @@ from p2p.net.identify import _addresses, _printable
 from p2p.net.identity import identity_from_seed
 from p2p.net.streams import MalformedFrameError
 from p2p.peers.peer_book import PeerAddr, PeerBook
-from p2p.reputation import Reputation
-from p2p.scoring import Cause
+from p2p.standing.reputation import Reputation
+from p2p.standing.scoring import Cause
 from shoal_wire import ipc_messages as m
 from shoal_wire import judge
 from shoal_wire.announcement import encode_announcement, is_announcement

@@ -27,12 +27,12 @@ from p2p.net.host import Libp2pHost
 from p2p.net.identity import Identity
 from p2p.peers import exchange as peer_services
 from p2p.peers.discovery import Discovery, DiscoverySettings
-from p2p.reputation import Reputation
 from p2p.rollouts.outbox import Outbox
 from p2p.rollouts.pool import RolloutPool
 from p2p.shards.directory import ShardDirectory
 from p2p.shards.keeper import ShardKeeper, ShardSettings
 from p2p.shards.plan import ShardLimits, ShardPlan
+from p2p.standing.reputation import Reputation
 from p2p.store.statements import Failed, StoreCore
 from p2p.store.store import Store
 from shoal_tasks.types import TaskCoordinates

@@ -24,7 +24,7 @@ from libp2p.pubsub.pb import rpc_pb2
 from p2p.gossip.messages import sign_message
 from p2p.net.host import Libp2pHost
 from p2p.peer_core import wall_ms
-from p2p.scoring import Cause
+from p2p.standing.scoring import Cause
 from shoal_wire.types import PeerId
 from tests.support import factories as make
 from tests.support.network import HostilePeer

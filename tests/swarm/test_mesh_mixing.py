@@ -17,7 +17,7 @@ from libp2p.pubsub.pb import rpc_pb2
 from p2p.gossip.mixing import MIX_EVERY_S, MeshMixer
 from p2p.gossip.outbound import OutboundQueue
 from p2p.gossip.router import GossipRouter, MeshSettings
-from p2p.scoring import Cause
+from p2p.standing.scoring import Cause
 
 TOPIC = "/shoal/test"
 LATENCY_S = 0.05

@@ -23,7 +23,7 @@ from p2p.gossip.router import MeshSettings
 from p2p.net.host import DialError
 from p2p.net.inbound_gate import GateLimits
 from p2p.net.swarm import SwarmSettings
-from p2p.scoring import Cause
+from p2p.standing.scoring import Cause
 from shoal_wire.verdict import Reason
 from tests.support import factories as make
 from tests.support.network import MESHSUB, HostilePeer, is_reset, port_of

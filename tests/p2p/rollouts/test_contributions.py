@@ -6,7 +6,7 @@ import pytest
 
 from p2p.buffer.pool import Counters
 from p2p.rollouts.contributions import account
-from p2p.sampling_standing import SamplingStandings
+from p2p.standing.sampling import SamplingStandings
 from shoal_wire.types import GroupId, PeerId
 
 ANN, BOB, EVE = map(PeerId, ("ann", "bob", "eve"))

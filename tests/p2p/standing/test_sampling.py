@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from p2p.sampling_standing import (
+from p2p.standing.sampling import (
     FLOOR,
     HALF_LIFE_SECONDS,
     STRANGER_SHARE,

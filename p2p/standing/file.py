@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 
 from p2p.local_files import write_atomically
-from p2p.reputation import Reputation
+from p2p.standing.reputation import Reputation
 
 log = logging.getLogger(__name__)
 

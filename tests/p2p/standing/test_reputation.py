@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from p2p.reputation import (
+from p2p.standing.file import REPUTATION_FILE, load_reputation, save_reputation
+from p2p.standing.reputation import (
     BAN_SECONDS,
     MAX_BAN_SECONDS,
     MAX_LISTED,
     ListFullError,
     Reputation,
 )
-from p2p.reputation_file import REPUTATION_FILE, load_reputation, save_reputation
-from p2p.scoring import Cause
+from p2p.standing.scoring import Cause
 from shoal_wire.types import GroupId, PeerId
 from shoal_wire.verdict import Reason, verdict
 

@@ -15,7 +15,7 @@ def draw_weights(
 ) -> dict[PeerId, float] | None:
     """Return factors from 0 to 1 by publisher; None where all are alike.
 
-    `standing` says how useful each one's groups have been here (`p2p.sampling_standing`), 0 for
+    `standing` says how useful each one's groups have been here (`p2p.standing.sampling`), 0 for
     whom the user has blocked; `contributed` how many groups it has brought.
 
     ``uniform``: blocked or not is all that counts. ``standing``: as it is. ``contribution``: that,

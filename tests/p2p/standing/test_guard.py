@@ -14,9 +14,9 @@ import trio
 from p2p.cli.entry import main
 from p2p.net.host import DialError, Libp2pHost
 from p2p.net.identity import Identity
-from p2p.peer_guard import ControlError, PeerGuard
-from p2p.reputation_file import REPUTATION_FILE
-from p2p.scoring import Cause
+from p2p.standing.file import REPUTATION_FILE
+from p2p.standing.guard import ControlError, PeerGuard
+from p2p.standing.scoring import Cause
 from shoal_wire.ipc_messages import ControlAction
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Reason, verdict

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from p2p.draw_weights import LEAST, draw_weights
+from p2p.standing.draw_weights import LEAST, draw_weights
 from shoal_wire.types import PeerId
 
 ANN, BOB, EVE, NEW = map(PeerId, ("ann", "bob", "eve", "new"))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p2p.scoring import BAN_BELOW, HALF_LIFE_SECONDS, MERIT_CAP, WEIGHTS, Cause, Scoreboard
+from p2p.standing.scoring import BAN_BELOW, HALF_LIFE_SECONDS, MERIT_CAP, WEIGHTS, Cause, Scoreboard
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Outcome, Reason, verdict
 

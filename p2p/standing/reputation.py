@@ -18,8 +18,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from p2p.sampling_standing import SamplingRow, SamplingStandings
-from p2p.scoring import (
+from p2p.standing.sampling import SamplingRow, SamplingStandings
+from p2p.standing.scoring import (
     BAN_BELOW,
     HALF_LIFE_SECONDS,
     Cause,

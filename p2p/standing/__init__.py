@@ -1,0 +1,1 @@
+"""Who may be believed: points, bans, and a publisher's chance of being drawn."""
