@@ -9,7 +9,7 @@ from pathlib import Path
 
 import trio
 
-from p2p.judge_store import JUDGE_FILE, JudgeStoreError, read_records
+from p2p.judge.store import JUDGE_FILE, JudgeStoreError, read_records
 from p2p.local_files import IDENTITY_FILE
 from p2p.net.address import parse_peer_address
 from p2p.net.host import DialError, HostSettings, Libp2pHost, RequestError

@@ -25,7 +25,7 @@ COMMANDS = {
     "publish": ("p2p.cli.publish_command", "share a file of completions through a node"),
     "answer": ("p2p.cli.answer_command", "answer questions yourself, and share the answers"),
     "export": ("p2p.cli.export_command", "the rollouts a node has seen, as a data set"),
-    "judge": ("p2p.cli.judge_command", "ask nodes, score their answers, keep signed records"),
+    "judge": ("p2p.judge.__main__", "ask nodes, score their answers, keep signed records"),
     "debug": ("p2p.cli.debug_command", "look inside a running node"),
 }
 """Name → module with `main(argv)`, and what it does. A string, not an import: the node's package

@@ -13,9 +13,9 @@ import pytest
 import trio
 
 from p2p import peer_core
+from p2p.judge.peer import JudgePeer
+from p2p.judge.store import JUDGE_FILE, read_records
 from p2p.judge_link import JudgeLink
-from p2p.judge_peer import JudgePeer
-from p2p.judge_store import JUDGE_FILE, read_records
 from p2p.net.identity import load_or_create_identity
 from p2p.node import Node
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused

@@ -13,10 +13,10 @@ import pytest
 
 from p2p import peer_core
 from p2p.cli.entry import main
-from p2p.judge_peer import JudgePeer
+from p2p.judge.peer import JudgePeer
+from p2p.judge.store import JUDGE_FILE, JudgeStore
 from p2p.judge_records import Records, RecordsError, fetch_records, records_in, verified
 from p2p.judge_stats import ALPHA, compare, unanswered
-from p2p.judge_store import JUDGE_FILE, JudgeStore
 from p2p.net.identity import Identity, load_or_create_identity
 from shoal_wire.judge import seal_record
 from shoal_wire.judge_messages import JudgeRecord, Mode

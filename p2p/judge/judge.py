@@ -14,8 +14,8 @@ from typing import Protocol
 
 import trio
 
-from p2p.judge_desk import DeskLimits, JudgeDesk, OpenChallenge
-from p2p.judge_store import JudgeStore, JudgeStoreError
+from p2p.judge.desk import DeskLimits, JudgeDesk, OpenChallenge
+from p2p.judge.store import JudgeStore, JudgeStoreError
 from p2p.net.identity import Identity
 from p2p.net.request import RequestLimits
 from shoal_tasks.errors import TaskError

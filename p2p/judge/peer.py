@@ -12,9 +12,9 @@ import trio
 from p2p.inspector import InspectorService
 from p2p.intake.ledger import Equivocation
 from p2p.ipc_server import SOCKET_NAME, IpcServer
-from p2p.judge import JUDGE_LIMITS, WORKER_PATIENCE_SECONDS, Judge
-from p2p.judge_desk import DeskLimits
-from p2p.judge_store import JUDGE_FILE, JudgeStore
+from p2p.judge.desk import DeskLimits
+from p2p.judge.judge import JUDGE_LIMITS, WORKER_PATIENCE_SECONDS, Judge
+from p2p.judge.store import JUDGE_FILE, JudgeStore
 from p2p.net.identity import Identity
 from p2p.peer_core import PeerCore, wall_ms
 from p2p.view_types import View

@@ -20,8 +20,8 @@ from p2p.cli.common import (
     start_logging,
 )
 from p2p.cli.usage import EXIT_FAILED, EXIT_OK, UsageExit, fail
-from p2p.judge_peer import JudgePeer
-from p2p.judge_store import JudgeStoreError
+from p2p.judge.peer import JudgePeer
+from p2p.judge.store import JudgeStoreError
 from p2p.local_files import IDENTITY_FILE
 from p2p.net.identity import Identity, load_or_create_identity
 from shoal_settings.schema import Settings

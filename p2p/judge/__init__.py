@@ -1,0 +1,1 @@
+"""The judging peer: asks nodes, scores their answers, keeps signed records."""
