@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping
 
 import trio
 
-from p2p.inspector import InspectorService
 from p2p.intake.ledger import Equivocation
-from p2p.ipc_server import SOCKET_NAME, IpcServer
+from p2p.ipc.inspector import InspectorService
+from p2p.ipc.server import SOCKET_NAME, IpcServer
+from p2p.ipc.view_types import View
+from p2p.ipc.views import CoreViews
 from p2p.net.identity import Identity
 from p2p.peer_core import PeerCore
-from p2p.view_types import View
-from p2p.views import CoreViews
 from shoal_settings.schema import Settings
 from shoal_wire.types import SignedBatch
 

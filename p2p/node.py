@@ -21,16 +21,16 @@ from p2p.buffer.replay import ReplayBuffer
 from p2p.buffer.types import BufferLimits
 from p2p.fetch.exchange import ExchangeSettings, RolloutExchange
 from p2p.intake.ledger import Equivocation
-from p2p.ipc_server import SOCKET_NAME, IpcServer
-from p2p.judge_link import JudgeLink
+from p2p.ipc.judge_link import JudgeLink
+from p2p.ipc.node_views import NodeViews
+from p2p.ipc.server import SOCKET_NAME, IpcServer
+from p2p.ipc.service import Service, TrainerLink
 from p2p.net.identity import Identity
-from p2p.node_views import NodeViews
 from p2p.peer_core import PeerCore, wall_ms
 from p2p.peers.manifest_source import Found
 from p2p.rollouts.outbox import Outbox
 from p2p.rollouts.pool import RolloutPool
 from p2p.rollouts.recent import RecentRollouts
-from p2p.service import Service, TrainerLink
 from p2p.shards.plan import DemandMeter, demand_of
 from p2p.store.archive import ARCHIVE_FILE, Archive, Archived
 from p2p.store.store import Store

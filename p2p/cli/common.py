@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from p2p.cli.usage import UsageExit, fail
-from p2p.ipc_server import SOCKET_NAME, SocketPathError, check_socket_path
+from p2p.ipc.server import SOCKET_NAME, SocketPathError, check_socket_path
 from p2p.net.host import ListenError
 from p2p.net.identity import DataDirInUseError, IdentityError, lock_data_dir
 from p2p.net.swarm_key import SwarmKeyError

@@ -9,16 +9,16 @@ from collections.abc import Callable, Mapping
 
 import trio
 
-from p2p.inspector import InspectorService
 from p2p.intake.ledger import Equivocation
-from p2p.ipc_server import SOCKET_NAME, IpcServer
+from p2p.ipc.inspector import InspectorService
+from p2p.ipc.server import SOCKET_NAME, IpcServer
+from p2p.ipc.view_types import View
+from p2p.ipc.views import CoreViews
 from p2p.judge.desk import DeskLimits
 from p2p.judge.judge import JUDGE_LIMITS, WORKER_PATIENCE_SECONDS, Judge
 from p2p.judge.store import JUDGE_FILE, JudgeStore
 from p2p.net.identity import Identity
 from p2p.peer_core import PeerCore, wall_ms
-from p2p.view_types import View
-from p2p.views import CoreViews
 from shoal_settings.schema import Settings
 from shoal_tasks.swarm import specs_of
 from shoal_wire.judge import JUDGE_PROTOCOL, MAX_JUDGE_REQUEST_BYTES

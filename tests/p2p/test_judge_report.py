@@ -20,7 +20,7 @@ from p2p.judge_stats import ALPHA, compare, unanswered
 from p2p.net.identity import Identity, load_or_create_identity
 from shoal_wire.judge import seal_record
 from shoal_wire.judge_messages import JudgeRecord, Mode
-from tests.p2p.test_judge_link import running
+from tests.p2p.ipc.test_judge_link import running
 from tests.support import factories as make
 from tests.support.nodes import open_test_host
 from tests.wire.test_judge_protocol import RECORD

@@ -22,15 +22,15 @@ import trio
 from p2p.buffer.replay import ReplayBuffer
 from p2p.buffer.types import BufferLimits
 from p2p.intake.ledger import PublisherLedger
-from p2p.ipc_server import SOCKET_NAME, IpcServer
+from p2p.ipc.server import SOCKET_NAME, IpcServer
+from p2p.ipc.service import Service, TrainerLink
+from p2p.ipc.view_types import View
 from p2p.net.identity import Identity
 from p2p.rollouts.outbox import Outbox
 from p2p.rollouts.pool import RolloutPool
 from p2p.rollouts.recent import RecentRollouts
-from p2p.service import Service, TrainerLink
 from p2p.standing.reputation import Reputation
 from p2p.store.store import Store
-from p2p.view_types import View
 from shoal_ipc.client import NodeClient
 from shoal_wire import ipc_messages as m
 from shoal_wire.manifest import Manifest

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from p2p.service import Service
+from p2p.ipc.service import Service
 from shoal_wire import ipc_messages as m
 from shoal_wire.digests import group_id
 from shoal_wire.types import GroupId, PeerId

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from p2p.doctor import BootstrapSeen, Facts, Finding, OutsideSeen, State, TopicSeen, diagnose
+from p2p.ipc.doctor import BootstrapSeen, Facts, Finding, OutsideSeen, State, TopicSeen, diagnose
 from shoal_wire.types import PeerId
 
 BOOT = BootstrapSeen(address="/ip4/192.0.2.1/tcp/4001/p2p/X", latency_ms=20.0)

@@ -10,9 +10,9 @@ from typing import Any
 
 import trio
 
-from p2p.net_views import NetViews
+from p2p.ipc.net_views import NetViews
+from p2p.ipc.view_types import View
 from p2p.peer_core import PeerCore
-from p2p.view_types import View
 
 SCHEMA_VERSION = 1
 _MAX_SCORES = 1024

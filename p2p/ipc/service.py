@@ -10,13 +10,13 @@ from typing import Any
 import trio
 
 from p2p.buffer.types import Entry, Pool, Strategy
-from p2p.inspector import Control, InspectorService, follow, inspect
-from p2p.judge_link import JudgeLink
+from p2p.ipc.inspector import Control, InspectorService, follow, inspect
+from p2p.ipc.judge_link import JudgeLink
+from p2p.ipc.view_types import View
 from p2p.rollouts.outbox import Outbox, OversizeBatchError
 from p2p.rollouts.pool import RolloutPool
 from p2p.rollouts.recent import RecentRollouts
 from p2p.store.store import StoreError
-from p2p.view_types import View
 from shoal_wire import ipc_messages as m
 from shoal_wire.manifest import Manifest
 from shoal_wire.rules import check_completion

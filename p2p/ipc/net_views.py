@@ -13,13 +13,13 @@ from typing import Any
 import psutil
 import trio
 
-from p2p.doctor import BootstrapSeen, Facts, OutsideSeen, State, TopicSeen, diagnose
 from p2p.gossip.router import MeshSettings
+from p2p.ipc.doctor import BootstrapSeen, Facts, OutsideSeen, State, TopicSeen, diagnose
+from p2p.ipc.view_types import View
 from p2p.net.address import parse_peer_address, parse_peer_id
 from p2p.net.host import DialError, RequestError
 from p2p.peer_core import PeerCore
 from p2p.peers.outside import Outside, ask_outside, tcp_ports
-from p2p.view_types import View
 from shoal_wire.types import PeerId
 
 SCHEMA_VERSION = 1

@@ -13,9 +13,9 @@ import pytest
 import trio
 
 from p2p import peer_core
+from p2p.ipc.judge_link import JudgeLink
 from p2p.judge.peer import JudgePeer
 from p2p.judge.store import JUDGE_FILE, read_records
-from p2p.judge_link import JudgeLink
 from p2p.net.identity import load_or_create_identity
 from p2p.node import Node
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused
@@ -119,7 +119,7 @@ async def test_a_trainer_is_judged_through_its_node(tmp_path: Path) -> None:
 async def test_a_judge_that_is_away_is_named_once_and_found_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "p2p.judge_link")
+    caplog.set_level(logging.INFO, "p2p.ipc.judge_link")
     async with running(JudgePeer, tmp_path / "judge") as judge:
         address = judge.core.host.listen_addrs()[0]
     async with running(Node, tmp_path / "node", judge=address) as node:

@@ -9,15 +9,15 @@ import trio
 
 from p2p.fetch.exchange import RolloutExchange
 from p2p.intake.validation import group_coordinates
-from p2p.judge_link import JudgeLink
+from p2p.ipc.judge_link import JudgeLink
+from p2p.ipc.service import TrainerLink
+from p2p.ipc.view_types import View
+from p2p.ipc.views import SCHEMA_VERSION, CoreViews
 from p2p.peer_core import PeerCore, wall_ms
 from p2p.rollouts.outbox import Outbox
 from p2p.rollouts.pool import RolloutPool
 from p2p.rollouts.recent import RecentGroup, RecentRollouts
-from p2p.service import TrainerLink
 from p2p.trainer_child import ChildState, TrainerChild
-from p2p.view_types import View
-from p2p.views import SCHEMA_VERSION, CoreViews
 from shoal_tasks.errors import TaskError
 
 _MAX_ROLLOUTS = 200

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Mapping
 
+from p2p.ipc.view_types import View
 from p2p.standing.guard import ControlError
-from p2p.view_types import View
 from shoal_wire import ipc_messages as m
 from shoal_wire.limits import IPC_VERSION
 from shoal_wire.manifest import Manifest

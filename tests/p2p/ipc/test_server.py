@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import trio
 
-from p2p import ipc_server
 from p2p.buffer.types import Pool
-from p2p.ipc_server import IpcServer, SocketPathError
-from p2p.service import InspectorService
+from p2p.ipc import server as ipc_server
+from p2p.ipc.server import IpcServer, SocketPathError
+from p2p.ipc.service import InspectorService
 from p2p.store.store import StoreError, StoreFault
 from shoal_ipc.client import Leases, NodeRefused, NodeUnavailable
 from shoal_wire import ipc_messages as m

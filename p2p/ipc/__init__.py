@@ -1,0 +1,1 @@
+"""The node's socket, and what it answers to trainer and inspectors."""
