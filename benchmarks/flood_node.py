@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import trio
 
-from p2p.local_files import IDENTITY_FILE
+from p2p.data_dir import IDENTITY_FILE
 from p2p.net.identity import load_or_create_identity
 from p2p.node import Node
 from shoal_settings.schema import Settings

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.groups import POLICY, SAMPLING
-from p2p.local_files import IDENTITY_FILE
+from p2p.data_dir import IDENTITY_FILE
 from p2p.net.identity import Identity, identity_from_seed, load_or_create_identity
 from p2p.node import STORE_FILE
 from p2p.peers.manifest_source import manifest_of_settings

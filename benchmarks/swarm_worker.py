@@ -23,7 +23,7 @@ from libp2p.io.trio import TrioTCPStream
 from benchmarks.groups import draw_tasks, make_group, publish_request
 from benchmarks.texts import reasoning
 from bootstrap.peer import BootstrapPeer
-from p2p import peer_core
+from p2p import peer as peer_core
 from p2p.net.host import Libp2pHost
 from p2p.net.identity import Identity, identity_from_seed
 from p2p.node import Node

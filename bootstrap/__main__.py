@@ -11,7 +11,9 @@ from pathlib import Path
 import trio
 
 from bootstrap.peer import BootstrapPeer
-from p2p.cli.common import (
+from p2p.data_dir import IDENTITY_FILE
+from p2p.net.identity import Identity, load_or_create_identity
+from p2p.process import (
     USAGE_ERRORS,
     call_on_parent_end,
     call_on_signal,
@@ -20,9 +22,7 @@ from p2p.cli.common import (
     root_error,
     start_logging,
 )
-from p2p.cli.usage import EXIT_FAILED, EXIT_OK, UsageExit, fail
-from p2p.local_files import IDENTITY_FILE
-from p2p.net.identity import Identity, load_or_create_identity
+from p2p.usage import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import TaskError
 

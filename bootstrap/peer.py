@@ -16,7 +16,7 @@ from p2p.ipc.server import SOCKET_NAME, IpcServer
 from p2p.ipc.view_types import View
 from p2p.ipc.views import CoreViews
 from p2p.net.identity import Identity
-from p2p.peer_core import PeerCore
+from p2p.peer import PeerCore
 from shoal_settings.schema import Settings
 from shoal_wire.types import SignedBatch
 

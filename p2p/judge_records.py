@@ -9,8 +9,8 @@ from pathlib import Path
 
 import trio
 
+from p2p.data_dir import IDENTITY_FILE
 from p2p.judge.store import JUDGE_FILE, JudgeStoreError, read_records
-from p2p.local_files import IDENTITY_FILE
 from p2p.net.address import parse_peer_address
 from p2p.net.host import DialError, HostSettings, Libp2pHost, RequestError
 from p2p.net.identity import identity_from_seed, load_or_create_identity

@@ -26,7 +26,7 @@ from p2p.ipc.node_views import NodeViews
 from p2p.ipc.server import SOCKET_NAME, IpcServer
 from p2p.ipc.service import Service, TrainerLink
 from p2p.net.identity import Identity
-from p2p.peer_core import PeerCore, wall_ms
+from p2p.peer import PeerCore, wall_ms
 from p2p.peers.manifest_source import Found
 from p2p.rollouts.outbox import Outbox
 from p2p.rollouts.pool import RolloutPool

@@ -15,8 +15,8 @@ from typing import Any
 from rich.console import Console
 
 from p2p.cli import net_command, peer_command, tables
-from p2p.cli.usage import EXIT_FAILED, EXIT_NO_NODE, EXIT_OK, UsageExit, fail
-from p2p.local_files import LAST_STATUS_FILE
+from p2p.data_dir import LAST_STATUS_FILE
+from p2p.usage import EXIT_FAILED, EXIT_NO_NODE, EXIT_OK, UsageExit, fail
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
 from shoal_settings.loader import SettingsError, load
 from shoal_wire import ipc_messages as m

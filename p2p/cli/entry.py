@@ -7,10 +7,10 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 
-from p2p.cli.usage import EXIT_OK, EXIT_USAGE
+from p2p.usage import EXIT_OK, EXIT_USAGE
 
 COMMANDS = {
-    "node": ("p2p.cli.node_command", "join a swarm (or start one), train, share and learn"),
+    "node": ("p2p.__main__", "join a swarm (or start one), train, share and learn"),
     "bootstrap": ("bootstrap.__main__", "a meeting point: stable address, relays, trains nothing"),
     "swarm": (
         "p2p.cli.swarm_command",

@@ -14,10 +14,10 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
-from p2p.cli.usage import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from p2p.export_rows import CHUNK_BATCHES, RowMaker, Tally, items_of
 from p2p.export_sinks import Card, RowSink, open_sinks
 from p2p.store.archive import ARCHIVE_FILE, Archived, ArchiveError, read_archive, read_manifests
+from p2p.usage import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from shoal_tasks.client_sync import TaskWorker
 from shoal_tasks.errors import TaskError
 from shoal_tasks.families import FamilySpec

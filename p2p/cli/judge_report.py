@@ -15,13 +15,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from p2p.cli.usage import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageExit, fail
+from p2p.data_dir import write_atomically
 from p2p.judge_records import Records, RecordsError, fetch_records, records_in
 from p2p.judge_stats import Comparison, compare, unanswered
-from p2p.local_files import write_atomically
 from p2p.net.host import ListenError
 from p2p.net.identity import IdentityError
 from p2p.net.swarm_key import SwarmKeyError, load_swarm_key
+from p2p.usage import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageExit, fail
 from shoal_wire.judge_messages import JudgeRecord, Mode
 
 DESCRIPTION = """\
@@ -98,7 +98,7 @@ def _records(arguments: argparse.Namespace) -> Records:
     try:
         return trio.run(fetch)
     except BaseExceptionGroup as group:
-        from p2p.cli.common import root_error
+        from p2p.process import root_error
 
         raise root_error(group) from None
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from p2p.local_files import LAST_STATUS_FILE
+from p2p.data_dir import LAST_STATUS_FILE
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
 from shoal_wire import ipc_messages as m
 

@@ -17,11 +17,11 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from p2p.cli.common import DataDirError, call_on_signal, locked, parse, root_error
 from p2p.cli.local_process import ChildDied, LocalProcess
 from p2p.cli.tables import number
-from p2p.cli.usage import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from p2p.net.identity import DataDirInUseError
+from p2p.process import DataDirError, call_on_signal, locked, parse, root_error
+from p2p.usage import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from shoal_settings.loader import to_flags
 from shoal_settings.schema import Settings
 

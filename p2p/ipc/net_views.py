@@ -18,7 +18,7 @@ from p2p.ipc.doctor import BootstrapSeen, Facts, OutsideSeen, State, TopicSeen, 
 from p2p.ipc.view_types import View
 from p2p.net.address import parse_peer_address, parse_peer_id
 from p2p.net.host import DialError, RequestError
-from p2p.peer_core import PeerCore
+from p2p.peer import PeerCore
 from p2p.peers.outside import Outside, ask_outside, tcp_ports
 from shoal_wire.types import PeerId
 

@@ -13,7 +13,7 @@ from p2p.ipc.judge_link import JudgeLink
 from p2p.ipc.service import TrainerLink
 from p2p.ipc.view_types import View
 from p2p.ipc.views import SCHEMA_VERSION, CoreViews
-from p2p.peer_core import PeerCore, wall_ms
+from p2p.peer import PeerCore, wall_ms
 from p2p.rollouts.outbox import Outbox
 from p2p.rollouts.pool import RolloutPool
 from p2p.rollouts.recent import RecentGroup, RecentRollouts

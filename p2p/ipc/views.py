@@ -12,7 +12,7 @@ import trio
 
 from p2p.ipc.net_views import NetViews
 from p2p.ipc.view_types import View
-from p2p.peer_core import PeerCore
+from p2p.peer import PeerCore
 
 SCHEMA_VERSION = 1
 _MAX_SCORES = 1024

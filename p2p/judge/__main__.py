@@ -10,7 +10,11 @@ from pathlib import Path
 
 import trio
 
-from p2p.cli.common import (
+from p2p.data_dir import IDENTITY_FILE
+from p2p.judge.peer import JudgePeer
+from p2p.judge.store import JudgeStoreError
+from p2p.net.identity import Identity, load_or_create_identity
+from p2p.process import (
     USAGE_ERRORS,
     call_on_parent_end,
     call_on_signal,
@@ -19,11 +23,7 @@ from p2p.cli.common import (
     root_error,
     start_logging,
 )
-from p2p.cli.usage import EXIT_FAILED, EXIT_OK, UsageExit, fail
-from p2p.judge.peer import JudgePeer
-from p2p.judge.store import JudgeStoreError
-from p2p.local_files import IDENTITY_FILE
-from p2p.net.identity import Identity, load_or_create_identity
+from p2p.usage import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import TaskError
 

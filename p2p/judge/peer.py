@@ -18,7 +18,7 @@ from p2p.judge.desk import DeskLimits
 from p2p.judge.judge import JUDGE_LIMITS, WORKER_PATIENCE_SECONDS, Judge
 from p2p.judge.store import JUDGE_FILE, JudgeStore
 from p2p.net.identity import Identity
-from p2p.peer_core import PeerCore, wall_ms
+from p2p.peer import PeerCore, wall_ms
 from shoal_settings.schema import Settings
 from shoal_tasks.swarm import specs_of
 from shoal_wire.judge import JUDGE_PROTOCOL, MAX_JUDGE_REQUEST_BYTES

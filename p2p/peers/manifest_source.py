@@ -13,7 +13,7 @@ from pathlib import Path
 
 import trio
 
-from p2p.local_files import load_manifest, save_manifest
+from p2p.data_dir import load_manifest, save_manifest
 from p2p.net.address import parse_peer_address
 from p2p.net.host import Libp2pHost, RequestError
 from p2p.peers import exchange as peer_services

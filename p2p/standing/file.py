@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from p2p.local_files import write_atomically
+from p2p.data_dir import write_atomically
 from p2p.standing.reputation import Reputation
 
 log = logging.getLogger(__name__)

@@ -12,9 +12,9 @@ import pytest
 import trio
 
 from bootstrap.peer import BootstrapPeer
-from p2p import peer_core
+from p2p import peer as peer_core
 from p2p.cli.entry import main
-from p2p.local_files import load_manifest
+from p2p.data_dir import load_manifest
 from p2p.net.identity import load_or_create_identity
 from p2p.node import Node
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused

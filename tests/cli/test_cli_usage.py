@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from p2p.__main__ import IDENTITY_FILE
 from p2p.cli.entry import COMMANDS, main
-from p2p.cli.node_command import IDENTITY_FILE
 from p2p.net.identity import lock_data_dir
 from shoal_settings.schema import fields_of, public_name
 

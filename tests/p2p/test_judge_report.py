@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from p2p import peer_core
+from p2p import peer as peer_core
 from p2p.cli.entry import main
 from p2p.judge.peer import JudgePeer
 from p2p.judge.store import JUDGE_FILE, JudgeStore

@@ -4,7 +4,7 @@ async with open_node_swarm(tmp_path, 5, shards=3) as swarm:
     await swarm.nodes[0].publish(7)
     await until(lambda: swarm.nodes[1].heard() == {7})
 
-The task worker is the session's shared one: patch `p2p.peer_core.TaskWorker` with `SharedWorker`,
+The task worker is the session's shared one: patch `p2p.peer.TaskWorker` with `SharedWorker`,
 or with `InstantWorker` where question digests need not be real.
 """
 

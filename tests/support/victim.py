@@ -23,7 +23,7 @@ from libp2p.pubsub.pb import rpc_pb2
 
 from p2p.gossip.messages import sign_message
 from p2p.net.host import Libp2pHost
-from p2p.peer_core import wall_ms
+from p2p.peer import wall_ms
 from p2p.standing.scoring import Cause
 from shoal_wire.types import PeerId
 from tests.support import factories as make
@@ -64,7 +64,7 @@ class Victim(RunningNode):
 
     def __enter__(self) -> Victim:
         """Start."""
-        self._patch.setattr("p2p.peer_core.TaskWorker", InstantWorker)
+        self._patch.setattr("p2p.peer.TaskWorker", InstantWorker)
         super().__enter__()
         return self
 

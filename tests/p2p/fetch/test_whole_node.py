@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from p2p import peer_core
+from p2p import peer as peer_core
 from p2p.buffer.types import Strategy
 from p2p.net.identity import load_or_create_identity
 from p2p.node import Node

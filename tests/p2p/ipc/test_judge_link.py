@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import trio
 
-from p2p import peer_core
+from p2p import peer as peer_core
 from p2p.ipc.judge_link import JudgeLink
 from p2p.judge.peer import JudgePeer
 from p2p.judge.store import JUDGE_FILE, read_records

@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from bootstrap.peer import BootstrapPeer
-from p2p import peer_core
+from p2p import peer as peer_core
 from p2p.cli.entry import main
 from p2p.net.identity import load_or_create_identity
 from p2p.net.swarm_key import format_swarm_key

@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from p2p.local_files import load_manifest, save_manifest
+from p2p.data_dir import load_manifest, save_manifest
 from p2p.net.host import Libp2pHost
 from p2p.peers import exchange as peer_services
 from p2p.peers import manifest_source as module

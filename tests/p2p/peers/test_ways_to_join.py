@@ -14,7 +14,7 @@ import pytest
 import trio
 
 from bootstrap.peer import BootstrapPeer
-from p2p import peer_core
+from p2p import peer as peer_core
 from p2p.net.identity import load_or_create_identity
 from p2p.peers import dht, discovery, manifest_source
 from p2p.peers.peer_book import PeerAddr, PeerBook, load_peer_book, save_peer_book

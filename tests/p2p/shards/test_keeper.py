@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from p2p import peer_core
+from p2p import peer as peer_core
 from shoal_wire.verdict import Reason
 from tests.support import factories as make
 from tests.support.node_swarm import InstantWorker, SwarmNode, open_node_swarm

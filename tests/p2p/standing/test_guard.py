@@ -159,7 +159,7 @@ def test_orders_through_the_command_line(
 ) -> None:
     from tests.support import factories as make
 
-    monkeypatch.setattr("p2p.peer_core.TaskWorker", make.SharedWorker)
+    monkeypatch.setattr("p2p.peer.TaskWorker", make.SharedWorker)
     peer = fresh_identity().peer_id
     with RunningNode(tmp_path / "node") as node:
         code, answer = debug(node, capsys, "scores")

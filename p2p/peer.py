@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from p2p.data_dir import remembered_listen, sibling_addresses, write_addresses
 from p2p.gossip.gossip import Gossip
 from p2p.intake.intake import Intake, Listener
 from p2p.intake.ledger import Equivocation, PublisherLedger
 from p2p.intake.validation import ValidationContext
 from p2p.intake.verdict_log import VerdictLog
-from p2p.local_files import remembered_listen, sibling_addresses, write_addresses
 from p2p.net.address import is_circuit, parse_peer_address
 from p2p.net.host import HostSettings, Libp2pHost
 from p2p.net.identity import Identity

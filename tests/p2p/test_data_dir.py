@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from p2p.local_files import (
+from p2p.data_dir import (
     ADDRESSES_FILE,
     MANIFEST_FILE,
     load_manifest,

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from p2p.cli.usage import UsageExit, fail
 from p2p.ipc.server import SOCKET_NAME, SocketPathError, check_socket_path
 from p2p.net.host import ListenError
 from p2p.net.identity import DataDirInUseError, IdentityError, lock_data_dir
 from p2p.net.swarm_key import SwarmKeyError
 from p2p.peers.discovery import parse_bootstrap
+from p2p.usage import UsageExit, fail
 from shoal_settings.loader import Loaded, SettingsError, add_flags, describe, describe_text, load
 from shoal_settings.schema import Command, Settings
 from shoal_wire.errors import ManifestError

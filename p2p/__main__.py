@@ -9,7 +9,10 @@ from functools import partial
 
 import trio
 
-from p2p.cli.common import (
+from p2p.data_dir import IDENTITY_FILE, LAST_STATUS_FILE, write_atomically
+from p2p.net.identity import Identity, load_or_create_identity
+from p2p.node import Node, NodeEnd
+from p2p.process import (
     USAGE_ERRORS,
     call_on_parent_end,
     call_on_signal,
@@ -18,11 +21,8 @@ from p2p.cli.common import (
     root_error,
     start_logging,
 )
-from p2p.cli.usage import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageExit, fail
-from p2p.local_files import IDENTITY_FILE, LAST_STATUS_FILE, write_atomically
-from p2p.net.identity import Identity, load_or_create_identity
-from p2p.node import Node, NodeEnd
 from p2p.store.store import StoreError
+from p2p.usage import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageExit, fail
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import TaskError
 
