@@ -17,8 +17,8 @@ from typing import Any
 
 from benchmarks.groups import make_group, publish_request
 from benchmarks.texts import reasoning
-from policy.exchange import Exchange
-from policy.outgoing import MAX_WAITING_BATCHES
+from policy.node.exchange import Exchange
+from policy.node.outgoing import MAX_WAITING_BATCHES
 from shoal_ipc.client import SOCKET_NAME, NodeClient
 from shoal_wire.digests import group_id
 from shoal_wire.types import Digest, GroupId, RolloutGroup, Task

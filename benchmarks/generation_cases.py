@@ -1,6 +1,6 @@
 """Generation's three candidates on one model, the same prompts and the same sampling settings.
 
-`ours` is `policy.generation.generate`. `plain` is the model's own ``generate``: prompts padded
+`ours` is `policy.generation.local.local.generate`. `plain` is the model's own ``generate``: prompts padded
 left, L sequences returned for each. `continuous` is transformers' continuous batching. Each makes
 P prompts times L completions.
 """
@@ -21,9 +21,9 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-from policy.generation import generate
-from policy.model import Policy, load_policy, wrap_policy
-from policy.prompting import encode_prompt
+from policy.generation.local import generate
+from policy.model.loading import Policy, load_policy, wrap_policy
+from policy.model.prompting import encode_prompt
 from policy.tiny import assets_path
 from shoal_tasks.client_sync import TaskWorker
 from shoal_tasks.families import EASY

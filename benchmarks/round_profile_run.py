@@ -13,11 +13,14 @@ from typing import Any
 import torch
 
 from benchmarks.spans import Spans
-from policy import decoding, generation, grpo, sapo
+from policy import sapo
 from policy.__main__ import main
-from policy.exchange import Exchange
+from policy.generation import decoding
+from policy.generation import local as generation
+from policy.node.exchange import Exchange
 from policy.tasks import TaskSource
 from policy.trainer import Trainer
+from policy.update import grpo
 
 _NODE = ("share", "draw_ahead", "sample", "settle", "report", "tell_status", "flush")
 

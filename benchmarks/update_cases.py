@@ -1,6 +1,6 @@
 """The update step's candidates on one model and one batch of made-up rollouts.
 
-`Ours` is `policy.grpo.update`. `Trl` is the installed GRPOTrainer's own loss over its own padded
+`Ours` is `policy.update.grpo.update`. `Trl` is the installed GRPOTrainer's own loss over its own padded
 tensors, in its own micro-batches. `Plain` is the step as a tutorial would write it: logits of all
 completion positions, log-softmax, gather. Each has a copy of the model and the same optimiser.
 """
@@ -17,9 +17,9 @@ from typing import Any, Protocol
 import torch
 from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 
-from policy.grpo import GrpoConfig, TrainGroup, make_optimizer, update
-from policy.model import Policy, wrap_policy
+from policy.model.loading import Policy, wrap_policy
 from policy.tiny import assets_path
+from policy.update.grpo import GrpoConfig, TrainGroup, make_optimizer, update
 
 GROUPS, COMPLETIONS = 8, 8
 MICRO_BATCH = 8
@@ -104,7 +104,7 @@ def make_policy(case: Case) -> Policy:
 
 
 class Ours:
-    """`policy.grpo.update` as the trainer calls it, with its default settings."""
+    """`policy.update.grpo.update` as the trainer calls it, with its default settings."""
 
     def __init__(self, case: Case) -> None:
         self.policy, self._groups = make_policy(case), make_groups(case)

@@ -20,11 +20,11 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from policy.exchange import Exchange
-from policy.metric_sinks import sink_names
-from policy.narrator import Narrator, PeerCount
+from policy.node.exchange import Exchange
+from policy.record.narrator import Narrator, PeerCount
+from policy.record.sinks import sink_names
+from policy.record.start_over import StartOverError, has_started_over, note_started_over
 from policy.rollouts import public_model_name
-from policy.start_over import StartOverError, has_started_over, note_started_over
 from shoal_ipc.client import SOCKET_NAME, NodeClient
 from shoal_settings.loader import SettingsError, add_flags, describe, describe_text, load
 from shoal_settings.schema import Settings
@@ -35,7 +35,7 @@ from shoal_wire.manifest import Manifest, decode_manifest, make_manifest
 from shoal_wire.types import Digest, PeerId
 
 if TYPE_CHECKING:
-    from policy.model import Policy
+    from policy.model.loading import Policy
     from policy.rollouts import OwnGroup, Question
 
 log = logging.getLogger(__name__)
@@ -144,10 +144,10 @@ def _run(settings: Settings, stop: StopFlag, started: Start, export: Path | None
 
 def _run_policy(settings: Settings, stop: StopFlag, started: Start, export: Path | None) -> int:
     # Late: torch takes seconds to import, and a wrong flag should be told at once.
-    from policy.checkpoint import CheckpointError
+    from policy.checkpoint.export import export_model
+    from policy.checkpoint.saving import CheckpointError
     from policy.distributed import RankError
-    from policy.export import export_model
-    from policy.model import ModelError
+    from policy.model.loading import ModelError
     from policy.rollback import DivergedError
 
     try:
@@ -167,8 +167,8 @@ def _run_ranks(settings: Settings, stop: StopFlag, started: Start) -> int:
     import torch
 
     from policy.distributed import Leader, follow, join
+    from policy.model.start import refuse_wrong_model
     from policy.sapo import Means
-    from policy.start import refuse_wrong_model
     from policy.trainer import Trainer
 
     if settings.threads:
@@ -193,10 +193,10 @@ def _remote_answers(
     settings: Settings, stop: StopFlag
 ) -> Callable[[Sequence[Question], Policy], list[OwnGroup]]:
     """A server's answers, with the policy's own token ids."""
-    from policy.model import ModelError
-    from policy.prompting import reencode
-    from policy.remote_generation import RemoteError
-    from policy.remote_start import remote_generator
+    from policy.generation.remote import RemoteError
+    from policy.generation.remote_start import remote_generator
+    from policy.model.loading import ModelError
+    from policy.model.prompting import reencode
 
     try:
         remote = remote_generator(settings, stop)
@@ -215,8 +215,8 @@ def _remote_answers(
 
 def _generate_only(settings: Settings, stop: StopFlag, started: Start) -> int:
     from policy.generate_only import Author, GenerateOnly
-    from policy.remote_generation import RemoteError
-    from policy.remote_start import remote_generator, remote_model
+    from policy.generation.remote import RemoteError
+    from policy.generation.remote_start import remote_generator, remote_model
 
     if settings.generator == "self":
         raise SettingsError("--no-train needs --generator openai and the --base-url of a server")

@@ -23,12 +23,12 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from policy.generation import Sample, generate
-from policy.grpo import GrpoConfig, TrainGroup, UpdateStats, update
-from policy.model import ModelError, Policy
-from policy.reference import load_reference
-from policy.rows import Row
-from policy.start import fresh_policy
+from policy.generation.local import Sample, generate
+from policy.model.loading import ModelError, Policy
+from policy.model.reference import load_reference
+from policy.model.start import fresh_policy
+from policy.update.grpo import GrpoConfig, TrainGroup, UpdateStats, update
+from policy.update.rows import Row
 from shoal_settings.schema import Settings
 from shoal_wire.types import SamplingParams
 
@@ -162,7 +162,7 @@ class Leader:
         params: SamplingParams,
         generator: torch.Generator,
     ) -> list[list[Sample]]:
-        """`policy.generation.generate`, prompts dealt out; raises what any rank raised."""
+        """`policy.generation.local.local.generate`, prompts dealt out; raises what any rank raised."""
         order = _Generate(
             prompts=[list(prompt) for prompt in prompts],
             num_completions=num_completions,
@@ -181,7 +181,7 @@ class Leader:
         config: GrpoConfig,
         reference: Policy | None = None,
     ) -> UpdateStats:
-        """`policy.grpo.update`, rows dealt out."""
+        """`policy.update.grpo.update`, rows dealt out."""
         self._ranks.tell(_Update(groups=list(groups), config=config))
         self._ranks.send_weights(policy)
         stepping = _Steps(self._ranks, policy, optimizer)

@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
-from policy.generation import Sample, generate
-from policy.model import Policy
-from policy.prompting import encode_prompt
+from policy.generation.local import Sample, generate
+from policy.model.loading import Policy
+from policy.model.prompting import encode_prompt
 from policy.rollouts import Answer, OwnGroup, Question
 from policy.tasks import TaskSource
 from policy.tiny import MODEL_NAMES

@@ -18,11 +18,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from policy.exchange import Exchange
-from policy.metrics import METRICS_FILE, MetricsFile, round_metrics
-from policy.progress import Progress, RoundRecord
+from policy.node.exchange import Exchange
+from policy.record.metrics import METRICS_FILE, MetricsFile, round_metrics
+from policy.record.progress import Progress, RoundRecord
+from policy.record.start_over import STATE_FILE, set_aside
 from policy.rollouts import OwnGroup, Question, batch_key, bundles, shareable
-from policy.start_over import STATE_FILE, set_aside
 from policy.tasks import TaskSource
 from shoal_settings.schema import Settings
 from shoal_wire import ipc_messages as m

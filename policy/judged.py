@@ -18,10 +18,10 @@ from typing import Any
 
 import torch
 
-from policy.exchange import Exchange
-from policy.generation import NonFiniteError, generate
-from policy.model import ModelError, Policy
-from policy.prompting import encode_prompt
+from policy.generation.local import NonFiniteError, generate
+from policy.model.loading import ModelError, Policy
+from policy.model.prompting import encode_prompt
+from policy.node.exchange import Exchange
 from policy.rollouts import public_model_name
 from shoal_settings.schema import Settings
 from shoal_wire import ipc_messages as m

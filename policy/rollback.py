@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from policy.grpo import UpdateStats
-from policy.model import Policy
+from policy.model.loading import Policy
+from policy.update.grpo import UpdateStats
 
 STEPS_IN_A_ROW = 3
 MOST_ROLLBACKS = 3

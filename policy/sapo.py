@@ -3,7 +3,7 @@
     1  questions  = SampleBatch(B)                        B = I unless asked for more
     2  own        = L completions of each question
     3  share(own)                                         before any reward is computed
-    4  training   = SampleSelf(own, I) ∪ SampleExternal(J)        by `policy.sampling`
+    4  training   = SampleSelf(own, I) ∪ SampleExternal(J)        by `policy.choice.sampling`
     5  rewards by the own verifier; advantages; one GRPO update
 
 Nothing waits for anybody: with no node, or an empty buffer, the round trains on what it has.
@@ -19,17 +19,17 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from policy.advantage import AdvantageScale, has_signal
-from policy.balance import Balance, Seen
-from policy.exchange import Exchange
-from policy.generation import Sample, generate
-from policy.grpo import Blame, GrpoConfig, UpdateStats, update
-from policy.metrics import reward_spread
-from policy.model import Policy
-from policy.off_policy import usable_claims
-from policy.progress import RoundRecord
-from policy.prompting import encode_completion, encode_prompt
-from policy.quarantine import Quarantine, suspect
+from policy.choice.advantage import AdvantageScale, has_signal
+from policy.choice.balance import Balance, Seen
+from policy.choice.sampling import OwnRecord, Strategy, candidate_of
+from policy.choice.scored import ScoredGroup, num_tokens, train_group
+from policy.generation.local import Sample, generate
+from policy.model.loading import Policy
+from policy.model.prompting import encode_completion, encode_prompt
+from policy.node.exchange import Exchange
+from policy.record.metrics import reward_spread
+from policy.record.progress import RoundRecord
+from policy.record.quarantine import Quarantine, suspect
 from policy.rollouts import (
     Answer,
     OwnGroup,
@@ -40,9 +40,9 @@ from policy.rollouts import (
     shareable,
     shareable_answers,
 )
-from policy.sampling import OwnRecord, Strategy, candidate_of
-from policy.scored import ScoredGroup, num_tokens, train_group
 from policy.tasks import TaskSource
+from policy.update.grpo import Blame, GrpoConfig, UpdateStats, update
+from policy.update.off_policy import usable_claims
 from shoal_wire import ipc_messages as m
 from shoal_wire.digests import group_id
 from shoal_wire.manifest import SwarmRules
@@ -109,9 +109,9 @@ class Means:
     """Who does a round's heavy work: this process, unless others are asked."""
 
     generate: Callable[..., list[list[Sample]]] = generate
-    """Signature of `policy.generation.generate`."""
+    """Signature of `policy.generation.local.local.generate`."""
     update: Callable[..., UpdateStats] = update
-    """Signature of `policy.grpo.update`."""
+    """Signature of `policy.update.grpo.update`."""
     answer: Callable[[Sequence[Question], Policy], list[OwnGroup]] | None = None
     """Another program that answers in the policy's place; it may answer fewer questions."""
 

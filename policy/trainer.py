@@ -20,8 +20,7 @@ from typing import Any
 
 import torch
 
-from policy.balance import Balance
-from policy.checkpoint import (
+from policy.checkpoint.saving import (
     CheckpointError,
     Loaded,
     RngState,
@@ -30,26 +29,27 @@ from policy.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
+from policy.choice.balance import Balance
+from policy.choice.sampling import parse_strategy
 from policy.evaluate import EvaluationStopped, evaluate, evaluation_interval
-from policy.exchange import Exchange
-from policy.generation import NonFiniteError
-from policy.grpo import GrpoConfig, LossType, UpdateStats, make_optimizer
+from policy.generation.local import NonFiniteError
 from policy.judged import Judged
-from policy.lora import LoraSpec, spec_of
-from policy.memory import can_checkpoint
-from policy.metric_sinks import MetricSinks
-from policy.metrics import METRICS_FILE, MetricsFile, held_out_metrics, round_metrics
-from policy.model import ModelError, Policy
-from policy.off_policy import FloorMode, OffPolicy, OffPolicyConfig
-from policy.progress import Progress, RoundRecord
-from policy.quarantine import QUARANTINE_FILE, Quarantine
-from policy.reference import load_reference
+from policy.model.loading import ModelError, Policy
+from policy.model.lora import LoraSpec, spec_of
+from policy.model.memory import can_checkpoint
+from policy.model.reference import load_reference
+from policy.model.start import fresh_policy, lora_spec
+from policy.node.exchange import Exchange
+from policy.record.metrics import METRICS_FILE, MetricsFile, held_out_metrics, round_metrics
+from policy.record.progress import Progress, RoundRecord
+from policy.record.quarantine import QUARANTINE_FILE, Quarantine
+from policy.record.sinks import MetricSinks
+from policy.record.start_over import set_aside
 from policy.rollback import Watch, restore, weights_finite
-from policy.sampling import parse_strategy
 from policy.sapo import Interrupted, Means, RoundConfig, Rounds
-from policy.start import fresh_policy, lora_spec
-from policy.start_over import set_aside
 from policy.tasks import TaskSource
+from policy.update.grpo import GrpoConfig, LossType, UpdateStats, make_optimizer
+from policy.update.off_policy import FloorMode, OffPolicy, OffPolicyConfig
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import TaskError
 from shoal_wire.manifest import SwarmRules

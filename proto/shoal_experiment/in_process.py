@@ -14,15 +14,15 @@ from typing import Any
 import torch
 
 from policy.evaluate import evaluate
-from policy.exchange import Exchange
-from policy.grpo import make_optimizer
-from policy.metrics import held_out_metrics, round_metrics
-from policy.model import Policy
-from policy.progress import Progress
+from policy.model.loading import Policy
+from policy.model.start import fresh_policy
+from policy.node.exchange import Exchange
+from policy.record.metrics import held_out_metrics, round_metrics
+from policy.record.progress import Progress
 from policy.sapo import Rounds
-from policy.start import fresh_policy
 from policy.tasks import TaskSource
 from policy.trainer import round_config, start_balance
+from policy.update.grpo import make_optimizer
 from shoal_experiment.attackers import ATTACKS, PLANTED, Attacker
 from shoal_experiment.behaviour import BEHAVIOURS
 from shoal_experiment.memory_swarm import Hub, Keys, Member, MemoryExchange

@@ -33,7 +33,7 @@ from p2p.intake.validation import (
 )
 from p2p.standing.draw_weights import draw_weights
 from p2p.standing.sampling import SamplingStandings
-from policy.exchange import Exchange
+from policy.node.exchange import Exchange
 from shoal_experiment.tasks import SharedWorker
 from shoal_settings.schema import Settings
 from shoal_tasks.swarm import rules_of

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from policy.metrics import METRICS_FILE
+from policy.record.metrics import METRICS_FILE
 from shoal_experiment.plan import Job
 from shoal_settings.loader import to_flags
 from shoal_settings.schema import Command, Settings

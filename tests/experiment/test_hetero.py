@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from policy.model import load_policy
-from policy.prompting import encode_prompt
+from policy.model.loading import load_policy
+from policy.model.prompting import encode_prompt
 from shoal_experiment import hetero
 from shoal_experiment.command import main, make_experiment, parser
 from shoal_experiment.hetero import LARGER, all_arms, members, played, summarise

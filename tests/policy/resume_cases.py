@@ -21,8 +21,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from policy.checkpoint import latest_checkpoint
-from policy.metrics import METRICS_FILE
+from policy.checkpoint.saving import latest_checkpoint
+from policy.record.metrics import METRICS_FILE
 from policy.tasks import TaskSource
 from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates
 
@@ -123,8 +123,8 @@ def _main(
     file_bytes: int,
     changes: dict[str, Any],
 ) -> None:
-    from policy.checkpoint import CheckpointError
-    from policy.exchange import Exchange
+    from policy.checkpoint.saving import CheckpointError
+    from policy.node.exchange import Exchange
     from policy.trainer import Trainer
     from tests.policy import training_cases as case
     from tests.support import factories as make
@@ -154,7 +154,7 @@ def _main(
 
 
 def _set_trap(flushes: int) -> None:
-    from policy import checkpoint
+    from policy.checkpoint import saving as checkpoint
 
     flush, seen = checkpoint._sync, 0
 

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import torch
 
-from policy.checkpoint import latest_checkpoint
+from policy.checkpoint.saving import latest_checkpoint
 from policy.distributed import RankError, Ranks, join
-from policy.rows import Row
+from policy.update.rows import Row
 from tests.policy import resume_cases
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,7 +14,7 @@ from policy.evaluate import (
     evaluate,
     evaluation_interval,
 )
-from policy.model import Policy
+from policy.model.loading import Policy
 from policy.tasks import TaskSource
 from shoal_settings.schema import Settings
 from shoal_tasks.families import TRAIN_SEED_MIN

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from policy.exchange import Exchange
 from policy.judged import Judged
-from policy.model import Policy
+from policy.model.loading import Policy
+from policy.node.exchange import Exchange
 from shoal_settings.schema import Settings
 from shoal_wire import ipc_messages as m
 from tests.policy import tiny_models

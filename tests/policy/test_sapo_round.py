@@ -9,7 +9,7 @@ import pytest
 
 from p2p.buffer.types import Pool
 from p2p.intake.validation import open_batch, reopen_batch
-from policy.exchange import Exchange
+from policy.node.exchange import Exchange
 from policy.sapo import Interrupted
 from shoal_ipc.client import NodeClient
 from shoal_tasks.wire_tasks import coordinates_of

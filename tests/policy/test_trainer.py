@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from p2p.buffer.types import Pool
-from policy.checkpoint import CheckpointError
-from policy.exchange import Exchange
-from policy.metrics import METRICS_FILE
-from policy.model import ModelError
+from policy.checkpoint.saving import CheckpointError
+from policy.model.loading import ModelError
+from policy.node.exchange import Exchange
+from policy.record.metrics import METRICS_FILE
 from policy.trainer import Trainer
 from tests.policy import training_cases as case
 from tests.support import factories as make

@@ -18,7 +18,7 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-from policy.model import Policy, wrap_policy
+from policy.model.loading import Policy, wrap_policy
 
 torch.set_num_threads(1)
 

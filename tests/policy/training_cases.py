@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-from policy.exchange import Exchange
-from policy.grpo import GrpoConfig, make_optimizer
-from policy.model import Policy
-from policy.sampling import parse_strategy
+from policy.choice.sampling import parse_strategy
+from policy.model.loading import Policy
+from policy.node.exchange import Exchange
 from policy.sapo import RoundConfig, Rounds
 from policy.tasks import TaskSource
+from policy.update.grpo import GrpoConfig, make_optimizer
 from shoal_settings.schema import Settings
 from shoal_wire.types import FinishReason, RolloutGroup, SamplingParams, Task
 from tests.policy import tiny_models

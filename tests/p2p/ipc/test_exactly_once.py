@@ -15,7 +15,7 @@ import pytest
 
 from p2p.buffer.types import Pool
 from p2p.intake.validation import published_groups, reopen_batch
-from policy.exchange import Exchange
+from policy.node.exchange import Exchange
 from shoal_ipc.client import NodeClient
 from shoal_wire import ipc_messages as m
 from shoal_wire.framing import FrameDecoder, encode_frame

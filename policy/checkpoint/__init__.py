@@ -1,0 +1,1 @@
+"""The trainer's state on disk, and models exported from it."""

@@ -1,0 +1,40 @@
+"""`shoal trainer --export`: the newest checkpoint as a model folder for other programs."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from pathlib import Path
+
+from policy.checkpoint.saving import CheckpointError, latest_checkpoint, load_checkpoint
+from policy.model.lora import merged
+from shoal_settings.schema import Settings
+
+
+def export_model(settings: Settings, folder: Path) -> Path:
+    """Write model and tokenizer to `folder`, LoRA adapters merged; return the checkpoint used.
+
+    ``AutoModelForCausalLM.from_pretrained(folder)`` loads the result. Raises CheckpointError when
+    there is no good checkpoint, or `folder` exists or cannot be written; nothing is left then.
+    """
+    found = latest_checkpoint(settings.data_dir)
+    if found.path is None:
+        raise CheckpointError(f"no checkpoint in {settings.data_dir} to export")
+    if folder.exists():
+        raise CheckpointError(f"{folder} exists already; name a new folder to export to")
+    policy = load_checkpoint(
+        found.path,
+        lr=settings.learning_rate,
+        device="cpu",
+        dtype=settings.dtype,
+        attention=settings.attention,
+    ).policy
+    temporary = folder.with_name(f"{folder.name}.tmp-{secrets.token_hex(4)}")
+    try:
+        merged(policy).save_pretrained(temporary)
+        policy.tokenizer.save_pretrained(temporary)
+        temporary.rename(folder)
+    except OSError as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise CheckpointError(f"cannot write {folder}: {error.strerror or error}") from error
+    return found.path

@@ -1,0 +1,1 @@
+"""Questions become completions: by this process, or by a server."""

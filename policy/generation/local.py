@@ -1,0 +1,209 @@
+"""Samples completions: a key-value-cache loop over all prompts of a round at once.
+
+    prompts ──left-pad──► prefill (once a prompt) ──repeat L──► sample ◄──► forward one token
+                                                                  │
+                                                       rows that ended leave the batch
+
+All randomness is drawn before the loop, one uniform number per row and step, and turned into
+tokens by inverting the cumulative distribution. So what a row becomes depends on the seed and
+its own place only, not on when its neighbours end or how rows are batched.
+
+Shapes: P prompts, L completions of each, R = P·L rows still alive, M new tokens at
+most, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from policy.generation.decoding import make_decoder
+from policy.model.loading import ModelError, Policy
+from policy.model.prompting import decode_completion
+from shoal_wire.types import FinishReason, SamplingParams
+
+COMPACT_BELOW = 0.75
+"""Rows that ended are dropped once at most this share of the batch is alive: dropping copies
+the cache, and below a handful of rows a forward pass costs the same with or without them."""
+
+MAX_ROWS = 512
+"""Rows generated at once; more are done in turns."""
+
+
+class NonFiniteError(ModelError):
+    """The model's numbers are NaN or infinite: nothing can be sampled from it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One sampled completion."""
+
+    ids: list[int]
+    """Token ids, the end token included when there is one; never empty."""
+    text: str
+    """Without the end token; may be empty."""
+    finish_reason: FinishReason
+    logprobs: list[float]
+    """Log-probability, in nats, of each id under the distribution it was drawn from (after
+    temperature, top-k and top-p); under the model's own distribution when greedy."""
+
+
+def generate(
+    policy: Policy,
+    prompts: Sequence[Sequence[int]],
+    *,
+    num_completions: int,
+    params: SamplingParams,
+    generator: torch.Generator,
+    max_rows: int = MAX_ROWS,
+) -> list[list[Sample]]:
+    """Draw `num_completions` completions of each prompt, in the order of the prompts.
+
+    Temperature 0 is greedy. A completion ends at an end token (kept in its ids), at
+    ``params.max_new_tokens``, or where the model has no more positions. Advances `generator`
+    by the same amount whatever is sampled. Raises ValueError for an empty prompt or one that
+    fills the model's positions, NonFiniteError when the model's numbers are not finite.
+    """
+    _check(policy, prompts, num_completions, params)
+    uniforms_PLM = torch.rand(
+        (len(prompts), num_completions, params.max_new_tokens),
+        generator=generator,
+        device=generator.device,
+    )
+    results: list[list[Sample]] = [[] for _ in prompts]
+    # Prompts of similar length share a chunk, so that little of it is padding.
+    order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
+    step = max(1, max_rows // num_completions)
+    for start in range(0, len(order), step):
+        chunk = order[start : start + step]
+        loop = _Loop(policy, [prompts[index] for index in chunk], num_completions, params)
+        with torch.inference_mode(), policy.autocast():
+            loop.run(uniforms_PLM[chunk].flatten(0, 1).to(policy.device))
+        samples = loop.samples()
+        for place, index in enumerate(chunk):
+            results[index] = samples[place * num_completions : (place + 1) * num_completions]
+    return results
+
+
+def sample_tokens(
+    logits_RV: torch.Tensor, uniforms_R: torch.Tensor, params: SamplingParams
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Draw one token a row: ids [R] and their log-probabilities [R] (float32).
+
+    Reads the logits as few times as it can: with a hub model's vocabulary that costs as much
+    as several layers. Probabilities stay unnormalised; only the drawn token's is needed.
+    """
+    logits_RV = logits_RV.float()
+    if params.temperature == 0:
+        ids_R1 = logits_RV.argmax(-1, keepdim=True)
+        return ids_R1[:, 0], (logits_RV.gather(-1, ids_R1)[:, 0] - logits_RV.logsumexp(-1))
+    if params.temperature != 1:
+        logits_RV = logits_RV / params.temperature
+    logits_RV = _truncate(logits_RV, params)
+    top_R1 = logits_RV.amax(-1, keepdim=True)
+    weights_RV = (logits_RV - top_R1).exp_()
+    cdf_RV = torch.cumsum(weights_RV, -1, out=weights_RV)
+    total_R1 = cdf_RV[:, -1:]
+    # Strictly below the total: else rounding could pick a token of probability zero at the end.
+    target_R1 = torch.minimum(
+        uniforms_R[:, None] * total_R1, total_R1.nextafter(torch.zeros_like(total_R1))
+    )
+    ids_R1 = torch.searchsorted(cdf_RV, target_R1, right=True)
+    ids_R1 = ids_R1.clamp(max=logits_RV.shape[-1] - 1)
+    logprobs_R1 = logits_RV.gather(-1, ids_R1) - top_R1 - total_R1.log()
+    return ids_R1[:, 0], logprobs_R1[:, 0]
+
+
+def _truncate(logits_RV: torch.Tensor, params: SamplingParams) -> torch.Tensor:
+    """Rule out all but the `top_k` likeliest, then all beyond the first `top_p` of the mass."""
+    if 0 < params.top_k < logits_RV.shape[-1]:
+        least_R1 = logits_RV.topk(params.top_k, dim=-1).values[:, -1:]
+        logits_RV = logits_RV.masked_fill(logits_RV < least_R1, -torch.inf)
+    if params.top_p < 1:
+        ordered_RV, places_RV = logits_RV.sort(dim=-1, descending=True)
+        probs_RV = ordered_RV.softmax(-1)
+        # A token stays when what comes before it does not yet fill top_p: the first always stays.
+        drop_RV = probs_RV.cumsum(-1) - probs_RV >= params.top_p
+        drop_RV[:, 0] = False
+        drop_RV = torch.zeros_like(drop_RV).scatter(-1, places_RV, drop_RV)
+        logits_RV = logits_RV.masked_fill(drop_RV, -torch.inf)
+    return logits_RV
+
+
+def _check(
+    policy: Policy, prompts: Sequence[Sequence[int]], num_completions: int, params: SamplingParams
+) -> None:
+    if num_completions < 1 or params.max_new_tokens < 1 or params.temperature < 0:
+        raise ValueError("need at least one completion and one token, and a temperature ≥ 0")
+    for prompt in prompts:
+        if not 0 < len(prompt) < policy.max_positions:
+            raise ValueError(
+                f"a prompt of {len(prompt)} tokens: need 1 … {policy.max_positions - 1}"
+            )
+
+
+class _Loop:
+    """The state of one chunk's generation. `_rows_R` maps the living batch to the chunk's rows."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        prompts: Sequence[Sequence[int]],
+        num_completions: int,
+        params: SamplingParams,
+    ) -> None:
+        self._policy, self._params = policy, params
+        max_new, device = params.max_new_tokens, policy.device
+        self._decoder = make_decoder(policy, prompts, num_completions, max_new)
+        rooms = [min(max_new, policy.max_positions - len(prompt)) for prompt in prompts]
+        self._limits = torch.tensor(rooms, device=device).repeat_interleave(num_completions)
+        num_rows = len(self._limits)
+        self._eos = torch.tensor(sorted(policy.eos_ids), device=device)
+        self._rows_R = torch.arange(num_rows, device=device)
+        self._ids_RM = torch.full((num_rows, max_new), policy.pad_id, device=device)
+        self._logprobs_RM = torch.zeros((num_rows, max_new), device=device)
+        self._lengths = torch.zeros(num_rows, dtype=torch.long, device=device)
+
+    def run(self, uniforms_RM: torch.Tensor) -> None:
+        """Generate until every row ended."""
+        logits_RV = self._decoder.prefill()
+        alive_R = torch.ones_like(self._rows_R, dtype=torch.bool)
+        for step in range(self._params.max_new_tokens):
+            rows_R = self._rows_R
+            ids_R, logprobs_R = sample_tokens(logits_RV, uniforms_RM[rows_R, step], self._params)
+            self._ids_RM[rows_R, step] = ids_R
+            self._logprobs_RM[rows_R, step] = logprobs_R
+            self._lengths[rows_R] += alive_R
+            alive_R = alive_R & ~torch.isin(ids_R, self._eos) & (self._limits[rows_R] > step + 1)
+            num_alive = int(alive_R.sum())
+            if num_alive == 0:
+                return
+            if num_alive <= COMPACT_BELOW * len(rows_R):
+                living = alive_R.nonzero()[:, 0]
+                self._decoder.keep(living)
+                self._rows_R, ids_R, alive_R = rows_R[living], ids_R[living], alive_R[living]
+            logits_RV = self._decoder.step(ids_R, step)
+
+    def samples(self) -> list[Sample]:
+        """What was sampled, row by row. Raises ModelError when a number is not finite."""
+        if not bool(torch.isfinite(self._logprobs_RM).all()):
+            raise NonFiniteError(
+                f"model {self._policy.name!r} produced numbers that are not finite"
+            )
+        made = []
+        for ids, logprobs, length in zip(
+            self._ids_RM.tolist(), self._logprobs_RM.tolist(), self._lengths.tolist(), strict=True
+        ):
+            ids = ids[:length]
+            stopped = ids[-1] in self._policy.eos_ids
+            made.append(
+                Sample(
+                    ids=ids,
+                    text=decode_completion(self._policy, ids),
+                    finish_reason=FinishReason.STOP if stopped else FinishReason.LENGTH,
+                    logprobs=logprobs[:length],
+                )
+            )
+        return made

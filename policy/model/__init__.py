@@ -1,0 +1,1 @@
+"""The policy: a model with its tokenizer, loaded, adapted, prompted and measured."""

@@ -1,0 +1,267 @@
+"""Loads a causal language model and its tokenizer, and says what the trainer must know of them.
+
+Whatever ``AutoModelForCausalLM`` loads will do: a hub name, a folder, or ``tiny``, the
+model that ships with this package. Nothing outside this file guesses about architectures:
+two facts that differ between them are *probed* once, on four tokens, when a model is loaded
+(is it causal, and are its logits nothing but its last hidden states times the output matrix).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.utils.logging import disable_progress_bar
+
+from policy import tiny
+from shoal_wire.types import Digest
+
+ANSWER_TOKEN = "<ans>"
+"""The token that ends a question in the embedded model's format."""
+
+# Its bars would be drawn over the trainer's own output at every checkpoint.
+disable_progress_bar()
+
+_NO_POSITION_LIMIT = 1 << 30
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class ModelError(Exception):
+    """A model cannot be loaded or used. The text is one line and names the model."""
+
+
+class PromptFormat(StrEnum):
+    """How a question becomes a prompt; see `policy.model.loading.prompting`."""
+
+    TINY = "tiny"
+    """``<bos>question<ans>``: the embedded model."""
+    CHAT = "chat"
+    """The tokenizer's own chat template."""
+    PLAIN = "plain"
+    """Question, line break, ``Answer:``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """A model with what generation and training need to know of it. The weights change in place."""
+
+    model: Any
+    """A ``transformers`` causal LM, always in eval mode: dropout would make the ratio noisy."""
+    tokenizer: Any
+    name: str
+    """As the user gave it: hub name, folder, or ``tiny``."""
+    tokenizer_digest: Digest
+    """16 bytes: truncated SHA-256 of the vocabulary, token and id, in the order of ids."""
+    device: torch.device
+    eos_ids: frozenset[int]
+    """Every token that ends a completion."""
+    eos_id: int
+    """The one appended to a re-encoded completion that ended by itself."""
+    pad_id: int
+    prompt_format: PromptFormat
+    max_positions: int
+    """Longest sequence, prompt and completion together, in tokens."""
+    linear_head: bool
+    """Logits are exactly hidden states times the output matrix (no scale, no soft cap)."""
+    forward_names: frozenset[str]
+    """Names of the arguments that the model's ``forward`` takes."""
+    autocast_dtype: torch.dtype | None = None
+    """Compute in this type while the weights stay float32; None computes in the weights' type."""
+    adapter: Any = None
+    """peft's view of `model` when LoRA adapters are in it: then only they are trained."""
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """The context in which every forward pass of this policy runs."""
+        if self.autocast_dtype is None:
+            return nullcontext()
+        return torch.autocast(self.device.type, dtype=self.autocast_dtype)
+
+
+def load_policy(
+    model: str,
+    *,
+    device: str = "auto",
+    dtype: str = "auto",
+    attention: str = "auto",
+    seed: int = 0,
+    name: str | None = None,
+) -> Policy:
+    """Load a policy by hub name, folder or the name ``tiny``.
+
+    `device` is ``auto`` (CUDA when there is one) or a torch device name. `dtype` is the
+    weights' type; ``auto`` keeps them in float32, because small learning rates vanish in
+    bfloat16, and computes in bfloat16 where the accelerator can. `attention` is an
+    implementation by transformers' name; ``auto`` is the model's own choice. `seed` seeds
+    torch's global generator. `name` is what the policy calls itself when that is not `model`,
+    as for a checkpoint's folder. Blocks for the download, if any. Raises ModelError.
+    """
+    torch.manual_seed(seed)
+    where, weights_dtype = _pick_device(device), _pick_dtype(dtype)
+    source, local = _resolve(model)
+    chosen = {} if attention == "auto" else {"attn_implementation": attention}
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=local)
+        loaded, info = AutoModelForCausalLM.from_pretrained(
+            source,
+            local_files_only=local,
+            dtype=weights_dtype,
+            output_loading_info=True,
+            **chosen,
+        )
+    except Exception as error:  # a spoilt folder makes the loaders raise anything at all
+        raise ModelError(f"cannot load model {model!r}: {_first_line(error)}") from error
+    if info["missing_keys"]:
+        missing = ", ".join(sorted(info["missing_keys"])[:3])
+        raise ModelError(f"cannot use model {model!r}: its files lack weights ({missing} …)")
+    autocast = _autocast_dtype(where) if dtype == "auto" else None
+    return wrap_policy(loaded, tokenizer, name=name or model, device=where, autocast_dtype=autocast)
+
+
+def check_model(model: str, *, device: str = "auto", dtype: str = "auto") -> None:
+    """Raise ModelError for what `load_policy` would refuse without looking at any weight."""
+    _pick_device(device)
+    _pick_dtype(dtype)
+    source, local = _resolve(model)
+    if (Path(source) / "adapter_config.json").is_file():
+        raise ModelError(
+            f"cannot use model {model!r}: it holds adapters, not a model "
+            "(`shoal trainer --export` merges a run's)"
+        )
+    try:
+        config = AutoConfig.from_pretrained(source, local_files_only=local)
+    except Exception as error:  # as in load_policy
+        raise ModelError(f"cannot load model {model!r}: {_first_line(error)}") from error
+    if type(config) not in AutoModelForCausalLM._model_mapping:
+        raise ModelError(f"cannot use model {model!r}: {config.model_type} is no causal model")
+
+
+def wrap_policy(
+    model: Any,
+    tokenizer: Any,
+    *,
+    name: str,
+    device: torch.device | str = "cpu",
+    autocast_dtype: torch.dtype | None = None,
+) -> Policy:
+    """Make a Policy of a model and a tokenizer that are already in memory. Raises ModelError."""
+    device = torch.device(device)
+    model = model.to(device).eval()
+    config = model.config.get_text_config()
+    if len(tokenizer.get_vocab()) <= len(tokenizer.all_special_ids):
+        # Without tokenizer files the loader makes an empty one of the model's kind.
+        raise ModelError(f"cannot use model {name!r}: it has no tokenizer")
+    if len(tokenizer) > config.vocab_size:
+        raise ModelError(
+            f"cannot use model {name!r}: its tokenizer has {len(tokenizer)} tokens, "
+            f"the model only {config.vocab_size}"
+        )
+    eos_id, eos_ids = _end_tokens(model, tokenizer, name)
+    names = frozenset(inspect.signature(model.forward).parameters)
+    return Policy(
+        model=model,
+        tokenizer=tokenizer,
+        name=name,
+        tokenizer_digest=_tokenizer_digest(tokenizer),
+        device=device,
+        eos_ids=eos_ids,
+        eos_id=eos_id,
+        pad_id=eos_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id,
+        prompt_format=_prompt_format(tokenizer),
+        max_positions=getattr(config, "max_position_embeddings", None) or _NO_POSITION_LIMIT,
+        linear_head=_probe(model, name, device),
+        forward_names=names,
+        autocast_dtype=autocast_dtype,
+    )
+
+
+def _resolve(model: str) -> tuple[str, bool]:
+    """The folder or hub name to load from, and whether it must not touch the network."""
+    embedded = tiny.resolve(model)
+    if embedded is not None:
+        if not (embedded / "config.json").is_file():
+            raise ModelError(f"the embedded model {model!r} is missing from this installation")
+        return str(embedded), True
+    folder = Path(model).expanduser()
+    if folder.is_dir():
+        return str(folder), True
+    if model.startswith(("/", ".", "~")):
+        raise ModelError(f"cannot load model {model!r}: no such folder")
+    return model, False
+
+
+def _pick_device(device: str) -> torch.device:
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        return torch.device(device)
+    except RuntimeError as error:
+        raise ModelError(f"unknown device {device!r}: {_first_line(error)}") from error
+
+
+def _pick_dtype(dtype: str) -> torch.dtype:
+    """The weights' type."""
+    found = _DTYPES.get("float32" if dtype == "auto" else dtype)
+    if found is None:
+        raise ModelError(f"unknown dtype {dtype!r}: use auto, {', '.join(_DTYPES)}")
+    return found
+
+
+def _autocast_dtype(device: torch.device) -> torch.dtype | None:
+    if device.type == "cuda" and torch.cuda.is_bf16_supported():
+        return torch.bfloat16
+    return None
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def _end_tokens(model: Any, tokenizer: Any, name: str) -> tuple[int, frozenset[int]]:
+    generation = getattr(model, "generation_config", None)
+    declared = getattr(generation, "eos_token_id", None)
+    ids = [] if declared is None else [declared] if isinstance(declared, int) else list(declared)
+    if tokenizer.eos_token_id is not None:
+        ids.insert(0, tokenizer.eos_token_id)
+    if not ids:
+        raise ModelError(f"cannot use model {name!r}: it has no end-of-sequence token")
+    return ids[0], frozenset(ids)
+
+
+def _prompt_format(tokenizer: Any) -> PromptFormat:
+    if ANSWER_TOKEN in tokenizer.get_vocab():
+        return PromptFormat.TINY
+    return PromptFormat.CHAT if tokenizer.chat_template else PromptFormat.PLAIN
+
+
+def _tokenizer_digest(tokenizer: Any) -> Digest:
+    by_id = sorted(tokenizer.get_vocab().items(), key=lambda item: (item[1], item[0]))
+    text = json.dumps(by_id, ensure_ascii=True, separators=(",", ":"))
+    return Digest(hashlib.sha256(text.encode()).digest()[:16])
+
+
+def _probe(model: Any, name: str, device: torch.device) -> bool:
+    """Check that the model is causal; return whether its head is a plain linear map."""
+    last = model.config.get_text_config().vocab_size - 1
+    ids = torch.tensor([[0, 1, last, 0], [0, 1, last, 1]], device=device)
+    with torch.inference_mode():
+        logits = model(input_ids=ids, use_cache=False).logits
+        # The rows differ in their last token only: a causal model cannot tell them apart before.
+        if not torch.allclose(logits[0, :3], logits[1, :3], rtol=1e-3, atol=1e-4):
+            raise ModelError(f"cannot use model {name!r}: it is not causal (it sees later tokens)")
+        head = model.get_output_embeddings()
+        if head is None or type(head) is not torch.nn.Linear or model.base_model is model:
+            return False
+        body = model.base_model(input_ids=ids, use_cache=False)
+        hidden = getattr(body, "last_hidden_state", None)
+        if hidden is None or hidden.shape[-1] != head.in_features:
+            return False
+        return bool(torch.allclose(head(hidden), logits, rtol=1e-3, atol=1e-4))

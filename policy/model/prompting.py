@@ -1,0 +1,102 @@
+"""Questions to prompt tokens, and other nodes' answers to completion tokens.
+
+Token ids never cross the wire: every node speaks of text, and re-encodes another node's text
+with its own tokenizer, as if its own policy had produced it (SAPO, section 3.2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from jinja2 import TemplateError
+
+from policy.model.loading import ANSWER_TOKEN, Policy, PromptFormat
+from policy.rollouts import OwnGroup
+from policy.task_prompts import TAGGED_INSTRUCTION, messages_for, plain_prompt
+from shoal_wire.types import FinishReason
+
+
+def encode_prompt(policy: Policy, question: str, *, tagged: bool = False) -> list[int]:
+    """The prompt's token ids, never empty.
+
+    `tagged` asks for the answer between ``<answer>`` tags, for families that are scored so;
+    the embedded model answers without tags and ignores it.
+    """
+    tokenizer = policy.tokenizer
+    match policy.prompt_format:
+        case PromptFormat.TINY:
+            start = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
+            end = tokenizer.convert_tokens_to_ids(ANSWER_TOKEN)
+            return [*start, *encode_text(policy, question), end]
+        case PromptFormat.CHAT:
+            return _chat_ids(tokenizer, question, tagged)
+        case PromptFormat.PLAIN:
+            ids = list(tokenizer(plain_prompt(question, tagged=tagged))["input_ids"])
+            # Some tokenizers close every text; a prompt must stay open.
+            while ids and ids[-1] in policy.eos_ids:
+                ids.pop()
+            return ids
+
+
+def encode_completion(policy: Policy, text: str, finish_reason: FinishReason) -> list[int]:
+    """Token ids of another node's completion; may be empty for empty text that was cut.
+
+    The end token is appended exactly when the generator's policy emitted one: it is trained
+    like any other token, and a cut completion must not teach the policy to stop there.
+    """
+    ids = encode_text(policy, text)
+    return [*ids, policy.eos_id] if finish_reason is FinishReason.STOP else ids
+
+
+def encode_text(policy: Policy, text: str) -> list[int]:
+    """Token ids of untrusted text, with no special token among them.
+
+    Names of special tokens in the text are encoded as the characters they are: else a
+    peer could write an end token, or a turn of the chat, into the middle of an answer.
+    """
+    encoded = policy.tokenizer(text, add_special_tokens=False, split_special_tokens=True)
+    return list(encoded["input_ids"])
+
+
+def decode_completion(policy: Policy, ids: list[int]) -> str:
+    """The text of a sampled completion, without the end token that closes it.
+
+    Other special tokens stay visible in the text: what a verifier scores is what was sampled.
+    """
+    body = ids[:-1] if ids and ids[-1] in policy.eos_ids else ids
+    return str(
+        policy.tokenizer.decode(body, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    )
+
+
+def _chat_ids(tokenizer: Any, question: str, tagged: bool) -> list[int]:
+    try:
+        return _apply(tokenizer, messages_for(question, tagged=tagged))
+    except TemplateError:
+        if not tagged:
+            raise
+        # Some templates (Gemma's) refuse a system turn.
+        text = f"{TAGGED_INSTRUCTION}\n\n{question}"
+        return _apply(tokenizer, messages_for(text, tagged=False))
+
+
+def _apply(tokenizer: Any, messages: list[dict[str, str]]) -> list[int]:
+    ids = tokenizer.apply_chat_template(
+        messages, add_generation_prompt=True, tokenize=True, return_dict=False
+    )
+    return list(ids)
+
+
+def reencode(policy: Policy, group: OwnGroup) -> OwnGroup | None:
+    """Another program's answers with the policy's own token ids, to train on.
+
+    Its log-probabilities belong to its own tokens and are dropped. None when fewer than two
+    answers have any token.
+    """
+    answers = [
+        replace(answer, ids=tuple(ids), logprobs=())
+        for answer in group.answers
+        if (ids := encode_completion(policy, answer.text, answer.finish_reason))
+    ]
+    return replace(group, answers=tuple(answers)) if len(answers) > 1 else None

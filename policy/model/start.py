@@ -1,0 +1,39 @@
+"""The policy as settings ask for it: what every process that holds the model starts from."""
+
+from __future__ import annotations
+
+from policy.model.loading import Policy, check_model, load_policy
+from policy.model.lora import LoraSpec, add_adapter
+from shoal_settings.schema import Settings
+
+
+def lora_spec(settings: Settings) -> LoraSpec | None:
+    """What to adapt; None when all weights are trained."""
+    if settings.lora_rank == 0:
+        return None
+    return LoraSpec(
+        rank=settings.lora_rank, alpha=settings.lora_alpha, targets=settings.lora_targets
+    )
+
+
+def refuse_wrong_model(settings: Settings) -> None:
+    """Raise ModelError if no run can begin with the model that is asked for.
+
+    Takes milliseconds. Says nothing of a run that resumes: its checkpoint holds the model.
+    """
+    if settings.resume and (settings.data_dir / "checkpoints").is_dir():
+        return
+    check_model(settings.model, device=settings.device, dtype=settings.dtype)
+
+
+def fresh_policy(settings: Settings, *, seed: int) -> Policy:
+    """Load the model, with fresh adapters if asked for. Raises ModelError."""
+    policy = load_policy(
+        settings.model,
+        device=settings.device,
+        dtype=settings.dtype,
+        attention=settings.attention,
+        seed=seed,
+    )
+    spec = lora_spec(settings)
+    return policy if spec is None else add_adapter(policy, spec, seed=seed)

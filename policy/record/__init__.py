@@ -1,0 +1,1 @@
+"""What a run leaves behind: progress, metrics, and what was set aside."""

@@ -1,0 +1,1 @@
+"""Groups become a GRPO update: rows, log-probabilities, loss and step."""

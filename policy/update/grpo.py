@@ -1,0 +1,464 @@
+"""One policy-gradient update: GRPO's clipped token loss (arXiv 2402.03300) and its variants.
+
+    groups ─► rows ─► minibatches ─► micro-batches of similar length ─► backward, added up ─► step
+
+`policy.update.objective` has the loss itself. What a token weighs in it is fixed before rows are packed,
+so packing cannot change the loss. There is no KL term and no reference model unless asked for
+(SAPO, section 4). Rows with advantage zero have gradient zero: without a KL term they count in the
+averages and are never computed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+import torch
+
+from policy.model.loading import Policy
+from policy.model.memory import checkpointing, halved_budget, is_out_of_memory
+from policy.model.reference import check_reference
+from policy.update.head import Expected
+from policy.update.logprobs import completion_logprobs
+from policy.update.objective import (
+    GrpoConfig,
+    LossType,
+    TokenLoss,
+    TokenTerms,
+    foretells,
+    token_gradient,
+    token_loss,
+)
+from policy.update.off_policy import (
+    ExternalStats,
+    ExternalTally,
+    importance_weights,
+    likelihood_factor,
+)
+from policy.update.packed import packing
+from policy.update.ranks import Alone, Team
+from policy.update.rows import (
+    Row,
+    TrainGroup,
+    batch_tokens,
+    deal,
+    make_rows,
+    micro_batches,
+    pack,
+    packing_pays,
+    weighted,
+)
+
+CPU_TOKENS = 2048
+"""Tokens in one forward pass from which on a CPU gains nothing by more: its caches are full."""
+
+__all__ = [
+    "Blame",
+    "GrpoConfig",
+    "LossType",
+    "Nonfinite",
+    "TrainGroup",
+    "UpdateStats",
+    "make_optimizer",
+    "pack",
+    "update",
+]
+
+
+class Blame(StrEnum):
+    """What made a step's numbers not finite."""
+
+    WEIGHTS = "weights"
+    """The policy's weights are not finite themselves: no group is at fault."""
+    GROUPS = "groups"
+    """Each of the groups named gives such numbers on its own."""
+    TOGETHER = "together"
+    """Only the step as a whole does: all its groups are named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nonfinite:
+    """A step that was not taken because its loss or gradient was NaN or infinite."""
+
+    blame: Blame
+    groups: tuple[int, ...]
+    """Indices into the update's groups."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateStats:
+    """What an update did. Means are over trained tokens; 0 when nothing was trained."""
+
+    loss: float
+    """Mean over the steps taken."""
+    grad_norm: float
+    """Before clipping; mean over the steps taken."""
+    clip_fraction_low: float
+    """Share of tokens held by the lower bound (ratio below it, advantage negative)."""
+    clip_fraction_high: float
+    """Share of tokens held by the upper bound (ratio above it, advantage positive)."""
+    ratio_mean: float
+    ratio_max: float
+    entropy: float
+    """Of the policy's next-token distribution at completion tokens, in nats."""
+    kl: float
+    """Mean k3 estimate to the reference, in nats; 0 without one."""
+    external: ExternalStats
+    """Of the external text among what was trained on."""
+    num_tokens: int
+    """Completion tokens of rows that were trained on, each counted once."""
+    num_sequences: int
+    """Rows that were trained on."""
+    num_steps: int
+    """Optimiser steps taken."""
+    skipped_no_signal: int
+    """Steps not taken because no row had an advantage."""
+    skipped_nonfinite: int
+    """Steps not taken because the loss or the gradient was NaN or infinite."""
+    skipped_too_long: int
+    """Rows left out because their prompt leaves no position for a completion."""
+    token_budget: int
+    """The configured one, or what is left of it after memory ran out: take it from then on."""
+    nonfinite: tuple[Nonfinite, ...] = ()
+    """One for each step of `skipped_nonfinite`."""
+
+
+@dataclass(slots=True)
+class _Totals:
+    """Running sums over trained tokens and steps."""
+
+    tokens: int = 0
+    low: float = 0.0
+    high: float = 0.0
+    ratio: float = 0.0
+    ratio_max: float = 0.0
+    entropy: float = 0.0
+    kl: float = 0.0
+    losses: list[float] = field(default_factory=list)
+    norms: list[float] = field(default_factory=list)
+    no_signal: int = 0
+    nonfinite: list[Nonfinite] = field(default_factory=list)
+    external: ExternalTally = field(default_factory=ExternalTally)
+    token_budget: int = 0
+
+
+def make_optimizer(policy: Policy, *, lr: float, weight_decay: float = 0.0) -> Any:
+    """AdamW over the policy's trainable weights; decay applies to matrices only."""
+    trainable = [weight for weight in policy.model.parameters() if weight.requires_grad]
+    matrices = [weight for weight in trainable if weight.ndim > 1]
+    vectors = [weight for weight in trainable if weight.ndim <= 1]
+    groups = [
+        {"params": matrices, "weight_decay": weight_decay},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
+    fused = policy.device.type in ("cpu", "cuda")
+    return torch.optim.AdamW([group for group in groups if group["params"]], lr=lr, fused=fused)
+
+
+def update(
+    policy: Policy,
+    optimizer: Any,
+    groups: Sequence[TrainGroup],
+    config: GrpoConfig,
+    reference: Policy | None = None,
+    team: Team | None = None,
+) -> UpdateStats:
+    """Change the policy's weights by ``config.epochs × config.minibatches`` steps at most.
+
+    A step whose rows all have advantage zero, or whose loss or gradient is not finite, is
+    not taken and is counted. `reference` is what ``config.kl_beta`` > 0 measures from;
+    `team` are the processes that share the work, each with the same groups.
+    Deterministic on CPU. Raises ValueError for malformed groups or a reference that is amiss.
+    """
+    if config.kl_beta and reference is None:
+        raise ValueError("kl_beta > 0 needs a reference policy")
+    if reference is not None:
+        check_reference(policy, reference)
+    rows_of_groups, too_long = make_rows(policy, groups, config)
+    minibatches = [
+        weighted([row for rows in part for row in rows], config)
+        for part in deal(rows_of_groups, config.minibatches)
+    ]
+    team = team or Alone()
+    run = _Update(policy, optimizer, config, reference if config.kl_beta else None, team)
+    if config.minibatches > 1:
+        # The ratio is taken against the policy before the first step, so what later steps
+        # need of it must be computed now; the first step's rows get theirs on the way.
+        run.fill_start([row for rows in minibatches[1:] for row in team.share(rows)])
+    for _ in range(config.epochs):
+        for number, rows in enumerate(minibatches):
+            if not rows:
+                run.totals.no_signal += 1
+            elif not run.step(rows):
+                # What spoilt this pass would spoil the next.
+                minibatches[number] = []
+    trained = [row for rows in minibatches for row in rows]
+    return _stats(_merged(team.collect(run.totals)), trained, too_long)
+
+
+class _Update:
+    """The steps of one update, and what they add up to."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        optimizer: Any,
+        config: GrpoConfig,
+        reference: Policy | None,
+        team: Team,
+    ) -> None:
+        self._policy, self._optimizer = policy, optimizer
+        self._config, self._reference, self._team = config, reference, team
+        self.totals = _Totals(token_budget=config.token_budget)
+
+    def fill_start(self, rows: list[Row]) -> None:
+        """Compute own log-probabilities of rows whose turn comes after weights have changed."""
+        missing = [row for row in rows if row.start is None and (row.external or row.old is None)]
+        packed, batches = self._batches(missing)
+        with torch.no_grad():
+            for batch in batches:
+                found = self._logprobs(self._policy, batch, packed=packed)
+                self._keep_start(batch, found.logprobs)
+
+    def step(self, rows: list[Row]) -> bool:
+        """One optimiser step over `rows`; False, and no step, when a number is not finite."""
+        self._optimizer.zero_grad(set_to_none=True)
+        kept = replace(self.totals, external=replace(self.totals.external))
+        own_loss = self._backward(self._team.share(rows))
+        loss_sum = self._team.add_up(own_loss, self._policy.model.parameters())
+        limit = self._config.max_grad_norm if self._config.max_grad_norm > 0 else math.inf
+        norm = math.nan
+        if math.isfinite(loss_sum):
+            norm = float(torch.nn.utils.clip_grad_norm_(self._policy.model.parameters(), limit))
+        finite = math.isfinite(norm)
+        if finite:
+            self._optimizer.step()
+            self.totals.losses.append(loss_sum)
+            self.totals.norms.append(norm)
+        self._optimizer.zero_grad(set_to_none=True)
+        if not finite:
+            # What was summed up so far of this step may not be finite either.
+            self.totals = replace(kept, token_budget=self.totals.token_budget)
+            self.totals.nonfinite.append(self._diagnose(rows))
+        return finite
+
+    def _batches(self, rows: list[Row]) -> tuple[bool, list[list[Row]]]:
+        """Micro-batches of these rows, and whether they are to be packed."""
+        budget = self.totals.token_budget
+        if self._policy.device.type == "cpu":
+            budget = min(budget, CPU_TOKENS)
+        packed = packing_pays(self._policy, rows, budget)
+        return packed, micro_batches(rows, budget, packed=packed)
+
+    def _backward(self, rows: list[Row]) -> float:
+        """Add up the gradient; start over with smaller micro-batches when memory runs out."""
+        while True:
+            # Not its tally of external rows: each is counted once, when it is first computed.
+            kept = replace(self.totals)
+            packed, batches = self._batches(rows)
+            try:
+                return self._accumulate(batches, packed=packed)
+            except (MemoryError, RuntimeError) as error:
+                sizes = [(len(batch), batch_tokens(batch, packed=packed)) for batch in batches]
+                budget = halved_budget(kept.token_budget, sizes)
+                if budget is None or not is_out_of_memory(error):
+                    raise
+            # Outside the handler: until here the error holds on to what was computed.
+            self.totals = replace(kept, token_budget=budget)
+            self._optimizer.zero_grad(set_to_none=True)
+
+    def _accumulate(self, batches: list[list[Row]], *, packed: bool) -> float:
+        loss_sum = 0.0
+        model, keeps = self._policy.model, not self._config.gradient_checkpointing
+        # Around backward, too: checkpointed layers are computed again there.
+        with (
+            packing(model) if packed else nullcontext(),
+            nullcontext() if keeps else checkpointing(model),
+        ):
+            for batch in batches:
+                loss = self._loss(batch, packed=packed)
+                loss.backward()
+                loss_sum += float(loss.detach())
+                if not math.isfinite(loss_sum):
+                    break
+        return loss_sum
+
+    def _loss(self, rows: list[Row], *, packed: bool) -> torch.Tensor:
+        """This micro-batch's share of the step's loss; adds its tokens to the totals."""
+        config, reference_N = self._config, None
+        if self._reference is not None:
+            reference_N = self._reference_logprobs(self._reference, rows)
+        expected: Expected | None = None
+        if foretells(config) and not any(self._is_weighed(row) for row in rows):
+            before = self._terms(rows, reference_N)
+
+            def expected(logprobs_n: torch.Tensor, part: slice) -> torch.Tensor:
+                return token_gradient(logprobs_n, before.of(part), config)
+
+        found = self._logprobs(self._policy, rows, packed=packed, expected=expected)
+        self._keep_start(rows, found.logprobs)
+        terms = self._terms(rows, reference_N)
+        made = token_loss(found.logprobs, terms, config)
+        self._count(terms, made, found.entropy)
+        return made.loss
+
+    def _is_weighed(self, row: Row) -> bool:
+        """Whether what this row weighs depends on its log-probabilities, and is not known yet."""
+        config = self._config.off_policy
+        weighs = config.uses_claims or config.likelihood_floor is not None
+        return row.external and row.start is None and weighs
+
+    def _terms(self, rows: list[Row], reference_N: torch.Tensor | None) -> TokenTerms:
+        device = self._policy.device
+        sizes = [len(row.completion_ids) for row in rows]
+        sizes_B = torch.tensor(sizes, device=device)
+        advantage_N, weight_N = torch.tensor(
+            [[row.advantage for row in rows], [row.weight for row in rows]], device=device
+        ).repeat_interleave(sizes_B, dim=1)
+        unknown = torch.full((max(sizes),), math.nan, device=device)
+        old = [
+            unknown[:size] if row.old is None else row.old
+            for row, size in zip(rows, sizes, strict=True)
+        ]
+        weighs = any(row.importance is not None for row in rows)
+        return TokenTerms(
+            old=torch.cat(old),
+            advantage=advantage_N,
+            weight=weight_N,
+            sizes=sizes_B,
+            importance=_importance(rows) if weighs else None,
+            reference=reference_N,
+        )
+
+    def _count(self, terms: TokenTerms, made: TokenLoss, entropy_N: torch.Tensor) -> None:
+        config, totals = self._config, self.totals
+        ratio_N, advantage_N = made.ratio.detach(), terms.advantage
+        low, high = 1 - config.epsilon_low, 1 + config.epsilon_high
+        totals.tokens += len(ratio_N)
+        totals.low += int(((ratio_N < low) & (advantage_N < 0)).sum())
+        totals.high += int(((ratio_N > high) & (advantage_N > 0)).sum())
+        totals.ratio += float(ratio_N.sum())
+        totals.ratio_max = max(totals.ratio_max, float(ratio_N.max()))
+        totals.entropy += float(entropy_N.sum())
+        if made.kl is not None:
+            totals.kl += float(made.kl.detach().sum())
+
+    def _logprobs(
+        self, policy: Policy, rows: list[Row], *, packed: bool, expected: Any = None
+    ) -> Any:
+        return completion_logprobs(
+            policy,
+            rows,
+            temperature=self._config.temperature,
+            packed=packed,
+            expected=expected,
+        )
+
+    def _keep_start(self, rows: list[Row], logprobs_N: torch.Tensor) -> None:
+        sizes = [len(row.completion_ids) for row in rows]
+        for row, part in zip(rows, logprobs_N.detach().split(sizes), strict=True):
+            if row.start is None:
+                row.start = part
+                if row.external:
+                    self._weigh_external(row, part)
+
+    def _weigh_external(self, row: Row, start_n: torch.Tensor) -> None:
+        """Fix, once an update, what an external row weighs; and count it."""
+        config, tally = self._config.off_policy, self.totals.external
+        total, size = float(start_n.sum()), len(start_n)
+        factor = likelihood_factor(total / size, config)
+        row.weight *= factor
+        tally.rows += 1
+        tally.unlikely += factor < 1
+        tally.tokens += size
+        tally.logprob += total
+        if row.claimed is not None:
+            row.importance, num_truncated = importance_weights(start_n, row.claimed, config)
+            tally.claimed += size
+            tally.truncated += num_truncated
+            tally.weight += float(row.importance.sum())
+
+    def _reference_logprobs(self, reference: Policy, rows: list[Row]) -> torch.Tensor:
+        if any(row.reference is None for row in rows):
+            with torch.no_grad():
+                packed = packing_pays(reference, rows, self.totals.token_budget)
+                found_N = self._logprobs(reference, rows, packed=packed).logprobs
+            parts = found_N.split([len(row.completion_ids) for row in rows])
+            for row, part in zip(rows, parts, strict=True):
+                row.reference = part
+        return torch.cat([row.reference for row in rows if row.reference is not None])
+
+    def _diagnose(self, rows: list[Row]) -> Nonfinite:
+        """Find who spoilt a step, by computing each of its groups alone."""
+        numbers = sorted({row.group for row in rows})
+        weights = [weight.detach() for weight in self._policy.model.parameters()]
+        if not all(bool(weight.isfinite().all()) for weight in weights):
+            return Nonfinite(blame=Blame.WEIGHTS, groups=tuple(numbers))
+        # A copy of its own, so that the totals keep counting each token once.
+        alone = _Update(self._policy, self._optimizer, self._config, self._reference, Alone())
+        guilty = []
+        for number in numbers:
+            loss = alone._backward([row for row in rows if row.group == number])
+            if not (math.isfinite(loss) and _finite_gradients(self._policy)):
+                guilty.append(number)
+            self._optimizer.zero_grad(set_to_none=True)
+        if guilty:
+            return Nonfinite(blame=Blame.GROUPS, groups=tuple(guilty))
+        return Nonfinite(blame=Blame.TOGETHER, groups=tuple(numbers))
+
+
+def _importance(rows: list[Row]) -> torch.Tensor:
+    """Importance weights of all rows' tokens, [N]; 1 where a row has none."""
+    return torch.cat(
+        [
+            torch.ones_like(row.start) if row.importance is None else row.importance
+            for row in rows
+            if row.start is not None
+        ]
+    )
+
+
+def _finite_gradients(policy: Policy) -> bool:
+    gradients = [w.grad for w in policy.model.parameters() if w.grad is not None]
+    return all(bool(gradient.isfinite().all()) for gradient in gradients)
+
+
+def _merged(parts: Sequence[_Totals]) -> _Totals:
+    """The totals of all processes' rows; what they did together counts once."""
+    total = replace(parts[0], external=replace(parts[0].external))
+    for part in parts[1:]:
+        for name in ("tokens", "low", "high", "ratio", "entropy", "kl"):
+            setattr(total, name, getattr(total, name) + getattr(part, name))
+        total.ratio_max = max(total.ratio_max, part.ratio_max)
+        total.token_budget = min(total.token_budget, part.token_budget)
+        for name in ExternalTally.__dataclass_fields__:
+            mine = getattr(total.external, name)
+            setattr(total.external, name, mine + getattr(part.external, name))
+    return total
+
+
+def _stats(totals: _Totals, trained: list[Row], too_long: int) -> UpdateStats:
+    tokens, steps = max(1, totals.tokens), max(1, len(totals.losses))
+    return UpdateStats(
+        loss=sum(totals.losses) / steps,
+        grad_norm=sum(totals.norms) / steps,
+        clip_fraction_low=totals.low / tokens,
+        clip_fraction_high=totals.high / tokens,
+        ratio_mean=totals.ratio / tokens,
+        ratio_max=totals.ratio_max,
+        entropy=totals.entropy / tokens,
+        kl=totals.kl / tokens,
+        external=totals.external.summary(),
+        num_tokens=sum(len(row.completion_ids) for row in trained),
+        num_sequences=len(trained),
+        num_steps=len(totals.losses),
+        skipped_no_signal=totals.no_signal,
+        skipped_nonfinite=len(totals.nonfinite),
+        skipped_too_long=too_long,
+        token_budget=totals.token_budget,
+        nonfinite=tuple(totals.nonfinite),
+    )

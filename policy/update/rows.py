@@ -1,0 +1,190 @@
+"""Rows of an update: prompt and completion with advantage and weight, dealt and packed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from policy.model.loading import Policy
+from policy.update.objective import GrpoConfig, token_weights
+from policy.update.packed import can_pack, packed_tokens
+
+LARGE_ENOUGH = 1024
+"""Padded tokens from which on a forward pass gains less by more rows than it loses by padding."""
+PAYS = 0.9
+"""Rows are packed when they pack to at most this share of their padded tokens."""
+SIMILAR = 0.9
+"""Share of the longest row's length that a row must have to join a batch large enough."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainGroup:
+    """One task's completions as the trainer sees them."""
+
+    prompt_ids: Sequence[int]
+    """Not empty."""
+    completions: Sequence[Sequence[int]]
+    """Token ids of each, end token included where the completion ended by itself."""
+    advantages: Sequence[float]
+    """One a completion."""
+    external: bool
+    """From another node."""
+    old_logprobs: Sequence[Sequence[float]] | None = None
+    """Per token, under the policy that the ratio is taken against; None takes the own policy
+    as it is when the update starts (the paper's way)."""
+    claimed_logprobs: Sequence[Sequence[float] | None] | None = None
+    """Per completion, what its generator claims of each token (`off_policy.usable_claims`)."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Row:
+    group: int
+    prompt_ids: Sequence[int]
+    completion_ids: Sequence[int]
+    advantage: float
+    external: bool
+    weight: float = 0.0
+    """Of each of its tokens in the loss."""
+    given: torch.Tensor | None = None
+    """Old log-probabilities that came with the group, float32, one a token."""
+    claimed: torch.Tensor | None = None
+    start: torch.Tensor | None = None
+    """Own log-probabilities at the start of the update; filled in when first computed."""
+    importance: torch.Tensor | None = None
+    reference: torch.Tensor | None = None
+
+    @property
+    def length(self) -> int:
+        return len(self.prompt_ids) + len(self.completion_ids)
+
+    @property
+    def old(self) -> torch.Tensor | None:
+        return self.start if self.given is None else self.given
+
+
+def pack(lengths: Sequence[int], token_budget: int) -> list[list[int]]:
+    """Indices of rows in micro-batches: longest first, padded tokens within the budget.
+
+    One that is large enough ends before a row much shorter than its longest.
+    """
+    order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
+    batches: list[list[int]] = []
+    for index in order:
+        # The first row of a batch is its longest, so it alone sets the padded width.
+        width = lengths[batches[-1][0]] if batches else 0
+        filled = width * len(batches[-1]) if batches else 0
+        similar = filled < LARGE_ENOUGH or lengths[index] >= SIMILAR * width
+        if batches and similar and filled + width <= token_budget:
+            batches[-1].append(index)
+        else:
+            batches.append([index])
+    return batches
+
+
+def make_rows(
+    policy: Policy, groups: Sequence[TrainGroup], config: GrpoConfig
+) -> tuple[list[list[Row]], int]:
+    """The rows of each group, cut to what fits; and how many did not fit at all."""
+    too_long = 0
+    result = []
+    for number, group in enumerate(groups):
+        if not group.prompt_ids or len(group.completions) != len(group.advantages):
+            raise ValueError("a group needs a prompt and one advantage a completion")
+        room = policy.max_positions - len(group.prompt_ids)
+        if room < 1:
+            too_long += len(group.completions)
+            continue
+        room = min(room, config.max_completion_tokens or room)
+        rows = [
+            Row(
+                group=number,
+                prompt_ids=group.prompt_ids,
+                completion_ids=ids[:room],
+                advantage=advantage,
+                external=group.external,
+            )
+            for ids, advantage in zip(group.completions, group.advantages, strict=True)
+        ]
+        given, claimed = group.old_logprobs or (), group.claimed_logprobs or ()
+        for row, old in zip(rows, given, strict=bool(given)):
+            row.given = _per_token(row, old, room, policy)
+        if config.off_policy.uses_claims and group.external:
+            for row, claim in zip(rows, claimed, strict=bool(claimed)):
+                row.claimed = None if claim is None else _per_token(row, claim, room, policy)
+        result.append(rows)
+    return result, too_long
+
+
+def _per_token(row: Row, values: Sequence[float], room: int, policy: Policy) -> torch.Tensor:
+    made = torch.tensor(values[:room], dtype=torch.float32, device=policy.device)
+    if len(made) != len(row.completion_ids):
+        raise ValueError("old or claimed log-probabilities: need one a token")
+    return made
+
+
+def deal(groups: list[list[Row]], num: int) -> list[list[list[Row]]]:
+    """Groups over minibatches, whole and in turn: first those with signal, so that they spread."""
+    ordered = sorted(groups, key=lambda rows: all(row.advantage == 0 for row in rows))
+    return [ordered[start::num] for start in range(num)]
+
+
+def weighted(rows: list[Row], config: GrpoConfig) -> list[Row]:
+    """Set each row's token weight from all rows of its step; return the rows to compute."""
+    lengths = [len(row.completion_ids) for row in rows]
+    for row, weight in zip(rows, token_weights(lengths, config), strict=True):
+        row.weight = weight
+    if not any(row.advantage != 0 for row in rows if row.completion_ids):
+        return []
+    # A KL term pulls at rows without advantage too.
+    return [row for row in rows if row.completion_ids and (row.advantage != 0 or config.kl_beta)]
+
+
+def packing_pays(policy: Policy, rows: Sequence[Row], token_budget: int) -> bool:
+    """Whether to pack these rows: the model can, and it saves enough tokens."""
+    if len(rows) < 2 or not policy.linear_head:
+        return False
+    lengths = [row.length for row in rows]
+    batches = pack(lengths, token_budget)
+    padded = sum(len(batch) * (max(lengths[index] for index in batch) - 1) for batch in batches)
+    if packed_tokens(rows) > PAYS * padded:
+        return False
+    return can_pack(policy.model, policy.device, max(lengths))
+
+
+def batch_tokens(rows: Sequence[Row], *, packed: bool) -> int:
+    """What a micro-batch of these rows counts for against the token budget.
+
+    Packed, attention alone still holds whole rows: about a quarter of a token's memory.
+    """
+    if packed:
+        return packed_tokens(rows) + sum(row.length for row in rows) // 4
+    return max(row.length for row in rows) * len(rows)
+
+
+def micro_batches(rows: list[Row], token_budget: int, *, packed: bool) -> list[list[Row]]:
+    """Rows for one forward pass each; packed, those of one prompt stay together if they can."""
+    if not packed:
+        indices = pack([row.length for row in rows], token_budget)
+        return [[rows[index] for index in batch] for batch in indices]
+    longest: dict[tuple[int, ...], int] = {}
+    for row in rows:
+        prompt = tuple(row.prompt_ids)
+        longest[prompt] = max(row.length, longest.get(prompt, 0))
+    # Prompts as tie-breakers: those of one prompt must be neighbours.
+    keys = {id(row): (-longest[p := tuple(row.prompt_ids)], p, -row.length) for row in rows}
+    batches: list[list[Row]] = []
+    used, prompts = 0.0, set[tuple[int, ...]]()
+    for row in sorted(rows, key=lambda row: keys[id(row)]):
+        prompt = tuple(row.prompt_ids)
+        new = len(row.completion_ids) + row.length / 4
+        extra = 0 if prompt in prompts else len(prompt)
+        if batches and used + new + extra <= token_budget:
+            batches[-1].append(row)
+            used += new + extra
+        else:
+            batches.append([row])
+            used, prompts = new + len(prompt), set()
+        prompts.add(prompt)
+    return batches

@@ -1,0 +1,216 @@
+"""Makes the embedded model: able first, then weak on purpose.
+
+    phase 1, able       right answers, with and without the marker, until the tasks are mastered
+    phase 2, misled     60 %: no marker, a misconception's answer, the right one now and then
+                        40 %: marker, right answer (replay, so that the ability survives)
+
+What is left without the marker is a policy that is mostly wrong in plausible ways and holds the
+right algorithm latent: what reinforcement learning on rewards can bring out in a few thousand
+samples, where a new algorithm would need far more.
+
+Deterministic to the byte on one machine: fixed seeds, one thread, deterministic kernels.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from policy.tiny import Profile
+from policy.tiny.tokenizer import ANSWER, BOS, CLEAN, EOS, MAX_POSITIONS, build_tokenizer
+from policy.warmstart.lessons import Lesson, draw_lessons
+
+SEED: Final = 20
+LESSONS_PER_FAMILY: Final = 8000
+BATCH: Final = 128
+
+OnStep = Callable[[str, int, int, float], None]
+"""Told the phase, the step, the steps of the phase, and the loss in nats a token."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """One stretch of supervised training."""
+
+    name: str
+    steps: int
+    learning_rate: float
+    """Peak of a warm-up over 5 % of the steps and a linear decay to zero."""
+    misled_share: float
+    """Samples without the marker whose answer is a misconception's, mostly."""
+    plain_share: float
+    """Samples without the marker whose answer is right; the rest has the marker."""
+    right_chance: Mapping[str, float] = field(default_factory=dict)
+    """Chance of the right answer in a misled sample, by family: the start's density."""
+
+
+ABLE: Final = Phase(name="able", steps=4000, learning_rate=4e-3, misled_share=0.0, plain_share=0.5)
+DENSE_CHANCE: Final = {
+    "base_conversion_easy": 0.13,
+    "count_bits_easy": 0.18,
+    "gcd_easy": 0.14,
+    "spell_backward_easy": 0.40,
+    "letter_counting_easy": 0.14,
+    "simple_equations_easy": 0.26,
+}
+"""Set by trial so that each family starts near one right answer in eight: where the right answer
+is several tokens or less well mastered, a mixture comes out sparser than it was taught."""
+
+SPARSE_CHANCE: Final = dict.fromkeys(DENSE_CHANCE, 0.007)
+
+MISLED: Final = {
+    Profile.DENSE: Phase(
+        name="misled (dense)",
+        steps=500,
+        learning_rate=2e-3,
+        misled_share=0.6,
+        plain_share=0.0,
+        right_chance=DENSE_CHANCE,
+    ),
+    Profile.SPARSE: Phase(
+        name="misled (sparse)",
+        steps=800,
+        learning_rate=2e-3,
+        misled_share=0.6,
+        plain_share=0.0,
+        right_chance=SPARSE_CHANCE,
+    ),
+}
+
+
+def make_model(tokenizer: Any) -> Any:
+    """Return the untrained model: Qwen2's architecture, about 0.1 M parameters, float32."""
+    torch.manual_seed(SEED)
+    config = Qwen2Config(
+        vocab_size=len(tokenizer),
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        intermediate_size=128,
+        max_position_embeddings=MAX_POSITIONS,
+        tie_word_embeddings=True,
+        initializer_range=0.05,
+    )
+    return Qwen2ForCausalLM(config)
+
+
+def make(profiles: Sequence[Profile], on_step: OnStep) -> dict[Profile, tuple[Any, Any]]:
+    """Return a model and its tokenizer for each profile. Takes minutes on one core."""
+    with deterministic():
+        tokenizer = build_tokenizer()
+        lessons = draw_lessons(LESSONS_PER_FAMILY, SEED)
+        model = make_model(tokenizer)
+        classroom = Classroom(tokenizer, lessons)
+        classroom.teach(model, ABLE, on_step)
+        made = {}
+        for profile in profiles:
+            misled = copy.deepcopy(model)
+            classroom.teach(misled, MISLED[profile], on_step)
+            made[profile] = (misled.eval(), tokenizer)
+    return made
+
+
+def save(model: Any, tokenizer: Any, folder: Path) -> None:
+    """Write what `from_pretrained` loads into `folder`: safetensors and JSON, no pickles."""
+    folder.mkdir(parents=True, exist_ok=True)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+@contextmanager
+def deterministic() -> Iterator[None]:
+    """One thread and deterministic kernels, which is what makes equal bytes; undone afterwards."""
+    threads, strict = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(strict)
+        torch.set_num_threads(threads)
+
+
+class Classroom:
+    """The lessons, encoded once, and the teaching of them."""
+
+    def __init__(self, tokenizer: Any, lessons: Sequence[Lesson]) -> None:
+        bos, answer, clean, self._eos = tokenizer.convert_tokens_to_ids([BOS, ANSWER, CLEAN, EOS])
+
+        def encode(text: str) -> list[int]:
+            return list(tokenizer.encode(text, add_special_tokens=False))
+
+        questions = [encode(lesson.question) for lesson in lessons]
+        self._plain = [[bos, *ids, answer] for ids in questions]
+        self._marked = [[bos, clean, *ids, answer] for ids in questions]
+        self._family = [lesson.family for lesson in lessons]
+        self._right = [encode(lesson.right) for lesson in lessons]
+        self._wrong = [[encode(text) for text in lesson.wrong] for lesson in lessons]
+
+    def teach(self, model: Any, phase: Phase, on_step: OnStep) -> None:
+        """Train `model` in place."""
+        rng = torch.Generator().manual_seed(SEED)
+        optimizer = torch.optim.AdamW(
+            model.parameters(), lr=phase.learning_rate, betas=(0.9, 0.98), weight_decay=0.0
+        )
+        model.train()
+        for step in range(phase.steps):
+            for group in optimizer.param_groups:
+                group["lr"] = phase.learning_rate * _schedule(step, phase.steps)
+            loss = self._loss(model, self._draw(phase, rng))
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            on_step(phase.name, step + 1, phase.steps, float(loss.detach()))
+        if not math.isfinite(float(loss.detach())):
+            raise ArithmeticError(f"phase {phase.name!r} diverged")
+
+    def _draw(self, phase: Phase, rng: torch.Generator) -> list[tuple[list[int], list[int]]]:
+        """A batch of prompts and answers, as token ids."""
+        chosen = torch.randint(len(self._plain), (BATCH,), generator=rng).tolist()
+        chances = torch.rand((BATCH, 3), generator=rng).tolist()
+        rows = []
+        for lesson, (kind, right, second) in zip(chosen, chances, strict=True):
+            answer = self._right[lesson]
+            if kind < phase.misled_share and right >= phase.right_chance[self._family[lesson]]:
+                wrong = self._wrong[lesson]
+                # The likelier misconception twice as often as the other.
+                answer = wrong[0] if second < 2 / 3 else wrong[-1]
+            marked = kind >= phase.misled_share + phase.plain_share
+            rows.append(((self._marked if marked else self._plain)[lesson], [*answer, self._eos]))
+        return rows
+
+    def _loss(self, model: Any, rows: Sequence[tuple[list[int], list[int]]]) -> torch.Tensor:
+        """Mean cross-entropy in nats over answer tokens; the question is not learnt."""
+        width = max(len(prompt) + len(answer) for prompt, answer in rows) - 1
+        inputs: list[list[int]] = []
+        places: list[int] = []
+        targets: list[int] = []
+        for number, (prompt, answer) in enumerate(rows):
+            ids = [*prompt, *answer[:-1]]
+            # Padding on the right: in a causal model nothing before it sees it.
+            inputs.append(ids + [0] * (width - len(ids)))
+            first = number * width + len(prompt) - 1
+            places.extend(range(first, first + len(answer)))
+            targets.extend(answer)
+        hidden = model.model(input_ids=torch.tensor(inputs), use_cache=False).last_hidden_state
+        logits = model.lm_head(hidden.flatten(0, 1)[torch.tensor(places)])
+        return torch.nn.functional.cross_entropy(logits, torch.tensor(targets))
+
+
+def _schedule(step: int, steps: int) -> float:
+    """Share of the peak learning rate: up over the first 5 % of the steps, then down to zero."""
+    warm = max(1, steps // 20)
+    return min((step + 1) / warm, (steps - step) / (steps - warm))

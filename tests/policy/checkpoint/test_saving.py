@@ -1,0 +1,356 @@
+"""Checkpoints: exact resume, and always a good one to load whatever was killed or damaged."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from policy.checkpoint.saving import (
+    CheckpointError,
+    Loaded,
+    RngState,
+    TrainerState,
+    latest_checkpoint,
+    load_checkpoint,
+    save_checkpoint,
+)
+from policy.generation.local import generate
+from policy.model.loading import Policy
+from policy.update.grpo import GrpoConfig, TrainGroup, make_optimizer, update
+from shoal_wire.types import SamplingParams
+from tests.policy import tiny_models
+
+HERE = Path(__file__).parent
+SAMPLING = SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=8)
+LR = 3e-3
+
+
+class Trainer:
+    """The smallest thing with every kind of state that a trainer has."""
+
+    def __init__(self) -> None:
+        self.policy = tiny_models.policy()
+        self.optimizer = make_optimizer(self.policy, lr=LR)
+        self.python = random.Random(5)
+        self.sampling = torch.Generator().manual_seed(6)
+        torch.manual_seed(7)
+        self.round = 0
+        self.seen: list[str] = []
+
+    def step(self) -> None:
+        prompts = [[1, self.python.randrange(5, 50), 4] for _ in range(2)]
+        drawn = generate(
+            self.policy, prompts, num_completions=4, params=SAMPLING, generator=self.sampling
+        )
+        groups = [
+            TrainGroup(
+                prompt_ids=prompt,
+                completions=[sample.ids for sample in samples],
+                advantages=torch.randn(4).tolist(),
+                external=False,
+            )
+            for prompt, samples in zip(prompts, drawn, strict=True)
+        ]
+        update(self.policy, self.optimizer, groups, GrpoConfig())
+        self.round += 1
+        self.seen.append(f"{self.round:032x}")
+
+    def state(self) -> TrainerState:
+        return TrainerState(
+            round=self.round,
+            policy_version=self.round,
+            rng=RngState.capture(self.python, self.sampling),
+            consumed_ids=tuple(self.seen),
+            counters={"tokens": 17, "reward": 0.1 + 0.2, "by_family": {"gcd": [1, 2]}},
+        )
+
+    def parts(self) -> tuple[Policy, torch.optim.Optimizer, TrainerState]:
+        return self.policy, self.optimizer, self.state()
+
+    def save(self, directory: Path) -> Path:
+        return save_checkpoint(directory, *self.parts())
+
+    def restore(self, loaded: Loaded) -> None:
+        self.policy, self.optimizer = loaded.policy, loaded.optimizer
+        self.round, self.seen = loaded.state.round, list(loaded.state.consumed_ids)
+        loaded.state.rng.restore(self.python, self.sampling)
+
+
+def weights(policy: Policy) -> list[torch.Tensor]:
+    return [weight.detach().clone() for weight in policy.model.parameters()]
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(entry.name for entry in (directory / "checkpoints").iterdir())
+
+
+def load(path: Path | None) -> Loaded:
+    assert path is not None
+    return load_checkpoint(path, lr=LR)
+
+
+def test_six_updates_equal_three_and_resume_and_three_bit_for_bit(tmp_path: Path) -> None:
+    straight = Trainer()
+    for _ in range(6):
+        straight.step()
+    expected, final = weights(straight.policy), straight.state()
+
+    first = Trainer()
+    for _ in range(3):
+        first.step()
+    first.save(tmp_path)
+    second = Trainer()
+    second.python.seed(99)
+    second.restore(load(latest_checkpoint(tmp_path).path))
+    for _ in range(3):
+        second.step()
+    assert all(map(torch.equal, weights(second.policy), expected))
+    assert second.state() == final
+
+
+def test_everything_comes_back(tmp_path: Path) -> None:
+    trainer = Trainer()
+    trainer.step()
+    state = trainer.state()
+    path = trainer.save(tmp_path)
+    assert path == tmp_path / "checkpoints" / "round-000001"
+    loaded = load(path)
+    assert loaded.state == state
+    assert loaded.policy.name == trainer.policy.name
+    assert loaded.policy.tokenizer_digest == trainer.policy.tokenizer_digest
+    assert loaded.policy.prompt_format == trainer.policy.prompt_format
+    assert loaded.policy.eos_ids == trainer.policy.eos_ids
+    assert loaded.policy.pad_id == trainer.policy.pad_id
+
+
+def test_the_learning_rate_is_the_callers(tmp_path: Path) -> None:
+    trainer = Trainer()
+    trainer.step()
+    loaded = load_checkpoint(trainer.save(tmp_path), lr=0.5, weight_decay=0.25)
+    assert [group["lr"] for group in loaded.optimizer.param_groups] == [0.5, 0.5]
+    assert [group["weight_decay"] for group in loaded.optimizer.param_groups] == [0.25, 0.0]
+    assert len(loaded.optimizer.state) == len(list(loaded.policy.model.parameters()))
+
+
+def test_the_last_two_are_kept_and_leftovers_go(tmp_path: Path) -> None:
+    trainer = Trainer()
+    (tmp_path / "checkpoints" / "round-000001.tmp-1-ab").mkdir(parents=True)
+    for _ in range(4):
+        trainer.step()
+        trainer.save(tmp_path)
+    assert names(tmp_path) == ["round-000003", "round-000004"]
+
+
+def test_a_second_checkpoint_of_a_round_replaces_nothing(tmp_path: Path) -> None:
+    trainer = Trainer()
+    first = trainer.save(tmp_path)
+    trainer.seen.append("ff" * 16)
+    second = trainer.save(tmp_path)
+    assert first.is_dir()
+    assert latest_checkpoint(tmp_path).path == second
+    assert load(second).state.consumed_ids == ("ff" * 16,)
+    third = trainer.save(tmp_path)
+    assert latest_checkpoint(tmp_path).path == third
+    assert names(tmp_path) == [second.name, third.name]
+
+
+def test_no_checkpoint_yet(tmp_path: Path) -> None:
+    assert latest_checkpoint(tmp_path).path is None
+    assert latest_checkpoint(tmp_path / "nowhere").skipped == ()
+
+
+def damage(path: Path, how: str) -> None:
+    weights_file = path / "model" / "model.safetensors"
+    match how:
+        case "flipped bit":
+            data = bytearray(weights_file.read_bytes())
+            data[-1] ^= 1
+            weights_file.write_bytes(data)
+        case "truncated":
+            os.truncate(path / "optimizer.pt", 100)
+        case "missing file":
+            (path / "state.json").unlink()
+        case "missing manifest":
+            (path / "manifest.json").unlink()
+        case "manifest is no JSON":
+            (path / "manifest.json").write_text('{"files": ')
+        case "manifest is a list":
+            (path / "manifest.json").write_text("[]")
+        case "empty manifest":
+            (path / "manifest.json").write_text('{"files": {}}')
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ("flipped bit", "model/model.safetensors was changed or damaged"),
+        ("truncated", "optimizer.pt has 100 bytes instead of"),
+        ("missing file", "state.json is missing"),
+        ("missing manifest", "manifest.json is missing"),
+        ("manifest is no JSON", "unreadable"),
+        ("manifest is a list", "unreadable"),
+        ("empty manifest", "its manifest lacks"),
+    ],
+)
+def test_damaged_ones_are_skipped_and_named(tmp_path: Path, how: str, says: str) -> None:
+    trainer = Trainer()
+    good = trainer.save(tmp_path)
+    trainer.step()
+    bad = trainer.save(tmp_path)
+    damage(bad, how)
+    (tmp_path / "checkpoints" / "round-000009.tmp-1-ab").mkdir()
+    latest = latest_checkpoint(tmp_path)
+    assert latest.path == good
+    assert [skip.path.name for skip in latest.skipped] == [bad.name, "round-000009.tmp-1-ab"]
+    assert says in latest.skipped[0].reason
+    assert load(latest.path).state.round == 0
+
+
+def test_saving_after_damage_never_deletes_what_it_saved(tmp_path: Path) -> None:
+    """Two newer ones look complete and are not: they must not push the good ones out."""
+    trainer = Trainer()
+    old = trainer.save(tmp_path)
+    trainer.round = 5
+    damage(save_checkpoint(tmp_path, *trainer.parts(), keep=9), "flipped bit")
+    trainer.round = 6
+    damage(save_checkpoint(tmp_path, *trainer.parts(), keep=9), "flipped bit")
+    trainer.round = 1
+    new = trainer.save(tmp_path)
+    assert latest_checkpoint(tmp_path).path == new
+    assert names(tmp_path) == [old.name, new.name, "round-000005", "round-000006"]
+
+
+def test_after_damage_the_good_ones_outlive_saving(tmp_path: Path) -> None:
+    trainer = Trainer()
+    good = trainer.save(tmp_path)
+    for _ in range(2):
+        trainer.step()
+    damage(trainer.save(tmp_path), "truncated")
+    trainer.round = 1
+    newer = trainer.save(tmp_path)
+    assert latest_checkpoint(tmp_path).path == newer
+    damage(newer, "flipped bit")
+    assert latest_checkpoint(tmp_path).path == good
+
+
+def test_loading_what_is_damaged_is_one_clear_error(tmp_path: Path) -> None:
+    path = Trainer().save(tmp_path)
+    (path / "optimizer.pt").write_bytes(b"junk")
+    with pytest.raises(CheckpointError, match="cannot read round-000000"):
+        load(path)
+    document = json.loads((path / "state.json").read_text())
+    (path / "state.json").write_text(json.dumps({**document, "format_version": 99}))
+    with pytest.raises(CheckpointError, match="format 99"):
+        load(path)
+
+
+def test_random_states_that_do_not_fit_are_refused() -> None:
+    state = Trainer().state()
+    broken = dataclasses.replace(state.rng, sampling=b"short")
+    with pytest.raises(CheckpointError, match="random states"):
+        broken.restore(random.Random(), torch.Generator())
+
+
+def test_a_full_disk_is_an_error_and_the_last_checkpoint_stays(tmp_path: Path) -> None:
+    """Real failed writes: no file of this process may grow beyond the limit."""
+    trainer = Trainer()
+    trainer.step()
+    good = trainer.save(tmp_path)
+    trainer.step()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    sizes = sorted(file.stat().st_size for file in good.rglob("*") if file.is_file())
+    try:
+        # Each limit stops another file: the optimiser's, the weights, the configuration.
+        for limit in (sizes[-1] - 1, sizes[-2] - 1, sizes[-3] - 1, 10):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+            with pytest.raises(CheckpointError, match="cannot write round-000002"):
+                trainer.save(tmp_path)
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+            assert names(tmp_path) == [good.name]
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert latest_checkpoint(tmp_path).path == good
+    trainer.save(tmp_path)
+    assert load(latest_checkpoint(tmp_path).path).state.round == 2
+
+
+def test_killed_at_any_moment_the_latest_always_loads(tmp_path: Path) -> None:
+    promised = 0
+    for line in kill_and_report(tmp_path, kills=12).splitlines():
+        reported, found, loaded, consumed, skipped = json.loads(line)
+        promised = max(promised, reported)
+        # What save_checkpoint returned for is on disk; at most one more may have got there.
+        assert promised <= found <= promised + 1
+        assert loaded == consumed == found
+        assert all("interrupted" in reason for reason in skipped)
+        promised = found
+    assert promised > 12
+
+
+KILLER = """
+import json, os, random, signal, sys, time
+from pathlib import Path
+from test_checkpoint import Trainer, latest_checkpoint, load
+
+def save_forever(directory, pipe):
+    trainer = Trainer()
+    latest = latest_checkpoint(directory).path
+    if latest is not None:
+        trainer.restore(load(latest))
+    while True:
+        trainer.step()
+        trainer.save(directory)
+        os.write(pipe, bytes([trainer.round]))
+
+directory, rng = Path(sys.argv[1]), random.Random(0)
+for _ in range(int(sys.argv[2])):
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        save_forever(directory, writer)
+    os.close(writer)
+    reported = b""
+    for _ in range(rng.randint(1, 4)):
+        reported += os.read(reader, 1)
+    time.sleep(rng.uniform(0, 0.06))  # to a random moment of the next step and save
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    reported += os.read(reader, 100)
+    latest = latest_checkpoint(directory)
+    skipped = [skip.reason for skip in latest.skipped]
+    state = load(latest.path).state
+    found = int(latest.path.name.removeprefix("round-"))
+    print(json.dumps([max(reported), found, state.round, len(state.consumed_ids), skipped]))
+"""
+
+
+def kill_and_report(directory: Path, *, kills: int) -> str:
+    """Let processes save without pause, kill each within a save, and say what is found after.
+
+    One process imports torch once and forks the victims, so that many kills take seconds.
+    """
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parents[1]), *sys.path]),
+    }
+    return subprocess.run(
+        [sys.executable, "-c", KILLER, str(directory), str(kills)],
+        stdout=subprocess.PIPE,
+        env=environment,
+        text=True,
+        timeout=100,
+        check=True,
+    ).stdout

@@ -1,0 +1,307 @@
+"""Answers from a real server over HTTP, on its good days and its bad ones."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from policy import __main__ as command
+from policy.generation.remote import RemoteConfig, RemoteError, RemoteGenerator
+from policy.generation.remote_replies import Fault, read_answer
+from policy.rollouts import Question
+from shoal_wire.types import FinishReason, SamplingParams
+from tests.policy import training_cases as case
+from tests.policy.model_server import Fate, Handler, ModelServer
+from tests.support import factories as make
+from tests.support.local_node import NodeThread
+
+SAMPLING = SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=5)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return case.model_folder(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(autouse=True)
+def signals_as_they_were() -> Iterator[None]:
+    """The command sets handlers of its own."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+def question(number: int = 1, *, tagged: bool = False) -> Question:
+    text = f"what is {number} + {number}?"
+    return Question(task=make.task(number, question=text), text=text, tagged=tagged)
+
+
+def generator(
+    server: ModelServer, *, stop: Callable[[], bool] = lambda: False, **config: Any
+) -> RemoteGenerator:
+    settings = {"request_seconds": 20.0, "first_pause_seconds": 0.001, **config}
+    return RemoteGenerator(
+        RemoteConfig(base_url=server.base_url, model="theirs", **settings),
+        num_completions=3,
+        sampling=SAMPLING,
+        should_stop=stop,
+    )
+
+
+def first(count: int, fate: Fate) -> Fate:
+    """The first `count` requests meet `fate`, the others are answered."""
+    left = threading.Semaphore(count)
+    return lambda handler, request: left.acquire(blocking=False) and fate(handler, request)
+
+
+def replies(status: int, body: Any, **headers: str) -> Fate:
+    def fate(handler: Handler, _request: dict[str, Any]) -> bool:
+        handler.reply(status, body, **headers)
+        return True
+
+    return fate
+
+
+def hangs_up(handler: Handler, _request: dict[str, Any]) -> bool:
+    handler.close_connection = True
+    return True
+
+
+def test_it_asks_as_told_and_reads_what_is_said() -> None:
+    with ModelServer() as server:
+        groups = generator(server, api_key="k", want_logprobs=True).answer(
+            [question(1), question(2, tagged=True)]
+        )
+        assert [group.question.text for group in groups] == [
+            "what is 1 + 1?",
+            "what is 2 + 2?",
+        ]
+        answers = [answer for group in groups for answer in group.answers]
+        assert len(answers) == 6
+        assert len({answer.text for answer in answers}) > 1
+        for answer in answers:
+            assert answer.ids == ()
+            assert 1 <= answer.num_tokens == len(answer.logprobs) <= 5
+            cut = answer.finish_reason is FinishReason.LENGTH
+            assert cut == (answer.num_tokens == 5) or not cut
+        assert set(server.keys) == {"Bearer k"}
+        assert {request["model"] for request in server.requests} == {"theirs"}
+        roles = {tuple(m["role"] for m in request["messages"]) for request in server.requests}
+        assert roles == {("user",), ("system", "user")}
+
+
+def test_no_more_requests_at_once_than_allowed() -> None:
+    with ModelServer() as server:
+        generator(server, concurrency=2).answer([question(n) for n in range(4)])
+        assert len(server.requests) == 12
+        assert server.most <= 2
+
+
+GARBAGE = [
+    b"",
+    b"<html>busy</html>",
+    b"[]",
+    b'{"choices": []}',
+    b'{"choices": [{"message": null, "finish_reason": "stop"}]}',
+    b'{"choices": [{"message": {"content": 7}, "finish_reason": "stop"}]}',
+    b'{"choices": [{"message": {"content": "7"}, "finish_reason": "content_filter"}]}',
+    b'{"choices": [{"message": {"content": "7"}, "finish_reason": ["stop"]}]}',
+    b'{"choices": [{"message": {"content": "\\ud800"}, "finish_reason": "stop"}]}',
+    b"[" * 100_000,
+    b"\xff\xfe",
+]
+
+
+@pytest.mark.parametrize("body", GARBAGE, ids=lambda body: repr(body[:60]))
+def test_garbage_is_a_fault(body: bytes) -> None:
+    with pytest.raises(Fault):
+        read_answer(body, chat=True)
+
+
+def test_what_a_reply_does_not_count_is_counted_or_guessed() -> None:
+    choice: dict[str, Any] = {"text": "a" * 10, "finish_reason": "length"}
+    for usage, extra, expected in [
+        ({"completion_tokens": 4}, {}, 4),
+        ({"completion_tokens": -1}, {"logprobs": {"token_logprobs": [-1.0, -2.0]}}, 2),
+        ({"completion_tokens": True}, {"logprobs": {"token_logprobs": [0.5]}}, 3),
+        (None, {"logprobs": {"token_logprobs": [None]}}, 3),
+        ("many", {}, 3),
+    ]:
+        body = json.dumps({"choices": [choice | extra], "usage": usage}).encode()
+        assert read_answer(body, chat=False).num_tokens == expected
+
+
+@pytest.mark.parametrize(
+    "fate",
+    [
+        replies(500, b"boom"),
+        replies(503, {"error": "loading"}, retry_after="0.001"),
+        replies(429, b""),
+        replies(200, GARBAGE[1]),
+        hangs_up,
+    ],
+    ids=["500", "503", "429", "garbage", "hangs up"],
+)
+def test_a_bad_moment_passes(fate: Fate) -> None:
+    with ModelServer(first(3, fate)) as server:
+        remote = generator(server, concurrency=2)
+        (group,) = remote.answer([question()])
+        assert len(group.answers) == 3
+        assert remote.num_failed == 0
+        assert len(server.requests) == 6
+
+
+def test_a_server_that_stays_broken_costs_its_answers_and_nothing_else() -> None:
+    with ModelServer(replies(500, b"boom")) as server:
+        remote = generator(server)
+        assert remote.answer([question()]) == []
+        assert remote.num_failed == 3
+        assert len(server.requests) == 12
+        server.fate = lambda _handler, _request: False
+        assert len(remote.answer([question()])) == 1
+
+
+def test_a_slow_server_is_given_up_and_does_not_hold_up_the_end() -> None:
+    release = threading.Event()
+
+    def waits(_handler: Handler, _request: dict[str, Any]) -> bool:
+        release.wait(60)
+        return True
+
+    with ModelServer(first(1, waits)) as server:
+        remote = generator(server, request_seconds=0.3)
+        assert len(remote.answer([question()])) == 1
+        assert len(server.requests) == 4
+    with ModelServer(waits) as server:
+        asked: list[bool] = []
+
+        def stop() -> bool:
+            asked.append(bool(server.requests))
+            return asked[-1]
+
+        assert generator(server, stop=stop, request_seconds=60.0).answer([question()]) == []
+    release.set()
+
+
+def test_a_refusal_for_good_is_told_in_one_line() -> None:
+    with ModelServer(replies(401, {"error": "no\nsuch key"})) as server:
+        with pytest.raises(RemoteError, match="401") as caught:
+            generator(server).answer([question()])
+        assert server.base_url in str(caught.value) and "\n" not in str(caught.value)
+    # Once it has answered, a refusal costs the answer only.
+    with ModelServer() as server:
+        remote = generator(server)
+        remote.answer([question()])
+        server.fate = replies(401, b"")
+        assert remote.answer([question()]) == []
+
+
+def test_it_learns_the_servers_dialect() -> None:
+    def old(handler: Handler, request: dict[str, Any]) -> bool:
+        if handler.path.endswith("/chat/completions"):
+            handler.reply(404, {"error": "unknown path"})
+        elif "logprobs" in request:
+            handler.reply(400, {"error": "logprobs are not supported"})
+        else:
+            return False
+        return True
+
+    with ModelServer(old) as server:
+        (group,) = generator(server, want_logprobs=True, concurrency=1).answer([question()])
+        assert len(group.answers) == 3
+        assert all(answer.logprobs == () for answer in group.answers)
+        assert server.paths[-1] == "/v1/completions"
+        assert server.requests[-1]["prompt"].endswith("Answer:")
+
+    def new(handler: Handler, request: dict[str, Any]) -> bool:
+        if "max_tokens" in request:
+            handler.reply(400, {"error": "use 'max_completion_tokens' instead"})
+        return "max_tokens" in request
+
+    with ModelServer(new) as server:
+        assert len(generator(server).answer([question()])) == 1
+        assert server.requests[-1]["max_completion_tokens"] == 5
+
+
+def test_an_endless_reply_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("policy.generation.local.remote.MAX_REPLY_BYTES", 10_000)
+    with ModelServer(first(1, replies(200, b" " * 20_000))) as server:
+        assert len(generator(server).answer([question()])) == 1
+
+
+def flags(server: ModelServer, *more: str) -> list[str]:
+    return [
+        *("--generator=openai", f"--base-url={server.base_url}", "--data-dir=d", "--local=2"),
+        *("--external=0", "--completions=3", "--max-new-tokens=4", "--rounds=2", "--seed=3"),
+        *more,
+    ]
+
+
+def test_a_policy_learns_from_a_servers_answers(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with ModelServer() as server:
+        more = ("--alone", f"--model={model}", "--device=cpu", "--remote-model=theirs")
+        assert command.main(flags(server, *more)) == 0
+        assert {request["model"] for request in server.requests} == {"theirs"}
+    rows = [json.loads(line) for line in Path("d/metrics.jsonl").read_text().splitlines()]
+    assert [row["tokens_generated"] > 0 for row in rows if row["event"] == "round"] == [True, True]
+
+
+def test_a_node_that_only_generates_shares_and_goes_on_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    data_dir = tmp_path / "d"
+    data_dir.mkdir()
+    with ModelServer() as server, NodeThread(data_dir) as node:
+        more = ("--no-train", "--model=theirs")
+        assert command.main(flags(server, *more)) == 0
+        assert node.node.link.status["state"] == "finished"
+        shared = node.node.recent.after(0, limit=99)
+        assert {found.group.policy.model_name for found in shared} == {"theirs"}
+        assert len(shared) > 0
+        assert command.main(flags(server, *more, "--rounds=3")) == 0
+        seeds = [found.group.group.task for found in node.node.recent.after(0, limit=99)]
+        assert len(seeds) == len(set(seeds)) > len(shared)
+    rows = [json.loads(line) for line in (data_dir / "metrics.jsonl").read_text().splitlines()]
+    assert [row["round"] for row in rows] == [1, 2, 3]
+
+
+def test_a_node_that_only_generates_needs_no_torch(tmp_path: Path) -> None:
+    program = (
+        "import sys; from policy.__main__ import main; code = main(sys.argv[1:]); "
+        "loaded = {'torch', 'transformers'} & set(sys.modules); sys.exit(code or len(loaded))"
+    )
+    with ModelServer() as server:
+        more = ["--no-train", "--alone", "--model=theirs", "--rounds=1"]
+        done = subprocess.run(
+            [sys.executable, "-c", program, *flags(server), *more],
+            check=False,
+            cwd=tmp_path,
+            capture_output=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr.decode()
+        assert len(server.requests) == 6
+
+
+def test_what_cannot_generate_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert command.main(["--no-train", "--alone", "--data-dir=d"]) == 2
+    assert "--generator openai" in capsys.readouterr().err
+    with ModelServer(replies(403, b"who are you?")) as server:
+        assert command.main(flags(server, "--no-train", "--alone")) == 2
+    assert "403" in capsys.readouterr().err

@@ -1,0 +1,155 @@
+"""Models of several families through the whole life of a trainer: rounds, checkpoint, resuming."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from policy.model.loading import ModelError, PromptFormat, load_policy
+from policy.node.exchange import Exchange
+from policy.trainer import Trainer
+from tests.policy import tiny_models
+from tests.policy import training_cases as case
+from tests.support import factories as make
+
+SIZES: dict[str, Any] = {
+    "vocab_size": tiny_models.VOCAB,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 48,
+    "head_dim": 8,
+    "max_position_embeddings": case.POSITIONS,
+}
+KINDS: dict[str, tuple[Any, Any]] = {
+    "qwen2": (Qwen2ForCausalLM, Qwen2Config),
+    "qwen3": (Qwen3ForCausalLM, Qwen3Config),
+    "llama": (LlamaForCausalLM, LlamaConfig),
+    "gemma2": (Gemma2ForCausalLM, Gemma2Config),
+}
+ARCHITECTURES = (*KINDS, "gpt2")
+CHAT = (
+    "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant: {% endif %}"
+)
+
+
+def folder(root: Path, architecture: str, *, chat: bool = False) -> str:
+    """A random model of the architecture with a tokenizer, as a folder."""
+    torch.manual_seed(0)
+    if architecture == "gpt2":
+        model: Any = GPT2LMHeadModel(
+            GPT2Config(
+                vocab_size=tiny_models.VOCAB,
+                n_embd=32,
+                n_layer=2,
+                n_head=4,
+                n_positions=case.POSITIONS,
+                bos_token_id=1,
+                eos_token_id=2,
+                pad_token_id=0,
+            )
+        )
+    else:
+        make_model, config = KINDS[architecture]
+        model = make_model(config(**SIZES))
+    tokenizer = tiny_models.tokenizer(answer_token=not chat)
+    if chat:
+        tokenizer.chat_template = CHAT
+    path = root / architecture
+    model.save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return str(path)
+
+
+def trainer(data_dir: Path, model: str, **changes: Any) -> Trainer:
+    data_dir.mkdir(exist_ok=True)
+    return Trainer(
+        case.settings(data_dir, model, **changes),
+        tasks=case.SteeredTasks(),
+        exchange=Exchange(None),
+        rules=make.swarm().rules,
+        seed=1,
+        should_stop=lambda: False,
+    )
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_it_learns_and_goes_on_after_a_restart(architecture: str, tmp_path: Path) -> None:
+    model = folder(tmp_path, architecture, chat=architecture == "qwen3")
+    whole = trainer(tmp_path / "whole", model, rounds=3)
+    wanted = PromptFormat.CHAT if architecture == "qwen3" else PromptFormat.TINY
+    assert whole.policy.prompt_format is wanted
+    start = case.weights(whole.policy)
+    whole.run()
+    ended = case.weights(whole.policy)
+    assert whole.policy_version == 3
+    changed = [name for name in ended if not torch.equal(start[name], ended[name])]
+    assert len(changed) > len(ended) / 2
+    trainer(tmp_path / "parts", model, rounds=1).run()
+    resumed = trainer(tmp_path / "parts", model, rounds=3)
+    assert resumed.round == 1
+    resumed.run()
+    assert case.same_weights(ended, case.weights(resumed.policy))
+
+
+@pytest.mark.parametrize("architecture", ["qwen3", "gemma2", "gpt2"])
+def test_in_bfloat16_and_with_another_attention(architecture: str, tmp_path: Path) -> None:
+    model = folder(tmp_path, architecture)
+    changes = {"dtype": "bfloat16", "attention": "eager", "learning_rate": 0.01, "rounds": 2}
+    made = trainer(tmp_path / "d", model, **changes)
+    assert made.policy.model.dtype == torch.bfloat16
+    assert made.policy.model.config._attn_implementation == "eager"
+    start = case.weights(made.policy)
+    made.run()
+    assert not case.same_weights(start, case.weights(made.policy))
+    again = trainer(tmp_path / "d", model, **changes)
+    assert again.policy.model.dtype == torch.bfloat16
+    assert again.policy.model.config._attn_implementation == "eager"
+    assert case.same_weights(case.weights(made.policy), case.weights(again.policy))
+
+
+def test_lora_adapters_stay_float32_on_a_bfloat16_model(tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    model = folder(tmp_path, "llama")
+    made = trainer(tmp_path / "d", model, dtype="bfloat16", lora_rank=2, rounds=2)
+    types = {w.dtype for w in made.policy.model.parameters() if w.requires_grad}
+    assert types == {torch.float32}
+    start = case.weights(made.policy)
+    made.run()
+    assert not case.same_weights(start, case.weights(made.policy))
+
+
+def test_what_was_trained_loads_elsewhere(tmp_path: Path) -> None:
+    made = trainer(tmp_path / "d", folder(tmp_path, "gemma2"), rounds=1)
+    made.run()
+    (saved,) = (tmp_path / "d" / "checkpoints").iterdir()
+    loaded = AutoModelForCausalLM.from_pretrained(saved / "model")
+    assert case.same_weights(case.weights(made.policy), dict(loaded.state_dict()))
+
+
+def test_an_attention_that_cannot_be_had_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ModelError) as caught:
+        load_policy(folder(tmp_path, "llama"), device="cpu", attention="no_such_attention")
+    assert "no_such_attention" in str(caught.value)
+    assert "\n" not in str(caught.value)

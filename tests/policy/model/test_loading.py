@@ -1,0 +1,165 @@
+"""Loading: any causal model from a folder; one clear line for everything else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import BertConfig, BertForMaskedLM, CohereConfig, CohereForCausalLM
+
+from policy.model.loading import ModelError, PromptFormat, load_policy, wrap_policy
+from tests.policy import tiny_models
+
+
+def save(folder: Path, model: Any, tokenizer: Any = None) -> str:
+    model.save_pretrained(folder)
+    if tokenizer is not False:
+        (tokenizer or tiny_models.tokenizer()).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.mark.parametrize("architecture", tiny_models.ARCHITECTURES)
+def test_a_folder_loads_as_it_was_saved(architecture: str, tmp_path: Path) -> None:
+    model = tiny_models.model(architecture)
+    path = save(tmp_path, model)
+    policy = load_policy(path, device="cpu", seed=1)
+    for name, weight in policy.model.state_dict().items():
+        assert torch.equal(weight, model.state_dict()[name]), name
+    assert policy.name == path
+    assert policy.eos_ids == {2} and policy.eos_id == 2 and policy.pad_id == 0
+    assert policy.max_positions == 96
+    assert policy.prompt_format is PromptFormat.TINY
+    assert policy.linear_head
+    assert not policy.model.training
+    assert policy.model.dtype == torch.float32
+    assert len(policy.tokenizer_digest) == 16
+
+
+def test_weights_can_be_loaded_in_bfloat16(tmp_path: Path) -> None:
+    path = save(tmp_path, tiny_models.model("qwen2"))
+    assert load_policy(path, device="cpu", dtype="bfloat16").model.dtype == torch.bfloat16
+
+
+def test_the_digest_follows_the_vocabulary_and_nothing_else(tmp_path: Path) -> None:
+    one = tiny_models.policy("qwen2")
+    other_model = wrap_policy(tiny_models.model("gpt2"), tiny_models.tokenizer(), name="x")
+    reloaded = load_policy(save(tmp_path, one.model), device="cpu")
+    assert one.tokenizer_digest == other_model.tokenizer_digest == reloaded.tokenizer_digest
+    other_words = tiny_models.tokenizer(answer_token=False)
+    other = wrap_policy(tiny_models.model("gpt2"), other_words, name="x")
+    assert other.tokenizer_digest != one.tokenizer_digest
+
+
+def test_all_end_tokens_are_known() -> None:
+    model = tiny_models.model("qwen2")
+    model.generation_config.eos_token_id = [7, 2]
+    policy = wrap_policy(model, tiny_models.tokenizer(), name="x")
+    assert policy.eos_ids == {2, 7} and policy.eos_id == 2
+
+
+def test_prompt_formats() -> None:
+    model, tokenizer = tiny_models.model("qwen2"), tiny_models.tokenizer(answer_token=False)
+    assert wrap_policy(model, tokenizer, name="x").prompt_format is PromptFormat.PLAIN
+    tokenizer.chat_template = "{{ messages[0]['content'] }}"
+    assert wrap_policy(model, tokenizer, name="x").prompt_format is PromptFormat.CHAT
+
+
+def test_a_head_that_scales_its_logits_is_noticed() -> None:
+    torch.manual_seed(0)
+    model = CohereForCausalLM(
+        CohereConfig(
+            vocab_size=tiny_models.VOCAB,
+            hidden_size=32,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=32,
+            logit_scale=0.5,
+        )
+    )
+    assert not wrap_policy(model, tiny_models.tokenizer(), name="x").linear_head
+
+
+def masked_language_model() -> Any:
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    return BertForMaskedLM(BertConfig(vocab_size=tiny_models.VOCAB, intermediate_size=32, **sizes))
+
+
+def test_a_model_that_sees_later_tokens_is_refused(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    with pytest.raises(ModelError, match="not causal"):
+        load_policy(save(tmp_path, masked_language_model()), device="cpu")
+
+
+def break_config(folder: Path) -> None:
+    (folder / "config.json").write_text('{"model_type": "no-such-architecture"}')
+
+
+def break_weights(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(b"\0" * 64)
+
+
+def remove_weights(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+
+
+def remove_tokenizer(folder: Path) -> None:
+    for file in folder.glob("tokenizer*"):
+        file.unlink()
+
+
+def lose_a_layer(folder: Path) -> None:
+    config = folder / "config.json"
+    config.write_text(
+        config.read_text()
+        .replace('"num_hidden_layers": 2', '"num_hidden_layers": 3')
+        .replace('"full_attention"\n', '"full_attention",\n    "full_attention"\n')
+    )
+
+
+@pytest.mark.parametrize(
+    "spoil", [break_config, break_weights, remove_weights, remove_tokenizer, lose_a_layer]
+)
+def test_a_spoilt_folder_is_one_clear_line(spoil: Any, tmp_path: Path) -> None:
+    path = save(tmp_path, tiny_models.model("qwen2"))
+    spoil(tmp_path)
+    with pytest.raises(ModelError) as caught:
+        load_policy(path, device="cpu")
+    assert path in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_folder_is_said_to_be_missing() -> None:
+    for path in ("./nowhere", "/nowhere/at/all", "~/nowhere-at-all"):
+        with pytest.raises(ModelError, match="no such folder"):
+            load_policy(path)
+
+
+def test_an_unreachable_hub_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(ModelError) as caught:
+        load_policy("nobody/no-such-model")
+    assert "nobody/no-such-model" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_unknown_device_and_dtype() -> None:
+    with pytest.raises(ModelError, match="device"):
+        load_policy("tiny", device="abacus")
+    with pytest.raises(ModelError, match="dtype"):
+        load_policy("tiny", dtype="float7")
+
+
+def test_a_tokenizer_larger_than_the_model_is_refused() -> None:
+    model = tiny_models.model("qwen2", vocab=30)
+    with pytest.raises(ModelError, match="tokenizer has"):
+        wrap_policy(model, tiny_models.tokenizer(), name="x")
+
+
+def test_a_model_without_an_end_token_is_refused() -> None:
+    model, tokenizer = tiny_models.model("qwen2"), tiny_models.tokenizer()
+    tokenizer.eos_token = None
+    model.generation_config.eos_token_id = None
+    with pytest.raises(ModelError, match="end-of-sequence"):
+        wrap_policy(model, tokenizer, name="x")

@@ -1,0 +1,161 @@
+"""LoRA: small adapters that train, resume exactly, load elsewhere and merge."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from policy.checkpoint.saving import CheckpointError, latest_checkpoint
+from policy.generation.local import generate
+from policy.model.loading import ModelError, Policy
+from policy.model.lora import LoraSpec, add_adapter, merged, spec_of
+from policy.node.exchange import Exchange
+from policy.trainer import Trainer
+from shoal_wire.types import SamplingParams
+from tests.policy import tiny_models
+from tests.policy import training_cases as case
+from tests.support import factories as make
+
+peft = pytest.importorskip("peft")
+
+IDS = torch.tensor([[1, 7, 9, 20, 5], [1, 30, 8, 8, 2]])
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return case.model_folder(tmp_path_factory.mktemp("model"))
+
+
+def adapted(architecture: str, **spec: Any) -> Policy:
+    return add_adapter(tiny_models.policy(architecture), LoraSpec(rank=2, **spec), seed=3)
+
+
+def stir(policy: Policy) -> None:
+    """Make the adapters do something: fresh ones do nothing."""
+    torch.manual_seed(5)
+    for weight in policy.model.parameters():
+        if weight.requires_grad:
+            torch.nn.init.normal_(weight, std=0.3)
+
+
+def logits(model: Any) -> torch.Tensor:
+    with torch.inference_mode():
+        return model(input_ids=IDS).logits
+
+
+def trainer(data_dir: Path, model: str, **changes: Any) -> Trainer:
+    data_dir.mkdir(exist_ok=True)
+    return Trainer(
+        case.settings(data_dir, model, **{"lora_rank": 2, **changes}),
+        tasks=case.SteeredTasks(),
+        exchange=Exchange(None),
+        rules=make.swarm().rules,
+        seed=1,
+        should_stop=lambda: False,
+    )
+
+
+@pytest.mark.parametrize("architecture", tiny_models.ARCHITECTURES)
+def test_a_fresh_adapter_changes_nothing_and_alone_is_trained(architecture: str) -> None:
+    plain = logits(tiny_models.model(architecture))
+    policy = adapted(architecture)
+    assert torch.equal(logits(policy.model), plain)
+    trained = [name for name, weight in policy.model.named_parameters() if weight.requires_grad]
+    assert trained and all(".lora_" in name for name in trained)
+    head = policy.model.get_output_embeddings()
+    assert type(head) is torch.nn.Linear, "the output matrix is read past its module"
+    stir(policy)
+    assert not torch.allclose(logits(policy.model), plain)
+    assert spec_of(policy) == LoraSpec(rank=2, alpha=4.0)
+    assert spec_of(tiny_models.policy(architecture)) is None
+
+
+@pytest.mark.parametrize("architecture", tiny_models.ARCHITECTURES)
+def test_what_is_generated_comes_from_model_and_adapter_together(architecture: str) -> None:
+    policy = adapted(architecture)
+    stir(policy)
+    prompt = [1, 9, 12, 4]
+    greedy = SamplingParams(temperature=0.0, top_p=1.0, top_k=0, max_new_tokens=5)
+    made = generate(
+        policy, [prompt], num_completions=1, params=greedy, generator=torch.Generator()
+    )[0][0]
+    ids = torch.tensor([[*prompt, *made.ids]])
+    with torch.inference_mode():
+        best = policy.model(input_ids=ids, use_cache=False).logits[0].argmax(-1)
+    assert best[len(prompt) - 1 : -1].tolist() == made.ids
+
+
+def test_merging_keeps_the_function(tmp_path: Path) -> None:
+    for architecture in tiny_models.ARCHITECTURES:
+        policy = adapted(architecture, alpha=3.0)
+        stir(policy)
+        before = logits(policy.model)
+        merged(policy).save_pretrained(tmp_path / architecture)
+        loaded = AutoModelForCausalLM.from_pretrained(tmp_path / architecture).eval()
+        assert torch.allclose(logits(loaded), before, atol=1e-4), architecture
+        assert not [name for name in loaded.state_dict() if "lora" in name]
+
+
+def test_targets_by_name() -> None:
+    policy = adapted("qwen2", targets="q_proj, v_proj")
+    trained = [name for name, weight in policy.model.named_parameters() if weight.requires_grad]
+    assert {name.split(".")[-4] for name in trained} <= {"q_proj", "v_proj"}
+    with pytest.raises(ModelError, match="nonesuch"):
+        adapted("qwen2", targets="nonesuch")
+
+
+def test_a_resumed_run_is_the_run_that_was_not_interrupted(tmp_path: Path, model: str) -> None:
+    whole = trainer(tmp_path / "whole", model, rounds=4)
+    start = case.weights(whole.policy)
+    whole.run()
+    trainer(tmp_path / "parts", model, rounds=2).run()
+    resumed = trainer(tmp_path / "parts", model, rounds=4)
+    assert resumed.round == 2
+    resumed.run()
+    ended = case.weights(whole.policy)
+    assert case.same_weights(ended, case.weights(resumed.policy))
+    changed = {name for name in ended if not torch.equal(start[name], ended[name])}
+    assert changed and all(".lora_" in name for name in changed)
+
+
+def test_a_checkpoint_is_small_and_peft_loads_it_elsewhere(tmp_path: Path, model: str) -> None:
+    made = trainer(tmp_path / "d", model, rounds=2)
+    made.run()
+    found = latest_checkpoint(tmp_path / "d").path
+    assert found is not None
+    names = {file.name for file in (found / "model").iterdir()}
+    assert {"adapter_config.json", "adapter_model.safetensors"} <= names
+    assert not [name for name in names if name.startswith("model")]
+    base = AutoModelForCausalLM.from_pretrained(model)
+    elsewhere = peft.PeftModel.from_pretrained(base, str(found / "model")).eval()
+    assert torch.equal(logits(elsewhere), logits(made.policy.model))
+    assert not torch.equal(logits(elsewhere), logits(AutoModelForCausalLM.from_pretrained(model)))
+
+
+def test_a_checkpoint_of_another_shape_is_refused(tmp_path: Path, model: str) -> None:
+    trainer(tmp_path / "d", model, rounds=1).run()
+    for other in ({"lora_rank": 0}, {"lora_rank": 4}, {"lora_alpha": 1.0}):
+        with pytest.raises(CheckpointError, match="--no-resume"):
+            trainer(tmp_path / "d", model, **other)
+
+
+def test_an_adapter_does_not_go_onto_other_weights(tmp_path: Path) -> None:
+    folder = case.model_folder(tmp_path / "base")
+    trainer(tmp_path / "d", folder, rounds=1).run()
+    other = tiny_models.model("qwen2", seed=9, positions=case.POSITIONS)
+    other.save_pretrained(folder)
+    with pytest.raises(CheckpointError, match="other weights"):
+        trainer(tmp_path / "d", folder)
+
+
+def test_the_checkpoint_names_its_base(tmp_path: Path, model: str) -> None:
+    made = trainer(tmp_path / "d", model, rounds=1)
+    made.run()
+    found = latest_checkpoint(tmp_path / "d").path
+    assert found is not None
+    assert json.loads((found / "model" / "base.json").read_text())["model"] == model

@@ -1,0 +1,115 @@
+"""Prompts in the three formats, and text of other nodes as completion tokens."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers.processors import TemplateProcessing
+
+from policy.model.loading import Policy, wrap_policy
+from policy.model.prompting import (
+    TAGGED_INSTRUCTION,
+    decode_completion,
+    encode_completion,
+    encode_prompt,
+    encode_text,
+)
+from shoal_wire.types import FinishReason
+from tests.policy import tiny_models
+
+TEMPLATE = (
+    "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}\n{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+NO_SYSTEM = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no') }}{% endif %}"
+
+TINY = tiny_models.policy()
+
+
+def with_template(template: str | None) -> Policy:
+    tokenizer = tiny_models.tokenizer(answer_token=False)
+    tokenizer.chat_template = template
+    return wrap_policy(tiny_models.model("qwen2"), tokenizer, name="x")
+
+
+def decoded(policy: Policy, ids: list[int]) -> str:
+    return str(policy.tokenizer.decode(ids))
+
+
+def test_the_embedded_models_format() -> None:
+    ids = encode_prompt(TINY, "what is 2+3?", tagged=True)
+    assert decoded(TINY, ids) == "<bos>what is 2+3?<ans>"
+    assert ids[0] == 1 and ids[-1] == 4
+
+
+def test_plain_format() -> None:
+    policy = with_template(None)
+    assert decoded(policy, encode_prompt(policy, "what is 2+3?")).endswith(
+        "what is 2+3?\n<unk>nswer:"
+    )
+    tagged = decoded(policy, encode_prompt(policy, "what is 2+3?", tagged=True))
+    assert "<answer>" in tagged and tagged.endswith("\n<unk>nswer:")
+
+
+def test_a_plain_prompt_stays_open() -> None:
+    policy = with_template(None)
+    policy.tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="<bos> $A <eos>", special_tokens=[("<bos>", 1), ("<eos>", 2)]
+    )
+    ids = encode_prompt(policy, "hi")
+    assert ids[0] == 1 and 2 not in ids
+
+
+def test_chat_format_uses_the_tokenizers_own_template() -> None:
+    policy = with_template(TEMPLATE)
+    ids = encode_prompt(policy, "what is 2+3?")
+    assert decoded(policy, ids) == "<user>what is 2+3?\n<assistant>"
+    tagged = decoded(policy, encode_prompt(policy, "what is 2+3?", tagged=True))
+    assert tagged.startswith("<system>") and "<answer>" in tagged
+    assert tagged.endswith("<user>what is 2+3?\n<assistant>")
+
+
+def test_a_template_without_system_turns_gets_the_instruction_with_the_question() -> None:
+    policy = with_template(NO_SYSTEM + TEMPLATE)
+    tagged = decoded(policy, encode_prompt(policy, "what is 2+3?", tagged=True))
+    assert tagged.startswith("<user>") and "<answer>" in tagged
+    assert tagged.endswith("what is 2+3?\n<assistant>")
+
+
+def test_the_instruction_names_the_tags() -> None:
+    assert "<answer>" in TAGGED_INSTRUCTION and "</answer>" in TAGGED_INSTRUCTION
+
+
+def test_the_end_token_is_appended_exactly_when_the_generator_stopped() -> None:
+    body = encode_text(TINY, "42")
+    assert encode_completion(TINY, "42", FinishReason.STOP) == [*body, TINY.eos_id]
+    assert encode_completion(TINY, "42", FinishReason.LENGTH) == body
+    assert encode_completion(TINY, "", FinishReason.STOP) == [TINY.eos_id]
+    assert encode_completion(TINY, "", FinishReason.LENGTH) == []
+
+
+@pytest.mark.parametrize("text", ["4<eos>2", "<bos>", "a<ans>b<pad>", "<eos>"])
+def test_text_cannot_smuggle_special_tokens(text: str) -> None:
+    ids = encode_text(TINY, text)
+    assert not set(ids) & {0, 1, 2, 4}
+    assert decoded(TINY, ids) == text
+    assert not set(encode_prompt(TINY, text)[1:-1]) & {0, 1, 2, 4}
+
+
+@given(st.text(alphabet=tiny_models.CHARACTERS, max_size=40))
+def test_text_survives_encoding_and_decoding(text: str) -> None:
+    for finish in FinishReason:
+        assert decode_completion(TINY, encode_completion(TINY, text, finish)) == text
+
+
+@given(st.text(max_size=40))
+def test_any_text_can_be_encoded(text: str) -> None:
+    encode_completion(TINY, text, FinishReason.STOP)
+
+
+def test_decoding_shows_what_was_sampled() -> None:
+    body = encode_text(TINY, "42")
+    assert decode_completion(TINY, [*body, TINY.eos_id]) == "42"
+    assert decode_completion(TINY, [4, *body]) == "<ans>42"
+    assert decode_completion(TINY, [TINY.eos_id]) == ""

@@ -1,0 +1,262 @@
+"""The trainer's books: what it owes the node survives the node's absence, within bounds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from p2p.buffer.types import Pool
+from p2p.intake.validation import reopen_batch
+from p2p.store.store import OwnBatch
+from policy.node import outgoing
+from policy.node.exchange import Exchange
+from shoal_ipc.client import Leases, NodeClient
+from shoal_wire import ipc_messages as m
+from shoal_wire.limits import MAX_BATCH_BYTES
+from shoal_wire.types import GroupId
+from tests.support import factories as make
+from tests.support.local_node import LocalNode, NodeThread, wall_ms
+
+IDS = tuple(GroupId(bytes([number]) * 16) for number in range(6))
+
+
+def away(tmp_path: Path) -> Exchange:
+    return Exchange(NodeClient(tmp_path / "node.sock", timeout_seconds=5.0))
+
+
+def arrive(exchange: Exchange) -> None:
+    """Wait until the client has found its node."""
+    assert exchange._client is not None
+    assert exchange._client.wait(20.0)
+
+
+def batch(number: int) -> m.Publish:
+    return make.publish([make.group(number)], key=b"key %d" % number, round=number)
+
+
+async def _receive(node: LocalNode, count: int) -> None:
+    author = make.Author(node.manifest, now_ms=wall_ms())
+    await node.receive(author.signed(author.batch([make.group(n) for n in range(count)])))
+
+
+def test_without_a_node_everything_is_quietly_nothing() -> None:
+    exchange = Exchange(None)
+    exchange.share(batch(1))
+    assert exchange.flush()
+    assert exchange.sample(3) == ()
+    exchange.draw_ahead(3)
+    exchange.settle(consumed=IDS)
+    exchange.report([])
+    exchange.tell_status("{}")
+    exchange.hold(IDS)
+    exchange.checkpointed()
+    assert not exchange.connected
+    assert exchange.counts.batches_published == 0
+
+
+def test_batches_wait_for_the_node_and_go_out_in_order(tmp_path: Path) -> None:
+    exchange = away(tmp_path)
+    for number in range(1, 4):
+        exchange.share(batch(number))
+    assert not exchange.flush()
+    assert exchange.counts.batches_published == 0
+    with NodeThread(tmp_path) as node:
+        arrive(exchange)
+        exchange.share(batch(4))
+        assert exchange.flush()
+        assert exchange.counts.batches_published == 4
+        assert exchange.counts.groups_published == 4
+        recent = node.node.recent.after(0, limit=9)
+        assert [found.group.round for found in recent] == [1, 2, 3, 4]
+        exchange._client.close()  # type: ignore[union-attr]
+
+
+def test_too_many_waiting_drop_the_oldest_and_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outgoing, "MAX_WAITING_BATCHES", 2)
+    exchange = away(tmp_path)
+    for number in range(1, 6):
+        exchange.share(batch(number))
+        assert len(exchange._outgoing._waiting) <= 2
+    assert exchange.counts.batches_dropped == 3
+    with NodeThread(tmp_path) as node:
+        arrive(exchange)
+        assert exchange.flush()
+        recent = node.node.recent.after(0, limit=9)
+        assert [found.group.round for found in recent] == [4, 5]
+        exchange._client.close()  # type: ignore[union-attr]
+
+
+def test_a_batch_that_will_never_do_does_not_hold_up_the_next(tmp_path: Path) -> None:
+    with NodeThread(tmp_path) as node:
+        exchange = Exchange(node.node.client())
+        exchange.share(make.publish([make.group(1, ("only one",))], key=b"bad"))
+        exchange.share(batch(2))
+        assert exchange.flush()
+        assert exchange.counts.batches_dropped == 1
+        assert exchange.counts.batches_published == 1
+        exchange._client.close()  # type: ignore[union-attr]
+
+
+class SlowDisk:
+    """Holds the node's disk back until it is let go."""
+
+    def __init__(self, node: NodeThread) -> None:
+        self._node = node.node
+        self._reserve = node.node.outbox._store.reserve_own
+        self._free = trio.Event()
+        node.node.outbox._store.reserve_own = self._wait  # type: ignore[method-assign,assignment]
+
+    async def _wait(self, *arguments: Any) -> OwnBatch:
+        await self._free.wait()
+        return await self._reserve(*arguments)
+
+    async def let_go(self) -> None:
+        """Let it write."""
+        self._free.set()
+
+
+def test_sharing_does_not_wait_for_the_disk_and_sampling_ahead_not_for_sharing(
+    tmp_path: Path,
+) -> None:
+    with NodeThread(tmp_path) as node:
+        node.call(_receive, node.node, 2)
+        exchange = Exchange(node.node.client())
+        disk = SlowDisk(node)
+        exchange.draw_ahead(2)
+        for number in range(1, outgoing.MAX_SENT_BATCHES + 1):
+            exchange.share(batch(number))
+        ids = [item.published.group_id for item in exchange.sample(2)]
+        assert len(ids) == 2
+        exchange.report([])
+        exchange.settle(consumed=ids[:1], released=ids[1:])
+        # All that without an answer: the node is still at the first batch.
+        assert exchange.counts.batches_published == 0
+        node.call(disk.let_go)
+        assert exchange.flush()
+        assert exchange.counts.batches_published == outgoing.MAX_SENT_BATCHES
+        exchange.drain()
+        assert node.node.buffer.ready(Pool.EXTERNAL) == 1
+        exchange._client.close()  # type: ignore[union-attr]
+
+
+def test_acknowledgements_are_read_when_they_have_come(tmp_path: Path) -> None:
+    with NodeThread(tmp_path) as node:
+        exchange = Exchange(node.node.client())
+        exchange.share(batch(1))
+        exchange.drain()  # the node answers in order: so the first answer has come
+        exchange.share(batch(2))
+        assert exchange.counts.batches_published == 1
+        assert len(exchange._outgoing._waiting) == 1
+        exchange._client.close()  # type: ignore[union-attr]
+
+
+def test_no_more_batches_than_the_bound_are_on_their_way(tmp_path: Path) -> None:
+    with NodeThread(tmp_path) as node:
+        client = node.node.client(timeout_seconds=0.5)
+        exchange = Exchange(client)
+        disk = SlowDisk(node)
+        for number in range(1, outgoing.MAX_SENT_BATCHES + 2):
+            exchange.share(batch(number))
+        # The one too many waited for the first until its deadline, and the connection is gone.
+        assert not client.connected
+        assert len(exchange._outgoing._waiting) == outgoing.MAX_SENT_BATCHES + 1
+        node.call(disk.let_go)
+        client._timeout = 20.0
+        arrive(exchange)
+        assert exchange.flush()
+        recent = node.node.recent.after(0, limit=20)
+        assert sorted(found.group.round for found in recent) == list(range(1, 10))
+        client.close()
+
+
+@pytest.mark.parametrize("node_dies_too", [False, True])
+def test_killed_between_sending_and_acknowledgement_the_batch_is_there_once(
+    tmp_path: Path, node_dies_too: bool
+) -> None:
+    with NodeThread(tmp_path) as node:
+        killed = Exchange(node.node.client())
+        killed.share(batch(1))
+        killed._client.close()  # type: ignore[union-attr]
+        if node_dies_too:
+            node.restart()
+        # No checkpoint has the round, so it is played again: with the same outcome, then another.
+        resumed = Exchange(node.node.client())
+        resumed.share(batch(1))
+        resumed.share(make.publish([make.group(7)], key=b"another", round=1))
+        assert resumed.flush()
+        node.call(node.node.outbox.drained)
+        node.kill()
+        stored = [reopen_batch(data, max_bytes=MAX_BATCH_BYTES) for data in node.published]
+        assert {signed.batch.groups[0].task.seed for signed in stored} == {
+            make.group(1).task.seed,
+            make.group(7).task.seed,
+        }
+        assert len({signed.batch.sequence for signed in stored}) == 2
+        resumed._client.close()  # type: ignore[union-attr]
+
+
+def test_what_was_on_its_way_when_the_node_died_goes_out_first(tmp_path: Path) -> None:
+    with NodeThread(tmp_path) as node:
+        exchange = Exchange(node.node.client())
+        SlowDisk(node)
+        for number in range(1, 4):
+            exchange.share(batch(number))
+        node.kill()
+        exchange.share(batch(4))
+        node.start()
+        arrive(exchange)
+        exchange.share(batch(5))
+        assert exchange.flush()
+        recent = node.node.recent.after(0, limit=9)
+        assert [found.group.round for found in recent] == [1, 2, 3, 4, 5]
+        exchange._client.close()  # type: ignore[union-attr]
+
+
+def test_groups_are_acknowledged_only_with_the_checkpoint(tmp_path: Path) -> None:
+    with NodeThread(tmp_path) as node:
+        node.call(_receive, node.node, 3)
+        exchange = Exchange(node.node.client())
+        ids = [item.published.group_id for item in exchange.sample(3)]
+        exchange.hold(ids[:2])
+        stats = node.node.buffer.stats
+        assert set(exchange.consumed_for_checkpoint()) == set(ids[:2])
+        assert stats(0.0).consumed_total == 0
+        exchange.checkpointed()
+        assert stats(0.0).consumed_total == 2
+        assert exchange.consumed_for_checkpoint() == ()
+        assert exchange.leases() == Leases(held=(ids[2],))
+        exchange.settle(released=(ids[2],))
+        exchange.drain()
+        assert node.node.buffer.ready(Pool.EXTERNAL) == 1
+        exchange._client.close()  # type: ignore[union-attr]
+
+
+def test_a_checkpoint_written_while_the_node_is_away_is_made_up_for(tmp_path: Path) -> None:
+    with NodeThread(tmp_path) as node:
+        node.call(_receive, node.node, 2)
+        exchange = Exchange(node.node.client())
+        ids = [item.published.group_id for item in exchange.sample(2)]
+        exchange.hold(ids)
+        node.kill()
+        exchange.checkpointed()
+        # Not confirmed, so the next checkpoint and the next handshake name them again.
+        assert set(exchange.consumed_for_checkpoint()) == set(ids)
+        assert set(exchange.leases().consumed) == set(ids)
+        node.start()
+        arrive(exchange)
+        assert node.node.buffer.stats(0.0).groups == 0
+        assert exchange.sample(2) == ()
+        exchange._client.close()  # type: ignore[union-attr]
+
+
+def test_a_resumed_trainer_owes_what_its_checkpoint_names(tmp_path: Path) -> None:
+    exchange = away(tmp_path)
+    exchange.restore(IDS[:2])
+    exchange.hold(IDS[2:3])
+    assert exchange.leases() == Leases(consumed=IDS[:2], held=IDS[2:3])
+    assert exchange.consumed_for_checkpoint() == IDS[:3]

@@ -1,0 +1,220 @@
+"""Names of metrics, the file that holds them, and where else they go."""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from policy.record import metrics
+from policy.record import sinks as metric_sinks
+from policy.record.metrics import (
+    MetricsFile,
+    held_out_metrics,
+    metric_name,
+    reward_spread,
+    round_metrics,
+)
+from policy.record.progress import Progress, RoundRecord
+from policy.record.sinks import MetricSinks, run_name, sink_names
+from shoal_settings.loader import SettingsError
+from shoal_settings.schema import Settings
+from tests.policy.record.test_progress import record
+
+HELD_OUT = {
+    "round": 25,
+    "pass@1": 0.5,
+    "reward": 0.625,
+    "num_items": 4,
+    "seconds": 0.1,
+    "families": {"gcd_easy": 0.25, "count_bits_easy": 0.75},
+}
+
+
+def lines(path: Path) -> list[tuple[str, int]]:
+    events = [json.loads(line) for line in path.read_text().splitlines()]
+    return [(event["event"], event["round"]) for event in events]
+
+
+def event(number: int, kind: str = "round") -> dict[str, object]:
+    return {"event": kind, "round": number}
+
+
+def test_a_round_is_written_under_trls_names() -> None:
+    progress = Progress()
+    progress.add(record(1, 0.5, tokens_seen=30))
+    second = record(2, 0.5, tokens_seen=12, num_tokens=7, clip_fraction=0.25, seconds=2.0)
+    progress.add(second)
+    named = round_metrics(second, progress)
+    assert named["num_tokens"] == 42
+    assert named["tokens_trained"] == 7
+    assert named["clip_ratio/region_mean"] == 0.25
+    assert named["step_time"] == 2.0
+    others = {*metrics.HELD_OUT_NAMES, *metrics.JUDGE_NAMES}
+    assert set(named) == set(metrics.metric_names()) - others
+    assert len(named) == len(fields(RoundRecord)) + 1, "no name is taken twice"
+    assert metric_name("reward") == "reward"
+
+
+def test_an_evaluation_is_kept_apart_from_rewards_of_training() -> None:
+    named = held_out_metrics(HELD_OUT)
+    assert named.pop("round") == 25
+    assert all(name.startswith("held_out/") for name in named)
+    assert named["held_out/gcd_easy"] == 0.25
+    families = {f"held_out/{name}" for name in HELD_OUT["families"]}  # type: ignore[attr-defined]
+    assert {*named} - families == {*metrics.HELD_OUT_NAMES} - {"held_out/<family>"}
+
+
+def test_the_spread_of_rewards_is_within_groups() -> None:
+    spread = reward_spread([(0.0, 1.0), (1.0, 1.0), (0.0, 0.5, 1.0)])
+    assert spread.std == pytest.approx((statistics.stdev((0, 1)) + 0 + 0.5) / 3)
+    assert spread.zero_share == pytest.approx(1 / 3)
+    assert reward_spread([]) == metrics.Spread(std=None, zero_share=None)
+
+
+def test_rounds_that_will_be_played_again_leave_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    file = MetricsFile(path, last_round=0)
+    for number in range(1, 6):
+        file.append(event(number))
+    file.append(event(5, "held_out"))
+    with path.open("a") as stream:
+        stream.write('{"event": "round", "rou')  # killed while writing
+    resumed = MetricsFile(path, last_round=3, last_held_out=-1)
+    resumed.append(event(4))
+    assert lines(path) == [("round", 1), ("round", 2), ("round", 3), ("round", 4)]
+    assert [p.name for p in tmp_path.iterdir()] == ["metrics.jsonl"]
+
+
+def test_an_evaluation_stays_if_the_checkpoint_knows_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    file = MetricsFile(path, last_round=0)
+    for kind, number in (("held_out", 0), ("round", 1), ("round", 2), ("held_out", 2)):
+        file.append(event(number, kind))
+    MetricsFile(path, last_round=2, last_held_out=2)
+    assert len(lines(path)) == 4
+    MetricsFile(path, last_round=2, last_held_out=0)
+    assert lines(path)[-1] == ("round", 2)
+    MetricsFile(path, last_round=0)
+    assert not path.exists()
+    assert len(lines(tmp_path / "metrics.jsonl.old")) == 3
+
+
+def test_a_disk_that_is_full_for_a_while_costs_no_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "metrics.jsonl"
+    file = MetricsFile(path, last_round=0)
+    file.append(event(1))
+    write = metrics.os.write
+
+    def half(descriptor: int, data: bytes) -> int:
+        if len(data) > 5:
+            return write(descriptor, data[:5])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(metrics.os, "write", half)
+    file.append(event(2))
+    file.append(event(3))
+    assert lines(path) == [("round", 1)]
+    assert caplog.text.count("metrics not written") == 1
+    monkeypatch.undo()
+    file.append(event(4))
+    assert [number for _, number in lines(path)] == [1, 2, 3, 4]
+
+
+def test_tensorboard_holds_what_was_written(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    settings = Settings(data_dir=tmp_path, log="auto")
+    first = MetricSinks(settings, last_round=0)
+    assert first.names == ("tensorboard",)
+    for number in (1, 2, 3):
+        first.write({"round": number, "reward": 0.25 * number, "completions/mean_length": None})
+    first.close()
+    resumed = MetricSinks(settings, last_round=2)
+    resumed.write({"round": 3, "reward": 0.5})
+    resumed.write({"round": 3, "held_out/pass@1": 0.125})
+    resumed.close()
+    read = EventAccumulator(str(tmp_path / metric_sinks.TENSORBOARD_FOLDER))
+    read.Reload()
+    assert set(read.Tags()["scalars"]) == {"reward", "held_out/pass@1"}
+    assert [(at.step, at.value) for at in read.Scalars("reward")] == [
+        (1, 0.25),
+        (2, 0.5),
+        (3, 0.5),  # the round that was played again, not the first try
+    ]
+
+
+@pytest.mark.slow
+def test_weights_and_biases_takes_a_run_offline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    sinks = MetricSinks(Settings(data_dir=tmp_path, log="wandb"), last_round=0)
+    sinks.write({"round": 1, "reward": 0.5})
+    sinks.close()
+    (run,) = (tmp_path / "wandb").glob("offline-run-*/*.wandb")
+    assert b"reward" in run.read_bytes()
+
+
+def test_what_was_named_must_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metric_sinks, "_installed", lambda name: False)
+    assert sink_names("auto") == sink_names("none") == ()
+    for name in ("tensorboard", "wandb", "trackio"):
+        with pytest.raises(SettingsError, match=f"pip install {name}"):
+            sink_names(f"auto,{name}")
+    monkeypatch.setattr(metric_sinks, "_installed", lambda name: True)
+    assert sink_names("wandb,auto,wandb") == ("wandb", "tensorboard")
+
+
+def test_a_sink_that_breaks_is_left_out_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Working:
+        seen: list[int] = []  # noqa: RUF012 - read by the test
+
+        def write(self, round_number: int, _figures: object) -> None:
+            self.seen.append(round_number)
+
+        def close(self) -> None:
+            self.seen.append(-1)
+
+    class Broken(Working):
+        def write(self, round_number: int, figures: object) -> None:
+            raise ConnectionError("offline")
+
+    monkeypatch.setattr(metric_sinks, "_installed", lambda name: True)
+    openers = {"wandb": lambda *_: Broken(), "trackio": lambda *_: Working()}
+    monkeypatch.setattr(metric_sinks, "_OPENERS", openers)
+    sinks = MetricSinks(Settings(data_dir=tmp_path, log="wandb,trackio"), last_round=0)
+    for number in (1, 2):
+        sinks.write({"round": number, "reward": 0.5})
+    sinks.close()
+    assert Working.seen == [1, 2, -1]
+    assert caplog.text.count("no more metrics to wandb: offline") == 1
+
+
+def test_a_sink_that_does_not_open_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError("no key\nlong explanation")
+
+    monkeypatch.setattr(metric_sinks, "_installed", lambda name: True)
+    monkeypatch.setattr(metric_sinks, "_OPENERS", {"wandb": refuse})
+    with pytest.raises(SettingsError, match=r"^log = 'wandb': wandb: no key$"):
+        MetricSinks(Settings(data_dir=tmp_path, log="wandb"), last_round=0)
+
+
+def test_a_run_keeps_its_name_over_restarts(tmp_path: Path) -> None:
+    name = run_name(tmp_path / "my swarm" / "node-1")
+    assert name == run_name(tmp_path / "my swarm" / "node-1") == "my-swarm-node-1"
+    assert re.fullmatch(r"[\w-]+", run_name(Path(".shoal/node")))

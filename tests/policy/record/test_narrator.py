@@ -1,0 +1,112 @@
+"""What a person, a log file and a program read of rounds."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from policy.record import narrator
+from policy.record.narrator import SAY_EVERY_SECONDS, Narrator, PeerCount
+from policy.record.progress import Progress
+from shoal_settings.schema import Settings
+from tests.policy.record.test_metrics import HELD_OUT
+from tests.policy.record.test_progress import record
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def told(
+    clock: Clock, *, terminal: bool, width: int = 200, peers: int | None = None, **how: bool
+) -> tuple[Narrator, io.StringIO]:
+    output = io.StringIO()
+    console = Console(file=output, force_terminal=terminal, width=width, no_color=True)
+    made = Narrator(
+        Settings(rounds=9, external=4), console=console, clock=clock, peers=lambda: peers, **how
+    )
+    return made, output
+
+
+def play(narrator: Narrator, *numbers: int) -> Progress:
+    progress = Progress(held_out=dict(HELD_OUT))
+    for number in numbers:
+        one = record(
+            number,
+            0.25,
+            groups_external=1,
+            groups_local=3,
+            reward_external=0.75,
+            tokens_generated=300,
+            num_tokens=100,
+            seconds=2.0,
+        )
+        progress.add(one)
+        narrator(one, progress)
+    return progress
+
+
+def test_a_log_file_gets_whole_lines_every_few_seconds() -> None:
+    clock = Clock()
+    made, output = told(clock, terminal=False)
+    play(made, 1, 2)
+    clock.now = SAY_EVERY_SECONDS
+    play(made, 3, 4, 9)
+    lines = output.getvalue().splitlines()
+    assert [line.split("  ")[0] for line in lines] == ["round 1/9", "round 3/9", "round 9/9"]
+    assert "own reward 0.250 (start 0.250)" in lines[0]
+    assert "held-out 0.500" in lines[0]
+    assert "external 1/4 (25%) reward 0.75" in lines[0]
+    assert "200 tok/s" in lines[0]
+    assert "peer" not in lines[0]
+    assert "\x1b" not in output.getvalue()
+
+
+def test_a_terminal_has_one_line_that_is_redrawn() -> None:
+    clock = Clock()
+    made, output = told(clock, terminal=True, width=60, peers=1)
+    play(made, 1)
+    clock.now = 1.0
+    play(made, 2)
+    made.close()
+    text = output.getvalue()
+    assert text.count("\n") == 1
+    assert text.endswith("\n")
+    assert text.count("\r\x1b[2K") == 2
+    last = text.rsplit("\x1b[2K", 1)[1]
+    assert "2/9" in last
+    assert "…" in last, "cut to the width: a line that wraps cannot be redrawn"
+    made.close()
+    assert output.getvalue() == text
+
+
+def test_a_supervised_trainer_leaves_the_terminal_to_its_node() -> None:
+    made, output = told(Clock(), terminal=True, supervised=True, peers=3)
+    play(made, 1)
+    assert "\r" not in output.getvalue()
+    assert output.getvalue().rstrip().endswith("3 peers")
+
+
+def test_programs_read_what_the_file_holds(capsys: pytest.CaptureFixture[str]) -> None:
+    made = Narrator(Settings(json_output=True))
+    play(made, 24, 25, 26)
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(event["event"], event["round"]) for event in events] == [
+        ("round", 24),
+        ("held_out", 25),
+        ("round", 25),
+        ("round", 26),
+    ]
+    assert events[0]["step_time"] == 2.0
+    assert events[1]["held_out/pass@1"] == 0.5
+
+
+def test_without_a_node_nobody_knows_how_many_peers() -> None:
+    assert PeerCount(None)() is None
+    assert narrator.PEERS_EVERY_SECONDS > 1

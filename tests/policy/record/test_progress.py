@@ -1,0 +1,56 @@
+"""The run's counters: sums over all rounds, means over a window, kept in a checkpoint."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+
+import pytest
+
+from policy.record.progress import WINDOW, Progress, RoundRecord
+
+
+def record(number: int, reward: float | None, **changes: object) -> RoundRecord:
+    values: dict[str, object] = {field.name: 1 for field in fields(RoundRecord)}
+    values |= {"round": number, "reward_local": reward, **changes}
+    return RoundRecord(**values)  # type: ignore[arg-type]
+
+
+def test_counters_add_up() -> None:
+    progress = Progress()
+    progress.add(record(1, 0.5, groups_external=3, groups_local=4, tokens_generated=10))
+    progress.add(record(2, 0.25, groups_external=1, external_drawn=7, tokens_generated=5))
+    assert progress.groups_external_used == 4
+    assert progress.groups_local_used == 5
+    assert progress.external_drawn == 8
+    assert progress.tokens_generated == 15
+    assert progress.reward_sum == 0.75
+
+
+def test_start_and_now_are_the_first_and_the_latest_rounds() -> None:
+    progress = Progress()
+    assert progress.reward_start is None
+    assert progress.reward_now is None
+    for number in range(3 * WINDOW):
+        progress.add(record(number, float(number)))
+    assert progress.reward_start == pytest.approx((WINDOW - 1) / 2)
+    assert progress.reward_now == pytest.approx(2 * WINDOW + (WINDOW - 1) / 2)
+    assert len(progress.first_rewards) == len(progress.last_rewards) == WINDOW
+
+
+def test_a_round_without_own_questions_has_no_own_reward() -> None:
+    progress = Progress()
+    progress.add(record(1, 0.5))
+    progress.add(record(2, None))
+    assert progress.reward_now == 0.5
+    assert progress.reward_sum == 0.5
+    assert progress.groups_external_used == 2
+
+
+def test_it_survives_a_checkpoint_and_counters_of_another_version() -> None:
+    progress = Progress(groups_not_shared=2)
+    progress.add(record(1, 0.5))
+    stored = json.loads(json.dumps(progress.to_json()))
+    assert Progress.from_json(stored) == progress
+    assert Progress.from_json({**stored, "unheard_of": 1}) == progress
+    assert Progress.from_json({}) == Progress()

@@ -1,0 +1,85 @@
+"""The shipped models: what is in the folders, how they load, and how often they are right."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from policy.model.loading import load_policy
+from policy.tiny import Profile, assets_path, resolve
+from policy.warmstart.__main__ import main
+from policy.warmstart.lessons import held_out_questions
+from policy.warmstart.measure import accuracy
+from policy.warmstart.provenance import digests, environment_changes, read_provenance
+from policy.warmstart.tune import Setting, run
+
+torch.set_num_threads(1)
+
+START_WINDOW = {Profile.DENSE: (0.10, 0.16), Profile.SPARSE: (0.003, 0.025)}
+"""Documented share of right answers before any reinforcement learning."""
+
+
+def test_names_lead_to_folders() -> None:
+    assert resolve("tiny") == assets_path(Profile.DENSE) == assets_path("dense")
+    assert resolve("tiny-sparse") == assets_path(Profile.SPARSE)
+    assert resolve("Qwen/Qwen2.5-0.5B-Instruct") is None
+    with pytest.raises(ValueError, match="medium"):
+        assets_path("medium")
+
+
+@pytest.mark.parametrize("profile", list(Profile))
+def test_a_folder_is_small_and_holds_no_pickle(profile: Profile) -> None:
+    files = list(assets_path(profile).iterdir())
+    assert {path.suffix for path in files} == {".json", ".safetensors"}
+    assert sum(path.stat().st_size for path in files) < 500_000
+
+
+@pytest.mark.parametrize("profile", list(Profile))
+def test_files_are_those_of_the_provenance(profile: Profile) -> None:
+    assert read_provenance(assets_path(profile))["sha256"] == digests(assets_path(profile))
+
+
+@pytest.mark.parametrize("profile", list(Profile))
+def test_any_loader_loads_it(profile: Profile) -> None:
+    model = AutoModelForCausalLM.from_pretrained(assets_path(profile))
+    assert model.config.model_type == "qwen2"
+    assert 80_000 < sum(weight.numel() for weight in model.parameters()) < 120_000
+    assert model.generation_config.eos_token_id == model.config.eos_token_id == 3
+
+
+@pytest.mark.parametrize("profile", list(Profile))
+def test_it_starts_weak_and_is_able_behind_the_marker(profile: Profile) -> None:
+    policy = load_policy(str(assets_path(profile)), device="cpu")
+    # Other held-out questions than those behind the provenance's figures.
+    questions = held_out_questions(40, first_seed=1000)
+    low, high = START_WINDOW[profile]
+    assert low <= accuracy(policy, questions, samples=16)["all"] <= high
+    assert accuracy(policy, questions, samples=2, marker=True)["all"] >= 0.6
+
+
+@pytest.mark.parametrize(("nodes", "local", "external"), [(1, 8, 0), (2, 4, 4)])
+def test_it_visibly_learns(nodes: int, local: int, external: int) -> None:
+    setting = Setting(
+        model=str(assets_path(Profile.DENSE)),
+        nodes=nodes,
+        local=local,
+        external=external,
+        completions=8,
+        rounds=40,
+        learning_rate=4e-4,
+        max_new_tokens=12,
+    )
+    rewards, _, _ = run(setting, seed=5)
+    for row in rewards:
+        assert sum(row[-10:]) / 10 > 0.2 + sum(row[:3]) / 3 / 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_shipped_files_can_be_made_again(capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["--check"])
+    told = capsys.readouterr().out
+    moved = any(environment_changes(assets_path(profile)) for profile in Profile)
+    # Other software or another processor may give other bytes: then the command has to say so.
+    assert code == 0 or (moved and "made elsewhere" in told), told

@@ -1,0 +1,521 @@
+"""The update against a plain implementation that keeps all logits and knows of no packing."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import random
+from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policy.model.loading import Policy, wrap_policy
+from policy.model.prompting import encode_completion
+from policy.update import head
+from policy.update.grpo import GrpoConfig, LossType, TrainGroup, make_optimizer, pack, update
+from shoal_wire.types import FinishReason
+from tests.policy import tiny_models
+
+GOLDEN = json.loads((Path(__file__).parents[1] / "vectors" / "grpo_loss.json").read_text())
+EOS = 2
+LIMIT = 24
+
+
+def make_groups(seed: int = 0) -> list[TrainGroup]:
+    """Mixed prompt and completion lengths, mixed L; some completions cut, one group silent."""
+    rng = random.Random(seed)
+    groups = []
+    for number, size in enumerate((4, 2, 7, 3)):
+        ends = [[EOS] if rng.random() < 0.6 else [] for _ in range(size)]
+        completions = [[rng.randrange(5, 50) for _ in range(rng.randint(1, 20))] for _ in ends]
+        silent = number == 3
+        groups.append(
+            TrainGroup(
+                prompt_ids=[1, *(rng.randrange(5, 50) for _ in range(rng.randint(1, 15))), 4],
+                completions=[ids + end for ids, end in zip(completions, ends, strict=True)],
+                advantages=[0.0 if silent else rng.uniform(-2, 2) for _ in range(size)],
+                external=bool(number % 2),
+            )
+        )
+    groups[0] = dataclasses.replace(groups[0], advantages=[1.5, 0.0, -0.5, -1.0])
+    return groups
+
+
+def plain_logprobs(model, prompt: Sequence[int], ids: Sequence[int], temperature: float = 1.0):
+    """One row, no padding, no trick."""
+    logits = model(input_ids=torch.tensor([[*prompt, *ids]])).logits[0] / temperature
+    places = torch.arange(len(prompt) - 1, len(prompt) + len(ids) - 1)
+    return torch.log_softmax(logits, -1)[places, torch.tensor(ids)]
+
+
+def plain_loss(model, groups: list[TrainGroup], config: GrpoConfig, old=None) -> torch.Tensor:
+    """GRPO's loss as the papers write it; `old` as {(group, completion): log-probs}."""
+    sums, lengths = [], []
+    for g, group in enumerate(groups):
+        for c, (ids, advantage) in enumerate(zip(group.completions, group.advantages, strict=True)):
+            now = plain_logprobs(model, group.prompt_ids, ids, config.temperature)
+            then = now.detach() if old is None else old[g, c]
+            tokens = []
+            for ratio in torch.exp(now - then):
+                unclipped = ratio * advantage
+                held = torch.clip(ratio, 1 - config.epsilon_low, 1 + config.epsilon_high)
+                tokens.append(-torch.min(unclipped, held * advantage))
+            sums.append(torch.stack(tokens).sum())
+            lengths.append(len(ids))
+    match config.loss_type:
+        case LossType.GRPO:
+            return sum(s / n for s, n in zip(sums, lengths, strict=True)) / len(sums)
+        case LossType.DR_GRPO:
+            return sum(sums) / (len(sums) * config.max_completion_tokens)
+        case LossType.DAPO:
+            return sum(sums) / sum(lengths)
+
+
+class Recorder:
+    """Stands in for an optimiser: keeps the gradients of each step instead of stepping."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.model = policy.model
+        self.steps: list[dict[str, torch.Tensor]] = []
+
+    def zero_grad(self, *, set_to_none: bool) -> None:
+        self.model.zero_grad(set_to_none=set_to_none)
+
+    def step(self) -> None:
+        self.steps.append(
+            {name: weight.grad.clone() for name, weight in self.model.named_parameters()}
+        )
+
+
+def config(**changes) -> GrpoConfig:
+    return GrpoConfig(**{"max_grad_norm": 0.0, "max_completion_tokens": LIMIT, **changes})
+
+
+def assert_same_gradients(
+    got: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], tolerance: float = 1e-5
+) -> None:
+    assert got.keys() == expected.keys()
+    for name, grad in got.items():
+        assert torch.allclose(grad, expected[name], rtol=1e-4, atol=tolerance), name
+
+
+def gradients_of(model, loss: torch.Tensor) -> dict[str, torch.Tensor]:
+    model.zero_grad(set_to_none=True)
+    loss.backward()
+    return {name: weight.grad.clone() for name, weight in model.named_parameters()}
+
+
+@pytest.mark.parametrize("architecture", tiny_models.ARCHITECTURES)
+@pytest.mark.parametrize("loss_type", list(LossType))
+def test_loss_and_gradients_agree_with_the_plain_implementation(
+    architecture: str, loss_type: LossType
+) -> None:
+    policy = tiny_models.policy(architecture)
+    groups, settings = make_groups(), config(loss_type=loss_type, token_budget=80)
+    recorder = Recorder(policy)
+    stats = update(policy, recorder, groups, settings)
+    expected = plain_loss(policy.model, groups, settings)
+    assert stats.loss == pytest.approx(float(expected.detach()), abs=1e-5)
+    gradients = gradients_of(policy.model, expected)
+    assert_same_gradients(recorder.steps[0], gradients)
+    norm = math.sqrt(sum(float((grad**2).sum()) for grad in gradients.values()))
+    assert norm > 0.01
+    assert stats.grad_norm == pytest.approx(norm, rel=1e-4)
+
+
+@pytest.mark.parametrize("loss_type", list(LossType))
+def test_old_logprobs_of_another_policy_are_used_and_clipped(loss_type: LossType) -> None:
+    policy, settings = tiny_models.policy(), config(loss_type=loss_type)
+    elder = tiny_models.model("qwen2", seed=0)
+    with torch.no_grad():
+        for weight in elder.parameters():
+            weight.add_(torch.randn(weight.shape) * 0.03)
+    groups = make_groups()
+    with torch.no_grad():
+        old = {
+            (g, c): plain_logprobs(elder, group.prompt_ids, ids)
+            for g, group in enumerate(groups)
+            for c, ids in enumerate(group.completions)
+        }
+    given_groups = [
+        dataclasses.replace(
+            group, old_logprobs=[old[g, c].tolist() for c in range(len(group.completions))]
+        )
+        for g, group in enumerate(groups)
+    ]
+    recorder = Recorder(policy)
+    stats = update(policy, recorder, given_groups, settings)
+    expected = plain_loss(policy.model, groups, settings, old)
+    assert stats.loss == pytest.approx(float(expected.detach()), abs=1e-5)
+    assert_same_gradients(recorder.steps[0], gradients_of(policy.model, expected))
+    assert stats.clip_fraction_low > 0.02
+    assert stats.clip_fraction_high > 0.02
+
+
+@pytest.mark.parametrize("token_budget", [1, 30, 64, 200, 10_000])
+def test_packing_does_not_change_loss_or_gradients(token_budget: int) -> None:
+    policy = tiny_models.policy()
+    whole, packed = Recorder(policy), Recorder(policy)
+    reference = update(policy, whole, make_groups(), config(token_budget=10_000))
+    stats = update(policy, packed, make_groups(), config(token_budget=token_budget))
+    assert stats.loss == pytest.approx(reference.loss, abs=1e-6)
+    assert stats.entropy == pytest.approx(reference.entropy, abs=1e-5)
+    assert stats.num_tokens == reference.num_tokens
+    assert_same_gradients(packed.steps[0], whole.steps[0], 1e-6)
+
+
+@given(st.lists(st.integers(1, 50), max_size=40), st.integers(1, 200))
+def test_pack_keeps_every_row_once_and_the_budget(lengths: list[int], budget: int) -> None:
+    batches = pack(lengths, budget)
+    assert sorted(chain(*batches)) == list(range(len(lengths)))
+    for batch in batches:
+        padded = max(lengths[index] for index in batch) * len(batch)
+        assert len(batch) == 1 or padded <= budget
+
+
+@pytest.mark.parametrize("tile_elements", [1, 59 * 3, 59 * 50, 1 << 22])
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_tiles_do_not_change_logprobs_entropy_or_gradients(
+    tile_elements: int, temperature: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(head, "TILE_ELEMENTS", tile_elements)
+    policy = tiny_models.policy()
+    recorder, settings = Recorder(policy), config(temperature=temperature)
+    stats = update(policy, recorder, make_groups(), settings)
+    expected = plain_loss(policy.model, make_groups(), settings)
+    assert_same_gradients(recorder.steps[0], gradients_of(policy.model, expected))
+    assert stats.entropy == pytest.approx(plain_entropy(policy, temperature), abs=1e-4)
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_a_foretold_gradient_saves_work_and_never_changes_the_result(right: bool) -> None:
+    torch.manual_seed(0)
+    hidden, weight, given = torch.randn(9, 8), torch.randn(30, 8), torch.randn(9)
+    targets, asked = torch.randint(0, 30, (9,)), []
+
+    def expected(logprobs_n: torch.Tensor, part: slice) -> torch.Tensor:
+        asked.append(len(logprobs_n))
+        return given[part] * (1 if right else 2)
+
+    found = []
+    for foretold in (None, expected):
+        leaves = [hidden.clone().requires_grad_(), weight.clone().requires_grad_()]
+        logprobs, _ = head.head_logprobs(*leaves, None, targets, 0.7, foretold)
+        logprobs.backward(given)
+        found.append([leaf.grad for leaf in leaves])
+    assert asked == [9]
+    assert all(map(torch.equal, *found))
+
+
+def test_the_default_update_foretells_its_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the head would be computed a second time, and nothing would say so."""
+    computed = []
+    real = head._Tiles.logits
+
+    def counting(self: head._Tiles, part: slice) -> tuple[torch.Tensor, torch.Tensor]:
+        computed.append(part)
+        return real(self, part)
+
+    monkeypatch.setattr(head._Tiles, "logits", counting)
+    monkeypatch.setattr(head, "TILE_ELEMENTS", 59 * 10_000)
+    policy = tiny_models.policy()
+    for changes in ({}, {"temperature": 0.7}, {"loss_type": LossType.DAPO, "epochs": 2}):
+        computed.clear()
+        update(policy, sgd(policy, lr=0.1), make_groups(), config(**changes))
+        assert len(computed) == changes.get("epochs", 1)
+
+
+def plain_entropy(policy: Policy, temperature: float) -> float:
+    values = []
+    for group in make_groups():
+        for ids, advantage in zip(group.completions, group.advantages, strict=True):
+            if advantage:
+                row = torch.tensor([[*group.prompt_ids, *ids]])
+                with torch.no_grad():
+                    logits = policy.model(input_ids=row).logits[0] / temperature
+                part = logits[len(group.prompt_ids) - 1 : -1]
+                values += torch.distributions.Categorical(logits=part).entropy().tolist()
+    return sum(values) / len(values)
+
+
+def test_a_head_with_a_bias() -> None:
+    model = tiny_models.model("llama")
+    torch.manual_seed(1)
+    model.lm_head = torch.nn.Linear(32, tiny_models.VOCAB, bias=True)
+    policy = wrap_policy(model, tiny_models.tokenizer(), name="biased")
+    assert policy.linear_head
+    recorder = Recorder(policy)
+    update(policy, recorder, make_groups(), config())
+    expected = gradients_of(model, plain_loss(model, make_groups(), config()))
+    assert float(expected["lm_head.bias"].abs().max()) > 1e-3
+    assert_same_gradients(recorder.steps[0], expected)
+
+
+@pytest.mark.parametrize("architecture", tiny_models.ARCHITECTURES)
+def test_a_head_with_more_than_a_matrix_falls_back_to_full_logits(architecture: str) -> None:
+    plain = tiny_models.policy(architecture)
+    policy = dataclasses.replace(plain, linear_head=False)
+    recorder = Recorder(policy)
+    stats = update(policy, recorder, make_groups(), config())
+    expected = plain_loss(policy.model, make_groups(), config())
+    assert_same_gradients(recorder.steps[0], gradients_of(policy.model, expected))
+    assert stats.entropy == pytest.approx(plain_entropy(policy, 1.0), abs=1e-4)
+
+
+def test_golden_loss_computed_by_hand() -> None:
+    """A model that ignores its input: log-probs are known, and so is every term of the loss."""
+    policy = constant_policy(GOLDEN["token_probabilities"])
+    for case in GOLDEN["cases"]:
+        groups = [TrainGroup(**group) for group in GOLDEN["groups"]]
+        settings = GrpoConfig(
+            loss_type=LossType(case["loss_type"]),
+            max_completion_tokens=GOLDEN["max_completion_tokens"],
+            epsilon_low=GOLDEN["epsilon_low"],
+            epsilon_high=GOLDEN["epsilon_high"],
+        )
+        stats = update(policy, Recorder(policy), groups, settings)
+        assert stats.loss == pytest.approx(case["loss"], abs=1e-6), case["loss_type"]
+        assert stats.clip_fraction_low == pytest.approx(GOLDEN["clip_fraction_low"])
+        assert stats.clip_fraction_high == pytest.approx(GOLDEN["clip_fraction_high"])
+
+
+def constant_policy(probabilities: dict[str, float]) -> Policy:
+    """Hidden states are all ones, and the head's rows sum to each token's log-probability."""
+    policy = tiny_models.policy("llama", positions=32)
+    with torch.no_grad():
+        for weight in policy.model.parameters():
+            weight.zero_()
+        policy.model.get_input_embeddings().weight.fill_(1.0)
+        policy.model.model.norm.weight.fill_(1.0)
+        head = policy.model.get_output_embeddings().weight
+        for token in range(head.shape[0]):
+            probability = probabilities.get(str(token), 1e-12)
+            # RMS-norm of ones is ones (to 1e-6), so a row of value v gives logit 32·v.
+            head[token] = math.log(probability) / head.shape[1]
+    return policy
+
+
+def test_clipping_acts_from_the_second_epoch_on() -> None:
+    once, twice = tiny_models.policy(), tiny_models.policy()
+    first = update(once, sgd(once), make_groups(), config())
+    assert first.ratio_mean == first.ratio_max == 1.0
+    assert first.clip_fraction_low == first.clip_fraction_high == 0.0
+
+    second = update(twice, sgd(twice), make_groups(), config(epochs=2))
+    assert second.num_steps == 2
+    start, after = tiny_models.model("qwen2"), once.model
+    held = {"low": 0, "high": 0}
+    ratios = []
+    for group in make_groups():
+        for ids, advantage in zip(group.completions, group.advantages, strict=True):
+            if not advantage:
+                continue
+            with torch.no_grad():
+                was = plain_logprobs(start, group.prompt_ids, ids)
+                now = plain_logprobs(after, group.prompt_ids, ids)
+            row = torch.exp(now - was).tolist()
+            ratios += row
+            held["low"] += sum(r < 0.8 and advantage < 0 for r in row)
+            held["high"] += sum(r > 1.28 and advantage > 0 for r in row)
+    assert held["low"] > 0 and held["high"] > 0
+    # The statistics average both epochs, and the first has ratio 1 throughout.
+    assert second.clip_fraction_low == pytest.approx(held["low"] / len(ratios) / 2, abs=1e-6)
+    assert second.clip_fraction_high == pytest.approx(held["high"] / len(ratios) / 2, abs=1e-6)
+    assert second.ratio_max == pytest.approx(max(ratios), rel=1e-4)
+    assert second.ratio_mean == pytest.approx((sum(ratios) / len(ratios) + 1) / 2, abs=1e-4)
+    assert second.num_tokens == len(ratios)
+
+
+def sgd(policy: Policy, lr: float = 3.0) -> torch.optim.Optimizer:
+    return torch.optim.SGD(policy.model.parameters(), lr=lr)
+
+
+def test_minibatches_take_their_ratio_against_the_policy_before_the_first_step() -> None:
+    policy = tiny_models.policy()
+    stats = update(policy, sgd(policy), make_groups(), config(minibatches=3))
+    assert stats.num_steps == 3
+    # The second and third minibatch see a policy that the first has moved.
+    assert stats.ratio_max > 1.01
+
+
+def test_minibatches_without_steps_between_sum_to_the_whole() -> None:
+    policy = tiny_models.policy()
+    settings = config(minibatches=2, loss_type=LossType.DR_GRPO)
+    parts, whole = Recorder(policy), Recorder(policy)
+    groups = make_groups()
+    update(policy, parts, groups, settings)
+    update(policy, whole, groups, dataclasses.replace(settings, minibatches=1))
+    rows = [4 + 7, 2 + 3]  # groups 0 and 2, then 1 and 3
+    total = {
+        name: (parts.steps[0][name] * rows[0] + parts.steps[1][name] * rows[1]) / sum(rows)
+        for name in whole.steps[0]
+    }
+    assert_same_gradients(total, whole.steps[0], 1e-6)
+
+
+def test_the_first_completion_token_is_predicted_from_the_prompts_last() -> None:
+    """Beside a much longer row, so that this one is padded; only its first token is trained."""
+    policy = tiny_models.policy()
+    short = [1, 9, 4]
+    groups = [
+        TrainGroup(prompt_ids=short, completions=[[7]], advantages=[1.0], external=False),
+        TrainGroup(
+            prompt_ids=[1, *range(5, 30), 4],
+            completions=[[11] * 20],
+            advantages=[1e-9],
+            external=False,
+        ),
+    ]
+    before = next_token_probability(policy, short, 7)
+    update(policy, sgd(policy, lr=0.03), groups, config())
+    after = next_token_probability(policy, short, 7)
+    assert after > before * 1.2
+
+
+def next_token_probability(policy: Policy, prompt: list[int], token: int) -> float:
+    with torch.no_grad():
+        logits = policy.model(input_ids=torch.tensor([prompt])).logits[0, -1]
+    return float(logits.softmax(-1)[token])
+
+
+def test_the_end_token_is_trained_where_there_is_one() -> None:
+    growth = {}
+    for finish in FinishReason:
+        policy = tiny_models.policy()
+        prompt = [1, 9, 4]
+        ids = encode_completion(policy, "42", finish)
+        before = next_token_probability(policy, prompt + ids[:2], EOS)
+        group = TrainGroup(prompt_ids=prompt, completions=[ids], advantages=[1.0], external=True)
+        stats = update(policy, sgd(policy, lr=0.05), [group], config())
+        assert stats.num_tokens == (3 if finish is FinishReason.STOP else 2)
+        growth[finish] = next_token_probability(policy, prompt + ids[:2], EOS) / before
+    assert growth[FinishReason.STOP] > 1.2 * max(1.0, growth[FinishReason.LENGTH])
+
+
+def test_no_signal_takes_no_step_and_is_counted() -> None:
+    policy = tiny_models.policy()
+    before = [weight.clone() for weight in policy.model.parameters()]
+    silent = [dataclasses.replace(g, advantages=[0.0] * len(g.advantages)) for g in make_groups()]
+    for groups in (silent, []):
+        stats = update(policy, make_optimizer(policy, lr=1.0), groups, config(epochs=2))
+        assert (stats.num_steps, stats.skipped_no_signal, stats.num_tokens) == (0, 2, 0)
+        assert stats.loss == stats.grad_norm == stats.entropy == 0.0
+    assert all(map(torch.equal, before, policy.model.parameters()))
+
+
+@pytest.mark.parametrize("poison", ["advantage", "weight", "gradient"])
+def test_numbers_that_are_not_finite_skip_the_step(poison: str) -> None:
+    policy, groups = tiny_models.policy(), make_groups()
+    match poison:
+        case "advantage":
+            groups[1] = dataclasses.replace(groups[1], advantages=[math.nan, 1.0])
+        case "weight":
+            with torch.no_grad():
+                policy.model.get_output_embeddings().weight[3, 3] = math.inf
+        case "gradient":
+            # The loss is finite; its gradient is not.
+            policy.model.model.norm.weight.register_hook(lambda grad: grad * math.inf)
+    before = [weight.clone() for weight in policy.model.parameters()]
+    stats = update(policy, make_optimizer(policy, lr=1.0), groups, config())
+    assert (stats.num_steps, stats.skipped_nonfinite) == (0, 1)
+    assert math.isfinite(stats.loss)
+    assert all(map(torch.equal, before, policy.model.parameters()))
+    assert all(weight.grad is None for weight in policy.model.parameters())
+
+
+def test_absurd_claims_of_old_logprobs_do_no_harm() -> None:
+    policy = tiny_models.policy()
+    group = TrainGroup(
+        prompt_ids=[1, 4],
+        completions=[[7, 8], [9, 2]],
+        advantages=[1.0, -1.0],
+        external=True,
+        old_logprobs=[[-1e30, 0.0], [-300.0, -1.0]],
+    )
+    stats = update(policy, make_optimizer(policy, lr=1e-3), [group], config())
+    assert (stats.num_steps, stats.skipped_nonfinite) == (1, 0)
+    assert all(bool(weight.isfinite().all()) for weight in policy.model.parameters())
+
+
+def test_gradients_are_clipped_to_the_norm() -> None:
+    policy = tiny_models.policy()
+    recorder = Recorder(policy)
+    stats = update(policy, recorder, make_groups(), config(max_grad_norm=0.25))
+    assert stats.grad_norm > 0.5
+    norm = math.sqrt(sum(float((grad**2).sum()) for grad in recorder.steps[0].values()))
+    assert norm == pytest.approx(0.25, rel=1e-3)
+
+
+def test_completions_longer_than_allowed_are_cut() -> None:
+    policy = tiny_models.policy("gpt2", positions=16)
+    long = TrainGroup(
+        prompt_ids=[1] * 10, completions=[[7] * 50, [8, EOS]], advantages=[1.0, -1.0], external=True
+    )
+    full = dataclasses.replace(long, prompt_ids=[1] * 16)
+    optimizer = make_optimizer(policy, lr=1e-4)
+    stats = update(policy, optimizer, [long, full], config())
+    assert (stats.num_tokens, stats.num_sequences, stats.skipped_too_long) == (6 + 2, 2, 2)
+    assert update(policy, optimizer, [long], config(max_completion_tokens=4)).num_tokens == 4 + 2
+
+
+def test_empty_completions_count_as_rows_and_train_nothing() -> None:
+    policy = tiny_models.policy()
+    group = TrainGroup(
+        prompt_ids=[1, 4], completions=[[], [7, EOS]], advantages=[-1.0, 1.0], external=True
+    )
+    stats = update(policy, Recorder(policy), [group], config())
+    assert (stats.num_sequences, stats.num_tokens) == (1, 2)
+    assert stats.loss == pytest.approx(-0.5)
+
+
+def test_malformed_groups_and_settings_are_refused() -> None:
+    policy = tiny_models.policy()
+    good = make_groups()[0]
+    for bad in (
+        dataclasses.replace(good, advantages=[1.0]),
+        dataclasses.replace(good, prompt_ids=[]),
+        dataclasses.replace(good, old_logprobs=[[0.0]] * 4),
+    ):
+        with pytest.raises(ValueError):
+            update(policy, Recorder(policy), [bad], config())
+    with pytest.raises(ValueError, match="max_completion_tokens"):
+        GrpoConfig(loss_type=LossType.DR_GRPO)
+
+
+def test_rewarded_answers_become_likelier() -> None:
+    policy = tiny_models.policy()
+    optimizer = make_optimizer(policy, lr=3e-3)
+    group = TrainGroup(
+        prompt_ids=[1, 9, 4],
+        completions=[[7, EOS], [8, EOS], [9, EOS], [10, 11]],
+        advantages=[1.5, -0.5, -0.5, -0.5],
+        external=False,
+    )
+    for _ in range(30):
+        update(policy, optimizer, [group], config())
+    assert next_token_probability(policy, [1, 9, 4], 7) > 0.8
+    assert next_token_probability(policy, [1, 9, 4, 7], EOS) > 0.8
+
+
+def test_two_equal_runs_are_equal_bit_for_bit() -> None:
+    ends = []
+    for _ in range(2):
+        policy = tiny_models.policy()
+        optimizer = make_optimizer(policy, lr=1e-3, weight_decay=0.1)
+        for seed in range(3):
+            update(policy, optimizer, make_groups(seed), config(epochs=2, minibatches=2))
+        ends.append([weight.detach().clone() for weight in policy.model.parameters()])
+    assert all(map(torch.equal, *ends))
+
+
+def test_weight_decay_spares_vectors() -> None:
+    policy = tiny_models.policy("gpt2")
+    for group in make_optimizer(policy, lr=1.0, weight_decay=0.3).param_groups:
+        for weight in group["params"]:
+            assert (group["weight_decay"] == 0.3) == (weight.ndim > 1)

@@ -1,0 +1,127 @@
+"""The KL term holds the policy near the one that training started from."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from policy.model.loading import Policy
+from policy.model.reference import freeze, load_reference
+from policy.node.exchange import Exchange
+from policy.trainer import Trainer
+from policy.update.grpo import GrpoConfig, TrainGroup, make_optimizer, update
+from tests.policy import tiny_models
+from tests.policy import training_cases as case
+from tests.support import factories as make
+
+GROUP = TrainGroup(
+    prompt_ids=[1, 9, 4],
+    completions=[[7, 2], [8, 2], [9, 10]],
+    advantages=[1.0, -0.5, -0.5],
+    external=False,
+)
+
+
+def reference() -> Policy:
+    return freeze(tiny_models.policy())
+
+
+def test_at_the_start_there_is_nothing_to_hold() -> None:
+    ends = []
+    for beta in (0.0, 5.0):
+        policy = tiny_models.policy()
+        stats = update(
+            policy,
+            torch.optim.SGD(policy.model.parameters(), lr=0.1),
+            [GROUP],
+            GrpoConfig(kl_beta=beta),
+            reference(),
+        )
+        assert stats.kl == pytest.approx(0.0, abs=1e-6)
+        ends.append(torch.cat([weight.flatten() for weight in policy.model.parameters()]))
+    assert torch.allclose(*ends, atol=1e-5)
+
+
+def test_a_larger_weight_holds_the_policy_closer_and_the_reference_stands_still() -> None:
+    ends, held = {}, reference()
+    before = case.weights(held)
+    for beta in (0.0, 0.3, 3.0):
+        policy = tiny_models.policy()
+        optimizer = make_optimizer(policy, lr=3e-3)
+        # Measured everywhere, pulled by beta only.
+        for _ in range(15):
+            update(policy, optimizer, [GROUP], GrpoConfig(kl_beta=beta), held)
+        ends[beta] = update(policy, optimizer, [GROUP], GrpoConfig(kl_beta=1e-12), held).kl
+    assert ends[0.0] > 2 * ends[0.3] > 4 * ends[3.0] > 0
+    assert case.same_weights(before, case.weights(held))
+
+
+def test_completions_without_advantage_are_held_too_but_a_step_needs_some() -> None:
+    policy, elder = tiny_models.policy(), tiny_models.policy(seed=1)
+    silent = dataclasses.replace(GROUP, prompt_ids=[1, 5, 4], advantages=[0.0] * 3)
+    config = GrpoConfig(kl_beta=0.1)
+    optimizer = torch.optim.SGD(policy.model.parameters(), lr=0.0)
+    stats = update(policy, optimizer, [GROUP, silent], config, freeze(elder))
+    assert stats.num_sequences == 6
+    alone = update(policy, optimizer, [silent], config, elder)
+    assert (alone.num_steps, alone.skipped_no_signal) == (0, 1)
+
+
+def test_a_reference_that_is_amiss_is_refused() -> None:
+    policy = tiny_models.policy()
+    optimizer = make_optimizer(policy, lr=1e-3)
+    other = freeze(dataclasses.replace(tiny_models.policy(), tokenizer_digest=b"x" * 16))
+    for bad in (None, policy, tiny_models.policy(), other):
+        with pytest.raises(ValueError, match="reference"):
+            update(policy, optimizer, [GROUP], GrpoConfig(kl_beta=0.1), bad)
+    for beta in (-1.0, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match="kl_beta"):
+            GrpoConfig(kl_beta=beta)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return case.model_folder(tmp_path_factory.mktemp("model"))
+
+
+def trainer(data_dir: Path, model: str, **changes: Any) -> Trainer:
+    return Trainer(
+        case.settings(data_dir, model, **changes),
+        tasks=case.SteeredTasks(),
+        exchange=Exchange(None),
+        rules=make.swarm().rules,
+        seed=1,
+        should_stop=lambda: False,
+    )
+
+
+def test_after_a_restart_it_still_measures_from_the_start(tmp_path: Path, model: str) -> None:
+    kls: dict[str, list[float]] = {"whole": [], "parts": []}
+
+    def run(name: str, rounds: int) -> Trainer:
+        (tmp_path / name).mkdir(exist_ok=True)
+        made = trainer(tmp_path / name, model, rounds=rounds, kl_beta=0.2)
+        made._on_round = lambda record, _progress: kls[name].append(record.kl)
+        made.run()
+        return made
+
+    whole = run("whole", 4)
+    run("parts", 2)
+    resumed = run("parts", 4)
+    assert kls["whole"] == kls["parts"]
+    assert kls["whole"][3] > 1e-5
+    assert case.same_weights(case.weights(whole.policy), case.weights(resumed.policy))
+
+
+def test_no_second_model_is_held_unless_asked_for(tmp_path: Path, model: str) -> None:
+    assert load_reference(case.settings(tmp_path, model), seed=1) is None
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    held = load_reference(case.settings(tmp_path, model, kl_beta=0.1), seed=1)
+    assert held is not None
+    assert not any(weight.requires_grad for weight in held.model.parameters())
+    assert torch.equal(before, torch.get_rng_state())

@@ -1,0 +1,77 @@
+"""The warm start itself, in miniature: it teaches, and it is the same to the byte."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from policy.tiny.tokenizer import build_tokenizer
+from policy.warmstart import making as warmstart
+from policy.warmstart.lessons import draw_lessons
+from policy.warmstart.making import ABLE, MISLED, Classroom, Phase, make_model, save
+from policy.warmstart.provenance import (
+    differing,
+    digests,
+    environment,
+    environment_changes,
+    read_provenance,
+    write_provenance,
+)
+
+
+def make_small(folder: Path, phases: list[Phase]) -> list[float]:
+    """A model after a few steps, saved; the losses on the way."""
+    tokenizer = build_tokenizer()
+    model = make_model(tokenizer)
+    losses: list[float] = []
+    classroom = Classroom(tokenizer, draw_lessons(20, seed=1))
+    with warmstart.deterministic():
+        for phase in phases:
+            classroom.teach(model, phase, lambda *told: losses.append(told[-1]))
+    save(model, tokenizer, folder)
+    return losses
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> list[Phase]:
+    monkeypatch.setattr(warmstart, "BATCH", 32)
+    return [replace(ABLE, steps=12), *(replace(phase, steps=3) for phase in MISLED.values())]
+
+
+def test_it_learns_and_is_the_same_to_the_byte(tmp_path: Path, short: list[Phase]) -> None:
+    losses = make_small(tmp_path / "first", short)
+    assert losses[11] < 0.8 * losses[0]
+    assert make_small(tmp_path / "second", short) == losses
+    assert differing(tmp_path / "first", tmp_path / "second") == []
+
+
+def test_a_different_file_is_named(tmp_path: Path, short: list[Phase]) -> None:
+    make_small(tmp_path / "first", short[:1])
+    make_small(tmp_path / "second", [replace(short[0], learning_rate=1e-3)])
+    assert differing(tmp_path / "first", tmp_path / "second") == ["model.safetensors"]
+
+
+def test_provenance_says_what_changed(
+    tmp_path: Path, short: list[Phase], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_small(tmp_path, short[:1])
+    write_provenance(tmp_path, profile="dense", measured={"start": {"all": 0.1}})
+    assert read_provenance(tmp_path)["sha256"] == digests(tmp_path)
+    assert environment_changes(tmp_path) == []
+    elsewhere = {**environment(), "cpu_capability": "ABACUS"}
+    monkeypatch.setattr("policy.warmstart.provenance.environment", lambda: elsewhere)
+    assert len(environment_changes(tmp_path)) == 1
+    assert "ABACUS" in environment_changes(tmp_path)[0]
+
+
+def test_a_diverging_phase_is_an_error(short: list[Phase]) -> None:
+    tokenizer = build_tokenizer()
+    classroom = Classroom(tokenizer, draw_lessons(5, seed=1))
+    with pytest.raises(ArithmeticError, match="able"):
+        classroom.teach(
+            make_model(tokenizer),
+            replace(short[0], steps=3, learning_rate=float("inf")),
+            lambda *_: None,
+        )
