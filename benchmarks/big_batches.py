@@ -21,7 +21,7 @@ import trio
 
 from benchmarks.harness import Goal, Options, Report, main, median, note, percentile
 from p2p.fetch.asker import ANSWER_SECONDS
-from shoal_wire import ipc_messages as m
+from shoal_ipc import messages as m
 from shoal_wire.types import RolloutGroup
 from tests.support import factories as make
 from tests.support.exchange_nodes import NO_BACKFILL, ExchangeNode, big_groups, open_exchange

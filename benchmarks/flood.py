@@ -21,8 +21,8 @@ from benchmarks.flood_attacker import KINDS
 from benchmarks.groups import draw_tasks, make_group, publish_request
 from benchmarks.harness import ROOT, Goal, Options, Report, main, note, percentile
 from benchmarks.texts import reasoning
+from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient
-from shoal_wire import ipc_messages as m
 from shoal_wire.types import RolloutGroup
 from tests.support.processes import LOOPBACK, ShoalProcess, open_stage
 

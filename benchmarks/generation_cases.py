@@ -25,8 +25,8 @@ from policy.generation.local import generate
 from policy.model.loading import Policy, load_policy, wrap_policy
 from policy.model.prompting import encode_prompt
 from policy.tiny import assets_path
-from shoal_tasks.client_sync import TaskWorker
 from shoal_tasks.families import EASY
+from shoal_tasks.worker.sync import TaskWorker
 from shoal_wire.types import SamplingParams
 
 COMPLETIONS = 8

@@ -23,8 +23,8 @@ import psutil
 from benchmarks.groups import draw_tasks, make_group, publish_request
 from benchmarks.harness import Goal, Options, Report, main, median, note, percentile
 from benchmarks.texts import reasoning
+from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient
-from shoal_wire import ipc_messages as m
 from shoal_wire.digests import group_id
 from shoal_wire.types import RolloutGroup
 from tests.support.processes import LOOPBACK, ShoalProcess, Stage, open_stage, wait_for

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from benchmarks.texts import TextSource
 from policy.tasks import TaskSource
-from shoal_tasks.client_sync import TaskWorker
+from shoal_ipc import messages as m
 from shoal_tasks.families import EASY
-from shoal_wire import ipc_messages as m
+from shoal_tasks.worker.sync import TaskWorker
 from shoal_wire.types import (
     Completion,
     Digest,

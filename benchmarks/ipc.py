@@ -25,11 +25,11 @@ from benchmarks.kills import NODE_FLAGS, Killing
 from benchmarks.plain_server import READ_BYTES
 from benchmarks.stored_groups import fill
 from benchmarks.texts import prose
+from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient
-from shoal_wire import ipc_messages as m
+from shoal_ipc.codec import encode_ipc
+from shoal_ipc.framing import FrameDecoder, encode_frame
 from shoal_wire.digests import group_id
-from shoal_wire.framing import FrameDecoder, encode_frame
-from shoal_wire.ipc import encode_ipc
 from shoal_wire.types import BatchId, PeerId, PublishedGroup, RolloutGroup
 from shoal_wire.v1 import ipc_pb2 as pb
 from tests.support.processes import Stage, open_stage

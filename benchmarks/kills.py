@@ -18,8 +18,8 @@ from typing import Any
 from benchmarks.consumer import ACKNOWLEDGED_FILE, read_checkpoint
 from benchmarks.harness import ROOT, note
 from benchmarks.stored_groups import SWARM_NAME, fill, own_groups
+from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient
-from shoal_wire import ipc_messages as m
 from shoal_wire.digests import group_id
 from shoal_wire.types import RolloutGroup
 from tests.support.processes import LOOPBACK, ShoalProcess, Stage

@@ -10,7 +10,7 @@ from __future__ import annotations
 import socket
 import sys
 
-from shoal_wire.framing import FrameDecoder, encode_frame
+from shoal_ipc.framing import FrameDecoder, encode_frame
 from shoal_wire.v1 import ipc_pb2 as pb
 
 READ_BYTES = 1 << 18

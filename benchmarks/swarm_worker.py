@@ -29,8 +29,8 @@ from p2p.net.identity import Identity, identity_from_seed
 from p2p.node import Node
 from p2p.rollouts.recent import RecentRollouts
 from shoal_settings.schema import Settings
-from shoal_tasks.client_trio import TaskWorker
 from shoal_tasks.families import EASY
+from shoal_tasks.worker.trio_client import TaskWorker
 from shoal_wire.digests import sha256
 from shoal_wire.types import Digest, PublishedGroup, Task
 

@@ -13,10 +13,10 @@ import time
 from collections.abc import Sequence
 
 from benchmarks.harness import Goal, Options, Report, main, note
-from shoal_tasks.client_sync import TaskWorker
 from shoal_tasks.families import EASY, PAPER, TRAIN_SEED_MIN, AnswerFormat, FamilySpec, coordinates
 from shoal_tasks.generators import TEXT_EVALUATING
 from shoal_tasks.types import ScoreRequest, TaskCoordinates, TaskItem
+from shoal_tasks.worker.sync import TaskWorker
 from shoal_wire.types import FinishReason
 
 COMPLETIONS = 8

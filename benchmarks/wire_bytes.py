@@ -21,8 +21,8 @@ from benchmarks.groups import POLICY, SAMPLING, draw_tasks, make_group, publish_
 from benchmarks.harness import Goal, Options, Report, main, median, note
 from benchmarks.relay import CountingRelay
 from benchmarks.texts import TEXTS
+from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient
-from shoal_wire import ipc_messages as m
 from shoal_wire.codec import encode_batch
 from shoal_wire.envelope import seal
 from shoal_wire.types import Digest, RolloutBatch, RolloutGroup, Task

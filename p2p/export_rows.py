@@ -13,10 +13,10 @@ from typing import Any
 
 from p2p.intake.validation import Rejected, published_groups, reopen_batch
 from p2p.store.archive import Archived
-from shoal_tasks.client_sync import TaskWorker
 from shoal_tasks.families import FamilySpec, config_digest
 from shoal_tasks.types import ScoreRequest
 from shoal_tasks.wire_tasks import coordinates_of, inline_reward
+from shoal_tasks.worker.sync import TaskWorker
 from shoal_wire.limits import MAX_BATCH_BYTES
 from shoal_wire.types import PublishedGroup, Task
 

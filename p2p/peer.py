@@ -40,9 +40,9 @@ from p2p.shards.keeper import ShardKeeper, ShardSettings
 from p2p.shards.plan import ShardPlan
 from p2p.standing.guard import PeerGuard
 from shoal_settings.schema import Settings
-from shoal_tasks.client_trio import TaskWorker
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.swarm import rules_of, specs_of
+from shoal_tasks.worker.trio_client import TaskWorker
 from shoal_wire.limits import TOPIC_PREFIX
 from shoal_wire.manifest import Manifest
 from shoal_wire.types import PeerId, SignedBatch

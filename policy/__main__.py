@@ -239,7 +239,7 @@ def _with_tasks(
 ) -> int:
     """Run what `make` returns, with tasks from a worker of its own and a node's swarm."""
     from policy.tasks import TaskSource
-    from shoal_tasks.client_sync import TaskWorker
+    from shoal_tasks.worker.sync import TaskWorker
 
     client = None if settings.alone else NodeClient(settings.data_dir / SOCKET_NAME)
     exchange = Exchange(client)

@@ -24,8 +24,8 @@ from policy.record.progress import Progress, RoundRecord
 from policy.record.start_over import STATE_FILE, set_aside
 from policy.rollouts import OwnGroup, Question, batch_key, bundles, shareable
 from policy.tasks import TaskSource
+from shoal_ipc import messages as m
 from shoal_settings.schema import Settings
-from shoal_wire import ipc_messages as m
 from shoal_wire.manifest import SwarmRules
 from shoal_wire.types import Digest, PolicyInfo, SamplingParams
 

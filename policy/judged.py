@@ -23,8 +23,8 @@ from policy.model.loading import ModelError, Policy
 from policy.model.prompting import encode_prompt
 from policy.node.exchange import Exchange
 from policy.rollouts import public_model_name
+from shoal_ipc import messages as m
 from shoal_settings.schema import Settings
-from shoal_wire import ipc_messages as m
 from shoal_wire.types import SamplingParams
 
 log = logging.getLogger(__name__)

@@ -43,7 +43,7 @@ from policy.rollouts import (
 from policy.tasks import TaskSource
 from policy.update.grpo import Blame, GrpoConfig, UpdateStats, update
 from policy.update.off_policy import usable_claims
-from shoal_wire import ipc_messages as m
+from shoal_ipc import messages as m
 from shoal_wire.digests import group_id
 from shoal_wire.manifest import SwarmRules
 from shoal_wire.types import (

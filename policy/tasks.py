@@ -6,11 +6,11 @@ import random
 from collections.abc import Sequence
 
 from policy.rollouts import OwnGroup, Question
-from shoal_tasks.client_sync import TaskWorker
 from shoal_tasks.families import held_out_coordinates
 from shoal_tasks.spec import AnswerFormat, FamilySpec
 from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates
 from shoal_tasks.wire_tasks import coordinates_of, inline_reward, make_task
+from shoal_tasks.worker.sync import TaskWorker
 from shoal_wire.types import Completion, FinishReason, Task
 
 

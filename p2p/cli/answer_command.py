@@ -13,12 +13,12 @@ from rich.console import Console
 
 from p2p.cli.node_link import NodeLink, check_author, open_link
 from p2p.usage import EXIT_FAILED, EXIT_OK, UsageExit, fail
-from shoal_tasks.client_sync import TaskWorker
 from shoal_tasks.errors import TaskError
 from shoal_tasks.hand_made import completion_of
 from shoal_tasks.spec import AnswerFormat, FamilySpec
 from shoal_tasks.types import ScoreRequest, TaskCoordinates
 from shoal_tasks.wire_tasks import make_task
+from shoal_tasks.worker.sync import TaskWorker
 from shoal_wire.rules import check_completion
 from shoal_wire.types import Completion, FinishReason, RolloutGroup
 

@@ -17,9 +17,9 @@ from rich.console import Console
 from p2p.cli import net_command, peer_command, tables
 from p2p.data_dir import LAST_STATUS_FILE
 from p2p.usage import EXIT_FAILED, EXIT_NO_NODE, EXIT_OK, UsageExit, fail
+from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
 from shoal_settings.loader import SettingsError, load
-from shoal_wire import ipc_messages as m
 
 DESCRIPTION = """\
 Look inside a running node or bootstrap peer, through the socket in its data directory.

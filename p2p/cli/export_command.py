@@ -18,10 +18,10 @@ from p2p.export_rows import CHUNK_BATCHES, RowMaker, Tally, items_of
 from p2p.export_sinks import Card, RowSink, open_sinks
 from p2p.store.archive import ARCHIVE_FILE, Archived, ArchiveError, read_archive, read_manifests
 from p2p.usage import EXIT_FAILED, EXIT_OK, UsageExit, fail
-from shoal_tasks.client_sync import TaskWorker
 from shoal_tasks.errors import TaskError
 from shoal_tasks.families import FamilySpec
 from shoal_tasks.swarm import specs_of
+from shoal_tasks.worker.sync import TaskWorker
 from shoal_wire.errors import ManifestError
 from shoal_wire.manifest import decode_manifest
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from p2p.data_dir import LAST_STATUS_FILE
+from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
-from shoal_wire import ipc_messages as m
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from p2p.usage import EXIT_FAILED, EXIT_NO_NODE, fail
+from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
 from shoal_tasks.families import FamilySpec
 from shoal_tasks.swarm import specs_of
-from shoal_wire import ipc_messages as m
 from shoal_wire.codec import group_to_bytes
 from shoal_wire.digests import group_id
 from shoal_wire.errors import ManifestError

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from p2p.cli import tables
+from shoal_ipc import messages as m
 from shoal_ipc.client import NodeClient
-from shoal_wire import ipc_messages as m
 
 ORDERS = {
     "block": "refuse a peer until unblocked, whatever it does",

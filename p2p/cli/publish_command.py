@@ -11,9 +11,9 @@ from pathlib import Path
 
 from p2p.cli.node_link import NodeLink, check_author, open_link
 from p2p.usage import EXIT_FAILED, EXIT_OK, UsageExit, fail
-from shoal_tasks.client_sync import TaskWorker
 from shoal_tasks.errors import TaskError
 from shoal_tasks.hand_made import RowError, read_groups
+from shoal_tasks.worker.sync import TaskWorker
 
 DESCRIPTION = """\
 Share a file of completions through the node that runs in --data-dir: it signs them, and every peer

@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.table import Table
 
 from p2p.usage import EXIT_FAILED, EXIT_OK, UsageExit, fail
-from shoal_tasks.client_sync import TaskWorker
 from shoal_tasks.errors import FamilyError, TaskError
 from shoal_tasks.families import (
     PRESETS,
@@ -30,6 +29,7 @@ from shoal_tasks.generators import ALLOWED_GENERATORS, scorer_of
 from shoal_tasks.spec import ROWS_GENERATOR
 from shoal_tasks.task_file import load_task_files
 from shoal_tasks.types import ScoreRequest, TaskItem
+from shoal_tasks.worker.sync import TaskWorker
 from shoal_wire.types import FinishReason
 
 DESCRIPTION = """\

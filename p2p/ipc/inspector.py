@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from p2p.ipc.view_types import View
 from p2p.standing.guard import ControlError
-from shoal_wire import ipc_messages as m
+from shoal_ipc import messages as m
 from shoal_wire.limits import IPC_VERSION
 from shoal_wire.manifest import Manifest
 from shoal_wire.types import PeerId

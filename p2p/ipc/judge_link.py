@@ -20,7 +20,7 @@ import trio
 
 from p2p.net.address import parse_peer_address
 from p2p.net.host import DialError, Libp2pHost, RequestError
-from shoal_wire import ipc_messages as m
+from shoal_ipc import messages as m
 from shoal_wire.errors import RemoteError
 from shoal_wire.judge import (
     JUDGE_PROTOCOL,

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from shoal_wire import ipc_messages as m
+from shoal_ipc import messages as m
+from shoal_ipc.codec import decode_ipc, encode_ipc
+from shoal_ipc.framing import FrameDecoder, encode_frame
 from shoal_wire.errors import FrameError, WireError
-from shoal_wire.framing import FrameDecoder, encode_frame
-from shoal_wire.ipc import decode_ipc, encode_ipc
 from shoal_wire.limits import IPC_VERSION
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from p2p.rollouts.outbox import Outbox, OversizeBatchError
 from p2p.rollouts.pool import RolloutPool
 from p2p.rollouts.recent import RecentRollouts
 from p2p.store.store import StoreError
-from shoal_wire import ipc_messages as m
+from shoal_ipc import messages as m
 from shoal_wire.manifest import Manifest
 from shoal_wire.rules import check_completion
 from shoal_wire.types import PeerId

@@ -26,7 +26,7 @@ from p2p.intake.validation import Rejected, reopen_batch
 from p2p.net.inbound_gate import Bucket
 from p2p.store.store import OwnBatch, StoreError
 from p2p.token_bucket import Rate, TokenBucket
-from shoal_wire import ipc_messages as m
+from shoal_ipc import messages as m
 from shoal_wire.announcement import Announcement, encode_announcement
 from shoal_wire.codec import PayloadError, decode_batch, encode_batch
 from shoal_wire.digests import batch_id

@@ -20,7 +20,7 @@ from p2p.net.host import ConnectionInfo, Libp2pHost
 from p2p.standing.file import REPUTATION_FILE, load_reputation, save_reputation
 from p2p.standing.reputation import ListFullError, Reputation
 from p2p.standing.scoring import Cause
-from shoal_wire.ipc_messages import ControlAction
+from shoal_ipc.messages import ControlAction
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Verdict
 

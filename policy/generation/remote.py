@@ -23,7 +23,7 @@ import httpx
 
 from policy.generation.remote_replies import Fault, read_answer
 from policy.rollouts import Answer, OwnGroup, Question
-from policy.task_prompts import messages_for, plain_prompt
+from shoal_tasks.prompts import messages_for, plain_prompt
 from shoal_wire.types import SamplingParams
 
 log = logging.getLogger(__name__)

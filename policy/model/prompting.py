@@ -13,7 +13,7 @@ from jinja2 import TemplateError
 
 from policy.model.loading import ANSWER_TOKEN, Policy, PromptFormat
 from policy.rollouts import OwnGroup
-from policy.task_prompts import TAGGED_INSTRUCTION, messages_for, plain_prompt
+from shoal_tasks.prompts import TAGGED_INSTRUCTION, messages_for, plain_prompt
 from shoal_wire.types import FinishReason
 
 

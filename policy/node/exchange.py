@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from policy.node.outgoing import Outgoing, ShareCounts
+from shoal_ipc import messages as m
 from shoal_ipc.client import Leases, NodeClient, NodeRefused, NodeUnavailable
-from shoal_wire import ipc_messages as m
 from shoal_wire.types import GroupId, PeerId
 
 log = logging.getLogger(__name__)

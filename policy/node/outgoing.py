@@ -27,8 +27,8 @@ import logging
 from collections import deque
 from dataclasses import dataclass
 
+from shoal_ipc import messages as m
 from shoal_ipc.client import NodeClient, NodeRefused, NodeUnavailable, Ticket
-from shoal_wire import ipc_messages as m
 
 log = logging.getLogger(__name__)
 

@@ -20,9 +20,9 @@ from rich.text import Text
 
 from policy.record.metrics import held_out_metrics, round_metrics
 from policy.record.progress import WINDOW, Progress, RoundRecord
+from shoal_ipc import messages as m
 from shoal_ipc.client import NodeClient, NodeRefused, NodeUnavailable
 from shoal_settings.schema import Settings
-from shoal_wire import ipc_messages as m
 
 SAY_EVERY_SECONDS = 2.0
 DRAW_EVERY_SECONDS = 0.1

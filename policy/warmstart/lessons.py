@@ -90,7 +90,7 @@ def draw_lessons(per_family: int, seed: int) -> list[Lesson]:
 
     Imports reasoning_gym, which the trainer never does: these texts are made here, not received.
     """
-    from shoal_tasks.generate import TaskStream
+    from shoal_tasks.worker.generate import TaskStream
 
     rng = random.Random(seed)
     lessons = []
@@ -109,7 +109,7 @@ def draw_lessons(per_family: int, seed: int) -> list[Lesson]:
 def held_out_questions(per_family: int, *, first_seed: int = 0) -> list[Lesson]:
     """Return questions of the evaluation seeds, which no training ever draws; `wrong` is empty."""
     from shoal_tasks.families import held_out_coordinates
-    from shoal_tasks.generate import TaskStream
+    from shoal_tasks.worker.generate import TaskStream
 
     streams = {spec.name: TaskStream(spec) for spec in EASY}
     lessons = []

@@ -28,8 +28,8 @@ from policy.update.grpo import GrpoConfig, TrainGroup, make_optimizer, update
 from policy.warmstart.lessons import held_out_questions
 from policy.warmstart.measure import accuracy
 from shoal_tasks.families import EASY, SEED_LIMIT, TRAIN_SEED_MIN
-from shoal_tasks.generate import TaskStream
-from shoal_tasks.scoring import score
+from shoal_tasks.worker.generate import TaskStream
+from shoal_tasks.worker.scoring import score
 from shoal_wire.types import FinishReason, SamplingParams
 
 POOL_GROUPS = 512

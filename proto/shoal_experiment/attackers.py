@@ -15,7 +15,7 @@ from typing import Final
 from policy.rollouts import Question, batch_key
 from shoal_experiment.memory_swarm import Hub, Member
 from shoal_experiment.tasks import SharedWorker
-from shoal_wire import ipc_messages as m
+from shoal_ipc import messages as m
 from shoal_wire.types import (
     Completion,
     Digest,

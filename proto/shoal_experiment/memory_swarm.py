@@ -35,9 +35,9 @@ from p2p.standing.draw_weights import draw_weights
 from p2p.standing.sampling import SamplingStandings
 from policy.node.exchange import Exchange
 from shoal_experiment.tasks import SharedWorker
+from shoal_ipc import messages as m
 from shoal_settings.schema import Settings
 from shoal_tasks.swarm import rules_of
-from shoal_wire import ipc_messages as m
 from shoal_wire.codec import encode_batch, group_to_bytes
 from shoal_wire.digests import group_id
 from shoal_wire.envelope import peer_id_of, seal

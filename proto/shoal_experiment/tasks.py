@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from policy.rollouts import Question
 from policy.tasks import TaskSource
-from shoal_tasks.cache import LruCache
-from shoal_tasks.client_sync import TaskWorker
 from shoal_tasks.families import FamilySpec
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates
+from shoal_tasks.worker.cache import LruCache
+from shoal_tasks.worker.sync import TaskWorker
 from shoal_wire.digests import question_digest
 from shoal_wire.types import Digest
 

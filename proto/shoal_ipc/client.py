@@ -22,10 +22,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from shoal_wire import ipc_messages as m
+from shoal_ipc import messages as m
+from shoal_ipc.codec import decode_ipc, encode_ipc
+from shoal_ipc.framing import FrameDecoder, encode_frame
 from shoal_wire.errors import FrameError, WireError
-from shoal_wire.framing import FrameDecoder, encode_frame
-from shoal_wire.ipc import decode_ipc, encode_ipc
 from shoal_wire.limits import IPC_VERSION
 from shoal_wire.types import GroupId, PeerId
 

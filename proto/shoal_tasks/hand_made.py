@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shoal_tasks.client_sync import TaskWorker
 from shoal_tasks.errors import GenerationError
 from shoal_tasks.families import FamilySpec, config_digest
 from shoal_tasks.types import TaskCoordinates
 from shoal_tasks.wire_tasks import make_task
+from shoal_tasks.worker.sync import TaskWorker
 from shoal_wire.digests import question_digest
 from shoal_wire.limits import MAX_INDEX, MAX_INLINE_TASK_BYTES, MAX_SEED
 from shoal_wire.manifest import SwarmRules

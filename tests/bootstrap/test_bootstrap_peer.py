@@ -17,9 +17,9 @@ from p2p.cli.entry import main
 from p2p.data_dir import load_manifest
 from p2p.net.identity import load_or_create_identity
 from p2p.node import Node
+from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused
 from shoal_tasks.families import PRESETS, TRAIN_SEED_MIN, coordinates
-from shoal_wire import ipc_messages as m
 from tests.support import factories as make
 from tests.support.nodes import until
 from tests.support.running_node import quiet_settings

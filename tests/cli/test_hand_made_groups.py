@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from p2p.cli import answer_command, publish_command
+from shoal_ipc import messages as m
 from shoal_ipc.client import NodeClient
-from shoal_wire import ipc_messages as m
 from tests.support.running_node import RunningNode
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient
-from shoal_wire import ipc_messages as m
 from tests.policy.training_cases import external_group
 from tests.support import factories as make
 from tests.support.processes import ShoalProcess, Stage, open_stage

@@ -10,8 +10,8 @@ import torch
 from policy.judged import Judged
 from policy.model.loading import Policy
 from policy.node.exchange import Exchange
+from shoal_ipc import messages as m
 from shoal_settings.schema import Settings
-from shoal_wire import ipc_messages as m
 from tests.policy import tiny_models
 from tests.policy import training_cases as case
 

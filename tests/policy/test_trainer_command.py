@@ -19,9 +19,9 @@ from policy import __main__ as command
 from policy.__main__ import StopFlag, main
 from policy.rollback import DivergedError
 from policy.trainer import Trainer
-from shoal_tasks import client_sync
 from shoal_tasks.families import PRESETS
 from shoal_tasks.swarm import families_of
+from shoal_tasks.worker import sync as client_sync
 from shoal_wire.manifest import decode_manifest, make_manifest
 from tests.policy import training_cases as case
 from tests.support import factories as make

@@ -21,11 +21,11 @@ import trio
 
 from p2p.intake.validation import ValidationContext
 from p2p.net.identity import Identity, identity_from_seed
-from shoal_tasks import client_sync
+from shoal_ipc import messages as m
 from shoal_tasks.families import EASY, TRAIN_SEED_MIN, FamilySpec, config_digest, coordinates
 from shoal_tasks.swarm import families_of, rules_of
 from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates
-from shoal_wire import ipc_messages as m
+from shoal_tasks.worker import sync as client_sync
 from shoal_wire.codec import encode_batch
 from shoal_wire.digests import batch_id, question_digest
 from shoal_wire.envelope import seal

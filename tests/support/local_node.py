@@ -31,8 +31,8 @@ from p2p.rollouts.pool import RolloutPool
 from p2p.rollouts.recent import RecentRollouts
 from p2p.standing.reputation import Reputation
 from p2p.store.store import Store
+from shoal_ipc import messages as m
 from shoal_ipc.client import NodeClient
-from shoal_wire import ipc_messages as m
 from shoal_wire.manifest import Manifest
 from shoal_wire.types import SignedBatch
 from tests.support import factories as make

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
-from shoal_wire import ipc_messages as m
 
 LOOPBACK = "/ip4/127.0.0.1/tcp/0"
 START_SECONDS = 90.0

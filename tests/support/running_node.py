@@ -11,9 +11,9 @@ import trio
 
 from p2p.net.identity import load_or_create_identity
 from p2p.node import Node, NodeEnd
+from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient
 from shoal_settings.schema import Settings
-from shoal_wire import ipc_messages as m
 
 T = TypeVar("T")
 

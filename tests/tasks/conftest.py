@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from shoal_tasks.client_sync import TaskWorker
 from shoal_tasks.families import EASY, EASY_PAPER, PAPER, FamilySpec
 from shoal_tasks.generators import TEXT_EVALUATING
+from shoal_tasks.worker.sync import TaskWorker
 
 ALL_FAMILIES = EASY + EASY_PAPER + PAPER
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from shoal_tasks.client_sync import TaskWorker
 from shoal_tasks.families import TRAIN_SEED_MIN, FamilySpec, coordinates
 from shoal_tasks.types import ScoreRequest
+from shoal_tasks.worker.sync import TaskWorker
 from shoal_wire.types import FinishReason
 from tests.tasks.conftest import ALL_FAMILIES, EVALUATED_FAMILIES
 from tests.tasks.honest_answers import solved

@@ -12,13 +12,13 @@ from p2p.intake.intake import Intake
 from p2p.intake.ledger import PublisherLedger
 from p2p.peers.manifest_source import manifest_of_settings
 from shoal_settings.schema import Settings
-from shoal_tasks.audit import AuditGuard
-from shoal_tasks.client_sync import TaskWorker
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.families import EASY, TRAIN_SEED_MIN, FamilySpec, config_digest, coordinates
+from shoal_tasks.sandbox.audit import AuditGuard
 from shoal_tasks.swarm import specs_of
 from shoal_tasks.task_file import load_task_file
 from shoal_tasks.types import ScoreRequest, TaskCoordinates
+from shoal_tasks.worker.sync import TaskWorker
 from shoal_wire.digests import question_digest
 from shoal_wire.errors import ManifestError
 from shoal_wire.manifest import Manifest

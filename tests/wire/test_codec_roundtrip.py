@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shoal_ipc import messages as m
+from shoal_ipc.codec import decode_ipc, encode_ipc
 from shoal_wire import digests
-from shoal_wire import ipc_messages as m
 from shoal_wire.base58 import b58encode
 from shoal_wire.codec import decode_batch, encode_batch
 from shoal_wire.compression import compress
 from shoal_wire.envelope import open_envelope
 from shoal_wire.errors import FrameError
 from shoal_wire.halffloat import pack_halves, unpack_halves
-from shoal_wire.ipc import decode_ipc, encode_ipc
 from shoal_wire.limits import MAX_BATCH_BYTES, MAX_COMPLETIONS
 from shoal_wire.types import FinishReason, RolloutBatch, RolloutGroup
 from shoal_wire.v1 import ipc_pb2

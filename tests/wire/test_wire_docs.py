@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from shoal_wire import ipc_messages as m
+from shoal_ipc import messages as m
 from shoal_wire import limits
 from shoal_wire.verdict import Outcome, Reason, verdict
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoal_ipc.framing import FrameDecoder, encode_frame
 from shoal_wire.errors import FrameError, LocalError
-from shoal_wire.framing import FrameDecoder, encode_frame
 from shoal_wire.limits import MAX_IPC_FRAME_BYTES
 
 

@@ -6,8 +6,8 @@ import struct
 
 from hypothesis import strategies as st
 
+from shoal_ipc import messages as m
 from shoal_wire import digests
-from shoal_wire import ipc_messages as m
 from shoal_wire.types import (
     Completion,
     FinishReason,

@@ -16,10 +16,10 @@ import pytest
 from p2p.buffer.types import Pool
 from p2p.intake.validation import published_groups, reopen_batch
 from policy.node.exchange import Exchange
+from shoal_ipc import messages as m
 from shoal_ipc.client import NodeClient
-from shoal_wire import ipc_messages as m
-from shoal_wire.framing import FrameDecoder, encode_frame
-from shoal_wire.ipc import decode_ipc, encode_ipc
+from shoal_ipc.codec import decode_ipc, encode_ipc
+from shoal_ipc.framing import FrameDecoder, encode_frame
 from shoal_wire.limits import IPC_VERSION, MAX_BATCH_BYTES
 from shoal_wire.types import GroupId
 from tests.support import factories as make

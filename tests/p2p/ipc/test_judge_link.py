@@ -18,8 +18,8 @@ from p2p.judge.peer import JudgePeer
 from p2p.judge.store import JUDGE_FILE, read_records
 from p2p.net.identity import load_or_create_identity
 from p2p.node import Node
+from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused
-from shoal_wire import ipc_messages as m
 from shoal_wire.judge import (
     JUDGE_PROTOCOL,
     MAX_JUDGE_REQUEST_BYTES,

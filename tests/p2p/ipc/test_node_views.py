@@ -12,8 +12,8 @@ import pytest
 from p2p.cli import debug_command
 from p2p.cli.entry import main
 from p2p.peer import wall_ms
+from shoal_ipc import messages as m
 from shoal_tasks.families import PRESETS, TRAIN_SEED_MIN, coordinates
-from shoal_wire import ipc_messages as m
 from shoal_wire.types import RolloutGroup
 from tests.support import factories as make
 from tests.support.running_node import RunningNode

@@ -18,10 +18,10 @@ from p2p.ipc import server as ipc_server
 from p2p.ipc.server import IpcServer, SocketPathError
 from p2p.ipc.service import InspectorService
 from p2p.store.store import StoreError, StoreFault
+from shoal_ipc import messages as m
 from shoal_ipc.client import Leases, NodeRefused, NodeUnavailable
-from shoal_wire import ipc_messages as m
-from shoal_wire.framing import FrameDecoder, encode_frame
-from shoal_wire.ipc import decode_ipc, encode_ipc
+from shoal_ipc.codec import decode_ipc, encode_ipc
+from shoal_ipc.framing import FrameDecoder, encode_frame
 from shoal_wire.limits import IPC_VERSION, MAX_IPC_FRAME_BYTES
 from shoal_wire.types import GroupId
 from tests.support import factories as make

@@ -11,8 +11,8 @@ import trio
 
 from p2p.buffer.types import Pool
 from p2p.store.store import StoreError, StoreFault
+from shoal_ipc import messages as m
 from shoal_ipc.client import NodeClient, NodeRefused
-from shoal_wire import ipc_messages as m
 from shoal_wire.types import RolloutGroup
 from tests.support import factories as make
 from tests.support.local_node import LocalNode, open_local_node, wall_ms

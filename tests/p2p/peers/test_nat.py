@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient
 from shoal_tasks.families import PRESETS, TRAIN_SEED_MIN, coordinates
-from shoal_wire import ipc_messages as m
 from shoal_wire.types import RolloutGroup
 from tests.support import factories as make
 from tests.support import nat

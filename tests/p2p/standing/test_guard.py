@@ -17,7 +17,7 @@ from p2p.net.identity import Identity
 from p2p.standing.file import REPUTATION_FILE
 from p2p.standing.guard import ControlError, PeerGuard
 from p2p.standing.scoring import Cause
-from shoal_wire.ipc_messages import ControlAction
+from shoal_ipc.messages import ControlAction
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Reason, verdict
 from tests.support.nodes import fresh_identity, open_test_host, until

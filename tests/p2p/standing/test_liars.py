@@ -15,7 +15,7 @@ import pytest
 import trio
 
 from p2p.ipc.service import Service
-from shoal_wire import ipc_messages as m
+from shoal_ipc import messages as m
 from shoal_wire.digests import group_id
 from shoal_wire.types import GroupId, PeerId
 from tests.support import factories as make

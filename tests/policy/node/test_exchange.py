@@ -13,8 +13,8 @@ from p2p.intake.validation import reopen_batch
 from p2p.store.store import OwnBatch
 from policy.node import outgoing
 from policy.node.exchange import Exchange
+from shoal_ipc import messages as m
 from shoal_ipc.client import Leases, NodeClient
-from shoal_wire import ipc_messages as m
 from shoal_wire.limits import MAX_BATCH_BYTES
 from shoal_wire.types import GroupId
 from tests.support import factories as make

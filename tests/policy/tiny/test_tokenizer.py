@@ -12,7 +12,7 @@ from transformers import AutoTokenizer
 from policy.tiny import Profile, assets_path
 from policy.tiny.tokenizer import PHRASES, SPECIALS, build_tokenizer
 from shoal_tasks.families import EASY
-from shoal_tasks.generate import TaskStream
+from shoal_tasks.worker.generate import TaskStream
 
 TOKENIZER = build_tokenizer()
 SPECIAL_IDS = set(TOKENIZER.convert_tokens_to_ids(list(SPECIALS)))

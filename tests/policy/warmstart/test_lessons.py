@@ -6,7 +6,7 @@ import pytest
 
 from policy.warmstart.lessons import draw_lessons, held_out_questions, misconceptions
 from shoal_tasks.families import EASY
-from shoal_tasks.generate import TaskStream
+from shoal_tasks.worker.generate import TaskStream
 
 
 def test_every_easy_family_has_lessons_whose_wrong_answers_are_wrong() -> None:

@@ -16,12 +16,13 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
-from shoal_tasks.cache import LruCache
 from shoal_tasks.errors import GenerationError, WorkerProtocolError, WorkerUnavailable
 from shoal_tasks.families import FamilySpec, draw_coordinates
-from shoal_tasks.frames import FrameDecoder, Message, encode_frame
 from shoal_tasks.limits import WorkerLimits
-from shoal_tasks.plan import (
+from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates, TaskItem
+from shoal_tasks.worker.cache import LruCache
+from shoal_tasks.worker.frames import FrameDecoder, Message, encode_frame
+from shoal_tasks.worker.plan import (
     TOO_SLOW,
     Call,
     Failure,
@@ -36,7 +37,7 @@ from shoal_tasks.plan import (
     run_plan,
     score_operation,
 )
-from shoal_tasks.process import (
+from shoal_tasks.worker.process import (
     WorkerProcess,
     WorkerReport,
     check_ok,
@@ -44,7 +45,6 @@ from shoal_tasks.process import (
     read_report,
     setup_message,
 )
-from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates, TaskItem
 from shoal_wire.types import Digest
 
 R = TypeVar("R")

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from shoal_tasks.errors import UnknownFamily, WorkerProtocolError
 from shoal_tasks.families import EASY, TRAIN_SEED_MIN, coordinates
 from shoal_tasks.limits import MAX_CHARS_PER_FRAME, MAX_ITEMS_PER_FRAME
-from shoal_tasks.plan import (
+from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates
+from shoal_tasks.worker.plan import (
     Call,
     Failure,
     Families,
@@ -22,7 +23,6 @@ from shoal_tasks.plan import (
     run_plan,
     score_operation,
 )
-from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates
 from shoal_wire.types import FinishReason
 
 ECHO: Operation[int, int | Failure] = Operation(

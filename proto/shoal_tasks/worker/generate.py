@@ -21,7 +21,7 @@ import reasoning_gym.data
 from reasoning_gym.factory import create_dataset
 
 from shoal_tasks.rows import RowStream
-from shoal_tasks.safe_scorers import safe_score
+from shoal_tasks.scorers.safe_scorers import safe_score
 from shoal_tasks.spec import FamilySpec
 
 NUM_ITEMS: Final = 1 << 31

@@ -11,9 +11,7 @@ import pytest
 from reasoning_gym.dataset import ProceduralDataset
 from reasoning_gym.factory import DATASETS, create_dataset
 
-from shoal_tasks.client_sync import TaskWorker
 from shoal_tasks.families import TRAIN_SEED_MIN, FamilySpec, coordinates
-from shoal_tasks.generate import TaskStream
 from shoal_tasks.generators import (
     ALLOWED_GENERATORS,
     DEFAULT_SCORER,
@@ -21,7 +19,9 @@ from shoal_tasks.generators import (
     SAFE_REPLACEMENT,
     TEXT_EVALUATING,
 )
-from shoal_tasks.scoring import score
+from shoal_tasks.worker.generate import TaskStream
+from shoal_tasks.worker.scoring import score
+from shoal_tasks.worker.sync import TaskWorker
 from shoal_wire.types import FinishReason
 from tests.tasks.conftest import ALL_FAMILIES, EVALUATED_FAMILIES
 from tests.tasks.honest_answers import ANSWERS
@@ -31,7 +31,7 @@ SEEDS = (0, 1, TRAIN_SEED_MIN, TRAIN_SEED_MIN + 12345, (1 << 31) - 1)
 DUMP = """
 import json, sys
 from shoal_tasks.families import EASY, EASY_PAPER, PAPER
-from shoal_tasks.generate import TaskStream
+from shoal_tasks.worker.generate import TaskStream
 for spec in reversed(EASY + EASY_PAPER + PAPER):
     stream = TaskStream(spec)
     for seed in reversed(json.loads(sys.argv[1])):

@@ -13,8 +13,8 @@ import pytest
 from reasoning_gym.factory import create_dataset
 
 from shoal_tasks.answers import GARBAGE_SCORE
-from shoal_tasks.literals import parse_literal, rows_of
-from shoal_tasks.safe_scorers import (
+from shoal_tasks.scorers.literals import parse_literal, rows_of
+from shoal_tasks.scorers.safe_scorers import (
     safe_score,
     score_propositional_logic,
     score_spell_backward,

@@ -12,7 +12,6 @@ import pytest
 import trio
 import trio.testing
 
-from shoal_tasks.client_trio import TaskWorker
 from shoal_tasks.errors import FamilyError, WorkerUnavailable
 from shoal_tasks.families import (
     EASY,
@@ -23,6 +22,7 @@ from shoal_tasks.families import (
 )
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.types import ScoreRequest, ScoreResult
+from shoal_tasks.worker.trio_client import TaskWorker
 from shoal_wire.types import Digest, FinishReason
 
 GCD = next(spec for spec in EASY if spec.generator == "gcd")

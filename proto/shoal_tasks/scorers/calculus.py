@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from shoal_tasks.expressions import ExpressionError, Node, Number, evaluate
+from shoal_tasks.scorers.expressions import ExpressionError, Node, Number, evaluate
 
 _RADII: Final = (0.31, 0.47, 0.73, 0.94, 1.21, 1.63, 2.2, 3.1, 4.7, 7.3, 11.0, 15.0)
 """Small ones, where exponentials stay finite; large ones, where a constant cannot hide a sign."""

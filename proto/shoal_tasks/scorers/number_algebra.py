@@ -6,7 +6,7 @@ import math
 from fractions import Fraction
 from typing import Final
 
-from shoal_tasks.expressions import ExpressionError, Node, Number, evaluate
+from shoal_tasks.scorers.expressions import ExpressionError, Node, Number, evaluate
 
 Value = Fraction | float
 

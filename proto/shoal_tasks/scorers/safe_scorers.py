@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Final
 
-from shoal_tasks.calculus import is_antiderivative
-from shoal_tasks.expressions import ExpressionError, parse_expression
-from shoal_tasks.literals import cells_of, parse_literal, rows_of
-from shoal_tasks.number_algebra import number_value
-from shoal_tasks.polynomial_algebra import polynomial_value
+from shoal_tasks.scorers.calculus import is_antiderivative
+from shoal_tasks.scorers.expressions import ExpressionError, parse_expression
+from shoal_tasks.scorers.literals import cells_of, parse_literal, rows_of
+from shoal_tasks.scorers.number_algebra import number_value
+from shoal_tasks.scorers.polynomial_algebra import polynomial_value
 
 Entry = Mapping[str, Any]
 """A generated item of reasoning_gym: question, answer, metadata."""

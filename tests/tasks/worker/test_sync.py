@@ -14,7 +14,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from shoal_tasks.client_sync import TaskWorker
 from shoal_tasks.errors import FamilyError, GenerationError, UnknownFamily, WorkerUnavailable
 from shoal_tasks.families import (
     EASY,
@@ -26,6 +25,7 @@ from shoal_tasks.families import (
 )
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates
+from shoal_tasks.worker.sync import TaskWorker
 from shoal_wire.types import Digest, FinishReason
 
 GCD = next(spec for spec in EASY if spec.generator == "gcd")
@@ -205,7 +205,7 @@ def test_a_worker_that_cannot_start_is_given_up(monkeypatch: pytest.MonkeyPatch)
 
 PARENT = """
 import os, sys
-from shoal_tasks.client_sync import TaskWorker
+from shoal_tasks.worker.sync import TaskWorker
 from shoal_tasks.families import EASY
 worker = TaskWorker(EASY)
 print(worker.start().pid, flush=True)

@@ -12,7 +12,7 @@ import math
 from fractions import Fraction
 from typing import Final
 
-from shoal_tasks.expressions import ExpressionError, Node, Number, evaluate
+from shoal_tasks.scorers.expressions import ExpressionError, Node, Number, evaluate
 
 Monomial = tuple[tuple[str, int], ...]
 """Variables in alphabetical order, each with an exponent that is not 0."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 import decimal
 
 from shoal_tasks.answers import extract_answer, to_reward
-from shoal_tasks.generate import GeneratedItem
-from shoal_tasks.safe_scorers import safe_score
+from shoal_tasks.scorers.safe_scorers import safe_score
 from shoal_tasks.spec import EXACT, MATH_VERIFY, FamilySpec
+from shoal_tasks.worker.generate import GeneratedItem
 from shoal_wire.types import FinishReason
 
 
@@ -32,7 +32,7 @@ def _raw_score(spec: FamilySpec, answer: str, item: GeneratedItem) -> object:
         return float(answer == item.answer)
     if spec.verifier == MATH_VERIFY:
         # Late: an optional package, which the worker has loaded where a family needs it.
-        from shoal_tasks.math_answers import is_equal
+        from shoal_tasks.worker.math_answers import is_equal
 
         return float(is_equal(answer, str(item.answer)))
     return safe_score(spec.generator, answer, item.entry, item.score_answer)

@@ -15,9 +15,9 @@ from typing import Any, Final
 import shoal_tasks
 import shoal_wire
 from shoal_tasks.errors import FamilyError, WorkerProtocolError, WorkerUnavailable
-from shoal_tasks.frames import Message
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.spec import FamilySpec, spec_to_json
+from shoal_tasks.worker.frames import Message
 
 _ENVIRONMENT: Final = {
     "HOME": "/nonexistent",
@@ -66,7 +66,12 @@ class WorkerProcess:
         self.read_fd, child_out = os.pipe()
         try:
             self._popen = subprocess.Popen(
-                [sys.executable, "-m", "shoal_tasks.worker", f"--parent-pid={os.getpid()}"],
+                [
+                    sys.executable,
+                    "-m",
+                    "shoal_tasks.worker.__main__",
+                    f"--parent-pid={os.getpid()}",
+                ],
                 stdin=child_in,
                 stdout=child_out,
                 stderr=subprocess.DEVNULL,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal_tasks.errors import WorkerProtocolError
-from shoal_tasks.frames import MAX_FRAME_BYTES, FrameDecoder, encode_frame
+from shoal_tasks.worker.frames import MAX_FRAME_BYTES, FrameDecoder, encode_frame
 
 
 @given(

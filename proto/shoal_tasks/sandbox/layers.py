@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from shoal_tasks import audit, seccomp
 from shoal_tasks.limits import WorkerLimits
+from shoal_tasks.sandbox import audit, seccomp
 
 _CLONE_NEWUSER: Final = 0x10000000
 _CLONE_NEWNET: Final = 0x40000000

@@ -1,4 +1,4 @@
-"""The task worker's process: ``python -m shoal_tasks.worker``, driven by frames on stdin.
+"""The task worker's process: ``python -m shoal_tasks.worker.__main__``, driven by frames on stdin.
 
     start ──> set-up frame read ──> generators preloaded ──> sandbox entered ──> families built
                                                                                      │
@@ -21,22 +21,11 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from shoal_tasks import sandbox
-from shoal_tasks.audit import AuditGuard
 from shoal_tasks.errors import FamilyError
-from shoal_tasks.frames import FrameDecoder, Message, encode_frame
-from shoal_tasks.generate import (
-    INSTALLED_VERSION,
-    GeneratedItem,
-    RowTasks,
-    TaskStream,
-    import_sympy,
-    preload,
-)
-from shoal_tasks.item_limit import ItemLimit, ItemTimeout
 from shoal_tasks.limits import MAX_FAMILIES, MAX_QUESTION_CHARS, TIMED_OUT_ERROR, WorkerLimits
 from shoal_tasks.rows import read_rows_file
-from shoal_tasks.scoring import score
+from shoal_tasks.sandbox import layers as sandbox
+from shoal_tasks.sandbox.audit import AuditGuard
 from shoal_tasks.spec import (
     MATH_VERIFY,
     ROWS_GENERATOR,
@@ -46,6 +35,17 @@ from shoal_tasks.spec import (
     spec_from_json,
 )
 from shoal_tasks.swarm import installed_version
+from shoal_tasks.worker.frames import FrameDecoder, Message, encode_frame
+from shoal_tasks.worker.generate import (
+    INSTALLED_VERSION,
+    GeneratedItem,
+    RowTasks,
+    TaskStream,
+    import_sympy,
+    preload,
+)
+from shoal_tasks.worker.item_limit import ItemLimit, ItemTimeout
+from shoal_tasks.worker.scoring import score
 from shoal_wire.types import FinishReason
 
 _READ_BYTES = 1 << 16
@@ -221,7 +221,7 @@ def _set_up(message: Message, parent_pid: int | None) -> Worker:
     preload(spec.generator for spec in specs if spec.generator != ROWS_GENERATOR)
     versions = {spec.verifier: installed_version(spec.verifier) for spec in specs}
     if versions.get(MATH_VERIFY):
-        from shoal_tasks.math_answers import warm_up
+        from shoal_tasks.worker.math_answers import warm_up
 
         import_sympy()
         warm_up()
@@ -249,7 +249,7 @@ def serve(pipe: FramePipe, parent_pid: int | None) -> None:
 
 def main() -> None:
     """Entry point of the child process."""
-    parser = argparse.ArgumentParser(prog="shoal_tasks.worker")
+    parser = argparse.ArgumentParser(prog="shoal_tasks.worker.__main__")
     parser.add_argument("--parent-pid", type=int, default=None)
     arguments = parser.parse_args()
     serve(FramePipe(), arguments.parent_pid)

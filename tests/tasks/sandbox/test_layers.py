@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from shoal_tasks import seccomp
-from shoal_tasks.audit import AuditGuard
+from shoal_tasks.sandbox import seccomp
+from shoal_tasks.sandbox.audit import AuditGuard
 
 LINUX = sys.platform == "linux"
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
+from shoal_ipc import messages as m
 from shoal_wire import codec
-from shoal_wire import ipc_messages as m
 from shoal_wire.digests import group_id as content_id
 from shoal_wire.errors import FrameError
 from shoal_wire.types import BatchId, FinishReason, GroupId, PeerId, PublishedGroup
@@ -26,7 +26,7 @@ _ROLE_FROM_PB = {value: key for key, value in _ROLE_TO_PB.items()}
 
 
 def encode_ipc(frame: m.IpcFrame) -> bytes:
-    """Return the protobuf bytes of `frame`, to be framed by `shoal_wire.framing`."""
+    """Return the protobuf bytes of `frame`, to be framed by `shoal_ipc.framing`."""
     name, encode = _ENCODERS[type(frame.body)]
     return pb.IpcFrame(
         request_id=frame.request_id, **{name: encode(frame.body)}

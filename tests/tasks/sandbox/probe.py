@@ -16,8 +16,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from shoal_tasks import audit, sandbox
 from shoal_tasks.limits import WorkerLimits
+from shoal_tasks.sandbox import audit
+from shoal_tasks.sandbox import layers as sandbox
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 SOMEBODY = 12345

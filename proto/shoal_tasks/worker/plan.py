@@ -25,7 +25,6 @@ from shoal_tasks.errors import (
     WorkerUnavailable,
 )
 from shoal_tasks.families import FamilySpec, config_digest
-from shoal_tasks.frames import Message
 from shoal_tasks.limits import (
     MAX_CHARS_PER_FRAME,
     MAX_ITEMS_PER_FRAME,
@@ -34,6 +33,7 @@ from shoal_tasks.limits import (
 )
 from shoal_tasks.spec import JsonValue
 from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates, TaskItem
+from shoal_tasks.worker.frames import Message
 from shoal_wire.limits import MAX_COMPLETION_BYTES, MAX_INDEX, MAX_SEED, SHORT_DIGEST_BYTES
 from shoal_wire.types import Digest
 

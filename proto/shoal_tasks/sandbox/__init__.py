@@ -1,0 +1,1 @@
+"""What the task worker may do: layers, system calls and audited events."""

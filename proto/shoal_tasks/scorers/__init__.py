@@ -1,0 +1,1 @@
+"""Scorers that never evaluate the text that they score."""
