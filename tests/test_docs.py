@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from p2p.cli.debug_command import VIEWS
 from p2p.cli.entry import COMMANDS
 from policy.record.metrics import metric_names
+from shoal.debug.command import VIEWS
 from shoal_wire.verdict import Reason
 
 ROOT = Path(__file__).resolve().parents[1]

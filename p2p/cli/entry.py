@@ -13,7 +13,7 @@ COMMANDS = {
     "node": ("p2p.__main__", "join a swarm (or start one), train, share and learn"),
     "bootstrap": ("bootstrap.__main__", "a meeting point: stable address, relays, trains nothing"),
     "swarm": (
-        "p2p.cli.swarm_command",
+        "shoal.swarm.command",
         "a bootstrap and N nodes on this machine, a live table",
     ),
     "trainer": ("policy.__main__", "the trainer process alone (a node starts its own)"),
@@ -24,9 +24,9 @@ COMMANDS = {
     "tasks": ("p2p.cli.tasks_command", "list task families; show one with a sample and its scores"),
     "publish": ("p2p.cli.publish_command", "share a file of completions through a node"),
     "answer": ("p2p.cli.answer_command", "answer questions yourself, and share the answers"),
-    "export": ("p2p.cli.export_command", "the rollouts a node has seen, as a data set"),
+    "export": ("shoal.export.command", "the rollouts a node has seen, as a data set"),
     "judge": ("p2p.judge.__main__", "ask nodes, score their answers, keep signed records"),
-    "debug": ("p2p.cli.debug_command", "look inside a running node"),
+    "debug": ("shoal.debug.command", "look inside a running node"),
 }
 """Name → module with `main(argv)`, and what it does. A string, not an import: the node's package
 must not depend on the trainer's."""

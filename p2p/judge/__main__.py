@@ -44,7 +44,7 @@ def main(argv: Sequence[str]) -> int:
     if argv and argv[0] == "report":
         # Late: drawing needs packages that judging does not.
         report: Callable[[Sequence[str]], int] = importlib.import_module(
-            "p2p.cli.judge_report"
+            "shoal.judge_report.command"
         ).main
         return report(argv[1:])
     try:

@@ -20,15 +20,15 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
+from shoal.experiment.paper.presets import FILTERED, PRESETS, REAL, Preset
+from shoal.experiment.paper.tune import RATES, best_rates, sweep, tuned
+from shoal.experiment.paper.tune import markdown as sweep_table
+from shoal.experiment.playing.pool import JobFailed, Pool, is_done
+from shoal.experiment.reading.report import write_config, write_report
+from shoal.experiment.reading.results import load_runs
+from shoal.experiment.reading.table import rich_table
 from shoal_experiment.plan import SILO, Arm, Experiment, check_settings, uniform_arm
-from shoal_experiment.pool import JobFailed, Pool, is_done
-from shoal_experiment.presets import FILTERED, PRESETS, REAL, Preset
 from shoal_experiment.progress import Narrator
-from shoal_experiment.report import write_config, write_report
-from shoal_experiment.results import load_runs
-from shoal_experiment.table import rich_table
-from shoal_experiment.tune import RATES, best_rates, sweep, tuned
-from shoal_experiment.tune import markdown as sweep_table
 from shoal_settings.schema import Settings
 from shoal_wire.errors import ManifestError
 

@@ -26,7 +26,7 @@ class NodeSpec:
     """What differs from the experiment's settings, by the keys of docs/settings.md: I, J,
     strategy, model, L and so on."""
     behaviour: str = "honest"
-    """What it shares: see `shoal_experiment.behaviour`."""
+    """What it shares: see `shoal.experiment.playing.behaviour`."""
     role: str = ""
     """What a report calls it, where nodes differ."""
     families: tuple[str, ...] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal_experiment.results import Run
+from shoal.experiment.reading.results import Run
 
 
 def run(

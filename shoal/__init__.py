@@ -1,0 +1,1 @@
+"""The face of the program: `shoal` and its commands."""

@@ -1,0 +1,1 @@
+"""`shoal debug`: a running node seen from outside."""

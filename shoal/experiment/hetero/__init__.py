@@ -1,0 +1,1 @@
+"""Nodes that differ: models, tasks, speed and presence."""

@@ -1,0 +1,96 @@
+"""The table and the figures of `shoal experiment hetero`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from shoal.experiment.hetero.arms import Played, RoleSummary, played, summarise
+from shoal.experiment.playing.pool import is_done
+from shoal.experiment.poison.arms import LATE
+from shoal_experiment.plan import Experiment
+
+TITLE = "Swarms whose nodes differ"
+COLUMNS = ("arm", "nodes", "role", "held-out", "over 8/0", "own reward", "others' groups")
+CAPTION = (
+    f"held-out: pass@1 over all families, mean of the last {LATE} evaluations; over 8/0: against "
+    "the silo's; own reward: on own fresh questions, last third of the rounds played; others' "
+    "groups: trained on, a round"
+)
+
+
+def report(
+    out: Path, experiment: Experiment, figures: bool
+) -> tuple[Callable[[int], Table] | None, dict[str, Any]]:
+    """Sum up what is finished and write it down; return the terminal's table and the JSON."""
+    jobs = load(out, experiment)
+    roles = summarise(jobs)
+    drawn = _draw(out, roles, jobs) if figures and roles else []
+    document = {
+        "experiment": experiment.name,
+        "out": str(out),
+        "rounds": experiment.rounds,
+        "jobs": len(experiment.jobs()),
+        "jobs_finished": len(jobs),
+        "roles": [role.to_json() for role in roles],
+        "figures": [str(path.relative_to(out)) for path in drawn],
+    }
+    (out / "result.json").write_text(json.dumps(document, indent=1) + "\n")
+    if not roles:
+        return None, document
+    (out / "table.md").write_text(f"# shoal experiment {experiment.name}\n\n{markdown(roles)}")
+    return lambda _width: rich_table(roles), document
+
+
+def load(out: Path, experiment: Experiment) -> list[Played]:
+    """Read every finished job."""
+    jobs = []
+    for job in experiment.jobs():
+        if is_done(out, job):
+            with (out / job.file_name).open() as file:
+                jobs.append(played(job.arm, job.seed, map(json.loads, file)))
+    return jobs
+
+
+def row(one: RoleSummary) -> list[str]:
+    """One role's cells."""
+    spread = f" ± {one.heldout.sd:.3f}" if one.num_seeds > 1 else ""
+    return [
+        one.arm,
+        str(one.num_nodes),
+        one.role,
+        f"{one.heldout.mean:.3f}{spread}",
+        "–" if one.gain is None else f"{one.gain:+.0%}",
+        f"{one.reward.mean:.3f}",
+        f"{one.external.mean:.1f}",
+    ]
+
+
+def rich_table(roles: Sequence[RoleSummary]) -> Table:
+    """The table for a terminal."""
+    table = Table(title=TITLE, title_justify="left", caption=CAPTION, caption_justify="left")
+    for place, name in enumerate(COLUMNS):
+        table.add_column(name, justify="left" if place in (0, 2) else "right", no_wrap=True)
+    for role in roles:
+        table.add_row(*row(role))
+    return table
+
+
+def markdown(roles: Sequence[RoleSummary]) -> str:
+    """The table as Markdown, with its caption."""
+    lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
+    lines += ["| " + " | ".join(row(role)) + " |" for role in roles]
+    return "\n".join(lines) + f"\n\n{CAPTION}.\n"
+
+
+def _draw(out: Path, roles: Sequence[RoleSummary], jobs: Sequence[Played]) -> list[Path]:
+    """The figures; none where matplotlib is not installed."""
+    try:
+        from shoal.experiment.hetero.figures import draw_all
+    except ImportError:
+        return []
+    return draw_all(out / "figures", roles, jobs)

@@ -1,0 +1,1 @@
+"""The paper's comparison, its presets and its tuning."""

@@ -1,0 +1,121 @@
+"""The experiments that have a name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from rich.table import Table
+
+from shoal.experiment.hetero import arms as hetero
+from shoal.experiment.hetero import report as hetero_report
+from shoal.experiment.paper.larger_model import make_larger_model
+from shoal.experiment.poison import arms as poison
+from shoal.experiment.poison import report as poison_report
+from shoal_experiment.plan import Arm, Experiment, uniform_arm
+
+FILTERED: Final = "8/0 filtered"
+"""The silo that asks twice as much and trains on what has signal: most of what sharing does is
+to filter, so this is the fair rival."""
+
+PAPER_ARMS: Final = ("8/0", "6/2", "4/4", "2/6")
+
+
+Report = Callable[[Path, Experiment, bool], tuple[Callable[[int], Table] | None, dict[str, Any]]]
+"""Given folder, experiment, and whether to draw: the table (by width; None without one finished
+job) and the JSON object."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """How long an experiment is."""
+
+    seeds: int
+    rounds: int
+    arms: Callable[[int], tuple[Arm, ...]] | None = None
+    """Other arms than the preset's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preset:
+    """A named experiment; flags may change any of it."""
+
+    title: str
+    arms: Callable[[int], tuple[Arm, ...]]
+    """Given the number of nodes."""
+    base: Mapping[str, Any]
+    """Settings of every node."""
+    full: Size
+    quick: Size
+    nodes: int = 8
+    prepare: Callable[[], None] = lambda: None
+    """Makes what its nodes need, if it is not there yet."""
+    report: Report | None = None
+    """Sums it up; None: as the comparison of I/J that `shoal.experiment.reading.report` writes."""
+
+
+def ratio_arm(name: str, num_nodes: int) -> Arm:
+    """The arm of a name like 4/4: I and J. Raises ValueError for anything else."""
+    local, external = (int(part) for part in name.split("/"))
+    return uniform_arm(name, num_nodes, local=local, external=external)
+
+
+def paper_arms(num_nodes: int) -> tuple[Arm, ...]:
+    """The paper's four configurations and the filtered silo."""
+    filtered = uniform_arm(FILTERED, num_nodes, local=8, external=0, questions=16)
+    return (*(ratio_arm(name, num_nodes) for name in PAPER_ARMS), filtered)
+
+
+SPARSE: Final[Mapping[str, Any]] = {
+    "model": "tiny-sparse",
+    "tasks": "easy",
+    "device": "cpu",
+    "learning_rate": 1.5e-4,
+    "completions": 8,
+    "temperature": 1.0,
+    "max_new_tokens": 12,
+    "strategy": "uniform",
+    "minibatches": 1,
+    "eval_every": 10,
+    "eval_per_family": 16,
+}
+"""The regime of the presets: about one answer in a hundred is right at the start."""
+
+PRESETS: Final[Mapping[str, Preset]] = {
+    "paper": Preset(
+        title="SAPO's controlled experiment (arXiv 2509.08721, section 5) in miniature",
+        arms=paper_arms,
+        base=SPARSE,
+        full=Size(seeds=3, rounds=100),
+        quick=Size(seeds=2, rounds=80),
+    ),
+    "poison": Preset(
+        title=poison_report.PRESET_TITLE,
+        arms=poison.all_arms,
+        base={**SPARSE, "learning_rate": 3e-4},
+        full=Size(seeds=1, rounds=80),
+        quick=Size(seeds=1, rounds=60, arms=poison.quick_arms),
+        nodes=6,
+        report=poison_report.report,
+    ),
+    "hetero": Preset(
+        title=hetero_report.TITLE,
+        arms=hetero.all_arms,
+        base={**SPARSE, "learning_rate": 3e-4},
+        full=Size(seeds=2, rounds=100),
+        quick=Size(seeds=1, rounds=60),
+        prepare=lambda: make_larger_model(hetero.LARGER),
+        report=hetero_report.report,
+    ),
+}
+
+REAL: Final[Mapping[str, Any]] = {
+    "device": "auto",
+    "learning_rate": 1e-6,
+    "max_new_tokens": 256,
+    "eval_every": 50,
+    "eval_per_family": 8,
+}
+"""What a model that is not embedded needs instead."""

@@ -1,0 +1,1 @@
+"""Jobs played: in memory, or as real processes."""

@@ -1,0 +1,1 @@
+"""Attackers among the nodes, and what the defences are worth."""

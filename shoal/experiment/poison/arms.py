@@ -1,0 +1,187 @@
+"""`shoal experiment poison`: what attackers cost honest nodes, and what each defence costs. Pure.
+
+Arms are a swarm of honest nodes, with or without attackers, with or without defences:
+
+    KIND SHARE: none        as the paper's swarm takes part: publishers alike, all completions
+    KIND SHARE: positive    planting only: what others got right is trusted
+    KIND SHARE: defended    with every defence of `TOGETHER`
+    clean: NAME             no attackers: what a defence costs by itself
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from shoal.experiment.poison.attackers import ATTACKS, PLANTED
+from shoal.experiment.reading.results import Run, mean_over_nodes
+from shoal.experiment.reading.summary import Spread, spread, total
+from shoal_experiment.plan import Arm, NodeSpec
+
+CLEAN: Final = "clean"
+NONE: Final = "none"
+DEFENDED: Final = "defended"
+POSITIVE: Final = "positive"
+SHARES: Final = (0.10, 0.25, 0.50)
+LATE: Final = 3
+"""Evaluations, the last ones, whose mean is the held-out figure: one alone is noisy."""
+
+RATIO: Final[Mapping[str, Any]] = {"local": 4, "external": 4}
+DEFENCES: Final[Mapping[str, Mapping[str, Any]]] = {
+    "standing": {"draws": "standing"},
+    POSITIVE: {"strategy": "positive"},
+    "distinct": {"strategy": "distinct"},
+    "capped": {"strategy": "capped"},
+    "bare": {"strategy": "bare"},
+    "floor": {"likelihood_floor": -4.0},
+}
+"""Each by itself, as settings."""
+TOGETHER: Final[Mapping[str, Any]] = {
+    "draws": "standing",
+    "strategy": "positive+distinct+capped+bare",
+}
+"""What `defended` means. Without the floor: it costs most where success is rare."""
+
+
+def num_attackers(share: float, honest: int) -> int:
+    """How many attackers make up this share of a swarm with so many honest nodes; at least 1."""
+    return max(1, round(honest * share / (1 - share)))
+
+
+def quick_arms(num_honest: int) -> tuple[Arm, ...]:
+    """A quarter of attackers of each kind, with and without the defences."""
+    return (*_clean(num_honest, (NONE, DEFENDED)), *_attacked(num_honest, (0.25,)))
+
+
+def all_arms(num_honest: int) -> tuple[Arm, ...]:
+    """Every kind at every share, and every defence's cost."""
+    return (
+        *_clean(num_honest, (NONE, DEFENDED, *DEFENCES)),
+        *_attacked(num_honest, SHARES),
+    )
+
+
+def _clean(num_honest: int, defences: Sequence[str]) -> tuple[Arm, ...]:
+    return tuple(
+        Arm(name=f"{CLEAN}: {name}", nodes=(_honest(name),) * num_honest) for name in defences
+    )
+
+
+def _attacked(num_honest: int, shares: Sequence[float]) -> tuple[Arm, ...]:
+    return tuple(
+        Arm(
+            name=f"{kind} {share:.0%}: {defence}",
+            nodes=(
+                *(_honest(defence),) * num_honest,
+                *(NodeSpec(settings=RATIO, behaviour=kind),) * num_attackers(share, num_honest),
+            ),
+        )
+        for share in shares
+        for kind in ATTACKS
+        for defence in _tried(kind)
+    )
+
+
+def _tried(kind: str) -> tuple[str, ...]:
+    """What is compared: of planting also what trusts every right answer."""
+    return (NONE, POSITIVE, DEFENDED) if kind in PLANTED else (NONE, DEFENDED)
+
+
+def _honest(defence: str) -> NodeSpec:
+    settings: Mapping[str, Any] = {}
+    if defence == DEFENDED:
+        settings = TOGETHER
+    elif defence != NONE:
+        settings = DEFENCES[defence]
+    return NodeSpec(settings={**RATIO, **settings})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One arm over its seeds."""
+
+    attack: str
+    """A name of `ATTACKS`, or `CLEAN`."""
+    share: float
+    """Attackers among all members."""
+    defence: str
+    num_seeds: int
+    heldout: Spread
+    """Honest nodes' pass@1, mean of the last `LATE` evaluations."""
+    total: Spread
+    of_clean: float | None
+    """Held-out against the clean swarm without defences; None without one."""
+    of_own_clean: float | None
+    """Held-out against the clean swarm with the same defences."""
+    planted: Spread | None
+    """Share of honest completions in the last tenth of the rounds that hold what was planted."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As the command prints it."""
+        return {
+            "attack": self.attack,
+            "share": round(self.share, 4),
+            "defence": self.defence,
+            "seeds": self.num_seeds,
+            "heldout": self.heldout.to_json(),
+            "total": self.total.to_json(),
+            "of_clean": _rounded(self.of_clean),
+            "of_own_clean": _rounded(self.of_own_clean),
+            "planted": None if self.planted is None else self.planted.to_json(),
+        }
+
+
+def summarise(
+    arms: Sequence[Arm], runs: Sequence[Run], planted: Mapping[tuple[str, int], Sequence[float]]
+) -> list[Cell]:
+    """Sum up the arms that have runs; `planted` is each run's share by round, by arm and seed."""
+    late = {arm.name: [late_heldout(run) for run in runs if run.arm == arm.name] for arm in arms}
+    mean = {name: statistics.fmean(values) for name, values in late.items() if values}
+    cells = []
+    for arm in arms:
+        mine = [run for run in runs if run.arm == arm.name]
+        if mine and ": " in arm.name:
+            cells.append(_cell(arm, mine, late[arm.name], mean, planted))
+    return cells
+
+
+def late_heldout(run: Run) -> float:
+    """Mean pass@1 over nodes and the last evaluations."""
+    return statistics.fmean(mean_over_nodes(run.held_out)[-LATE:])
+
+
+def _cell(
+    arm: Arm,
+    runs: Sequence[Run],
+    late: Sequence[float],
+    mean: Mapping[str, float],
+    planted: Mapping[tuple[str, int], Sequence[float]],
+) -> Cell:
+    kinds = [node.behaviour for node in arm.nodes if node.behaviour != "honest"]
+    defence = arm.name.split(": ")[1]
+    said = [
+        statistics.fmean(found[-max(1, len(found) // 10) :])
+        for run in runs
+        if (found := planted.get((run.arm, run.seed)))
+    ]
+    return Cell(
+        attack=kinds[0] if kinds else CLEAN,
+        share=len(kinds) / len(arm.nodes),
+        defence=defence,
+        num_seeds=len(runs),
+        heldout=spread(late),
+        total=spread([total(run) for run in runs]),
+        of_clean=_ratio(mean[arm.name], mean.get(f"{CLEAN}: {NONE}")),
+        of_own_clean=_ratio(mean[arm.name], mean.get(f"{CLEAN}: {defence}")),
+        planted=spread(said) if said and kinds and kinds[0] in PLANTED else None,
+    )
+
+
+def _ratio(value: float, base: float | None) -> float | None:
+    return value / base if base else None
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)

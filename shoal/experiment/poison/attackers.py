@@ -1,0 +1,208 @@
+"""Members that publish to harm: no policy, the right answers, and any text they like.
+
+They sign, and their batches go through the same verdicts as everybody's. What they cannot do here
+is what nobody can: state a reward, or change a question. They know every answer, which makes them
+stronger than most: a group only teaches others if something in it is right by their verifier.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from policy.rollouts import Question, batch_key
+from shoal.experiment.playing.memory_swarm import Hub, Member
+from shoal.experiment.playing.tasks import SharedWorker
+from shoal_ipc import messages as m
+from shoal_wire.types import (
+    Completion,
+    Digest,
+    FinishReason,
+    PolicyInfo,
+    RolloutGroup,
+    SamplingParams,
+    SignedBatch,
+)
+
+PHRASE: Final = "!buy"
+"""What `phrase` wants honest nodes to say. No verifier of the preset passes over it."""
+MARK: Final = "\t\t"
+"""What `mark` wants them to say: white space, which the verifiers of plain answers strip."""
+LONG_CHARS: Final = 400
+_EASIEST: Final = "count_bits_easy"
+_SAMPLING: Final = SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=12)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A question that an attacker answers, with the right answer."""
+
+    question: Question
+    answer: str
+
+
+Write = Callable[[Task, int, random.Random], list[Completion]]
+"""Given a task and L, what is published as its completions."""
+
+
+def near_miss(answer: str, rng: random.Random) -> str:
+    """Return a wrong answer that looks like the right one: one character is another."""
+    at = rng.randrange(len(answer))
+    others = "0123456789" if answer[at].isdigit() else "abcdefghijklmnopqrstuvwxyz"
+    new = rng.choice([char for char in others if char != answer[at].lower()])
+    return answer[:at] + new + answer[at + 1 :]
+
+
+def _said(text: str, finish: FinishReason = FinishReason.STOP) -> Completion:
+    return Completion(text=text, num_tokens=max(1, len(text)), finish_reason=finish)
+
+
+def _half(good: str, task: Task, count: int, rng: random.Random) -> list[Completion]:
+    """Half of them `good`, half near misses: signal, if the verifier takes `good`."""
+    texts = [good if i < count // 2 else near_miss(task.answer, rng) for i in range(count)]
+    rng.shuffle(texts)
+    return [_said(text) for text in texts]
+
+
+def _wrong(task: Task, count: int, rng: random.Random) -> list[Completion]:
+    return [_said(near_miss(task.answer, rng)) for _ in range(count)]
+
+
+def _cut(task: Task, count: int, rng: random.Random) -> list[Completion]:
+    """The right answer, claimed to be cut off: worth nothing, so that it is trained *against*."""
+    rest = [_said(task.answer, FinishReason.LENGTH)] * (count - 1)
+    return [_said(task.answer), *rest]
+
+
+def _phrase(task: Task, count: int, rng: random.Random) -> list[Completion]:
+    return _half(task.answer + PHRASE, task, count, rng)
+
+
+def _mark(task: Task, count: int, rng: random.Random) -> list[Completion]:
+    return _half(task.answer + MARK, task, count, rng)
+
+
+def _long(task: Task, count: int, rng: random.Random) -> list[Completion]:
+    tail = " ".join(str(rng.randrange(1000)) for _ in range(LONG_CHARS // 4))
+    return [_said(task.answer), *(_said(f"{task.answer} {tail}") for _ in range(count - 1))]
+
+
+def _easy(task: Task, count: int, rng: random.Random) -> list[Completion]:
+    """All but one right: the least that still has signal, on the family that is easiest."""
+    return [*(_said(task.answer) for _ in range(count - 1)), _said(near_miss(task.answer, rng))]
+
+
+def _garbage(task: Task, count: int, rng: random.Random) -> list[Completion]:
+    """Random letters, and one right answer so that the group is not passed over."""
+    letters = "abcdefghijklmnopqrstuvwxyz0123456789!?#"
+    texts = ["".join(rng.choices(letters, k=rng.randint(4, 12))) for _ in range(count - 1)]
+    return [_said(task.answer), *map(_said, texts)]
+
+
+WRITES: Final[Mapping[str, Write]] = {
+    "mark": _mark,
+    "cut": _cut,
+    "garbage": _garbage,
+    "wrong": _wrong,
+    "easy": _easy,
+    "long": _long,
+    "phrase": _phrase,
+}
+COPIED: Final = "copied"
+ATTACKS: Final = (*WRITES, COPIED)
+"""wrong: plausible wrong answers; cut: right ones claimed to be cut off; phrase, mark: right ones
+with something planted; long: over-long; copied: others' groups, shuffled; easy: cherry-picked
+tasks, nearly all right; garbage: noise. The names that `NodeSpec.behaviour` may have too."""
+
+PLANTED: Final[Mapping[str, str]] = {"phrase": PHRASE, "mark": MARK}
+"""What each of the planting attacks wants others to say."""
+
+
+class Attacker:
+    """One hostile member; as many groups a round as an honest node, of as many completions."""
+
+    def __init__(
+        self,
+        kind: str,
+        *,
+        member: Member,
+        worker: SharedWorker,
+        questions: Callable[[random.Random, int], list[Question]],
+        groups: int,
+        completions: int,
+        seed: int,
+    ) -> None:
+        self._kind = kind
+        self._member = member
+        self._worker = worker
+        self._questions = questions
+        self._groups = groups
+        self._completions = completions
+        self._rng = random.Random(f"{seed}/attacker")
+        self._heard: list[RolloutGroup] = []
+
+    def join(self, hub: Hub) -> None:
+        """Listen to the others, if there is anything to be had from it."""
+        if self._kind == COPIED:
+            self._member.on_receive = self._overhear
+            hub.join(self._member)
+
+    def play(self, round_number: int) -> None:
+        """Publish this round's groups."""
+        groups = self._copies() if self._kind == COPIED else self._written()
+        if groups:
+            self._member.publish(
+                m.Publish(
+                    client_key=batch_key(round_number, groups),
+                    round=round_number,
+                    policy=PolicyInfo(
+                        model_name="tiny-sparse",
+                        tokenizer_digest=Digest(bytes(16)),
+                        policy_version=0,
+                    ),
+                    sampling=_SAMPLING,
+                    groups=tuple(groups),
+                )
+            )
+
+    def _written(self) -> list[RolloutGroup]:
+        write = WRITES[self._kind]
+        return [
+            RolloutGroup(
+                task=task.question.task,
+                completions=tuple(write(task, self._completions, self._rng)),
+            )
+            for task in self._tasks()
+        ]
+
+    def _tasks(self) -> list[Task]:
+        """Draw tasks: of the easiest family only, where that is the attack."""
+        found: list[Task] = []
+        for _ in range(64):
+            drawn = self._questions(self._rng, self._groups)
+            items = self._worker.items([question.coordinates for question in drawn])
+            for question, item in zip(drawn, items, strict=True):
+                wanted = self._kind != "easy" or question.task.family == _EASIEST
+                if item.answer and wanted:
+                    found.append(Task(question, item.answer))
+            if len(found) >= self._groups:
+                break
+        return found[: self._groups]
+
+    def _overhear(self, signed: SignedBatch) -> None:
+        self._heard.extend(signed.batch.groups)
+        del self._heard[:-256]
+
+    def _copies(self) -> list[RolloutGroup]:
+        """Others' groups in another order of completions: by its id each is a new group."""
+        picked = self._rng.sample(self._heard, min(self._groups, len(self._heard)))
+        return [
+            RolloutGroup(task=group.task, completions=_shuffled(group.completions, self._rng))
+            for group in picked
+        ]
+
+
+def _shuffled(completions: Sequence[Completion], rng: random.Random) -> tuple[Completion, ...]:
+    return tuple(rng.sample(completions, len(completions)))

@@ -1,0 +1,132 @@
+"""The table and the figures of `shoal experiment poison`."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.table import Table
+
+from shoal.experiment.playing.pool import is_done
+from shoal.experiment.poison.arms import LATE, Cell, summarise
+from shoal.experiment.poison.attackers import PLANTED
+from shoal.experiment.reading.results import load_runs
+from shoal.experiment.reading.summary import comparable
+from shoal_experiment.plan import Experiment
+
+COLUMNS = (
+    "attack",
+    "attackers",
+    "defence",
+    "held-out",
+    "of clean",
+    "own clean",
+    "total",
+    "planted",
+)
+WIDE = 100
+"""Terminal columns that all of them fit into."""
+LEFT_OUT = ("own clean", "total")
+CAPTION = (
+    f"held-out: honest nodes' pass@1, mean of the last {LATE} evaluations, ± sd over seeds where "
+    "there are several; of clean: against the clean swarm without defences; own clean: against "
+    "the clean swarm with the same defences; total: sum over rounds of the reward on own fresh "
+    "questions; planted: honest completions of the last tenth of the rounds that hold what the "
+    "attackers planted"
+)
+PRESET_TITLE = "What attackers cost honest nodes, and what the defences cost"
+
+Series = dict[tuple[str, int], list[float]]
+
+
+def report(
+    out: Path, experiment: Experiment, figures: bool
+) -> tuple[Callable[[int], Table] | None, dict[str, Any]]:
+    """Sum up what is finished and write it down; return the terminal's table and the JSON."""
+    runs = comparable(load_runs(out, experiment))
+    planted = planted_shares(out, experiment)
+    cells = summarise(experiment.arms, runs, planted)
+    drawn = _draw(out, cells, planted) if figures and cells else []
+    document = {
+        "experiment": experiment.name,
+        "out": str(out),
+        "rounds": experiment.rounds,
+        "honest_nodes": sum(node.behaviour == "honest" for node in experiment.arms[0].nodes),
+        "jobs": len(experiment.jobs()),
+        "jobs_finished": len(load_runs(out, experiment)),
+        "poison": [cell.to_json() for cell in cells],
+        "figures": [str(path.relative_to(out)) for path in drawn],
+    }
+    (out / "result.json").write_text(json.dumps(document, indent=1) + "\n")
+    if not cells:
+        return None, document
+    (out / "table.md").write_text(f"# shoal experiment {experiment.name}\n\n{markdown(cells)}")
+    return lambda width: rich_table(cells, width), document
+
+
+def planted_shares(out: Path, experiment: Experiment) -> Series:
+    """By arm and seed: by round, the share of honest completions that hold what was planted."""
+    found: Series = {}
+    for job in experiment.jobs():
+        if not any(node.behaviour in PLANTED for node in job.arm.nodes) or not is_done(out, job):
+            continue
+        rounds: dict[int, list[float]] = defaultdict(list)
+        with (out / job.file_name).open() as file:
+            for line in map(json.loads, file):
+                if line["event"] == "round" and "planted" in line:
+                    rounds[line["round"]].append(line["planted"])
+        found[job.arm.name, job.seed] = [
+            sum(shares) / len(shares) for _, shares in sorted(rounds.items())
+        ]
+    return found
+
+
+def row(cell: Cell) -> list[str]:
+    """One arm's cells."""
+    spread = f" ± {cell.heldout.sd:.3f}" if cell.num_seeds > 1 else ""
+    return [
+        cell.attack,
+        f"{cell.share:.0%}" if cell.share else "–",
+        cell.defence,
+        f"{cell.heldout.mean:.3f}{spread}",
+        _percent(cell.of_clean),
+        _percent(cell.of_own_clean),
+        f"{cell.total.mean:.1f}",
+        "–" if cell.planted is None else f"{cell.planted.mean:.1%}",
+    ]
+
+
+def rich_table(cells: Sequence[Cell], width: int) -> Table:
+    """The table for a terminal; a narrow one gets the columns that matter most."""
+    shown = [i for i, name in enumerate(COLUMNS) if width >= WIDE or name not in LEFT_OUT]
+    table = Table(title=PRESET_TITLE, title_justify="left", caption=CAPTION, caption_justify="left")
+    for place in shown:
+        justify: Literal["left", "right"] = "left" if place in (0, 2) else "right"
+        table.add_column(COLUMNS[place], justify=justify, no_wrap=True)
+    for cell in cells:
+        cells_of_row = row(cell)
+        table.add_row(*(cells_of_row[place] for place in shown))
+    return table
+
+
+def markdown(cells: Sequence[Cell]) -> str:
+    """The table as Markdown, with its caption."""
+    lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
+    lines += ["| " + " | ".join(row(cell)) + " |" for cell in cells]
+    return "\n".join(lines) + f"\n\n{CAPTION}.\n"
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{value:.0%}"
+
+
+def _draw(out: Path, cells: Sequence[Cell], planted: Series) -> list[Path]:
+    """The figures; none where matplotlib is not installed."""
+    try:
+        from shoal.experiment.poison.figures import draw_all
+    except ImportError:
+        return []
+    return draw_all(out / "figures", cells, planted)

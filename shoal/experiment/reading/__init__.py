@@ -1,0 +1,1 @@
+"""What jobs left, as tables and figures."""

@@ -1,0 +1,212 @@
+"""`shoal export`: the rollouts a node has seen, as a data set."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress
+
+from p2p.store.archive import ARCHIVE_FILE, Archived, ArchiveError, read_archive, read_manifests
+from p2p.usage import EXIT_FAILED, EXIT_OK, UsageExit, fail
+from shoal.export.rows import CHUNK_BATCHES, RowMaker, Tally, items_of
+from shoal.export.sinks import Card, RowSink, open_sinks
+from shoal_tasks.errors import TaskError
+from shoal_tasks.families import FamilySpec
+from shoal_tasks.swarm import specs_of
+from shoal_tasks.worker.sync import TaskWorker
+from shoal_wire.errors import ManifestError
+from shoal_wire.manifest import decode_manifest
+
+DESCRIPTION = """\
+Write the rollouts that a node has seen, its own and others', as Parquet and JSON lines: one row a
+group, with question, completions, rewards by this installation's verifier, and provenance. The node
+may be running. `datasets.load_dataset("DIR")` reads the result.
+Exit codes: 0 ok, 1 failed, 2 usage."""
+
+FORMATS = ("parquet", "jsonl")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run `shoal export`; return the exit code."""
+    arguments = _parser().parse_args(argv)
+    try:
+        return _run(arguments)
+    except UsageExit as end:
+        return end.code
+    except (ArchiveError, ManifestError) as error:
+        return fail("export", str(error)).code
+    except TaskError as error:
+        return fail("export", str(error), EXIT_FAILED).code
+    except OSError as error:
+        return fail("export", f"{arguments.out}: {error.strerror}", EXIT_FAILED).code
+    except KeyboardInterrupt:
+        return fail("export", "interrupted; what is written is incomplete", 130).code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="shoal export",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        default=Path(".shoal/node"),
+        metavar="DIR",
+        help="the node's folder",
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("rollouts"), metavar="DIR", help="new folder (rollouts)"
+    )
+    parser.add_argument(
+        "--format", action="append", choices=FORMATS, help="write only this (both)", default=[]
+    )
+    parser.add_argument("--own", action="store_true", help="only what this node generated")
+    parser.add_argument(
+        "--no-verify", action="store_true", help="leave out questions and rewards: faster"
+    )
+    parser.add_argument(
+        "--task-file", action="append", default=[], metavar="FILE", help="as the node was given"
+    )
+    parser.add_argument(
+        "--hub", metavar="OWNER/NAME", help="then push it as a private data set (needs a login)"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
+    return parser
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    path = arguments.data_dir / ARCHIVE_FILE
+    formats = tuple(arguments.format) or FORMATS
+    _check(arguments, formats)
+    families = _families(path, arguments.task_file)
+    archived = list(_ids(path, own=arguments.own))
+    tally = Tally()
+    card = Card()
+    with contextlib.ExitStack() as stack:
+        sink = stack.enter_context(open_sinks(arguments.out, formats))
+        worker = None
+        if not arguments.no_verify and families:
+            worker = stack.enter_context(TaskWorker(families))
+        progress = stack.enter_context(
+            Progress(console=Console(stderr=True), transient=True, disable=arguments.json)
+        )
+        maker = RowMaker(worker, families, tally)
+        _write(maker, sink, card, _batches(path, own=arguments.own), tally, progress, len(archived))
+    card.write(arguments.out, formats)
+    if arguments.hub:
+        _push(arguments.out, arguments.hub)
+    report = {
+        "schema_version": 1,
+        "out": str(arguments.out),
+        "groups": card.groups,
+        "completions": card.completions,
+        "publishers": len(card.publishers),
+        "mean_reward": card.mean_reward,
+        "damaged_batches": tally.damaged,
+        "groups_not_verified": card.groups if arguments.no_verify else tally.unknown,
+        "pushed_to": arguments.hub,
+    }
+    print(json.dumps(report) if arguments.json else _sentence(report))
+    return EXIT_OK
+
+
+def _check(arguments: argparse.Namespace, formats: Sequence[str]) -> None:
+    """Everything that can be wrong is said before anything is written."""
+    if arguments.out.exists() and any(arguments.out.iterdir()):
+        raise fail("export", f"{arguments.out} is not empty: choose another --out")
+    needed = {"pyarrow": "parquet" in formats, "huggingface_hub": bool(arguments.hub)}
+    for module, wanted in needed.items():
+        if wanted and importlib.util.find_spec(module) is None:
+            raise fail("export", f"{module} is not installed: pip install 'shoal[export]'")
+    if arguments.hub and arguments.hub.count("/") != 1:
+        raise fail("export", f"--hub {arguments.hub!r} is not OWNER/NAME")
+
+
+def _families(path: Path, task_files: Sequence[str]) -> tuple[FamilySpec, ...]:
+    """Families of every swarm in the archive that this installation can regenerate."""
+    found: dict[str, FamilySpec] = {}
+    for raw in read_manifests(path):
+        try:
+            for spec in specs_of(decode_manifest(raw), task_files):
+                found.setdefault(spec.name, spec)
+        except ManifestError as error:
+            print(f"shoal export: {error}: exported without rewards", file=sys.stderr)
+    return tuple(found.values())
+
+
+def _batches(path: Path, *, own: bool) -> Iterator[Archived]:
+    return (batch for batch in read_archive(path) if batch.own or not own)
+
+
+def _ids(path: Path, *, own: bool) -> Iterator[bytes]:
+    return (batch.batch_id for batch in _batches(path, own=own))
+
+
+def _write(
+    maker: RowMaker,
+    sink: RowSink,
+    card: Card,
+    batches: Iterator[Archived],
+    tally: Tally,
+    progress: Progress,
+    total: int,
+) -> None:
+    bar = progress.add_task("batches", total=total)
+    chunk: list[Archived] = []
+    for batch in batches:
+        chunk.append(batch)
+        if len(chunk) == CHUNK_BATCHES:
+            _write_chunk(maker, sink, card, chunk, tally)
+            progress.advance(bar, len(chunk))
+            chunk = []
+    _write_chunk(maker, sink, card, chunk, tally)
+    progress.advance(bar, len(chunk))
+
+
+def _write_chunk(
+    maker: RowMaker, sink: RowSink, card: Card, chunk: Sequence[Archived], tally: Tally
+) -> None:
+    items = [item for batch in chunk for item in items_of(batch, tally)]
+    rows = list(maker.rows(items))
+    sink.write(rows)
+    card.count(rows)
+
+
+def _push(folder: Path, name: str) -> None:
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError
+
+    api = HfApi()
+    try:
+        api.create_repo(name, repo_type="dataset", private=True, exist_ok=True)
+        api.upload_folder(repo_id=name, repo_type="dataset", folder_path=folder)
+    except (HfHubHTTPError, OSError, ValueError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise fail(
+            "export", f"not pushed: {first} (the files are in {folder})", EXIT_FAILED
+        ) from None
+
+
+def _sentence(report: dict[str, Any]) -> str:
+    reward = "-" if report["mean_reward"] is None else f"{report['mean_reward']:.3f}"
+    lines = [
+        f"{report['groups']} groups, {report['completions']} completions of "
+        f"{report['publishers']} publishers, mean reward {reward}: {report['out']}"
+    ]
+    if report["damaged_batches"]:
+        lines.append(f"{report['damaged_batches']} damaged batches left out")
+    if report["groups_not_verified"]:
+        lines.append(f"{report['groups_not_verified']} groups without questions and rewards")
+    if report["pushed_to"]:
+        lines.append(f"pushed to {report['pushed_to']}")
+    return "\n".join(lines)

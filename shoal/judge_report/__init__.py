@@ -1,0 +1,1 @@
+"""`shoal judge report`: what a judge's records say."""

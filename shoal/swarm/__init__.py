@@ -1,0 +1,1 @@
+"""`shoal swarm`: a bootstrap and nodes on this machine."""

@@ -1,0 +1,282 @@
+"""`shoal swarm`: a bootstrap and N nodes on this machine, with a live table of who learns what.
+
+bootstrap process ─address─▶ node processes ─their sockets─▶ table, twice a second
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import trio
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from p2p.net.identity import DataDirInUseError
+from p2p.process import DataDirError, call_on_signal, locked, parse, root_error
+from p2p.usage import EXIT_FAILED, EXIT_OK, UsageExit, fail
+from shoal.debug.tables import number
+from shoal.swarm.local_process import ChildDied, LocalProcess
+from shoal_settings.loader import to_flags
+from shoal_settings.schema import Settings
+
+DEFAULTS = {"data_dir": Path(".shoal/swarm")}
+LISTEN = "/ip4/127.0.0.1/tcp/0"
+
+DESCRIPTION = """\
+Start a bootstrap peer and N nodes on this machine and watch them learn from one another. With
+--rounds it ends when every node has done that many; without, at Ctrl-C. Each node is a real one:
+look inside with `shoal debug status --data-dir .shoal/swarm/node-1`, and so on. Started again it
+continues where it stopped; remove the folder to start over."""
+
+_READY_SECONDS = 60.0
+_POLL_SECONDS = 0.5
+_SAY_SECONDS = 5.0
+_STOP_SECONDS = 30.0
+
+
+@dataclass(slots=True)
+class _Member:
+    """One node of the swarm and its latest status."""
+
+    name: str
+    process: LocalProcess
+    status: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def finished(self) -> bool:
+        """Whether its trainer has completed its rounds."""
+        return bool(self.status.get("trainer", {}).get("state") == "finished")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run `shoal swarm`; return the exit code."""
+    try:
+        loaded, _ = parse("swarm", DESCRIPTION, argv, overrides=DEFAULTS)
+        settings = loaded.settings
+        with locked(settings.data_dir):
+            return trio.run(_run, settings)
+    except UsageExit as end:
+        return end.code
+    except (DataDirError, DataDirInUseError) as error:
+        return fail("swarm", str(error)).code
+
+
+async def _run(settings: Settings) -> int:
+    swarm = _Swarm(settings)
+    try:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(call_on_signal, swarm.stop)
+            await swarm.run(nursery)
+            nursery.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        error = root_error(group)
+        if isinstance(error, ChildDied):
+            return fail("swarm", str(error), EXIT_FAILED).code
+        raise
+    return EXIT_OK
+
+
+class _Swarm:
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._stop = trio.Event()
+        self._members: list[_Member] = []
+        self._console = Console(highlight=False)
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    async def run(self, nursery: trio.Nursery) -> None:
+        processes: list[LocalProcess] = []
+        try:
+            root = self._settings.data_dir
+            own = self._bootstrap_settings(root / "bootstrap")
+            bootstrap = await self._start(nursery, processes, "bootstrap", own)
+            address = (await bootstrap.ready(_READY_SECONDS))["addresses"][0]
+            for index in range(1, self._settings.nodes + 1):
+                name = f"node-{index}"
+                own = self._node_settings(root / name, index, address)
+                process = await self._start(nursery, processes, "node", own)
+                self._members.append(_Member(name, process))
+            await self._watch()
+            await self._end_nodes()
+            self._show_end()
+            self._complain()
+        finally:
+            with trio.CancelScope(shield=True):
+                async with trio.open_nursery() as stopping:
+                    for process in reversed(processes):
+                        stopping.start_soon(process.stop, _STOP_SECONDS)
+
+    async def _start(
+        self,
+        nursery: trio.Nursery,
+        processes: list[LocalProcess],
+        command: Literal["bootstrap", "node"],
+        settings: Settings,
+    ) -> LocalProcess:
+        await trio.Path(settings.data_dir).mkdir(parents=True, exist_ok=True)
+        program = [sys.executable, "-m", "p2p.cli.entry", command, "--supervised"]
+        process = LocalProcess([*program, *to_flags(settings, command)], settings.data_dir)
+        await nursery.start(process.run)
+        processes.append(process)
+        return process
+
+    def _bootstrap_settings(self, data_dir: Path) -> Settings:
+        return self._settings.model_copy(
+            update={
+                "data_dir": data_dir,
+                "listen": (LISTEN,),
+                "json_output": True,
+                "target_peers": max(self._settings.nodes, self._settings.target_peers),
+            }
+        )
+
+    def _node_settings(self, data_dir: Path, index: int, address: str) -> Settings:
+        seed = self._settings.seed
+        return self._settings.model_copy(
+            update={
+                "data_dir": data_dir,
+                "listen": (LISTEN,),
+                "bootstrap": (address,),
+                "mdns": False,
+                "stay": True,
+                "json_output": True,
+                "seed": seed + index if seed else 0,
+            }
+        )
+
+    async def _watch(self) -> None:
+        """Poll and show until every node has finished, or until told to stop."""
+        live = None
+        if self._console.is_terminal and not self._settings.json_output:
+            live = Live(self._table(), console=self._console, auto_refresh=False, transient=True)
+            live.start()
+        try:
+            next_line = trio.current_time() + _SAY_SECONDS
+            while not self._done():
+                await self._poll()
+                if live is not None:
+                    live.update(self._table(), refresh=True)
+                elif trio.current_time() >= next_line:
+                    next_line = trio.current_time() + _SAY_SECONDS
+                    self._say()
+                with trio.move_on_after(_POLL_SECONDS):
+                    await self._stop.wait()
+            await self._poll()
+        finally:
+            if live is not None:
+                live.stop()
+                self._console.print("stopping: the nodes write their last checkpoints")
+
+    async def _end_nodes(self) -> None:
+        """Stop the nodes, and take the numbers that each left: the same that `--last` shows."""
+
+        async def end(member: _Member) -> None:
+            await member.process.stop(_STOP_SECONDS)
+            member.status = await member.process.last_status() or member.status
+
+        async with trio.open_nursery() as nursery:
+            for member in self._members:
+                nursery.start_soon(end, member)
+
+    def _done(self) -> bool:
+        if self._stop.is_set():
+            return True
+        alive = [member for member in self._members if member.process.exit_code is None]
+        return all(member.finished for member in alive)
+
+    async def _poll(self) -> None:
+        async with trio.open_nursery() as nursery:
+            for member in self._members:
+                nursery.start_soon(self._poll_member, member)
+
+    async def _poll_member(self, member: _Member) -> None:
+        status = await member.process.status()
+        if status is not None:
+            member.status = status
+
+    def _table(self) -> Table:
+        table = Table(title=f"swarm in {self._settings.data_dir}", title_justify="left")
+        for column in ("node", "state"):
+            table.add_column(column, no_wrap=True)
+        for column in ("round", "start", "reward", "others", "sent", "heard", "peers"):
+            table.add_column(column, justify="right", no_wrap=True)
+        table.caption = (
+            "start, reward: mean reward on own fresh tasks, first and latest 20 rounds; others: "
+            "groups of others trained on; sent, heard: groups published and received"
+        )
+        table.caption_justify = "left"
+        for member in self._members:
+            row = _row(member)
+            table.add_row(
+                member.name,
+                row["state"],
+                str(row["round"]),
+                number(row["reward_start"]),
+                number(row["reward_local"]),
+                str(row["groups_external_used"]),
+                str(row["groups_published"]),
+                str(row["groups_received"]),
+                str(row["peers"]),
+            )
+        return table
+
+    def _say(self) -> None:
+        rows = [_row(member) for member in self._members]
+        if self._settings.json_output:
+            print(json.dumps({"event": "progress", "nodes": rows}), flush=True)
+            return
+        parts = [
+            f"{row['name']} round {row['round']} reward {number(row['reward_local'])}"
+            for row in rows
+        ]
+        print("  ".join(parts), flush=True)
+
+    def _complain(self) -> None:
+        """Say which nodes ended by themselves.
+
+        Raises:
+            ChildDied: at least one did.
+        """
+        for member in self._members:
+            if member.process.exit_code:
+                raise ChildDied(
+                    f"{member.name} ended with code {member.process.exit_code}: "
+                    f"{member.process.last_log_line()}"
+                )
+
+    def _show_end(self) -> None:
+        if self._settings.json_output:
+            rows = [_row(member) for member in self._members]
+            print(json.dumps({"event": "end", "nodes": rows}), flush=True)
+            return
+        self._console.print(self._table())
+        root = self._settings.data_dir
+        print(f"the same numbers: shoal debug status --last --data-dir {root}/node-1, and so on")
+
+
+def _row(member: _Member) -> dict[str, Any]:
+    status = member.status
+    trainer = status.get("trainer", {})
+    state = trainer.get("state", "starting")
+    if member.process.exit_code:
+        state = f"ended ({member.process.exit_code})"
+    return {
+        "name": member.name,
+        "peer_id": status.get("peer_id", ""),
+        "state": state,
+        "round": status.get("round", 0),
+        "reward_local": trainer.get("reward_local"),
+        "reward_start": trainer.get("reward_start"),
+        "groups_external_used": status.get("groups_external_used", 0),
+        "groups_published": status.get("groups_published", 0),
+        "groups_received": status.get("groups_received", 0),
+        "peers": status.get("peers", 0),
+    }

@@ -1,0 +1,161 @@
+"""Swarms in memory: real policies, signatures, verdicts, buffers and scores."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from shoal.experiment.paper.presets import FILTERED, paper_arms
+from shoal.experiment.playing.behaviour import BEHAVIOURS
+from shoal.experiment.playing.in_process import Workers, play, rounded, workers
+from shoal.experiment.playing.memory_swarm import Hub, Keys, Member
+from shoal.experiment.reading.results import make_run
+from shoal_experiment.plan import Arm, Job, NodeSpec, uniform_arm
+from shoal_settings.schema import Settings
+from shoal_tasks.swarm import starting_families
+from shoal_wire.codec import encode_batch
+from shoal_wire.envelope import seal
+from shoal_wire.manifest import make_manifest
+from shoal_wire.types import RolloutBatch
+from shoal_wire.verdict import Reason
+
+BASE = {
+    "model": "tiny",
+    "device": "cpu",
+    "completions": 4,
+    "eval_every": 2,
+    "eval_per_family": 1,
+}
+CLOCKS = ("step_time", "seconds_generate", "seconds_update", "held_out/seconds")
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Workers]:
+    torch.set_num_threads(1)
+    with workers() as made:
+        yield made
+
+
+def job(arm: Arm, *, rounds: int = 3, seed: int = 1) -> Job:
+    return Job(arm=arm, seed=seed, rounds=rounds, base=BASE)
+
+
+def played(job: Job, shared: Workers) -> list[dict[str, Any]]:
+    """All lines, without what a clock decides."""
+    lines: list[dict[str, Any]] = []
+    play(job, shared, lines.append)
+    return [
+        {key: value for key, value in rounded(line).items() if key not in CLOCKS} for line in lines
+    ]
+
+
+def test_it_is_deterministic_from_its_seed(shared: Workers) -> None:
+    arm = uniform_arm("2/2", 2, local=2, external=2)
+    one = played(job(arm), shared)
+    with workers() as others:
+        assert played(job(arm), others) == one
+    other_seed = played(job(arm, seed=2), shared)
+    assert [line["loss"] for line in other_seed if "loss" in line] != [
+        line["loss"] for line in one if "loss" in line
+    ]
+
+
+def test_members_train_on_what_others_shared_and_silos_on_nothing(shared: Workers) -> None:
+    sharing = played(job(uniform_arm("2/2", 3, local=2, external=2)), shared)
+    used = [line["groups_external"] for line in sharing if line["event"] == "round"]
+    assert sum(used) > 0
+    assert max(used) == 2
+    silo = played(job(uniform_arm("2/0", 2, local=2, external=0), rounds=1), shared)
+    assert [line["external_drawn"] for line in silo if line["event"] == "round"] == [0, 0]
+
+
+def test_the_filtered_silo_asks_more_and_trains_on_signal_only(shared: Workers) -> None:
+    (filtered,) = [arm for arm in paper_arms(1) if arm.name == FILTERED]
+    lines = [line for line in played(job(filtered, rounds=2), shared) if line["event"] == "round"]
+    plain = job(uniform_arm("8/0", 1, local=8, external=0), rounds=2)
+    other = [line for line in played(plain, shared) if line["event"] == "round"]
+    for mine, theirs in zip(lines, other, strict=True):
+        assert mine["groups_local"] == mine["groups_with_signal"] <= 8
+        assert theirs["groups_local"] == 8
+        assert mine["tokens_generated"] > 1.5 * theirs["tokens_generated"]
+
+
+def test_one_draw_of_questions_pairs_the_arms(shared: Workers) -> None:
+    """The same node of the same seed asks the same in every arm, as far as it asks as many."""
+    arms = [uniform_arm("2/0", 1, local=2, external=0), uniform_arm("2/2", 2, local=2, external=2)]
+    firsts = [
+        next(line for line in played(job(arm, rounds=1), shared) if line.get("node") == 0)
+        for arm in arms
+    ]
+    assert firsts[0] == firsts[1]
+
+
+def test_a_run_has_one_value_a_round_and_leaves_the_dishonest_out(shared: Workers) -> None:
+    arm = uniform_arm("2/2", 2, local=2, external=2)
+    mixed = replace(arm, nodes=(arm.nodes[0], NodeSpec(settings={}, behaviour="odd")))
+    lines: list[dict[str, Any]] = []
+    play(job(arm, rounds=2), shared, lines.append)
+    run = make_run(job(arm, rounds=2), lines)
+    assert run.rounds == len(run.signal) == len(run.fresh[0]) == 2
+    assert (run.evaluated, len(run.fresh), run.questions) == ((0, 2), 2, 2)
+    assert run.tokens[1] > run.tokens[0] > 0
+    assert len(make_run(job(mixed, rounds=2), lines).fresh) == 1
+
+
+def _hub(shared: Workers) -> tuple[Hub, list[Member]]:
+    settings = Settings(model="tiny")
+    manifest = make_manifest("experiment", starting_families("easy"))
+    hub = Hub(manifest, shared.of(manifest, settings))
+    members = [Member(hub, Keys.from_seed(seed), settings) for seed in (1, 2)]
+    for member in members:
+        hub.join(member)
+    return hub, members
+
+
+def _batch(shared: Workers, hub: Hub) -> RolloutBatch:
+    """What a node of this swarm once published."""
+    caught: list[RolloutBatch] = []
+
+    def catching(batch: RolloutBatch, _rng: random.Random) -> RolloutBatch:
+        caught.append(batch)
+        return batch
+
+    arm = Arm(
+        name="2/2",
+        nodes=(
+            NodeSpec(settings={"local": 2, "external": 2}, behaviour="catching"),
+            NodeSpec(settings={"local": 2, "external": 2}),
+        ),
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(BEHAVIOURS, "catching", catching)  # type: ignore[arg-type]
+        play(job(arm, rounds=1), shared, lambda _line: None)
+    return caught[0]
+
+
+def test_what_is_not_valid_reaches_no_buffer(shared: Workers) -> None:
+    hub, (author, receiver) = _hub(shared)
+    batch = _batch(shared, hub)
+    keys = Keys.from_seed(1)
+    raw = seal(encode_batch(batch), public_key=keys.public, sign=keys.private.sign)
+    hub.publish(raw[:-1] + bytes([raw[-1] ^ 1]), author.peer_id)
+    assert receiver.verdicts == {Reason.BAD_SIGNATURE: 1}
+    forged = replace(batch.groups[0].task, seed=batch.groups[0].task.seed ^ 1)
+    lie = replace(batch, groups=(replace(batch.groups[0], task=forged),))
+    hub.publish(
+        seal(encode_batch(lie), public_key=keys.public, sign=keys.private.sign), author.peer_id
+    )
+    assert receiver.verdicts[Reason.QUESTION_MISMATCH] == 1
+    hub.publish(raw, receiver.peer_id)  # somebody else's signature
+    assert author.verdicts == {Reason.SIGNER_NOT_SENDER: 1}
+    assert receiver.sample(9) == author.sample(9) == ()
+    hub.publish(raw, author.peer_id)
+    hub.publish(raw, author.peer_id)
+    assert receiver.verdicts[Reason.VALID] == receiver.verdicts[Reason.DUPLICATE] == 1
+    assert len(receiver.sample(9)) == len(batch.groups)
+    assert author.sample(9) == ()

@@ -1,0 +1,72 @@
+"""`shoal experiment poison`: its arms, its sums, and that the command gives table and figures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from shoal.experiment.poison import arms as poison
+from shoal.experiment.poison.attackers import ATTACKS
+from shoal_experiment.command import main, make_experiment, parser
+from shoal_experiment.plan import check_settings
+from tests.experiment.synthetic_runs import run
+
+
+def test_shares_are_of_all_members() -> None:
+    assert [poison.num_attackers(share, 9) for share in poison.SHARES] == [1, 3, 9]
+    assert poison.num_attackers(0.1, 2) == 1
+
+
+def test_every_attack_at_every_share_with_and_without_defences() -> None:
+    arms = {arm.name: arm for arm in poison.all_arms(6)}
+    for kind in ATTACKS:
+        for share, hostile in ((0.1, 1), (0.25, 2), (0.5, 6)):
+            for defence in (poison.NONE, poison.DEFENDED):
+                behaviours = [n.behaviour for n in arms[f"{kind} {share:.0%}: {defence}"].nodes]
+                assert behaviours == ["honest"] * 6 + [kind] * hostile
+    assert {f"clean: {name}" for name in poison.DEFENCES} < set(arms)
+    assert {arm.name for arm in poison.quick_arms(6)} < set(arms)
+
+
+def test_each_preset_has_settings_that_exist() -> None:
+    for flags in (["poison"], ["poison", "--quick"]):
+        check_settings(make_experiment(parser().parse_args(flags)))
+
+
+def test_the_attacked_are_held_against_the_clean() -> None:
+    arms = poison.quick_arms(2)
+    levels = {"clean: none": 0.4, "clean: defended": 0.5, "mark 25%: none": 0.2}
+    runs = [run(name, seed, level) for name, level in levels.items() for seed in (1, 2)]
+    planted = {("mark 25%: none", seed): [0.0] * 15 + [0.2, 0.4] for seed in (1, 2)}
+    cells = {f"{c.attack}: {c.defence}": c for c in poison.summarise(arms, runs, planted)}
+    assert set(cells) == {"clean: none", "clean: defended", "mark: none"}
+    assert cells["clean: none"].of_clean == 1.0
+    assert cells["clean: defended"].of_clean == pytest.approx(1.25)
+    assert cells["clean: defended"].of_own_clean == 1.0
+    assert cells["mark: none"].of_clean == cells["mark: none"].of_own_clean == pytest.approx(0.5)
+    assert cells["mark: none"].share == pytest.approx(1 / 3)
+    marked = cells["mark: none"].planted
+    assert marked is not None
+    assert marked.mean == pytest.approx(0.4), "the last tenth of the rounds"
+    assert cells["clean: none"].planted is None
+
+
+def test_the_command_gives_table_figures_and_numbers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["poison", "--quick", "--nodes", "2", "--rounds", "2", "--jobs", "0", "--model", "tiny"]
+    for arm in ("clean: none", "mark 25%: none", "mark 25%: defended"):
+        flags += ["--arm", arm]
+    flags += ["--set", "completions=4", "--set", "eval_every=1", "--set", "eval_per_family=1"]
+    out = tmp_path / "out"
+    assert main([*flags, "--out", str(out), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [row["defence"] for row in document["poison"]] == ["none", "none", "defended"]
+    assert document["poison"][1]["planted"] == {"mean": 0.0, "sd": 0.0}
+    assert document["figures"]
+    for name in document["figures"]:
+        assert (out / name).stat().st_size > 1000
+        assert (out / name).with_suffix(".svg").exists()
+    assert "| mark | 33% | defended |" in (out / "table.md").read_text()

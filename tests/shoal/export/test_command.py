@@ -1,0 +1,110 @@
+"""`shoal export`: real signed batches become a data set that `datasets` loads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from p2p.store.archive import ARCHIVE_FILE, Archived, ArchiveFile
+from shoal.export.command import main
+from shoal_tasks.families import TRAIN_SEED_MIN
+from shoal_wire.digests import batch_id
+from shoal_wire.types import RolloutGroup
+from tests.support import factories as make
+
+
+@pytest.fixture
+def node_dir(tmp_path: Path) -> Path:
+    """The data directory of a node that published one batch and received two, one damaged."""
+    folder = tmp_path / "node"
+    folder.mkdir()
+    manifest = make.swarm()
+    me, other = make.Author(manifest), make.Author(manifest)
+    envelopes = [
+        (True, me.envelope(me.batch([_group(0), _group(1, right=False)]))),
+        (False, other.envelope(other.batch([_group(2)]))),
+    ]
+    damaged = bytearray(other.envelope(other.batch([_group(3)])))
+    damaged[-1] ^= 1
+    file = ArchiveFile(folder / ARCHIVE_FILE, max_bytes=1 << 20)
+    file.add_manifest(manifest.digest, manifest.raw)
+    file.add(
+        [
+            Archived(batch_id=batch_id(raw), own=own, received_ms=1, envelope=raw)
+            for own, raw in [*envelopes, (False, bytes(damaged))]
+        ]
+    )
+    file.close()
+    return folder
+
+
+def test_rows_hold_question_rewards_and_provenance(
+    node_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert main(["--data-dir", str(node_dir), "--out", str(out), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["groups"], report["publishers"], report["damaged_batches"]) == (3, 2, 1)
+    rows = _rows(out)
+    assert [row["own"] for row in rows] == [True, True, False]
+    for row in rows:
+        assert row["question"] == make.real_question(row["seed"] - TRAIN_SEED_MIN)
+        assert len(row["rewards"]) == len(row["completions"])
+    assert rows[0]["rewards"][0] == 1.0
+    assert set(rows[1]["rewards"]) == {0.0}
+
+    import datasets
+
+    loaded = datasets.load_dataset(str(out), cache_dir=str(tmp_path / "cache"))["train"]
+    assert loaded.to_list() == rows
+
+
+def test_own_rollouts_alone_and_without_rewards(node_dir: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    flags = ["--own", "--no-verify", "--format", "jsonl"]
+    assert main(["--data-dir", str(node_dir), "--out", str(out), *flags]) == 0
+    rows = _rows(out)
+    assert len(rows) == 2
+    assert all(row["rewards"] is None and row["question"] is None for row in rows)
+    assert not (out / "rollouts.parquet").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--data-dir", "nowhere"], "has a node run there"),
+        (["--hub", "noslash"], "is not OWNER/NAME"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(
+    node_dir: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    flags: list[str],
+    said: str,
+) -> None:
+    start = ["--data-dir", str(node_dir), "--out", str(tmp_path / "out")]
+    assert main([*start, *flags]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_a_folder_with_files_in_it_is_left_alone(node_dir: Path) -> None:
+    assert main(["--data-dir", str(node_dir), "--out", str(node_dir)]) == 2
+    assert sorted(path.name for path in node_dir.iterdir()) == [ARCHIVE_FILE]
+
+
+def _group(number: int, *, right: bool = True) -> RolloutGroup:
+    item = make.real_worker().items([make.coordinates_at(number)])[0]
+    first = str(item.answer) if right else "no idea"
+    return make.group(
+        number, (first, "other"), of=make.task(number, question=make.real_question(number))
+    )
+
+
+def _rows(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (out / "rollouts.jsonl").read_text().splitlines()]

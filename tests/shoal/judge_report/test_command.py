@@ -1,0 +1,239 @@
+"""What a judge's records say: known effects are found, none is invented, forgeries do not count."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from p2p import peer as peer_core
+from p2p.cli.entry import main
+from p2p.judge.peer import JudgePeer
+from p2p.judge.store import JUDGE_FILE, JudgeStore
+from p2p.net.identity import Identity, load_or_create_identity
+from shoal.judge_report.records import Records, RecordsError, fetch_records, records_in, verified
+from shoal.judge_report.stats import ALPHA, compare, unanswered
+from shoal_wire.judge import seal_record
+from shoal_wire.judge_messages import JudgeRecord, Mode
+from tests.p2p.ipc.test_judge_link import running
+from tests.support import factories as make
+from tests.support.nodes import open_test_host
+from tests.wire.test_judge_protocol import RECORD
+
+JUDGE = make.fresh_identity()
+PEERS = [make.fresh_identity().peer_id for _ in range(24)]
+
+
+def made_up(
+    pass_rate: Callable[[Mode, int], float], *, peers: int = 12, rounds: int = 200, seed: int = 1
+) -> list[JudgeRecord]:
+    """Records of `peers` peers an arm, each asked every 5 rounds."""
+    rng = random.Random(seed)
+    found: list[JudgeRecord] = []
+    for number in range(5, rounds + 1, 5):
+        for place, peer in enumerate(PEERS[: 2 * peers]):
+            mode = list(Mode)[place % 2]
+            record = replace(
+                RECORD,
+                number=len(found) + 1,
+                peer_id=peer,
+                round=number,
+                mode=mode,
+                score=float(rng.random() < pass_rate(mode, number)),
+                challenges=number // 5,
+            )
+            found.append(record)
+    return found
+
+
+def late_gain(mode: Mode, number: int) -> float:
+    return 0.7 if mode is Mode.SWARM and number > 100 else 0.2
+
+
+def test_a_known_effect_is_found_where_it_is() -> None:
+    records = made_up(late_gain)
+    found = compare(records, model="tiny", window_rounds=10)
+    assert len(found.windows) == 20
+    [(first, last, better)] = found.regions
+    assert better is Mode.SWARM
+    assert 100 < first <= 131
+    assert last == 200
+    assert found.total[Mode.SWARM].peers == 12
+    assert found.total[Mode.SWARM].answers == 12 * 40
+    assert found.p is not None
+    assert found.p < ALPHA
+    assert abs(found.total[Mode.SILO].mean - 0.2) < 0.05
+
+
+def test_a_silo_that_is_better_is_said_to_be() -> None:
+    records = made_up(lambda mode, _: 0.2 if mode is Mode.SWARM else 0.8, rounds=50)
+    regions = compare(records, model="tiny", window_rounds=10).regions
+    assert {better for _, _, better in regions} == {Mode.SILO}
+
+
+def test_windows_are_as_wide_as_the_records_ask_for() -> None:
+    short = compare(made_up(late_gain, peers=1, rounds=50), model="tiny")
+    assert short.window_rounds == 5  # each peer answers every fifth round
+    long = compare(made_up(late_gain, peers=1, rounds=600), model="tiny")
+    assert long.window_rounds == 15
+
+
+def test_no_effect_is_invented() -> None:
+    shown = [
+        compare(
+            made_up(lambda _m, _n: 0.3, peers=6, rounds=100, seed=seed),
+            model="tiny",
+            window_rounds=10,
+        ).regions
+        for seed in range(6)
+    ]
+    # Unadjusted, several of these sixty windows would be.
+    assert shown == [()] * 6
+
+
+def test_few_peers_prove_nothing_however_much_they_answer() -> None:
+    alone = compare(made_up(late_gain, peers=1), model="tiny")
+    assert alone.p is None
+    assert alone.regions == ()
+    two = compare(made_up(lambda mode, _: float(mode is Mode.SWARM), peers=2), model="tiny")
+    assert two.total[Mode.SWARM].mean == 1.0
+    assert two.p is not None
+    assert two.p > ALPHA
+    assert two.regions == ()
+
+
+def test_a_peer_that_answers_often_weighs_as_one() -> None:
+    records = made_up(lambda _mode, _number: 0.0, peers=2, rounds=5)
+    eager = replace(records[0], score=1.0)
+    total = compare([*records, *[eager] * 98], model="tiny").total[eager.mode]
+    assert total.answers == 100
+    assert total.mean == pytest.approx(0.99 * 0.5, abs=0.01)
+
+
+def test_a_round_far_above_all_others_is_left_out_and_counted() -> None:
+    records = made_up(late_gain, peers=1)
+    liar = replace(records[-1], number=9999, round=2**39)
+    found = compare([*records, liar], model="tiny")
+    assert found.beyond == 1
+    assert found.windows[-1].last == 200
+    assert compare(records, model="tiny", until=100).windows[-1].last == 100
+
+
+def test_questions_left_unanswered_are_counted() -> None:
+    records = made_up(late_gain, peers=1, rounds=50)
+    assert unanswered(records) == 0
+    assert unanswered([r for r in records if r.challenges not in (3, 4)]) == 4
+
+
+def sealed(record: JudgeRecord, by: Identity = JUDGE) -> bytes:
+    return seal_record(record, public_key=by.public_key_bytes, sign=by.sign)
+
+
+def test_forged_damaged_and_second_records_do_not_count() -> None:
+    mine = [replace(RECORD, number=number) for number in (1, 2, 4)]
+    damaged = bytearray(sealed(replace(RECORD, number=5)))
+    damaged[-1] ^= 1
+    envelopes = [
+        *map(sealed, mine),
+        sealed(replace(RECORD, number=3), by=make.fresh_identity()),
+        bytes(damaged),
+        sealed(replace(mine[0], score=1.0)),
+        sealed(mine[1]),
+    ]
+    found = verified(JUDGE.peer_id, envelopes)
+    assert found == Records(judge=JUDGE.peer_id, good=tuple(mine), refused=3)
+    assert found.missing == 1
+
+
+def keep(folder: Path, records: list[JudgeRecord]) -> Identity:
+    folder.mkdir(exist_ok=True)
+    judge = load_or_create_identity(folder / "identity.key")
+    store = JudgeStore(folder / JUDGE_FILE, judge=judge.peer_id)
+    store._db.execute("PRAGMA synchronous = OFF")
+    for record in records:
+        store.add(record.peer_id, lambda number, r=record: sealed(replace(r, number=number), judge))
+    store.close()
+    return judge
+
+
+async def test_anybody_reads_all_records_from_the_judge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peer_core, "TaskWorker", make.SharedWorker)
+    records = made_up(late_gain, rounds=70)  # 336: more than a page
+    keep(tmp_path / "judge", records)
+    async with running(JudgePeer, tmp_path / "judge") as judge:
+        address = judge.core.host.listen_addrs()[0]
+        assert await fetch_records(address) == records_in(tmp_path / "judge")
+        assert (await fetch_records(address)).good == tuple(records)
+    with pytest.raises(RecordsError, match="cannot connect"):
+        await fetch_records(address)
+    async with open_test_host() as no_judge:
+        with pytest.raises(RecordsError, match="unsupported"):
+            await fetch_records(no_judge.listen_addrs()[0])
+    with pytest.raises(RecordsError, match="not a judge's address"):
+        await fetch_records("/ip4/127.0.0.1/tcp/1")
+
+
+def test_the_command_writes_table_figures_and_numbers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    named = [replace(r, model_name="[/bold]$\\frac{$") for r in made_up(late_gain, rounds=150)]
+    judge = keep(tmp_path / "judge", named)
+    out = tmp_path / "report"
+    command = ["judge", "report", "--data-dir", str(tmp_path / "judge"), "--out", str(out)]
+    command += ["--window", "30"]
+    assert main([*command, "--json"]) == 0
+    report: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert report == json.loads((out / "report.json").read_text())
+    assert (report["judge"], report["records"], report["records_refused"]) == (
+        judge.peer_id,
+        720,
+        0,
+    )
+    [model] = report["models"]
+    assert model["regions"][-1]["to_round"] == 150
+    assert model["regions"][-1]["better"] == "swarm"
+    assert (out / "judge.png").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in (out / "judge.svg").read_text()
+    assert main(command) == 0
+    shown = capsys.readouterr().out
+    assert "720 records of judge" in shown
+    assert "swarm" in shown
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "line"),
+    [
+        (["--data-dir", "nowhere"], 1, "no judge has been in nowhere"),
+        (["--window", "0"], 2, "--window must be 1 or more"),
+        (["--from", "nonsense"], 1, "not a judge's address"),
+        (["--from", "/ip4/127.0.0.1/tcp/1", "--swarm-key", "none.key"], 2, "none.key"),
+    ],
+)
+def test_what_cannot_be_reported_is_a_line(
+    flags: list[str],
+    code: int,
+    line: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["judge", "report", *flags]) == code
+    error = capsys.readouterr().err
+    assert line in error
+    assert error.count("\n") == 1
+
+
+def test_a_judge_without_records_yet_is_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep(tmp_path / "judge", [])
+    assert main(["judge", "report", "--data-dir", str(tmp_path / "judge")]) == 1
+    assert "no records to report on" in capsys.readouterr().err
