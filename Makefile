@@ -75,7 +75,7 @@ bench: $(STAMP) $(VENV)/.bench
 	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) $(ARGS)
 
 warmstart: $(STAMP)
-	@$(BIN)/python -m policy.tiny $(ARGS)
+	@$(BIN)/python -m policy.warmstart $(ARGS)
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

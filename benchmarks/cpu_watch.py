@@ -71,6 +71,6 @@ class CpuWatch:
 
 def _role(process: psutil.Process) -> str | None:
     command = process.cmdline()
-    if "shoal_tasks.worker.__main__" in command:
+    if "shoal_tasks.worker" in command:
         return None
     return "trainer" if "policy" in command or "trainer" in command else "node"

@@ -1,8 +1,8 @@
 """Generation's three candidates on one model, the same prompts and the same sampling settings.
 
-`ours` is `policy.generation.local.local.generate`. `plain` is the model's own ``generate``: prompts padded
-left, L sequences returned for each. `continuous` is transformers' continuous batching. Each makes
-P prompts times L completions.
+`ours` is `policy.generation.local.generate`. `plain` is the model's own ``generate``: prompts
+padded left, L sequences returned for each. `continuous` is transformers' continuous batching. Each
+makes P prompts times L completions.
 """
 
 from __future__ import annotations

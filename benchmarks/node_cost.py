@@ -98,7 +98,7 @@ def _train(kind: str, data_dir: Path, rounds: int) -> dict[str, float]:
     data_dir.mkdir(parents=True)
     flags = ["--rounds", str(rounds), "--seed", str(SEED), "--external", "0"]
     flags += ["--data-dir", str(data_dir), "--log-level", "error"]
-    command = [sys.executable, "-m", "p2p.cli.entry"]
+    command = [sys.executable, "-m", "shoal"]
     if kind == "node":
         command += ["node", "--no-mdns", "--listen", "/ip4/127.0.0.1/tcp/0", *flags]
     else:

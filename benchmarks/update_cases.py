@@ -1,8 +1,8 @@
 """The update step's candidates on one model and one batch of made-up rollouts.
 
-`Ours` is `policy.update.grpo.update`. `Trl` is the installed GRPOTrainer's own loss over its own padded
-tensors, in its own micro-batches. `Plain` is the step as a tutorial would write it: logits of all
-completion positions, log-softmax, gather. Each has a copy of the model and the same optimiser.
+`Ours` is `policy.update.grpo.update`. `Trl` is the installed GRPOTrainer's own loss over its own
+padded tensors, in its own micro-batches. `Plain` is the step as a tutorial would write it: logits
+of all completion positions, log-softmax, gather. Each has a copy of the model and one optimiser.
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ class Leader:
         params: SamplingParams,
         generator: torch.Generator,
     ) -> list[list[Sample]]:
-        """`policy.generation.local.local.generate`, prompts dealt out; raises what any rank raised."""
+        """`policy.generation.local.generate`, prompts dealt out; raises what any rank raised."""
         order = _Generate(
             prompts=[list(prompt) for prompt in prompts],
             num_completions=num_completions,

@@ -109,7 +109,7 @@ class Means:
     """Who does a round's heavy work: this process, unless others are asked."""
 
     generate: Callable[..., list[list[Sample]]] = generate
-    """Signature of `policy.generation.local.local.generate`."""
+    """Signature of `policy.generation.local.generate`."""
     update: Callable[..., UpdateStats] = update
     """Signature of `policy.update.grpo.update`."""
     answer: Callable[[Sequence[Question], Policy], list[OwnGroup]] | None = None

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from p2p.cli.entry import COMMANDS
 from policy.record.metrics import metric_names
+from shoal.__main__ import COMMANDS
 from shoal.debug.command import VIEWS
 from shoal_wire.verdict import Reason
 

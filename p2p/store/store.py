@@ -32,9 +32,6 @@ from shoal_wire.types import BatchId, GroupId, PeerId
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
-if TYPE_CHECKING:
-    from trio_typing import TaskStatus
-
 __all__ = [
     "EvidencePair",
     "OwnBatch",

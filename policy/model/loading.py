@@ -39,7 +39,7 @@ class ModelError(Exception):
 
 
 class PromptFormat(StrEnum):
-    """How a question becomes a prompt; see `policy.model.loading.prompting`."""
+    """How a question becomes a prompt; see `policy.model.prompting`."""
 
     TINY = "tiny"
     """``<bos>question<ans>``: the embedded model."""

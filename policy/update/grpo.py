@@ -2,7 +2,7 @@
 
     groups ─► rows ─► minibatches ─► micro-batches of similar length ─► backward, added up ─► step
 
-`policy.update.objective` has the loss itself. What a token weighs in it is fixed before rows are packed,
+`objective` has the loss itself. What a token weighs in it is fixed before rows are packed,
 so packing cannot change the loss. There is no KL term and no reference model unless asked for
 (SAPO, section 4). Rows with advantage zero have gradient zero: without a KL term they count in the
 averages and are never computed.

@@ -1,9 +1,9 @@
 """Log-probabilities of completion tokens, without ever holding logits of a whole batch.
 
-Rows are packed (`policy.update.packed`) or padded. Padded on the *right*: in a causal model nothing to
+Rows are packed (`packed`) or padded. Padded on the *right*: in a causal model nothing to
 the left sees the padding, so no attention mask is needed and positions count from zero. The first
 completion token is predicted from the prompt's last token. The output matrix is applied at the
-positions that predict completion tokens only, in tiles (`policy.update.head`).
+positions that predict completion tokens only, in tiles (`head`).
 
 Shapes: B rows, T padded tokens, N completion tokens of all rows one after another, H hidden
 size, V vocabulary.
@@ -43,9 +43,9 @@ def completion_logprobs(
 
     `temperature` divides the logits, so that the numbers belong to the distribution that
     samples are drawn from. Differentiable unless gradients are off. `expected` foretells the
-    gradient (`policy.update.head`): it saves time and never changes the result. `packed` needs a model
-    that can (`policy.update.packed.can_pack`) with a linear head; gradient checkpointing needs the
-    backward pass within `policy.update.packed.packing`, too.
+    gradient (`head`): it saves time and never changes the result. `packed` needs a model
+    that can (`packed.can_pack`) with a linear head; gradient checkpointing needs the
+    backward pass within `packed.packing`, too.
     """
     targets_N = torch.tensor(
         [token for row in rows for token in row.completion_ids], device=policy.device

@@ -3,7 +3,7 @@
     row's advantage A, ratio r = exp(log-prob now − old log-prob), a row's or a token's own
     token loss = −w·min(r·A, clip(r, 1 − epsilon_low, 1 + epsilon_high)·A) + kl_beta·k3
 
-w corrects for text that another policy generated (`policy.update.off_policy`); it is 1 for own text and
+w corrects for text that another policy generated (`off_policy`); it is 1 for own text and
 always in the default mode. Shapes: N completion tokens of all rows one after another, B rows.
 """
 

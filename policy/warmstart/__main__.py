@@ -1,4 +1,4 @@
-"""`python -m policy.tiny`: makes the embedded models, or checks that they can be made again."""
+"""`python -m policy.warmstart`: makes the embedded models, or checks them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m policy.tiny",
+        prog="python -m policy.warmstart",
         description="Make shoal's embedded models: a supervised start on one core, about five "
         "minutes. On one machine the result is the same to the byte, every time.",
     )

@@ -122,7 +122,7 @@ class _Swarm:
         settings: Settings,
     ) -> LocalProcess:
         await trio.Path(settings.data_dir).mkdir(parents=True, exist_ok=True)
-        program = [sys.executable, "-m", "p2p.cli.entry", command, "--supervised"]
+        program = [sys.executable, "-m", "shoal", command, "--supervised"]
         process = LocalProcess([*program, *to_flags(settings, command)], settings.data_dir)
         await nursery.start(process.run)
         processes.append(process)

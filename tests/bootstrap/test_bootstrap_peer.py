@@ -13,10 +13,10 @@ import trio
 
 from bootstrap.peer import BootstrapPeer
 from p2p import peer as peer_core
-from p2p.cli.entry import main
 from p2p.data_dir import load_manifest
 from p2p.net.identity import load_or_create_identity
 from p2p.node import Node
+from shoal.__main__ import main
 from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused
 from shoal_tasks.families import PRESETS, TRAIN_SEED_MIN, coordinates

@@ -38,7 +38,7 @@ class ShoalProcess:
             *prefix,
             sys.executable,
             "-m",
-            "p2p.cli.entry",
+            "shoal",
             command,
             "--supervised",
             "--json",

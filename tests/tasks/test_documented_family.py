@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from p2p.cli.entry import main
+from shoal.__main__ import main
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "tasks.md").read_text()
 

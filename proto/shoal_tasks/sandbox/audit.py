@@ -122,7 +122,7 @@ def _makes_a_number(code: object) -> bool:
 def _library_roots() -> tuple[str, ...]:
     roots = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}
     roots |= {entry for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")}
-    roots.add(str(Path(__file__).parent))
+    roots.add(str(Path(__file__).parent.parent))
     return tuple(f"{root.rstrip(os.sep)}{os.sep}" for root in roots if root.rstrip(os.sep))
 
 

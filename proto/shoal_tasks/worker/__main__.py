@@ -1,4 +1,4 @@
-"""The task worker's process: ``python -m shoal_tasks.worker.__main__``, driven by frames on stdin.
+"""The task worker's process: ``python -m shoal_tasks.worker``, driven by frames on stdin.
 
     start ──> set-up frame read ──> generators preloaded ──> sandbox entered ──> families built
                                                                                      │
@@ -249,7 +249,7 @@ def serve(pipe: FramePipe, parent_pid: int | None) -> None:
 
 def main() -> None:
     """Entry point of the child process."""
-    parser = argparse.ArgumentParser(prog="shoal_tasks.worker.__main__")
+    parser = argparse.ArgumentParser(prog="shoal_tasks.worker")
     parser.add_argument("--parent-pid", type=int, default=None)
     arguments = parser.parse_args()
     serve(FramePipe(), arguments.parent_pid)

@@ -69,7 +69,7 @@ class WorkerProcess:
                 [
                     sys.executable,
                     "-m",
-                    "shoal_tasks.worker.__main__",
+                    "shoal_tasks.worker",
                     f"--parent-pid={os.getpid()}",
                 ],
                 stdin=child_in,

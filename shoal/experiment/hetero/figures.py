@@ -11,9 +11,9 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from shoal.experiment.hetero.arms import Played, RoleSummary, members
+from shoal.experiment.plan import SILO
 from shoal.experiment.poison.arms import LATE
 from shoal.experiment.reading.figures import COLOURS, DASHES, STYLE
-from shoal_experiment.plan import SILO
 
 
 def draw_all(folder: Path, roles: Sequence[RoleSummary], jobs: Sequence[Played]) -> list[Path]:

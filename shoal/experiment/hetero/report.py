@@ -10,9 +10,9 @@ from typing import Any
 from rich.table import Table
 
 from shoal.experiment.hetero.arms import Played, RoleSummary, played, summarise
+from shoal.experiment.plan import Experiment
 from shoal.experiment.playing.pool import is_done
 from shoal.experiment.poison.arms import LATE
-from shoal_experiment.plan import Experiment
 
 TITLE = "Swarms whose nodes differ"
 COLUMNS = ("arm", "nodes", "role", "held-out", "over 8/0", "own reward", "others' groups")

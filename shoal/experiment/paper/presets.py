@@ -12,9 +12,9 @@ from rich.table import Table
 from shoal.experiment.hetero import arms as hetero
 from shoal.experiment.hetero import report as hetero_report
 from shoal.experiment.paper.larger_model import make_larger_model
+from shoal.experiment.plan import Arm, Experiment, uniform_arm
 from shoal.experiment.poison import arms as poison
 from shoal.experiment.poison import report as poison_report
-from shoal_experiment.plan import Arm, Experiment, uniform_arm
 
 FILTERED: Final = "8/0 filtered"
 """The silo that asks twice as much and trains on what has signal: most of what sharing does is

@@ -9,9 +9,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from shoal.experiment.plan import Arm, Experiment
 from shoal.experiment.reading.results import Run
 from shoal.experiment.reading.summary import total
-from shoal_experiment.plan import Arm, Experiment
 
 TUNING_SEEDS = (101, 102)
 """No comparison uses these, so that what is chosen on them is not also judged on them."""

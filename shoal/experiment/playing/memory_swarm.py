@@ -141,7 +141,7 @@ class Member:
         """May change what goes out, or hold it back: for peers that are not honest."""
 
     def receive(self, signed: SignedBatch) -> None:
-        """Take in a batch that the hub has judged, as `p2p.intake.intake` and the node's pool do."""
+        """Take in a batch that the hub has judged, as `p2p.intake` and the node's pool do."""
         batch, now = signed.batch, self._hub.clock.now
         size = len(batch.groups)
         reason = self.ledger.check(signed.publisher, batch.sequence, signed.batch_id, size, now)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from policy.record.metrics import METRICS_FILE
-from shoal_experiment.plan import Job
+from shoal.experiment.plan import Job
 from shoal_settings.loader import to_flags
 from shoal_settings.schema import Command, Settings
 
@@ -96,7 +96,7 @@ def _start(
     log: IO[bytes] = stack.enter_context((settings.data_dir / "log.txt").open("ab"))
     process = subprocess.Popen(
         [
-            *(sys.executable, "-m", "p2p.cli.entry", command, "--supervised"),
+            *(sys.executable, "-m", "shoal", command, "--supervised"),
             *to_flags(settings, command),
         ],
         stdin=subprocess.PIPE,  # its end tells the process that we are gone

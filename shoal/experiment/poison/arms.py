@@ -15,10 +15,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from shoal.experiment.plan import Arm, NodeSpec
 from shoal.experiment.poison.attackers import ATTACKS, PLANTED
 from shoal.experiment.reading.results import Run, mean_over_nodes
 from shoal.experiment.reading.summary import Spread, spread, total
-from shoal_experiment.plan import Arm, NodeSpec
 
 CLEAN: Final = "clean"
 NONE: Final = "none"

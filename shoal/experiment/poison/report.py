@@ -10,12 +10,12 @@ from typing import Any, Literal
 
 from rich.table import Table
 
+from shoal.experiment.plan import Experiment
 from shoal.experiment.playing.pool import is_done
 from shoal.experiment.poison.arms import LATE, Cell, summarise
 from shoal.experiment.poison.attackers import PLANTED
 from shoal.experiment.reading.results import load_runs
 from shoal.experiment.reading.summary import comparable
-from shoal_experiment.plan import Experiment
 
 COLUMNS = (
     "attack",

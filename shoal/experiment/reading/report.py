@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from shoal.experiment.plan import Experiment
 from shoal.experiment.reading.results import Run, load_runs
 from shoal.experiment.reading.summary import ArmSummary, comparable, summarise, to_json
 from shoal.experiment.reading.table import markdown
-from shoal_experiment.plan import Experiment
 
 FIGURES = "figures"
 

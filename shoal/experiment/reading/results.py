@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shoal.experiment.plan import Experiment, Job
 from shoal.experiment.playing.pool import is_done
-from shoal_experiment.plan import Experiment, Job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

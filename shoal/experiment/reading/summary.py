@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
+from shoal.experiment.plan import SILO
 from shoal.experiment.reading.results import Run, mean_over_nodes, moving_average
-from shoal_experiment.plan import SILO
 
 PAPER_TOTALS: Mapping[str, float] = {"8/0": 561.79, "6/2": 854.43, "4/4": 1093.31, "2/6": 945.87}
 """Reward over 8 nodes × 2000 rounds, training set (arXiv 2509.08721, section 5)."""

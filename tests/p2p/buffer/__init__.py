@@ -1,1 +1,1 @@
-"""Tests of p2p.buffer.replay."""
+"""Tests of p2p.buffer."""

@@ -1,1 +1,1 @@
-"""Tests of p2p.intake.intake."""
+"""Tests of p2p.intake."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 
-from p2p.cli.entry import main
+from shoal.__main__ import main
 from tests.support.nodes import fresh_identity
 from tests.support.running_node import RunningNode
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from p2p.cli.entry import main
 from p2p.peer import wall_ms
+from shoal.__main__ import main
 from shoal.debug import command as debug_command
 from shoal_ipc import messages as m
 from shoal_tasks.families import PRESETS, TRAIN_SEED_MIN, coordinates

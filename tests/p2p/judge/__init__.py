@@ -1,1 +1,1 @@
-"""Tests of p2p.judge.judge."""
+"""Tests of p2p.judge."""

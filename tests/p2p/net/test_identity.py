@@ -165,7 +165,7 @@ with lock_data_dir(pathlib.Path(sys.argv[1])):
 
 
 def test_second_process_on_a_directory_is_refused(tmp_path: Path) -> None:
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path)],
         stdin=subprocess.PIPE,

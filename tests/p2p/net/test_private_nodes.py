@@ -13,11 +13,11 @@ import trio
 
 from bootstrap.peer import BootstrapPeer
 from p2p import peer as peer_core
-from p2p.cli.entry import main
 from p2p.net.identity import load_or_create_identity
 from p2p.net.swarm_key import format_swarm_key
 from p2p.node import Node
 from p2p.peers import manifest_source
+from shoal.__main__ import main
 from shoal_wire.types import PeerId
 from tests.support import factories as make
 from tests.support.nodes import until

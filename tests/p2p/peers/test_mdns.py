@@ -18,7 +18,7 @@ from p2p.peers.peer_book import PeerAddr
 from tests.support.nodes import fresh_identity, until
 
 LOOPBACK = ("127.0.0.1",)
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def can_multicast() -> bool:

@@ -1,1 +1,1 @@
-"""Tests of p2p.shards.keeper."""
+"""Tests of p2p.shards."""

@@ -1,1 +1,1 @@
-"""Tests of p2p.store.store."""
+"""Tests of p2p.store."""

@@ -22,7 +22,7 @@ from shoal_wire.digests import batch_id
 from shoal_wire.types import BatchId, GroupId, PeerId
 
 ME = PeerId("me")
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def make(path: Path, **kwargs: Any) -> Store:

@@ -1,1 +1,1 @@
-"""Tests of policy.checkpoint.saving.saving."""
+"""Tests of policy.checkpoint."""

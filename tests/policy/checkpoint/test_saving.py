@@ -30,7 +30,7 @@ from policy.update.grpo import GrpoConfig, TrainGroup, make_optimizer, update
 from shoal_wire.types import SamplingParams
 from tests.policy import tiny_models
 
-HERE = Path(__file__).parent
+ROOT = Path(__file__).parents[3]
 SAMPLING = SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=8)
 LR = 3e-3
 
@@ -302,7 +302,7 @@ def test_killed_at_any_moment_the_latest_always_loads(tmp_path: Path) -> None:
 KILLER = """
 import json, os, random, signal, sys, time
 from pathlib import Path
-from test_checkpoint import Trainer, latest_checkpoint, load
+from tests.policy.checkpoint.test_saving import Trainer, latest_checkpoint, load
 
 def save_forever(directory, pipe):
     trainer = Trainer()
@@ -344,7 +344,7 @@ def kill_and_report(directory: Path, *, kills: int) -> str:
     environment = {
         **os.environ,
         "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parents[1]), *sys.path]),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]),
     }
     return subprocess.run(
         [sys.executable, "-c", KILLER, str(directory), str(kills)],

@@ -1,1 +1,1 @@
-"""Tests of policy.generation.local.local."""
+"""Tests of policy.generation."""

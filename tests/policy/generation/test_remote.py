@@ -233,7 +233,7 @@ def test_it_learns_the_servers_dialect() -> None:
 
 
 def test_an_endless_reply_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("policy.generation.local.remote.MAX_REPLY_BYTES", 10_000)
+    monkeypatch.setattr("policy.generation.remote.MAX_REPLY_BYTES", 10_000)
     with ModelServer(first(1, replies(200, b" " * 20_000))) as server:
         assert len(generator(server).answer([question()])) == 1
 

@@ -1,1 +1,1 @@
-"""Tests of policy.model.loading.loading."""
+"""Tests of policy.model."""

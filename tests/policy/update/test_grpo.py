@@ -22,7 +22,7 @@ from policy.update.grpo import GrpoConfig, LossType, TrainGroup, make_optimizer,
 from shoal_wire.types import FinishReason
 from tests.policy import tiny_models
 
-GOLDEN = json.loads((Path(__file__).parents[1] / "vectors" / "grpo_loss.json").read_text())
+GOLDEN = json.loads((Path(__file__).parents[2] / "vectors" / "grpo_loss.json").read_text())
 EOS = 2
 LIMIT = 24
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from p2p import peer as peer_core
-from p2p.cli.entry import main
 from p2p.judge.peer import JudgePeer
 from p2p.judge.store import JUDGE_FILE, JudgeStore
 from p2p.net.identity import Identity, load_or_create_identity
+from shoal.__main__ import main
 from shoal.judge_report.records import Records, RecordsError, fetch_records, records_in, verified
 from shoal.judge_report.stats import ALPHA, compare, unanswered
 from shoal_wire.judge import seal_record

@@ -29,7 +29,7 @@ def probe(user: str, layers: str, folder: Path) -> dict[str, Any]:
         parent.chmod(parent.stat().st_mode | 0o055)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        script = Path(__file__).with_name("sandbox_probe.py")
+        script = Path(__file__).with_name("probe.py")
         output = subprocess.run(
             [sys.executable, str(script), user, layers, str(folder), str(port)],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -70,7 +70,7 @@ def test_the_kernel_alone_refuses_all_but_reading(user: str, tmp_path: Path) -> 
 
 def test_outside_the_same_attempts_succeed(tmp_path: Path) -> None:
     # Otherwise the tests above would prove nothing. Not `replace_process`: it ends the probe.
-    script = Path(__file__).with_name("sandbox_probe.py").read_text()
+    script = Path(__file__).with_name("probe.py").read_text()
     patched = tmp_path / "probe_outside.py"
     patched.write_text(script.replace("    replace_process,\n", "").replace("2 << 30", "1 << 20"))
     folder = tmp_path / "folder"
@@ -94,7 +94,7 @@ def test_outside_the_same_attempts_succeed(tmp_path: Path) -> None:
 
 def test_the_audit_hook_refuses_evaluation_only_while_scoring() -> None:
     code = (
-        "from shoal_tasks import audit\n"
+        "from shoal_tasks.sandbox import audit\n"
         "guard = audit.AuditGuard()\n"
         "audit.install(guard)\n"
         "print(eval('1 + 1'))\n"

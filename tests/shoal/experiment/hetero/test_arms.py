@@ -12,13 +12,13 @@ import torch
 
 from policy.model.loading import load_policy
 from policy.model.prompting import encode_prompt
+from shoal.experiment.command import main, make_experiment, parser
 from shoal.experiment.hetero import arms as hetero
 from shoal.experiment.hetero.arms import LARGER, all_arms, members, played, summarise
 from shoal.experiment.paper.larger_model import make_larger_model
+from shoal.experiment.plan import Arm, Job, NodeSpec, check_settings
 from shoal.experiment.playing.in_process import Workers, play, workers
 from shoal.experiment.playing.tasks import SpecialistSource
-from shoal_experiment.command import main, make_experiment, parser
-from shoal_experiment.plan import Arm, Job, NodeSpec, check_settings
 
 SHARING = {"local": 2, "external": 2}
 BASE = {"model": "tiny", "device": "cpu", "completions": 4, "eval_every": 0}

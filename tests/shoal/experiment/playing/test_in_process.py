@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from shoal.experiment.paper.presets import FILTERED, paper_arms
+from shoal.experiment.plan import Arm, Job, NodeSpec, uniform_arm
 from shoal.experiment.playing.behaviour import BEHAVIOURS
 from shoal.experiment.playing.in_process import Workers, play, rounded, workers
 from shoal.experiment.playing.memory_swarm import Hub, Keys, Member
 from shoal.experiment.reading.results import make_run
-from shoal_experiment.plan import Arm, Job, NodeSpec, uniform_arm
 from shoal_settings.schema import Settings
 from shoal_tasks.swarm import starting_families
 from shoal_wire.codec import encode_batch

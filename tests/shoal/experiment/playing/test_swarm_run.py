@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from shoal.experiment.command import main, make_experiment, parser
 from shoal.experiment.reading.results import load_runs
-from shoal_experiment.command import main, make_experiment, parser
 
 FLAGS = [
     *("paper", "--swarm", "--nodes", "2", "--seeds", "1", "--rounds", "4", "--jobs", "0"),

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from shoal.experiment.command import main, make_experiment, parser
+from shoal.experiment.plan import check_settings
 from shoal.experiment.poison import arms as poison
 from shoal.experiment.poison.attackers import ATTACKS
-from shoal_experiment.command import main, make_experiment, parser
-from shoal_experiment.plan import check_settings
-from tests.experiment.synthetic_runs import run
+from tests.shoal.experiment.synthetic_runs import run
 
 
 def test_shares_are_of_all_members() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from shoal.experiment.paper import tune
+from shoal.experiment.plan import Experiment, uniform_arm
 from shoal.experiment.reading.results import moving_average
 from shoal.experiment.reading.summary import (
     comparable,
@@ -22,8 +23,7 @@ from shoal.experiment.reading.summary import (
     welch,
 )
 from shoal.experiment.reading.table import COLUMNS, markdown
-from shoal_experiment.plan import Experiment, uniform_arm
-from tests.experiment.synthetic_runs import run
+from tests.shoal.experiment.synthetic_runs import run
 
 RUNS = [
     run("8/0", 1, 0.10, tokens=20),

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from p2p.cli import answer_command, publish_command
+from shoal import answer as answer_command
+from shoal import publish as publish_command
 from shoal_ipc import messages as m
 from shoal_ipc.client import NodeClient
 from tests.support.running_node import RunningNode

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from p2p.cli.entry import main
+from shoal.__main__ import main
 from shoal_tasks.families import PRESETS, config_digest
 from shoal_tasks.generators import ALLOWED_GENERATORS
 

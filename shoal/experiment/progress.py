@@ -10,7 +10,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from shoal_experiment.plan import Job
+from shoal.experiment.plan import Job
 
 SAY_EVERY_SECONDS = 10.0
 

@@ -23,12 +23,12 @@ from rich.table import Table
 from shoal.experiment.paper.presets import FILTERED, PRESETS, REAL, Preset
 from shoal.experiment.paper.tune import RATES, best_rates, sweep, tuned
 from shoal.experiment.paper.tune import markdown as sweep_table
+from shoal.experiment.plan import SILO, Arm, Experiment, check_settings, uniform_arm
 from shoal.experiment.playing.pool import JobFailed, Pool, is_done
+from shoal.experiment.progress import Narrator
 from shoal.experiment.reading.report import write_config, write_report
 from shoal.experiment.reading.results import load_runs
 from shoal.experiment.reading.table import rich_table
-from shoal_experiment.plan import SILO, Arm, Experiment, check_settings, uniform_arm
-from shoal_experiment.progress import Narrator
 from shoal_settings.schema import Settings
 from shoal_wire.errors import ManifestError
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from p2p.__main__ import IDENTITY_FILE
-from p2p.cli.entry import COMMANDS, main
 from p2p.net.identity import lock_data_dir
+from shoal.__main__ import COMMANDS, main
 from shoal_settings.schema import fields_of, public_name
 
 SETTING_COMMANDS = ("node", "bootstrap", "trainer", "swarm")
@@ -277,7 +277,7 @@ def test_a_second_swarm_in_the_same_folder_is_refused(capsys: pytest.CaptureFixt
 
 def test_the_installed_command_is_this_one() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "p2p.cli.entry", "nope"],
+        [sys.executable, "-m", "shoal", "nope"],
         capture_output=True,
         text=True,
         timeout=60,
@@ -292,7 +292,7 @@ def test_the_installed_command_is_this_one() -> None:
 def test_help_does_not_load_the_heavy_libraries() -> None:
     code = (
         "import sys\n"
-        "from p2p.cli.entry import main\n"
+        "from shoal.__main__ import main\n"
         "for argv in (['--help'], ['debug', '--help'], ['trainer', '--help']):\n"
         "    try: main(argv)\n"
         "    except SystemExit: pass\n"

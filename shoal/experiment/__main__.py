@@ -1,10 +1,10 @@
-"""`python -m shoal_experiment`, which `shoal experiment` runs."""
+"""`python -m shoal.experiment`, which `shoal experiment` runs."""
 
 from __future__ import annotations
 
 import sys
 
-from shoal_experiment.command import main
+from shoal.experiment.command import main
 
 __all__ = ["main"]
 
