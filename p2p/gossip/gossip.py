@@ -11,10 +11,8 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import cast
 
 import trio
-from libp2p.abc import IHost
 from libp2p.peer.id import ID
 
 from p2p.gossip.pubsub import GuardedPubsub, PubsubLimits
@@ -99,7 +97,7 @@ class Gossip:
         self._published = 0
         self._router = GossipRouter(self._settings.mesh)
         self._pubsub = GuardedPubsub(
-            cast("IHost", host.libp2p_host),
+            host.libp2p_host,
             self._router,
             identity=host.identity,
             limits=self._settings.limits,

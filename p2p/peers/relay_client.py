@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import trio
 from libp2p.abc import INetStream
@@ -76,7 +76,7 @@ class RelayClient:
     ) -> None:
         """`preferred` are asked first, to dial us and to relay: the bootstraps."""
         self._host = host
-        self._inner: Any = host.libp2p_host
+        self._inner = host.libp2p_host
         self._use = use
         self._preferred = preferred
         self._reservations: dict[PeerId, Reservation] = {}

@@ -96,13 +96,14 @@ async def open_test_host(
     identity: Identity | None = None,
     listen: str = LOOPBACK,
     swarm: SwarmSettings | None = None,
+    agent: str = "",
 ) -> AsyncIterator[Libp2pHost]:
     """Run a host; its identity is kept in `tmp_path` if that is given."""
     if identity is None:
         identity = (
             load_or_create_identity(tmp_path / "identity.key") if tmp_path else fresh_identity()
         )
-    settings = HostSettings(listen=(listen,), swarm=swarm or SwarmSettings())
+    settings = HostSettings(listen=(listen,), swarm=swarm or SwarmSettings(), agent=agent)
     host = Libp2pHost(identity=identity, settings=settings)
     async with trio.open_nursery() as nursery:
         await nursery.start(host.run)
