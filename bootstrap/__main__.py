@@ -10,7 +10,7 @@ from pathlib import Path
 
 import trio
 
-from bootstrap.peer import BootstrapPeer
+from bootstrap.peer import BootstrapPeer, MeetingPoint
 from p2p.data_dir import IDENTITY_FILE
 from p2p.net.identity import Identity, load_or_create_identity
 from p2p.process import (
@@ -78,20 +78,20 @@ async def _run_once(settings: Settings, identity: Identity, supervised: bool) ->
     return again
 
 
-def _announce(settings: Settings, peer: BootstrapPeer) -> None:
-    core = peer.core
-    addresses = core.host.listen_addrs()
+def _announce(settings: Settings, peer: MeetingPoint) -> None:
+    member = peer.member
+    addresses = member.host.listen_addrs()
     if settings.json_output:
         ready = {
             "event": "ready",
-            "peer_id": core.peer_id,
+            "peer_id": member.peer_id,
             "addresses": list(addresses),
-            "swarm": {"name": core.manifest.swarm_name, "digest": core.manifest.digest.hex()},
+            "swarm": {"name": member.manifest.swarm_name, "digest": member.manifest.digest.hex()},
             "data_dir": str(settings.data_dir),
         }
         print(json.dumps(ready), flush=True)
         return
-    manifest = core.manifest
+    manifest = member.manifest
     print(f"bootstrap peer of swarm {manifest.swarm_name} {manifest.short_name}; reachable at")
     for address in addresses:
         print(f"  {address}")

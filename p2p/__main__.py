@@ -10,6 +10,7 @@ from functools import partial
 import trio
 
 from p2p.data_dir import IDENTITY_FILE, LAST_STATUS_FILE, write_atomically
+from p2p.live_node import LiveNode
 from p2p.net.identity import Identity, load_or_create_identity
 from p2p.node import Node, NodeEnd
 from p2p.process import (
@@ -90,21 +91,21 @@ async def _keep_last_status(node: Node, settings: Settings) -> None:
     await trio.to_thread.run_sync(write_atomically, settings.data_dir / LAST_STATUS_FILE, content)
 
 
-def _announce(settings: Settings, node: Node) -> None:
-    core = node.core
+def _announce(settings: Settings, node: LiveNode) -> None:
+    member = node.member
     if settings.json_output:
         ready = {
             "event": "ready",
-            "peer_id": core.peer_id,
-            "addresses": list(core.host.listen_addrs()),
-            "swarm": {"name": core.manifest.swarm_name, "digest": core.manifest.digest.hex()},
+            "peer_id": member.peer_id,
+            "addresses": list(member.host.listen_addrs()),
+            "swarm": {"name": member.manifest.swarm_name, "digest": member.manifest.digest.hex()},
             "data_dir": str(settings.data_dir),
         }
         print(json.dumps(ready), flush=True)
         return
-    manifest = core.manifest
-    print(f"node {core.peer_id}  (data in {settings.data_dir})")
+    manifest = member.manifest
+    print(f"node {member.peer_id}  (data in {settings.data_dir})")
     print(f"swarm {manifest.swarm_name} {manifest.short_name}, {len(manifest.families)} families")
-    for address in core.host.listen_addrs():
+    for address in member.host.listen_addrs():
         print(f"  listening on {address}")
     print(f"look inside: shoal debug status --data-dir {settings.data_dir}", flush=True)

@@ -128,7 +128,7 @@ class GuardedPubsub(Pubsub):
         judge: Judge,
         report: Report,
         ban: Callable[[ID], None],
-        charge: Charge = lambda _peer, _cause: None,
+        charge: Charge,
     ) -> None:
         super().__init__(
             host,
@@ -145,7 +145,7 @@ class GuardedPubsub(Pubsub):
         self._judge = judge
         self._report = report
         self._ban = ban
-        self._charge = router.charge = charge
+        self._charge = charge
         self._floods = FloodGate(limits.flood)
         self._own_id = self.my_id.to_bytes()
         self._in_flight: set[bytes] = set()

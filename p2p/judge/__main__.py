@@ -11,7 +11,7 @@ from pathlib import Path
 import trio
 
 from p2p.data_dir import IDENTITY_FILE
-from p2p.judge.peer import JudgePeer
+from p2p.judge.peer import JudgePeer, SittingJudge
 from p2p.judge.store import JudgeStoreError
 from p2p.net.identity import Identity, load_or_create_identity
 from p2p.process import (
@@ -84,21 +84,21 @@ async def _run_once(settings: Settings, identity: Identity, supervised: bool) ->
     return again
 
 
-def _announce(settings: Settings, peer: JudgePeer) -> None:
-    core = peer.core
-    addresses = core.host.listen_addrs()
+def _announce(settings: Settings, peer: SittingJudge) -> None:
+    member = peer.member
+    addresses = member.host.listen_addrs()
     if settings.json_output:
         ready = {
             "event": "ready",
-            "peer_id": core.peer_id,
+            "peer_id": member.peer_id,
             "addresses": list(addresses),
-            "swarm": {"name": core.manifest.swarm_name, "digest": core.manifest.digest.hex()},
+            "swarm": {"name": member.manifest.swarm_name, "digest": member.manifest.digest.hex()},
             "data_dir": str(settings.data_dir),
             "records": peer.judge.num_records,
         }
         print(json.dumps(ready), flush=True)
         return
-    manifest = core.manifest
+    manifest = member.manifest
     print(f"judge of swarm {manifest.swarm_name} {manifest.short_name}; nodes reach it at")
     for address in addresses:
         print(f"  {address}")
