@@ -18,6 +18,17 @@ Validator = Callable[[bytes, PeerId, PeerId], Awaitable[Verdict]]
 """``await validator(data, author, forwarder)``."""
 
 
+OVERLOAD = frozenset(
+    {
+        Reason.INTAKE_FULL,
+        Reason.WORKER_UNAVAILABLE,
+        Reason.VALIDATOR_TIMEOUT,
+        Reason.VALIDATOR_FAULT,
+    }
+)
+"""Our own troubles: the message is not marked seen, so that another copy may come through."""
+
+
 class OversizeError(Exception):
     """A message larger than one gossip message may be; announce and pull it instead."""
 
