@@ -32,7 +32,6 @@ __all__ = [
     "PAPER",
     "PRESETS",
     "SEED_LIMIT",
-    "TAGGED_INSTRUCTION",
     "TRAIN_SEED_MIN",
     "VERIFIER",
     "VERIFIER_VERSION",
@@ -57,12 +56,6 @@ JUDGE_SEED_MIN: Final = 1 << 19
 
 SEED_LIMIT: Final = MAX_SEED
 """Seeds are below this."""
-
-TAGGED_INSTRUCTION: Final = (
-    "Work the problem out step by step. Then give the final answer, and nothing else, "
-    "between <answer> and </answer>."
-)
-"""System prompt for families with tagged answers."""
 
 
 def _plain(name: str, generator: str, **config: JsonValue) -> FamilySpec:
