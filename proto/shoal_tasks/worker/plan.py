@@ -12,7 +12,6 @@ behaviour under failure is the same:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -216,7 +215,8 @@ def parse_score(row: Any) -> ScoreResult:
     reward = row.get("reward") if isinstance(row, dict) else None
     if isinstance(reward, bool) or not isinstance(reward, int | float):
         raise WorkerProtocolError("reward is not a number")
-    if not (math.isfinite(reward) and 0.0 <= reward <= 1.0):
+    # Not made a float before: an integer of a thousand digits cannot be one.
+    if not 0.0 <= reward <= 1.0:
         raise WorkerProtocolError("reward is out of range")
     return ScoreResult(reward=float(reward), timed_out=row.get("timed_out") is True)
 

@@ -162,4 +162,5 @@ def check_ok(reply: Message) -> None:
 def cpu_seconds(reply: Message) -> float:
     """Processor time the worker has used so far; 0 where it does not say."""
     value = reply.get("cpu_seconds")
-    return float(value) if isinstance(value, int | float) else 0.0
+    # Not made a float: an integer of a thousand digits cannot be one.
+    return value if isinstance(value, int | float) else 0.0

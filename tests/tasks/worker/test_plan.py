@@ -23,6 +23,7 @@ from shoal_tasks.worker.plan import (
     run_plan,
     score_operation,
 )
+from shoal_tasks.worker.process import cpu_seconds
 from shoal_wire.types import FinishReason
 
 ECHO: Operation[int, int | Failure] = Operation(
@@ -100,11 +101,25 @@ def test_a_reply_of_another_shape_is_a_protocol_error(reply: dict[str, object]) 
 
 @pytest.mark.parametrize(
     "row",
-    [None, {}, {"reward": "1"}, {"reward": True}, {"reward": 1.01}, {"reward": float("nan")}],
+    [
+        None,
+        {},
+        {"reward": "1"},
+        {"reward": True},
+        {"reward": 1.01},
+        {"reward": float("nan")},
+        {"reward": float("inf")},
+        {"reward": 10**400},
+    ],
 )
 def test_a_worker_cannot_hand_out_rewards_outside_the_range(row: object) -> None:
     with pytest.raises(WorkerProtocolError):
         parse_score(row)
+
+
+def test_any_number_of_processor_seconds_can_be_compared() -> None:
+    assert cpu_seconds({"cpu_seconds": 10**400}) > 1e300
+    assert cpu_seconds({"cpu_seconds": "all"}) == cpu_seconds({}) == 0.0
 
 
 def test_a_worker_cannot_hand_out_odd_questions_or_digests() -> None:
