@@ -12,18 +12,15 @@ from shoal_tasks.errors import UnknownFamily, WorkerProtocolError
 from shoal_tasks.families import EASY, TRAIN_SEED_MIN, coordinates
 from shoal_tasks.limits import MAX_CHARS_PER_FRAME, MAX_ITEMS_PER_FRAME
 from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates
-from shoal_tasks.worker.plan import (
-    Call,
-    Failure,
+from shoal_tasks.worker.operations import (
     Families,
-    Operation,
     parse_digest,
     parse_question,
     parse_score,
-    run_plan,
     score_operation,
 )
-from shoal_tasks.worker.process import cpu_seconds
+from shoal_tasks.worker.plan import Call, Failure, Operation, run_plan
+from shoal_tasks.worker.report import cpu_seconds
 from shoal_wire.types import FinishReason
 
 ECHO: Operation[int, int | Failure] = Operation(
