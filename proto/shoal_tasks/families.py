@@ -11,15 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from shoal_tasks.spec import (
-    VERIFIER,
-    VERIFIER_VERSION,
     AnswerFormat,
     FamilySpec,
     JsonValue,
-    canonical_config,
     config_digest,
-    question_digest,
-    spec_from_json,
     spec_to_json,
 )
 from shoal_tasks.types import TaskCoordinates
@@ -33,18 +28,13 @@ __all__ = [
     "PRESETS",
     "SEED_LIMIT",
     "TRAIN_SEED_MIN",
-    "VERIFIER",
-    "VERIFIER_VERSION",
     "AnswerFormat",
     "FamilySpec",
-    "canonical_config",
     "config_digest",
     "coordinates",
     "draw_coordinates",
     "held_out_coordinates",
     "judge_coordinates",
-    "question_digest",
-    "spec_from_json",
     "spec_to_json",
 ]
 

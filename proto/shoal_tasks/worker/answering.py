@@ -21,7 +21,6 @@ from shoal_tasks.spec import (
     ROWS_GENERATOR,
     FamilySpec,
     config_digest,
-    question_digest,
 )
 from shoal_tasks.swarm import installed_version
 from shoal_tasks.worker.frames import Message
@@ -33,6 +32,7 @@ from shoal_tasks.worker.generate import (
 )
 from shoal_tasks.worker.item_limit import ItemLimit, ItemTimeout
 from shoal_tasks.worker.scoring import score
+from shoal_wire.digests import question_digest
 from shoal_wire.types import FinishReason
 
 _MAX_METADATA_CHARS: Final = 64 * 1024

@@ -27,13 +27,7 @@ class WorkerReport:
     """What a worker said about itself when it was ready."""
 
     pid: int
-    verifier_version: str
     layers: tuple[Layer, ...]
-
-    @property
-    def inactive_layers(self) -> tuple[str, ...]:
-        """Names of the layers this machine or user does not allow."""
-        return tuple(layer.name for layer in self.layers if not layer.active)
 
 
 def setup_message(specs: Sequence[FamilySpec], limits: WorkerLimits) -> Message:
@@ -60,7 +54,7 @@ def read_report(pid: int, reply: Message) -> WorkerReport:
         )
     except (TypeError, KeyError):
         raise WorkerProtocolError("report has no layers") from None
-    return WorkerReport(pid=pid, verifier_version=str(reply.get("verifier_version")), layers=layers)
+    return WorkerReport(pid=pid, layers=layers)
 
 
 def check_ok(reply: Message) -> None:
