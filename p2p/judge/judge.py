@@ -22,16 +22,11 @@ from shoal_tasks.errors import TaskError
 from shoal_tasks.families import judge_coordinates
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates
-from shoal_wire.judge import (
+from shoal_wire.judge import BadAnswerError, decode_request, encode_reply, seal_record
+from shoal_wire.judge_messages import (
     CHALLENGE_ID_BYTES,
     MAX_ANSWER_MS,
     MAX_QUESTION_BYTES,
-    BadAnswerError,
-    decode_request,
-    encode_reply,
-    seal_record,
-)
-from shoal_wire.judge_messages import (
     Challenge,
     ChallengeAnswer,
     ChallengeRequest,

@@ -14,6 +14,8 @@ from shoal_wire import judge, limits
 from shoal_wire.envelope import seal
 from shoal_wire.errors import RemoteError
 from shoal_wire.judge_messages import (
+    MAX_ANSWER_MS,
+    MAX_QUESTION_BYTES,
     Challenge,
     ChallengeAnswer,
     ChallengeRequest,
@@ -92,7 +94,7 @@ replies: st.SearchStrategy[JudgeReply] = st.one_of(
         challenge_id=short_digests,
         family=names,
         question=names,
-        answer_within_ms=st.integers(1, judge.MAX_ANSWER_MS),
+        answer_within_ms=st.integers(1, MAX_ANSWER_MS),
     ),
     st.builds(SealedRecord, envelope=envelopes),
     st.builds(RecordList, envelopes=st.lists(envelopes, max_size=4).map(tuple)),
@@ -247,7 +249,7 @@ def test_the_longest_of_all_fit_their_frames() -> None:
         judge.RECORD_PAYLOAD_TYPE.decode(),
         f"at most {judge.MAX_JUDGE_REQUEST_BYTES} bytes",
         f"{judge.MAX_JUDGE_REPLY_BYTES} bytes",
-        f"at most {judge.MAX_QUESTION_BYTES} bytes",
+        f"at most {MAX_QUESTION_BYTES} bytes",
         f"at most {judge.MAX_RECORD_BYTES} bytes",
         f"`limit` (1 to {judge.MAX_RECORDS})",
         *(f"`{reason.name}`" for reason in RefusalReason),
