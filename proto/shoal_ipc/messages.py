@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Annotated
 
+from shoal_wire.bounds import holding
 from shoal_wire.types import (
     BatchId,
     FinishReason,
@@ -169,7 +171,7 @@ class Control:
     """An order about one peer → `Done`, sent once it is in force and on disk."""
 
     action: ControlAction
-    peer_id: str
+    peer_id: Annotated[str, holding(lambda text: len(text) <= 256, "control names no peer")]
     """As the user wrote it: the node checks it."""
 
 

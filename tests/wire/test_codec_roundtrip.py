@@ -57,6 +57,7 @@ def _frame_of(kind: type) -> m.IpcFrame:
     defaults = {
         "role": m.Role.TRAINER,
         "action": m.ControlAction.BLOCK,
+        "peer_id": "p",
         "policy": sample.batch().policy,
         "sampling": sample.batch().sampling,
         "finish_reason": FinishReason.STOP,
