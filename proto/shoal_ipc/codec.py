@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from shoal_ipc import messages as m
+from shoal_ipc.framing import FrameError
+from shoal_ipc.v1 import ipc_pb2 as pb
 from shoal_wire import codec
 from shoal_wire.bounds import OutOfBoundsError
 from shoal_wire.digests import group_id as content_id
-from shoal_wire.errors import FrameError, RemoteError
+from shoal_wire.errors import RemoteError
 from shoal_wire.fields import Wire, Wires, coded
 from shoal_wire.oneof import OneOf
 from shoal_wire.types import (
@@ -18,7 +20,6 @@ from shoal_wire.types import (
     RolloutGroup,
     SamplingParams,
 )
-from shoal_wire.v1 import ipc_pb2 as pb
 
 _ROLES = {
     m.Role.TRAINER: pb.ROLE_TRAINER,

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from shoal_wire.errors import FrameError, LocalError
-from shoal_wire.limits import MAX_IPC_FRAME_BYTES
+from typing import Final
 
+from shoal_wire.errors import LocalError, RemoteError
+
+MAX_IPC_FRAME_BYTES: Final = 32 * 1024 * 1024
 _PREFIX_BYTES = 4
+
+
+class FrameError(RemoteError):
+    """An IPC frame that is too long, truncated or not a message of the contract."""
 
 
 def encode_frame(body: bytes, *, max_bytes: int = MAX_IPC_FRAME_BYTES) -> bytes:

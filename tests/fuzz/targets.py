@@ -25,13 +25,13 @@ from p2p.standing.reputation import Reputation
 from p2p.standing.scoring import Cause
 from shoal_ipc import messages as m
 from shoal_ipc.codec import decode_ipc, encode_ipc
-from shoal_ipc.framing import FrameDecoder, encode_frame
+from shoal_ipc.framing import FrameDecoder, FrameError, encode_frame
 from shoal_wire import judge
 from shoal_wire.announcement import encode_announcement, is_announcement
 from shoal_wire.codec import PayloadError, decode_batch, encode_batch
 from shoal_wire.compression import CorruptFrameError, OversizeFrameError, compress, decompress
 from shoal_wire.envelope import EnvelopeError, open_envelope, peer_id_of, seal
-from shoal_wire.errors import FrameError, ManifestError, RemoteError
+from shoal_wire.errors import ManifestError, RemoteError
 from shoal_wire.halffloat import unpack_halves
 from shoal_wire.judge_messages import (
     Challenge,

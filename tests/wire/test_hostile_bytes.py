@@ -8,12 +8,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shoal_ipc.codec import decode_ipc, encode_ipc
-from shoal_ipc.framing import FrameDecoder
+from shoal_ipc.framing import FrameDecoder, FrameError
 from shoal_ipc.messages import Body, IpcFrame
 from shoal_wire.codec import PayloadError, decode_batch
 from shoal_wire.compression import compress
 from shoal_wire.envelope import EnvelopeError, open_envelope
-from shoal_wire.errors import FrameError, ManifestError, RemoteError
+from shoal_wire.errors import ManifestError, RemoteError
 from shoal_wire.manifest import decode_manifest
 from shoal_wire.peers import PeerAddresses, decode_peer_list, encode_peer_list
 from shoal_wire.rules import check_batch
