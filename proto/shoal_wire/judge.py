@@ -15,10 +15,10 @@ from shoal_wire.judge_messages import (
     MAX_RECORD_BYTES,
     MAX_RECORDS,
     JudgeRecord,
+    JudgeRefusalReason,
     JudgeReply,
     JudgeRequest,
     Mode,
-    RefusalReason,
     SealedRecord,
     bounded_record,
     known_peer_id,
@@ -35,11 +35,11 @@ MAX_JUDGE_REPLY_BYTES: Final = MAX_RECORDS * (MAX_RECORD_BYTES + 4) + 1024
 
 _MODES = {Mode.SWARM: pb.MODE_SWARM, Mode.SILO: pb.MODE_SILO}
 _REFUSALS = {
-    RefusalReason.BUSY: pb.JUDGE_REFUSAL_BUSY,
-    RefusalReason.WRONG_SWARM: pb.JUDGE_REFUSAL_WRONG_SWARM,
-    RefusalReason.UNKNOWN_CHALLENGE: pb.JUDGE_REFUSAL_UNKNOWN_CHALLENGE,
-    RefusalReason.LATE: pb.JUDGE_REFUSAL_LATE,
-    RefusalReason.BAD_ANSWER: pb.JUDGE_REFUSAL_BAD_ANSWER,
+    JudgeRefusalReason.BUSY: pb.JUDGE_REFUSAL_BUSY,
+    JudgeRefusalReason.WRONG_SWARM: pb.JUDGE_REFUSAL_WRONG_SWARM,
+    JudgeRefusalReason.UNKNOWN_CHALLENGE: pb.JUDGE_REFUSAL_UNKNOWN_CHALLENGE,
+    JudgeRefusalReason.LATE: pb.JUDGE_REFUSAL_LATE,
+    JudgeRefusalReason.BAD_ANSWER: pb.JUDGE_REFUSAL_BAD_ANSWER,
 }
 _WIRES = Wires(
     {
@@ -47,7 +47,7 @@ _WIRES = Wires(
             {FinishReason.STOP: 1, FinishReason.LENGTH: 2}, unknown="no known finish reason"
         ),
         Mode: coded(_MODES, unknown="no known mode"),
-        RefusalReason: coded(_REFUSALS, unknown="judge refuses for no known reason"),
+        JudgeRefusalReason: coded(_REFUSALS, unknown="judge refuses for no known reason"),
         # All peers are asked for by an empty id.
         PeerId | None: Wire(
             write=lambda peer: peer or "",

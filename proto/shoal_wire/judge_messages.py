@@ -112,7 +112,7 @@ class RecordList:
     ]
 
 
-class RefusalReason(StrEnum):
+class JudgeRefusalReason(StrEnum):
     """Why a judge did not do what it was asked."""
 
     BUSY = "busy"
@@ -129,7 +129,7 @@ class RefusalReason(StrEnum):
 class JudgeRefusal:
     """Not done, and why."""
 
-    reason: RefusalReason
+    reason: JudgeRefusalReason
     retry_after_ms: Annotated[int, at_most(MAX_RETRY_MS)] = 0
 
 

@@ -9,18 +9,18 @@ from shoal_wire.errors import RemoteError
 from shoal_wire.fields import Wires, coded
 from shoal_wire.limits import MAX_ANSWER_BYTES, MAX_REQUEST_BYTES
 from shoal_wire.oneof import OneOf
-from shoal_wire.rollout_messages import Answer, Query, RefusalReason
+from shoal_wire.rollout_messages import Answer, BatchRefusalReason, Query
 from shoal_wire.v1 import fetch_pb2 as pb
 
 Body = TypeVar("Body")
 
 _REFUSALS = {
-    RefusalReason.BUSY: pb.REFUSAL_REASON_BUSY,
-    RefusalReason.NOT_HELD: pb.REFUSAL_REASON_NOT_HELD,
-    RefusalReason.PENDING: pb.REFUSAL_REASON_PENDING,
+    BatchRefusalReason.BUSY: pb.REFUSAL_REASON_BUSY,
+    BatchRefusalReason.NOT_HELD: pb.REFUSAL_REASON_NOT_HELD,
+    BatchRefusalReason.PENDING: pb.REFUSAL_REASON_PENDING,
 }
 # A reason of a later version says "not now" all the same.
-_WIRES = Wires({RefusalReason: coded(_REFUSALS, default=RefusalReason.BUSY)})
+_WIRES = Wires({BatchRefusalReason: coded(_REFUSALS, default=BatchRefusalReason.BUSY)})
 
 _QUERIES: OneOf[Query] = OneOf(
     pb.RolloutRequest,

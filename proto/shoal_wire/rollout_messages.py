@@ -101,7 +101,7 @@ class Chunk:
     data: Annotated[bytes, sized(0, MAX_CHUNK_BYTES, "chunk too long")]
 
 
-class RefusalReason(StrEnum):
+class BatchRefusalReason(StrEnum):
     """Why an answer holds nothing."""
 
     BUSY = "busy"
@@ -114,7 +114,7 @@ class RefusalReason(StrEnum):
 class Refusal:
     """Not now, or not here. No offence."""
 
-    reason: RefusalReason
+    reason: BatchRefusalReason
     retry_after_ms: Annotated[int, at_most(MAX_RETRY_MS)] = 0
 
 

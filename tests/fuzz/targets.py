@@ -36,10 +36,10 @@ from shoal_wire.halffloat import unpack_halves
 from shoal_wire.judge_messages import (
     Challenge,
     JudgeRefusal,
+    JudgeRefusalReason,
     JudgeReply,
     RecordList,
     RecordQuery,
-    RefusalReason,
 )
 from shoal_wire.limits import ANNOUNCEMENT_PAYLOAD_TYPE
 from shoal_wire.manifest import decode_manifest
@@ -185,7 +185,7 @@ _PEERS = encode_peer_list(
 _ADDRESS = f"/ip4/192.0.2.1/tcp/4001/p2p/{PEER}".encode()
 _JUDGE_REPLIES: list[JudgeReply] = [
     RecordList(envelopes=(b"one", b"two")),
-    JudgeRefusal(reason=RefusalReason.BUSY, retry_after_ms=9),
+    JudgeRefusal(reason=JudgeRefusalReason.BUSY, retry_after_ms=9),
     Challenge(challenge_id=b"i" * 16, family="gcd", question="gcd?", answer_within_ms=9),
 ]
 _BINARY_ADDRESS = b"\x04\xc0\x00\x02\x01\x06\x0f\xa1"

@@ -21,12 +21,12 @@ from shoal_wire.judge_messages import (
     ChallengeRequest,
     JudgeRecord,
     JudgeRefusal,
+    JudgeRefusalReason,
     JudgeReply,
     JudgeRequest,
     Mode,
     RecordList,
     RecordQuery,
-    RefusalReason,
     SealedRecord,
 )
 from shoal_wire.types import Digest, FinishReason, PeerId
@@ -100,7 +100,7 @@ replies: st.SearchStrategy[JudgeReply] = st.one_of(
     st.builds(RecordList, envelopes=st.lists(envelopes, max_size=4).map(tuple)),
     st.builds(
         JudgeRefusal,
-        reason=st.sampled_from(RefusalReason),
+        reason=st.sampled_from(JudgeRefusalReason),
         retry_after_ms=st.integers(0, limits.MAX_RETRY_MS),
     ),
 )
@@ -252,7 +252,7 @@ def test_the_longest_of_all_fit_their_frames() -> None:
         f"at most {MAX_QUESTION_BYTES} bytes",
         f"at most {judge.MAX_RECORD_BYTES} bytes",
         f"`limit` (1 to {judge.MAX_RECORDS})",
-        *(f"`{reason.name}`" for reason in RefusalReason),
+        *(f"`{reason.name}`" for reason in JudgeRefusalReason),
     ],
 )
 def test_the_contract_states_names_and_limits(constant: str) -> None:
