@@ -32,7 +32,6 @@ from p2p.peers.dht import Dht
 from p2p.peers.discovery import Discovery, DiscoverySettings, TargetKind
 from p2p.peers.manifest_source import Found, ManifestSource
 from p2p.peers.outside import ReachServer
-from p2p.peers.peer_book import PeerAddr
 from p2p.peers.relay_client import RelayClient, RelayUse
 from p2p.peers.relay_server import RelayLimits, RelayServer
 from p2p.shards.directory import ShardDirectory
@@ -45,6 +44,7 @@ from shoal_tasks.swarm import rules_of, specs_of
 from shoal_tasks.worker.trio_client import TaskWorker
 from shoal_wire.limits import TOPIC_PREFIX
 from shoal_wire.manifest import Manifest
+from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId, SignedBatch
 from shoal_wire.verdict import Verdict
 
@@ -264,7 +264,7 @@ class PeerCore:
             plan=ShardPlan(num_shards=num_shards, rng=random.Random(), fixed=fixed),
             directory=self.shard_directory,
             validate=self.intake.validate,
-            ask=partial(peer_services.fetch_shard_peers, self.host),
+            ask=partial(peer_services.fetch_peers, self.host),
             publishes=wanted_per_s is not None,
             keep=frozenset(
                 parse_peer_address(address).peer_id for address in self._settings.bootstrap
@@ -308,7 +308,7 @@ class PeerCore:
                 except ValueError:
                     continue
                 self.discovery.add_peer(
-                    PeerAddr(peer_id=parsed.peer_id, addresses=(parsed.transport,)),
+                    PeerAddresses(peer_id=parsed.peer_id, addresses=(parsed.transport,)),
                     TargetKind.MDNS,
                 )
             await trio.sleep(_SIBLING_SECONDS)

@@ -20,7 +20,7 @@ from p2p.net.address import parse_peer_address, parse_peer_id, parse_transport
 from p2p.net.identify import _addresses, _printable
 from p2p.net.identity import identity_from_seed
 from p2p.net.streams import MalformedFrameError
-from p2p.peers.peer_book import PeerAddr, PeerBook
+from p2p.peers.peer_book import PeerBook
 from p2p.standing.reputation import Reputation
 from p2p.standing.scoring import Cause
 from shoal_ipc import messages as m
@@ -154,7 +154,7 @@ def _saved_reputation() -> bytes:
 def _book() -> bytes:
     book = PeerBook()
     book.note_connected(
-        PeerAddr(peer_id=PeerId(PEER), addresses=("/ip4/192.0.2.1/tcp/1",)), now_ms=1
+        PeerAddresses(peer_id=PeerId(PEER), addresses=("/ip4/192.0.2.1/tcp/1",)), now_ms=1
     )
     return book.to_json().encode()
 
@@ -180,7 +180,7 @@ _FRAME = encode_ipc(
 )
 _STATUS = encode_ipc(m.IpcFrame(request_id=2, body=m.TrainerStatus(json="{}")))
 _PEERS = encode_peer_list(
-    [PeerAddresses(peer_id=PeerId(PEER), addresses=(f"/ip4/192.0.2.1/tcp/1/p2p/{PEER}",))]
+    [PeerAddresses(peer_id=PeerId(PEER), addresses=("/ip4/192.0.2.1/tcp/1",))]
 )
 _ADDRESS = f"/ip4/192.0.2.1/tcp/4001/p2p/{PEER}".encode()
 _JUDGE_REPLIES: list[JudgeReply] = [

@@ -296,7 +296,7 @@ class SimulatedNode:
             ),
             directory=self.directory,
             validate=self.intake.validate,
-            ask=partial(peer_services.fetch_shard_peers, cast("Libp2pHost", self.host)),
+            ask=partial(peer_services.fetch_peers, cast("Libp2pHost", self.host)),
             publishes=self._publishes,
             wanted_per_s=lambda: settings.external / settings.round_s,
             settings=ShardSettings(

@@ -104,7 +104,7 @@ async def test_the_list_of_an_earlier_swarm_does_not_keep_a_node_from_its_next(
 
 def _addr(peer: Any) -> Any:
     transport = address_of(peer).rpartition("/p2p/")[0]
-    return peer_core.PeerAddr(peer_id=peer.core.peer_id, addresses=(transport,))
+    return peer_core.PeerAddresses(peer_id=peer.core.peer_id, addresses=(transport,))
 
 
 async def test_only_peers_with_the_key_join(tmp_path: Path) -> None:
