@@ -55,12 +55,3 @@ class FrameDecoder:
             start = body_start + length
         del self._buffer[:start]
         return frames
-
-    def close(self) -> None:
-        """State that no more bytes come.
-
-        Raises:
-            FrameError: the stream ended inside a frame.
-        """
-        if self._buffer:
-            raise FrameError(f"stream ended inside a frame ({len(self._buffer)} bytes left)")

@@ -126,7 +126,6 @@ def _frames(raw: bytes) -> None:
     for start in range(0, len(raw), 7):
         for frame in decoder.feed(raw[start : start + 7]):
             decode_ipc(frame)
-    decoder.close()
 
 
 def _identify(raw: bytes) -> None:

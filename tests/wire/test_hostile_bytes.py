@@ -109,4 +109,3 @@ def test_frame_decoder(pieces: list[bytes]) -> None:
     with contextlib.suppress(FrameError):
         for piece in pieces:
             assert all(len(frame) <= 50 for frame in decoder.feed(piece))
-        decoder.close()
