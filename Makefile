@@ -63,7 +63,7 @@ format: $(STAMP)
 
 proto: $(STAMP)
 	@$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=proto --pyi_out=proto \
-	  proto/shoal_wire/v1/*.proto
+	  proto/shoal_wire/v1/*.proto proto/shoal_ipc/v1/*.proto
 
 # The named peers are wanted here only; without them their rows are left out.
 $(VENV)/.bench: pyproject.toml $(STAMP)

@@ -29,9 +29,9 @@ from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient
 from shoal_ipc.codec import encode_ipc
 from shoal_ipc.framing import FrameDecoder, encode_frame
+from shoal_ipc.v1 import ipc_pb2 as pb
 from shoal_wire.digests import group_id
 from shoal_wire.types import BatchId, PeerId, PublishedGroup, RolloutGroup
-from shoal_wire.v1 import ipc_pb2 as pb
 from tests.support.processes import Stage, open_stage
 
 CHARS = 2000

@@ -11,7 +11,7 @@ import socket
 import sys
 
 from shoal_ipc.framing import FrameDecoder, encode_frame
-from shoal_wire.v1 import ipc_pb2 as pb
+from shoal_ipc.v1 import ipc_pb2 as pb
 
 READ_BYTES = 1 << 18
 

@@ -114,7 +114,7 @@ class Member:
             ),
             directory=peer.shard_directory,
             validate=self.intake.validate,
-            ask=partial(peer_services.fetch_shard_peers, peer.host),
+            ask=partial(peer_services.fetch_peers, peer.host),
             publishes=wanted_per_s is not None,
             keep=frozenset(parse_peer_address(address).peer_id for address in settings.bootstrap),
             wanted_per_s=wanted_per_s or (lambda: 0.0),

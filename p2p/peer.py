@@ -23,13 +23,13 @@ from p2p.peers import exchange as peer_services
 from p2p.peers.discovery import Discovery, TargetKind
 from p2p.peers.manifest_source import Found, ManifestSource
 from p2p.peers.outside import ReachServer
-from p2p.peers.peer_book import PeerAddr
 from p2p.peers.relay_client import RelayUse
 from p2p.peers.relay_server import RelayLimits, RelayServer
 from p2p.shards.directory import ShardDirectory
 from p2p.standing.guard import PeerGuard
 from shoal_settings.schema import Settings
 from shoal_wire.manifest import Manifest
+from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
 
 log = logging.getLogger(__name__)
@@ -147,7 +147,7 @@ class ListeningPeer:
                 except ValueError:
                     continue
                 self.discovery.add_peer(
-                    PeerAddr(peer_id=parsed.peer_id, addresses=(parsed.transport,)),
+                    PeerAddresses(peer_id=parsed.peer_id, addresses=(parsed.transport,)),
                     TargetKind.MDNS,
                 )
             await trio.sleep(self.tuning.siblings_s)

@@ -22,10 +22,11 @@ from policy.node.exchange import Exchange
 from policy.record.metrics import METRICS_FILE, MetricsFile, round_metrics
 from policy.record.progress import Progress, RoundRecord
 from policy.record.start_over import STATE_FILE, set_aside
-from policy.rollouts import OwnGroup, Question, batch_key, bundles, shareable
+from policy.rollouts import OwnGroup, Question, batch_key, num_answer_bytes, shareable
 from policy.tasks import TaskSource
 from shoal_ipc import messages as m
 from shoal_settings.schema import Settings
+from shoal_wire.bundles import bundles
 from shoal_wire.manifest import SwarmRules
 from shoal_wire.types import Digest, PolicyInfo, SamplingParams
 
@@ -115,7 +116,7 @@ class GenerateOnly:
         found = [shareable(g, self._rules, with_logprobs=settings.share_logprobs) for g in own]
         groups = [group for group in found if group is not None]
         self.progress.groups_not_shared += len(found) - len(groups)
-        for batch in bundles(groups):
+        for batch in bundles(groups, num_answer_bytes):
             self._exchange.share(
                 m.Publish(
                     client_key=batch_key(self.round, batch),

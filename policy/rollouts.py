@@ -18,9 +18,6 @@ from shoal_wire.manifest import SwarmRules
 from shoal_wire.rules import check_completion
 from shoal_wire.types import Completion, FinishReason, RolloutGroup, Task
 
-BUNDLE_BYTES = 48 * 1024
-"""Size of one batch: small ones cost a message each, large ones a copy of all at each hop."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
@@ -103,9 +100,9 @@ def _completion(answer: Answer, with_logprobs: bool = False) -> Completion:
     )
 
 
-def _size(completion: Completion) -> int:
-    """Bytes that a completion adds to a batch."""
-    return len(completion.text.encode()) + 2 * len(completion.logprobs or ())
+def num_answer_bytes(group: RolloutGroup) -> int:
+    """Return what the answers of a group add to a batch: texts and claimed log-probabilities."""
+    return sum(len(c.text.encode()) + 2 * len(c.logprobs or ()) for c in group.completions)
 
 
 def public_model_name(name: str) -> str:
@@ -116,21 +113,6 @@ def public_model_name(name: str) -> str:
     path = Path(name).expanduser()
     shown = path.resolve().name if path.is_dir() else name
     return shown.replace("\0", "").encode()[:MAX_NAME_BYTES].decode(errors="ignore")
-
-
-def bundles(groups: Sequence[RolloutGroup]) -> list[tuple[RolloutGroup, ...]]:
-    """Split groups into batches of at most BUNDLE_BYTES; a larger group goes alone."""
-    batches: list[tuple[RolloutGroup, ...]] = []
-    batch: list[RolloutGroup] = []
-    size = 0
-    for group in groups:
-        group_size = sum(_size(completion) for completion in group.completions)
-        if batch and size + group_size > BUNDLE_BYTES:
-            batches.append(tuple(batch))
-            batch, size = [], 0
-        batch.append(group)
-        size += group_size
-    return [*batches, tuple(batch)] if batch else batches
 
 
 def batch_key(round_number: int, groups: Sequence[RolloutGroup]) -> bytes:

@@ -35,7 +35,7 @@ from policy.rollouts import (
     OwnGroup,
     Question,
     batch_key,
-    bundles,
+    num_answer_bytes,
     public_model_name,
     shareable,
     shareable_answers,
@@ -44,6 +44,7 @@ from policy.tasks import TaskSource
 from policy.update.grpo import Blame, GrpoConfig, UpdateStats, update
 from policy.update.off_policy import usable_claims
 from shoal_ipc import messages as m
+from shoal_wire.bundles import bundles
 from shoal_wire.digests import group_id
 from shoal_wire.manifest import SwarmRules
 from shoal_wire.types import (
@@ -257,7 +258,7 @@ class Rounds:
         candidates = [shareable(group, self._rules, with_logprobs=with_logprobs) for group in own]
         groups = [group for group in candidates if group is not None]
         self.groups_not_shared += len(candidates) - len(groups)
-        for batch in bundles(groups):
+        for batch in bundles(groups, num_answer_bytes):
             self._exchange.share(
                 m.Publish(
                     client_key=batch_key(round_number, batch),

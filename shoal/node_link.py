@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
 from shoal_tasks.families import FamilySpec
 from shoal_tasks.swarm import specs_of
+from shoal_wire.bundles import bundles
 from shoal_wire.codec import group_to_bytes
 from shoal_wire.digests import group_id
 from shoal_wire.errors import ManifestError
@@ -19,8 +20,6 @@ from shoal_wire.limits import MAX_NAME_BYTES
 from shoal_wire.manifest import Manifest, decode_manifest
 from shoal_wire.types import Digest, PolicyInfo, RolloutGroup, SamplingParams
 
-BATCH_BYTES = 48 * 1024
-"""Size of one batch: small ones cost a message each, large ones a copy of all at each hop."""
 _TIMEOUT_SECONDS = 15.0
 
 
@@ -42,7 +41,7 @@ class NodeLink:
             UsageExit: after one line.
         """
         new = 0
-        for batch in batches(groups):
+        for batch in bundles(groups, _num_encoded_bytes):
             ids = b"".join(group_id(group) for group in batch)
             try:
                 reply = self.client.call(
@@ -56,7 +55,7 @@ class NodeLink:
                         sampling=SamplingParams(
                             temperature=0.0, top_p=1.0, top_k=0, max_new_tokens=0
                         ),
-                        groups=tuple(batch),
+                        groups=batch,
                     ),
                     m.PublishReply,
                 )
@@ -100,16 +99,5 @@ def check_author(command: str, author: str) -> str:
     return author
 
 
-def batches(groups: Sequence[RolloutGroup]) -> Iterator[list[RolloutGroup]]:
-    """Yield the groups in batches of about `BATCH_BYTES`, in order."""
-    batch: list[RolloutGroup] = []
-    size = 0
-    for group in groups:
-        num_bytes = len(group_to_bytes(group))
-        if batch and size + num_bytes > BATCH_BYTES:
-            yield batch
-            batch, size = [], 0
-        batch.append(group)
-        size += num_bytes
-    if batch:
-        yield batch
+def _num_encoded_bytes(group: RolloutGroup) -> int:
+    return len(group_to_bytes(group))

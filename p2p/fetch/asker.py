@@ -18,12 +18,12 @@ from shoal_wire.limits import MAX_ANSWER_BYTES, ROLLOUTS_PROTOCOL
 from shoal_wire.rollout_codec import RolloutProtocolError, decode_answer, encode_query
 from shoal_wire.rollout_messages import (
     Answer,
+    BatchRefusalReason,
     Chunk,
     Envelopes,
     Listing,
     Query,
     Refusal,
-    RefusalReason,
 )
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Reason, Verdict, verdict
@@ -122,7 +122,7 @@ class RolloutAsker:
             self.offend(peer_id, Reason.MALFORMED_ANSWER)
             raise self._failed(Reason.MALFORMED_ANSWER) from None
         if isinstance(answer, Refusal):
-            if answer.reason is RefusalReason.BUSY:
+            if answer.reason is BatchRefusalReason.BUSY:
                 # Who comes again before that is taken for a flood.
                 _note(self._busy, peer_id, max(_LEAST_BUSY_SECONDS, answer.retry_after_ms / 1000))
             raise self._failed(answer.reason.value)

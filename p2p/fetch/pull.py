@@ -17,7 +17,7 @@ import trio
 from p2p.fetch.asker import NoAnswerError, RolloutAsker
 from shoal_wire.digests import batch_id as id_of_envelope
 from shoal_wire.limits import MAX_CHUNK_BYTES
-from shoal_wire.rollout_messages import Chunk, ChunkQuery, RefusalReason
+from shoal_wire.rollout_messages import BatchRefusalReason, Chunk, ChunkQuery
 from shoal_wire.types import BatchId, PeerId
 from shoal_wire.verdict import Reason
 
@@ -128,9 +128,9 @@ class BatchPull:
                 if not await self._chunk(peer_id, progress):
                     return None
         except NoAnswerError as error:
-            if error.cause == RefusalReason.NOT_HELD:
+            if error.cause == BatchRefusalReason.NOT_HELD:
                 progress.denied.add(peer_id)
-            progress.waiting |= error.cause in (RefusalReason.BUSY, RefusalReason.PENDING)
+            progress.waiting |= error.cause in (BatchRefusalReason.BUSY, BatchRefusalReason.PENDING)
             return None
         if id_of_envelope(bytes(progress.data)) == progress.batch_id:
             return Pulled(envelope=bytes(progress.data), provider=peer_id)

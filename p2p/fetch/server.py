@@ -27,6 +27,7 @@ from shoal_wire.limits import MAX_CHUNK_BYTES, MAX_RETRY_MS
 from shoal_wire.rollout_codec import RolloutProtocolError, decode_query, encode_answer
 from shoal_wire.rollout_messages import (
     Answer,
+    BatchRefusalReason,
     Chunk,
     ChunkQuery,
     Envelopes,
@@ -34,7 +35,6 @@ from shoal_wire.rollout_messages import (
     Query,
     RecentQuery,
     Refusal,
-    RefusalReason,
     SinceQuery,
     WholeQuery,
 )
@@ -201,11 +201,13 @@ class RolloutServer:
         held = self._shelf.get(query.batch_id)
         if held is None:
             pending = self._is_pending(query.batch_id)
-            return Refusal(reason=RefusalReason.PENDING if pending else RefusalReason.NOT_HELD)
+            return Refusal(
+                reason=BatchRefusalReason.PENDING if pending else BatchRefusalReason.NOT_HELD
+            )
         length = max(0, min(query.length, held.ref.num_bytes - query.offset))
         data = await self._part(query.batch_id, query.offset, length)
         if data is None or len(data) != length:
-            return Refusal(reason=RefusalReason.NOT_HELD)
+            return Refusal(reason=BatchRefusalReason.NOT_HELD)
         return Chunk(num_bytes=held.ref.num_bytes, data=data)
 
     def sent(self, _peer_id: PeerId, raw: bytes) -> None:
@@ -249,4 +251,4 @@ _KINDS: dict[type[Query], str] = {
 
 def _busy(wait_s: float) -> Refusal:
     retry_ms = min(MAX_RETRY_MS, math.ceil(1000 * wait_s))
-    return Refusal(reason=RefusalReason.BUSY, retry_after_ms=retry_ms)
+    return Refusal(reason=BatchRefusalReason.BUSY, retry_after_ms=retry_ms)

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from p2p.ipc.view_types import View
 from p2p.standing.guard import ControlError
 from shoal_ipc import messages as m
-from shoal_wire.limits import IPC_VERSION
 from shoal_wire.manifest import Manifest
 from shoal_wire.types import PeerId
 
@@ -34,7 +33,9 @@ class InspectorService:
 
     async def hello(self, holder: str, hello: m.Hello) -> m.HelloReply | m.Failure:
         """Greet."""
-        return m.HelloReply(ipc_version=IPC_VERSION, peer_id=self._me, manifest=self._manifest.raw)
+        return m.HelloReply(
+            ipc_version=m.IPC_VERSION, peer_id=self._me, manifest=self._manifest.raw
+        )
 
     async def handle(self, holder: str, role: m.Role, body: m.Body) -> m.Body:
         """Answer one request."""

@@ -36,10 +36,10 @@ from shoal_wire.judge_messages import (
     ChallengeRequest,
     JudgeRecord,
     JudgeRefusal,
+    JudgeRefusalReason,
     JudgeReply,
     JudgeRequest,
     Mode,
-    RefusalReason,
     SealedRecord,
 )
 from shoal_wire.manifest import Manifest
@@ -233,7 +233,7 @@ class JudgeLink:
             except (DialError, RequestError, RemoteError) as error:
                 raise JudgeLinkError(str(error)) from None
             wait = reply.retry_after_ms / 1000 if isinstance(reply, JudgeRefusal) else 0.0
-            if not isinstance(reply, JudgeRefusal) or reply.reason is not RefusalReason.BUSY:
+            if not isinstance(reply, JudgeRefusal) or reply.reason is not JudgeRefusalReason.BUSY:
                 return reply
             if wait > _MAX_WAIT_SECONDS:
                 break

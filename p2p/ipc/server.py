@@ -22,9 +22,8 @@ import trio
 
 from shoal_ipc import messages as m
 from shoal_ipc.codec import decode_ipc, encode_ipc
-from shoal_ipc.framing import FrameDecoder, encode_frame
-from shoal_wire.errors import FrameError, WireError
-from shoal_wire.limits import IPC_VERSION
+from shoal_ipc.framing import FrameDecoder, FrameError, encode_frame
+from shoal_wire.errors import WireError
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
@@ -155,9 +154,9 @@ class _Connection:
             return
         if not isinstance(first.body, m.Hello):
             raise FrameError("first request is not a hello")
-        if first.body.ipc_version != IPC_VERSION:
+        if first.body.ipc_version != m.IPC_VERSION:
             failure = m.Failure(
-                reason=f"IPC version {first.body.ipc_version}: this node speaks {IPC_VERSION}"
+                reason=f"IPC version {first.body.ipc_version}: this node speaks {m.IPC_VERSION}"
             )
             await self._send(m.IpcFrame(request_id=first.request_id, body=failure))
             return

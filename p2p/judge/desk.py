@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from p2p.token_bucket import KeyedBuckets, Rate, TokenBucket
 from shoal_tasks.types import TaskCoordinates
-from shoal_wire.judge_messages import RefusalReason
+from shoal_wire.judge_messages import JudgeRefusalReason
 from shoal_wire.types import PeerId
 
 
@@ -87,13 +87,13 @@ class JudgeDesk:
 
     def take(
         self, peer_id: PeerId, challenge_id: bytes, now: float
-    ) -> OpenChallenge | RefusalReason:
+    ) -> OpenChallenge | JudgeRefusalReason:
         """Take the challenge that `peer_id` answers off the desk: it is answered once."""
         challenge = self._open.get(peer_id)
         if challenge is None or challenge.challenge_id != challenge_id:
-            return RefusalReason.UNKNOWN_CHALLENGE
+            return JudgeRefusalReason.UNKNOWN_CHALLENGE
         del self._open[peer_id]
-        return challenge if now < challenge.expires_at else RefusalReason.LATE
+        return challenge if now < challenge.expires_at else JudgeRefusalReason.LATE
 
     def _forget(self, now: float) -> None:
         """Drop what is over for as long as it was open: until then its answer is called late."""

@@ -22,25 +22,20 @@ from shoal_tasks.errors import TaskError
 from shoal_tasks.families import judge_coordinates
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates
-from shoal_wire.judge import (
+from shoal_wire.judge import BadAnswerError, decode_request, encode_reply, seal_record
+from shoal_wire.judge_messages import (
     CHALLENGE_ID_BYTES,
     MAX_ANSWER_MS,
     MAX_QUESTION_BYTES,
-    BadAnswerError,
-    decode_request,
-    encode_reply,
-    seal_record,
-)
-from shoal_wire.judge_messages import (
     Challenge,
     ChallengeAnswer,
     ChallengeRequest,
     JudgeRecord,
     JudgeRefusal,
+    JudgeRefusalReason,
     JudgeReply,
     RecordList,
     RecordQuery,
-    RefusalReason,
     SealedRecord,
 )
 from shoal_wire.limits import MAX_RETRY_MS
@@ -122,7 +117,7 @@ class Judge:
             return await self._reply(peer_id, decode_request(raw))
         except BadAnswerError as error:
             log.debug("%s: %s", peer_id, error)
-            return JudgeRefusal(reason=RefusalReason.BAD_ANSWER)
+            return JudgeRefusal(reason=JudgeRefusalReason.BAD_ANSWER)
         except (TaskError, JudgeStoreError) as error:
             # Ours, not the peer's: it may try again.
             log.warning("a request of %s waits: %s", peer_id, error)
@@ -141,7 +136,7 @@ class Judge:
 
     async def _ask(self, peer_id: PeerId, request: ChallengeRequest) -> JudgeReply:
         if request.swarm_digest != self._manifest.digest:
-            return JudgeRefusal(reason=RefusalReason.WRONG_SWARM)
+            return JudgeRefusal(reason=JudgeRefusalReason.WRONG_SWARM)
         now = trio.current_time()
         if (known := self.desk.open_for(peer_id, now)) is not None:
             return _challenge(known, now)
@@ -182,9 +177,9 @@ class Judge:
 
     async def _judge(self, peer_id: PeerId, answer: ChallengeAnswer) -> JudgeReply:
         if len(answer.text.encode()) > self._manifest.rules.max_completion_bytes:
-            return JudgeRefusal(reason=RefusalReason.BAD_ANSWER)
+            return JudgeRefusal(reason=JudgeRefusalReason.BAD_ANSWER)
         challenge = self.desk.take(peer_id, answer.challenge_id, trio.current_time())
-        if isinstance(challenge, RefusalReason):
+        if isinstance(challenge, JudgeRefusalReason):
             return JudgeRefusal(reason=challenge)
         request = ScoreRequest(
             task=challenge.task, text=answer.text, finish_reason=answer.finish_reason
@@ -250,5 +245,5 @@ def _challenge(challenge: OpenChallenge, now: float) -> Challenge:
 
 def _busy(seconds: float) -> JudgeRefusal:
     return JudgeRefusal(
-        reason=RefusalReason.BUSY, retry_after_ms=min(MAX_RETRY_MS, int(seconds * 1000) + 1)
+        reason=JudgeRefusalReason.BUSY, retry_after_ms=min(MAX_RETRY_MS, int(seconds * 1000) + 1)
     )

@@ -15,13 +15,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import base58
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from google.protobuf.message import DecodeError
 from libp2p.crypto.ed25519 import create_new_key_pair
 from libp2p.crypto.keys import KeyPair
 from libp2p.crypto.pb import crypto_pb2
 
+from shoal_wire.envelope import peer_id_of
 from shoal_wire.types import PeerId
 
 KEY_FILE_NAME = "identity.key"
@@ -40,11 +40,6 @@ class IdentityError(Exception):
 
 class DataDirInUseError(Exception):
     """Another process owns the data directory; the message is one line and names its pid."""
-
-
-def peer_id_from_public_key(public_key: bytes) -> PeerId:
-    """Return the peer id of a raw ed25519 public key (32 bytes)."""
-    return PeerId(base58.b58encode(_PEER_ID_PREFIX + _PUBLIC_KEY_PREFIX + public_key).decode())
 
 
 def public_key_from_id_bytes(peer_id: bytes) -> bytes | None:
@@ -86,7 +81,7 @@ def identity_from_seed(seed: bytes) -> Identity:
     signer = Ed25519PrivateKey.from_private_bytes(seed)
     public = signer.public_key().public_bytes_raw()
     return Identity(
-        peer_id=peer_id_from_public_key(public),
+        peer_id=peer_id_of(public),
         public_key_bytes=public,
         private_key_bytes=seed,
         key_pair=create_new_key_pair(seed),

@@ -33,7 +33,7 @@ from p2p.net.address import (
     to_libp2p_id,
 )
 from p2p.net.host import DialError, Libp2pHost
-from p2p.peers.peer_book import PeerAddr
+from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import Digest, PeerId
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Dht:
         *,
         host: Libp2pHost,
         digest: Digest,
-        on_found: Callable[[PeerAddr], None],
+        on_found: Callable[[PeerAddresses], None],
         wanted: Callable[[], bool],
         counts: Callable[[PeerId], bool] = lambda _peer: True,
         entries: tuple[str, ...] = (),
@@ -87,7 +87,7 @@ class Dht:
         self._counts = counts
         self._round_s = round_s or ROUND_SECONDS
         self._entries = tuple(
-            PeerAddr(peer_id=entry.peer_id, addresses=(entry.transport,))
+            PeerAddresses(peer_id=entry.peer_id, addresses=(entry.transport,))
             for entry in map(parse_peer_address, entries)
         )
         self._facade = _DhtHost(host)
@@ -161,7 +161,7 @@ class Dht:
             addresses = tuple(_transports(info.addrs))
             if peer_id != self._host.peer_id and addresses:
                 self.num_found += 1
-                self._on_found(PeerAddr(peer_id=peer_id, addresses=addresses))
+                self._on_found(PeerAddresses(peer_id=peer_id, addresses=addresses))
 
 
 def _transports(addresses: list[Multiaddr]) -> list[str]:

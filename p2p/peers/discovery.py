@@ -32,10 +32,11 @@ from p2p.peers.discovery_types import (
     parse_bootstrap,
 )
 from p2p.peers.news import BootstrapNews
-from p2p.peers.peer_book import PeerAddr, PeerBook, load_peer_book, save_peer_book
+from p2p.peers.peer_book import PeerBook, load_peer_book, save_peer_book
 from p2p.peers.targets import Target, Targets
 from p2p.threads import InThread
 from shoal_wire.limits import MAX_PEERS_IN_LIST
+from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class Discovery:
         """Return every target, bootstraps first."""
         return self._targets.snapshot(now=trio.current_time(), num_missing=self.num_missing)
 
-    def add_peer(self, peer: PeerAddr, kind: TargetKind) -> None:
+    def add_peer(self, peer: PeerAddresses, kind: TargetKind) -> None:
         """Learn of a peer; its addresses are checked, and tried before those known so far."""
         if peer.peer_id == self._host.peer_id:
             return
@@ -138,7 +139,7 @@ class Discovery:
             except OSError as error:
                 logger.warning("cannot read the peer book: %s", error)
         for entry in self._book.ranked():
-            peer = PeerAddr(peer_id=entry.peer_id, addresses=entry.addresses)
+            peer = PeerAddresses(peer_id=entry.peer_id, addresses=entry.addresses)
             self.add_peer(peer, TargetKind.SAVED)
         for peer_id in self._host.connected_peers():
             self._on_connected(peer_id)
@@ -218,7 +219,7 @@ class Discovery:
             target.state = TargetState.CONNECTED
             target.attempts = 0
             target.last_error = ""
-            peer = PeerAddr(peer_id=peer_id, addresses=target.addresses)
+            peer = PeerAddresses(peer_id=peer_id, addresses=target.addresses)
             self._book.note_connected(peer, now_ms=self._wall_ms())
         self._wake.set()
 
@@ -233,7 +234,7 @@ class Discovery:
         for peer_id in self._host.connected_peers():
             addresses = self._host.peer_addresses(peer_id)
             if addresses and peer_id not in self._targets and self._counts(peer_id):
-                peer = PeerAddr(peer_id=peer_id, addresses=addresses)
+                peer = PeerAddresses(peer_id=peer_id, addresses=addresses)
                 self.add_peer(peer, TargetKind.INBOUND)
                 self._book.note_connected(peer, now_ms=self._wall_ms())
 

@@ -8,10 +8,10 @@ from enum import StrEnum
 from typing import Protocol
 
 from p2p.net.address import PeerAddress, parse_peer_address
-from p2p.peers.peer_book import PeerAddr
+from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
 
-FetchPeers = Callable[[PeerId], Awaitable[list[PeerAddr]]]
+FetchPeers = Callable[[PeerId], Awaitable[list[PeerAddresses]]]
 """Ask a connected peer whom it knows. May raise; must respect cancellation."""
 
 

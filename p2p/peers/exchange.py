@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import trio
 
 from p2p.net.address import parse_peer_address
 from p2p.net.host import RequestError
 from p2p.net.interface import Host
-from p2p.peers.peer_book import PeerAddr, PeerBook
-from p2p.shards.directory import ShardDirectory, ShardPeer
+from p2p.peers.peer_book import PeerBook
+from p2p.shards.directory import ShardDirectory
 from shoal_wire.errors import RemoteError
 from shoal_wire.limits import (
     MANIFEST_PROTOCOL,
@@ -68,7 +69,9 @@ def serve_peers(
             else []
         )
         others = _known_peers(host, book(), relayed, exclude=peer_id)
-        return encode_peer_list(_with_shards(on_shards, others))
+        first = {peer.peer_id: peer for peer in on_shards}
+        known = [peer for peer in others if peer.peer_id not in first]
+        return encode_peer_list([*on_shards, *known])
 
     host.set_request_handler(PEERS_PROTOCOL, answer, max_request_bytes=_MAX_REQUEST_BYTES)
 
@@ -90,13 +93,13 @@ async def fetch_manifest(host: Host, peer_id: PeerId) -> Manifest:
     return decode_manifest(raw)
 
 
-async def fetch_peers(host: Host, peer_id: PeerId) -> list[PeerAddr]:
-    """Ask one peer whom it knows; empty where it does not answer or answers nonsense."""
-    return [item.peer for item in await fetch_shard_peers(host, peer_id, ())]
+async def fetch_peers(
+    host: Host, peer_id: PeerId, shards: Sequence[int] = ()
+) -> list[PeerAddresses]:
+    """Ask one peer whom it knows, those of `shards` first.
 
-
-async def fetch_shard_peers(host: Host, peer_id: PeerId, shards: Sequence[int]) -> list[ShardPeer]:
-    """Ask one peer whom it knows, those of `shards` first; as `fetch_peers`."""
+    Empty where it does not answer or answers nonsense.
+    """
     try:
         raw = await host.request(
             peer_id,
@@ -105,29 +108,15 @@ async def fetch_shard_peers(host: Host, peer_id: PeerId, shards: Sequence[int]) 
             max_response_bytes=MAX_PEER_LIST_BYTES,
             timeout=_TIMEOUT_SECONDS,
         )
-        return [_split(peer) for peer in decode_peer_list(raw)]
+        return [_canonical(peer) for peer in decode_peer_list(raw)]
     except (RequestError, RemoteError, ValueError) as error:
         log.debug("no peers from %s: %s", peer_id, error)
         return []
 
 
-def _split(peer: PeerAddresses) -> ShardPeer:
-    addresses = tuple(parse_peer_address(address).transport for address in peer.addresses)
-    return ShardPeer(peer=PeerAddr(peer_id=peer.peer_id, addresses=addresses), shards=peer.shards)
-
-
-def _with_shards(
-    on_shards: Sequence[ShardPeer], others: Sequence[PeerAddresses]
-) -> list[PeerAddresses]:
-    first = {
-        item.peer.peer_id: PeerAddresses(
-            peer_id=item.peer.peer_id,
-            addresses=tuple(f"{a}/p2p/{item.peer.peer_id}" for a in item.peer.addresses),
-            shards=item.shards,
-        )
-        for item in on_shards
-    }
-    return [*first.values(), *(peer for peer in others if peer.peer_id not in first)]
+def _canonical(peer: PeerAddresses) -> PeerAddresses:
+    full = (f"{address}/p2p/{peer.peer_id}" for address in peer.addresses)
+    return replace(peer, addresses=tuple(parse_peer_address(text).transport for text in full))
 
 
 def _known_peers(
@@ -144,9 +133,7 @@ def _known_peers(
     for entry in book.ranked():
         found.setdefault(entry.peer_id, entry.addresses)
     known = [
-        PeerAddresses(
-            peer_id=peer_id, addresses=tuple(f"{address}/p2p/{peer_id}" for address in addresses)
-        )
+        PeerAddresses(peer_id=peer_id, addresses=addresses)
         for peer_id, addresses in found.items()
         if addresses and peer_id not in (exclude, host.peer_id)
     ]

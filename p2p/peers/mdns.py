@@ -19,7 +19,7 @@ import trio
 import zeroconf
 
 from p2p.net.address import host_and_port, parse_peer_id, parse_transport
-from p2p.peers.peer_book import PeerAddr
+from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Mdns:
         *,
         peer_id: PeerId,
         addresses: tuple[str, ...],
-        on_found: Callable[[PeerAddr], None],
+        on_found: Callable[[PeerAddresses], None],
         swarm: str = "",
         interfaces: tuple[str, ...] = (),
     ) -> None:
@@ -65,10 +65,10 @@ class Mdns:
         Started at once; being announced takes zeroconf two seconds more (see `running`).
         """
         task_status.started()
-        sender, finds = trio.open_memory_channel[PeerAddr](_MAX_PENDING)
+        sender, finds = trio.open_memory_channel[PeerAddresses](_MAX_PENDING)
         token = trio.lowlevel.current_trio_token()
 
-        def report(peer: PeerAddr) -> None:
+        def report(peer: PeerAddresses) -> None:
             try:
                 token.run_sync_soon(_offer, sender, peer)
             except trio.RunFinishedError:
@@ -88,7 +88,7 @@ class Mdns:
             with trio.CancelScope(shield=True):  # saying goodbye takes a quarter of a second
                 await trio.to_thread.run_sync(session.close)
 
-    def _open(self, report: Callable[[PeerAddr], None]) -> zeroconf.Zeroconf:
+    def _open(self, report: Callable[[PeerAddresses], None]) -> zeroconf.Zeroconf:
         """Blocks up to some seconds: zeroconf probes for a name conflict."""
         session = zeroconf.Zeroconf(
             interfaces=list(self._interfaces) or zeroconf.InterfaceChoice.All,
@@ -116,7 +116,7 @@ class Mdns:
         )
 
     def _accept(
-        self, report: Callable[[PeerAddr], None], txt: Mapping[bytes, bytes | None]
+        self, report: Callable[[PeerAddresses], None], txt: Mapping[bytes, bytes | None]
     ) -> None:
         peer, swarm = decode_txt(txt)
         if peer is None or peer.peer_id == self._peer_id:
@@ -149,7 +149,7 @@ class _Listener(zeroconf.ServiceListener):
         """Nothing: connections end by themselves."""
 
 
-def _offer(sender: trio.MemorySendChannel[PeerAddr], peer: PeerAddr) -> None:
+def _offer(sender: trio.MemorySendChannel[PeerAddresses], peer: PeerAddresses) -> None:
     try:
         sender.send_nowait(peer)
     except (trio.WouldBlock, trio.BrokenResourceError):
@@ -162,7 +162,7 @@ def encode_txt(peer_id: PeerId, addresses: Iterable[str], swarm: str) -> dict[st
     return found | {f"a{i}": a for i, a in enumerate(addresses) if len(a) <= 200}
 
 
-def decode_txt(txt: Mapping[bytes, bytes | None]) -> tuple[PeerAddr | None, str]:
+def decode_txt(txt: Mapping[bytes, bytes | None]) -> tuple[PeerAddresses | None, str]:
     """Return the peer in a TXT record, None if there is none, and its swarm prefix."""
     fields = {
         key.decode("ascii", "replace"): value.decode("ascii", "replace")
@@ -180,4 +180,4 @@ def decode_txt(txt: Mapping[bytes, bytes | None]) -> tuple[PeerAddr | None, str]
         except ValueError:
             continue
     swarm = fields.get("swarm", "")[:SWARM_CHARS]
-    return PeerAddr(peer_id=peer_id, addresses=tuple(addresses)), swarm
+    return PeerAddresses(peer_id=peer_id, addresses=tuple(addresses)), swarm

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from p2p.net.address import parse_peer_id, parse_transport
 from shoal_wire.limits import MAX_ADDRS_PER_PEER
+from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
 
 logger = logging.getLogger(__name__)
@@ -21,15 +22,6 @@ logger = logging.getLogger(__name__)
 MAX_PEERS = 256
 _VERSION = 1
 _MAX_FILE_BYTES = 4 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PeerAddr:
-    """A peer and the transport addresses it may be at."""
-
-    peer_id: PeerId
-    addresses: tuple[str, ...]
-    """Without the peer id, e.g. ``/ip4/127.0.0.1/tcp/4001``; the likeliest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +69,7 @@ class PeerBook:
         """Return all entries, the likeliest to answer first."""
         return tuple(sorted(self._entries.values(), key=_rank))
 
-    def note_connected(self, peer: PeerAddr, *, now_ms: int) -> None:
+    def note_connected(self, peer: PeerAddresses, *, now_ms: int) -> None:
         """`peer` is connected; the addresses given are known good or announced by itself."""
         old = self._entries.get(peer.peer_id)
         self._put(
@@ -89,7 +81,7 @@ class PeerBook:
             )
         )
 
-    def note_addresses(self, peer: PeerAddr) -> None:
+    def note_addresses(self, peer: PeerAddresses) -> None:
         """Prefer the addresses given, for a peer that is already in the book."""
         if old := self._entries.get(peer.peer_id):
             self._put(replace(old, addresses=(*peer.addresses, *old.addresses)))

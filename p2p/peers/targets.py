@@ -14,8 +14,8 @@ from p2p.peers.discovery_types import (
     TargetKind,
     TargetState,
 )
-from p2p.peers.peer_book import PeerAddr
 from shoal_wire.limits import MAX_ADDRS_PER_PEER
+from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
 
 
@@ -70,7 +70,7 @@ class Targets:
             due=now,
         )
 
-    def add(self, peer: PeerAddr, kind: TargetKind, *, connected: bool, now: float) -> None:
+    def add(self, peer: PeerAddresses, kind: TargetKind, *, connected: bool, now: float) -> None:
         """Learn of a peer; its addresses are checked, and tried before those known so far."""
         addresses = usable(peer.addresses)
         target = self._targets.get(peer.peer_id)

@@ -10,16 +10,8 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from p2p.peers.peer_book import PeerAddr
+from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShardPeer:
-    """A peer, where it listens, and its shards."""
-
-    peer: PeerAddr
-    shards: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +33,7 @@ class ShardDirectory:
     def __len__(self) -> int:
         return len(self._seen)
 
-    def note(self, peer: PeerAddr, shards: Iterable[int], now: float) -> None:
+    def note(self, peer: PeerAddresses, shards: Iterable[int], now: float) -> None:
         """Note where a peer listens and to which shards it says it is subscribed."""
         self.forget(peer.peer_id)
         seen = _Seen(peer.addresses, tuple(sorted(set(shards))), now)
@@ -63,10 +55,10 @@ class ShardDirectory:
 
     def find(
         self, shards: Iterable[int], now: float, *, limit: int, exclude: Collection[PeerId] = ()
-    ) -> list[ShardPeer]:
+    ) -> list[PeerAddresses]:
         """Return peers of any of `shards`: of each in turn the one seen last, each peer once."""
         queues = [list(self._by_shard.get(shard, ())) for shard in dict.fromkeys(shards)]
-        found: dict[PeerId, ShardPeer] = {}
+        found: dict[PeerId, PeerAddresses] = {}
         while any(queues) and len(found) < limit:
             for queue in queues:
                 peer_id = queue.pop() if queue else None
@@ -75,6 +67,7 @@ class ShardDirectory:
                 seen = self._seen[peer_id]
                 if now - seen.at > self._ttl_s:
                     continue
-                peer = PeerAddr(peer_id=peer_id, addresses=seen.addresses)
-                found[peer_id] = ShardPeer(peer=peer, shards=seen.shards)
+                found[peer_id] = PeerAddresses(
+                    peer_id=peer_id, addresses=seen.addresses, shards=seen.shards
+                )
         return list(found.values())[:limit]

@@ -29,10 +29,10 @@ import trio
 
 from p2p.gossip.interface import Validator
 from p2p.net.host import DialError
-from p2p.peers.peer_book import PeerAddr
-from p2p.shards.directory import ShardDirectory, ShardPeer
+from p2p.shards.directory import ShardDirectory
 from p2p.shards.plan import ShardPlan
 from shoal_wire.manifest import Manifest
+from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId, SignedBatch
 from shoal_wire.verdict import Reason, Verdict, verdict
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Ask = Callable[[PeerId, tuple[int, ...]], Awaitable[list[ShardPeer]]]
+Ask = Callable[[PeerId, tuple[int, ...]], Awaitable[list[PeerAddresses]]]
 """Ask a connected peer for peers of these shards; never raises but for cancellation."""
 
 
@@ -225,18 +225,18 @@ class ShardKeeper:
                     shards_of.setdefault(peer_id, []).append(shard)
         now = trio.current_time()
         for peer_id, shards in shards_of.items():
-            peer = PeerAddr(peer_id=peer_id, addresses=self._host.peer_addresses(peer_id))
+            peer = PeerAddresses(peer_id=peer_id, addresses=self._host.peer_addresses(peer_id))
             self._directory.note(peer, shards, now)
         return on_shard
 
     async def _search(self, short: tuple[int, ...], connected: frozenset[PeerId]) -> None:
         settings, now = self._settings, trio.current_time()
         known = self._directory.find(short, now, limit=settings.dials, exclude=connected)
-        found = {item.peer.peer_id: item for item in known}
+        found = {item.peer_id: item for item in known}
         for peer_id in self._whom_to_ask(connected, now):
             for item in await self._ask(peer_id, short):
                 if set(item.shards) & set(short):
-                    found.setdefault(item.peer.peer_id, item)
+                    found.setdefault(item.peer_id, item)
         candidates = [
             item
             for peer_id, item in found.items()
@@ -246,8 +246,8 @@ class ShardKeeper:
         self._rng.shuffle(candidates)
         async with trio.open_nursery() as nursery:
             for item in candidates[: settings.dials]:
-                self._remember(self._dialled, item.peer.peer_id, now)
-                nursery.start_soon(self._dial, item.peer)
+                self._remember(self._dialled, item.peer_id, now)
+                nursery.start_soon(self._dial, item)
 
     def _whom_to_ask(self, connected: frozenset[PeerId], now: float) -> list[PeerId]:
         settings = self._settings
@@ -261,7 +261,7 @@ class ShardKeeper:
             self._remember(self._asked, peer_id, now)
         return chosen
 
-    async def _dial(self, peer: PeerAddr) -> None:
+    async def _dial(self, peer: PeerAddresses) -> None:
         for address in peer.addresses[:2]:
             try:
                 await self._host.dial(
@@ -277,9 +277,9 @@ class ShardKeeper:
         now, settings = trio.current_time(), self._settings
         connected = self._host.connected_peers()
         known = [
-            item.peer
-            for item in self._directory.find(self._needed(), now, limit=256, exclude=connected)
-            if now - self._dialled.get(item.peer.peer_id, -math.inf) >= settings.dial_again_s
+            peer
+            for peer in self._directory.find(self._needed(), now, limit=256, exclude=connected)
+            if now - self._dialled.get(peer.peer_id, -math.inf) >= settings.dial_again_s
         ]
         if not known:
             return

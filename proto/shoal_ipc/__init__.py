@@ -1,1 +1,1 @@
-"""The blocking side of the node's socket, for the trainer and the command line."""
+"""The contract of the node's socket on one machine: messages, frames and the blocking client."""

@@ -24,9 +24,8 @@ from typing import TypeVar
 
 from shoal_ipc import messages as m
 from shoal_ipc.codec import decode_ipc, encode_ipc
-from shoal_ipc.framing import FrameDecoder, encode_frame
-from shoal_wire.errors import FrameError, WireError
-from shoal_wire.limits import IPC_VERSION
+from shoal_ipc.framing import FrameDecoder, FrameError, encode_frame
+from shoal_wire.errors import WireError
 from shoal_wire.types import GroupId, PeerId
 
 SOCKET_NAME = "node.sock"
@@ -230,7 +229,7 @@ class NodeClient:
             connection = _Connection(sock)
             leases = self.leases()
             hello = m.Hello(
-                ipc_version=IPC_VERSION,
+                ipc_version=m.IPC_VERSION,
                 role=self._role,
                 pid=os.getpid(),
                 consumed_ids=leases.consumed,
@@ -241,10 +240,12 @@ class NodeClient:
             sock.close()
             self._wait_longer()
             raise NodeUnavailable(f"no node at {self._path}: {error}") from None
-        if reply.ipc_version != IPC_VERSION:
+        if reply.ipc_version != m.IPC_VERSION:
             sock.close()
             self._wait_longer()
-            raise NodeUnavailable(f"node speaks IPC version {reply.ipc_version}, not {IPC_VERSION}")
+            raise NodeUnavailable(
+                f"node speaks IPC version {reply.ipc_version}, not {m.IPC_VERSION}"
+            )
         self._connection = connection
         self._backoff = 0.0
         self.connects += 1

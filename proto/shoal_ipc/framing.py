@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from shoal_wire.errors import FrameError, LocalError
-from shoal_wire.limits import MAX_IPC_FRAME_BYTES
+from typing import Final
 
+from shoal_wire.errors import LocalError, RemoteError
+
+MAX_IPC_FRAME_BYTES: Final = 32 * 1024 * 1024
 _PREFIX_BYTES = 4
+
+
+class FrameError(RemoteError):
+    """An IPC frame that is too long, truncated or not a message of the contract."""
 
 
 def encode_frame(body: bytes, *, max_bytes: int = MAX_IPC_FRAME_BYTES) -> bytes:
@@ -49,12 +55,3 @@ class FrameDecoder:
             start = body_start + length
         del self._buffer[:start]
         return frames
-
-    def close(self) -> None:
-        """State that no more bytes come.
-
-        Raises:
-            FrameError: the stream ended inside a frame.
-        """
-        if self._buffer:
-            raise FrameError(f"stream ended inside a frame ({len(self._buffer)} bytes left)")

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Annotated, Final
 
+from shoal_wire.bounds import holding
 from shoal_wire.types import (
     BatchId,
     FinishReason,
@@ -18,6 +20,13 @@ from shoal_wire.types import (
     RolloutGroup,
     SamplingParams,
 )
+
+IPC_VERSION: Final = 1
+"""Version of this contract; both sides state it in the handshake."""
+_MAX_PEER_ID_CHARS: Final = 256
+_PeerText = Annotated[
+    str, holding(lambda text: len(text) <= _MAX_PEER_ID_CHARS, "control names no peer")
+]
 
 
 class Role(StrEnum):
@@ -169,7 +178,7 @@ class Control:
     """An order about one peer → `Done`, sent once it is in force and on disk."""
 
     action: ControlAction
-    peer_id: str
+    peer_id: _PeerText
     """As the user wrote it: the node checks it."""
 
 

@@ -1,1 +1,1 @@
-"""The contract between peers, and between a node and its trainer. No I/O, clock or config."""
+"""The contract between peers: messages, bounds, signatures. No I/O, clock or configuration."""

@@ -8,6 +8,7 @@ from google.protobuf.message import DecodeError
 
 from shoal_wire.codec import PayloadError
 from shoal_wire.envelope import payload_type_of
+from shoal_wire.fields import Wires
 from shoal_wire.limits import (
     ANNOUNCEMENT_PAYLOAD_TYPE,
     DIGEST_BYTES,
@@ -40,19 +41,13 @@ class Announcement:
     """Wall clock after which nobody need try any more."""
 
 
+_ANNOUNCEMENT = Wires().of(Announcement)
+
+
 def encode_announcement(announcement: Announcement) -> bytes:
     """Return the payload of an announcement, ready to be sealed."""
-    return pb.BatchAnnouncement(
-        schema_major=SCHEMA_MAJOR,
-        swarm_digest=announcement.swarm_digest,
-        sequence=announcement.sequence,
-        previous_sequence=announcement.previous_sequence,
-        created_ms=announcement.created_ms,
-        num_groups=announcement.num_groups,
-        batch_id=announcement.batch_id,
-        num_bytes=announcement.num_bytes,
-        expires_ms=announcement.expires_ms,
-    ).SerializeToString()
+    fields = _ANNOUNCEMENT.write(announcement)
+    return pb.BatchAnnouncement(schema_major=SCHEMA_MAJOR, **fields).SerializeToString()
 
 
 def decode_announcement(payload: bytes) -> Announcement:
@@ -70,16 +65,8 @@ def decode_announcement(payload: bytes) -> Announcement:
     digests = (message.swarm_digest, message.batch_id)
     if message.schema_major != SCHEMA_MAJOR or any(len(d) != DIGEST_BYTES for d in digests):
         raise PayloadError(Reason.BAD_FIELD)
-    return Announcement(
-        swarm_digest=Digest(message.swarm_digest),
-        sequence=message.sequence,
-        previous_sequence=message.previous_sequence,
-        created_ms=message.created_ms,
-        num_groups=message.num_groups,
-        batch_id=BatchId(message.batch_id),
-        num_bytes=message.num_bytes,
-        expires_ms=message.expires_ms,
-    )
+    announcement: Announcement = _ANNOUNCEMENT.read(message)
+    return announcement
 
 
 def check_announcement(

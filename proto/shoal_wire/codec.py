@@ -1,5 +1,5 @@
-"""Types to and from protobuf. Beside it only `announcement`, `envelope`, `ipc`,
-`manifest`, `peers` and `rollout_codec` touch `*_pb2`."""
+"""Types to and from protobuf. Beside it only `announcement`, `envelope`, `judge`, `manifest`,
+`peers`, `reach` and `rollout_codec` touch `*_pb2`."""
 
 from __future__ import annotations
 

@@ -6,7 +6,6 @@ are verified. Nothing is re-encoded in between.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -108,11 +107,6 @@ def signed_bytes(payload_type: bytes, payload: bytes) -> bytes:
     """Return what the signature covers (RFC 0002, *Signature Production and Verification*)."""
     fields = (ENVELOPE_DOMAIN.encode(), payload_type, payload)
     return b"".join(_varint(len(field)) + field for field in fields)
-
-
-def envelope_digest(raw: bytes) -> str:
-    """Return a short hex name of an envelope for logs."""
-    return hashlib.sha256(raw).hexdigest()[:12]
 
 
 def _varint(value: int) -> bytes:

@@ -17,7 +17,3 @@ class RemoteError(WireError):
 
 class ManifestError(RemoteError):
     """A manifest that cannot be used; the message says which field and why."""
-
-
-class FrameError(RemoteError):
-    """An IPC frame that is too long, truncated or not a message of the contract."""

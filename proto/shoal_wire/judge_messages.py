@@ -4,8 +4,39 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated, Final
 
+from shoal_wire.base58 import is_peer_id_text
+from shoal_wire.bounds import at_most, holding, sized, within
+from shoal_wire.limits import (
+    DIGEST_BYTES,
+    MAX_COMPLETION_BYTES,
+    MAX_INDEX,
+    MAX_NAME_BYTES,
+    MAX_RETRY_MS,
+    MAX_ROUND,
+    MAX_SEED,
+    MAX_SEQUENCE,
+    SHORT_DIGEST_BYTES,
+)
 from shoal_wire.types import Digest, FinishReason, PeerId
+
+CHALLENGE_ID_BYTES: Final = 16
+MAX_QUESTION_BYTES: Final = 64 * 1024
+MAX_RECORD_BYTES: Final = 1024
+"""A record's whole envelope."""
+MAX_RECORDS: Final = 256
+"""Records in one answer."""
+MAX_ANSWER_MS: Final = 3_600_000
+_MAX_MS: Final = 1 << 48
+
+known_peer_id = holding(is_peer_id_text, "peer id")
+bounded_record = sized(1, MAX_RECORD_BYTES, "length of a record")
+_ChallengeId = Annotated[bytes, sized(CHALLENGE_ID_BYTES, CHALLENGE_ID_BYTES, "challenge id")]
+_Digest = Annotated[Digest, sized(DIGEST_BYTES, DIGEST_BYTES, "length of a digest")]
+_Name = Annotated[str, sized(1, MAX_NAME_BYTES, "name"), holding(str.isprintable, "name")]
+_Counter = Annotated[int, within(0, MAX_ROUND - 1, "round or version")]
+_WallMs = Annotated[int, within(0, _MAX_MS - 1, "time of a record")]
 
 
 class Mode(StrEnum):
@@ -21,7 +52,7 @@ class Mode(StrEnum):
 class ChallengeRequest:
     """A question, please."""
 
-    swarm_digest: Digest
+    swarm_digest: _Digest
     """32 bytes."""
 
 
@@ -29,14 +60,14 @@ class ChallengeRequest:
 class ChallengeAnswer:
     """The one answer to a challenge, and what the answerer says of itself."""
 
-    challenge_id: bytes
+    challenge_id: _ChallengeId
     """16 bytes."""
-    text: str
+    text: Annotated[str, sized(0, MAX_COMPLETION_BYTES, "length of the answer")]
     """May be empty: a policy may end at once."""
     finish_reason: FinishReason
-    round: int
-    policy_version: int
-    model_name: str
+    round: _Counter
+    policy_version: _Counter
+    model_name: _Name
     mode: Mode
 
 
@@ -44,8 +75,8 @@ class ChallengeAnswer:
 class RecordQuery:
     """Records above a number, the lowest first."""
 
-    after: int = 0
-    limit: int = 256
+    after: Annotated[int, within(0, MAX_SEQUENCE - 1, "number of a record")] = 0
+    limit: Annotated[int, within(1, MAX_RECORDS, "limit of records")] = 256
     peer_id: PeerId | None = None
     """None asks for all peers' records."""
 
@@ -57,11 +88,11 @@ JudgeRequest = ChallengeRequest | ChallengeAnswer | RecordQuery
 class Challenge:
     """A question with its deadline. Its coordinates come with the record."""
 
-    challenge_id: bytes
+    challenge_id: _ChallengeId
     """16 bytes."""
-    family: str
-    question: str
-    answer_within_ms: int
+    family: _Name
+    question: Annotated[str, sized(1, MAX_QUESTION_BYTES, "length of the question")]
+    answer_within_ms: Annotated[int, within(1, MAX_ANSWER_MS, "time to answer")]
     """From now."""
 
 
@@ -76,10 +107,12 @@ class SealedRecord:
 class RecordList:
     """Envelopes of records; empty where there are no more."""
 
-    envelopes: tuple[bytes, ...]
+    envelopes: Annotated[
+        tuple[Annotated[bytes, bounded_record], ...], sized(0, MAX_RECORDS, "number of records")
+    ]
 
 
-class RefusalReason(StrEnum):
+class JudgeRefusalReason(StrEnum):
     """Why a judge did not do what it was asked."""
 
     BUSY = "busy"
@@ -96,8 +129,8 @@ class RefusalReason(StrEnum):
 class JudgeRefusal:
     """Not done, and why."""
 
-    reason: RefusalReason
-    retry_after_ms: int = 0
+    reason: JudgeRefusalReason
+    retry_after_ms: Annotated[int, at_most(MAX_RETRY_MS)] = 0
 
 
 JudgeReply = Challenge | SealedRecord | RecordList | JudgeRefusal
@@ -107,28 +140,30 @@ JudgeReply = Challenge | SealedRecord | RecordList | JudgeRefusal
 class JudgeRecord:
     """One judged answer: what the judge signs."""
 
-    number: int
+    number: Annotated[int, within(1, MAX_SEQUENCE - 1, "number of a record")]
     """The judge's own count, from 1."""
-    peer_id: PeerId
-    round: int
+    peer_id: Annotated[PeerId, known_peer_id]
+    round: _Counter
     """This and the next three are the peer's own word."""
-    policy_version: int
-    model_name: str
+    policy_version: _Counter
+    model_name: _Name
     mode: Mode
-    swarm_digest: Digest
+    swarm_digest: _Digest
     """32 bytes."""
-    family: str
-    config_digest: Digest
+    family: _Name
+    config_digest: Annotated[
+        Digest, sized(SHORT_DIGEST_BYTES, SHORT_DIGEST_BYTES, "length of a digest")
+    ]
     """16 bytes."""
-    seed: int
-    index: int
-    answer_digest: Digest
+    seed: Annotated[int, within(0, MAX_SEED - 1, "coordinates")]
+    index: Annotated[int, within(0, MAX_INDEX - 1, "coordinates")]
+    answer_digest: _Digest
     """32 bytes: SHA-256 of the answer's UTF-8 text."""
     finish_reason: FinishReason
-    score: float
+    score: Annotated[float, within(0.0, 1.0, "score")]
     """0 ≤ score ≤ 1."""
-    asked_ms: int
+    asked_ms: _WallMs
     """The judge's wall clock."""
-    judged_ms: int
-    challenges: int
+    judged_ms: _WallMs
+    challenges: Annotated[int, within(1, MAX_SEQUENCE - 1, "count of challenges")]
     """Challenges this peer has been given so far, this one included."""

@@ -30,9 +30,6 @@ PEERS_PROTOCOL: Final = "/shoal/peers/1"
 ROLLOUTS_PROTOCOL: Final = "/shoal/rollouts/1"
 """Request/response: a `RolloutRequest`, a `RolloutAnswer`."""
 
-IPC_VERSION: Final = 1
-"""Version of the node-trainer contract; both sides state it in the handshake."""
-
 MAX_MANIFEST_BYTES: Final = 256 * 1024
 MAX_PEER_LIST_BYTES: Final = 64 * 1024
 MAX_PEERS_IN_LIST: Final = 64
@@ -85,5 +82,3 @@ MAX_SEQUENCE: Final = 1 << 62
 
 DIGEST_BYTES: Final = 32
 SHORT_DIGEST_BYTES: Final = 16
-
-MAX_IPC_FRAME_BYTES: Final = 32 * 1024 * 1024

@@ -13,6 +13,7 @@ from shoal_wire import limits
 from shoal_wire.base58 import is_peer_id_text
 from shoal_wire.digests import sha256
 from shoal_wire.errors import ManifestError
+from shoal_wire.fields import Wires
 from shoal_wire.types import Digest, PeerId
 from shoal_wire.v1 import swarm_pb2 as pb
 
@@ -106,6 +107,10 @@ class Manifest:
         return int.from_bytes(sha256(peer_id.encode())[:8], "big") % self.rules.shard_count
 
 
+_FAMILY = Wires().of(TaskFamily)
+_RULES = Wires().of(SwarmRules)
+
+
 def make_manifest(
     swarm_name: str, families: tuple[TaskFamily, ...], rules: SwarmRules | None = None
 ) -> Manifest:
@@ -119,17 +124,8 @@ def make_manifest(
         message = pb.SwarmManifest(
             schema_major=limits.SCHEMA_MAJOR,
             swarm_name=swarm_name,
-            families=[_family_to_pb(family) for family in families],
-            min_completions=rules.min_completions,
-            max_completions=rules.max_completions,
-            max_message_bytes=rules.max_message_bytes,
-            max_batch_bytes=rules.max_batch_bytes,
-            max_completion_bytes=rules.max_completion_bytes,
-            max_age_seconds=rules.max_age_seconds,
-            max_future_seconds=rules.max_future_seconds,
-            shard_count=rules.shard_count,
-            allow_inline_tasks=rules.allow_inline_tasks,
-            allowed_peers=rules.allowed_peers,
+            families=[_FAMILY.write(family) for family in families],
+            **_RULES.write(rules),
         )
     except (TypeError, ValueError) as error:
         # Not a value of the field's type: negative, too large, a lone surrogate.
@@ -174,18 +170,6 @@ def decode_manifest(raw: bytes, *, expected_digest: bytes | None = None) -> Mani
     )
 
 
-def _family_to_pb(family: TaskFamily) -> pb.TaskFamily:
-    return pb.TaskFamily(
-        name=family.name,
-        generator=family.generator,
-        config_json=family.config_json,
-        weight=family.weight,
-        verifier=family.verifier,
-        verifier_version=family.verifier_version,
-        answer_format=family.answer_format,
-    )
-
-
 def _family_from_pb(message: pb.TaskFamily) -> TaskFamily:
     for field in ("name", "generator", "verifier", "verifier_version"):
         _check_name(f"family {field}", getattr(message, field))
@@ -194,15 +178,8 @@ def _family_from_pb(message: pb.TaskFamily) -> TaskFamily:
     if message.answer_format not in _ANSWER_FORMATS:
         raise ManifestError(f"family {message.name}: unknown answer format")
     _check_config(message.name, message.config_json)
-    return TaskFamily(
-        name=message.name,
-        generator=message.generator,
-        config_json=message.config_json,
-        weight=message.weight,
-        verifier=message.verifier,
-        verifier_version=message.verifier_version,
-        answer_format=message.answer_format,
-    )
+    family: TaskFamily = _FAMILY.read(message)
+    return family
 
 
 def _check_config(family: str, config_json: str) -> None:

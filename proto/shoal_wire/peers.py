@@ -23,13 +23,13 @@ _MAX_ADDRESS_CHARS = 512
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerAddresses:
-    """Where a peer says, or was seen, to listen."""
+    """A peer and the transport addresses it may be at."""
 
     peer_id: PeerId
     addresses: tuple[str, ...]
-    """Multiaddresses as text, ending in ``/p2p/<peer_id>``."""
+    """Without the peer id, e.g. ``/ip4/127.0.0.1/tcp/4001``; the likeliest first."""
     shards: tuple[int, ...] = ()
-    """Shards to which the teller last saw it subscribed; a hint."""
+    """Shards to which it was last seen subscribed; a hint."""
 
 
 def encode_peer_list(peers: Iterable[PeerAddresses]) -> bytes:
@@ -42,7 +42,8 @@ def encode_peer_list(peers: Iterable[PeerAddresses]) -> bytes:
     for peer in peers:
         if len(message.peers) == MAX_PEERS_IN_LIST:
             break
-        addresses = _plausible(peer.peer_id, peer.addresses)
+        ending = _ending(peer.peer_id)
+        addresses = _plausible([address + ending for address in peer.addresses], ending)
         if not (peer.peer_id and addresses):
             continue
         message.peers.add(
@@ -68,15 +69,8 @@ def decode_peer_list(raw: bytes) -> tuple[PeerAddresses, ...]:
         raise RemoteError("peer list does not parse") from None
     if len(message.peers) > MAX_PEERS_IN_LIST:
         raise RemoteError(f"peer list of {len(message.peers)} peers")
-    return tuple(
-        PeerAddresses(
-            peer_id=PeerId(peer.peer_id),
-            addresses=addresses,
-            shards=_plausible_shards(peer.shards),
-        )
-        for peer in message.peers
-        if peer.peer_id and (addresses := _plausible(peer.peer_id, peer.addresses))
-    )
+    peers = map(_peer_from_pb, message.peers)
+    return tuple(peer for peer in peers if peer.peer_id and peer.addresses)
 
 
 def encode_peer_query(shards: Iterable[int] = ()) -> bytes:
@@ -96,14 +90,28 @@ def decode_peer_query(raw: bytes) -> tuple[int, ...]:
         raise RemoteError("peer query does not parse") from None
 
 
+def _peer_from_pb(message: pb.PeerAddresses) -> PeerAddresses:
+    ending = _ending(message.peer_id)
+    plausible = _plausible(message.addresses, ending)
+    return PeerAddresses(
+        peer_id=PeerId(message.peer_id),
+        addresses=tuple(address.removesuffix(ending) for address in plausible),
+        shards=_plausible_shards(message.shards),
+    )
+
+
 def _plausible_shards(shards: Iterable[int]) -> tuple[int, ...]:
     """Return the first distinct shards that a swarm could have."""
     possible = dict.fromkeys(shard for shard in shards if 0 <= shard < MAX_SHARDS)
     return tuple(possible)[:MAX_SHARDS_PER_PEER]
 
 
-def _plausible(peer_id: str, addresses: Sequence[str]) -> tuple[str, ...]:
-    ending = f"/p2p/{peer_id}"
+def _ending(peer_id: str) -> str:
+    """On the wire each address names its peer."""
+    return f"/p2p/{peer_id}"
+
+
+def _plausible(addresses: Sequence[str], ending: str) -> tuple[str, ...]:
     return tuple(
         address
         for address in addresses[:MAX_ADDRS_PER_PEER]

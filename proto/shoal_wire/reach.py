@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from google.protobuf.message import DecodeError
 
 from shoal_wire.errors import RemoteError
+from shoal_wire.fields import Wires
 from shoal_wire.v1 import reach_pb2 as pb
 
 REACH_PROTOCOL = "/shoal/reach/1"
@@ -30,6 +31,9 @@ class ReachReply:
     """False if it did not try."""
 
 
+_REPLY = Wires().of(ReachReply)
+
+
 def encode_reach_request(ports: Iterable[int]) -> bytes:
     """Return a request to be dialled on the first four of `ports`; none asks for no dial."""
     return pb.ReachRequest(ports=[*ports][:MAX_PORTS]).SerializeToString()
@@ -48,12 +52,7 @@ def decode_reach_request(raw: bytes) -> tuple[int, ...]:
 
 def encode_reach_reply(reply: ReachReply) -> bytes:
     """Return the bytes of `reply`."""
-    return pb.ReachReply(
-        observed=reply.observed,
-        wall_ms=reply.wall_ms,
-        open_ports=reply.open_ports,
-        dialled=reply.dialled,
-    ).SerializeToString()
+    return pb.ReachReply(**_REPLY.write(reply)).SerializeToString()
 
 
 def decode_reach_reply(raw: bytes) -> ReachReply:
@@ -70,9 +69,5 @@ def decode_reach_reply(raw: bytes) -> ReachReply:
         raise RemoteError("reach reply with too many ports")
     text = message.observed
     shown = len(text) <= _MAX_ADDRESS_CHARS and text.isascii() and text.isprintable()
-    return ReachReply(
-        observed=text if shown else "",
-        wall_ms=message.wall_ms,
-        open_ports=tuple(message.open_ports),
-        dialled=message.dialled,
-    )
+    reply: ReachReply = _REPLY.read(message)
+    return reply if shown else replace(reply, observed="")

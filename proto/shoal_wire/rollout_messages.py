@@ -4,18 +4,37 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
+from shoal_wire.bounds import at_most, sized, within
+from shoal_wire.limits import (
+    DIGEST_BYTES,
+    MAX_CHUNK_BYTES,
+    MAX_GROUPS_PER_BATCH,
+    MAX_LISTED_BATCHES,
+    MAX_NAME_BYTES,
+    MAX_RETRY_MS,
+    MAX_SEQUENCE,
+    MAX_SHARDS,
+    MAX_SHARDS_PER_PEER,
+    MAX_WHOLE_BATCHES,
+)
 from shoal_wire.types import BatchId, PeerId
+
+_BatchId = Annotated[BatchId, sized(DIGEST_BYTES, DIGEST_BYTES, "batch id")]
+_Publisher = Annotated[PeerId, sized(1, MAX_NAME_BYTES, "publisher")]
+_MaxBatches = Annotated[int, within(1, MAX_LISTED_BATCHES, "max_batches")]
+_Shard = Annotated[int, within(0, MAX_SHARDS - 1, "shard")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecentQuery:
     """What has come lately? Answered by a `Listing`, the newest first."""
 
-    shards: tuple[int, ...]
-    max_batches: int
-    max_bytes: int
-    """Sum of the envelopes' sizes."""
+    shards: Annotated[tuple[_Shard, ...], sized(1, MAX_SHARDS_PER_PEER, "number of shards")]
+    max_batches: _MaxBatches
+    max_bytes: Annotated[int, at_most(MAX_SEQUENCE)]
+    """Sum of the envelopes' sizes, within what a database's integers hold."""
     max_age_seconds: int
 
 
@@ -23,25 +42,25 @@ class RecentQuery:
 class SinceQuery:
     """A publisher's batches above a number. Answered by a `Listing`, the lowest number first."""
 
-    publisher: PeerId
-    after_sequence: int
-    max_batches: int
+    publisher: _Publisher
+    after_sequence: Annotated[int, within(0, MAX_SEQUENCE - 1, "after_sequence")]
+    max_batches: _MaxBatches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeQuery:
     """Small batches by id. Answered by `Envelopes`: those that are held and fit, in this order."""
 
-    batch_ids: tuple[BatchId, ...]
+    batch_ids: Annotated[tuple[_BatchId, ...], sized(1, MAX_WHOLE_BATCHES, "number of batch ids")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkQuery:
     """A piece of one envelope. Answered by a `Chunk`."""
 
-    batch_id: BatchId
-    offset: int
-    length: int
+    batch_id: _BatchId
+    offset: Annotated[int, within(0, MAX_SEQUENCE - 1, "offset")]
+    length: Annotated[int, within(1, MAX_CHUNK_BYTES, "length")]
 
 
 Query = RecentQuery | SinceQuery | WholeQuery | ChunkQuery
@@ -51,25 +70,27 @@ Query = RecentQuery | SinceQuery | WholeQuery | ChunkQuery
 class BatchRef:
     """A batch that the answerer says it holds: a hint until its envelope is here."""
 
-    batch_id: BatchId
-    publisher: PeerId
-    sequence: int
-    num_bytes: int
-    num_groups: int
+    batch_id: _BatchId
+    publisher: _Publisher
+    sequence: Annotated[int, within(1, MAX_SEQUENCE - 1, "sequence")]
+    num_bytes: Annotated[int, within(1, MAX_SEQUENCE - 1, "num_bytes")]
+    num_groups: Annotated[int, within(1, MAX_GROUPS_PER_BATCH, "num_groups")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
     """Batches that the answerer holds."""
 
-    batches: tuple[BatchRef, ...]
+    batches: Annotated[
+        tuple[BatchRef, ...], sized(0, MAX_LISTED_BATCHES, "number of listed batches")
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Envelopes:
     """Whole envelopes, each the exact bytes that travelled."""
 
-    envelopes: tuple[bytes, ...]
+    envelopes: Annotated[tuple[bytes, ...], sized(0, MAX_WHOLE_BATCHES, "number of envelopes")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,10 +98,10 @@ class Chunk:
     """A piece of an envelope of `num_bytes`."""
 
     num_bytes: int
-    data: bytes
+    data: Annotated[bytes, sized(0, MAX_CHUNK_BYTES, "chunk too long")]
 
 
-class RefusalReason(StrEnum):
+class BatchRefusalReason(StrEnum):
     """Why an answer holds nothing."""
 
     BUSY = "busy"
@@ -93,8 +114,8 @@ class RefusalReason(StrEnum):
 class Refusal:
     """Not now, or not here. No offence."""
 
-    reason: RefusalReason
-    retry_after_ms: int = 0
+    reason: BatchRefusalReason
+    retry_after_ms: Annotated[int, at_most(MAX_RETRY_MS)] = 0
 
 
 Answer = Listing | Envelopes | Chunk | Refusal

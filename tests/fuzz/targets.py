@@ -20,26 +20,26 @@ from p2p.net.address import parse_peer_address, parse_peer_id, parse_transport
 from p2p.net.identify import _addresses, _printable
 from p2p.net.identity import identity_from_seed
 from p2p.net.streams import MalformedFrameError
-from p2p.peers.peer_book import PeerAddr, PeerBook
+from p2p.peers.peer_book import PeerBook
 from p2p.standing.reputation import Reputation
 from p2p.standing.scoring import Cause
 from shoal_ipc import messages as m
 from shoal_ipc.codec import decode_ipc, encode_ipc
-from shoal_ipc.framing import FrameDecoder, encode_frame
+from shoal_ipc.framing import FrameDecoder, FrameError, encode_frame
 from shoal_wire import judge
 from shoal_wire.announcement import encode_announcement, is_announcement
 from shoal_wire.codec import PayloadError, decode_batch, encode_batch
 from shoal_wire.compression import CorruptFrameError, OversizeFrameError, compress, decompress
 from shoal_wire.envelope import EnvelopeError, open_envelope, peer_id_of, seal
-from shoal_wire.errors import FrameError, ManifestError, RemoteError
+from shoal_wire.errors import ManifestError, RemoteError
 from shoal_wire.halffloat import unpack_halves
 from shoal_wire.judge_messages import (
     Challenge,
     JudgeRefusal,
+    JudgeRefusalReason,
     JudgeReply,
     RecordList,
     RecordQuery,
-    RefusalReason,
 )
 from shoal_wire.limits import ANNOUNCEMENT_PAYLOAD_TYPE
 from shoal_wire.manifest import decode_manifest
@@ -126,7 +126,6 @@ def _frames(raw: bytes) -> None:
     for start in range(0, len(raw), 7):
         for frame in decoder.feed(raw[start : start + 7]):
             decode_ipc(frame)
-    decoder.close()
 
 
 def _identify(raw: bytes) -> None:
@@ -154,7 +153,7 @@ def _saved_reputation() -> bytes:
 def _book() -> bytes:
     book = PeerBook()
     book.note_connected(
-        PeerAddr(peer_id=PeerId(PEER), addresses=("/ip4/192.0.2.1/tcp/1",)), now_ms=1
+        PeerAddresses(peer_id=PeerId(PEER), addresses=("/ip4/192.0.2.1/tcp/1",)), now_ms=1
     )
     return book.to_json().encode()
 
@@ -180,12 +179,12 @@ _FRAME = encode_ipc(
 )
 _STATUS = encode_ipc(m.IpcFrame(request_id=2, body=m.TrainerStatus(json="{}")))
 _PEERS = encode_peer_list(
-    [PeerAddresses(peer_id=PeerId(PEER), addresses=(f"/ip4/192.0.2.1/tcp/1/p2p/{PEER}",))]
+    [PeerAddresses(peer_id=PeerId(PEER), addresses=("/ip4/192.0.2.1/tcp/1",))]
 )
 _ADDRESS = f"/ip4/192.0.2.1/tcp/4001/p2p/{PEER}".encode()
 _JUDGE_REPLIES: list[JudgeReply] = [
     RecordList(envelopes=(b"one", b"two")),
-    JudgeRefusal(reason=RefusalReason.BUSY, retry_after_ms=9),
+    JudgeRefusal(reason=JudgeRefusalReason.BUSY, retry_after_ms=9),
     Challenge(challenge_id=b"i" * 16, family="gcd", question="gcd?", answer_within_ms=9),
 ]
 _BINARY_ADDRESS = b"\x04\xc0\x00\x02\x01\x06\x0f\xa1"

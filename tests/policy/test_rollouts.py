@@ -9,16 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policy.rollouts import (
-    BUNDLE_BYTES,
     Answer,
     OwnGroup,
     Question,
     batch_key,
-    bundles,
     coordinates_of,
+    num_answer_bytes,
     shareable,
 )
 from shoal_tasks.wire_tasks import make_task
+from shoal_wire.bundles import BUNDLE_BYTES, bundles
 from shoal_wire.digests import question_digest
 from shoal_wire.manifest import SwarmRules
 from shoal_wire.rules import check_completion
@@ -84,7 +84,7 @@ def size(groups: Sequence[RolloutGroup]) -> int:
 @settings(deadline=None)
 def test_bundles_keep_order_and_every_group_and_their_bound(sizes: list[int]) -> None:
     groups = [make.group(n, ("é" * (length // 2 + 1), "7")) for n, length in enumerate(sizes)]
-    made = bundles(groups)
+    made = list(bundles(groups, num_answer_bytes))
     assert [group for batch in made for group in batch] == groups
     for batch in made:
         assert batch

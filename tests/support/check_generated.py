@@ -8,7 +8,8 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = sorted((ROOT / "proto" / "shoal_wire" / "v1").glob("*.proto"))
+PROTO = ROOT / "proto"
+SOURCES = sorted(PROTO.glob("*/v1/*.proto"))
 
 
 def main() -> int:
@@ -19,17 +20,18 @@ def main() -> int:
                 sys.executable,
                 "-m",
                 "grpc_tools.protoc",
-                f"-I{ROOT / 'proto'}",
+                f"-I{PROTO}",
                 f"--python_out={folder}",
                 f"--pyi_out={folder}",
                 *map(str, SOURCES),
             ],
             check=True,
         )
+        made = {path.relative_to(folder): path for path in Path(folder).rglob("*_pb2.py*")}
         stale = [
-            path.name
-            for path in sorted(Path(folder).rglob("*_pb2.py*"))
-            if path.read_bytes() != (SOURCES[0].parent / path.name).read_bytes()
+            name
+            for name, path in sorted(made.items())
+            if path.read_bytes() != (PROTO / name).read_bytes()
         ]
     for name in stale:
         print(f"{name} is not what its source generates; run make proto", file=sys.stderr)

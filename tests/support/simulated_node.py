@@ -36,7 +36,6 @@ from shoal.simulation.network import SimulatedNetwork
 from shoal.simulation.parts import NoSocket, SimulatedEnd, UnflushedStore, at_once
 from shoal_ipc import messages as m
 from shoal_settings.schema import Settings
-from shoal_wire.limits import IPC_VERSION
 from shoal_wire.types import BatchId, PeerId, RolloutGroup
 from tests.support import factories as make
 
@@ -240,7 +239,7 @@ class SimulatedNode:
     # The trainer
 
     async def _train(self, service: NodeService) -> None:
-        hello = m.Hello(ipc_version=IPC_VERSION, role=m.Role.TRAINER, pid=1)
+        hello = m.Hello(ipc_version=m.IPC_VERSION, role=m.Role.TRAINER, pid=1)
         assert isinstance(await service.hello(HOLDER, hello), m.HelloReply)
         while True:
             await trio.sleep(self._settings.round_s * self.rng.uniform(0.75, 1.25))

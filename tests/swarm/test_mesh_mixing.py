@@ -42,9 +42,12 @@ class Member:
 
     def __init__(self, name: str) -> None:
         self.id = ID(name.encode())
-        self.router = GossipRouter(MeshSettings())
         self.charged: list[Cause] = []
-        self.router.charge = lambda _peer, cause: self.charged.append(cause)
+        self.router = GossipRouter(
+            MeshSettings(),
+            score=lambda _peer: 0.0,
+            charge=lambda _peer, cause: self.charged.append(cause),
+        )
         self.router.mesh[TOPIC] = set()
         self.pubsub = SimpleNamespace(
             peers={}, peer_topics={TOPIC: set()}, peer_queues={}, knows=lambda _id: True

@@ -18,6 +18,7 @@ from shoal_wire.rollout_codec import encode_answer, encode_query
 from shoal_wire.rollout_messages import (
     Answer,
     BatchRef,
+    BatchRefusalReason,
     Chunk,
     ChunkQuery,
     Envelopes,
@@ -25,7 +26,6 @@ from shoal_wire.rollout_messages import (
     Query,
     RecentQuery,
     Refusal,
-    RefusalReason,
     SinceQuery,
     WholeQuery,
 )
@@ -62,9 +62,9 @@ ANSWERS: dict[str, Answer] = {
     "envelopes": Envelopes(envelopes=(ENVELOPE,)),
     "no envelopes": Envelopes(envelopes=()),
     "chunk": Chunk(num_bytes=len(ENVELOPE), data=ENVELOPE[4:9]),
-    "busy": Refusal(reason=RefusalReason.BUSY, retry_after_ms=1500),
-    "not held": Refusal(reason=RefusalReason.NOT_HELD),
-    "pending": Refusal(reason=RefusalReason.PENDING),
+    "busy": Refusal(reason=BatchRefusalReason.BUSY, retry_after_ms=1500),
+    "not held": Refusal(reason=BatchRefusalReason.NOT_HELD),
+    "pending": Refusal(reason=BatchRefusalReason.PENDING),
 }
 
 

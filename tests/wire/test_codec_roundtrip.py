@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 
 from shoal_ipc import messages as m
 from shoal_ipc.codec import decode_ipc, encode_ipc
+from shoal_ipc.framing import FrameError
+from shoal_ipc.v1 import ipc_pb2
 from shoal_wire import digests
 from shoal_wire.base58 import b58encode
 from shoal_wire.codec import decode_batch, encode_batch
 from shoal_wire.compression import compress
 from shoal_wire.envelope import open_envelope
-from shoal_wire.errors import FrameError
 from shoal_wire.halffloat import pack_halves, unpack_halves
 from shoal_wire.limits import MAX_BATCH_BYTES, MAX_COMPLETIONS
 from shoal_wire.types import FinishReason, RolloutBatch, RolloutGroup
-from shoal_wire.v1 import ipc_pb2
 from shoal_wire.v1 import rollout_pb2 as pb
 from tests.wire import wire_samples as sample
 from tests.wire import wire_strategies as make
@@ -57,6 +57,7 @@ def _frame_of(kind: type) -> m.IpcFrame:
     defaults = {
         "role": m.Role.TRAINER,
         "action": m.ControlAction.BLOCK,
+        "peer_id": "p",
         "policy": sample.batch().policy,
         "sampling": sample.batch().sampling,
         "finish_reason": FinishReason.STOP,

@@ -14,17 +14,19 @@ from shoal_wire import judge, limits
 from shoal_wire.envelope import seal
 from shoal_wire.errors import RemoteError
 from shoal_wire.judge_messages import (
+    MAX_ANSWER_MS,
+    MAX_QUESTION_BYTES,
     Challenge,
     ChallengeAnswer,
     ChallengeRequest,
     JudgeRecord,
     JudgeRefusal,
+    JudgeRefusalReason,
     JudgeReply,
     JudgeRequest,
     Mode,
     RecordList,
     RecordQuery,
-    RefusalReason,
     SealedRecord,
 )
 from shoal_wire.types import Digest, FinishReason, PeerId
@@ -92,13 +94,13 @@ replies: st.SearchStrategy[JudgeReply] = st.one_of(
         challenge_id=short_digests,
         family=names,
         question=names,
-        answer_within_ms=st.integers(1, judge.MAX_ANSWER_MS),
+        answer_within_ms=st.integers(1, MAX_ANSWER_MS),
     ),
     st.builds(SealedRecord, envelope=envelopes),
     st.builds(RecordList, envelopes=st.lists(envelopes, max_size=4).map(tuple)),
     st.builds(
         JudgeRefusal,
-        reason=st.sampled_from(RefusalReason),
+        reason=st.sampled_from(JudgeRefusalReason),
         retry_after_ms=st.integers(0, limits.MAX_RETRY_MS),
     ),
 )
@@ -247,10 +249,10 @@ def test_the_longest_of_all_fit_their_frames() -> None:
         judge.RECORD_PAYLOAD_TYPE.decode(),
         f"at most {judge.MAX_JUDGE_REQUEST_BYTES} bytes",
         f"{judge.MAX_JUDGE_REPLY_BYTES} bytes",
-        f"at most {judge.MAX_QUESTION_BYTES} bytes",
+        f"at most {MAX_QUESTION_BYTES} bytes",
         f"at most {judge.MAX_RECORD_BYTES} bytes",
         f"`limit` (1 to {judge.MAX_RECORDS})",
-        *(f"`{reason.name}`" for reason in RefusalReason),
+        *(f"`{reason.name}`" for reason in JudgeRefusalReason),
     ],
 )
 def test_the_contract_states_names_and_limits(constant: str) -> None:

@@ -32,6 +32,7 @@ from shoal_wire.rollout_codec import (
 from shoal_wire.rollout_messages import (
     Answer,
     BatchRef,
+    BatchRefusalReason,
     Chunk,
     ChunkQuery,
     Envelopes,
@@ -39,7 +40,6 @@ from shoal_wire.rollout_messages import (
     Query,
     RecentQuery,
     Refusal,
-    RefusalReason,
     SinceQuery,
     WholeQuery,
 )
@@ -93,7 +93,7 @@ answers: st.SearchStrategy[Answer] = st.one_of(
     st.builds(Chunk, num_bytes=st.integers(0, 2**63), data=st.binary(max_size=50)),
     st.builds(
         Refusal,
-        reason=st.sampled_from(RefusalReason),
+        reason=st.sampled_from(BatchRefusalReason),
         retry_after_ms=st.integers(0, limits.MAX_RETRY_MS),
     ),
 )
@@ -257,7 +257,7 @@ def test_the_largest_of_each_fits() -> None:
 def test_a_refusal_of_a_later_version_says_not_now() -> None:
     later = pb.RolloutAnswer(refusal=pb.Refusal(retry_after_ms=2**32 - 1))
     later.refusal.reason = 77
-    expected = Refusal(reason=RefusalReason.BUSY, retry_after_ms=limits.MAX_RETRY_MS)
+    expected = Refusal(reason=BatchRefusalReason.BUSY, retry_after_ms=limits.MAX_RETRY_MS)
     assert decode_answer(later.SerializeToString()) == expected
 
 

@@ -51,7 +51,7 @@ def test_every_reason_is_documented_with_its_verdict() -> None:
         f"1 to {limits.MAX_WHOLE_BATCHES} batches by id",
         f"`length` (1 to {limits.MAX_CHUNK_BYTES})",
         f"{limits.TOPIC_PREFIX}/<swarm digest in hex>/rollouts/<shard>",
-        f"`ipc_version` (now {limits.IPC_VERSION})",
+        f"`ipc_version` (now {m.IPC_VERSION})",
         f"1 to {limits.MAX_GROUPS_PER_BATCH}.",
         f"1024 to {limits.MAX_MESSAGE_BYTES}",
         f"1024 to {limits.MAX_BATCH_BYTES}",

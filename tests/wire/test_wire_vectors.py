@@ -92,7 +92,8 @@ def test_frames_are_as_recorded() -> None:
     peers, empty, hello, reply = FrameDecoder().feed(stream)
     assert empty == b""
     (peer,) = decode_peer_list(peers)
-    assert list(peer.addresses) == recorded["peer_list"]["peers"][0]["addresses"]
+    listed = recorded["peer_list"]["peers"][0]["addresses"]
+    assert [f"{address}/p2p/{peer.peer_id}" for address in peer.addresses] == listed
     assert [str(decode_ipc(raw).request_id) for raw in (hello, reply)] == [
         vector["request_id"] for vector in recorded["ipc"]
     ]

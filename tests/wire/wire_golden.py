@@ -183,7 +183,7 @@ def manifest_vector() -> Json:
 def frames() -> Json:
     """Return vectors of length-prefixed bodies: a peer list and IPC frames."""
     peer = peer_id_of(sample.PUBLIC_1)
-    addresses = (f"/ip4/192.0.2.1/tcp/4001/p2p/{peer}", f"/dns4/shoal.example/tcp/4001/p2p/{peer}")
+    addresses = ("/ip4/192.0.2.1/tcp/4001", "/dns4/shoal.example/tcp/4001")
     peers = encode_peer_list([PeerAddresses(peer_id=peer, addresses=addresses)])
     hello = ipc_messages.Hello(
         ipc_version=1,
@@ -196,7 +196,7 @@ def frames() -> Json:
     return {
         "peer_list": {
             "frame": encode_frame(peers).hex(),
-            "peers": [{"peer_id": peer, "addresses": list(addresses)}],
+            "peers": [{"peer_id": peer, "addresses": [f"{at}/p2p/{peer}" for at in addresses]}],
         },
         "empty_request": {"frame": encode_frame(b"").hex()},
         "ipc": [

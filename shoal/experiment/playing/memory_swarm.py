@@ -34,7 +34,6 @@ from shoal.simulation.parts import Idle, NoSocket, simulated_parts
 from shoal_ipc import messages as m
 from shoal_settings.schema import Settings
 from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates
-from shoal_wire.limits import IPC_VERSION
 from shoal_wire.manifest import Manifest
 from shoal_wire.types import Digest, GroupId, PeerId
 
@@ -167,7 +166,7 @@ class MemoryMember:
     async def greeted(cls, node: LiveNode) -> MemoryMember:
         """Return the member of a node that has a trainer on its service."""
         member = cls(node)
-        hello = m.Hello(ipc_version=IPC_VERSION, role=m.Role.TRAINER, pid=0)
+        hello = m.Hello(ipc_version=m.IPC_VERSION, role=m.Role.TRAINER, pid=0)
         _fail_loudly(await member._service.hello(_HOLDER, hello))
         return member
 

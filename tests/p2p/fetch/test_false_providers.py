@@ -15,6 +15,7 @@ from p2p.fetch.pull_queue import QueueLimits
 from shoal_wire.limits import MAX_CHUNK_BYTES
 from shoal_wire.rollout_messages import (
     Answer,
+    BatchRefusalReason,
     Chunk,
     ChunkQuery,
     Envelopes,
@@ -22,7 +23,6 @@ from shoal_wire.rollout_messages import (
     Query,
     RecentQuery,
     Refusal,
-    RefusalReason,
     SinceQuery,
     WholeQuery,
 )
@@ -39,7 +39,7 @@ from tests.support.exchange_nodes import (
 from tests.support.false_provider import FalseProvider, open_false_provider, ref_of
 from tests.support.nodes import until
 
-NOT_HELD = Refusal(reason=RefusalReason.NOT_HELD)
+NOT_HELD = Refusal(reason=BatchRefusalReason.NOT_HELD)
 HASTY = replace(NO_BACKFILL, answer_seconds=0.4)
 
 
@@ -201,7 +201,7 @@ async def test_who_announces_and_is_gone_is_not_blamed(tmp_path: Path) -> None:
     settings = replace(NO_BACKFILL, pull=PullLimits(max_pause_seconds=0.2))
     async with opened(tmp_path, settings=settings) as (victim, honest, false):
         await victim.meet(honest)
-        false.answer(say(Refusal(reason=RefusalReason.PENDING)))
+        false.answer(say(Refusal(reason=BatchRefusalReason.PENDING)))
         await false.announce(bytes(100_000))
         await until(lambda: victim.counts()["announced"]["running"] == 1)
         await false.host.disconnect(victim.peer_id)
@@ -243,7 +243,7 @@ async def test_a_flood_of_announcements_stays_within_its_bounds(tmp_path: Path) 
     settings = replace(NO_BACKFILL, queue=limits)
     async with opened(tmp_path, settings=settings) as (victim, honest, false):
         await victim.meet(honest)
-        false.answer(say(Refusal(reason=RefusalReason.PENDING)))
+        false.answer(say(Refusal(reason=BatchRefusalReason.PENDING)))
         for number in range(60):
             await false.announce(b"%d" % number + bytes(1_000_000))
         await until(lambda: len(victim.verdicts) == 60)

@@ -26,6 +26,7 @@ from shoal_wire.limits import MAX_ANSWER_BYTES, MAX_CHUNK_BYTES, ROLLOUTS_PROTOC
 from shoal_wire.rollout_codec import RolloutProtocolError, decode_answer, encode_query
 from shoal_wire.rollout_messages import (
     Answer,
+    BatchRefusalReason,
     Chunk,
     ChunkQuery,
     Envelopes,
@@ -33,7 +34,6 @@ from shoal_wire.rollout_messages import (
     Query,
     RecentQuery,
     Refusal,
-    RefusalReason,
     SinceQuery,
     WholeQuery,
 )
@@ -162,13 +162,13 @@ async def test_chunks_are_exact_and_end_with_the_envelope() -> None:
 async def test_what_is_not_here_is_said_so_and_forgotten_when_the_disk_has_lost_it() -> None:
     desk = Desk()
     query = ChunkQuery(batch_id=BatchId(bytes(32)), offset=0, length=1)
-    assert await desk.ask(query) == Refusal(reason=RefusalReason.NOT_HELD)
+    assert await desk.ask(query) == Refusal(reason=BatchRefusalReason.NOT_HELD)
     desk.pending.add(query.batch_id)
-    assert await desk.ask(query) == Refusal(reason=RefusalReason.PENDING)
+    assert await desk.ask(query) == Refusal(reason=BatchRefusalReason.PENDING)
     name = desk.put(1)
     del desk.envelopes[name]
     lost = await desk.ask(replace(query, batch_id=name))
-    assert lost == Refusal(reason=RefusalReason.NOT_HELD)
+    assert lost == Refusal(reason=BatchRefusalReason.NOT_HELD)
     assert await desk.listed(RECENT) == []
 
 
@@ -181,7 +181,7 @@ async def test_requests_over_quota_are_put_off_and_others_are_not(
     for _ in range(3):
         assert await desk.listed(RECENT) == [name]
     refusal = await desk.ask(RECENT)
-    assert refusal == Refusal(reason=RefusalReason.BUSY, retry_after_ms=1000)
+    assert refusal == Refusal(reason=BatchRefusalReason.BUSY, retry_after_ms=1000)
     assert await desk.listed(RECENT, PeerId("other")) == [name]
     assert desk.verdicts == []
     await trio.sleep(1)

@@ -20,7 +20,7 @@ from shoal_ipc import messages as m
 from shoal_ipc.client import NodeClient
 from shoal_ipc.codec import decode_ipc, encode_ipc
 from shoal_ipc.framing import FrameDecoder, encode_frame
-from shoal_wire.limits import IPC_VERSION, MAX_BATCH_BYTES
+from shoal_wire.limits import MAX_BATCH_BYTES
 from shoal_wire.types import GroupId
 from tests.support import factories as make
 from tests.support.local_node import NodeThread, wall_ms
@@ -226,7 +226,7 @@ def test_a_hello_that_is_read_late_takes_nothing_from_a_later_connection(tmp_pat
             early.connect(str(node.node.socket_path))
             held = [item.published.group_id for item in exchange.sample(2)]
             hello = m.Hello(
-                ipc_version=IPC_VERSION, role=m.Role.TRAINER, pid=1, held_ids=(held[0],)
+                ipc_version=m.IPC_VERSION, role=m.Role.TRAINER, pid=1, held_ids=(held[0],)
             )
             frame = m.IpcFrame(request_id=1, body=hello)
             early.sendall(encode_frame(encode_ipc(frame)))

@@ -21,8 +21,7 @@ from p2p.store.store import StoreError, StoreFault
 from shoal_ipc import messages as m
 from shoal_ipc.client import Leases, NodeRefused, NodeUnavailable
 from shoal_ipc.codec import decode_ipc, encode_ipc
-from shoal_ipc.framing import FrameDecoder, encode_frame
-from shoal_wire.limits import IPC_VERSION, MAX_IPC_FRAME_BYTES
+from shoal_ipc.framing import MAX_IPC_FRAME_BYTES, FrameDecoder, encode_frame
 from shoal_wire.types import GroupId
 from tests.support import factories as make
 from tests.support.local_node import LocalNode, open_local_node, wall_ms
@@ -62,7 +61,7 @@ class Wire:
         return reply.body
 
 
-def hello(role: m.Role = m.Role.TRAINER, version: int = IPC_VERSION, **ids: Any) -> m.Hello:
+def hello(role: m.Role = m.Role.TRAINER, version: int = m.IPC_VERSION, **ids: Any) -> m.Hello:
     return m.Hello(ipc_version=version, role=role, pid=4242, **ids)
 
 
@@ -94,7 +93,7 @@ async def test_the_handshake_says_who_the_node_is(tmp_path: Path) -> None:
     async with open_local_node(tmp_path) as node:
         reply = await (await connect(node)).ask(hello(), request_id=77)
         assert reply == m.HelloReply(
-            ipc_version=IPC_VERSION,
+            ipc_version=m.IPC_VERSION,
             peer_id=node.identity.peer_id,
             manifest=node.manifest.raw,
         )
@@ -108,7 +107,7 @@ async def test_another_version_is_told_both_and_let_go(tmp_path: Path) -> None:
         reply = await wire.ask(hello(version=99))
         assert isinstance(reply, m.Failure)
         assert "99" in reply.reason
-        assert str(IPC_VERSION) in reply.reason
+        assert str(m.IPC_VERSION) in reply.reason
         assert not reply.retryable
         assert await wire.receive() is None
         assert not node.link.connected

@@ -29,12 +29,12 @@ from shoal_wire.judge_messages import (
     ChallengeRequest,
     JudgeRecord,
     JudgeRefusal,
+    JudgeRefusalReason,
     JudgeReply,
     JudgeRequest,
     Mode,
     RecordList,
     RecordQuery,
-    RefusalReason,
     SealedRecord,
 )
 from shoal_wire.types import FinishReason, PeerId
@@ -85,7 +85,7 @@ def answer_to(challenge: Challenge, text: str = "?", **changes: Any) -> Challeng
     return replace(ANSWER, challenge_id=challenge.challenge_id, text=text, **changes)
 
 
-def refusal(reply: JudgeReply) -> RefusalReason:
+def refusal(reply: JudgeReply) -> JudgeRefusalReason:
     assert isinstance(reply, JudgeRefusal), reply
     return reply.reason
 
@@ -142,9 +142,9 @@ async def test_an_answer_counts_once_and_only_for_who_was_asked(tmp_path: Path) 
     bench = Bench(tmp_path)
     challenge = await bench.challenge()
     mine = answer_to(challenge)
-    assert refusal(await bench.say(mine, BOB)) is RefusalReason.UNKNOWN_CHALLENGE
+    assert refusal(await bench.say(mine, BOB)) is JudgeRefusalReason.UNKNOWN_CHALLENGE
     assert isinstance(await bench.say(mine), SealedRecord)
-    assert refusal(await bench.say(mine)) is RefusalReason.UNKNOWN_CHALLENGE
+    assert refusal(await bench.say(mine)) is JudgeRefusalReason.UNKNOWN_CHALLENGE
     assert bench.store.num_records == 1
     assert bench.judge.refused == {"unknown_challenge": 2}
 
@@ -152,7 +152,7 @@ async def test_an_answer_counts_once_and_only_for_who_was_asked(tmp_path: Path) 
 async def test_late_answers_and_unanswered_challenges_show(tmp_path: Path) -> None:
     bench = Bench(tmp_path, replace(EASY, answer_seconds=0.0))
     reply = await bench.say(answer_to(await bench.challenge()))
-    assert refusal(reply) is RefusalReason.LATE
+    assert refusal(reply) is JudgeRefusalReason.LATE
     await bench.challenge()
     bench.judge.desk.limits = EASY
     record = await bench.record()
@@ -162,12 +162,12 @@ async def test_late_answers_and_unanswered_challenges_show(tmp_path: Path) -> No
 async def test_what_is_not_of_its_swarm_or_its_bounds_is_refused(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     other = ChallengeRequest(swarm_digest=make.swarm("another").digest)
-    assert refusal(await bench.say(other)) is RefusalReason.WRONG_SWARM
+    assert refusal(await bench.say(other)) is JudgeRefusalReason.WRONG_SWARM
     challenge = await bench.challenge()
     huge = answer_to(challenge, "x" * (SWARM.rules.max_completion_bytes + 1))
-    assert refusal(await bench.say(huge)) is RefusalReason.BAD_ANSWER
+    assert refusal(await bench.say(huge)) is JudgeRefusalReason.BAD_ANSWER
     named = answer_to(challenge, model_name="a\nb")
-    assert refusal(await bench.say(named)) is RefusalReason.BAD_ANSWER
+    assert refusal(await bench.say(named)) is JudgeRefusalReason.BAD_ANSWER
     assert isinstance(await bench.say(answer_to(challenge)), SealedRecord)  # it stayed open
 
 
@@ -181,13 +181,13 @@ async def test_quotas_hold_for_each_peer_and_for_all(tmp_path: Path) -> None:
     for _ in range(2):
         await bench.record()
     reply = await bench.say(ASK)
-    assert refusal(reply) is RefusalReason.BUSY
+    assert refusal(reply) is JudgeRefusalReason.BUSY
     assert isinstance(reply, JudgeRefusal)
     assert 0 < reply.retry_after_ms <= 60_000
     await bench.record(peer=BOB)
-    assert refusal(await bench.say(ASK, BOB)) is RefusalReason.BUSY
+    assert refusal(await bench.say(ASK, BOB)) is JudgeRefusalReason.BUSY
     assert isinstance(await bench.say(RecordQuery()), RecordList)
-    assert refusal(await bench.say(RecordQuery())) is RefusalReason.BUSY
+    assert refusal(await bench.say(RecordQuery())) is JudgeRefusalReason.BUSY
 
 
 async def test_a_flood_of_anything_is_put_off_unread(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ async def test_a_flood_of_anything_is_put_off_unread(tmp_path: Path) -> None:
         with pytest.raises(RemoteError):
             await bench.judge.answer(ALICE, b"\xff" * 9)
     reply = decode_reply(await bench.judge.answer(ALICE, b"\xff" * 9))
-    assert refusal(reply) is RefusalReason.BUSY
+    assert refusal(reply) is JudgeRefusalReason.BUSY
     await bench.challenge(BOB)
 
 
@@ -213,7 +213,7 @@ async def test_a_worker_that_is_away_costs_the_peer_nothing(tmp_path: Path) -> N
     bench = Bench(tmp_path, worker=worker)
     challenge = await bench.challenge()
     worker.away = True
-    assert refusal(await bench.say(answer_to(challenge))) is RefusalReason.BUSY
+    assert refusal(await bench.say(answer_to(challenge))) is JudgeRefusalReason.BUSY
     worker.away = False
     assert isinstance(await bench.say(answer_to(challenge)), SealedRecord)
 
@@ -288,7 +288,7 @@ def test_the_desk_is_bounded() -> None:
     assert desk.wait_to_ask(PeerId("new"), 10.5) == 0  # the oldest is over
     assert desk.num_open == 2
     late = desk.take(PeerId("peer 1"), (1).to_bytes(16, "big"), 11.5)
-    assert late is RefusalReason.LATE
+    assert late is JudgeRefusalReason.LATE
 
 
 def _with_store(folder: Path, use: Callable[[JudgeStore], None], **limits: int) -> None:

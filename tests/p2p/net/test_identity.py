@@ -19,9 +19,9 @@ from p2p.net.identity import (
     identity_from_seed,
     load_or_create_identity,
     lock_data_dir,
-    peer_id_from_public_key,
     public_key_from_id_bytes,
 )
+from shoal_wire.envelope import peer_id_of
 
 
 def one_line(error: BaseException) -> str:
@@ -53,7 +53,7 @@ def test_only_the_owner_may_read_the_file(tmp_path: Path) -> None:
 def test_peer_id_and_signature_agree_with_libp2p() -> None:
     identity = identity_from_seed(bytes(range(32)))
     assert identity.peer_id == ID.from_pubkey(identity.key_pair.public_key).to_base58()
-    assert identity.peer_id == peer_id_from_public_key(identity.public_key_bytes)
+    assert identity.peer_id == peer_id_of(identity.public_key_bytes)
     assert identity.sign(b"message") == identity.key_pair.private_key.sign(b"message")
     assert identity.key_pair.public_key.verify(b"message", identity.sign(b"message"))
     assert repr(identity.private_key_bytes) not in repr(identity)

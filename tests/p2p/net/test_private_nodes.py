@@ -16,8 +16,8 @@ from p2p.net.identity import load_or_create_identity
 from p2p.net.swarm_key import format_swarm_key
 from p2p.node import Node
 from p2p.parts import Tuning
-from p2p.peers.peer_book import PeerAddr
 from shoal.__main__ import main
+from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
 from tests.support.nodes import until
 from tests.support.peers import address_of, open_peer
@@ -82,7 +82,7 @@ async def test_the_list_of_an_earlier_swarm_does_not_keep_a_node_from_its_next(
 
 def _addr(peer: Any) -> Any:
     transport = address_of(peer).rpartition("/p2p/")[0]
-    return PeerAddr(peer_id=peer.member.peer_id, addresses=(transport,))
+    return PeerAddresses(peer_id=peer.member.peer_id, addresses=(transport,))
 
 
 async def test_only_peers_with_the_key_join(tmp_path: Path) -> None:

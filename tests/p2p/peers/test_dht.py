@@ -12,7 +12,7 @@ from multiaddr import Multiaddr  # type: ignore[import-untyped]
 from p2p.net.address import to_libp2p_id
 from p2p.net.host import Libp2pHost
 from p2p.peers.dht import Dht, swarm_key
-from p2p.peers.peer_book import PeerAddr
+from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import Digest
 from tests.support.nodes import fresh_identity, open_test_host, until
 
@@ -20,7 +20,7 @@ DIGEST = Digest(b"d" * 32)
 
 
 @asynccontextmanager
-async def taking_part(host: Libp2pHost, found: list[PeerAddr]) -> AsyncIterator[Dht]:
+async def taking_part(host: Libp2pHost, found: list[PeerAddresses]) -> AsyncIterator[Dht]:
     dht = Dht(host=host, digest=DIGEST, on_found=found.append, wanted=lambda: False, round_s=3600.0)
     async with trio.open_nursery() as nursery:
         await nursery.start(dht.run)
@@ -32,7 +32,7 @@ async def taking_part(host: Libp2pHost, found: list[PeerAddr]) -> AsyncIterator[
 async def test_a_node_that_has_announced_itself_still_asks_the_others() -> None:
     somebody = fresh_identity().peer_id
     transport = "/ip4/192.0.2.7/tcp/4001"
-    found: list[PeerAddr] = []
+    found: list[PeerAddresses] = []
     async with (
         open_test_host() as one,
         open_test_host() as two,
@@ -48,7 +48,7 @@ async def test_a_node_that_has_announced_itself_still_asks_the_others() -> None:
         assert await mine._learn_peers() == 1
         assert await mine._announce()
         await mine._look()
-        assert found == [PeerAddr(peer_id=somebody, addresses=(transport,))]
+        assert found == [PeerAddresses(peer_id=somebody, addresses=(transport,))]
         await mine._look()
         assert found[1:] == found[:1], "what is remembered is told again, never oneself"
 

@@ -23,7 +23,8 @@ from p2p.peers.discovery import (
     TargetState,
     parse_bootstrap,
 )
-from p2p.peers.peer_book import PeerAddr, load_peer_book
+from p2p.peers.peer_book import load_peer_book
+from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
 from tests.support.network import port_of
 from tests.support.nodes import fresh_identity, open_test_host, until
@@ -31,12 +32,12 @@ from tests.support.nodes import fresh_identity, open_test_host, until
 ME = identity_from_seed(bytes([99]) * 32).peer_id
 
 
-def peer(number: int) -> PeerAddr:
+def peer(number: int) -> PeerAddresses:
     peer_id = identity_from_seed(number.to_bytes(32, "big")).peer_id
-    return PeerAddr(peer_id=peer_id, addresses=(f"/ip4/10.0.0.1/tcp/{1000 + number}",))
+    return PeerAddresses(peer_id=peer_id, addresses=(f"/ip4/10.0.0.1/tcp/{1000 + number}",))
 
 
-def full(address: PeerAddr) -> str:
+def full(address: PeerAddresses) -> str:
     return f"{address.addresses[0]}/p2p/{address.peer_id}"
 
 
@@ -101,7 +102,7 @@ class FakeHost:
 @asynccontextmanager
 async def discovering(
     host: FakeHost,
-    *bootstrap: PeerAddr,
+    *bootstrap: PeerAddresses,
     fetch: FetchPeers | None = None,
     book_path: Path | None = None,
     settings: DiscoverySettings | None = None,
@@ -121,8 +122,10 @@ async def discovering(
         nursery.cancel_scope.cancel()
 
 
-def asking(answers: dict[PeerId, list[PeerAddr]]) -> Callable[[PeerId], Awaitable[list[PeerAddr]]]:
-    async def fetch(peer_id: PeerId) -> list[PeerAddr]:
+def asking(
+    answers: dict[PeerId, list[PeerAddresses]],
+) -> Callable[[PeerId], Awaitable[list[PeerAddresses]]]:
+    async def fetch(peer_id: PeerId) -> list[PeerAddresses]:
         await trio.lowlevel.checkpoint()
         return answers[peer_id]
 
@@ -299,7 +302,7 @@ async def test_learns_peers_from_peers(autojump_clock: trio.testing.MockClock) -
     chain = [peer(n) for n in range(1, 6)]
     host.up = set(map(full, chain))
     answers = {a.peer_id: [b] for a, b in pairwise(chain)}
-    answers[chain[-1].peer_id] = [PeerAddr(peer_id=ME, addresses=chain[0].addresses)]
+    answers[chain[-1].peer_id] = [PeerAddresses(peer_id=ME, addresses=chain[0].addresses)]
     async with discovering(host, chain[0], fetch=asking(answers)) as discovery:
         await trio.sleep(30)
         assert host.connected.keys() == {p.peer_id for p in chain}
@@ -314,7 +317,7 @@ async def test_peer_exchange_that_fails_or_hangs_is_survived(
     host.up = {full(boot), full(other)}
     calls: list[float] = []
 
-    async def fetch(peer_id: PeerId) -> list[PeerAddr]:
+    async def fetch(peer_id: PeerId) -> list[PeerAddresses]:
         calls.append(trio.current_time())
         if len(calls) == 1:
             raise RuntimeError("junk from the peer")
@@ -331,10 +334,14 @@ async def test_addresses_from_others_are_checked(autojump_clock: trio.testing.Mo
     host = FakeHost()
     bad = ("", "/ip4/0.0.0.0/tcp/1", "/ip4/1.2.3.4/udp/1", "/ip6/::/tcp/1", "junk", "/unix/x")
     async with discovering(host) as discovery:
-        discovery.add_peer(PeerAddr(peer_id=peer(1).peer_id, addresses=bad), TargetKind.EXCHANGE)
+        discovery.add_peer(
+            PeerAddresses(peer_id=peer(1).peer_id, addresses=bad), TargetKind.EXCHANGE
+        )
         many = tuple(f"/ip4/10.0.0.1/tcp/{port}" for port in range(1, 101))
-        discovery.add_peer(PeerAddr(peer_id=peer(2).peer_id, addresses=many), TargetKind.EXCHANGE)
-        discovery.add_peer(PeerAddr(peer_id=ME, addresses=many), TargetKind.EXCHANGE)
+        discovery.add_peer(
+            PeerAddresses(peer_id=peer(2).peer_id, addresses=many), TargetKind.EXCHANGE
+        )
+        discovery.add_peer(PeerAddresses(peer_id=ME, addresses=many), TargetKind.EXCHANGE)
         await trio.sleep(4)
         assert {a.rpartition("/")[2] for _, a in host.dials} == {peer(2).peer_id}
         assert len({a for _, a in host.dials}) == 8
@@ -344,7 +351,7 @@ async def test_second_address_is_tried_soon(autojump_clock: trio.testing.MockClo
     host = FakeHost()
     host.dial_seconds = 5.0
     addresses = ("/ip4/10.0.0.1/tcp/1", "/ip4/10.0.0.2/tcp/1")
-    both = PeerAddr(peer_id=peer(1).peer_id, addresses=addresses)
+    both = PeerAddresses(peer_id=peer(1).peer_id, addresses=addresses)
     host.up = {f"{addresses[1]}/p2p/{both.peer_id}"}
     async with discovering(host) as discovery:
         discovery.add_peer(both, TargetKind.MDNS)

@@ -15,11 +15,12 @@ from p2p.net.host import Libp2pHost
 from p2p.peers import exchange as peer_services
 from p2p.peers import manifest_source as module
 from p2p.peers.manifest_source import ManifestSource, manifest_of_settings
-from p2p.peers.peer_book import PeerAddr, PeerBook
+from p2p.peers.peer_book import PeerBook
 from shoal_settings.schema import Settings
 from shoal_wire.errors import ManifestError
 from shoal_wire.limits import MANIFEST_PROTOCOL, PEERS_PROTOCOL
 from shoal_wire.manifest import Manifest, TaskFamily, make_manifest
+from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
 from tests.support import factories as make
 from tests.support.nodes import fresh_identity, open_test_host, until
@@ -182,7 +183,7 @@ async def test_a_peer_tells_whom_it_knows_but_not_the_asker() -> None:
         peer_services.serve_peers(server, lambda: book)
         for host in (asker, third):
             await host.dial(server.listen_addrs()[0])
-        known = PeerAddr(peer_id=remembered, addresses=("/ip4/192.0.2.7/tcp/4001",))
+        known = PeerAddresses(peer_id=remembered, addresses=("/ip4/192.0.2.7/tcp/4001",))
         book.note_connected(known, now_ms=0)
         with trio.fail_after(20):
             found = await peer_services.fetch_peers(asker, server.peer_id)

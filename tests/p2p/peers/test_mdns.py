@@ -14,7 +14,7 @@ import zeroconf
 
 from p2p.net.identity import identity_from_seed
 from p2p.peers.mdns import Mdns, decode_txt, encode_txt
-from p2p.peers.peer_book import PeerAddr
+from shoal_wire.peers import PeerAddresses
 from tests.support.nodes import fresh_identity, until
 
 LOOPBACK = ("127.0.0.1",)
@@ -65,7 +65,7 @@ async def test_two_processes_of_one_swarm_find_each_other() -> None:
     swarm = os.urandom(32).hex()
     seeds = {kind: int.from_bytes(os.urandom(1), "big") for kind in ("same", "other")}
     seeds["other"] = seeds["same"] ^ 0xFF
-    found: list[PeerAddr] = []
+    found: list[PeerAddresses] = []
     mdns = Mdns(
         peer_id=fresh_identity().peer_id,
         addresses=("/ip4/127.0.0.1/tcp/4000",),
@@ -118,7 +118,7 @@ def test_txt_record_round_trip() -> None:
     addresses = ("/ip4/127.0.0.1/tcp/4001", "/ip6/fd00::2/tcp/4001")
     record = as_received(encode_txt(peer_id, addresses, "ab" * 8))
     assert all(len(key) + len(value or b"") < 255 for key, value in record.items())
-    assert decode_txt(record) == (PeerAddr(peer_id=peer_id, addresses=addresses), "ab" * 8)
+    assert decode_txt(record) == (PeerAddresses(peer_id=peer_id, addresses=addresses), "ab" * 8)
 
 
 def test_junk_txt_records_are_nobody() -> None:
@@ -128,5 +128,5 @@ def test_junk_txt_records_are_nobody() -> None:
     peer_id = fresh_identity().peer_id
     junk = {f"a{n}".encode(): os.urandom(30) for n in range(8)}
     peer, swarm = decode_txt({b"id": peer_id.encode(), b"swarm": b"x" * 200, **junk})
-    assert peer == PeerAddr(peer_id=peer_id, addresses=())
+    assert peer == PeerAddresses(peer_id=peer_id, addresses=())
     assert len(swarm) == 16

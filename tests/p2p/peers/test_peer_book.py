@@ -11,15 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2p.net.identity import identity_from_seed
-from p2p.peers.peer_book import PeerAddr, PeerBook, load_peer_book, save_peer_book
+from p2p.peers.peer_book import PeerBook, load_peer_book, save_peer_book
+from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
 
 IDS = [identity_from_seed(bytes([n]) * 32).peer_id for n in range(1, 13)]
 
 
-def at(peer_id: PeerId, *ports: int) -> PeerAddr:
+def at(peer_id: PeerId, *ports: int) -> PeerAddresses:
     addresses = tuple(f"/ip4/10.0.0.1/tcp/{port}" for port in ports)
-    return PeerAddr(peer_id=peer_id, addresses=addresses)
+    return PeerAddresses(peer_id=peer_id, addresses=addresses)
 
 
 def test_ranks_reliable_then_recent_peers_first() -> None:

@@ -18,7 +18,8 @@ from bootstrap.peer import BootstrapPeer, MeetingPoint
 from p2p.parts import Tuning
 from p2p.peer import BOOK_FILE
 from p2p.peers import dht, discovery
-from p2p.peers.peer_book import PeerAddr, PeerBook, load_peer_book, save_peer_book
+from p2p.peers.peer_book import PeerBook, load_peer_book, save_peer_book
+from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
 from tests.p2p.peers.test_mdns import LOOPBACK, needs_multicast
 from tests.support.nodes import fresh_identity, until
@@ -80,7 +81,9 @@ async def test_saved_peers_alone(tmp_path: Path) -> None:
     async with running(tmp_path / "a" / "one") as one:
         book = PeerBook()
         transport = address_of(one).rpartition("/p2p/")[0]
-        book.note_connected(PeerAddr(peer_id=one.member.peer_id, addresses=(transport,)), now_ms=1)
+        book.note_connected(
+            PeerAddresses(peer_id=one.member.peer_id, addresses=(transport,)), now_ms=1
+        )
         folder = tmp_path / "b" / "two"
         folder.mkdir(parents=True)
         save_peer_book(folder / BOOK_FILE, book.to_json())

@@ -5,17 +5,17 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p2p.peers.peer_book import PeerAddr
 from p2p.shards.directory import ShardDirectory
+from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
 
 
-def addr(number: int, address: str = "/ip4/10.0.0.1/tcp/1") -> PeerAddr:
-    return PeerAddr(peer_id=PeerId(f"peer{number}"), addresses=(address,))
+def addr(number: int, address: str = "/ip4/10.0.0.1/tcp/1") -> PeerAddresses:
+    return PeerAddresses(peer_id=PeerId(f"peer{number}"), addresses=(address,))
 
 
 def ids(directory: ShardDirectory, *shards: int, now: float = 0.0, limit: int = 64) -> list[str]:
-    return [item.peer.peer_id for item in directory.find(shards, now, limit=limit)]
+    return [item.peer_id for item in directory.find(shards, now, limit=limit)]
 
 
 def test_peers_of_a_shard_come_the_latest_seen_first() -> None:
@@ -35,7 +35,7 @@ def test_what_is_seen_later_replaces_what_was_known() -> None:
     directory.note(addr(1, "/ip4/10.0.0.2/tcp/1"), [3], now=1.0)
     assert ids(directory, 1, 2) == []
     (found,) = directory.find([3], 1.0, limit=9)
-    assert found.peer.addresses == ("/ip4/10.0.0.2/tcp/1",)
+    assert found.addresses == ("/ip4/10.0.0.2/tcp/1",)
     directory.note(addr(1), [], now=2.0)
     assert len(directory) == 0
 

@@ -1,0 +1,118 @@
+"""Frozen dataclasses to and from protobuf messages whose fields have the same names.
+
+Plain values cross as they are, tuples as repeated fields, dataclasses as nested messages; what
+is `Annotated` to a field (`shoal_wire.bounds`) is applied to what is received. Types that travel
+in another form stand in the protocol's own table. A class is walked once, on its first use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+
+from google.protobuf.message import Message
+
+from shoal_wire.errors import RemoteError
+
+Member = TypeVar("Member", bound=Enum)
+Convert = Callable[[Any], Any]
+_PLAIN = (bool, bytes, float, int, str)
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wire:
+    """How the values of one type travel."""
+
+    write: Convert = _as_it_is
+    """From a value to what a message's constructor takes: of a dataclass, its fields by name."""
+    read: Convert = _as_it_is
+    """From what a message holds to a value. Raises RemoteError where the protocol forbids it."""
+
+
+def coded(
+    codes: Mapping[Member, int | str], *, unknown: str = "", default: Member | None = None
+) -> Wire:
+    """Return how an enumeration travels; another code is `default`, or the error `unknown`."""
+    members = {code: member for member, code in codes.items()}
+
+    def read(code: int | str) -> Member:
+        member = members.get(code, default)
+        if member is None:
+            raise RemoteError(unknown)
+        return member
+
+    return Wire(write=codes.__getitem__, read=read)
+
+
+class Wires:
+    """How the types of one protocol travel: `special` ones as told, others by what they hold."""
+
+    def __init__(self, special: Mapping[Any, Wire] | None = None) -> None:
+        self._known: dict[Any, Wire] = dict(special or {})
+
+    def of(self, kind: Any) -> Wire:
+        """Return how values of a type, or of an annotation, travel."""
+        if kind not in self._known:
+            self._known[kind] = self._resolved(kind)
+        return self._known[kind]
+
+    def _resolved(self, kind: Any) -> Wire:
+        if is_dataclass(kind):
+            return self._message(kind)
+        if get_origin(kind) is tuple:
+            return _repeated(self.of(get_args(kind)[0]))
+        if get_origin(kind) is Annotated:
+            plain, *bounds = get_args(kind)
+            return _bounded(self.of(plain), bounds)
+        if getattr(kind, "__supertype__", kind) not in _PLAIN:
+            raise TypeError(f"nobody has told how {kind} travels")
+        return Wire()
+
+    def _message(self, kind: Any) -> Wire:
+        hints = get_type_hints(kind, include_extras=True)
+        wires = {field.name: self.of(hints[field.name]) for field in fields(kind)}
+        writes = [(name, _unless_as_it_is(wire.write)) for name, wire in wires.items()]
+        reads = [(name, _unless_as_it_is(wire.read)) for name, wire in wires.items()]
+
+        def write(value: Any) -> dict[str, Any]:
+            return {
+                name: convert(getattr(value, name)) if convert else getattr(value, name)
+                for name, convert in writes
+            }
+
+        def read(message: Message) -> Any:
+            return kind(
+                **{
+                    name: convert(getattr(message, name)) if convert else getattr(message, name)
+                    for name, convert in reads
+                }
+            )
+
+        return Wire(write=write, read=read)
+
+
+def _unless_as_it_is(convert: Convert) -> Convert | None:
+    return None if convert is _as_it_is else convert
+
+
+def _bounded(wire: Wire, bounds: Iterable[Convert]) -> Wire:
+    def read(raw: Any) -> Any:
+        for bound in bounds:
+            raw = bound(raw)
+        return wire.read(raw)
+
+    return Wire(write=wire.write, read=read)
+
+
+def _repeated(wire: Wire) -> Wire:
+    write, read = wire.write, wire.read
+    return Wire(
+        write=write if write is _as_it_is else lambda values: [*map(write, values)],
+        read=tuple if read is _as_it_is else lambda values: tuple(map(read, values)),
+    )
