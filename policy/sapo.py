@@ -21,7 +21,8 @@ import torch
 
 from policy.choice.advantage import AdvantageScale, has_signal
 from policy.choice.balance import Balance, Seen
-from policy.choice.sampling import OwnRecord, Strategy, candidate_of
+from policy.choice.candidates import OwnRecord, candidate_of
+from policy.choice.sampling import ExternalStrategy
 from policy.choice.scored import ScoredGroup, num_tokens, train_group
 from policy.generation.local import Sample, generate
 from policy.model.loading import Policy
@@ -78,7 +79,7 @@ class RoundConfig:
     """Tell peers how likely each own token was."""
     num_questions: int = 0
     """B: questions asked; with more than I, own groups with signal come first. 0 is I."""
-    strategy: Strategy = field(default_factory=Strategy)
+    strategy: ExternalStrategy = field(default_factory=ExternalStrategy)
     """How external groups are chosen."""
 
 
@@ -338,7 +339,7 @@ class Rounds:
         for index, one in enumerate(candidates):
             if index not in chosen:
                 # A copy would only be drawn again.
-                done = drawn.spent if strategy.is_copy(one, self._own_record) else spare
+                done = drawn.spent if strategy.is_spent(one, self._own_record) else spare
                 done.append(drawn.ids()[index])
         self._exchange.settle(consumed=drawn.spent, released=spare)
         return _External(

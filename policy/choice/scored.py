@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from policy.choice.advantage import AdvantageScale, group_advantages
-from policy.choice.sampling import Strategy
+from policy.choice.sampling import ExternalStrategy
 from policy.model.loading import Policy
 from policy.model.prompting import encode_prompt
 from policy.rollouts import Question
@@ -30,20 +30,20 @@ class ScoredGroup:
 
 
 def train_group(
-    policy: Policy, group: ScoredGroup, strategy: Strategy, scale: AdvantageScale
+    policy: Policy, group: ScoredGroup, strategy: ExternalStrategy, scale: AdvantageScale
 ) -> TrainGroup:
     """Return what the update takes of a group: of others' only what the strategy keeps."""
     advantages = group_advantages(group.rewards, scale)
-    kept: Sequence[int] = range(len(advantages))
+    indices: Sequence[int] = range(len(advantages))
     if group.source is not None:
         texts = [completion.text for completion in group.source.group.completions]
-        kept = strategy.kept(advantages, texts, tagged=group.question.tagged)
+        indices = strategy.trained_on(advantages, texts, tagged=group.question.tagged)
     return TrainGroup(
         prompt_ids=encode_prompt(policy, group.question.text, tagged=group.question.tagged),
-        completions=[group.completions[index] for index in kept],
-        advantages=[advantages[index] for index in kept],
+        completions=[group.completions[index] for index in indices],
+        advantages=[advantages[index] for index in indices],
         external=group.external,
-        claimed_logprobs=group.claimed and [group.claimed[index] for index in kept],
+        claimed_logprobs=group.claimed and [group.claimed[index] for index in indices],
     )
 
 
