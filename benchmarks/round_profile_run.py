@@ -17,12 +17,12 @@ from policy import sapo
 from policy.__main__ import main
 from policy.generation import decoding
 from policy.generation import local as generation
-from policy.node.exchange import Exchange
+from policy.node.link import NodeLink
 from policy.tasks import TaskSource
 from policy.trainer import Trainer
 from policy.update import grpo
 
-_NODE = ("share", "draw_ahead", "sample", "settle", "report", "tell_status", "flush")
+_NODE = ("share", "lease_ahead", "sample", "end_leases", "report", "tell_status", "flush")
 
 
 def watch(spans: Spans) -> None:
@@ -38,7 +38,7 @@ def watch(spans: Spans) -> None:
     spans.watch("generate: the loop around", sapo.Rounds, "_generate")
     spans.watch("share: make batches", sapo.Rounds, "_share")
     for method in _NODE:
-        spans.watch("node: requests and answers", Exchange, method)
+        spans.watch("node: requests and answers", NodeLink, method)
     spans.watch("verify own", TaskSource, "verify_own")
     spans.watch("verify others'", TaskSource, "verify")
     spans.watch("verify others'", TaskSource, "questions")

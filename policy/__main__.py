@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from policy.node.exchange import Exchange
+from policy.node.link import NodeLink
 from policy.record.narrator import Narrator, PeerCount
 from policy.record.sinks import sink_names
 from policy.record.start_over import StartOverError, has_started_over, note_started_over
@@ -242,7 +242,7 @@ def _with_tasks(
     from shoal_tasks.worker.sync import TaskWorker
 
     client = None if settings.alone else NodeClient(settings.data_dir / SOCKET_NAME)
-    exchange = Exchange(client)
+    link = NodeLink(client)
     manifest = _manifest(settings, client, stop)
     if manifest is None:
         return EXIT_OK
@@ -253,7 +253,7 @@ def _with_tasks(
     runner = make(
         _unless_started_over(settings, started.node_run),
         tasks=TaskSource(worker, families),
-        exchange=exchange,
+        link=link,
         rules=manifest.rules,
         seed=_seed(settings, client.peer_id if client else None),
         should_stop=stop,

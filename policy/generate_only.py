@@ -18,7 +18,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from policy.node.exchange import Exchange
+from policy.node.link import NodeLink
 from policy.record.metrics import METRICS_FILE, MetricsFile, round_metrics
 from policy.record.progress import Progress, RoundRecord
 from policy.record.start_over import STATE_FILE, set_aside
@@ -54,7 +54,7 @@ class GenerateOnly:
         settings: Settings,
         *,
         tasks: TaskSource,
-        exchange: Exchange,
+        link: NodeLink,
         rules: SwarmRules,
         seed: int,
         answer: Answer,
@@ -62,7 +62,7 @@ class GenerateOnly:
         should_stop: Callable[[], bool],
         on_round: Callable[[RoundRecord, Progress], None] = lambda _record, _progress: None,
     ) -> None:
-        self._settings, self._tasks, self._exchange = settings, tasks, exchange
+        self._settings, self._tasks, self._link = settings, tasks, link
         self._rules, self._seed, self._answer, self._author = rules, seed, answer, author
         self._should_stop, self._on_round = should_stop, on_round
         self._state_path = settings.data_dir / STATE_FILE
@@ -87,7 +87,7 @@ class GenerateOnly:
             least = self._settings.round_seconds
             self._wait(started, least if record.groups_local else max(least, _EMPTY_PAUSE_SECONDS))
         _save(self._state_path, self.round, self.progress)
-        self._exchange.flush()
+        self._link.flush()
         self._tell("finished" if rounds and self.round >= rounds else "stopped", None)
 
     def _play(self, started: float) -> RoundRecord | None:
@@ -116,7 +116,7 @@ class GenerateOnly:
         groups = [group for group in found if group is not None]
         self.progress.groups_not_shared += len(found) - len(groups)
         for batch in bundles(groups):
-            self._exchange.share(
+            self._link.share(
                 m.Publish(
                     client_key=batch_key(self.round, batch),
                     round=self.round,
@@ -136,7 +136,7 @@ class GenerateOnly:
 
     def _tell(self, state: str, record: RoundRecord | None) -> None:
         progress = self.progress
-        self._exchange.tell_status(
+        self._link.tell_status(
             json.dumps(
                 {
                     "state": state,
@@ -153,7 +153,7 @@ class GenerateOnly:
             )
         )
         if state in ("finished", "stopped"):
-            self._exchange.drain()
+            self._link.drain()
 
 
 def sampling_params(settings: Settings) -> SamplingParams:

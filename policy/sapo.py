@@ -27,7 +27,7 @@ from policy.choice.scored import ScoredGroup, num_tokens, train_group
 from policy.generation.local import Sample, generate
 from policy.model.loading import Policy
 from policy.model.prompting import encode_completion, encode_prompt
-from policy.node.exchange import Exchange
+from policy.node.link import NodeLink
 from policy.record.metrics import reward_spread
 from policy.record.progress import RoundRecord
 from policy.record.quarantine import Quarantine, suspect
@@ -126,7 +126,7 @@ class Rounds:
         policy: Policy,
         optimizer: object,
         tasks: TaskSource,
-        exchange: Exchange,
+        link: NodeLink,
         rules: SwarmRules,
         config: RoundConfig,
         should_stop: Callable[[], bool],
@@ -139,7 +139,7 @@ class Rounds:
         self._policy = policy
         self._optimizer = optimizer
         self._tasks = tasks
-        self._exchange = exchange
+        self._link = link
         self._rules = rules
         self._config = config
         self._should_stop = should_stop
@@ -174,7 +174,7 @@ class Rounds:
         local = self._sample_self(fresh)
         training = [*local, *external.groups]
         if self._should_stop():
-            self._exchange.settle(released=external.used)
+            self._link.end_leases(released=external.used)
             raise Interrupted
         updating = time.perf_counter()
         groups = [
@@ -188,7 +188,7 @@ class Rounds:
         kept = replace(self._config.grpo, token_budget=stats.token_budget)
         self._config = replace(self._config, grpo=kept)
         spoilt = self._set_aside(round_number, training, stats)
-        self._exchange.hold([used for used in external.used if used not in spoilt])
+        self._link.hold_until_checkpoint([used for used in external.used if used not in spoilt])
         self._rebalance(fresh, external)
         now = time.perf_counter()
         record = _record(round_number, own, fresh, local, external, stats, num_tokens(groups))(
@@ -218,7 +218,7 @@ class Rounds:
 
     def _check(self) -> None:
         if self._should_stop():
-            self._exchange.give_back_ahead()
+            self._link.release_ahead()
             raise Interrupted
 
     def _generate(self, questions: Sequence[Question], round_number: int) -> list[OwnGroup]:
@@ -259,7 +259,7 @@ class Rounds:
         groups = [group for group in candidates if group is not None]
         self.groups_not_shared += len(candidates) - len(groups)
         for batch in bundles(groups):
-            self._exchange.share(
+            self._link.share(
                 m.Publish(
                     client_key=batch_key(round_number, batch),
                     round=round_number,
@@ -298,12 +298,12 @@ class Rounds:
                 reports.append(
                     m.GroupReport(
                         group_id=group_id(shared),
-                        publisher=self._exchange.peer_id,
+                        publisher=self._link.peer_id,
                         rewards=tuple(scores[index] for index in kept),
                     )
                 )
         if reports:
-            self._exchange.report(reports)
+            self._link.report(reports)
 
     def _sample_self(self, fresh: Sequence[ScoredGroup]) -> list[ScoredGroup]:
         """Of more own groups than I, at most I with signal: the rest would train nothing."""
@@ -314,7 +314,7 @@ class Rounds:
     def _draw_ahead(self) -> None:
         """Lease what `_sample_external` asks for first, before the node is busy with own groups."""
         wanted = self._config.num_external
-        self._exchange.draw_ahead(min(2, self._config.oversample) * wanted)
+        self._link.lease_ahead(min(2, self._config.oversample) * wanted)
 
     def _sample_external(self) -> _External:
         """Lease and verify others' groups, choose J by the strategy, end the other leases."""
@@ -323,10 +323,10 @@ class Rounds:
         drawn = _Drawn()
         while len(drawn.usable) < strategy.enough(wanted) and drawn.count < budget:
             if self._should_stop():
-                self._exchange.give_back_ahead()
-                self._exchange.settle(consumed=drawn.spent, released=drawn.ids())
+                self._link.release_ahead()
+                self._link.end_leases(consumed=drawn.spent, released=drawn.ids())
                 raise Interrupted
-            leased = self._exchange.sample(min(2 * wanted, budget - drawn.count))
+            leased = self._link.sample(min(2 * wanted, budget - drawn.count))
             if not leased:
                 break
             self._verify_drawn(leased, drawn)
@@ -341,7 +341,7 @@ class Rounds:
                 # A copy would only be drawn again.
                 done = drawn.spent if strategy.is_spent(one, self._own_record) else spare
                 done.append(drawn.ids()[index])
-        self._exchange.settle(consumed=drawn.spent, released=spare)
+        self._link.end_leases(consumed=drawn.spent, released=spare)
         return _External(
             groups=[self._own_reading(*drawn.usable[index]) for index in chosen],
             used=used,
@@ -369,7 +369,7 @@ class Rounds:
                     rewards=strategy.worth(rewards, texts, tagged=question.tagged),
                 )
             )
-        self._exchange.report(reports)
+        self._link.report(reports)
 
     def _own_reading(
         self, item: m.SampledGroup, question: Question, rewards: Sequence[float]
@@ -409,7 +409,7 @@ class Rounds:
                 )
             if step.blame is not Blame.WEIGHTS:
                 spoilt.update(g.source.group_id for g in groups if g.source is not None)
-        self._exchange.settle(consumed=sorted(spoilt))
+        self._link.end_leases(consumed=sorted(spoilt))
         return spoilt
 
 

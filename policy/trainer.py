@@ -39,7 +39,7 @@ from policy.model.lora import LoraSpec, spec_of
 from policy.model.memory import can_checkpoint
 from policy.model.reference import load_reference
 from policy.model.start import fresh_policy, lora_spec
-from policy.node.exchange import Exchange
+from policy.node.link import NodeLink
 from policy.record.metrics import METRICS_FILE, MetricsFile, held_out_metrics, round_metrics
 from policy.record.progress import Progress, RoundRecord
 from policy.record.quarantine import QUARANTINE_FILE, Quarantine
@@ -66,7 +66,7 @@ class Trainer:
         settings: Settings,
         *,
         tasks: TaskSource,
-        exchange: Exchange,
+        link: NodeLink,
         rules: SwarmRules,
         seed: int,
         should_stop: Callable[[], bool],
@@ -74,7 +74,7 @@ class Trainer:
         means: Means | None = None,
     ) -> None:
         self._settings = settings
-        self._exchange = exchange
+        self._link = link
         self._should_stop = should_stop
         self._on_round = on_round
         self._python_rng = random.Random(seed)
@@ -98,7 +98,7 @@ class Trainer:
             policy=self.policy,
             optimizer=self._optimizer,
             tasks=tasks,
-            exchange=exchange,
+            link=link,
             rules=rules,
             config=config,
             should_stop=should_stop,
@@ -111,7 +111,7 @@ class Trainer:
         self._judged = Judged(
             settings,
             policy=self.policy,
-            exchange=exchange,
+            link=link,
             sampling=config.sampling,
             seed=seed,
         )
@@ -134,15 +134,15 @@ class Trainer:
         try:
             self._play_rounds()
             self._write_judged(
-                self._judged.finish(self.round, self.policy_version, self._should_stop)
+                self._judged.wait_for_score(self.round, self.policy_version, self._should_stop)
             )
             self.checkpoint()
         finally:
             self._sinks.close()
-        self._exchange.flush()
+        self._link.flush()
         rounds = self._settings.rounds
         self._tell_status("finished" if rounds and self.round >= rounds else "stopped", None)
-        self._exchange.drain()
+        self._link.drain()
 
     def _play_rounds(self) -> None:
         settings = self._settings
@@ -170,18 +170,18 @@ class Trainer:
         if not weights_finite(self.policy):
             log.error("no checkpoint of round %d: its weights are not finite", self.round)
             return
-        self._exchange.flush()  # what the checkpoint says is done is on the node's disk then
+        self._link.flush()  # what the checkpoint says is done is on the node's disk then
         state = TrainerState(
             round=self.round,
             policy_version=self.policy_version,
             rng=RngState.capture(self._python_rng, self._torch_rng),
-            consumed_ids=tuple(i.hex() for i in self._exchange.consumed_for_checkpoint()),
+            consumed_ids=tuple(i.hex() for i in self._link.consumed_for_checkpoint()),
             counters=self.progress.to_json(),
         )
         save_checkpoint(self._settings.data_dir, self.policy, self._optimizer, state)
         self._checkpoint_round = self.round
         self._has_checkpoint = True
-        self._exchange.checkpointed()
+        self._link.consume_held()
 
     def _start_or_resume(self, seed: int) -> None:
         settings = self._settings
@@ -209,7 +209,7 @@ class Trainer:
         self.policy_version = loaded.state.policy_version
         self.progress = Progress.from_json(loaded.state.counters)
         loaded.state.rng.restore(self._python_rng, self._torch_rng)
-        self._exchange.restore([GroupId(bytes.fromhex(i)) for i in loaded.state.consumed_ids])
+        self._link.restore_consumed([GroupId(bytes.fromhex(i)) for i in loaded.state.consumed_ids])
         log.info("resumed at round %d from %s", self.round, found.path.name)
 
     def _set_earlier_run_aside(self) -> None:
@@ -249,7 +249,7 @@ class Trainer:
             )
             self.policy_version = 0
         restore(self.policy, self._optimizer, good=good, good_optimizer=optimizer)
-        self._exchange.undo_held()
+        self._link.release_held()
         log.error("numbers stayed not finite: back to policy version %d", self.policy_version)
 
     def _finish_round(self, record: RoundRecord, stats: UpdateStats) -> None:
@@ -315,7 +315,7 @@ class Trainer:
 
     def _tell_status(self, state: str, record: RoundRecord | None) -> None:
         progress = self.progress
-        self._exchange.tell_status(
+        self._link.tell_status(
             json.dumps(
                 {
                     "state": state,

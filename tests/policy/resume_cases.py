@@ -124,7 +124,7 @@ def _main(
     changes: dict[str, Any],
 ) -> None:
     from policy.checkpoint.saving import CheckpointError
-    from policy.node.exchange import Exchange
+    from policy.node.link import NodeLink
     from policy.trainer import Trainer
     from tests.policy import training_cases as case
     from tests.support import factories as make
@@ -141,7 +141,7 @@ def _main(
     trainer = Trainer(
         case.settings(data_dir, model, **{"log": "none", "eval_every": 2, **changes}),
         tasks=TaskSource(worker, make.SPECS),
-        exchange=Exchange(None),
+        link=NodeLink(None),
         rules=make.swarm().rules,
         seed=1,
         should_stop=stop.is_set,

@@ -12,7 +12,7 @@ import pytest
 from p2p.buffer.types import Pool
 from policy.checkpoint.saving import CheckpointError
 from policy.model.loading import ModelError
-from policy.node.exchange import Exchange
+from policy.node.link import NodeLink
 from policy.record.metrics import METRICS_FILE
 from policy.trainer import Trainer
 from tests.policy import training_cases as case
@@ -29,7 +29,7 @@ def trainer(
     data_dir: Path,
     model: str,
     *,
-    exchange: Exchange | None = None,
+    link: NodeLink | None = None,
     should_stop: Callable[[], bool] = lambda: False,
     seed: int = 1,
     **changes: Any,
@@ -37,7 +37,7 @@ def trainer(
     return Trainer(
         case.settings(data_dir, model, **changes),
         tasks=case.SteeredTasks(),
-        exchange=exchange or Exchange(None),
+        link=link or NodeLink(None),
         rules=make.swarm().rules,
         seed=seed,
         should_stop=should_stop,
@@ -142,37 +142,37 @@ def test_groups_are_given_up_only_once_a_checkpoint_holds_them(tmp_path: Path, m
         stats = node.node.buffer.stats
         consumed: list[int] = []
         first = trainer(
-            tmp_path, model, exchange=Exchange(node.node.client()), local=1, external=2, rounds=2
+            tmp_path, model, link=NodeLink(node.node.client()), local=1, external=2, rounds=2
         )
         first._on_round = lambda _record, _progress: consumed.append(stats(0.0).consumed_total)
         first.run()
         assert consumed == [0, 0]
         assert stats(0.0).consumed_total == 4
-        first._exchange._client.close()  # type: ignore[union-attr]
+        first._link._client.close()  # type: ignore[union-attr]
         # Killed between the checkpoint and its acknowledgement: the next start makes up for it.
         killed = trainer(
-            tmp_path, model, exchange=Exchange(node.node.client()), local=1, external=2, rounds=3
+            tmp_path, model, link=NodeLink(node.node.client()), local=1, external=2, rounds=3
         )
-        killed._exchange.checkpointed = lambda: None  # type: ignore[method-assign]
+        killed._link.consume_held = lambda: None  # type: ignore[method-assign]
         killed.run()
-        killed._exchange._client.close()  # type: ignore[union-attr]
+        killed._link._client.close()  # type: ignore[union-attr]
         node.restart()
         assert node.node.buffer.ready(Pool.EXTERNAL) == 2
         resumed = trainer(
-            tmp_path, model, exchange=Exchange(node.node.client()), local=1, external=2, rounds=4
+            tmp_path, model, link=NodeLink(node.node.client()), local=1, external=2, rounds=4
         )
         assert resumed.progress.groups_external_used == 6
         resumed.run()
         assert resumed.progress.groups_external_used == 6
         assert node.node.buffer.stats(0.0).groups == 0
-        resumed._exchange._client.close()  # type: ignore[union-attr]
+        resumed._link._client.close()  # type: ignore[union-attr]
 
 
 def test_the_node_hears_how_it_goes(tmp_path: Path, model: str) -> None:
     node_dir = tmp_path / "node"
     node_dir.mkdir()
     with NodeThread(node_dir) as node:
-        made = trainer(tmp_path, model, exchange=Exchange(node.node.client()), rounds=2)
+        made = trainer(tmp_path, model, link=NodeLink(node.node.client()), rounds=2)
         states: list[str] = []
         made._on_round = lambda _record, _progress: states.append(node.node.link.status["state"])
         made.run()
@@ -182,7 +182,7 @@ def test_the_node_hears_how_it_goes(tmp_path: Path, model: str) -> None:
         assert (status["round"], status["policy_version"]) == (2, 2)
         assert status["reward_local"] == status["reward_start"] == 0.5
         assert status["model"] == model
-        made._exchange._client.close()  # type: ignore[union-attr]
+        made._link._client.close()  # type: ignore[union-attr]
 
 
 def test_a_checkpoint_that_fails_does_not_stop_the_rounds(

@@ -11,7 +11,7 @@ import torch
 
 from policy.choice.sampling import parse_strategy
 from policy.model.loading import Policy
-from policy.node.exchange import Exchange
+from policy.node.link import NodeLink
 from policy.sapo import RoundConfig, Rounds
 from policy.tasks import TaskSource
 from policy.update.grpo import GrpoConfig, make_optimizer
@@ -64,7 +64,7 @@ def same_weights(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -
 def rounds(
     of: Policy,
     tasks: TaskSource,
-    exchange: Exchange,
+    link: NodeLink,
     *,
     local: int = 2,
     external: int = 0,
@@ -77,7 +77,7 @@ def rounds(
         policy=of,
         optimizer=make_optimizer(of, lr=1e-3),
         tasks=tasks,
-        exchange=exchange,
+        link=link,
         rules=make.swarm().rules,
         config=RoundConfig(
             num_local=local,

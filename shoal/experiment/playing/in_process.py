@@ -16,7 +16,7 @@ import torch
 from policy.evaluate import evaluate
 from policy.model.loading import Policy
 from policy.model.start import fresh_policy
-from policy.node.exchange import Exchange
+from policy.node.link import NodeLink
 from policy.record.metrics import held_out_metrics, round_metrics
 from policy.record.progress import Progress
 from policy.sapo import Rounds
@@ -150,12 +150,12 @@ class _Swarm:
             policy, lr=settings.learning_rate, weight_decay=settings.weight_decay
         )
         member = self._join(index, settings) if self._job.shares else None
-        exchange = Exchange(None) if member is None else MemoryExchange(member)
+        link = NodeLink(None) if member is None else MemoryExchange(member)
         rounds = Rounds(
             policy=policy,
             optimizer=optimizer,
             tasks=self._tasks_of(index),
-            exchange=exchange,
+            link=link,
             rules=manifest.rules,
             config=round_config(settings, settings.seed),
             should_stop=lambda: False,

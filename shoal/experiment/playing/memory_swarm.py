@@ -33,7 +33,7 @@ from p2p.intake.validation import (
 )
 from p2p.standing.draw_weights import draw_weights
 from p2p.standing.sampling import SamplingStandings
-from policy.node.exchange import Exchange
+from policy.node.link import NodeLink
 from shoal.experiment.playing.tasks import SharedWorker
 from shoal_ipc import messages as m
 from shoal_settings.schema import Settings
@@ -216,7 +216,7 @@ class Member:
         self.buffer.release(released, self.peer_id)
 
 
-class MemoryExchange(Exchange):
+class MemoryExchange(NodeLink):
     """The trainer's side of a member in the same process: calls instead of messages.
 
     Every round is a checkpoint: nothing here survives a process, so nothing has to be told twice.
@@ -244,11 +244,13 @@ class MemoryExchange(Exchange):
         """Lease up to `count` groups of others."""
         return self._member.sample(count)
 
-    def hold(self, ids: Sequence[GroupId]) -> None:
+    def hold_until_checkpoint(self, ids: Sequence[GroupId]) -> None:
         """The groups have had their effect: they are consumed."""
         self._member.settle(consumed=ids)
 
-    def settle(self, *, consumed: Sequence[GroupId] = (), released: Sequence[GroupId] = ()) -> Any:
+    def end_leases(
+        self, *, consumed: Sequence[GroupId] = (), released: Sequence[GroupId] = ()
+    ) -> Any:
         """End leases of groups that have had no effect."""
         self._member.settle(consumed=consumed, released=released)
         return True

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from policy.__main__ import main
 from policy.checkpoint.export import export_model
 from policy.checkpoint.saving import CheckpointError
-from policy.node.exchange import Exchange
+from policy.node.link import NodeLink
 from policy.trainer import Trainer
 from tests.policy import training_cases as case
 from tests.support import factories as make
@@ -32,7 +32,7 @@ def test_the_folder_holds_what_was_trained(rank: int, tmp_path: Path) -> None:
     trainer = Trainer(
         settings,
         tasks=case.SteeredTasks(),
-        exchange=Exchange(None),
+        link=NodeLink(None),
         rules=make.swarm().rules,
         seed=1,
         should_stop=lambda: False,

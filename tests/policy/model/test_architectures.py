@@ -22,7 +22,7 @@ from transformers import (
 )
 
 from policy.model.loading import ModelError, PromptFormat, load_policy
-from policy.node.exchange import Exchange
+from policy.node.link import NodeLink
 from policy.trainer import Trainer
 from tests.policy import tiny_models
 from tests.policy import training_cases as case
@@ -87,7 +87,7 @@ def trainer(data_dir: Path, model: str, **changes: Any) -> Trainer:
     return Trainer(
         case.settings(data_dir, model, **changes),
         tasks=case.SteeredTasks(),
-        exchange=Exchange(None),
+        link=NodeLink(None),
         rules=make.swarm().rules,
         seed=1,
         should_stop=lambda: False,

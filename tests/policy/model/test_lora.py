@@ -14,7 +14,7 @@ from policy.checkpoint.saving import CheckpointError, latest_checkpoint
 from policy.generation.local import generate
 from policy.model.loading import ModelError, Policy
 from policy.model.lora import LoraSpec, add_adapter, merged, spec_of
-from policy.node.exchange import Exchange
+from policy.node.link import NodeLink
 from policy.trainer import Trainer
 from shoal_wire.types import SamplingParams
 from tests.policy import tiny_models
@@ -53,7 +53,7 @@ def trainer(data_dir: Path, model: str, **changes: Any) -> Trainer:
     return Trainer(
         case.settings(data_dir, model, **{"lora_rank": 2, **changes}),
         tasks=case.SteeredTasks(),
-        exchange=Exchange(None),
+        link=NodeLink(None),
         rules=make.swarm().rules,
         seed=1,
         should_stop=lambda: False,

@@ -14,7 +14,7 @@ import torch
 from p2p.buffer.types import Pool
 from policy.generation.local import NonFiniteError
 from policy.model.loading import Policy
-from policy.node.exchange import Exchange
+from policy.node.link import NodeLink
 from policy.record.progress import Progress, RoundRecord
 from policy.record.quarantine import QUARANTINE_FILE, Quarantine, suspect
 from policy.rollback import GOOD_ROUNDS, MOST_ROLLBACKS, STEPS_IN_A_ROW, DivergedError, Watch
@@ -134,13 +134,11 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return case.model_folder(tmp_path_factory.mktemp("model"))
 
 
-def trainer(
-    data_dir: Path, model: str, *, exchange: Exchange | None = None, **changes: Any
-) -> Trainer:
+def trainer(data_dir: Path, model: str, *, link: NodeLink | None = None, **changes: Any) -> Trainer:
     return Trainer(
         case.settings(data_dir, model, **changes),
         tasks=case.SteeredTasks(),
-        exchange=exchange or Exchange(None),
+        link=link or NodeLink(None),
         rules=make.swarm().rules,
         seed=1,
         should_stop=lambda: False,
@@ -157,12 +155,12 @@ def test_a_poisonous_group_is_set_aside_with_its_publisher(
     with NodeThread(tmp_path) as node:
         texts = (POISON, "1", "2", "3")
         publisher = case.send(node, [case.external_group(1, texts)])
-        exchange = Exchange(node.node.client())
-        made = trainer(tmp_path, model, exchange=exchange, local=0, external=1, rounds=2)
+        link = NodeLink(node.node.client())
+        made = trainer(tmp_path, model, link=link, local=0, external=1, rounds=2)
         poison_token(made.policy)
         before = case.weights(made.policy)
         held: list[object] = []
-        made._on_round = lambda _record, _progress: held.extend(exchange.leases().held)
+        made._on_round = lambda _record, _progress: held.extend(link.leases().held)
         made.run()
         # Nothing was learnt from it, so nothing of it could be given back later.
         assert held == []
@@ -170,7 +168,7 @@ def test_a_poisonous_group_is_set_aside_with_its_publisher(
         assert made.progress.external_drawn == 1
         assert node.node.buffer.stats(0.0).consumed_total == 1
         status = node.node.link.status
-        exchange._client.close()  # type: ignore[union-attr]
+        link._client.close()  # type: ignore[union-attr]
     assert case.same_weights(before, case.weights(made.policy))
     assert (status["batches_quarantined"], status["rollbacks"]) == (1, 0)
     (entry,) = map(json.loads, (tmp_path / QUARANTINE_FILE).read_text().splitlines())
@@ -190,8 +188,8 @@ def spoil_optimizer(made: Trainer) -> None:
 def test_weights_that_a_step_spoilt_are_taken_back(tmp_path: Path, model: str) -> None:
     with NodeThread(tmp_path) as node:
         case.send(node, [case.external_group(number) for number in range(8)])
-        exchange = Exchange(node.node.client())
-        made = trainer(tmp_path, model, exchange=exchange, local=1, external=1, rounds=5)
+        link = NodeLink(node.node.client())
+        made = trainer(tmp_path, model, link=link, local=1, external=1, rounds=5)
         ready: list[int] = []
         good: dict[str, torch.Tensor] = {}
 
@@ -208,20 +206,20 @@ def test_weights_that_a_step_spoilt_are_taken_back(tmp_path: Path, model: str) -
 
         made._on_round = on_round
         restored: list[bool] = []
-        undo = exchange.undo_held
+        undo = link.release_held
 
         def noting() -> None:
             restored.append(case.same_weights(good, case.weights(made.policy)))
             undo()
 
-        exchange.undo_held = noting  # type: ignore[method-assign]
+        link.release_held = noting  # type: ignore[method-assign]
         made.run()
         assert restored == [True]
         assert finite(made)
         assert (made.round, made.policy_version, made.progress.rollbacks) == (5, 4, 1)
         # What round 3 had learnt from was given back before round 4 drew.
         assert ready == [7, 6, 5, 5, 4]
-        exchange._client.close()  # type: ignore[union-attr]
+        link._client.close()  # type: ignore[union-attr]
     again = trainer(tmp_path, model)
     assert (again.round, again.policy_version) == (5, 4)
     assert finite(again)

@@ -9,7 +9,7 @@ import pytest
 
 from policy.checkpoint.saving import latest_checkpoint
 from policy.model.loading import ModelError
-from policy.node.exchange import Exchange
+from policy.node.link import NodeLink
 from policy.record.sinks import run_name
 from policy.record.start_over import (
     StartOverError,
@@ -32,7 +32,7 @@ def trainer(data_dir: Path, model: str, **changes: object) -> Trainer:
     return Trainer(
         case.settings(data_dir, model, **changes),
         tasks=case.SteeredTasks(),
-        exchange=Exchange(None),
+        link=NodeLink(None),
         rules=make.swarm().rules,
         seed=1,
         should_stop=lambda: False,

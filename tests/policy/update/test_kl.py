@@ -11,7 +11,7 @@ import torch
 
 from policy.model.loading import Policy
 from policy.model.reference import freeze, load_reference
-from policy.node.exchange import Exchange
+from policy.node.link import NodeLink
 from policy.trainer import Trainer
 from policy.update.grpo import GrpoConfig, TrainGroup, make_optimizer, update
 from tests.policy import tiny_models
@@ -92,7 +92,7 @@ def trainer(data_dir: Path, model: str, **changes: Any) -> Trainer:
     return Trainer(
         case.settings(data_dir, model, **changes),
         tasks=case.SteeredTasks(),
-        exchange=Exchange(None),
+        link=NodeLink(None),
         rules=make.swarm().rules,
         seed=1,
         should_stop=lambda: False,
