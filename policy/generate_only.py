@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from policy.node.link import NodeLink
+from policy.record.earlier_runs import STATE_FILE, set_aside
 from policy.record.metrics import METRICS_FILE, MetricsFile, round_metrics
 from policy.record.progress import Progress, RoundRecord
-from policy.record.start_over import STATE_FILE, set_aside
 from policy.rollouts import OwnGroup, Question, batch_key, bundles, shareable
 from policy.tasks import TaskSource
 from shoal_ipc import messages as m

@@ -34,17 +34,17 @@ from policy.choice.sampling import parse_strategy
 from policy.evaluate import EvaluationStopped, evaluate, evaluation_interval
 from policy.generation.local import NonFiniteError
 from policy.judged import Judged
+from policy.model.from_settings import fresh_policy, lora_spec
 from policy.model.loading import ModelError, Policy
 from policy.model.lora import LoraSpec, spec_of
 from policy.model.memory import can_checkpoint
 from policy.model.reference import load_reference
-from policy.model.start import fresh_policy, lora_spec
 from policy.node.link import NodeLink
+from policy.record.earlier_runs import set_aside
 from policy.record.metrics import METRICS_FILE, MetricsFile, held_out_metrics, round_metrics
 from policy.record.progress import Progress, RoundRecord
 from policy.record.quarantine import QUARANTINE_FILE, Quarantine
 from policy.record.sinks import MetricSinks
-from policy.record.start_over import set_aside
 from policy.rollback import Watch, restore, weights_finite
 from policy.sapo import Interrupted, Means, RoundConfig, Rounds
 from policy.tasks import TaskSource

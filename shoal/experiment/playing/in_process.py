@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from policy.evaluate import evaluate
+from policy.model.from_settings import fresh_policy
 from policy.model.loading import Policy
-from policy.model.start import fresh_policy
 from policy.node.link import NodeLink
 from policy.record.metrics import held_out_metrics, round_metrics
 from policy.record.progress import Progress

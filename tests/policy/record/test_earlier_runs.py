@@ -10,14 +10,14 @@ import pytest
 from policy.checkpoint.saving import latest_checkpoint
 from policy.model.loading import ModelError
 from policy.node.link import NodeLink
-from policy.record.sinks import run_name
-from policy.record.start_over import (
+from policy.record.earlier_runs import (
     StartOverError,
     has_started_over,
     note_started_over,
     num_earlier_runs,
     set_aside,
 )
+from policy.record.sinks import run_name
 from policy.trainer import Trainer
 from tests.policy import training_cases as case
 from tests.support import factories as make
