@@ -127,10 +127,15 @@ def test_a_disk_that_is_full_for_a_while_costs_no_line(
     assert [number for _, number in lines(path)] == [1, 2, 3, 4]
 
 
-def test_tensorboard_holds_what_was_written(tmp_path: Path) -> None:
+def test_tensorboard_holds_what_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.summary.writer import event_file_writer
 
+    # Files of one second sort by the process's count of them, as text: 10 comes before 9.
+    monkeypatch.setattr(event_file_writer, "_global_uid", event_file_writer.AtomicCounter(0))
     settings = Settings(data_dir=tmp_path, log="auto")
     first = MetricSinks(settings, last_round=0)
     assert first.names == ("tensorboard",)
