@@ -22,6 +22,7 @@ from policy.node.link import NodeLink
 from policy.record.earlier_runs import STATE_FILE, set_aside
 from policy.record.metrics import METRICS_FILE, MetricsFile, round_metrics
 from policy.record.progress import Progress, RoundRecord
+from policy.record.status import Status
 from policy.rollouts import OwnGroup, Question, batch_key, bundles, shareable
 from policy.tasks import TaskSource
 from shoal_ipc import messages as m
@@ -135,23 +136,16 @@ class GenerateOnly:
             time.sleep(_POLL_SECONDS)
 
     def _tell(self, state: str, record: RoundRecord | None) -> None:
-        progress = self.progress
-        self._link.tell_status(
-            json.dumps(
-                {
-                    "state": state,
-                    "round": self.round,
-                    "policy_version": 0,
-                    "model": self._author.model_name,
-                    "reward_local": progress.reward_now,
-                    "reward_start": progress.reward_start,
-                    "reward_sum": progress.reward_sum,
-                    "groups_not_shared": progress.groups_not_shared,
-                    "tokens_generated": progress.tokens_generated,
-                    "last_round": None if record is None else round_metrics(record, progress),
-                }
-            )
+        status = Status(
+            state=state,
+            round=self.round,
+            policy_version=0,
+            model=self._author.model_name,
+            progress=self.progress,
+            last_round=None if record is None else round_metrics(record, self.progress),
+            trains=False,
         )
+        self._link.tell_status(status.to_json())
         if state in ("finished", "stopped"):
             self._link.drain()
 

@@ -9,7 +9,6 @@ acknowledged to the node. So whatever is killed when, each group has its effect 
 
 from __future__ import annotations
 
-import json
 import logging
 import random
 import time
@@ -45,6 +44,7 @@ from policy.record.metrics import METRICS_FILE, MetricsFile, held_out_metrics, r
 from policy.record.progress import Progress, RoundRecord
 from policy.record.quarantine import QUARANTINE_FILE, Quarantine
 from policy.record.sinks import MetricSinks
+from policy.record.status import Status
 from policy.rollback import Watch, restore, weights_finite
 from policy.sapo import Interrupted, Means, RoundConfig, Rounds
 from policy.tasks import TaskSource
@@ -314,30 +314,15 @@ class Trainer:
             time.sleep(min(0.05, left))
 
     def _tell_status(self, state: str, record: RoundRecord | None) -> None:
-        progress = self.progress
-        self._link.tell_status(
-            json.dumps(
-                {
-                    "state": state,
-                    "round": self.round,
-                    "policy_version": self.policy_version,
-                    "model": self.policy.name,
-                    "reward_local": progress.reward_now,
-                    "reward_start": progress.reward_start,
-                    "reward_sum": progress.reward_sum,
-                    "groups_external_used": progress.groups_external_used,
-                    "groups_local_used": progress.groups_local_used,
-                    "external_drawn": progress.external_drawn,
-                    "groups_not_shared": progress.groups_not_shared,
-                    "steps_no_signal": progress.steps_no_signal,
-                    "batches_quarantined": progress.batches_quarantined,
-                    "rollbacks": progress.rollbacks,
-                    "tokens_generated": progress.tokens_generated,
-                    "held_out": progress.held_out,
-                    "last_round": None if record is None else asdict(record),
-                }
-            )
+        status = Status(
+            state=state,
+            round=self.round,
+            policy_version=self.policy_version,
+            model=self.policy.name,
+            progress=self.progress,
+            last_round=None if record is None else asdict(record),
         )
+        self._link.tell_status(status.to_json())
 
 
 def _difference(policy: Policy, settings: Settings) -> str | None:
