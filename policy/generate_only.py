@@ -23,9 +23,8 @@ from policy.record.earlier_runs import STATE_FILE, set_aside
 from policy.record.metrics import METRICS_FILE, MetricsFile, round_metrics
 from policy.record.progress import Progress, RoundRecord
 from policy.record.status import Status
-from policy.rollouts import OwnGroup, Question, batch_key, bundles, shareable
+from policy.rollouts import OwnGroup, Question, publish_requests, shareable
 from policy.tasks import TaskSource
-from shoal_ipc import messages as m
 from shoal_settings.schema import Settings
 from shoal_wire.manifest import SwarmRules
 from shoal_wire.types import Digest, PolicyInfo, SamplingParams
@@ -114,22 +113,17 @@ class GenerateOnly:
     def _share(self, own: Sequence[OwnGroup]) -> None:
         settings = self._settings
         found = [shareable(g, self._rules, with_logprobs=settings.share_logprobs) for g in own]
-        groups = [group for group in found if group is not None]
-        self.progress.groups_not_shared += len(found) - len(groups)
-        for batch in bundles(groups):
-            self._link.share(
-                m.Publish(
-                    client_key=batch_key(self.round, batch),
-                    round=self.round,
-                    policy=PolicyInfo(
-                        model_name=self._author.model_name,
-                        tokenizer_digest=self._author.tokenizer_digest,
-                        policy_version=0,
-                    ),
-                    sampling=sampling_params(settings),
-                    groups=batch,
-                )
-            )
+        shared = [one for one in found if one is not None]
+        self.progress.groups_not_shared += len(found) - len(shared)
+        policy = PolicyInfo(
+            model_name=self._author.model_name,
+            tokenizer_digest=self._author.tokenizer_digest,
+            policy_version=0,
+        )
+        for batch in publish_requests(
+            shared, round_number=self.round, policy=policy, sampling=sampling_params(settings)
+        ):
+            self._link.share(batch)
 
     def _wait(self, started: float, seconds: float) -> None:
         while not self._should_stop() and time.monotonic() - started < seconds:

@@ -35,17 +35,15 @@ from policy.rollouts import (
     Answer,
     OwnGroup,
     Question,
-    batch_key,
-    bundles,
+    SharedGroup,
     public_model_name,
+    publish_requests,
     shareable,
-    shareable_answers,
 )
 from policy.tasks import TaskSource
 from policy.update.grpo import Blame, GrpoConfig, UpdateStats, update
 from policy.update.off_policy import usable_claims
 from shoal_ipc import messages as m
-from shoal_wire.digests import group_id
 from shoal_wire.manifest import SwarmRules
 from shoal_wire.types import (
     FinishReason,
@@ -167,8 +165,8 @@ class Rounds:
         generated = time.perf_counter()
         self._check()
         self._draw_ahead()
-        self._share(own, round_number, policy_version)
-        fresh = self._verify_own(own)
+        shared = self._share(own, round_number, policy_version)
+        fresh = self._verify_own(own, shared)
         self._check()
         external = self._sample_external()
         local = self._sample_self(fresh)
@@ -252,30 +250,33 @@ class Rounds:
             for question, row in zip(questions, samples, strict=True)
         ]
 
-    def _share(self, own: Sequence[OwnGroup], round_number: int, policy_version: int) -> None:
-        """Publish own groups. Rewards are not known yet and never leave the node."""
-        with_logprobs = self._config.share_logprobs
-        candidates = [shareable(group, self._rules, with_logprobs=with_logprobs) for group in own]
-        groups = [group for group in candidates if group is not None]
-        self.groups_not_shared += len(candidates) - len(groups)
-        for batch in bundles(groups):
-            self._link.share(
-                m.Publish(
-                    client_key=batch_key(round_number, batch),
-                    round=round_number,
-                    policy=PolicyInfo(
-                        model_name=public_model_name(self._policy.name),
-                        tokenizer_digest=self._policy.tokenizer_digest,
-                        policy_version=policy_version,
-                    ),
-                    sampling=self._config.sampling,
-                    groups=batch,
-                )
-            )
+    def _share(
+        self, own: Sequence[OwnGroup], round_number: int, policy_version: int
+    ) -> list[SharedGroup | None]:
+        """Publish own groups; return what was shared of each, None where nothing was.
 
-    def _verify_own(self, own: Sequence[OwnGroup]) -> list[ScoredGroup]:
+        Rewards are not known yet and never leave the node.
+        """
+        with_logprobs = self._config.share_logprobs
+        found = [shareable(group, self._rules, with_logprobs=with_logprobs) for group in own]
+        shared = [one for one in found if one is not None]
+        self.groups_not_shared += len(found) - len(shared)
+        policy = PolicyInfo(
+            model_name=public_model_name(self._policy.name),
+            tokenizer_digest=self._policy.tokenizer_digest,
+            policy_version=policy_version,
+        )
+        for batch in publish_requests(
+            shared, round_number=round_number, policy=policy, sampling=self._config.sampling
+        ):
+            self._link.share(batch)
+        return found
+
+    def _verify_own(
+        self, own: Sequence[OwnGroup], shared: Sequence[SharedGroup | None]
+    ) -> list[ScoredGroup]:
         rewards = self._tasks.verify_own(own)
-        self._report_own(own, rewards)
+        self._report_own(shared, rewards)
         for group, scores in zip(own, rewards, strict=True):
             self._own_record.add(group.question.task.family, scores)
         return [
@@ -288,20 +289,19 @@ class Rounds:
             for group, scores in zip(own, rewards, strict=True)
         ]
 
-    def _report_own(self, own: Sequence[OwnGroup], rewards: Sequence[Sequence[float]]) -> None:
+    def _report_own(
+        self, shared: Sequence[SharedGroup | None], rewards: Sequence[Sequence[float]]
+    ) -> None:
         """Tell this node, and nobody else, what its own shared groups earned."""
-        reports = []
-        for group, scores in zip(own, rewards, strict=True):
-            shared = shareable(group, self._rules)
-            if shared is not None:
-                kept = shareable_answers(group, self._rules)
-                reports.append(
-                    m.GroupReport(
-                        group_id=group_id(shared),
-                        publisher=self._link.peer_id,
-                        rewards=tuple(scores[index] for index in kept),
-                    )
-                )
+        reports = [
+            m.GroupReport(
+                group_id=one.group_id,
+                publisher=self._link.peer_id,
+                rewards=tuple(scores[index] for index in one.answers),
+            )
+            for one, scores in zip(shared, rewards, strict=True)
+            if one is not None
+        ]
         if reports:
             self._link.report(reports)
 

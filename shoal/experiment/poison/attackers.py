@@ -16,6 +16,7 @@ from policy.rollouts import Question, batch_key
 from shoal.experiment.playing.memory_swarm import Hub, Member
 from shoal.experiment.playing.tasks import SharedWorker
 from shoal_ipc import messages as m
+from shoal_wire.digests import group_id
 from shoal_wire.types import (
     Completion,
     Digest,
@@ -155,7 +156,7 @@ class Attacker:
         if groups:
             self._member.publish(
                 m.Publish(
-                    client_key=batch_key(round_number, groups),
+                    client_key=batch_key(round_number, [group_id(one) for one in groups]),
                     round=round_number,
                     policy=PolicyInfo(
                         model_name="tiny-sparse",
