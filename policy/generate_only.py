@@ -23,11 +23,11 @@ from policy.record.earlier_runs import STATE_FILE, set_aside
 from policy.record.metrics import METRICS_FILE, MetricsFile, round_metrics
 from policy.record.progress import Progress, RoundRecord
 from policy.record.status import Status
-from policy.rollouts import OwnGroup, Question, publish_requests, shareable
+from policy.rollouts import OwnGroup, Question, publish_requests, sampling_params, shareable
 from policy.tasks import TaskSource
 from shoal_settings.schema import Settings
 from shoal_wire.manifest import SwarmRules
-from shoal_wire.types import Digest, PolicyInfo, SamplingParams
+from shoal_wire.types import Digest, PolicyInfo
 
 _POLL_SECONDS = 0.05
 _EMPTY_PAUSE_SECONDS = 2.0
@@ -142,16 +142,6 @@ class GenerateOnly:
         self._link.tell_status(status.to_json())
         if state in ("finished", "stopped"):
             self._link.drain()
-
-
-def sampling_params(settings: Settings) -> SamplingParams:
-    """How answers are drawn."""
-    return SamplingParams(
-        temperature=settings.temperature,
-        top_p=settings.top_p,
-        top_k=settings.top_k,
-        max_new_tokens=settings.max_new_tokens,
-    )
 
 
 def _record(

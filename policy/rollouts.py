@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 
 from shoal_ipc import messages as m
+from shoal_settings.schema import Settings
 from shoal_tasks.types import TaskCoordinates
 from shoal_tasks.wire_tasks import coordinates_of
 from shoal_wire import digests
@@ -71,6 +72,16 @@ class OwnGroup:
 
     question: Question
     answers: tuple[Answer, ...]
+
+
+def sampling_params(settings: Settings) -> SamplingParams:
+    """Return how answers are drawn, as settings have it."""
+    return SamplingParams(
+        temperature=settings.temperature,
+        top_p=settings.top_p,
+        top_k=settings.top_k,
+        max_new_tokens=settings.max_new_tokens,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

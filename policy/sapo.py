@@ -32,7 +32,6 @@ from policy.record.metrics import reward_spread
 from policy.record.progress import RoundRecord
 from policy.record.quarantine import Quarantine, suspect
 from policy.rollouts import (
-    Answer,
     OwnGroup,
     Question,
     SharedGroup,
@@ -237,15 +236,7 @@ class Rounds:
         return [
             OwnGroup(
                 question=question,
-                answers=tuple(
-                    Answer(
-                        ids=tuple(sample.ids),
-                        text=sample.text,
-                        finish_reason=sample.finish_reason,
-                        logprobs=tuple(sample.logprobs),
-                    )
-                    for sample in row
-                ),
+                answers=tuple(sample.as_answer() for sample in row),
             )
             for question, row in zip(questions, samples, strict=True)
         ]

@@ -46,6 +46,7 @@ from policy.record.quarantine import QUARANTINE_FILE, Quarantine
 from policy.record.sinks import MetricSinks
 from policy.record.status import Status
 from policy.rollback import Watch, restore, weights_finite
+from policy.rollouts import sampling_params
 from policy.sapo import Interrupted, Means, RoundConfig, Rounds
 from policy.tasks import TaskSource
 from policy.update.grpo import GrpoConfig, LossType, UpdateStats, make_optimizer
@@ -53,7 +54,7 @@ from policy.update.off_policy import FloorMode, OffPolicy, OffPolicyConfig
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import TaskError
 from shoal_wire.manifest import SwarmRules
-from shoal_wire.types import GroupId, SamplingParams
+from shoal_wire.types import GroupId
 
 log = logging.getLogger(__name__)
 
@@ -353,12 +354,7 @@ def round_config(settings: Settings, seed: int) -> RoundConfig:
         oversample=settings.oversample,
         num_questions=settings.questions,
         strategy=parse_strategy(settings.strategy),
-        sampling=SamplingParams(
-            temperature=settings.temperature,
-            top_p=settings.top_p,
-            top_k=settings.top_k,
-            max_new_tokens=settings.max_new_tokens,
-        ),
+        sampling=sampling_params(settings),
         grpo=GrpoConfig(
             epsilon_low=settings.epsilon_low,
             epsilon_high=settings.epsilon_high,

@@ -23,7 +23,7 @@ from typing import Any
 import httpx
 
 from policy.generation.remote_replies import Fault, read_answer
-from policy.rollouts import Answer, OwnGroup, Question
+from policy.rollouts import Answer, OwnGroup, Question, sampling_params
 from shoal_settings.schema import Settings
 from shoal_tasks.prompts import messages_for, plain_prompt
 from shoal_wire.types import SamplingParams
@@ -243,12 +243,7 @@ def remote_generator(settings: Settings, should_stop: Callable[[], bool]) -> Rem
             want_logprobs=settings.share_logprobs,
         ),
         num_completions=settings.completions,
-        sampling=SamplingParams(
-            temperature=settings.temperature,
-            top_p=settings.top_p,
-            top_k=settings.top_k,
-            max_new_tokens=settings.max_new_tokens,
-        ),
+        sampling=sampling_params(settings),
         should_stop=should_stop,
     )
 
