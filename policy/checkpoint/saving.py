@@ -195,20 +195,23 @@ def load_checkpoint(
             path / "model", document["model_name"], device=device, dtype=dtype, attention=attention
         )
         optimizer = make_optimizer(policy, lr=lr, weight_decay=weight_decay)
-        wanted = [
-            {key: value for key, value in group.items() if key != "params"}
-            for group in optimizer.param_groups
-        ]
-        optimizer.load_state_dict(
-            torch.load(path / "optimizer.pt", weights_only=True, map_location=policy.device)
-        )
-        for group, settings in zip(optimizer.param_groups, wanted, strict=True):
-            group.update(settings)
+        _load_optimizer(path / "optimizer.pt", optimizer, policy)
     except CheckpointError:
         raise
     except Exception as error:  # unpickling damaged bytes raises anything at all
         raise CheckpointError(f"cannot read {path.name}: {_cause(error)}") from error
     return Loaded(policy=policy, optimizer=optimizer, state=state)
+
+
+def _load_optimizer(path: Path, optimizer: Any, policy: Policy) -> None:
+    """Give an optimiser the state that was saved; its settings stay what they are."""
+    settings = [
+        {key: value for key, value in group.items() if key != "params"}
+        for group in optimizer.param_groups
+    ]
+    optimizer.load_state_dict(torch.load(path, weights_only=True, map_location=policy.device))
+    for group, own in zip(optimizer.param_groups, settings, strict=True):
+        group.update(own)
 
 
 def _load_policy(folder: Path, name: str, **options: Any) -> Policy:
