@@ -238,6 +238,7 @@ def _with_tasks(
     settings: Settings, stop: StopFlag, supervision: Supervision, make: Callable[..., Any]
 ) -> int:
     """Run what `make` returns, with tasks from a worker of its own and a node's swarm."""
+    from policy.surroundings import Surroundings
     from policy.tasks import TaskSource
     from shoal_tasks.worker.sync import TaskWorker
 
@@ -252,11 +253,10 @@ def _with_tasks(
     worker = TaskWorker(families, limits=limits)  # started below, by its first question
     runner = make(
         _unless_started_over(settings, supervision.node_run),
-        tasks=TaskSource(worker, families),
-        link=link,
-        rules=manifest.rules,
+        Surroundings(
+            tasks=TaskSource(worker, families), link=link, rules=manifest.rules, should_stop=stop
+        ),
         seed=_seed(settings, client.peer_id if client else None),
-        should_stop=stop,
         on_round=narrator,
     )
     if not settings.resume:

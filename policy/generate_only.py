@@ -18,16 +18,14 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from policy.node.link import NodeLink
 from policy.record.earlier_runs import STATE_FILE, set_aside
 from policy.record.metrics import METRICS_FILE, MetricsFile, round_metrics
-from policy.record.progress import Progress, RoundRecord
+from policy.record.progress import Progress, RoundRecord, completion_figures
 from policy.record.status import Status
 from policy.rollouts import OwnGroup, Question, publish_requests, sampling_params, shareable
-from policy.tasks import TaskSource
+from policy.surroundings import Surroundings
 from shoal_settings.schema import Settings
-from shoal_wire.manifest import SwarmRules
-from shoal_wire.types import Digest, PolicyInfo
+from shoal_wire.types import Digest, FinishReason, PolicyInfo
 
 _POLL_SECONDS = 0.05
 _EMPTY_PAUSE_SECONDS = 2.0
@@ -52,19 +50,17 @@ class GenerateOnly:
     def __init__(
         self,
         settings: Settings,
+        around: Surroundings,
         *,
-        tasks: TaskSource,
-        link: NodeLink,
-        rules: SwarmRules,
         seed: int,
         answer: Answer,
         author: Author,
-        should_stop: Callable[[], bool],
         on_round: Callable[[RoundRecord, Progress], None] = lambda _record, _progress: None,
     ) -> None:
-        self._settings, self._tasks, self._link = settings, tasks, link
-        self._rules, self._seed, self._answer, self._author = rules, seed, answer, author
-        self._should_stop, self._on_round = should_stop, on_round
+        self._settings, self._seed, self._on_round = settings, seed, on_round
+        self._tasks, self._link, self._rules = around.tasks, around.link, around.rules
+        self._should_stop = around.should_stop
+        self._answer, self._author = answer, author
         self._state_path = settings.data_dir / STATE_FILE
         if not settings.resume:
             set_aside(settings.data_dir)
@@ -151,18 +147,13 @@ def _record(
     known: dict[str, Any] = {
         field.name: None if "None" in str(field.type) else 0 for field in fields(RoundRecord)
     }
-    lengths = [answer.num_tokens for group in own for answer in group.answers]
+    answers = [answer for group in own for answer in group.answers]
     scores = [reward for group in rewards for reward in group]
-    cut = [a.finish_reason.value == "length" for group in own for a in group.answers]
-    known |= seconds | {"round": number, "groups_local": len(own), "tokens_generated": sum(lengths)}
-    if lengths:
-        known |= {
-            "reward_local": sum(scores) / len(scores),
-            "completion_mean_length": sum(lengths) / len(lengths),
-            "completion_min_length": min(lengths),
-            "completion_max_length": max(lengths),
-            "completion_clipped_ratio": sum(cut) / len(cut),
-        }
+    num_cut = sum(answer.finish_reason is FinishReason.LENGTH for answer in answers)
+    known |= completion_figures([answer.num_tokens for answer in answers], num_cut)
+    known |= seconds | {"round": number, "groups_local": len(own)}
+    if scores:
+        known["reward_local"] = sum(scores) / len(scores)
     return RoundRecord(**known)
 
 

@@ -40,10 +40,10 @@ class Judged:
     def __init__(
         self,
         settings: Settings,
-        *,
         policy: Policy,
         link: NodeLink,
         sampling: SamplingParams,
+        *,
         seed: int,
     ) -> None:
         self._every = 0 if settings.judge == "none" else settings.judge_every

@@ -43,9 +43,9 @@ def judged(link: NodeLink, policy: Policy | None = None, **settings: Any) -> Jud
     values: dict[str, Any] = {"judge": ADDRESS, "judge_every": 2, **settings}
     return Judged(
         Settings(**values),
-        policy=policy or case.policy(),
-        link=link,
-        sampling=case.SAMPLING,
+        policy or case.policy(),
+        link,
+        case.SAMPLING,
         seed=3,
     )
 

@@ -10,7 +10,7 @@ import pytest
 from p2p.buffer.types import Pool
 from p2p.intake.validation import open_batch, reopen_batch
 from policy.node.link import NodeLink
-from policy.sapo import Interrupted
+from policy.surroundings import Interrupted
 from shoal_ipc.client import NodeClient
 from shoal_tasks.wire_tasks import coordinates_of
 from shoal_wire.limits import MAX_BATCH_BYTES
@@ -45,13 +45,14 @@ def batches_of(node: NodeThread, link: NodeLink) -> list[RolloutBatch]:
 def test_alone_a_round_trains_on_its_own_groups() -> None:
     policy = case.policy()
     before = case.weights(policy)
-    record, stats = case.rounds(policy, case.SteeredTasks(), ALONE, local=3).play(1, 0)
+    outcome = case.rounds(policy, case.SteeredTasks(), ALONE, local=3).play(1, 0)
+    record = outcome.record
     assert (record.round, record.groups_local, record.groups_external) == (1, 3, 0)
     assert record.groups_with_signal == 3
     assert record.reward == record.reward_local == 0.5
     assert record.reward_external is None
     assert record.tokens_generated == record.num_tokens > 0
-    assert stats.num_steps == 1
+    assert outcome.stats.num_steps == 1
     assert not case.same_weights(before, case.weights(policy))
 
 
@@ -59,7 +60,7 @@ def test_a_round_repeats_exactly_and_another_seed_differs() -> None:
     def played(seed: int, number: int = 1) -> object:
         policy = case.policy()
         tasks = case.SteeredTasks()
-        record, _ = case.rounds(policy, tasks, ALONE, seed=seed).play(number, 0)
+        record = case.rounds(policy, tasks, ALONE, seed=seed).play(number, 0).record
         return record.loss, record.entropy, record.tokens_generated, record.grad_norm
 
     assert played(1) == played(1)
@@ -77,7 +78,7 @@ def test_what_is_shared_is_valid_and_holds_no_reward(node: NodeThread) -> None:
         share(batch)  # type: ignore[arg-type]
 
     link.share = noting  # type: ignore[method-assign]
-    record, _ = case.rounds(case.policy(), tasks, link, local=3).play(7, 41)
+    record = case.rounds(case.policy(), tasks, link, local=3).play(7, 41).record
     # Groups are shared before anybody, this node included, knows their rewards (Alg. 1, step 3).
     assert tasks.events == ["share", "verify own"]
     (batch,) = batches_of(node, link)
@@ -100,7 +101,7 @@ def test_external_groups_are_trained_on_beside_own_ones(node: NodeThread) -> Non
     publisher = case.send(node, [case.external_group(number) for number in range(4)])
     policy = case.policy()
     link = connected(node)
-    record, _ = case.rounds(policy, case.SteeredTasks(), link, local=1, external=2).play(1, 0)
+    record = case.rounds(policy, case.SteeredTasks(), link, local=1, external=2).play(1, 0).record
     assert (record.groups_local, record.groups_external, record.external_drawn) == (1, 2, 4)
     assert record.reward_external == 0.5
     link.drain()
@@ -115,7 +116,7 @@ def test_others_text_alone_changes_the_weights(node: NodeThread) -> None:
     policy = case.policy()
     before = case.weights(policy)
     rounds = case.rounds(policy, case.SteeredTasks(), connected(node), local=0, external=1)
-    record, _ = rounds.play(1, 0)
+    record = rounds.play(1, 0).record
     assert (record.groups_local, record.groups_external) == (0, 1)
     assert record.reward_local is None
     assert record.completion_clipped_ratio is None
@@ -129,13 +130,14 @@ def test_groups_without_signal_are_used_up_and_not_trained_on(node: NodeThread) 
     before = case.weights(policy)
     link = connected(node)
     rounds = case.rounds(policy, case.SteeredTasks(), link, local=0, external=2)
-    record, stats = rounds.play(1, 0)
-    assert (record.groups_external, record.external_drawn, stats.num_steps) == (0, 3, 0)
+    outcome = rounds.play(1, 0)
+    assert (outcome.record.groups_external, outcome.record.external_drawn) == (0, 3)
+    assert outcome.stats.num_steps == 0
     assert case.same_weights(before, case.weights(policy))
     link.drain()
     assert node.node.buffer.stats(0.0).consumed_total == 3
     assert link.leases().held == ()
-    assert rounds.play(2, 0)[0].external_drawn == 0
+    assert rounds.play(2, 0).record.external_drawn == 0
 
 
 def test_it_looks_on_for_signal_but_not_for_ever(node: NodeThread) -> None:
@@ -145,7 +147,7 @@ def test_it_looks_on_for_signal_but_not_for_ever(node: NodeThread) -> None:
     rounds = case.rounds(
         case.policy(), case.SteeredTasks(), link, local=0, external=2, oversample=4
     )
-    record, _ = rounds.play(1, 0)
+    record = rounds.play(1, 0).record
     link.drain()
     assert record.external_drawn == 8
     assert node.node.buffer.ready(Pool.EXTERNAL) == 4
@@ -187,7 +189,7 @@ def test_a_round_repeated_after_a_crash_shares_nothing_twice(node: NodeThread) -
 
 def test_with_no_node_there_a_round_goes_on_with_what_it_has(tmp_path: Path) -> None:
     link = NodeLink(NodeClient(tmp_path / "node.sock"))
-    record, _ = case.rounds(case.policy(), case.SteeredTasks(), link, external=2).play(1, 0)
+    record = case.rounds(case.policy(), case.SteeredTasks(), link, external=2).play(1, 0).record
     assert (record.groups_local, record.groups_external) == (2, 0)
     with NodeThread(tmp_path) as node:
         assert link._client is not None
@@ -203,7 +205,7 @@ def test_copies_of_what_was_trained_on_are_used_up(node: NodeThread) -> None:
     case.send(node, [case.external_group(1, texts)])
     policy = case.policy()
     played = case.rounds(policy, case.SteeredTasks(), link, external=2, strategy="distinct")
-    assert played.play(1, 0)[0].groups_external == 1
+    assert played.play(1, 0).record.groups_external == 1
     case.send(node, [case.external_group(1, texts[::-1])])
-    assert [played.play(n, n - 1)[0].groups_external for n in (2, 3)] == [0, 0]
-    assert played.play(4, 3)[0].external_drawn == 0
+    assert [played.play(n, n - 1).record.groups_external for n in (2, 3)] == [0, 0]
+    assert played.play(4, 3).record.external_drawn == 0

@@ -12,7 +12,9 @@ import torch
 from policy.choice.sampling import parse_strategy
 from policy.model.loading import Policy
 from policy.node.link import NodeLink
-from policy.sapo import RoundConfig, Rounds
+from policy.round.config import RoundConfig
+from policy.sapo import Learner, Rounds
+from policy.surroundings import Surroundings
 from policy.tasks import TaskSource
 from policy.update.grpo import GrpoConfig, make_optimizer
 from shoal_settings.schema import Settings
@@ -74,12 +76,9 @@ def rounds(
 ) -> Rounds:
     """Rounds with I = `local` and J = `external`."""
     return Rounds(
-        policy=of,
-        optimizer=make_optimizer(of, lr=1e-3),
-        tasks=tasks,
-        link=link,
-        rules=make.swarm().rules,
-        config=RoundConfig(
+        Learner(policy=of, optimizer=make_optimizer(of, lr=1e-3)),
+        surroundings(link, tasks=tasks, should_stop=should_stop),
+        RoundConfig(
             num_local=local,
             num_external=external,
             num_completions=4,
@@ -89,6 +88,20 @@ def rounds(
             seed=config.get("seed", 1),
             strategy=parse_strategy(strategy),
         ),
+    )
+
+
+def surroundings(
+    link: NodeLink | None = None,
+    *,
+    tasks: TaskSource | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Surroundings:
+    """What a trainer works with; alone, and never told to stop, unless said otherwise."""
+    return Surroundings(
+        tasks=tasks or SteeredTasks(),
+        link=link or NodeLink(None),
+        rules=make.swarm().rules,
         should_stop=should_stop,
     )
 

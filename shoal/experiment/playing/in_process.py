@@ -19,9 +19,10 @@ from policy.model.loading import Policy
 from policy.node.link import NodeLink
 from policy.record.metrics import held_out_metrics, round_metrics
 from policy.record.progress import Progress
-from policy.sapo import Rounds
+from policy.round.config import balance_from_settings, round_config
+from policy.sapo import Learner, Rounds
+from policy.surroundings import Surroundings
 from policy.tasks import TaskSource
-from policy.trainer import round_config, start_balance
 from policy.update.grpo import make_optimizer
 from shoal.experiment.plan import Job
 from shoal.experiment.playing.behaviour import BEHAVIOURS
@@ -152,14 +153,15 @@ class _Swarm:
         member = self._join(index, settings) if self._job.shares else None
         link = NodeLink(None) if member is None else MemoryExchange(member)
         rounds = Rounds(
-            policy=policy,
-            optimizer=optimizer,
-            tasks=self._tasks_of(index),
-            link=link,
-            rules=manifest.rules,
-            config=round_config(settings, settings.seed),
-            should_stop=lambda: False,
-            balance=start_balance(settings, None),
+            Learner(policy=policy, optimizer=optimizer),
+            Surroundings(
+                tasks=self._tasks_of(index),
+                link=link,
+                rules=manifest.rules,
+                should_stop=lambda: False,
+            ),
+            round_config(settings, settings.seed),
+            balance=balance_from_settings(settings, None),
         )
         node = _Node(settings, policy, rounds, member, Progress())
         if member is not None and self._planted:
@@ -202,10 +204,11 @@ class _Swarm:
             if not self._job.arm.nodes[index].plays(number, self._job.rounds):
                 continue
             node = self._nodes[index]
-            record, stats = node.rounds.play(number, node.version)
-            node.version += stats.num_steps
-            node.progress.add(record)
-            line = {"event": "round", "node": index, **round_metrics(record, node.progress)}
+            outcome = node.rounds.play(number, node.version)
+            node.version += outcome.stats.num_steps
+            node.progress.add(outcome.record)
+            figures = round_metrics(outcome.record, node.progress)
+            line = {"event": "round", "node": index, **figures}
             if self._planted:
                 line["planted"] = node.planted_share()
             emit(line)

@@ -18,8 +18,9 @@ from policy.node.link import NodeLink
 from policy.record.progress import Progress, RoundRecord
 from policy.record.quarantine import QUARANTINE_FILE, Quarantine, suspect
 from policy.rollback import GOOD_ROUNDS, MOST_ROLLBACKS, STEPS_IN_A_ROW, DivergedError, Watch
+from policy.sapo import Outcome
 from policy.trainer import Trainer
-from policy.update.grpo import Blame, GrpoConfig, TrainGroup, UpdateStats, make_optimizer, update
+from policy.update.grpo import Blame, GrpoConfig, TrainGroup, make_optimizer, update
 from tests.policy import tiny_models
 from tests.policy import training_cases as case
 from tests.support import factories as make
@@ -137,16 +138,13 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 def trainer(data_dir: Path, model: str, *, link: NodeLink | None = None, **changes: Any) -> Trainer:
     return Trainer(
         case.settings(data_dir, model, **changes),
-        tasks=case.SteeredTasks(),
-        link=link or NodeLink(None),
-        rules=make.swarm().rules,
+        case.surroundings(link),
         seed=1,
-        should_stop=lambda: False,
     )
 
 
 def finite(made: Trainer) -> bool:
-    return all(bool(value.isfinite().all()) for value in case.weights(made.policy).values())
+    return all(bool(value.isfinite().all()) for value in case.weights(made.course.policy).values())
 
 
 def test_a_poisonous_group_is_set_aside_with_its_publisher(
@@ -157,19 +155,19 @@ def test_a_poisonous_group_is_set_aside_with_its_publisher(
         publisher = case.send(node, [case.external_group(1, texts)])
         link = NodeLink(node.node.client())
         made = trainer(tmp_path, model, link=link, local=0, external=1, rounds=2)
-        poison_token(made.policy)
-        before = case.weights(made.policy)
+        poison_token(made.course.policy)
+        before = case.weights(made.course.policy)
         held: list[object] = []
         made._on_round = lambda _record, _progress: held.extend(link.leases().held)
         made.run()
         # Nothing was learnt from it, so nothing of it could be given back later.
         assert held == []
         # Done with: it is not drawn a second time.
-        assert made.progress.external_drawn == 1
+        assert made.course.progress.external_drawn == 1
         assert node.node.buffer.stats(0.0).consumed_total == 1
         status = node.node.link.status
         link._client.close()  # type: ignore[union-attr]
-    assert case.same_weights(before, case.weights(made.policy))
+    assert case.same_weights(before, case.weights(made.course.policy))
     assert (status["batches_quarantined"], status["rollbacks"]) == (1, 0)
     (entry,) = map(json.loads, (tmp_path / QUARANTINE_FILE).read_text().splitlines())
     assert (entry["round"], entry["blame"]) == (1, "groups")
@@ -181,7 +179,7 @@ def test_a_poisonous_group_is_set_aside_with_its_publisher(
 
 def spoil_optimizer(made: Trainer) -> None:
     """The next step's sums overflow, though its gradient is finite."""
-    for state in made._optimizer.state.values():
+    for state in made.course.optimizer.state.values():
         state["exp_avg"].fill_(math.inf)
 
 
@@ -197,7 +195,7 @@ def test_weights_that_a_step_spoilt_are_taken_back(tmp_path: Path, model: str) -
             ready.append(node.node.buffer.ready(Pool.EXTERNAL))
             if record.round == 2:
                 made.checkpoint()
-                good.update(case.weights(made.policy))
+                good.update(case.weights(made.course.policy))
                 spoil_optimizer(made)
             if record.round == 3:
                 assert not finite(made)
@@ -209,21 +207,22 @@ def test_weights_that_a_step_spoilt_are_taken_back(tmp_path: Path, model: str) -
         undo = link.release_held
 
         def noting() -> None:
-            restored.append(case.same_weights(good, case.weights(made.policy)))
+            restored.append(case.same_weights(good, case.weights(made.course.policy)))
             undo()
 
         link.release_held = noting  # type: ignore[method-assign]
         made.run()
         assert restored == [True]
         assert finite(made)
-        assert (made.round, made.policy_version, made.progress.rollbacks) == (5, 4, 1)
+        assert (made.course.round, made.course.policy_version) == (5, 4)
+        assert made.course.progress.rollbacks == 1
         # What round 3 had learnt from was given back before round 4 drew.
         assert ready == [7, 6, 5, 5, 4]
         link._client.close()  # type: ignore[union-attr]
     again = trainer(tmp_path, model)
-    assert (again.round, again.policy_version) == (5, 4)
+    assert (again.course.round, again.course.policy_version) == (5, 4)
     assert finite(again)
-    assert again.progress.rollbacks == 1
+    assert again.course.progress.rollbacks == 1
 
 
 class Overflow:
@@ -253,18 +252,18 @@ def test_three_bad_steps_in_a_row_go_back_and_two_do_not(tmp_path: Path, model: 
         folder = tmp_path / str(steps)
         folder.mkdir()
         made = trainer(folder, model, rounds=steps + 2)
-        count_down(made, Overflow(made.policy, steps))
+        count_down(made, Overflow(made.course.policy, steps))
         made.run()
-        assert made.progress.rollbacks == expected
-        assert made.progress.batches_quarantined == steps
-        assert made.policy_version == 2
+        assert made.course.progress.rollbacks == expected
+        assert made.course.progress.batches_quarantined == steps
+        assert made.course.policy_version == 2
         entries = [json.loads(x) for x in (folder / QUARANTINE_FILE).read_text().splitlines()]
         assert [entry["publishers"] for entry in entries] == [["this node"]] * steps
 
 
 def test_when_going_back_does_not_help_it_ends_with_a_word(tmp_path: Path, model: str) -> None:
     made = trainer(tmp_path, model, rounds=0)
-    rollbacks = count_down(made, Overflow(made.policy, math.inf))
+    rollbacks = count_down(made, Overflow(made.course.policy, math.inf))
     with pytest.raises(DivergedError, match="--learning-rate"):
         made.run()
     assert max(rollbacks) == MOST_ROLLBACKS
@@ -277,16 +276,16 @@ def test_a_good_step_that_spoils_the_weights_each_time_is_no_good_stretch(
     made = trainer(tmp_path, model, rounds=0)
     finish = made._finish_round
 
-    def spoil(record: RoundRecord, stats: UpdateStats) -> None:
-        finish(record, stats)
-        assert record.round < 3 * MOST_ROLLBACKS, "it would go on for ever"
+    def spoil(outcome: Outcome) -> None:
+        finish(outcome)
+        assert outcome.record.round < 3 * MOST_ROLLBACKS, "it would go on for ever"
         with torch.no_grad():
-            made.policy.model.model.norm.weight.fill_(math.nan)
+            made.course.policy.model.model.norm.weight.fill_(math.nan)
 
     made._finish_round = spoil  # type: ignore[method-assign]
     with pytest.raises(DivergedError):
         made.run()
-    assert made.progress.rollbacks == MOST_ROLLBACKS
+    assert made.course.progress.rollbacks == MOST_ROLLBACKS
 
 
 def test_a_good_stretch_makes_up_for_rollbacks() -> None:
@@ -303,7 +302,7 @@ def test_a_good_stretch_makes_up_for_rollbacks() -> None:
 def test_a_model_that_was_never_finite_is_said_at_once(tmp_path: Path, model: str) -> None:
     made = trainer(tmp_path, model)
     with torch.no_grad():
-        made.policy.model.model.norm.weight.fill_(math.nan)
+        made.course.policy.model.model.norm.weight.fill_(math.nan)
     with pytest.raises(NonFiniteError):
         made.run()
-    assert made.progress.rollbacks == 0
+    assert made.course.progress.rollbacks == 0

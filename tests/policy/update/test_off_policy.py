@@ -299,11 +299,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 def trainer(data_dir: Path, model: str, node: NodeThread, **changes: Any) -> Trainer:
     return Trainer(
         case.settings(data_dir, model, **changes),
-        tasks=case.SteeredTasks(),
-        link=NodeLink(node.node.client()),
-        rules=make.swarm().rules,
+        case.surroundings(NodeLink(node.node.client())),
         seed=1,
-        should_stop=lambda: False,
     )
 
 
@@ -328,7 +325,7 @@ def test_logprobs_travel_when_asked_for(tmp_path: Path, model: str, share: bool)
         (batch,) = shared_batches(node)
         made._link._client.close()  # type: ignore[union-attr]
     completions = [completion for group in batch.groups for completion in group.completions]
-    assert batch.policy.tokenizer_digest == made.policy.tokenizer_digest
+    assert batch.policy.tokenizer_digest == made.course.policy.tokenizer_digest
     assert completions
     for completion in completions:
         if share:
