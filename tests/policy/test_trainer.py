@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,30 +13,14 @@ from policy.checkpoint.saving import CheckpointError
 from policy.model.loading import ModelError
 from policy.node.link import NodeLink
 from policy.record.metrics import METRICS_FILE
-from policy.trainer import Trainer
 from tests.policy import training_cases as case
+from tests.policy.training_cases import trainer
 from tests.support.local_node import NodeThread
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return case.model_folder(tmp_path_factory.mktemp("model"))
-
-
-def trainer(
-    data_dir: Path,
-    model: str,
-    *,
-    link: NodeLink | None = None,
-    should_stop: Callable[[], bool] = lambda: False,
-    seed: int = 1,
-    **changes: Any,
-) -> Trainer:
-    return Trainer(
-        case.settings(data_dir, model, **changes),
-        case.surroundings(link, should_stop=should_stop),
-        seed=seed,
-    )
 
 
 def metrics(data_dir: Path) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from policy.round.config import RoundConfig
 from policy.sapo import Learner, Rounds
 from policy.surroundings import Surroundings
 from policy.tasks import TaskSource
+from policy.trainer import Trainer
 from policy.update.grpo import GrpoConfig, make_optimizer
 from shoal_settings.schema import Settings
 from shoal_wire.types import FinishReason, RolloutGroup, SamplingParams, Task
@@ -148,3 +149,17 @@ def settings(data_dir: Path, model: str, **changes: Any) -> Settings:
         "minibatches": 1,
     }
     return Settings(data_dir=data_dir, model=model, **{**small, **changes})
+
+
+def trainer(
+    data_dir: Path,
+    model: str,
+    *,
+    link: NodeLink | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+    seed: int = 1,
+    **changes: Any,
+) -> Trainer:
+    """A small trainer; `changes` are of its settings."""
+    around = surroundings(link, should_stop=should_stop)
+    return Trainer(settings(data_dir, model, **changes), around, seed=seed)

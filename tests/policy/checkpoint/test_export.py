@@ -27,11 +27,7 @@ def test_the_folder_holds_what_was_trained(rank: int, tmp_path: Path) -> None:
     settings = case.settings(data_dir, model, lora_rank=rank, learning_rate=0.05)
     with pytest.raises(CheckpointError, match="no checkpoint"):
         export_model(settings, tmp_path / "out")
-    trainer = Trainer(
-        settings,
-        case.surroundings(),
-        seed=1,
-    )
+    trainer = Trainer(settings, case.surroundings(), seed=1)
     trainer.run()
     out = tmp_path / "out"
     command = [f"--data-dir={data_dir}", f"--model={model}", f"--export={out}"]

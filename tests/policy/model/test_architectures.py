@@ -82,11 +82,7 @@ def folder(root: Path, architecture: str, *, chat: bool = False) -> str:
 
 def trainer(data_dir: Path, model: str, **changes: Any) -> Trainer:
     data_dir.mkdir(exist_ok=True)
-    return Trainer(
-        case.settings(data_dir, model, **changes),
-        case.surroundings(),
-        seed=1,
-    )
+    return case.trainer(data_dir, model, **changes)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

@@ -48,11 +48,7 @@ def logits(model: Any) -> torch.Tensor:
 
 def trainer(data_dir: Path, model: str, **changes: Any) -> Trainer:
     data_dir.mkdir(exist_ok=True)
-    return Trainer(
-        case.settings(data_dir, model, **{"lora_rank": 2, **changes}),
-        case.surroundings(),
-        seed=1,
-    )
+    return case.trainer(data_dir, model, **{"lora_rank": 2, **changes})
 
 
 @pytest.mark.parametrize("architecture", tiny_models.ARCHITECTURES)

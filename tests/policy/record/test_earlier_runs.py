@@ -17,21 +17,13 @@ from policy.record.earlier_runs import (
     set_aside,
 )
 from policy.record.sinks import run_name
-from policy.trainer import Trainer
 from tests.policy import training_cases as case
+from tests.policy.training_cases import trainer
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return case.model_folder(tmp_path_factory.mktemp("model"))
-
-
-def trainer(data_dir: Path, model: str, **changes: object) -> Trainer:
-    return Trainer(
-        case.settings(data_dir, model, **changes),
-        case.surroundings(),
-        seed=1,
-    )
 
 
 def rounds(data_dir: Path) -> list[int]:

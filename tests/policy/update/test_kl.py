@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -15,6 +14,7 @@ from policy.trainer import Trainer
 from policy.update.grpo import GrpoConfig, TrainGroup, make_optimizer, update
 from tests.policy import tiny_models
 from tests.policy import training_cases as case
+from tests.policy.training_cases import trainer
 
 GROUP = TrainGroup(
     prompt_ids=[1, 9, 4],
@@ -84,14 +84,6 @@ def test_a_reference_that_is_amiss_is_refused() -> None:
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return case.model_folder(tmp_path_factory.mktemp("model"))
-
-
-def trainer(data_dir: Path, model: str, **changes: Any) -> Trainer:
-    return Trainer(
-        case.settings(data_dir, model, **changes),
-        case.surroundings(),
-        seed=1,
-    )
 
 
 def test_after_a_restart_it_still_measures_from_the_start(tmp_path: Path, model: str) -> None:

@@ -297,11 +297,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def trainer(data_dir: Path, model: str, node: NodeThread, **changes: Any) -> Trainer:
-    return Trainer(
-        case.settings(data_dir, model, **changes),
-        case.surroundings(NodeLink(node.node.client())),
-        seed=1,
-    )
+    return case.trainer(data_dir, model, link=NodeLink(node.node.client()), **changes)
 
 
 def shared_batches(node: NodeThread) -> list[RolloutBatch]:
