@@ -114,14 +114,14 @@ class Rounds:
         started = time.perf_counter()
         config = config_of_round(self._config, self._balance, self._token_budget)
         this = Round(number=number, policy_version=policy_version, config=config)
-        questions = self._draw(this)
-        own = self._generate(this, questions)
+        questions = self._draw(this)  # 1
+        own = self._generate(this, questions)  # 2
         generated = time.perf_counter()
-        shared = self._share(this, own)
+        shared = self._share(this, own)  # 3
         fresh = self._verify_own(own, shared)
-        training = self._sample(this, fresh)
+        training = self._sample(this, fresh)  # 4
         updating = time.perf_counter()
-        groups, stats = self._update(this, training)
+        groups, stats = self._update(this, training)  # 5
         self._remember(this, fresh, training, stats)
         now = time.perf_counter()
         played = Played(
@@ -142,7 +142,7 @@ class Rounds:
             balance=self._balance,
         )
 
-    def _check(self) -> None:
+    def _stop_if_told(self) -> None:
         if self._should_stop():
             self._link.release_ahead()
             raise Interrupted
@@ -152,7 +152,7 @@ class Rounds:
         return self._tasks.draw(this.rng("tasks"), asked)
 
     def _generate(self, this: Round, questions: Sequence[Question]) -> list[OwnGroup]:
-        self._check()
+        self._stop_if_told()
         if not questions:
             return []
         if self._means.answer is not None:
@@ -177,7 +177,7 @@ class Rounds:
 
         Rewards are not known yet and never leave the node.
         """
-        self._check()
+        self._stop_if_told()
         self._others.lease_ahead(this.config)
         with_logprobs = this.config.share_logprobs
         shared = [shareable(group, self._rules, with_logprobs=with_logprobs) for group in own]
@@ -229,7 +229,7 @@ class Rounds:
             self._link.report(reports)
 
     def _sample(self, this: Round, fresh: Sequence[ScoredGroup]) -> TrainingSet:
-        self._check()
+        self._stop_if_told()
         external = self._others.sample(this.config)
         return TrainingSet(local=_sample_self(fresh, this.config.num_local), external=external)
 

@@ -255,9 +255,9 @@ def _prune(root: Path, saved: Path, keep: int) -> None:
     Failing to delete is no error: the next save tries again.
     """
     paths = list(_newest_first(root))
-    kept = 0
+    num_kept = 0
     for path in paths[paths.index(saved) :]:
-        if kept >= keep:
+        if num_kept >= keep:
             # Renamed first, so that a kill while deleting leaves no half checkpoint.
             doomed = path.with_name(f"{path.name}.tmp-deleted-{secrets.token_hex(4)}")
             try:
@@ -265,7 +265,7 @@ def _prune(root: Path, saved: Path, keep: int) -> None:
             except OSError:
                 continue
         elif _fault(path, hashes=False) is None:
-            kept += 1
+            num_kept += 1
     for entry in list(root.iterdir()):
         if _TEMPORARY.fullmatch(entry.name):
             shutil.rmtree(entry, ignore_errors=True)
