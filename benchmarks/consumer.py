@@ -1,6 +1,6 @@
 """A trainer without a model, to be killed: `python -m benchmarks.consumer DATA_DIR FOLDER SEED`.
 
-It keeps its books with the trainer's own `Exchange`: a group is held once it has had its effect,
+It keeps its books with the trainer's own `NodeLink`: a group is held once it has had its effect,
 consumed once a checkpoint names it. Its weights are the list of the groups it was trained on, so
 a group lost or trained twice can be read off the last checkpoint.
 """
@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.groups import make_group, publish_request
 from benchmarks.texts import reasoning
-from policy.node.exchange import Exchange
+from policy.node.link import NodeLink
 from policy.node.outgoing import MAX_WAITING_BATCHES
 from shoal_ipc.client import SOCKET_NAME, NodeClient
 from shoal_wire.digests import group_id
@@ -60,14 +60,14 @@ class Consumer:
 
     def __init__(self, data_dir: Path, folder: Path, seed: int) -> None:
         self._folder = folder
-        self._exchange = Exchange(NodeClient(data_dir / SOCKET_NAME, timeout_seconds=10))
+        self._link = NodeLink(NodeClient(data_dir / SOCKET_NAME, timeout_seconds=10))
         self._rng = random.Random(seed)
         state = read_checkpoint(folder)
         self._round: int = state["round"]
         self._weights: list[str] = state["weights"]
         self._since_checkpoint = 0
         self._unconfirmed: list[GroupId] = []
-        self._exchange.restore([GroupId(bytes.fromhex(i)) for i in state["consumed_ids"]])
+        self._link.restore_consumed([GroupId(bytes.fromhex(i)) for i in state["consumed_ids"]])
 
     def run(self) -> None:
         """Play rounds for ever."""
@@ -76,7 +76,7 @@ class Consumer:
             trained = self._play()
             self._since_checkpoint += trained
             # Held groups must outlive a node's restart, so rounds without groups do not count.
-            idle = not trained and self._exchange.connected
+            idle = not trained and self._link.connected
             if idle or self._since_checkpoint == _ROUNDS_PER_CHECKPOINT:
                 self._checkpoint()
             time.sleep(_ROUND_SECONDS)
@@ -85,18 +85,18 @@ class Consumer:
         """Share a group, train on others'; return whether there were any."""
         self._round += 1
         group = own_group(self._round)
-        self._exchange.share(publish_request(self._round, (group,), round_=self._round))
+        self._link.share(publish_request(self._round, (group,), round_=self._round))
         self._unconfirmed.append(group_id(group))
-        del self._unconfirmed[:-MAX_WAITING_BATCHES]  # as the exchange drops them
-        if self._exchange.flush():
+        del self._unconfirmed[:-MAX_WAITING_BATCHES]  # as the link drops them
+        if self._link.flush():
             self._note_acknowledged()
-        ids = [item.published.group_id for item in self._exchange.sample(_GROUPS_PER_ROUND)]
+        ids = [item.published.group_id for item in self._link.sample(_GROUPS_PER_ROUND)]
         spare = [i for i in ids if self._rng.random() < _GIVE_BACK_SHARE]
         used = [i for i in ids if i not in spare]
         if spare:
-            self._exchange.settle(released=spare)
+            self._link.end_leases(released=spare)
         self._weights += [i.hex() for i in used]
-        self._exchange.hold(used)
+        self._link.hold_until_checkpoint(used)
         return bool(ids)
 
     def _checkpoint(self) -> None:
@@ -104,7 +104,7 @@ class Consumer:
         state = {
             "round": self._round,
             "weights": self._weights,
-            "consumed_ids": [i.hex() for i in self._exchange.consumed_for_checkpoint()],
+            "consumed_ids": [i.hex() for i in self._link.consumed_for_checkpoint()],
         }
         partial = self._folder / f"{CHECKPOINT_FILE}.tmp"
         with partial.open("w") as file:
@@ -113,7 +113,7 @@ class Consumer:
             os.fsync(file.fileno())
         partial.replace(self._folder / CHECKPOINT_FILE)
         self._since_checkpoint = 0
-        self._exchange.checkpointed()
+        self._link.consume_held()
 
     def _note_acknowledged(self) -> None:
         """Record what the node has promised, outside the checkpoint."""

@@ -17,12 +17,13 @@ from policy import sapo
 from policy.__main__ import main
 from policy.generation import decoding
 from policy.generation import local as generation
-from policy.node.exchange import Exchange
+from policy.node.link import NodeLink
+from policy.round.external import ExternalSampling
 from policy.tasks import TaskSource
 from policy.trainer import Trainer
 from policy.update import grpo
 
-_NODE = ("share", "draw_ahead", "sample", "settle", "report", "tell_status", "flush")
+_NODE = ("share", "lease_ahead", "sample", "end_leases", "report", "tell_status", "flush")
 
 
 def watch(spans: Spans) -> None:
@@ -38,12 +39,12 @@ def watch(spans: Spans) -> None:
     spans.watch("generate: the loop around", sapo.Rounds, "_generate")
     spans.watch("share: make batches", sapo.Rounds, "_share")
     for method in _NODE:
-        spans.watch("node: requests and answers", Exchange, method)
+        spans.watch("node: requests and answers", NodeLink, method)
     spans.watch("verify own", TaskSource, "verify_own")
     spans.watch("verify others'", TaskSource, "verify")
     spans.watch("verify others'", TaskSource, "questions")
-    spans.watch("re-encode others'", sapo.Rounds, "_own_reading")
-    spans.watch("sample others': the rest", sapo.Rounds, "_sample_external")
+    spans.watch("re-encode others'", ExternalSampling, "_own_reading")
+    spans.watch("sample others': the rest", ExternalSampling, "sample")
     spans.watch("update: forward and loss", grpo._Update, "_loss")
     spans.watch("update: backward", torch.Tensor, "backward")
     spans.watch("update: optimiser", torch.optim.AdamW, "step")
@@ -60,8 +61,9 @@ def run(skip: int, flags: list[str]) -> int:
     finish = Trainer._finish_round
     found: dict[str, Any] = dict.fromkeys(("rounds", "with_signal", "external", "tokens"), 0)
 
-    def counting(trainer: Trainer, record: Any, stats: Any) -> None:
-        finish(trainer, record, stats)
+    def counting(trainer: Trainer, outcome: sapo.Outcome) -> None:
+        finish(trainer, outcome)
+        record = outcome.record
         if record.round == skip:
             spans.start()
         elif record.round > skip:

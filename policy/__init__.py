@@ -1,1 +1,1 @@
-"""The trainer: owns the model. Synchronous torch; never Trio or libp2p."""
+"""The trainer: owns the model and plays its rounds. Synchronous torch; never Trio or libp2p."""

@@ -20,10 +20,10 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from policy.node.exchange import Exchange
+from policy.node.link import NodeLink
+from policy.record.earlier_runs import StartOverError, has_started_over, note_started_over
 from policy.record.narrator import Narrator, PeerCount
 from policy.record.sinks import sink_names
-from policy.record.start_over import StartOverError, has_started_over, note_started_over
 from policy.rollouts import public_model_name
 from shoal_ipc.client import SOCKET_NAME, NodeClient
 from shoal_settings.loader import SettingsError, add_flags, describe, describe_text, load
@@ -116,33 +116,35 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(
         level=loaded.settings.log_level.upper(), format="%(levelname)s trainer: %(message)s"
     )
-    started = Start(supervised=arguments.supervised, node_run=arguments.node_run)
-    return _run(loaded.settings, stop, started, arguments.export)
+    supervision = Supervision(by_node=arguments.supervised, node_run=arguments.node_run)
+    return _run(loaded.settings, stop, supervision, arguments.export)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
-    """Who started this process."""
+class Supervision:
+    """Whether a node started this process, and in which of its runs."""
 
-    supervised: bool = False
-    """A node did, and watches it."""
+    by_node: bool = False
+    """A node started it, and watches it."""
     node_run: str = ""
     """Names the run of that node: the same for every trainer that it starts."""
 
 
-def _run(settings: Settings, stop: StopFlag, started: Start, export: Path | None) -> int:
+def _run(settings: Settings, stop: StopFlag, supervision: Supervision, export: Path | None) -> int:
     _quieten_libraries()
     try:
         if settings.no_train:
             with _only_trainer(settings.data_dir, stop):
-                return _generate_only(settings, stop, started)
-        return _run_policy(settings, stop, started, export)
+                return _generate_only(settings, stop, supervision)
+        return _run_policy(settings, stop, supervision, export)
     except (ManifestError, SettingsError, StartOverError) as error:
         print(f"shoal trainer: {error}", file=sys.stderr)
         return EXIT_FAILED if isinstance(error, ManifestError) else EXIT_USAGE
 
 
-def _run_policy(settings: Settings, stop: StopFlag, started: Start, export: Path | None) -> int:
+def _run_policy(
+    settings: Settings, stop: StopFlag, supervision: Supervision, export: Path | None
+) -> int:
     # Late: torch takes seconds to import, and a wrong flag should be told at once.
     from policy.checkpoint.export import export_model
     from policy.checkpoint.saving import CheckpointError
@@ -154,7 +156,7 @@ def _run_policy(settings: Settings, stop: StopFlag, started: Start, export: Path
         if export is not None:
             print(f"exported {export_model(settings, export).name} to {export}")
             return EXIT_OK
-        return _run_ranks(settings, stop, started)
+        return _run_ranks(settings, stop, supervision)
     except (ModelError, CheckpointError, RankError, DivergedError) as error:
         print(f"shoal trainer: {error}", file=sys.stderr)
         if isinstance(error, DivergedError):
@@ -162,12 +164,12 @@ def _run_policy(settings: Settings, stop: StopFlag, started: Start, export: Path
         return EXIT_USAGE if isinstance(error, ModelError) else EXIT_FAILED
 
 
-def _run_ranks(settings: Settings, stop: StopFlag, started: Start) -> int:
+def _run_ranks(settings: Settings, stop: StopFlag, supervision: Supervision) -> int:
     """Train, or work for the process that does."""
     import torch
 
     from policy.distributed import Leader, follow, join
-    from policy.model.start import refuse_wrong_model
+    from policy.model.from_settings import refuse_wrong_model
     from policy.sapo import Means
     from policy.trainer import Trainer
 
@@ -183,7 +185,7 @@ def _run_ranks(settings: Settings, stop: StopFlag, started: Start) -> int:
         means = replace(means, answer=_remote_answers(settings, stop))
     with _only_trainer(settings.data_dir, stop):
         refuse_wrong_model(settings)  # before it waits for a node and starts a worker
-        code = _with_tasks(settings, stop, started, partial(Trainer, means=means))
+        code = _with_tasks(settings, stop, supervision, partial(Trainer, means=means))
     if leader is not None:
         leader.close()
     return code
@@ -193,8 +195,7 @@ def _remote_answers(
     settings: Settings, stop: StopFlag
 ) -> Callable[[Sequence[Question], Policy], list[OwnGroup]]:
     """A server's answers, with the policy's own token ids."""
-    from policy.generation.remote import RemoteError
-    from policy.generation.remote_start import remote_generator
+    from policy.generation.remote import RemoteError, remote_generator
     from policy.model.loading import ModelError
     from policy.model.prompting import reencode
 
@@ -213,10 +214,9 @@ def _remote_answers(
     return answer
 
 
-def _generate_only(settings: Settings, stop: StopFlag, started: Start) -> int:
+def _generate_only(settings: Settings, stop: StopFlag, supervision: Supervision) -> int:
     from policy.generate_only import Author, GenerateOnly
-    from policy.generation.remote import RemoteError
-    from policy.generation.remote_start import remote_generator, remote_model
+    from policy.generation.remote import RemoteError, remote_generator, remote_model
 
     if settings.generator == "self":
         raise SettingsError("--no-train needs --generator openai and the --base-url of a server")
@@ -229,38 +229,38 @@ def _generate_only(settings: Settings, stop: StopFlag, started: Start) -> int:
                 model_name=public_model_name(remote_model(settings)), tokenizer_digest=Digest(b"")
             ),
         )
-        return _with_tasks(settings, stop, started, make)
+        return _with_tasks(settings, stop, supervision, make)
     except RemoteError as error:
         raise SettingsError(str(error)) from None
 
 
 def _with_tasks(
-    settings: Settings, stop: StopFlag, started: Start, make: Callable[..., Any]
+    settings: Settings, stop: StopFlag, supervision: Supervision, make: Callable[..., Any]
 ) -> int:
     """Run what `make` returns, with tasks from a worker of its own and a node's swarm."""
+    from policy.surroundings import Surroundings
     from policy.tasks import TaskSource
     from shoal_tasks.worker.sync import TaskWorker
 
     client = None if settings.alone else NodeClient(settings.data_dir / SOCKET_NAME)
-    exchange = Exchange(client)
+    link = NodeLink(client)
     manifest = _manifest(settings, client, stop)
     if manifest is None:
         return EXIT_OK
     families = specs_of(manifest, settings.task_file)
-    narrator = Narrator(settings, supervised=started.supervised, peers=PeerCount(client))
+    narrator = Narrator(settings, supervised=supervision.by_node, peers=PeerCount(client))
     limits = WorkerLimits(request_timeout_seconds=settings.verify_seconds)
     worker = TaskWorker(families, limits=limits)  # started below, by its first question
     runner = make(
-        _unless_started_over(settings, started.node_run),
-        tasks=TaskSource(worker, families),
-        exchange=exchange,
-        rules=manifest.rules,
+        _unless_started_over(settings, supervision.node_run),
+        Surroundings(
+            tasks=TaskSource(worker, families), link=link, rules=manifest.rules, should_stop=stop
+        ),
         seed=_seed(settings, client.peer_id if client else None),
-        should_stop=stop,
         on_round=narrator,
     )
     if not settings.resume:
-        note_started_over(settings.data_dir, started.node_run)
+        note_started_over(settings.data_dir, supervision.node_run)
     try:
         with worker:
             runner.run()

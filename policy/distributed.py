@@ -24,9 +24,9 @@ import torch
 import torch.distributed as dist
 
 from policy.generation.local import Sample, generate
+from policy.model.from_settings import fresh_policy
 from policy.model.loading import ModelError, Policy
 from policy.model.reference import load_reference
-from policy.model.start import fresh_policy
 from policy.update.grpo import GrpoConfig, TrainGroup, UpdateStats, update
 from policy.update.rows import Row
 from shoal_settings.schema import Settings

@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 
-from policy.generation.local import Sample, generate
+from policy.generation.local import generate
 from policy.model.loading import Policy
 from policy.model.prompting import encode_prompt
-from policy.rollouts import Answer, OwnGroup, Question
+from policy.rollouts import OwnGroup, Question
 from policy.tasks import TaskSource
 from policy.tiny import MODEL_NAMES
 from shoal_settings.schema import Settings
@@ -121,19 +121,10 @@ def _rewards(
         generator=torch.Generator(),  # its own: drawn from, though greedy takes no notice
     )
     groups = [
-        OwnGroup(question=question, answers=(_answer(sample),))
+        OwnGroup(question=question, answers=(sample.as_answer(),))
         for question, (sample,) in zip(questions, samples, strict=True)
     ]
     return [reward for (reward,) in tasks.verify_own(groups)]
-
-
-def _answer(sample: Sample) -> Answer:
-    return Answer(
-        ids=tuple(sample.ids),
-        text=sample.text,
-        finish_reason=sample.finish_reason,
-        logprobs=tuple(sample.logprobs),
-    )
 
 
 def _pass_share(rewards: Sequence[float]) -> float:

@@ -18,17 +18,14 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from policy.node.exchange import Exchange
+from policy.record.earlier_runs import STATE_FILE, set_aside
 from policy.record.metrics import METRICS_FILE, MetricsFile, round_metrics
-from policy.record.progress import Progress, RoundRecord
-from policy.record.start_over import STATE_FILE, set_aside
-from policy.rollouts import OwnGroup, Question, batch_key, num_answer_bytes, shareable
-from policy.tasks import TaskSource
-from shoal_ipc import messages as m
+from policy.record.progress import Progress, RoundRecord, completion_figures
+from policy.record.status import Status
+from policy.rollouts import OwnGroup, Question, publish_requests, sampling_params, shareable
+from policy.surroundings import Surroundings
 from shoal_settings.schema import Settings
-from shoal_wire.bundles import bundles
-from shoal_wire.manifest import SwarmRules
-from shoal_wire.types import Digest, PolicyInfo, SamplingParams
+from shoal_wire.types import Digest, FinishReason, PolicyInfo
 
 _POLL_SECONDS = 0.05
 _EMPTY_PAUSE_SECONDS = 2.0
@@ -53,19 +50,17 @@ class GenerateOnly:
     def __init__(
         self,
         settings: Settings,
+        around: Surroundings,
         *,
-        tasks: TaskSource,
-        exchange: Exchange,
-        rules: SwarmRules,
         seed: int,
         answer: Answer,
         author: Author,
-        should_stop: Callable[[], bool],
         on_round: Callable[[RoundRecord, Progress], None] = lambda _record, _progress: None,
     ) -> None:
-        self._settings, self._tasks, self._exchange = settings, tasks, exchange
-        self._rules, self._seed, self._answer, self._author = rules, seed, answer, author
-        self._should_stop, self._on_round = should_stop, on_round
+        self._settings, self._seed, self._on_round = settings, seed, on_round
+        self._tasks, self._link, self._rules = around.tasks, around.link, around.rules
+        self._should_stop = around.should_stop
+        self._answer, self._author = answer, author
         self._state_path = settings.data_dir / STATE_FILE
         if not settings.resume:
             set_aside(settings.data_dir)
@@ -88,7 +83,7 @@ class GenerateOnly:
             least = self._settings.round_seconds
             self._wait(started, least if record.groups_local else max(least, _EMPTY_PAUSE_SECONDS))
         _save(self._state_path, self.round, self.progress)
-        self._exchange.flush()
+        self._link.flush()
         self._tell("finished" if rounds and self.round >= rounds else "stopped", None)
 
     def _play(self, started: float) -> RoundRecord | None:
@@ -114,57 +109,35 @@ class GenerateOnly:
     def _share(self, own: Sequence[OwnGroup]) -> None:
         settings = self._settings
         found = [shareable(g, self._rules, with_logprobs=settings.share_logprobs) for g in own]
-        groups = [group for group in found if group is not None]
-        self.progress.groups_not_shared += len(found) - len(groups)
-        for batch in bundles(groups, num_answer_bytes):
-            self._exchange.share(
-                m.Publish(
-                    client_key=batch_key(self.round, batch),
-                    round=self.round,
-                    policy=PolicyInfo(
-                        model_name=self._author.model_name,
-                        tokenizer_digest=self._author.tokenizer_digest,
-                        policy_version=0,
-                    ),
-                    sampling=sampling_params(settings),
-                    groups=batch,
-                )
-            )
+        shared = [one for one in found if one is not None]
+        self.progress.groups_not_shared += len(found) - len(shared)
+        policy = PolicyInfo(
+            model_name=self._author.model_name,
+            tokenizer_digest=self._author.tokenizer_digest,
+            policy_version=0,
+        )
+        for batch in publish_requests(
+            shared, round_number=self.round, policy=policy, sampling=sampling_params(settings)
+        ):
+            self._link.share(batch)
 
     def _wait(self, started: float, seconds: float) -> None:
         while not self._should_stop() and time.monotonic() - started < seconds:
             time.sleep(_POLL_SECONDS)
 
     def _tell(self, state: str, record: RoundRecord | None) -> None:
-        progress = self.progress
-        self._exchange.tell_status(
-            json.dumps(
-                {
-                    "state": state,
-                    "round": self.round,
-                    "policy_version": 0,
-                    "model": self._author.model_name,
-                    "reward_local": progress.reward_now,
-                    "reward_start": progress.reward_start,
-                    "reward_sum": progress.reward_sum,
-                    "groups_not_shared": progress.groups_not_shared,
-                    "tokens_generated": progress.tokens_generated,
-                    "last_round": None if record is None else round_metrics(record, progress),
-                }
-            )
+        status = Status(
+            state=state,
+            round=self.round,
+            policy_version=0,
+            model=self._author.model_name,
+            progress=self.progress,
+            last_round=None if record is None else round_metrics(record, self.progress),
+            trains=False,
         )
+        self._link.tell_status(status.to_json())
         if state in ("finished", "stopped"):
-            self._exchange.drain()
-
-
-def sampling_params(settings: Settings) -> SamplingParams:
-    """How answers are drawn."""
-    return SamplingParams(
-        temperature=settings.temperature,
-        top_p=settings.top_p,
-        top_k=settings.top_k,
-        max_new_tokens=settings.max_new_tokens,
-    )
+            self._link.drain()
 
 
 def _record(
@@ -174,18 +147,13 @@ def _record(
     known: dict[str, Any] = {
         field.name: None if "None" in str(field.type) else 0 for field in fields(RoundRecord)
     }
-    lengths = [answer.num_tokens for group in own for answer in group.answers]
+    answers = [answer for group in own for answer in group.answers]
     scores = [reward for group in rewards for reward in group]
-    cut = [a.finish_reason.value == "length" for group in own for a in group.answers]
-    known |= seconds | {"round": number, "groups_local": len(own), "tokens_generated": sum(lengths)}
-    if lengths:
-        known |= {
-            "reward_local": sum(scores) / len(scores),
-            "completion_mean_length": sum(lengths) / len(lengths),
-            "completion_min_length": min(lengths),
-            "completion_max_length": max(lengths),
-            "completion_clipped_ratio": sum(cut) / len(cut),
-        }
+    num_cut = sum(answer.finish_reason is FinishReason.LENGTH for answer in answers)
+    known |= completion_figures([answer.num_tokens for answer in answers], num_cut)
+    known |= seconds | {"round": number, "groups_local": len(own)}
+    if scores:
+        known["reward_local"] = sum(scores) / len(scores)
     return RoundRecord(**known)
 
 

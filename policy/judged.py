@@ -21,7 +21,7 @@ import torch
 from policy.generation.local import NonFiniteError, generate
 from policy.model.loading import ModelError, Policy
 from policy.model.prompting import encode_prompt
-from policy.node.exchange import Exchange
+from policy.node.link import NodeLink
 from policy.rollouts import public_model_name
 from shoal_ipc import messages as m
 from shoal_settings.schema import Settings
@@ -40,16 +40,16 @@ class Judged:
     def __init__(
         self,
         settings: Settings,
-        *,
         policy: Policy,
-        exchange: Exchange,
+        link: NodeLink,
         sampling: SamplingParams,
+        *,
         seed: int,
     ) -> None:
         self._every = 0 if settings.judge == "none" else settings.judge_every
         self._draws_externals = settings.external > 0 or settings.balance == "adaptive"
         self._policy = policy
-        self._exchange = exchange
+        self._link = link
         self._sampling = sampling
         self._seed = seed
         self._wanted = False
@@ -57,7 +57,7 @@ class Judged:
         self._scores: deque[float] = deque(maxlen=_WINDOW)
 
     def after_round(self, round_number: int, policy_version: int) -> dict[str, Any] | None:
-        """Go on with what is under way, or begin; return the figures of a score that has come."""
+        """Take the next step towards a score, if one is due; return a new score's figures."""
         if not self._every:
             return None
         if round_number % self._every == 0 and self._answer is None:
@@ -66,10 +66,10 @@ class Judged:
             self._ask(round_number, policy_version)
         return self._score() if self._answer is not None else None
 
-    def finish(
+    def wait_for_score(
         self, round_number: int, policy_version: int, should_stop: Callable[[], bool]
     ) -> dict[str, Any] | None:
-        """After the last round: wait a little for what is under way."""
+        """After the last round: wait a few seconds for a score under way; return its figures."""
         deadline = time.monotonic() + _LAST_SECONDS
         while (self._wanted or self._answer) and time.monotonic() < deadline and not should_stop():
             if self._wanted:
@@ -80,7 +80,7 @@ class Judged:
         return None
 
     def _ask(self, round_number: int, policy_version: int) -> None:
-        challenge, again = self._exchange.judge(m.JudgeAsk(), m.JudgeChallenge)
+        challenge, again = self._link.ask_judge(m.JudgeAsk(), m.JudgeChallenge)
         self._wanted = again
         if challenge is not None:
             self._answer = self._answered(challenge, round_number, policy_version)
@@ -88,7 +88,7 @@ class Judged:
     def _score(self) -> dict[str, Any] | None:
         answer = self._answer
         assert answer is not None
-        score, again = self._exchange.judge(answer, m.JudgeScore)
+        score, again = self._link.ask_judge(answer, m.JudgeScore)
         if not again:
             self._answer = None
         if score is None:

@@ -8,15 +8,27 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
+from shoal_ipc import messages as m
+from shoal_settings.schema import Settings
 from shoal_tasks.types import TaskCoordinates
 from shoal_tasks.wire_tasks import coordinates_of
 from shoal_wire import digests
+from shoal_wire.bundles import bundles
 from shoal_wire.limits import MAX_NAME_BYTES
 from shoal_wire.manifest import SwarmRules
 from shoal_wire.rules import check_completion
-from shoal_wire.types import Completion, FinishReason, RolloutGroup, Task
+from shoal_wire.types import (
+    Completion,
+    FinishReason,
+    GroupId,
+    PolicyInfo,
+    RolloutGroup,
+    SamplingParams,
+    Task,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +72,29 @@ class OwnGroup:
     answers: tuple[Answer, ...]
 
 
+def sampling_params(settings: Settings) -> SamplingParams:
+    """Return how answers are drawn, as settings have it."""
+    return SamplingParams(
+        temperature=settings.temperature,
+        top_p=settings.top_p,
+        top_k=settings.top_k,
+        max_new_tokens=settings.max_new_tokens,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedGroup:
+    """What peers are given of an own group, under the id by which they know it."""
+
+    group: RolloutGroup
+    group_id: GroupId
+    answers: tuple[int, ...]
+    """Indices, in the own group, of the answers that are in it."""
+
+
 def shareable(
     group: OwnGroup, rules: SwarmRules, *, with_logprobs: bool = False
-) -> RolloutGroup | None:
+) -> SharedGroup | None:
     """Return what of `group` peers accept, or None if too little is left.
 
     `with_logprobs` tells them how likely each token was, for two bytes a token.
@@ -70,23 +102,16 @@ def shareable(
     A policy may end at once or emit a NUL: such completions are trained on here but break the
     contract, and one of them would get the whole batch rejected.
     """
-    kept = [
-        _completion(group.answers[index], with_logprobs)
-        for index in shareable_answers(group, rules)
-    ]
-    if len(kept) < rules.min_completions:
-        return None
-    return RolloutGroup(task=group.question.task, completions=tuple(kept))
-
-
-def shareable_answers(group: OwnGroup, rules: SwarmRules) -> list[int]:
-    """Return the indices of the answers that peers accept, at most as many as they do."""
     fit = [
         index
         for index, answer in enumerate(group.answers)
         if check_completion(_completion(answer), rules) is None
-    ]
-    return fit[: rules.max_completions]
+    ][: rules.max_completions]
+    if len(fit) < rules.min_completions:
+        return None
+    completions = tuple(_completion(group.answers[index], with_logprobs) for index in fit)
+    shared = RolloutGroup(task=group.question.task, completions=completions)
+    return SharedGroup(group=shared, group_id=digests.group_id(shared), answers=tuple(fit))
 
 
 def _completion(answer: Answer, with_logprobs: bool = False) -> Completion:
@@ -115,11 +140,31 @@ def public_model_name(name: str) -> str:
     return shown.replace("\0", "").encode()[:MAX_NAME_BYTES].decode(errors="ignore")
 
 
-def batch_key(round_number: int, groups: Sequence[RolloutGroup]) -> bytes:
-    """Return the key that names a batch for ever.
+def batch_key(round_number: int, ids: Sequence[GroupId]) -> bytes:
+    """Return the key that names a batch for ever, from the ids of its groups.
 
     It follows from the content: a round that is repeated after a crash with the same outcome is
     the same batch, one with another outcome is another.
     """
-    ids = b"".join(digests.group_id(group) for group in groups)
-    return hashlib.sha256(round_number.to_bytes(8, "big") + ids).digest()[:16]
+    return hashlib.sha256(round_number.to_bytes(8, "big") + b"".join(ids)).digest()[:16]
+
+
+def publish_requests(
+    shared: Sequence[SharedGroup],
+    *,
+    round_number: int,
+    policy: PolicyInfo,
+    sampling: SamplingParams,
+) -> list[m.Publish]:
+    """Return the batches in which a round's groups are shared, ready for the node."""
+    ids = iter([one.group_id for one in shared])
+    return [
+        m.Publish(
+            client_key=batch_key(round_number, list(islice(ids, len(batch)))),
+            round=round_number,
+            policy=policy,
+            sampling=sampling,
+            groups=batch,
+        )
+        for batch in bundles([one.group for one in shared], num_answer_bytes)
+    ]

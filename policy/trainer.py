@@ -9,51 +9,31 @@ acknowledged to the node. So whatever is killed when, each group has its effect 
 
 from __future__ import annotations
 
-import json
 import logging
-import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-import torch
-
-from policy.checkpoint.saving import (
-    CheckpointError,
-    Loaded,
-    RngState,
-    TrainerState,
-    latest_checkpoint,
-    load_checkpoint,
-    save_checkpoint,
-)
-from policy.choice.balance import Balance
-from policy.choice.sampling import parse_strategy
+from policy.checkpoint.saving import CheckpointError, save_checkpoint
+from policy.course import Course, begin_or_resume, take_back
 from policy.evaluate import EvaluationStopped, evaluate, evaluation_interval
 from policy.generation.local import NonFiniteError
 from policy.judged import Judged
-from policy.model.loading import ModelError, Policy
-from policy.model.lora import LoraSpec, spec_of
+from policy.model.loading import ModelError
 from policy.model.memory import can_checkpoint
 from policy.model.reference import load_reference
-from policy.model.start import fresh_policy, lora_spec
-from policy.node.exchange import Exchange
 from policy.record.metrics import METRICS_FILE, MetricsFile, held_out_metrics, round_metrics
 from policy.record.progress import Progress, RoundRecord
 from policy.record.quarantine import QUARANTINE_FILE, Quarantine
 from policy.record.sinks import MetricSinks
-from policy.record.start_over import set_aside
-from policy.rollback import Watch, restore, weights_finite
-from policy.sapo import Interrupted, Means, RoundConfig, Rounds
-from policy.tasks import TaskSource
-from policy.update.grpo import GrpoConfig, LossType, UpdateStats, make_optimizer
-from policy.update.off_policy import FloorMode, OffPolicy, OffPolicyConfig
+from policy.record.status import Status
+from policy.rollback import Watch, weights_finite
+from policy.round.config import balance_from_settings, round_config
+from policy.sapo import THIS_PROCESS, Learner, Means, Outcome, Rounds
+from policy.surroundings import Interrupted, Surroundings
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import TaskError
-from shoal_wire.manifest import SwarmRules
-from shoal_wire.types import GroupId, SamplingParams
 
 log = logging.getLogger(__name__)
 
@@ -64,65 +44,39 @@ class Trainer:
     def __init__(
         self,
         settings: Settings,
+        around: Surroundings,
         *,
-        tasks: TaskSource,
-        exchange: Exchange,
-        rules: SwarmRules,
         seed: int,
-        should_stop: Callable[[], bool],
         on_round: Callable[[RoundRecord, Progress], None] = lambda _record, _progress: None,
-        means: Means | None = None,
+        means: Means = THIS_PROCESS,
     ) -> None:
-        self._settings = settings
-        self._exchange = exchange
-        self._should_stop = should_stop
-        self._on_round = on_round
-        self._python_rng = random.Random(seed)
-        self._torch_rng = torch.Generator()
-        self._seed = seed
-        self._watch = Watch()
-        self._has_checkpoint = False
-        self.progress = Progress()
-        self.round = 0
-        self.policy_version = 0
-        self.policy: Policy
-        self._optimizer: Any
-        self._start_or_resume(seed)
-        if settings.gradient_checkpointing and not can_checkpoint(self.policy.model):
-            raise ModelError(
-                f"{settings.model}: its layers do not support --gradient-checkpointing"
-            )
+        """Load the policy, or take up where a checkpoint stands.
+
+        Raises:
+            ModelError: the model cannot be used.
+            CheckpointError: the newest checkpoint cannot be read, or is of another model.
+        """
+        self.course = course = begin_or_resume(settings, seed=seed)
+        _refuse_unsupported(settings, course)
+        self._settings, self._seed, self._on_round = settings, seed, on_round
+        self._tasks, self._link, self._should_stop = around.tasks, around.link, around.should_stop
+        self._link.restore_consumed(course.consumed_ids)
         config = round_config(settings, seed)
         self._sampling = config.sampling
         self._rounds = Rounds(
-            policy=self.policy,
-            optimizer=self._optimizer,
-            tasks=tasks,
-            exchange=exchange,
-            rules=rules,
-            config=config,
-            should_stop=should_stop,
-            reference=load_reference(settings, seed=seed),
-            quarantine=Quarantine(settings.data_dir / QUARANTINE_FILE),
+            _learner(settings, course, seed),
+            around,
+            config,
             means=means,
-            balance=start_balance(settings, self.progress.balance),
+            quarantine=Quarantine(settings.data_dir / QUARANTINE_FILE),
+            balance=balance_from_settings(settings, course.progress.balance),
         )
-        self._tasks = tasks
-        self._judged = Judged(
-            settings,
-            policy=self.policy,
-            exchange=exchange,
-            sampling=config.sampling,
-            seed=seed,
-        )
-        self._metrics = MetricsFile(
-            settings.data_dir / METRICS_FILE,
-            last_round=self.round,
-            last_held_out=(self.progress.held_out or {"round": -1})["round"],
-        )
-        self._sinks = MetricSinks(settings, last_round=self.round)
+        self._judged = Judged(settings, course.policy, self._link, config.sampling, seed=seed)
+        self._metrics = _metrics_file(settings, course)
+        self._sinks = MetricSinks(settings, last_round=course.round)
+        self._watch = Watch()
         self._last_checkpoint = time.monotonic()
-        self._checkpoint_round = self.round
+        self._checkpoint_round = course.round
 
     def run(self) -> None:
         """Play rounds until told to stop or `--rounds` is reached; then write a checkpoint.
@@ -134,99 +88,53 @@ class Trainer:
         try:
             self._play_rounds()
             self._write_judged(
-                self._judged.finish(self.round, self.policy_version, self._should_stop)
+                self._judged.wait_for_score(
+                    self.course.round, self.course.policy_version, self._should_stop
+                )
             )
             self.checkpoint()
         finally:
             self._sinks.close()
-        self._exchange.flush()
-        rounds = self._settings.rounds
-        self._tell_status("finished" if rounds and self.round >= rounds else "stopped", None)
-        self._exchange.drain()
+        self._link.flush()
+        self._tell_status("finished" if self._has_played_all() else "stopped", None)
+        self._link.drain()
+
+    def _has_played_all(self) -> bool:
+        return 0 < self._settings.rounds <= self.course.round
 
     def _play_rounds(self) -> None:
-        settings = self._settings
+        course = self.course
         self._tell_status("training", None)
         self._evaluate_if_due()
-        while not self._should_stop() and not (settings.rounds and self.round >= settings.rounds):
+        while not self._should_stop() and not self._has_played_all():
             started = time.monotonic()
             try:
-                record, stats = self._rounds.play(self.round + 1, self.policy_version)
+                outcome = self._rounds.play(course.round + 1, course.policy_version)
             except Interrupted:
                 break
             except NonFiniteError:
-                if self.policy_version == 0 and not self._has_checkpoint:
-                    raise  # that is the model as it came
+                if course.policy_version == 0 and not course.has_checkpoint:
+                    raise  # the model was so from the start
                 self._roll_back()
                 continue
-            self._finish_round(record, stats)
+            self._finish_round(outcome)
             self._pace(started)
 
     def checkpoint(self) -> None:
         """Write a checkpoint of the rounds so far, then acknowledge what it contains."""
+        course = self.course
         self._last_checkpoint = time.monotonic()
-        if self.round == self._checkpoint_round:
+        if course.round == self._checkpoint_round:
             return
-        if not weights_finite(self.policy):
-            log.error("no checkpoint of round %d: its weights are not finite", self.round)
+        if not weights_finite(course.policy):
+            log.error("no checkpoint of round %d: its weights are not finite", course.round)
             return
-        self._exchange.flush()  # what the checkpoint says is done is on the node's disk then
-        state = TrainerState(
-            round=self.round,
-            policy_version=self.policy_version,
-            rng=RngState.capture(self._python_rng, self._torch_rng),
-            consumed_ids=tuple(i.hex() for i in self._exchange.consumed_for_checkpoint()),
-            counters=self.progress.to_json(),
-        )
-        save_checkpoint(self._settings.data_dir, self.policy, self._optimizer, state)
-        self._checkpoint_round = self.round
-        self._has_checkpoint = True
-        self._exchange.checkpointed()
-
-    def _start_or_resume(self, seed: int) -> None:
-        settings = self._settings
-        found = latest_checkpoint(settings.data_dir) if settings.resume else None
-        for skipped in found.skipped if found else ():
-            log.warning("checkpoint %s is not used: %s", skipped.path.name, skipped.reason)
-        if found is None or found.path is None:
-            self.policy = fresh_policy(settings, seed=seed)
-            self._optimizer = make_optimizer(
-                self.policy, lr=settings.learning_rate, weight_decay=settings.weight_decay
-            )
-            if not settings.resume:  # only now: a wrong model has touched nothing
-                self._set_earlier_run_aside()
-            return
-        loaded = self._load(found.path)
-        different = _difference(loaded.policy, settings)
-        if different:
-            raise CheckpointError(
-                f"{found.path} is of {different}: "
-                "use another --data-dir, or --no-resume to start over"
-            )
-        self._has_checkpoint = True
-        self.policy, self._optimizer = loaded.policy, loaded.optimizer
-        self.round = loaded.state.round
-        self.policy_version = loaded.state.policy_version
-        self.progress = Progress.from_json(loaded.state.counters)
-        loaded.state.rng.restore(self._python_rng, self._torch_rng)
-        self._exchange.restore([GroupId(bytes.fromhex(i)) for i in loaded.state.consumed_ids])
-        log.info("resumed at round %d from %s", self.round, found.path.name)
-
-    def _set_earlier_run_aside(self) -> None:
-        aside = set_aside(self._settings.data_dir)
-        if aside is not None:
-            log.info("starting over: what an earlier run left is in %s", aside)
-
-    def _load(self, path: Path) -> Loaded:
-        settings = self._settings
-        return load_checkpoint(
-            path,
-            lr=settings.learning_rate,
-            weight_decay=settings.weight_decay,
-            device=settings.device,
-            dtype=settings.dtype,
-            attention=settings.attention,
-        )
+        self._link.flush()  # what the checkpoint says is done is on the node's disk then
+        state = course.state(self._link.consumed_for_checkpoint())
+        save_checkpoint(self._settings.data_dir, course.policy, course.optimizer, state)
+        self._checkpoint_round = course.round
+        course.has_checkpoint = True
+        self._link.consume_held()
 
     def _roll_back(self) -> None:
         """Take back the weights of the last checkpoint, or of the start; rounds count on.
@@ -235,56 +143,48 @@ class Trainer:
             DivergedError: it has not helped before.
         """
         self._watch.rolled_back()
-        self.progress.rollbacks += 1
-        found = latest_checkpoint(self._settings.data_dir) if self._has_checkpoint else None
-        if found is not None and found.path is not None:
-            loaded = self._load(found.path)
-            good, optimizer = loaded.policy, loaded.optimizer
-            self.policy_version = loaded.state.policy_version
-        else:
-            with torch.random.fork_rng(devices=[]):
-                good = fresh_policy(self._settings, seed=self._seed)
-            optimizer = make_optimizer(
-                good, lr=self._settings.learning_rate, weight_decay=self._settings.weight_decay
-            )
-            self.policy_version = 0
-        restore(self.policy, self._optimizer, good=good, good_optimizer=optimizer)
-        self._exchange.undo_held()
-        log.error("numbers stayed not finite: back to policy version %d", self.policy_version)
+        self.course.progress.rollbacks += 1
+        take_back(self.course, self._settings, seed=self._seed)
+        self._link.release_held()
+        version = self.course.policy_version
+        log.error("numbers stayed not finite: back to policy version %d", version)
 
-    def _finish_round(self, record: RoundRecord, stats: UpdateStats) -> None:
-        self.round = record.round
-        self.policy_version += stats.num_steps
-        self.progress.add(record)
-        self.progress.groups_not_shared += self._rounds.groups_not_shared
-        self._rounds.groups_not_shared = 0
-        balance = self._rounds.balance
-        self.progress.balance = None if balance is None else balance.to_json()
-        self._write_down("round", round_metrics(record, self.progress))
+    def _finish_round(self, outcome: Outcome) -> None:
+        course, progress, record = self.course, self.course.progress, outcome.record
+        course.round = record.round
+        course.policy_version += outcome.stats.num_steps
+        progress.add(record)
+        progress.groups_not_shared += outcome.num_not_shared
+        progress.balance = None if outcome.balance is None else outcome.balance.to_json()
+        self._write_down("round", round_metrics(record, progress))
         self._evaluate_if_due()
-        self._write_judged(self._judged.after_round(self.round, self.policy_version))
+        self._write_judged(self._judged.after_round(course.round, course.policy_version))
         self._tell_status("training", record)
-        self._on_round(record, self.progress)
-        if self._watch.due(stats):
+        self._on_round(record, progress)
+        if self._watch.due(outcome.stats):
             self._roll_back()
-        if time.monotonic() - self._last_checkpoint >= self._settings.checkpoint_seconds:
-            try:
-                self.checkpoint()
-            except CheckpointError as error:
-                # The next one may succeed (space freed); until then nothing is acknowledged.
-                log.error("checkpoint failed, training goes on: %s", error)
+        self._checkpoint_if_due()
+
+    def _checkpoint_if_due(self) -> None:
+        if time.monotonic() - self._last_checkpoint < self._settings.checkpoint_seconds:
+            return
+        try:
+            self.checkpoint()
+        except CheckpointError as error:
+            # The next one may succeed (space freed); until then nothing is acknowledged.
+            log.error("checkpoint failed, training goes on: %s", error)
 
     def _evaluate_if_due(self) -> None:
         """Evaluate on held-out questions if this round asks for it and it is not done yet."""
-        every = evaluation_interval(self._settings)
-        done = self.progress.held_out
-        if not every or self.round % every or (done and done["round"] == self.round):
+        course, every = self.course, evaluation_interval(self._settings)
+        done = course.progress.held_out
+        if not every or course.round % every or (done and done["round"] == course.round):
             return
         try:
             held_out = evaluate(
-                self.policy,
+                course.policy,
                 self._tasks,
-                round_number=self.round,
+                round_number=course.round,
                 per_family=self._settings.eval_per_family,
                 sampling=self._sampling,
                 should_stop=self._should_stop,
@@ -292,9 +192,9 @@ class Trainer:
         except EvaluationStopped:
             return  # made up for when the run is resumed
         except (TaskError, ModelError) as error:
-            log.warning("no held-out evaluation at round %d: %s", self.round, error)
+            log.warning("no held-out evaluation at round %d: %s", course.round, error)
             return
-        self.progress.held_out = held_out
+        course.progress.held_out = held_out
         self._write_down("held_out", held_out_metrics(held_out))
 
     def _write_judged(self, figures: dict[str, Any] | None) -> None:
@@ -314,86 +214,32 @@ class Trainer:
             time.sleep(min(0.05, left))
 
     def _tell_status(self, state: str, record: RoundRecord | None) -> None:
-        progress = self.progress
-        self._exchange.tell_status(
-            json.dumps(
-                {
-                    "state": state,
-                    "round": self.round,
-                    "policy_version": self.policy_version,
-                    "model": self.policy.name,
-                    "reward_local": progress.reward_now,
-                    "reward_start": progress.reward_start,
-                    "reward_sum": progress.reward_sum,
-                    "groups_external_used": progress.groups_external_used,
-                    "groups_local_used": progress.groups_local_used,
-                    "external_drawn": progress.external_drawn,
-                    "groups_not_shared": progress.groups_not_shared,
-                    "steps_no_signal": progress.steps_no_signal,
-                    "batches_quarantined": progress.batches_quarantined,
-                    "rollbacks": progress.rollbacks,
-                    "tokens_generated": progress.tokens_generated,
-                    "held_out": progress.held_out,
-                    "last_round": None if record is None else asdict(record),
-                }
-            )
+        course = self.course
+        status = Status(
+            state=state,
+            round=course.round,
+            policy_version=course.policy_version,
+            model=course.policy.name,
+            progress=course.progress,
+            last_round=None if record is None else asdict(record),
         )
+        self._link.tell_status(status.to_json())
 
 
-def _difference(policy: Policy, settings: Settings) -> str | None:
-    """How a checkpoint's policy is not the one that was asked for; None when it is."""
-    if policy.name != settings.model:
-        return f"model {policy.name!r}, not {settings.model!r}"
-    found, wanted = _adapter_text(spec_of(policy)), _adapter_text(lora_spec(settings))
-    return None if found == wanted else f"{found}, not {wanted}"
+def _refuse_unsupported(settings: Settings, course: Course) -> None:
+    if settings.gradient_checkpointing and not can_checkpoint(course.policy.model):
+        raise ModelError(f"{settings.model}: its layers do not support --gradient-checkpointing")
 
 
-def _adapter_text(spec: LoraSpec | None) -> str:
-    return "all weights" if spec is None else f"LoRA rank {spec.rank} alpha {spec.scale_alpha:g}"
+def _learner(settings: Settings, course: Course, seed: int) -> Learner:
+    reference = load_reference(settings, seed=seed)
+    return Learner(policy=course.policy, optimizer=course.optimizer, reference=reference)
 
 
-def start_balance(settings: Settings, kept: Mapping[str, Any] | None) -> Balance | None:
-    """Return what moves I and J, going on from what a checkpoint kept; None where they stay."""
-    if settings.balance == "fixed":
-        return None
-    return Balance.from_json(kept, settings.local, settings.external)
-
-
-def round_config(settings: Settings, seed: int) -> RoundConfig:
-    """Return a round's settings from the user's."""
-    return RoundConfig(
-        num_local=settings.local,
-        num_external=settings.external,
-        num_completions=settings.completions,
-        oversample=settings.oversample,
-        num_questions=settings.questions,
-        strategy=parse_strategy(settings.strategy),
-        sampling=SamplingParams(
-            temperature=settings.temperature,
-            top_p=settings.top_p,
-            top_k=settings.top_k,
-            max_new_tokens=settings.max_new_tokens,
-        ),
-        grpo=GrpoConfig(
-            epsilon_low=settings.epsilon_low,
-            epsilon_high=settings.epsilon_high,
-            loss_type=LossType(settings.loss_type),
-            kl_beta=settings.kl_beta,
-            off_policy=OffPolicyConfig(
-                mode=OffPolicy(settings.off_policy),
-                cap=settings.is_cap,
-                likelihood_floor=settings.likelihood_floor or None,
-                floor_mode=FloorMode(settings.likelihood_floor_mode),
-            ),
-            epochs=settings.epochs,
-            minibatches=settings.minibatches,
-            max_grad_norm=settings.max_grad_norm,
-            token_budget=settings.token_budget,
-            gradient_checkpointing=settings.gradient_checkpointing,
-            max_completion_tokens=settings.max_new_tokens + 1,
-            temperature=settings.temperature,
-        ),
-        seed=seed,
-        advantage_scale=settings.advantage_scale,
-        share_logprobs=settings.share_logprobs,
+def _metrics_file(settings: Settings, course: Course) -> MetricsFile:
+    evaluated = course.progress.held_out or {"round": -1}
+    return MetricsFile(
+        settings.data_dir / METRICS_FILE,
+        last_round=course.round,
+        last_held_out=evaluated["round"],
     )

@@ -195,20 +195,23 @@ def load_checkpoint(
             path / "model", document["model_name"], device=device, dtype=dtype, attention=attention
         )
         optimizer = make_optimizer(policy, lr=lr, weight_decay=weight_decay)
-        wanted = [
-            {key: value for key, value in group.items() if key != "params"}
-            for group in optimizer.param_groups
-        ]
-        optimizer.load_state_dict(
-            torch.load(path / "optimizer.pt", weights_only=True, map_location=policy.device)
-        )
-        for group, settings in zip(optimizer.param_groups, wanted, strict=True):
-            group.update(settings)
+        _load_optimizer(path / "optimizer.pt", optimizer, policy)
     except CheckpointError:
         raise
     except Exception as error:  # unpickling damaged bytes raises anything at all
         raise CheckpointError(f"cannot read {path.name}: {_cause(error)}") from error
     return Loaded(policy=policy, optimizer=optimizer, state=state)
+
+
+def _load_optimizer(path: Path, optimizer: Any, policy: Policy) -> None:
+    """Give an optimiser the state that was saved; its settings stay what they are."""
+    settings = [
+        {key: value for key, value in group.items() if key != "params"}
+        for group in optimizer.param_groups
+    ]
+    optimizer.load_state_dict(torch.load(path, weights_only=True, map_location=policy.device))
+    for group, own in zip(optimizer.param_groups, settings, strict=True):
+        group.update(own)
 
 
 def _load_policy(folder: Path, name: str, **options: Any) -> Policy:
@@ -252,9 +255,9 @@ def _prune(root: Path, saved: Path, keep: int) -> None:
     Failing to delete is no error: the next save tries again.
     """
     paths = list(_newest_first(root))
-    kept = 0
+    num_kept = 0
     for path in paths[paths.index(saved) :]:
-        if kept >= keep:
+        if num_kept >= keep:
             # Renamed first, so that a kill while deleting leaves no half checkpoint.
             doomed = path.with_name(f"{path.name}.tmp-deleted-{secrets.token_hex(4)}")
             try:
@@ -262,7 +265,7 @@ def _prune(root: Path, saved: Path, keep: int) -> None:
             except OSError:
                 continue
         elif _fault(path, hashes=False) is None:
-            kept += 1
+            num_kept += 1
     for entry in list(root.iterdir()):
         if _TEMPORARY.fullmatch(entry.name):
             shutil.rmtree(entry, ignore_errors=True)

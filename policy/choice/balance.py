@@ -154,12 +154,12 @@ class Balance:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, kept: Mapping[str, Any] | None, local: int, external: int) -> Balance:
-        """Take over what a checkpoint kept; begin anew without one, or when I + J is another."""
-        if kept is None or kept.get("total") != local + external:
+    def from_json(cls, saved: Mapping[str, Any] | None, local: int, external: int) -> Balance:
+        """Take over what a checkpoint saved; begin anew without one, or when I + J is another."""
+        if saved is None or saved.get("total") != local + external:
             return cls.start(local, external)
         known = {field.name for field in fields(cls)}
-        return cls(**{key: value for key, value in kept.items() if key in known})
+        return cls(**{key: value for key, value in saved.items() if key in known})
 
 
 def _dry(seen: Seen) -> float | None:

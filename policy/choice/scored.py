@@ -1,22 +1,17 @@
-"""Groups with their rewards, and what of them is trained on."""
+"""Groups with their rewards: what a round has to train on."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from policy.choice.advantage import AdvantageScale, group_advantages
-from policy.choice.sampling import Strategy
-from policy.model.loading import Policy
-from policy.model.prompting import encode_prompt
 from policy.rollouts import Question
-from policy.update.grpo import TrainGroup
-from shoal_wire.types import PublishedGroup
+from shoal_wire.types import GroupId, PublishedGroup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredGroup:
-    """A group with rewards by the own verifier: what the update takes."""
+    """A group with rewards by the own verifier."""
 
     question: Question
     completions: tuple[tuple[int, ...], ...]
@@ -29,27 +24,35 @@ class ScoredGroup:
     """The generator's log-probabilities of each completion, where they can be used."""
 
 
-def train_group(
-    policy: Policy, group: ScoredGroup, strategy: Strategy, scale: AdvantageScale
-) -> TrainGroup:
-    """Return what the update takes of a group: of others' only what the strategy keeps."""
-    advantages = group_advantages(group.rewards, scale)
-    kept: Sequence[int] = range(len(advantages))
-    if group.source is not None:
-        texts = [completion.text for completion in group.source.group.completions]
-        kept = strategy.kept(advantages, texts, tagged=group.question.tagged)
-    return TrainGroup(
-        prompt_ids=encode_prompt(policy, group.question.text, tagged=group.question.tagged),
-        completions=[group.completions[index] for index in kept],
-        advantages=[advantages[index] for index in kept],
-        external=group.external,
-        claimed_logprobs=group.claimed and [group.claimed[index] for index in kept],
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class External:
+    """The outcome of SampleExternal."""
+
+    groups: tuple[ScoredGroup, ...]
+    """At most J, on lease."""
+    num_drawn: int
+    """Groups that were verified to find them."""
+
+    @property
+    def ids(self) -> list[GroupId]:
+        """By which the node knows the groups."""
+        return [group.source.group_id for group in self.groups if group.source is not None]
 
 
-def num_tokens(groups: Sequence[TrainGroup]) -> int:
-    """Return the tokens of all rows of a training set, each with its prompt."""
-    return sum(
-        len(group.prompt_ids) * len(group.completions) + sum(map(len, group.completions))
-        for group in groups
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingSet:
+    """SampleSelf(I) ∪ SampleExternal(J)."""
+
+    local: tuple[ScoredGroup, ...]
+    external: External
+
+    @property
+    def groups(self) -> list[ScoredGroup]:
+        """All of them, own ones first."""
+        return [*self.local, *self.external.groups]
+
+
+def mean_reward(groups: Sequence[ScoredGroup]) -> float | None:
+    """Return the mean over all completions; None when there are none."""
+    rewards = [reward for group in groups for reward in group.rewards]
+    return sum(rewards) / len(rewards) if rewards else None

@@ -22,6 +22,7 @@ import torch
 from policy.generation.decoding import make_decoder
 from policy.model.loading import ModelError, Policy
 from policy.model.prompting import decode_completion
+from policy.rollouts import Answer
 from shoal_wire.types import FinishReason, SamplingParams
 
 COMPACT_BELOW = 0.75
@@ -48,6 +49,15 @@ class Sample:
     logprobs: list[float]
     """Log-probability, in nats, of each id under the distribution it was drawn from (after
     temperature, top-k and top-p); under the model's own distribution when greedy."""
+
+    def as_answer(self) -> Answer:
+        """Return it as one of a group's answers."""
+        return Answer(
+            ids=tuple(self.ids),
+            text=self.text,
+            finish_reason=self.finish_reason,
+            logprobs=tuple(self.logprobs),
+        )
 
 
 def generate(

@@ -11,6 +11,7 @@ text does not count. No torch here: a node that only generates needs none.
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import random
 import threading
@@ -22,7 +23,8 @@ from typing import Any
 import httpx
 
 from policy.generation.remote_replies import Fault, read_answer
-from policy.rollouts import Answer, OwnGroup, Question
+from policy.rollouts import Answer, OwnGroup, Question, sampling_params
+from shoal_settings.schema import Settings
 from shoal_tasks.prompts import messages_for, plain_prompt
 from shoal_wire.types import SamplingParams
 
@@ -219,6 +221,31 @@ class RemoteGenerator:
         until = time.monotonic() + seconds
         while not self._should_stop() and (left := until - time.monotonic()) > 0:
             time.sleep(min(_POLL_SECONDS, left))
+
+
+def remote_model(settings: Settings) -> str:
+    """Return the server's name of its model, as settings have it."""
+    return settings.model if settings.remote_model == "auto" else settings.remote_model
+
+
+def remote_generator(settings: Settings, should_stop: Callable[[], bool]) -> RemoteGenerator:
+    """Return the generator that settings ask for; nothing is asked of the server yet.
+
+    Raises RemoteError for an address that cannot be used.
+    """
+    return RemoteGenerator(
+        RemoteConfig(
+            base_url=settings.base_url,
+            model=remote_model(settings),
+            api_key=os.environ.get(settings.api_key_env) or None,
+            request_seconds=settings.request_seconds,
+            concurrency=settings.concurrency,
+            want_logprobs=settings.share_logprobs,
+        ),
+        num_completions=settings.completions,
+        sampling=sampling_params(settings),
+        should_stop=should_stop,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
-from policy import tiny
+from policy.tiny import embedded_folder
 from shoal_wire.types import Digest
 
 ANSWER_TOKEN = "<ans>"
@@ -184,7 +184,7 @@ def wrap_policy(
 
 def _resolve(model: str) -> tuple[str, bool]:
     """The folder or hub name to load from, and whether it must not touch the network."""
-    embedded = tiny.resolve(model)
+    embedded = embedded_folder(model)
     if embedded is not None:
         if not (embedded / "config.json").is_file():
             raise ModelError(f"the embedded model {model!r} is missing from this installation")

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import torch
 
+from policy.model.from_settings import fresh_policy
 from policy.model.loading import Policy
-from policy.model.start import fresh_policy
 from shoal_settings.schema import Settings
 
 

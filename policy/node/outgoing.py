@@ -110,7 +110,7 @@ class Outgoing:
         return True
 
     def _read_answers(self) -> None:
-        """Take in the acknowledgements that have come."""
+        """Read the acknowledgements that have arrived."""
         if self._client is None:
             return
         for waiting in list(self._waiting):

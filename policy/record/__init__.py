@@ -1,1 +1,1 @@
-"""What a run leaves behind: progress, metrics, and what was set aside."""
+"""What a run tells and leaves behind: progress, metrics, status, and what was set aside."""

@@ -158,6 +158,7 @@ def keep_rounds(path: Path, last: Mapping[str, int]) -> None:
 
 
 def _kept(line: bytes, last: Mapping[str, int]) -> bool:
+    """Whether a line is whole, and not later than the last round of its kind."""
     if not line.endswith(b"\n"):
         return False
     try:

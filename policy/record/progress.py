@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,6 +66,20 @@ class RoundRecord:
     seconds: float
     seconds_generate: float
     seconds_update: float
+
+
+def completion_figures(lengths: Sequence[int], num_cut: int) -> dict[str, Any]:
+    """Return the fields of a `RoundRecord` about own completions, from their lengths in tokens.
+
+    `num_cut` of them ended at the token limit.
+    """
+    return {
+        "tokens_generated": sum(lengths),
+        "completion_mean_length": sum(lengths) / len(lengths) if lengths else None,
+        "completion_min_length": min(lengths, default=None),
+        "completion_max_length": max(lengths, default=None),
+        "completion_clipped_ratio": num_cut / len(lengths) if lengths else None,
+    }
 
 
 @dataclass(slots=True)

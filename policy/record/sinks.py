@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from policy.record.start_over import TENSORBOARD_FOLDER, num_earlier_runs
+from policy.record.earlier_runs import TENSORBOARD_FOLDER, num_earlier_runs
 from shoal_settings.loader import SettingsError
 from shoal_settings.schema import Settings
 

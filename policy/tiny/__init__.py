@@ -34,7 +34,7 @@ def assets_path(profile: Profile | str = Profile.DENSE) -> Path:
     return ASSETS / Profile(profile)
 
 
-def resolve(name: str) -> Path | None:
+def embedded_folder(name: str) -> Path | None:
     """Return the folder of the embedded model called `name`; None if it is not one."""
     profile = MODEL_NAMES.get(name)
     return None if profile is None else assets_path(profile)

@@ -227,7 +227,7 @@ class _Update:
     def step(self, rows: list[Row]) -> bool:
         """One optimiser step over `rows`; False, and no step, when a number is not finite."""
         self._optimizer.zero_grad(set_to_none=True)
-        kept = replace(self.totals, external=replace(self.totals.external))
+        saved = replace(self.totals, external=replace(self.totals.external))
         own_loss = self._backward(self._team.share(rows))
         loss_sum = self._team.add_up(own_loss, self._policy.model.parameters())
         limit = self._config.max_grad_norm if self._config.max_grad_norm > 0 else math.inf
@@ -242,7 +242,7 @@ class _Update:
         self._optimizer.zero_grad(set_to_none=True)
         if not finite:
             # What was summed up so far of this step may not be finite either.
-            self.totals = replace(kept, token_budget=self.totals.token_budget)
+            self.totals = replace(saved, token_budget=self.totals.token_budget)
             self.totals.nonfinite.append(self._diagnose(rows))
         return finite
 
@@ -258,17 +258,17 @@ class _Update:
         """Add up the gradient; start over with smaller micro-batches when memory runs out."""
         while True:
             # Not its tally of external rows: each is counted once, when it is first computed.
-            kept = replace(self.totals)
+            saved = replace(self.totals)
             packed, batches = self._batches(rows)
             try:
                 return self._accumulate(batches, packed=packed)
             except (MemoryError, RuntimeError) as error:
                 sizes = [(len(batch), batch_tokens(batch, packed=packed)) for batch in batches]
-                budget = halved_budget(kept.token_budget, sizes)
+                budget = halved_budget(saved.token_budget, sizes)
                 if budget is None or not is_out_of_memory(error):
                     raise
             # Outside the handler: until here the error holds on to what was computed.
-            self.totals = replace(kept, token_budget=budget)
+            self.totals = replace(saved, token_budget=budget)
             self._optimizer.zero_grad(set_to_none=True)
 
     def _accumulate(self, batches: list[list[Row]], *, packed: bool) -> float:

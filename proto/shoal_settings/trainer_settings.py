@@ -8,12 +8,7 @@ from pydantic import field_validator
 
 from shoal_settings.key import key
 from shoal_settings.node_settings import NodeSettings
-
-STRATEGY_WORDS = (
-    *("uniform", "uniform-unfiltered", "top-reward"),
-    *("positive", "balance", "diverse", "fresh", "weak"),
-    *("distinct", "capped", "bare"),
-)
+from shoal_settings.strategy import describe_words, strategy_words
 
 
 class TrainerSettings(NodeSettings):
@@ -120,8 +115,7 @@ class TrainerSettings(NodeSettings):
     strategy: str = key(
         "positive+balance",
         "node trainer swarm",
-        "How groups of other nodes are chosen: uniform, uniform-unfiltered or top-reward, with "
-        "positive, balance, diverse, fresh, weak, distinct, capped and bare joined to it by +.",
+        f"How groups of other nodes are chosen: {describe_words()}",
     )
     completions: int = key(8, "node trainer swarm", "L: completions a question.", ge=2, le=256)
     rounds: int = key(
@@ -272,9 +266,5 @@ class TrainerSettings(NodeSettings):
     @field_validator("strategy")
     @classmethod
     def _known_strategy(cls, value: str) -> str:
-        words = value.split("+")
-        if any(word not in STRATEGY_WORDS for word in words):
-            raise ValueError(f"must be some of {', '.join(STRATEGY_WORDS)}, joined by +")
-        if len(set(words)) < len(words) or len(set(words) & set(STRATEGY_WORDS[:3])) > 1:
-            raise ValueError("names a thing twice, or two of the first three")
+        strategy_words(value)
         return value

@@ -124,7 +124,6 @@ def _main(
     changes: dict[str, Any],
 ) -> None:
     from policy.checkpoint.saving import CheckpointError
-    from policy.node.exchange import Exchange
     from policy.trainer import Trainer
     from tests.policy import training_cases as case
     from tests.support import factories as make
@@ -140,11 +139,8 @@ def _main(
     worker: Any = PooledWorker(drawn)
     trainer = Trainer(
         case.settings(data_dir, model, **{"log": "none", "eval_every": 2, **changes}),
-        tasks=TaskSource(worker, make.SPECS),
-        exchange=Exchange(None),
-        rules=make.swarm().rules,
+        case.surroundings(tasks=TaskSource(worker, make.SPECS), should_stop=stop.is_set),
         seed=1,
-        should_stop=stop.is_set,
     )
     try:
         trainer.run()

@@ -9,7 +9,7 @@ import torch
 
 from policy.judged import Judged
 from policy.model.loading import Policy
-from policy.node.exchange import Exchange
+from policy.node.link import NodeLink
 from shoal_ipc import messages as m
 from shoal_settings.schema import Settings
 from tests.policy import tiny_models
@@ -21,7 +21,7 @@ SCORE = m.JudgeScore(score=1.0, number=9, family="gcd")
 LATER, NEVER = (None, True), (None, False)
 
 
-class Scripted(Exchange):
+class Scripted(NodeLink):
     """A node whose next words about the judge are known."""
 
     def __init__(self, *words: Any) -> None:
@@ -29,7 +29,7 @@ class Scripted(Exchange):
         self.words = list(words)
         self.asked: list[Any] = []
 
-    def judge(self, body: Any, reply_type: Any) -> Any:
+    def ask_judge(self, body: Any, reply_type: Any) -> Any:
         """Say the next word; anything but a refusal must be what was asked for."""
         self.asked.append(body)
         word = self.words.pop(0)
@@ -39,13 +39,13 @@ class Scripted(Exchange):
         return word, False
 
 
-def judged(exchange: Exchange, policy: Policy | None = None, **settings: Any) -> Judged:
+def judged(link: NodeLink, policy: Policy | None = None, **settings: Any) -> Judged:
     values: dict[str, Any] = {"judge": ADDRESS, "judge_every": 2, **settings}
     return Judged(
         Settings(**values),
-        policy=policy or case.policy(),
-        exchange=exchange,
-        sampling=case.SAMPLING,
+        policy or case.policy(),
+        link,
+        case.SAMPLING,
         seed=3,
     )
 
@@ -80,17 +80,17 @@ def test_after_the_last_round_it_waits_for_what_is_under_way_and_no_longer() -> 
     node = Scripted(LATER, LATER, QUESTION, LATER, SCORE)
     one = judged(node)
     assert one.after_round(2, 2) is None
-    found = one.finish(2, 2, lambda: False)
+    found = one.wait_for_score(2, 2, lambda: False)
     assert found is not None
     assert found["judge/score"] == 1.0
     refused = Scripted(LATER, NEVER)
     one = judged(refused)
     one.after_round(2, 2)
-    assert one.finish(2, 2, lambda: False) is None
-    assert judged(Scripted()).finish(3, 3, lambda: False) is None
+    assert one.wait_for_score(2, 2, lambda: False) is None
+    assert judged(Scripted()).wait_for_score(3, 3, lambda: False) is None
     stopped = judged(Scripted(LATER))
     stopped.after_round(2, 2)
-    assert stopped.finish(2, 2, lambda: True) is None
+    assert stopped.wait_for_score(2, 2, lambda: True) is None
 
 
 def test_a_question_that_is_too_long_for_the_model_costs_a_line() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from p2p.buffer.types import Pool
 from p2p.intake.validation import open_batch, reopen_batch
-from policy.node.exchange import Exchange
-from policy.sapo import Interrupted
+from policy.node.link import NodeLink
+from policy.surroundings import Interrupted
 from shoal_ipc.client import NodeClient
 from shoal_tasks.wire_tasks import coordinates_of
 from shoal_wire.limits import MAX_BATCH_BYTES
@@ -19,7 +19,7 @@ from tests.policy import training_cases as case
 from tests.support import factories as make
 from tests.support.local_node import NodeThread, wall_ms
 
-ALONE = Exchange(None)
+ALONE = NodeLink(None)
 
 
 @pytest.fixture
@@ -28,13 +28,13 @@ def node(tmp_path: Path) -> Iterator[NodeThread]:
         yield running
 
 
-def connected(node: NodeThread) -> Exchange:
-    return Exchange(node.node.client())
+def connected(node: NodeThread) -> NodeLink:
+    return NodeLink(node.node.client())
 
 
-def batches_of(node: NodeThread, exchange: Exchange) -> list[RolloutBatch]:
+def batches_of(node: NodeThread, link: NodeLink) -> list[RolloutBatch]:
     """What the node has told others, once all of it is out."""
-    assert exchange.flush()
+    assert link.flush()
     node.call(node.node.outbox.drained)
     return [
         reopen_batch(data, max_bytes=MAX_BATCH_BYTES).batch
@@ -45,13 +45,14 @@ def batches_of(node: NodeThread, exchange: Exchange) -> list[RolloutBatch]:
 def test_alone_a_round_trains_on_its_own_groups() -> None:
     policy = case.policy()
     before = case.weights(policy)
-    record, stats = case.rounds(policy, case.SteeredTasks(), ALONE, local=3).play(1, 0)
+    outcome = case.rounds(policy, case.SteeredTasks(), ALONE, local=3).play(1, 0)
+    record = outcome.record
     assert (record.round, record.groups_local, record.groups_external) == (1, 3, 0)
     assert record.groups_with_signal == 3
     assert record.reward == record.reward_local == 0.5
     assert record.reward_external is None
     assert record.tokens_generated == record.num_tokens > 0
-    assert stats.num_steps == 1
+    assert outcome.stats.num_steps == 1
     assert not case.same_weights(before, case.weights(policy))
 
 
@@ -59,7 +60,7 @@ def test_a_round_repeats_exactly_and_another_seed_differs() -> None:
     def played(seed: int, number: int = 1) -> object:
         policy = case.policy()
         tasks = case.SteeredTasks()
-        record, _ = case.rounds(policy, tasks, ALONE, seed=seed).play(number, 0)
+        record = case.rounds(policy, tasks, ALONE, seed=seed).play(number, 0).record
         return record.loss, record.entropy, record.tokens_generated, record.grad_norm
 
     assert played(1) == played(1)
@@ -69,18 +70,18 @@ def test_a_round_repeats_exactly_and_another_seed_differs() -> None:
 
 def test_what_is_shared_is_valid_and_holds_no_reward(node: NodeThread) -> None:
     tasks = case.SteeredTasks()
-    exchange = connected(node)
-    share = exchange.share
+    link = connected(node)
+    share = link.share
 
     def noting(batch: object) -> None:
         tasks.events.append("share")
         share(batch)  # type: ignore[arg-type]
 
-    exchange.share = noting  # type: ignore[method-assign]
-    record, _ = case.rounds(case.policy(), tasks, exchange, local=3).play(7, 41)
+    link.share = noting  # type: ignore[method-assign]
+    record = case.rounds(case.policy(), tasks, link, local=3).play(7, 41).record
     # Groups are shared before anybody, this node included, knows their rewards (Alg. 1, step 3).
     assert tasks.events == ["share", "verify own"]
-    (batch,) = batches_of(node, exchange)
+    (batch,) = batches_of(node, link)
     assert (batch.round, batch.policy.policy_version) == (7, 41)
     assert batch.sampling == case.SAMPLING
     assert len(batch.groups) == record.groups_local == 3
@@ -99,12 +100,12 @@ def test_what_is_shared_is_valid_and_holds_no_reward(node: NodeThread) -> None:
 def test_external_groups_are_trained_on_beside_own_ones(node: NodeThread) -> None:
     publisher = case.send(node, [case.external_group(number) for number in range(4)])
     policy = case.policy()
-    exchange = connected(node)
-    record, _ = case.rounds(policy, case.SteeredTasks(), exchange, local=1, external=2).play(1, 0)
+    link = connected(node)
+    record = case.rounds(policy, case.SteeredTasks(), link, local=1, external=2).play(1, 0).record
     assert (record.groups_local, record.groups_external, record.external_drawn) == (1, 2, 4)
     assert record.reward_external == 0.5
-    exchange.drain()
-    assert len(exchange.leases().held) == 2
+    link.drain()
+    assert len(link.leases().held) == 2
     assert node.node.buffer.ready(Pool.EXTERNAL) == 2
     verified = [r for r in node.node.recent.after(0, limit=99) if r.group.publisher == publisher]
     assert [recent.rewards for recent in verified] == [(0.0, 1.0, 0.0, 1.0)] * 4
@@ -115,7 +116,7 @@ def test_others_text_alone_changes_the_weights(node: NodeThread) -> None:
     policy = case.policy()
     before = case.weights(policy)
     rounds = case.rounds(policy, case.SteeredTasks(), connected(node), local=0, external=1)
-    record, _ = rounds.play(1, 0)
+    record = rounds.play(1, 0).record
     assert (record.groups_local, record.groups_external) == (0, 1)
     assert record.reward_local is None
     assert record.completion_clipped_ratio is None
@@ -127,26 +128,27 @@ def test_groups_without_signal_are_used_up_and_not_trained_on(node: NodeThread) 
     case.send(node, flat)
     policy = case.policy()
     before = case.weights(policy)
-    exchange = connected(node)
-    rounds = case.rounds(policy, case.SteeredTasks(), exchange, local=0, external=2)
-    record, stats = rounds.play(1, 0)
-    assert (record.groups_external, record.external_drawn, stats.num_steps) == (0, 3, 0)
+    link = connected(node)
+    rounds = case.rounds(policy, case.SteeredTasks(), link, local=0, external=2)
+    outcome = rounds.play(1, 0)
+    assert (outcome.record.groups_external, outcome.record.external_drawn) == (0, 3)
+    assert outcome.stats.num_steps == 0
     assert case.same_weights(before, case.weights(policy))
-    exchange.drain()
+    link.drain()
     assert node.node.buffer.stats(0.0).consumed_total == 3
-    assert exchange.leases().held == ()
-    assert rounds.play(2, 0)[0].external_drawn == 0
+    assert link.leases().held == ()
+    assert rounds.play(2, 0).record.external_drawn == 0
 
 
 def test_it_looks_on_for_signal_but_not_for_ever(node: NodeThread) -> None:
     flat = [case.external_group(n, ("same", "same 2")) for n in range(12)]
     case.send(node, flat)
-    exchange = connected(node)
+    link = connected(node)
     rounds = case.rounds(
-        case.policy(), case.SteeredTasks(), exchange, local=0, external=2, oversample=4
+        case.policy(), case.SteeredTasks(), link, local=0, external=2, oversample=4
     )
-    record, _ = rounds.play(1, 0)
-    exchange.drain()
+    record = rounds.play(1, 0).record
+    link.drain()
     assert record.external_drawn == 8
     assert node.node.buffer.ready(Pool.EXTERNAL) == 4
 
@@ -163,47 +165,47 @@ def test_told_to_stop_before_the_update_nothing_has_changed(node: NodeThread, at
         asked += 1
         return asked > at
 
-    exchange = connected(node)
+    link = connected(node)
     rounds = case.rounds(
-        policy, case.SteeredTasks(), exchange, local=1, external=2, should_stop=should_stop
+        policy, case.SteeredTasks(), link, local=1, external=2, should_stop=should_stop
     )
     with pytest.raises(Interrupted):
         rounds.play(1, 0)
     assert case.same_weights(before, case.weights(policy))
-    exchange.drain()
+    link.drain()
     assert node.node.buffer.ready(Pool.EXTERNAL) == 3
-    assert exchange.leases() == type(exchange.leases())()
-    assert exchange.consumed_for_checkpoint() == ()
+    assert link.leases() == type(link.leases())()
+    assert link.consumed_for_checkpoint() == ()
 
 
 def test_a_round_repeated_after_a_crash_shares_nothing_twice(node: NodeThread) -> None:
     for _ in range(2):
-        exchange = connected(node)
-        case.rounds(case.policy(), case.SteeredTasks(), exchange).play(1, 0)
-        assert len(batches_of(node, exchange)) == 1
-    case.rounds(case.policy(), case.SteeredTasks(), exchange, seed=9).play(1, 0)
-    assert len(batches_of(node, exchange)) == 2
+        link = connected(node)
+        case.rounds(case.policy(), case.SteeredTasks(), link).play(1, 0)
+        assert len(batches_of(node, link)) == 1
+    case.rounds(case.policy(), case.SteeredTasks(), link, seed=9).play(1, 0)
+    assert len(batches_of(node, link)) == 2
 
 
 def test_with_no_node_there_a_round_goes_on_with_what_it_has(tmp_path: Path) -> None:
-    exchange = Exchange(NodeClient(tmp_path / "node.sock"))
-    record, _ = case.rounds(case.policy(), case.SteeredTasks(), exchange, external=2).play(1, 0)
+    link = NodeLink(NodeClient(tmp_path / "node.sock"))
+    record = case.rounds(case.policy(), case.SteeredTasks(), link, external=2).play(1, 0).record
     assert (record.groups_local, record.groups_external) == (2, 0)
     with NodeThread(tmp_path) as node:
-        assert exchange._client is not None
-        assert exchange._client.wait(20.0)
-        assert exchange.flush()
-        assert [batch.round for batch in batches_of(node, exchange)] == [1]
+        assert link._client is not None
+        assert link._client.wait(20.0)
+        assert link.flush()
+        assert [batch.round for batch in batches_of(node, link)] == [1]
 
 
 def test_copies_of_what_was_trained_on_are_used_up(node: NodeThread) -> None:
     """Shuffled and signed by another they are new groups by their id, and no news."""
-    exchange = connected(node)
+    link = connected(node)
     texts = ("1", "2", "3", "4")
     case.send(node, [case.external_group(1, texts)])
     policy = case.policy()
-    played = case.rounds(policy, case.SteeredTasks(), exchange, external=2, strategy="distinct")
-    assert played.play(1, 0)[0].groups_external == 1
+    played = case.rounds(policy, case.SteeredTasks(), link, external=2, strategy="distinct")
+    assert played.play(1, 0).record.groups_external == 1
     case.send(node, [case.external_group(1, texts[::-1])])
-    assert [played.play(n, n - 1)[0].groups_external for n in (2, 3)] == [0, 0]
-    assert played.play(4, 3)[0].external_drawn == 0
+    assert [played.play(n, n - 1).record.groups_external for n in (2, 3)] == [0, 0]
+    assert played.play(4, 3).record.external_drawn == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,36 +11,16 @@ import pytest
 from p2p.buffer.types import Pool
 from policy.checkpoint.saving import CheckpointError
 from policy.model.loading import ModelError
-from policy.node.exchange import Exchange
+from policy.node.link import NodeLink
 from policy.record.metrics import METRICS_FILE
-from policy.trainer import Trainer
 from tests.policy import training_cases as case
-from tests.support import factories as make
+from tests.policy.training_cases import trainer
 from tests.support.local_node import NodeThread
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return case.model_folder(tmp_path_factory.mktemp("model"))
-
-
-def trainer(
-    data_dir: Path,
-    model: str,
-    *,
-    exchange: Exchange | None = None,
-    should_stop: Callable[[], bool] = lambda: False,
-    seed: int = 1,
-    **changes: Any,
-) -> Trainer:
-    return Trainer(
-        case.settings(data_dir, model, **changes),
-        tasks=case.SteeredTasks(),
-        exchange=exchange or Exchange(None),
-        rules=make.swarm().rules,
-        seed=seed,
-        should_stop=should_stop,
-    )
 
 
 def metrics(data_dir: Path) -> list[dict[str, Any]]:
@@ -52,15 +31,15 @@ def test_it_plays_the_rounds_it_was_asked_for_and_writes_them_down(
     tmp_path: Path, model: str
 ) -> None:
     made = trainer(tmp_path, model, rounds=3)
-    before = case.weights(made.policy)
+    before = case.weights(made.course.policy)
     made.run()
-    assert (made.round, made.policy_version) == (3, 3)
+    assert (made.course.round, made.course.policy_version) == (3, 3)
     assert [row["round"] for row in metrics(tmp_path)] == [1, 2, 3]
-    assert not case.same_weights(before, case.weights(made.policy))
+    assert not case.same_weights(before, case.weights(made.course.policy))
     # Asked for no more than it has, it plays none.
     again = trainer(tmp_path, model, rounds=3)
     again.run()
-    assert again.round == 3
+    assert again.course.round == 3
     assert len(metrics(tmp_path)) == 3
 
 
@@ -71,11 +50,11 @@ def test_a_resumed_run_is_the_run_that_was_not_interrupted(tmp_path: Path, model
     whole.run()
     trainer(tmp_path / "parts", model, rounds=2).run()
     resumed = trainer(tmp_path / "parts", model, rounds=4)
-    assert resumed.round == 2
+    assert resumed.course.round == 2
     resumed.run()
-    assert case.same_weights(case.weights(whole.policy), case.weights(resumed.policy))
-    assert resumed.policy_version == whole.policy_version
-    assert resumed.progress == whole.progress
+    assert case.same_weights(case.weights(whole.course.policy), case.weights(resumed.course.policy))
+    assert resumed.course.policy_version == whole.course.policy_version
+    assert resumed.course.progress == whole.course.progress
 
 
 def test_a_balance_that_moves_goes_on_where_it_was(tmp_path: Path, model: str) -> None:
@@ -92,8 +71,8 @@ def test_a_balance_that_moves_goes_on_where_it_was(tmp_path: Path, model: str) -
     assert locals_ == [line["groups_local"] for line in metrics(tmp_path / "whole")]
     assert locals_[0] == 1
     assert locals_[-1] > 1
-    assert resumed.progress == whole.progress
-    assert case.same_weights(case.weights(whole.policy), case.weights(resumed.policy))
+    assert resumed.course.progress == whole.course.progress
+    assert case.same_weights(case.weights(whole.course.policy), case.weights(resumed.course.policy))
 
 
 def test_told_to_stop_it_keeps_what_it_has(tmp_path: Path, model: str) -> None:
@@ -102,7 +81,7 @@ def test_told_to_stop_it_keeps_what_it_has(tmp_path: Path, model: str) -> None:
     made._on_round = lambda record, _progress: seen.append(record.round)
     made.run()
     assert seen == [1, 2]
-    assert trainer(tmp_path, model).round == 2
+    assert trainer(tmp_path, model).course.round == 2
 
 
 def test_another_model_is_said_clearly(tmp_path: Path, model: str) -> None:
@@ -114,7 +93,7 @@ def test_another_model_is_said_clearly(tmp_path: Path, model: str) -> None:
 def test_a_model_that_cannot_checkpoint_its_layers_is_refused_before_any_round(
     tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kind = type(trainer(tmp_path, model, gradient_checkpointing=True).policy.model)
+    kind = type(trainer(tmp_path, model, gradient_checkpointing=True).course.policy.model)
     monkeypatch.setattr(kind, "supports_gradient_checkpointing", False)
     with pytest.raises(ModelError, match="gradient-checkpointing"):
         trainer(tmp_path, model, gradient_checkpointing=True)
@@ -126,7 +105,7 @@ def test_a_checkpoint_comes_as_often_as_asked(tmp_path: Path, model: str) -> Non
     checkpoint = made.checkpoint
 
     def noting() -> None:
-        rounds.append(made.round)
+        rounds.append(made.course.round)
         checkpoint()
 
     made.checkpoint = noting  # type: ignore[method-assign]
@@ -142,37 +121,37 @@ def test_groups_are_given_up_only_once_a_checkpoint_holds_them(tmp_path: Path, m
         stats = node.node.buffer.stats
         consumed: list[int] = []
         first = trainer(
-            tmp_path, model, exchange=Exchange(node.node.client()), local=1, external=2, rounds=2
+            tmp_path, model, link=NodeLink(node.node.client()), local=1, external=2, rounds=2
         )
         first._on_round = lambda _record, _progress: consumed.append(stats(0.0).consumed_total)
         first.run()
         assert consumed == [0, 0]
         assert stats(0.0).consumed_total == 4
-        first._exchange._client.close()  # type: ignore[union-attr]
+        first._link._client.close()  # type: ignore[union-attr]
         # Killed between the checkpoint and its acknowledgement: the next start makes up for it.
         killed = trainer(
-            tmp_path, model, exchange=Exchange(node.node.client()), local=1, external=2, rounds=3
+            tmp_path, model, link=NodeLink(node.node.client()), local=1, external=2, rounds=3
         )
-        killed._exchange.checkpointed = lambda: None  # type: ignore[method-assign]
+        killed._link.consume_held = lambda: None  # type: ignore[method-assign]
         killed.run()
-        killed._exchange._client.close()  # type: ignore[union-attr]
+        killed._link._client.close()  # type: ignore[union-attr]
         node.restart()
         assert node.node.buffer.ready(Pool.EXTERNAL) == 2
         resumed = trainer(
-            tmp_path, model, exchange=Exchange(node.node.client()), local=1, external=2, rounds=4
+            tmp_path, model, link=NodeLink(node.node.client()), local=1, external=2, rounds=4
         )
-        assert resumed.progress.groups_external_used == 6
+        assert resumed.course.progress.groups_external_used == 6
         resumed.run()
-        assert resumed.progress.groups_external_used == 6
+        assert resumed.course.progress.groups_external_used == 6
         assert node.node.buffer.stats(0.0).groups == 0
-        resumed._exchange._client.close()  # type: ignore[union-attr]
+        resumed._link._client.close()  # type: ignore[union-attr]
 
 
 def test_the_node_hears_how_it_goes(tmp_path: Path, model: str) -> None:
     node_dir = tmp_path / "node"
     node_dir.mkdir()
     with NodeThread(node_dir) as node:
-        made = trainer(tmp_path, model, exchange=Exchange(node.node.client()), rounds=2)
+        made = trainer(tmp_path, model, link=NodeLink(node.node.client()), rounds=2)
         states: list[str] = []
         made._on_round = lambda _record, _progress: states.append(node.node.link.status["state"])
         made.run()
@@ -182,7 +161,7 @@ def test_the_node_hears_how_it_goes(tmp_path: Path, model: str) -> None:
         assert (status["round"], status["policy_version"]) == (2, 2)
         assert status["reward_local"] == status["reward_start"] == 0.5
         assert status["model"] == model
-        made._exchange._client.close()  # type: ignore[union-attr]
+        made._link._client.close()  # type: ignore[union-attr]
 
 
 def test_a_checkpoint_that_fails_does_not_stop_the_rounds(
@@ -200,6 +179,6 @@ def test_a_checkpoint_that_fails_does_not_stop_the_rounds(
     monkeypatch.setattr(trainer_module, "save_checkpoint", fail)
     with pytest.raises(CheckpointError):
         made.run()
-    assert made.round == 3
+    assert made.course.round == 3
     assert tries == [1, 2, 3, 3]
     assert "training goes on" in caplog.text

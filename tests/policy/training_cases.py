@@ -11,9 +11,12 @@ import torch
 
 from policy.choice.sampling import parse_strategy
 from policy.model.loading import Policy
-from policy.node.exchange import Exchange
-from policy.sapo import RoundConfig, Rounds
+from policy.node.link import NodeLink
+from policy.round.config import RoundConfig
+from policy.sapo import Learner, Rounds
+from policy.surroundings import Surroundings
 from policy.tasks import TaskSource
+from policy.trainer import Trainer
 from policy.update.grpo import GrpoConfig, make_optimizer
 from shoal_settings.schema import Settings
 from shoal_wire.types import FinishReason, RolloutGroup, SamplingParams, Task
@@ -64,7 +67,7 @@ def same_weights(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -
 def rounds(
     of: Policy,
     tasks: TaskSource,
-    exchange: Exchange,
+    link: NodeLink,
     *,
     local: int = 2,
     external: int = 0,
@@ -74,12 +77,9 @@ def rounds(
 ) -> Rounds:
     """Rounds with I = `local` and J = `external`."""
     return Rounds(
-        policy=of,
-        optimizer=make_optimizer(of, lr=1e-3),
-        tasks=tasks,
-        exchange=exchange,
-        rules=make.swarm().rules,
-        config=RoundConfig(
+        Learner(policy=of, optimizer=make_optimizer(of, lr=1e-3)),
+        surroundings(link, tasks=tasks, should_stop=should_stop),
+        RoundConfig(
             num_local=local,
             num_external=external,
             num_completions=4,
@@ -89,6 +89,20 @@ def rounds(
             seed=config.get("seed", 1),
             strategy=parse_strategy(strategy),
         ),
+    )
+
+
+def surroundings(
+    link: NodeLink | None = None,
+    *,
+    tasks: TaskSource | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Surroundings:
+    """What a trainer works with; alone, and never told to stop, unless said otherwise."""
+    return Surroundings(
+        tasks=tasks or SteeredTasks(),
+        link=link or NodeLink(None),
+        rules=make.swarm().rules,
         should_stop=should_stop,
     )
 
@@ -135,3 +149,17 @@ def settings(data_dir: Path, model: str, **changes: Any) -> Settings:
         "minibatches": 1,
     }
     return Settings(data_dir=data_dir, model=model, **{**small, **changes})
+
+
+def trainer(
+    data_dir: Path,
+    model: str,
+    *,
+    link: NodeLink | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+    seed: int = 1,
+    **changes: Any,
+) -> Trainer:
+    """A small trainer; `changes` are of its settings."""
+    around = surroundings(link, should_stop=should_stop)
+    return Trainer(settings(data_dir, model, **changes), around, seed=seed)

@@ -13,7 +13,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from policy import tiny
+from policy.tiny import embedded_folder
 
 _TIMES = 2
 _SEED = 7
@@ -26,7 +26,7 @@ def make_larger_model(folder: Path) -> None:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    source = tiny.resolve("tiny-sparse")
+    source = embedded_folder("tiny-sparse")
     assert source is not None
     part = folder.with_name(f"{folder.name}.part")
     shutil.rmtree(part, ignore_errors=True)

@@ -19,18 +19,19 @@ import trio.testing
 
 from p2p.process import root_error
 from policy.evaluate import evaluate
+from policy.model.from_settings import fresh_policy
 from policy.model.loading import Policy
-from policy.model.start import fresh_policy
-from policy.node.exchange import Exchange
+from policy.node.link import NodeLink
 from policy.record.metrics import held_out_metrics, round_metrics
 from policy.record.progress import Progress
-from policy.sapo import Rounds
+from policy.round.config import balance_from_settings, round_config
+from policy.sapo import Learner, Rounds
+from policy.surroundings import Surroundings
 from policy.tasks import TaskSource
-from policy.trainer import round_config, start_balance
 from policy.update.grpo import make_optimizer
 from shoal.experiment.plan import Job
 from shoal.experiment.playing.behaviour import BEHAVIOURS
-from shoal.experiment.playing.memory_swarm import MemoryExchange, MemoryMember, MemorySwarm
+from shoal.experiment.playing.memory_swarm import MemoryLink, MemoryMember, MemorySwarm
 from shoal.experiment.playing.tasks import SharedWorker, SpecialistSource
 from shoal.experiment.poison.attackers import ATTACKS, PLANTED, Attacker, hearing
 from shoal.simulation.clock import deterministic
@@ -187,21 +188,22 @@ class _Swarm:
         )
         said = _Said()
         rounds = Rounds(
-            policy=policy,
-            optimizer=optimizer,
-            tasks=self._tasks_of(index),
-            exchange=self._exchange_of(index, settings, said),
-            rules=self._manifest.rules,
-            config=round_config(settings, settings.seed),
-            should_stop=lambda: False,
-            balance=start_balance(settings, None),
+            Learner(policy=policy, optimizer=optimizer),
+            Surroundings(
+                tasks=self._tasks_of(index),
+                link=self._link_of(index, settings, said),
+                rules=self._manifest.rules,
+                should_stop=lambda: False,
+            ),
+            round_config(settings, settings.seed),
+            balance=balance_from_settings(settings, None),
         )
         return _Node(settings, policy, rounds, said, Progress())
 
-    def _exchange_of(self, index: int, settings: Settings, said: _Said) -> Exchange:
+    def _link_of(self, index: int, settings: Settings, said: _Said) -> NodeLink:
         member = self._members.get(index)
         if member is None:
-            return Exchange(None)
+            return NodeLink(None)
         behave = BEHAVIOURS[self._kinds[index]]
         rng = random.Random(f"{settings.seed}/behaviour")
 
@@ -210,7 +212,7 @@ class _Swarm:
                 said.listen(batch, self._planted)
             return behave(batch, rng)
 
-        return MemoryExchange(member, say)
+        return MemoryLink(member, say)
 
     def _tasks_of(self, index: int) -> TaskSource:
         families = self._job.arm.nodes[index].families
@@ -233,10 +235,10 @@ class _Swarm:
 
     def _play_one(self, index: int, number: int) -> Line:
         node = self._nodes[index]
-        record, stats = node.rounds.play(number, node.version)
-        node.version += stats.num_steps
-        node.progress.add(record)
-        line = {"event": "round", "node": index, **round_metrics(record, node.progress)}
+        outcome = node.rounds.play(number, node.version)
+        node.version += outcome.stats.num_steps
+        node.progress.add(outcome.record)
+        line = {"event": "round", "node": index, **round_metrics(outcome.record, node.progress)}
         if self._planted:
             line["planted"] = node.said.take_share()
         return line

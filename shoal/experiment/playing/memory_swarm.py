@@ -1,6 +1,6 @@
 """A swarm in memory: nodes on a simulated network, in one loop, under a clock that rounds move.
 
-    Rounds ─▶ MemoryExchange ─▶ the node's service ─▶ sign ─▶ gossip ─▶ every other member:
+    Rounds ─▶ MemoryLink ─────▶ the node's service ─▶ sign ─▶ gossip ─▶ every other member:
                    ▲                                            validate ─▶ ledger ─▶ buffer
                    └──────────────── sample (lease) ◀────────────────────────────────┘
 
@@ -26,7 +26,7 @@ from p2p.live_node import LiveNode
 from p2p.net.identity import Identity, identity_from_seed
 from p2p.node import Node
 from p2p.parts import Parts
-from policy.node.exchange import Exchange
+from policy.node.link import NodeLink
 from shoal.experiment.playing.tasks import SharedWorker
 from shoal.simulation.clock import pass_time, run_now
 from shoal.simulation.network import LinkSettings, SimulatedNetwork
@@ -196,7 +196,7 @@ def _fail_loudly(answer: m.Body) -> m.Body:
     return answer
 
 
-class MemoryExchange(Exchange):
+class MemoryLink(NodeLink):
     """The trainer's side of a member in the same process: calls instead of messages.
 
     Every round is a checkpoint: nothing here survives a process, so nothing has to be told twice.
@@ -233,11 +233,13 @@ class MemoryExchange(Exchange):
         answer = self._member.ask(m.Sample(num_external=count, lease_seconds=86_400.0))
         return answer.groups if isinstance(answer, m.SampleReply) else ()
 
-    def hold(self, ids: Sequence[GroupId]) -> None:
+    def hold_until_checkpoint(self, ids: Sequence[GroupId]) -> None:
         """The groups have had their effect: they are consumed."""
-        self.settle(consumed=ids)
+        self.end_leases(consumed=ids)
 
-    def settle(self, *, consumed: Sequence[GroupId] = (), released: Sequence[GroupId] = ()) -> Any:
+    def end_leases(
+        self, *, consumed: Sequence[GroupId] = (), released: Sequence[GroupId] = ()
+    ) -> Any:
         """End leases; what is consumed is so on disk when the turn ends."""
         if consumed:
             self._member.tell(m.Settle(consumed_ids=tuple(consumed)))

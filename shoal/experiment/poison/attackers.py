@@ -17,6 +17,7 @@ from shoal.experiment.playing.memory_swarm import MemoryMember
 from shoal.experiment.playing.tasks import SharedWorker
 from shoal_ipc import messages as m
 from shoal_settings.schema import Settings
+from shoal_wire.digests import group_id
 from shoal_wire.types import (
     Completion,
     Digest,
@@ -157,7 +158,7 @@ class Attacker:
         if groups:
             self._member.tell(
                 m.Publish(
-                    client_key=batch_key(round_number, groups),
+                    client_key=batch_key(round_number, [group_id(one) for one in groups]),
                     round=round_number,
                     policy=PolicyInfo(
                         model_name="tiny-sparse",

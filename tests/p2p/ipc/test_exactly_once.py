@@ -1,6 +1,6 @@
 """Each group has its effect once, whatever is killed when: trainer, node, or what joins them.
 
-The node is real (server, buffer, store); the trainer's side is its real client and exchange
+The node is real (server, buffer, store); the trainer's side is its real client and link
 around a model that only counts: its weights are how often each group was trained on.
 """
 
@@ -15,7 +15,7 @@ import pytest
 
 from p2p.buffer.types import Pool
 from p2p.intake.validation import published_groups, reopen_batch
-from policy.node.exchange import Exchange
+from policy.node.link import NodeLink
 from shoal_ipc import messages as m
 from shoal_ipc.client import NodeClient
 from shoal_ipc.codec import decode_ipc, encode_ipc
@@ -76,10 +76,10 @@ class CountingTrainer:
     def start(self) -> None:
         """Load the checkpoint and connect, as a fresh process does."""
         self.client = FlakyClient(self._path, self._rng, self._odds)
-        self.exchange = Exchange(self.client)
+        self.link = NodeLink(self.client)
         weights, consumed = self.saved
         self.weights = Counter(weights)
-        self.exchange.restore(consumed)
+        self.link.restore_consumed(consumed)
 
     def kill(self) -> None:
         """Lose all but the checkpoint."""
@@ -91,10 +91,10 @@ class CountingTrainer:
         used: list[GroupId] = []
         drawn = 0
         if self._rng.random() < 0.5:
-            self.exchange.draw_ahead(_WANTED)
+            self.link.lease_ahead(_WANTED)
             self._maybe_die()
         while len(used) < _WANTED and drawn < 4 * _WANTED:
-            leased = self.exchange.sample(_WANTED)
+            leased = self.link.sample(_WANTED)
             if not leased:
                 break
             drawn += len(leased)
@@ -102,7 +102,7 @@ class CountingTrainer:
             take = ids[: min(_WANTED - len(used), self._rng.randint(1, _WANTED))]
             used += take
             self._maybe_die()
-            self.exchange.report(
+            self.link.report(
                 [
                     m.GroupReport(
                         group_id=item.published.group_id,
@@ -112,19 +112,19 @@ class CountingTrainer:
                     for item in leased
                 ]
             )
-            self.exchange.settle(released=[group for group in ids if group not in take])
+            self.link.end_leases(released=[group for group in ids if group not in take])
         self._maybe_die()
         self.weights.update(used)
-        self.exchange.hold(used)
+        self.link.hold_until_checkpoint(used)
         self._maybe_die()
         return drawn
 
     def checkpoint(self) -> None:
         """Save, then acknowledge."""
-        self.exchange.flush()
-        self.saved = (Counter(self.weights), self.exchange.consumed_for_checkpoint())
+        self.link.flush()
+        self.saved = (Counter(self.weights), self.link.consumed_for_checkpoint())
         self._maybe_die()
-        self.exchange.checkpointed()
+        self.link.consume_held()
 
     def _maybe_die(self) -> None:
         if self._rng.random() < self._odds / 4:
@@ -179,14 +179,14 @@ def test_every_shared_batch_goes_out_exactly_once(tmp_path: Path, seed: int) -> 
     rng = random.Random(seed)
     with NodeThread(tmp_path) as node:
         client = FlakyClient(node.node.socket_path, rng, odds=0.2)
-        exchange = Exchange(client)
+        link = NodeLink(client)
         shared = 60
         for number in range(shared):
-            exchange.share(make.publish([make.group(number)], key=b"batch %d" % number))
+            link.share(make.publish([make.group(number)], key=b"batch %d" % number))
             if rng.random() < 0.1:
                 node.restart()
         client.odds = 0.0
-        assert exchange.flush()
+        assert link.flush()
         node.call(node.node.outbox.drained)
         node.kill()
         sent = {data: reopen_batch(data, max_bytes=MAX_BATCH_BYTES) for data in node.published}
@@ -203,28 +203,28 @@ def test_groups_in_the_trainers_hands_are_not_drawn_again_after_a_break(tmp_path
     manifest = make.swarm()
     with NodeThread(tmp_path, manifest=manifest) as node:
         node.call(_fill, node.node, make.Author(manifest, now_ms=wall_ms()), 0, 4)
-        exchange = Exchange(client := node.node.client())
-        first = {item.published.group_id for item in exchange.sample(2)}
+        link = NodeLink(client := node.node.client())
+        first = {item.published.group_id for item in link.sample(2)}
         assert len(first) == 2
         client.close()  # the node gives the leases back; the trainer is about to train on them
-        second = {item.published.group_id for item in exchange.sample(4)}
+        second = {item.published.group_id for item in link.sample(4)}
         assert len(second) == 2
         assert not first & second
         # What the trainer gave back meanwhile is free for it to draw again.
-        exchange.settle(released=tuple(first))
+        link.end_leases(released=tuple(first))
         client.close()
-        assert {item.published.group_id for item in exchange.sample(4)} == first
+        assert {item.published.group_id for item in link.sample(4)} == first
 
 
 def test_a_hello_that_is_read_late_takes_nothing_from_a_later_connection(tmp_path: Path) -> None:
     manifest = make.swarm()
     with NodeThread(tmp_path, manifest=manifest) as node:
         node.call(_fill, node.node, make.Author(manifest, now_ms=wall_ms()), 0, 2)
-        exchange = Exchange(later := node.node.client())
+        link = NodeLink(later := node.node.client())
         with socket.socket(socket.AF_UNIX) as early:
             early.settimeout(20.0)
             early.connect(str(node.node.socket_path))
-            held = [item.published.group_id for item in exchange.sample(2)]
+            held = [item.published.group_id for item in link.sample(2)]
             hello = m.Hello(
                 ipc_version=m.IPC_VERSION, role=m.Role.TRAINER, pid=1, held_ids=(held[0],)
             )
@@ -232,6 +232,6 @@ def test_a_hello_that_is_read_late_takes_nothing_from_a_later_connection(tmp_pat
             early.sendall(encode_frame(encode_ipc(frame)))
             (answer,) = FrameDecoder().feed(early.recv(1 << 16))
             assert isinstance(decode_ipc(answer).body, m.Failure)
-        exchange.drain()
+        link.drain()
         assert later.connects == 1
         assert node.node.buffer.ready(Pool.EXTERNAL) == 0

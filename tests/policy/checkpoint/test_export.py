@@ -11,10 +11,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from policy.__main__ import main
 from policy.checkpoint.export import export_model
 from policy.checkpoint.saving import CheckpointError
-from policy.node.exchange import Exchange
 from policy.trainer import Trainer
 from tests.policy import training_cases as case
-from tests.support import factories as make
 
 IDS = torch.tensor([[1, 7, 9, 20, 5]])
 
@@ -29,14 +27,7 @@ def test_the_folder_holds_what_was_trained(rank: int, tmp_path: Path) -> None:
     settings = case.settings(data_dir, model, lora_rank=rank, learning_rate=0.05)
     with pytest.raises(CheckpointError, match="no checkpoint"):
         export_model(settings, tmp_path / "out")
-    trainer = Trainer(
-        settings,
-        tasks=case.SteeredTasks(),
-        exchange=Exchange(None),
-        rules=make.swarm().rules,
-        seed=1,
-        should_stop=lambda: False,
-    )
+    trainer = Trainer(settings, case.surroundings(), seed=1)
     trainer.run()
     out = tmp_path / "out"
     command = [f"--data-dir={data_dir}", f"--model={model}", f"--export={out}"]
@@ -44,8 +35,8 @@ def test_the_folder_holds_what_was_trained(rank: int, tmp_path: Path) -> None:
     loaded = AutoModelForCausalLM.from_pretrained(out).eval()
     start = AutoModelForCausalLM.from_pretrained(model).eval()
     with torch.inference_mode():
-        trained = trainer.policy.model(input_ids=IDS).logits
+        trained = trainer.course.policy.model(input_ids=IDS).logits
         assert torch.allclose(loaded(input_ids=IDS).logits, trained, atol=1e-5)
         assert not torch.allclose(start(input_ids=IDS).logits, trained, atol=1e-3)
-    assert len(AutoTokenizer.from_pretrained(out)) == len(trainer.policy.tokenizer)
+    assert len(AutoTokenizer.from_pretrained(out)) == len(trainer.course.policy.tokenizer)
     assert main(command) == 1, "it would overwrite"

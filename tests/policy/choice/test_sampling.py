@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from pydantic import ValidationError
 
-from policy.choice.sampling import (
-    BASES,
-    GUARDS,
-    ORDERS,
-    POSITIVE,
-    Candidate,
-    OwnRecord,
-    is_bare,
-    parse_strategy,
-)
-from policy.choice.sampling import StrategyError as Unknown
+from policy.choice.candidates import Candidate, OwnRecord
+from policy.choice.sampling import parse_strategy
+from policy.choice.words import WORDS, is_bare
 from shoal_settings.schema import Settings
-from shoal_settings.trainer_settings import STRATEGY_WORDS
+from shoal_settings.strategy import BASES, STRATEGY_WORDS
+from shoal_settings.strategy import StrategyError as Unknown
 from shoal_wire.types import PeerId
+
+EXPERIMENTS = Path(__file__).parents[3] / "docs" / "experiments.md"
 
 ZERO, LOW, HIGH, FULL = (0.0, 0.0), (0.0, 0.0, 0.0, 1.0), (0.0, 1.0, 1.0, 1.0), (1.0, 1.0)
 
@@ -29,7 +27,22 @@ def one(rewards: tuple[float, ...] = LOW, **of: object) -> Candidate:
 
 
 def test_the_setting_knows_the_same_words() -> None:
-    assert (*BASES, POSITIVE, *ORDERS, *GUARDS) == STRATEGY_WORDS
+    assert tuple(word.name for word in WORDS) == STRATEGY_WORDS
+    assert tuple(word.name for word in WORDS if word.usable is not None) == BASES
+
+
+def test_the_documentation_says_of_each_word_what_its_row_says() -> None:
+    (table,) = re.findall(
+        r"\| word \| what it does \|\n\|[-|]+\n((?:\|.*\n)+)", EXPERIMENTS.read_text()
+    )
+    assert table.splitlines() == [f"| `{word.name}` | {word.does} |" for word in WORDS]
+
+
+def test_the_setting_says_what_is_wrong_and_what_there_is() -> None:
+    with pytest.raises(ValidationError, match=r"must be some of uniform, .*, capped, bare, joined"):
+        Settings(strategy="best")
+    with pytest.raises(ValidationError, match="a thing twice, or two of the first three"):
+        Settings(strategy="uniform+top-reward")
 
 
 @pytest.mark.parametrize(
@@ -88,8 +101,8 @@ def test_the_first_word_decides_and_the_next_breaks_ties() -> None:
 
 def test_positive_keeps_what_others_got_right() -> None:
     advantages = [-0.5, 1.5, -0.5, 0.0]
-    assert parse_strategy("positive").kept(advantages) == [1]
-    assert parse_strategy("uniform").kept(advantages) == [0, 1, 2, 3]
+    assert parse_strategy("positive").trained_on(advantages) == [1]
+    assert parse_strategy("uniform").trained_on(advantages) == [0, 1, 2, 3]
 
 
 def test_no_more_is_chosen_than_there_is() -> None:
@@ -110,12 +123,12 @@ def test_distinct_counts_a_text_once_whoever_signed_it() -> None:
     own = OwnRecord()
     own.add_trained(first)
     assert distinct.choose([copy, elsewhere], 2, own) == [1]
-    assert [distinct.is_copy(c, own) for c in (copy, other_answers, elsewhere)] == [
+    assert [distinct.is_spent(c, own) for c in (copy, other_answers, elsewhere)] == [
         True,
         False,
         False,
     ]
-    assert not parse_strategy("uniform").is_copy(copy, own)
+    assert not parse_strategy("uniform").is_spent(copy, own)
     assert parse_strategy("uniform").choose([copy, elsewhere], 2, own) == [0, 1]
 
 
@@ -127,8 +140,8 @@ def test_capped_takes_one_group_of_a_publisher() -> None:
 
 def test_bare_leaves_out_right_answers_with_what_the_verifier_ignores() -> None:
     bare = parse_strategy("positive+bare")
-    assert bare.kept([1.0, 1.0, -1.0], ["6", "6 ", "7 "]) == [0]
-    assert parse_strategy("bare").kept([1.0, 1.0, -1.0], ["6", "6 ", "7 "]) == [0, 2]
+    assert bare.trained_on([1.0, 1.0, -1.0], ["6", "6 ", "7 "]) == [0]
+    assert parse_strategy("bare").trained_on([1.0, 1.0, -1.0], ["6", "6 ", "7 "]) == [0, 2]
     assert bare.teaches([1.0, 0.0], ["6", "7 "], tagged=False)
     assert not bare.teaches([1.0, 0.0], [" 6", "7"], tagged=False)
     assert not bare.teaches([0.0, 0.0], ["6", "7"], tagged=False)

@@ -22,11 +22,9 @@ from transformers import (
 )
 
 from policy.model.loading import ModelError, PromptFormat, load_policy
-from policy.node.exchange import Exchange
 from policy.trainer import Trainer
 from tests.policy import tiny_models
 from tests.policy import training_cases as case
-from tests.support import factories as make
 
 SIZES: dict[str, Any] = {
     "vocab_size": tiny_models.VOCAB,
@@ -84,14 +82,7 @@ def folder(root: Path, architecture: str, *, chat: bool = False) -> str:
 
 def trainer(data_dir: Path, model: str, **changes: Any) -> Trainer:
     data_dir.mkdir(exist_ok=True)
-    return Trainer(
-        case.settings(data_dir, model, **changes),
-        tasks=case.SteeredTasks(),
-        exchange=Exchange(None),
-        rules=make.swarm().rules,
-        seed=1,
-        should_stop=lambda: False,
-    )
+    return case.trainer(data_dir, model, **changes)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -99,18 +90,18 @@ def test_it_learns_and_goes_on_after_a_restart(architecture: str, tmp_path: Path
     model = folder(tmp_path, architecture, chat=architecture == "qwen3")
     whole = trainer(tmp_path / "whole", model, rounds=3)
     wanted = PromptFormat.CHAT if architecture == "qwen3" else PromptFormat.TINY
-    assert whole.policy.prompt_format is wanted
-    start = case.weights(whole.policy)
+    assert whole.course.policy.prompt_format is wanted
+    start = case.weights(whole.course.policy)
     whole.run()
-    ended = case.weights(whole.policy)
-    assert whole.policy_version == 3
+    ended = case.weights(whole.course.policy)
+    assert whole.course.policy_version == 3
     changed = [name for name in ended if not torch.equal(start[name], ended[name])]
     assert len(changed) > len(ended) / 2
     trainer(tmp_path / "parts", model, rounds=1).run()
     resumed = trainer(tmp_path / "parts", model, rounds=3)
-    assert resumed.round == 1
+    assert resumed.course.round == 1
     resumed.run()
-    assert case.same_weights(ended, case.weights(resumed.policy))
+    assert case.same_weights(ended, case.weights(resumed.course.policy))
 
 
 @pytest.mark.parametrize("architecture", ["qwen3", "gemma2", "gpt2"])
@@ -118,26 +109,26 @@ def test_in_bfloat16_and_with_another_attention(architecture: str, tmp_path: Pat
     model = folder(tmp_path, architecture)
     changes = {"dtype": "bfloat16", "attention": "eager", "learning_rate": 0.01, "rounds": 2}
     made = trainer(tmp_path / "d", model, **changes)
-    assert made.policy.model.dtype == torch.bfloat16
-    assert made.policy.model.config._attn_implementation == "eager"
-    start = case.weights(made.policy)
+    assert made.course.policy.model.dtype == torch.bfloat16
+    assert made.course.policy.model.config._attn_implementation == "eager"
+    start = case.weights(made.course.policy)
     made.run()
-    assert not case.same_weights(start, case.weights(made.policy))
+    assert not case.same_weights(start, case.weights(made.course.policy))
     again = trainer(tmp_path / "d", model, **changes)
-    assert again.policy.model.dtype == torch.bfloat16
-    assert again.policy.model.config._attn_implementation == "eager"
-    assert case.same_weights(case.weights(made.policy), case.weights(again.policy))
+    assert again.course.policy.model.dtype == torch.bfloat16
+    assert again.course.policy.model.config._attn_implementation == "eager"
+    assert case.same_weights(case.weights(made.course.policy), case.weights(again.course.policy))
 
 
 def test_lora_adapters_stay_float32_on_a_bfloat16_model(tmp_path: Path) -> None:
     pytest.importorskip("peft")
     model = folder(tmp_path, "llama")
     made = trainer(tmp_path / "d", model, dtype="bfloat16", lora_rank=2, rounds=2)
-    types = {w.dtype for w in made.policy.model.parameters() if w.requires_grad}
+    types = {w.dtype for w in made.course.policy.model.parameters() if w.requires_grad}
     assert types == {torch.float32}
-    start = case.weights(made.policy)
+    start = case.weights(made.course.policy)
     made.run()
-    assert not case.same_weights(start, case.weights(made.policy))
+    assert not case.same_weights(start, case.weights(made.course.policy))
 
 
 def test_what_was_trained_loads_elsewhere(tmp_path: Path) -> None:
@@ -145,7 +136,7 @@ def test_what_was_trained_loads_elsewhere(tmp_path: Path) -> None:
     made.run()
     (saved,) = (tmp_path / "d" / "checkpoints").iterdir()
     loaded = AutoModelForCausalLM.from_pretrained(saved / "model")
-    assert case.same_weights(case.weights(made.policy), dict(loaded.state_dict()))
+    assert case.same_weights(case.weights(made.course.policy), dict(loaded.state_dict()))
 
 
 def test_an_attention_that_cannot_be_had_is_one_line(tmp_path: Path) -> None:

@@ -14,12 +14,10 @@ from policy.checkpoint.saving import CheckpointError, latest_checkpoint
 from policy.generation.local import generate
 from policy.model.loading import ModelError, Policy
 from policy.model.lora import LoraSpec, add_adapter, merged, spec_of
-from policy.node.exchange import Exchange
 from policy.trainer import Trainer
 from shoal_wire.types import SamplingParams
 from tests.policy import tiny_models
 from tests.policy import training_cases as case
-from tests.support import factories as make
 
 peft = pytest.importorskip("peft")
 
@@ -50,14 +48,7 @@ def logits(model: Any) -> torch.Tensor:
 
 def trainer(data_dir: Path, model: str, **changes: Any) -> Trainer:
     data_dir.mkdir(exist_ok=True)
-    return Trainer(
-        case.settings(data_dir, model, **{"lora_rank": 2, **changes}),
-        tasks=case.SteeredTasks(),
-        exchange=Exchange(None),
-        rules=make.swarm().rules,
-        seed=1,
-        should_stop=lambda: False,
-    )
+    return case.trainer(data_dir, model, **{"lora_rank": 2, **changes})
 
 
 @pytest.mark.parametrize("architecture", tiny_models.ARCHITECTURES)
@@ -111,14 +102,14 @@ def test_targets_by_name() -> None:
 
 def test_a_resumed_run_is_the_run_that_was_not_interrupted(tmp_path: Path, model: str) -> None:
     whole = trainer(tmp_path / "whole", model, rounds=4)
-    start = case.weights(whole.policy)
+    start = case.weights(whole.course.policy)
     whole.run()
     trainer(tmp_path / "parts", model, rounds=2).run()
     resumed = trainer(tmp_path / "parts", model, rounds=4)
-    assert resumed.round == 2
+    assert resumed.course.round == 2
     resumed.run()
-    ended = case.weights(whole.policy)
-    assert case.same_weights(ended, case.weights(resumed.policy))
+    ended = case.weights(whole.course.policy)
+    assert case.same_weights(ended, case.weights(resumed.course.policy))
     changed = {name for name in ended if not torch.equal(start[name], ended[name])}
     assert changed and all(".lora_" in name for name in changed)
 
@@ -133,7 +124,7 @@ def test_a_checkpoint_is_small_and_peft_loads_it_elsewhere(tmp_path: Path, model
     assert not [name for name in names if name.startswith("model")]
     base = AutoModelForCausalLM.from_pretrained(model)
     elsewhere = peft.PeftModel.from_pretrained(base, str(found / "model")).eval()
-    assert torch.equal(logits(elsewhere), logits(made.policy.model))
+    assert torch.equal(logits(elsewhere), logits(made.course.policy.model))
     assert not torch.equal(logits(elsewhere), logits(AutoModelForCausalLM.from_pretrained(model)))
 
 

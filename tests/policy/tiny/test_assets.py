@@ -7,7 +7,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from policy.model.loading import load_policy
-from policy.tiny import Profile, assets_path, resolve
+from policy.tiny import Profile, assets_path, embedded_folder
 from policy.warmstart.__main__ import main
 from policy.warmstart.lessons import held_out_questions
 from policy.warmstart.measure import accuracy
@@ -21,9 +21,9 @@ START_WINDOW = {Profile.DENSE: (0.10, 0.16), Profile.SPARSE: (0.003, 0.025)}
 
 
 def test_names_lead_to_folders() -> None:
-    assert resolve("tiny") == assets_path(Profile.DENSE) == assets_path("dense")
-    assert resolve("tiny-sparse") == assets_path(Profile.SPARSE)
-    assert resolve("Qwen/Qwen2.5-0.5B-Instruct") is None
+    assert embedded_folder("tiny") == assets_path(Profile.DENSE) == assets_path("dense")
+    assert embedded_folder("tiny-sparse") == assets_path(Profile.SPARSE)
+    assert embedded_folder("Qwen/Qwen2.5-0.5B-Instruct") is None
     with pytest.raises(ValueError, match="medium"):
         assets_path("medium")
 

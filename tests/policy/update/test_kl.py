@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from policy.model.loading import Policy
 from policy.model.reference import freeze, load_reference
-from policy.node.exchange import Exchange
 from policy.trainer import Trainer
 from policy.update.grpo import GrpoConfig, TrainGroup, make_optimizer, update
 from tests.policy import tiny_models
 from tests.policy import training_cases as case
-from tests.support import factories as make
+from tests.policy.training_cases import trainer
 
 GROUP = TrainGroup(
     prompt_ids=[1, 9, 4],
@@ -88,17 +86,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return case.model_folder(tmp_path_factory.mktemp("model"))
 
 
-def trainer(data_dir: Path, model: str, **changes: Any) -> Trainer:
-    return Trainer(
-        case.settings(data_dir, model, **changes),
-        tasks=case.SteeredTasks(),
-        exchange=Exchange(None),
-        rules=make.swarm().rules,
-        seed=1,
-        should_stop=lambda: False,
-    )
-
-
 def test_after_a_restart_it_still_measures_from_the_start(tmp_path: Path, model: str) -> None:
     kls: dict[str, list[float]] = {"whole": [], "parts": []}
 
@@ -114,7 +101,7 @@ def test_after_a_restart_it_still_measures_from_the_start(tmp_path: Path, model:
     resumed = run("parts", 4)
     assert kls["whole"] == kls["parts"]
     assert kls["whole"][3] > 1e-5
-    assert case.same_weights(case.weights(whole.policy), case.weights(resumed.policy))
+    assert case.same_weights(case.weights(whole.course.policy), case.weights(resumed.course.policy))
 
 
 def test_no_second_model_is_held_unless_asked_for(tmp_path: Path, model: str) -> None:

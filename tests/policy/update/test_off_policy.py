@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from p2p.intake.validation import reopen_batch
 from policy.model.loading import Policy
-from policy.node.exchange import Exchange
+from policy.node.link import NodeLink
 from policy.trainer import Trainer
 from policy.update.grpo import GrpoConfig, TrainGroup, UpdateStats, update
 from policy.update.off_policy import (
@@ -297,14 +297,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def trainer(data_dir: Path, model: str, node: NodeThread, **changes: Any) -> Trainer:
-    return Trainer(
-        case.settings(data_dir, model, **changes),
-        tasks=case.SteeredTasks(),
-        exchange=Exchange(node.node.client()),
-        rules=make.swarm().rules,
-        seed=1,
-        should_stop=lambda: False,
-    )
+    return case.trainer(data_dir, model, link=NodeLink(node.node.client()), **changes)
 
 
 def shared_batches(node: NodeThread) -> list[RolloutBatch]:
@@ -326,9 +319,9 @@ def test_logprobs_travel_when_asked_for(tmp_path: Path, model: str, share: bool)
         made = trainer(tmp_path, model, node, rounds=1, share_logprobs=share)
         made.run()
         (batch,) = shared_batches(node)
-        made._exchange._client.close()  # type: ignore[union-attr]
+        made._link._client.close()  # type: ignore[union-attr]
     completions = [completion for group in batch.groups for completion in group.completions]
-    assert batch.policy.tokenizer_digest == made.policy.tokenizer_digest
+    assert batch.policy.tokenizer_digest == made.course.policy.tokenizer_digest
     assert completions
     for completion in completions:
         if share:
@@ -363,7 +356,7 @@ def test_claims_of_external_groups_are_used_where_the_tokenizer_is_ours(
         records = []
         made._on_round = lambda record, _progress: records.append(record)
         made.run()
-        made._exchange._client.close()  # type: ignore[union-attr]
+        made._link._client.close()  # type: ignore[union-attr]
     (record,) = records
     assert record.groups_external == 1
     # 3 + 3 + 2 tokens with a claim, 2 with an absurd one.

@@ -17,7 +17,7 @@ from shoal.experiment.paper.presets import FILTERED, paper_arms
 from shoal.experiment.plan import Arm, Job, NodeSpec, uniform_arm
 from shoal.experiment.playing.behaviour import BEHAVIOURS
 from shoal.experiment.playing.in_process import Workers, play, rounded, workers
-from shoal.experiment.playing.memory_swarm import MemoryExchange, MemorySwarm
+from shoal.experiment.playing.memory_swarm import MemoryLink, MemorySwarm
 from shoal.experiment.reading.results import make_run
 from shoal.simulation.clock import deterministic
 from shoal_ipc import messages as m
@@ -150,13 +150,13 @@ def test_what_is_not_valid_reaches_no_buffer(shared: Workers, tmp_path: Path) ->
                 author.tell(body)
                 await author.end_turn()
                 await swarm.end_turn(1)
-                drawn = MemoryExchange(receiver).sample(9)
+                drawn = MemoryLink(receiver).sample(9)
                 return len(drawn), verdicts.peer(author.peer_id).get("question_mismatch", 0)
 
             assert await share(replace(said, client_key=b"lie", groups=(lie,))) == (0, 1)
             assert await share(said) == (len(said.groups), 1)
             assert verdicts.peer(author.peer_id)["valid"] == 1
-            assert MemoryExchange(author).sample(9) == (), "nobody draws its own"
+            assert MemoryLink(author).sample(9) == (), "nobody draws its own"
             nursery.cancel_scope.cancel()
 
     with deterministic(1):

@@ -9,34 +9,21 @@ import pytest
 
 from policy.checkpoint.saving import latest_checkpoint
 from policy.model.loading import ModelError
-from policy.node.exchange import Exchange
-from policy.record.sinks import run_name
-from policy.record.start_over import (
+from policy.record.earlier_runs import (
     StartOverError,
     has_started_over,
     note_started_over,
     num_earlier_runs,
     set_aside,
 )
-from policy.trainer import Trainer
+from policy.record.sinks import run_name
 from tests.policy import training_cases as case
-from tests.support import factories as make
+from tests.policy.training_cases import trainer
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return case.model_folder(tmp_path_factory.mktemp("model"))
-
-
-def trainer(data_dir: Path, model: str, **changes: object) -> Trainer:
-    return Trainer(
-        case.settings(data_dir, model, **changes),
-        tasks=case.SteeredTasks(),
-        exchange=Exchange(None),
-        rules=make.swarm().rules,
-        seed=1,
-        should_stop=lambda: False,
-    )
 
 
 def rounds(data_dir: Path) -> list[int]:
@@ -50,14 +37,14 @@ def test_the_next_start_resumes_the_new_run_not_the_one_set_aside(
     before = {path.name for path in tmp_path.iterdir()}
     trainer(tmp_path, model, rounds=1, resume=False).run()
     resumed = trainer(tmp_path, model, rounds=2)
-    assert resumed.round == 1
+    assert resumed.course.round == 1
     resumed.run()
     assert rounds(tmp_path) == [1, 2]
     # All of the earlier run is there, and can be taken up again by its folder.
     aside = tmp_path / "earlier-1"
     assert {path.name for path in aside.iterdir()} == before
     assert rounds(aside) == [1, 2, 3]
-    assert trainer(aside, model).round == 3
+    assert trainer(aside, model).course.round == 3
 
 
 def test_killed_before_its_first_checkpoint_the_new_run_does_not_give_way_to_the_old(
@@ -65,7 +52,7 @@ def test_killed_before_its_first_checkpoint_the_new_run_does_not_give_way_to_the
 ) -> None:
     trainer(tmp_path, model, rounds=1).run()
     trainer(tmp_path, model, resume=False)  # ends here
-    assert trainer(tmp_path, model).round == 0
+    assert trainer(tmp_path, model).course.round == 0
 
 
 def test_each_earlier_run_has_a_folder_and_each_run_a_name(tmp_path: Path, model: str) -> None:
@@ -83,7 +70,7 @@ def test_a_wrong_model_leaves_everything_in_its_place(tmp_path: Path, model: str
     trainer(tmp_path, model, rounds=1).run()
     with pytest.raises(ModelError):
         trainer(tmp_path, str(tmp_path / "no model"), resume=False)
-    assert trainer(tmp_path, model).round == 1
+    assert trainer(tmp_path, model).course.round == 1
 
 
 def test_what_cannot_be_moved_is_one_line(tmp_path: Path) -> None:

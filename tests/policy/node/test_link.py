@@ -12,7 +12,7 @@ from p2p.buffer.types import Pool
 from p2p.intake.validation import reopen_batch
 from p2p.store.store import OwnBatch
 from policy.node import outgoing
-from policy.node.exchange import Exchange
+from policy.node.link import NodeLink
 from shoal_ipc import messages as m
 from shoal_ipc.client import Leases, NodeClient
 from shoal_wire.limits import MAX_BATCH_BYTES
@@ -23,14 +23,14 @@ from tests.support.local_node import LocalNode, NodeThread, wall_ms
 IDS = tuple(GroupId(bytes([number]) * 16) for number in range(6))
 
 
-def away(tmp_path: Path) -> Exchange:
-    return Exchange(NodeClient(tmp_path / "node.sock", timeout_seconds=5.0))
+def away(tmp_path: Path) -> NodeLink:
+    return NodeLink(NodeClient(tmp_path / "node.sock", timeout_seconds=5.0))
 
 
-def arrive(exchange: Exchange) -> None:
+def arrive(link: NodeLink) -> None:
     """Wait until the client has found its node."""
-    assert exchange._client is not None
-    assert exchange._client.wait(20.0)
+    assert link._client is not None
+    assert link._client.wait(20.0)
 
 
 def batch(number: int) -> m.Publish:
@@ -43,63 +43,63 @@ async def _receive(node: LocalNode, count: int) -> None:
 
 
 def test_without_a_node_everything_is_quietly_nothing() -> None:
-    exchange = Exchange(None)
-    exchange.share(batch(1))
-    assert exchange.flush()
-    assert exchange.sample(3) == ()
-    exchange.draw_ahead(3)
-    exchange.settle(consumed=IDS)
-    exchange.report([])
-    exchange.tell_status("{}")
-    exchange.hold(IDS)
-    exchange.checkpointed()
-    assert not exchange.connected
-    assert exchange.counts.batches_published == 0
+    link = NodeLink(None)
+    link.share(batch(1))
+    assert link.flush()
+    assert link.sample(3) == ()
+    link.lease_ahead(3)
+    link.end_leases(consumed=IDS)
+    link.report([])
+    link.tell_status("{}")
+    link.hold_until_checkpoint(IDS)
+    link.consume_held()
+    assert not link.connected
+    assert link.counts.batches_published == 0
 
 
 def test_batches_wait_for_the_node_and_go_out_in_order(tmp_path: Path) -> None:
-    exchange = away(tmp_path)
+    link = away(tmp_path)
     for number in range(1, 4):
-        exchange.share(batch(number))
-    assert not exchange.flush()
-    assert exchange.counts.batches_published == 0
+        link.share(batch(number))
+    assert not link.flush()
+    assert link.counts.batches_published == 0
     with NodeThread(tmp_path) as node:
-        arrive(exchange)
-        exchange.share(batch(4))
-        assert exchange.flush()
-        assert exchange.counts.batches_published == 4
-        assert exchange.counts.groups_published == 4
+        arrive(link)
+        link.share(batch(4))
+        assert link.flush()
+        assert link.counts.batches_published == 4
+        assert link.counts.groups_published == 4
         recent = node.node.recent.after(0, limit=9)
         assert [found.group.round for found in recent] == [1, 2, 3, 4]
-        exchange._client.close()  # type: ignore[union-attr]
+        link._client.close()  # type: ignore[union-attr]
 
 
 def test_too_many_waiting_drop_the_oldest_and_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outgoing, "MAX_WAITING_BATCHES", 2)
-    exchange = away(tmp_path)
+    link = away(tmp_path)
     for number in range(1, 6):
-        exchange.share(batch(number))
-        assert len(exchange._outgoing._waiting) <= 2
-    assert exchange.counts.batches_dropped == 3
+        link.share(batch(number))
+        assert len(link._outgoing._waiting) <= 2
+    assert link.counts.batches_dropped == 3
     with NodeThread(tmp_path) as node:
-        arrive(exchange)
-        assert exchange.flush()
+        arrive(link)
+        assert link.flush()
         recent = node.node.recent.after(0, limit=9)
         assert [found.group.round for found in recent] == [4, 5]
-        exchange._client.close()  # type: ignore[union-attr]
+        link._client.close()  # type: ignore[union-attr]
 
 
 def test_a_batch_that_will_never_do_does_not_hold_up_the_next(tmp_path: Path) -> None:
     with NodeThread(tmp_path) as node:
-        exchange = Exchange(node.node.client())
-        exchange.share(make.publish([make.group(1, ("only one",))], key=b"bad"))
-        exchange.share(batch(2))
-        assert exchange.flush()
-        assert exchange.counts.batches_dropped == 1
-        assert exchange.counts.batches_published == 1
-        exchange._client.close()  # type: ignore[union-attr]
+        link = NodeLink(node.node.client())
+        link.share(make.publish([make.group(1, ("only one",))], key=b"bad"))
+        link.share(batch(2))
+        assert link.flush()
+        assert link.counts.batches_dropped == 1
+        assert link.counts.batches_published == 1
+        link._client.close()  # type: ignore[union-attr]
 
 
 class SlowDisk:
@@ -125,50 +125,50 @@ def test_sharing_does_not_wait_for_the_disk_and_sampling_ahead_not_for_sharing(
 ) -> None:
     with NodeThread(tmp_path) as node:
         node.call(_receive, node.node, 2)
-        exchange = Exchange(node.node.client())
+        link = NodeLink(node.node.client())
         disk = SlowDisk(node)
-        exchange.draw_ahead(2)
+        link.lease_ahead(2)
         for number in range(1, outgoing.MAX_SENT_BATCHES + 1):
-            exchange.share(batch(number))
-        ids = [item.published.group_id for item in exchange.sample(2)]
+            link.share(batch(number))
+        ids = [item.published.group_id for item in link.sample(2)]
         assert len(ids) == 2
-        exchange.report([])
-        exchange.settle(consumed=ids[:1], released=ids[1:])
+        link.report([])
+        link.end_leases(consumed=ids[:1], released=ids[1:])
         # All that without an answer: the node is still at the first batch.
-        assert exchange.counts.batches_published == 0
+        assert link.counts.batches_published == 0
         node.call(disk.let_go)
-        assert exchange.flush()
-        assert exchange.counts.batches_published == outgoing.MAX_SENT_BATCHES
-        exchange.drain()
+        assert link.flush()
+        assert link.counts.batches_published == outgoing.MAX_SENT_BATCHES
+        link.drain()
         assert node.node.buffer.ready(Pool.EXTERNAL) == 1
-        exchange._client.close()  # type: ignore[union-attr]
+        link._client.close()  # type: ignore[union-attr]
 
 
 def test_acknowledgements_are_read_when_they_have_come(tmp_path: Path) -> None:
     with NodeThread(tmp_path) as node:
-        exchange = Exchange(node.node.client())
-        exchange.share(batch(1))
-        exchange.drain()  # the node answers in order: so the first answer has come
-        exchange.share(batch(2))
-        assert exchange.counts.batches_published == 1
-        assert len(exchange._outgoing._waiting) == 1
-        exchange._client.close()  # type: ignore[union-attr]
+        link = NodeLink(node.node.client())
+        link.share(batch(1))
+        link.drain()  # the node answers in order: so the first answer has come
+        link.share(batch(2))
+        assert link.counts.batches_published == 1
+        assert len(link._outgoing._waiting) == 1
+        link._client.close()  # type: ignore[union-attr]
 
 
 def test_no_more_batches_than_the_bound_are_on_their_way(tmp_path: Path) -> None:
     with NodeThread(tmp_path) as node:
         client = node.node.client(timeout_seconds=0.5)
-        exchange = Exchange(client)
+        link = NodeLink(client)
         disk = SlowDisk(node)
         for number in range(1, outgoing.MAX_SENT_BATCHES + 2):
-            exchange.share(batch(number))
+            link.share(batch(number))
         # The one too many waited for the first until its deadline, and the connection is gone.
         assert not client.connected
-        assert len(exchange._outgoing._waiting) == outgoing.MAX_SENT_BATCHES + 1
+        assert len(link._outgoing._waiting) == outgoing.MAX_SENT_BATCHES + 1
         node.call(disk.let_go)
         client._timeout = 20.0
-        arrive(exchange)
-        assert exchange.flush()
+        arrive(link)
+        assert link.flush()
         recent = node.node.recent.after(0, limit=20)
         assert sorted(found.group.round for found in recent) == list(range(1, 10))
         client.close()
@@ -179,13 +179,13 @@ def test_killed_between_sending_and_acknowledgement_the_batch_is_there_once(
     tmp_path: Path, node_dies_too: bool
 ) -> None:
     with NodeThread(tmp_path) as node:
-        killed = Exchange(node.node.client())
+        killed = NodeLink(node.node.client())
         killed.share(batch(1))
         killed._client.close()  # type: ignore[union-attr]
         if node_dies_too:
             node.restart()
         # No checkpoint has the round, so it is played again: with the same outcome, then another.
-        resumed = Exchange(node.node.client())
+        resumed = NodeLink(node.node.client())
         resumed.share(batch(1))
         resumed.share(make.publish([make.group(7)], key=b"another", round=1))
         assert resumed.flush()
@@ -202,61 +202,61 @@ def test_killed_between_sending_and_acknowledgement_the_batch_is_there_once(
 
 def test_what_was_on_its_way_when_the_node_died_goes_out_first(tmp_path: Path) -> None:
     with NodeThread(tmp_path) as node:
-        exchange = Exchange(node.node.client())
+        link = NodeLink(node.node.client())
         SlowDisk(node)
         for number in range(1, 4):
-            exchange.share(batch(number))
+            link.share(batch(number))
         node.kill()
-        exchange.share(batch(4))
+        link.share(batch(4))
         node.start()
-        arrive(exchange)
-        exchange.share(batch(5))
-        assert exchange.flush()
+        arrive(link)
+        link.share(batch(5))
+        assert link.flush()
         recent = node.node.recent.after(0, limit=9)
         assert [found.group.round for found in recent] == [1, 2, 3, 4, 5]
-        exchange._client.close()  # type: ignore[union-attr]
+        link._client.close()  # type: ignore[union-attr]
 
 
 def test_groups_are_acknowledged_only_with_the_checkpoint(tmp_path: Path) -> None:
     with NodeThread(tmp_path) as node:
         node.call(_receive, node.node, 3)
-        exchange = Exchange(node.node.client())
-        ids = [item.published.group_id for item in exchange.sample(3)]
-        exchange.hold(ids[:2])
+        link = NodeLink(node.node.client())
+        ids = [item.published.group_id for item in link.sample(3)]
+        link.hold_until_checkpoint(ids[:2])
         stats = node.node.buffer.stats
-        assert set(exchange.consumed_for_checkpoint()) == set(ids[:2])
+        assert set(link.consumed_for_checkpoint()) == set(ids[:2])
         assert stats(0.0).consumed_total == 0
-        exchange.checkpointed()
+        link.consume_held()
         assert stats(0.0).consumed_total == 2
-        assert exchange.consumed_for_checkpoint() == ()
-        assert exchange.leases() == Leases(held=(ids[2],))
-        exchange.settle(released=(ids[2],))
-        exchange.drain()
+        assert link.consumed_for_checkpoint() == ()
+        assert link.leases() == Leases(held=(ids[2],))
+        link.end_leases(released=(ids[2],))
+        link.drain()
         assert node.node.buffer.ready(Pool.EXTERNAL) == 1
-        exchange._client.close()  # type: ignore[union-attr]
+        link._client.close()  # type: ignore[union-attr]
 
 
 def test_a_checkpoint_written_while_the_node_is_away_is_made_up_for(tmp_path: Path) -> None:
     with NodeThread(tmp_path) as node:
         node.call(_receive, node.node, 2)
-        exchange = Exchange(node.node.client())
-        ids = [item.published.group_id for item in exchange.sample(2)]
-        exchange.hold(ids)
+        link = NodeLink(node.node.client())
+        ids = [item.published.group_id for item in link.sample(2)]
+        link.hold_until_checkpoint(ids)
         node.kill()
-        exchange.checkpointed()
+        link.consume_held()
         # Not confirmed, so the next checkpoint and the next handshake name them again.
-        assert set(exchange.consumed_for_checkpoint()) == set(ids)
-        assert set(exchange.leases().consumed) == set(ids)
+        assert set(link.consumed_for_checkpoint()) == set(ids)
+        assert set(link.leases().consumed) == set(ids)
         node.start()
-        arrive(exchange)
+        arrive(link)
         assert node.node.buffer.stats(0.0).groups == 0
-        assert exchange.sample(2) == ()
-        exchange._client.close()  # type: ignore[union-attr]
+        assert link.sample(2) == ()
+        link._client.close()  # type: ignore[union-attr]
 
 
 def test_a_resumed_trainer_owes_what_its_checkpoint_names(tmp_path: Path) -> None:
-    exchange = away(tmp_path)
-    exchange.restore(IDS[:2])
-    exchange.hold(IDS[2:3])
-    assert exchange.leases() == Leases(consumed=IDS[:2], held=IDS[2:3])
-    assert exchange.consumed_for_checkpoint() == IDS[:3]
+    link = away(tmp_path)
+    link.restore_consumed(IDS[:2])
+    link.hold_until_checkpoint(IDS[2:3])
+    assert link.leases() == Leases(consumed=IDS[:2], held=IDS[2:3])
+    assert link.consumed_for_checkpoint() == IDS[:3]

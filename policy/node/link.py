@@ -1,7 +1,12 @@
-"""The trainer's dealings with its node: share, sample, settle, and go on without it.
+"""The trainer's side of the node's socket: share, sample, end leases, and go on without a node.
+
+    sample ──▶ leased ──▶ held (trained on) ──▶ named by a checkpoint ──▶ consumed, confirmed
+                  │            │
+                  └────────────┴──▶ released: may be drawn again
 
 Nothing here raises because the node is away: batches wait in a bounded queue (the oldest is
-dropped and counted), a sample is empty, and settling is made up for at the next handshake.
+dropped and counted), a sample is empty, and consumed groups are named again at each handshake
+until the node has confirmed them.
 """
 
 from __future__ import annotations
@@ -24,8 +29,12 @@ _LEASE_SECONDS = 86_400.0
 """Leases end with the connection: one that ran out before would let a group train twice."""
 
 
-class Exchange:
-    """Keeps the books of what was used since the last checkpoint, and talks to the node."""
+class NodeLink:
+    """Talks to the node, and keeps account of the groups on lease: leased, held or consumed.
+
+    The words are those of `shoal_ipc`: *held* groups are trained on since the last checkpoint,
+    *consumed* ones have their effect in a checkpoint on disk, *released* ones had none.
+    """
 
     def __init__(self, client: NodeClient | None) -> None:
         self._client = client
@@ -33,11 +42,13 @@ class Exchange:
             client.leases = self.leases
         self._outgoing = Outgoing(client)
         self._ahead: deque[m.SampledGroup] = deque()
-        """Leased before they were asked for."""
+        """Leased, and not yet handed out by `sample`."""
         self._leased: dict[GroupId, None] = {}
-        """Sampled, and neither trained on nor given back yet."""
+        """Leased, and neither trained on nor ended yet."""
         self._held: dict[GroupId, None] = {}
-        self._unsettled: dict[GroupId, None] = {}
+        """Trained on, in no checkpoint yet."""
+        self._unconfirmed: dict[GroupId, None] = {}
+        """In a checkpoint, and not known to be consumed on the node's disk."""
 
     @property
     def counts(self) -> ShareCounts:
@@ -60,11 +71,11 @@ class Exchange:
         A broken connection ends its leases, so those of the round in hand are renewed too:
         else they could be drawn a second time.
         """
-        return Leases(consumed=tuple(self._unsettled), held=(*self._held, *self._leased))
+        return Leases(consumed=tuple(self._unconfirmed), held=(*self._held, *self._leased))
 
-    def restore(self, consumed: Sequence[GroupId]) -> None:
-        """Take over the ids that a loaded checkpoint contains."""
-        self._unsettled = dict.fromkeys(consumed)
+    def restore_consumed(self, consumed: Sequence[GroupId]) -> None:
+        """Take over the consumed ids that a loaded checkpoint names."""
+        self._unconfirmed = dict.fromkeys(consumed)
 
     def share(self, batch: m.Publish) -> None:
         """Send a batch without waiting for the node's disk; see `policy.node.outgoing`."""
@@ -74,10 +85,10 @@ class Exchange:
         """Wait until what was shared is on the node's disk; return whether all is."""
         return self._outgoing.flush()
 
-    def draw_ahead(self, count: int) -> None:
-        """Lease now what `sample` will be asked for, while the node has nothing else to do.
+    def lease_ahead(self, count: int) -> None:
+        """Lease up to `count` groups that `sample` hands out later.
 
-        It answers in order: a sample that is asked for behind a batch waits for its disk.
+        The node answers in order: what is leased after a batch is sent waits for its disk.
         """
         self._ahead.extend(self._lease(count - len(self._ahead)))
 
@@ -87,9 +98,9 @@ class Exchange:
             return self._lease(count)
         return tuple(self._ahead.popleft() for _ in range(min(count, len(self._ahead))))
 
-    def give_back_ahead(self) -> None:
-        """End the leases of what was drawn ahead and never asked for."""
-        self.settle(released=[item.published.group_id for item in self._ahead])
+    def release_ahead(self) -> None:
+        """End the leases of what was leased ahead and not handed out."""
+        self.end_leases(released=[item.published.group_id for item in self._ahead])
         self._ahead.clear()
 
     def _lease(self, count: int) -> tuple[m.SampledGroup, ...]:
@@ -105,42 +116,45 @@ class Exchange:
         self._leased.update((item.published.group_id, None) for item in groups)
         return groups
 
-    def hold(self, ids: Sequence[GroupId]) -> None:
-        """Note that these groups have had their effect on the weights in memory."""
+    def hold_until_checkpoint(self, ids: Sequence[GroupId]) -> None:
+        """Hold these leases: the weights in memory have the groups' effect, no checkpoint has."""
         for group_id in ids:
             self._leased.pop(group_id, None)
         self._held.update(dict.fromkeys(ids))
 
     def consumed_for_checkpoint(self) -> tuple[GroupId, ...]:
         """Return the ids that the checkpoint about to be written must name."""
-        return (*self._unsettled, *self._held)
+        return (*self._unconfirmed, *self._held)
 
-    def checkpointed(self) -> None:
-        """The checkpoint is on disk: the held groups are consumed for good.
+    def consume_held(self) -> None:
+        """Consume the held groups for good: the checkpoint that contains them is on disk.
 
-        Waits for the node's word: until then every checkpoint and handshake names them again.
+        Blocks for the node's answer; without one every checkpoint and handshake names them again.
         """
-        self._unsettled.update(self._held)
+        self._unconfirmed.update(self._held)
         self._held.clear()
-        if self._client is None or not self._unsettled:
+        if self._client is None or not self._unconfirmed:
             return
         try:
-            self._client.call(m.Settle(consumed_ids=tuple(self._unsettled)), m.Done)
+            self._client.call(m.Settle(consumed_ids=tuple(self._unconfirmed)), m.Done)
         except (NodeUnavailable, NodeRefused) as error:
             log.debug("settling waits: %s", error)
             return
-        self._unsettled.clear()
+        self._unconfirmed.clear()
 
-    def undo_held(self) -> None:
-        """The weights went back to the checkpoint: give back what they had learnt since."""
+    def release_held(self) -> None:
+        """End the leases of held groups: weights that went back have their effect no more."""
         held = tuple(self._held)
         self._held.clear()
-        self.settle(released=held)
+        self.end_leases(released=held)
 
-    def settle(self, *, consumed: Sequence[GroupId] = (), released: Sequence[GroupId] = ()) -> None:
-        """End leases of groups that have had no effect, without waiting for the node.
+    def end_leases(
+        self, *, consumed: Sequence[GroupId] = (), released: Sequence[GroupId] = ()
+    ) -> None:
+        """End leases of groups without effect on the weights (`Settle`); does not wait.
 
-        If this is lost with the connection, so are the leases: the groups may be drawn again.
+        Consumed ones are never drawn again, released ones may be. If this is lost with the
+        connection, so are the leases: any of them may be drawn again.
         """
         for group_id in (*consumed, *released):
             self._leased.pop(group_id, None)
@@ -155,10 +169,10 @@ class Exchange:
         """Push the trainer's state to the node."""
         self._tell(m.TrainerStatus(json=json_text))
 
-    def judge(
+    def ask_judge(
         self, body: m.JudgeAsk | m.JudgeAnswer, reply_type: type[Reply]
     ) -> tuple[Reply | None, bool]:
-        """Return what has come from the judge, if it has, and whether to look again later."""
+        """Return the judge's reply, None if there is none, and whether to ask again later."""
         if self._client is None:
             return None, False
         try:

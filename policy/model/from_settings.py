@@ -1,4 +1,4 @@
-"""The policy as settings ask for it: what every process that holds the model starts from."""
+"""The policy that settings ask for: what every process that holds the model begins with."""
 
 from __future__ import annotations
 

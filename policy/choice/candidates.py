@@ -1,0 +1,88 @@
+"""What a strategy looks at: a group of others, what is chosen beside it, and the node's own past.
+
+Pure values; `policy.choice.words` has the functions that read them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from shoal_wire.types import PeerId, PublishedGroup
+
+_MEMORY = 0.9
+"""How much of a family's own reward stays as a new group of it is counted."""
+
+_REMEMBERED = 4096
+"""Tasks of others trained on that are remembered, to know a copy by."""
+
+
+TaskKey = tuple[str, int, int]
+"""A task's family, seed and index."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """What a strategy sees of a leased group."""
+
+    family: str
+    publisher: PeerId
+    created_ms: int
+    """The publisher's clock: a claim."""
+    rewards: tuple[float, ...]
+    """By the own verifier."""
+    task: TaskKey = ("", 0, 0)
+    texts: frozenset[str] = frozenset()
+    """Its completions."""
+
+
+def candidate_of(published: PublishedGroup, rewards: tuple[float, ...]) -> Candidate:
+    """Return what a strategy sees of a group with these rewards."""
+    task = published.group.task
+    return Candidate(
+        family=task.family,
+        publisher=published.publisher,
+        created_ms=published.created_ms,
+        rewards=rewards,
+        task=(task.family, task.seed, task.index),
+        texts=frozenset(completion.text for completion in published.group.completions),
+    )
+
+
+@dataclass(slots=True)
+class OwnRecord:
+    """How the node itself fares, by family. A restart begins it anew: it fills within rounds."""
+
+    rewards: dict[str, float] = field(default_factory=dict)
+    trained: OrderedDict[TaskKey, frozenset[str]] = field(default_factory=OrderedDict)
+    """Texts of others trained on, by task; the oldest is forgotten first."""
+
+    def add(self, family: str, rewards: Sequence[float]) -> None:
+        """Count one own group."""
+        if not rewards:
+            return
+        mean = sum(rewards) / len(rewards)
+        before = self.rewards.get(family, mean)
+        self.rewards[family] = _MEMORY * before + (1 - _MEMORY) * mean
+
+    def add_trained(self, one: Candidate) -> None:
+        """Remember a group of others that is trained on."""
+        self.trained[one.task] = self.trained.pop(one.task, frozenset()) | one.texts
+        if len(self.trained) > _REMEMBERED:
+            self.trained.popitem(last=False)
+
+
+@dataclass(slots=True)
+class Chosen:
+    """What has been chosen so far in a round."""
+
+    families: Counter[str] = field(default_factory=Counter)
+    publishers: Counter[PeerId] = field(default_factory=Counter)
+    texts: dict[TaskKey, frozenset[str]] = field(default_factory=dict)
+
+    def add(self, one: Candidate) -> None:
+        """Count one more."""
+        self.families[one.family] += 1
+        self.publishers[one.publisher] += 1
+        self.texts[one.task] = self.texts.get(one.task, frozenset()) | one.texts

@@ -1,0 +1,117 @@
+"""What a round is played by: from the user's settings, and from what earlier rounds have shown."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from policy.choice.advantage import AdvantageScale
+from policy.choice.balance import Balance
+from policy.choice.sampling import ExternalStrategy, parse_strategy
+from policy.rollouts import sampling_params
+from policy.update.objective import GrpoConfig, LossType
+from policy.update.off_policy import FloorMode, OffPolicy, OffPolicyConfig
+from shoal_settings.schema import Settings
+from shoal_wire.types import SamplingParams
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundConfig:
+    """Settings of a round, by SAPO's names."""
+
+    num_local: int
+    """I."""
+    num_external: int
+    """J."""
+    num_completions: int
+    """L."""
+    oversample: int
+    """External groups drawn for each one wanted, at most."""
+    sampling: SamplingParams
+    grpo: GrpoConfig
+    seed: int
+    advantage_scale: AdvantageScale = "group"
+    share_logprobs: bool = False
+    """Tell peers how likely each own token was."""
+    num_questions: int = 0
+    """B: questions asked; with more than I, own groups with signal come first. 0 is I."""
+    strategy: ExternalStrategy = field(default_factory=ExternalStrategy)
+    """How external groups are chosen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """One round before it is played."""
+
+    number: int
+    policy_version: int
+    config: RoundConfig
+
+    def seed(self, purpose: str) -> int:
+        """Return a seed for one purpose in this round alone, so that a resumed round repeats."""
+        text = f"{self.config.seed}/{self.number}/{purpose}".encode()
+        return int.from_bytes(hashlib.sha256(text).digest()[:8], "big") >> 1
+
+    def rng(self, purpose: str) -> random.Random:
+        """Return a generator with that seed."""
+        return random.Random(self.seed(purpose))
+
+
+def config_of_round(config: RoundConfig, balance: Balance | None, token_budget: int) -> RoundConfig:
+    """Return the settings of the next round: I and J as `balance` has them, if it moves them.
+
+    `token_budget` is what memory has turned out to hold.
+    """
+    grpo = replace(config.grpo, token_budget=token_budget)
+    if balance is None:
+        return replace(config, grpo=grpo)
+    return replace(config, grpo=grpo, num_local=balance.local, num_external=balance.external)
+
+
+def round_config(settings: Settings, seed: int) -> RoundConfig:
+    """Return a round's settings from the user's."""
+    return RoundConfig(
+        num_local=settings.local,
+        num_external=settings.external,
+        num_completions=settings.completions,
+        oversample=settings.oversample,
+        num_questions=settings.questions,
+        strategy=parse_strategy(settings.strategy),
+        sampling=sampling_params(settings),
+        grpo=_grpo_config(settings),
+        seed=seed,
+        advantage_scale=settings.advantage_scale,
+        share_logprobs=settings.share_logprobs,
+    )
+
+
+def _grpo_config(settings: Settings) -> GrpoConfig:
+    return GrpoConfig(
+        epsilon_low=settings.epsilon_low,
+        epsilon_high=settings.epsilon_high,
+        loss_type=LossType(settings.loss_type),
+        kl_beta=settings.kl_beta,
+        off_policy=OffPolicyConfig(
+            mode=OffPolicy(settings.off_policy),
+            cap=settings.is_cap,
+            likelihood_floor=settings.likelihood_floor or None,
+            floor_mode=FloorMode(settings.likelihood_floor_mode),
+        ),
+        epochs=settings.epochs,
+        minibatches=settings.minibatches,
+        max_grad_norm=settings.max_grad_norm,
+        token_budget=settings.token_budget,
+        gradient_checkpointing=settings.gradient_checkpointing,
+        max_completion_tokens=settings.max_new_tokens + 1,
+        temperature=settings.temperature,
+    )
+
+
+def balance_from_settings(settings: Settings, saved: Mapping[str, Any] | None) -> Balance | None:
+    """Return what moves I and J, going on from what a checkpoint saved; None where they stay."""
+    if settings.balance == "fixed":
+        return None
+    return Balance.from_json(saved, settings.local, settings.external)

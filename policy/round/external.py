@@ -1,0 +1,144 @@
+"""SampleExternal (SAPO, Algorithm 1): the groups of others that a round trains on.
+
+    lease ──▶ verify ──▶ usable ──▶ choose J by the strategy ──▶ own reading of their text
+                │           └─▶ not chosen: released
+                └─▶ spent (no signal, a copy): consumed, never drawn again
+
+Each group's rewards are reported to the node, which weighs its publisher by them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from policy.choice.candidates import OwnRecord, candidate_of
+from policy.choice.sampling import ExternalStrategy
+from policy.choice.scored import External, ScoredGroup
+from policy.model.loading import Policy
+from policy.model.prompting import encode_completion
+from policy.rollouts import Question
+from policy.round.config import RoundConfig
+from policy.surroundings import Interrupted, Surroundings
+from policy.update.off_policy import usable_claims
+from shoal_ipc import messages as m
+from shoal_wire.types import GroupId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Verified:
+    """A leased group that may be trained on."""
+
+    item: m.SampledGroup
+    question: Question
+    rewards: tuple[float, ...]
+
+    @property
+    def group_id(self) -> GroupId:
+        return self.item.published.group_id
+
+
+@dataclass(slots=True)
+class _Drawn:
+    """External groups on lease while some of them are being chosen."""
+
+    usable: list[_Verified] = field(default_factory=list)
+    spent: list[GroupId] = field(default_factory=list)
+    """Of no use in any round to come."""
+    count: int = 0
+
+
+class ExternalSampling:
+    """Draws from the node's buffer for one policy."""
+
+    def __init__(self, policy: Policy, around: Surroundings, own_record: OwnRecord) -> None:
+        """`own_record` is read by strategies, and told of what is trained on."""
+        self._policy, self._own_record = policy, own_record
+        self._tasks, self._link, self._should_stop = around.tasks, around.link, around.should_stop
+
+    def lease_ahead(self, config: RoundConfig) -> None:
+        """Lease what `sample` asks for first, before the node is busy with own groups."""
+        self._link.lease_ahead(min(2, config.oversample) * config.num_external)
+
+    def sample(self, config: RoundConfig) -> External:
+        """Lease and verify others' groups, choose J by the strategy, end the other leases.
+
+        Raises:
+            Interrupted: all leases are ended then.
+        """
+        drawn, strategy = self._draw(config), config.strategy
+        ids = [one.group_id for one in drawn.usable]
+        candidates = [candidate_of(one.item.published, one.rewards) for one in drawn.usable]
+        chosen = strategy.choose(candidates, config.num_external, self._own_record)
+        for index in chosen:
+            self._own_record.add_trained(candidates[index])
+        left = [index for index in range(len(candidates)) if index not in chosen]
+        # A copy of what is trained on would only be drawn again.
+        spent = [i for i in left if strategy.is_spent(candidates[i], self._own_record)]
+        self._link.end_leases(
+            consumed=[*drawn.spent, *(ids[index] for index in spent)],
+            released=[ids[index] for index in left if index not in spent],
+        )
+        groups = tuple(self._own_reading(drawn.usable[index]) for index in chosen)
+        return External(groups=groups, num_drawn=drawn.count)
+
+    def _draw(self, config: RoundConfig) -> _Drawn:
+        """Lease and verify until there is enough to choose from, or nothing more to draw."""
+        wanted, strategy = config.num_external, config.strategy
+        budget = wanted * config.oversample
+        drawn = _Drawn()
+        while len(drawn.usable) < strategy.enough(wanted) and drawn.count < budget:
+            if self._should_stop():
+                self._link.release_ahead()
+                usable = [one.group_id for one in drawn.usable]
+                self._link.end_leases(consumed=drawn.spent, released=usable)
+                raise Interrupted
+            leased = self._link.sample(min(2 * wanted, budget - drawn.count))
+            if not leased:
+                break
+            self._verify(leased, drawn, strategy)
+        return drawn
+
+    def _verify(
+        self, leased: Sequence[m.SampledGroup], drawn: _Drawn, strategy: ExternalStrategy
+    ) -> None:
+        """Score leased groups and sort them into usable and spent; tell the node what they got."""
+        groups = [(g.published.group.task, g.published.group.completions) for g in leased]
+        all_rewards = self._tasks.verify(groups)
+        questions = self._tasks.questions([task for task, _ in groups])
+        drawn.count += len(leased)
+        reports = []
+        for item, question, rewards in zip(leased, questions, all_rewards, strict=True):
+            published = item.published
+            texts = [completion.text for completion in published.group.completions]
+            if strategy.teaches(rewards, texts, tagged=question.tagged):
+                one = _Verified(item=item, question=question, rewards=tuple(rewards))
+                drawn.usable.append(one)
+            else:
+                drawn.spent.append(published.group_id)
+            reports.append(
+                m.GroupReport(
+                    group_id=published.group_id,
+                    publisher=published.publisher,
+                    rewards=strategy.worth(rewards, texts, tagged=question.tagged),
+                )
+            )
+        self._link.report(reports)
+
+    def _own_reading(self, one: _Verified) -> ScoredGroup:
+        """Re-encode others' text as if the own policy had produced it (section 3.2)."""
+        source = one.item.published
+        completions = source.group.completions
+        encoded = [encode_completion(self._policy, c.text, c.finish_reason) for c in completions]
+        same_tokenizer = source.policy.tokenizer_digest == self._policy.tokenizer_digest
+        return ScoredGroup(
+            question=one.question,
+            completions=tuple(map(tuple, encoded)),
+            rewards=one.rewards,
+            external=True,
+            source=source,
+            claimed=tuple(
+                usable_claims(c.logprobs, num_tokens=len(ids), same_tokenizer=same_tokenizer)
+                for c, ids in zip(completions, encoded, strict=True)
+            ),
+        )

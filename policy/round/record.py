@@ -1,0 +1,100 @@
+"""What is written down of a round: from the groups it had and the update it made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from policy.choice.advantage import has_signal
+from policy.choice.balance import Seen
+from policy.choice.scored import External, ScoredGroup, TrainingSet, mean_reward
+from policy.record.metrics import reward_spread
+from policy.record.progress import RoundRecord, completion_figures
+from policy.rollouts import OwnGroup
+from policy.round.config import RoundConfig
+from policy.update.grpo import UpdateStats
+from shoal_wire.types import FinishReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """A round after its update."""
+
+    number: int
+    own: Sequence[OwnGroup]
+    fresh: Sequence[ScoredGroup]
+    """All own groups with their rewards."""
+    training: TrainingSet
+    stats: UpdateStats
+    tokens_seen: int
+    """Prompt and completion tokens of the training set."""
+    seconds: float
+    seconds_generate: float
+    seconds_update: float
+
+
+def record_of(played: Played) -> RoundRecord:
+    """Return the line that stands for a round in ``metrics.jsonl``."""
+    groups, external = played.training.groups, played.training.external
+    spread = reward_spread([group.rewards for group in groups])
+    return RoundRecord(
+        round=played.number,
+        reward=mean_reward(groups),
+        reward_local=mean_reward(played.fresh),
+        reward_external=mean_reward(external.groups),
+        reward_std=spread.std,
+        frac_reward_zero_std=spread.zero_share,
+        groups_local=len(played.training.local),
+        groups_external=len(external.groups),
+        groups_with_signal=sum(has_signal(group.rewards) for group in groups),
+        external_drawn=external.num_drawn,
+        tokens_seen=played.tokens_seen,
+        seconds=played.seconds,
+        seconds_generate=played.seconds_generate,
+        seconds_update=played.seconds_update,
+        **_update_figures(played.stats),
+        **_own_figures(played.own),
+    )
+
+
+def _update_figures(stats: UpdateStats) -> dict[str, Any]:
+    external = stats.external
+    return {
+        "loss": stats.loss,
+        "grad_norm": stats.grad_norm,
+        "entropy": stats.entropy,
+        "clip_fraction": stats.clip_fraction_low + stats.clip_fraction_high,
+        "clip_fraction_low": stats.clip_fraction_low,
+        "clip_fraction_high": stats.clip_fraction_high,
+        "ratio_mean": stats.ratio_mean,
+        "ratio_max": stats.ratio_max,
+        "kl": stats.kl,
+        "external_logprob": external.logprob_mean,
+        "external_claimed_share": external.claimed_share,
+        "external_weight_mean": external.weight_mean,
+        "external_truncated_share": external.truncated_share,
+        "external_unlikely_share": external.unlikely_share,
+        "steps_no_signal": stats.skipped_no_signal,
+        "steps_nonfinite": stats.skipped_nonfinite,
+        "token_budget": stats.token_budget,
+        "num_tokens": stats.num_tokens,
+    }
+
+
+def _own_figures(own: Sequence[OwnGroup]) -> dict[str, Any]:
+    answers = [answer for group in own for answer in group.answers]
+    num_cut = sum(answer.finish_reason is FinishReason.LENGTH for answer in answers)
+    return completion_figures([len(answer.ids) for answer in answers], num_cut)
+
+
+def seen_in(config: RoundConfig, fresh: Sequence[ScoredGroup], external: External) -> Seen:
+    """Return what a round says to the balance between own groups and others'."""
+    wanted = config.num_external
+    signal = sum(has_signal(group.rewards) for group in fresh)
+    return Seen(
+        own_signal=signal / len(fresh) if fresh else None,
+        filled=len(external.groups) / wanted if wanted else None,
+        drawn=external.num_drawn / (wanted * config.oversample) if wanted else None,
+        reward=mean_reward(fresh),
+    )

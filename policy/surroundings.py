@@ -1,0 +1,26 @@
+"""What a trainer works with beside its model, and how it is told to stop. No tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from policy.node.link import NodeLink
+from policy.tasks import TaskSource
+from shoal_wire.manifest import SwarmRules
+
+
+class Interrupted(Exception):  # noqa: N818 - an order, not a fault
+    """The trainer was told to stop; the round so far has had no effect on the weights."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """One trainer's tasks, node and swarm."""
+
+    tasks: TaskSource
+    """Where questions and rewards come from."""
+    link: NodeLink
+    rules: SwarmRules
+    should_stop: Callable[[], bool]
+    """Whether the trainer is to end; asked between the steps of a round."""

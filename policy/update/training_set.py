@@ -1,0 +1,38 @@
+"""From groups with rewards to what the update takes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from policy.choice.advantage import AdvantageScale, group_advantages
+from policy.choice.sampling import ExternalStrategy
+from policy.choice.scored import ScoredGroup
+from policy.model.loading import Policy
+from policy.model.prompting import encode_prompt
+from policy.update.rows import TrainGroup
+
+
+def train_group(
+    policy: Policy, group: ScoredGroup, strategy: ExternalStrategy, scale: AdvantageScale
+) -> TrainGroup:
+    """Return what the update takes of a group: of others' only what the strategy trains on."""
+    advantages = group_advantages(group.rewards, scale)
+    indices: Sequence[int] = range(len(advantages))
+    if group.source is not None:
+        texts = [completion.text for completion in group.source.group.completions]
+        indices = strategy.trained_on(advantages, texts, tagged=group.question.tagged)
+    return TrainGroup(
+        prompt_ids=encode_prompt(policy, group.question.text, tagged=group.question.tagged),
+        completions=[group.completions[index] for index in indices],
+        advantages=[advantages[index] for index in indices],
+        external=group.external,
+        claimed_logprobs=group.claimed and [group.claimed[index] for index in indices],
+    )
+
+
+def num_tokens(groups: Sequence[TrainGroup]) -> int:
+    """Return the tokens of all rows of a training set, each with its prompt."""
+    return sum(
+        len(group.prompt_ids) * len(group.completions) + sum(map(len, group.completions))
+        for group in groups
+    )

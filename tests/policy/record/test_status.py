@@ -1,0 +1,27 @@
+"""What a trainer tells its node."""
+
+from __future__ import annotations
+
+import json
+
+from policy.record.progress import Progress
+from policy.record.status import Status
+from tests.policy.record.test_progress import record
+
+
+def told(**of: object) -> dict[str, object]:
+    progress = Progress()
+    progress.add(record(1, 0.5))
+    known = {"state": "training", "round": 1, "policy_version": 2, "model": "tiny"}
+    status = Status(**known, progress=progress, last_round=None, **of)  # type: ignore[arg-type]
+    found: dict[str, object] = json.loads(status.to_json())
+    return found
+
+
+def test_a_node_that_only_generates_says_nothing_of_training() -> None:
+    trains, generates = told(), told(trains=False)
+    assert generates.items() <= trains.items()
+    assert set(trains) - set(generates) == {
+        *("groups_external_used", "groups_local_used", "external_drawn", "steps_no_signal"),
+        *("batches_quarantined", "rollbacks", "held_out"),
+    }

@@ -1,0 +1,166 @@
+"""When numbers stay not finite: the way back, and the end."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from p2p.buffer.types import Pool
+from policy.generation.local import NonFiniteError
+from policy.model.loading import Policy
+from policy.node.link import NodeLink
+from policy.record.progress import Progress, RoundRecord
+from policy.record.quarantine import QUARANTINE_FILE
+from policy.rollback import GOOD_ROUNDS, MOST_ROLLBACKS, STEPS_IN_A_ROW, DivergedError, Watch
+from policy.sapo import Outcome
+from policy.trainer import Trainer
+from policy.update.grpo import GrpoConfig, make_optimizer, update
+from tests.policy import tiny_models
+from tests.policy import training_cases as case
+from tests.policy.training_cases import trainer
+from tests.support.local_node import NodeThread
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return case.model_folder(tmp_path_factory.mktemp("model"))
+
+
+def finite(made: Trainer) -> bool:
+    return all(bool(value.isfinite().all()) for value in case.weights(made.course.policy).values())
+
+
+def spoil_optimizer(made: Trainer) -> None:
+    """The next step's sums overflow, though its gradient is finite."""
+    for state in made.course.optimizer.state.values():
+        state["exp_avg"].fill_(math.inf)
+
+
+def test_weights_that_a_step_spoilt_are_taken_back(tmp_path: Path, model: str) -> None:
+    with NodeThread(tmp_path) as node:
+        case.send(node, [case.external_group(number) for number in range(8)])
+        link = NodeLink(node.node.client())
+        made = trainer(tmp_path, model, link=link, local=1, external=1, rounds=5)
+        ready: list[int] = []
+        good: dict[str, torch.Tensor] = {}
+
+        def on_round(record: RoundRecord, _progress: Progress) -> None:
+            ready.append(node.node.buffer.ready(Pool.EXTERNAL))
+            if record.round == 2:
+                made.checkpoint()
+                good.update(case.weights(made.course.policy))
+                spoil_optimizer(made)
+            if record.round == 3:
+                assert not finite(made)
+                made.checkpoint()
+                made._checkpoint_round = 2
+
+        made._on_round = on_round
+        restored: list[bool] = []
+        undo = link.release_held
+
+        def noting() -> None:
+            restored.append(case.same_weights(good, case.weights(made.course.policy)))
+            undo()
+
+        link.release_held = noting  # type: ignore[method-assign]
+        made.run()
+        assert restored == [True]
+        assert finite(made)
+        assert (made.course.round, made.course.policy_version) == (5, 4)
+        assert made.course.progress.rollbacks == 1
+        # What round 3 had learnt from was given back before round 4 drew.
+        assert ready == [7, 6, 5, 5, 4]
+        link._client.close()  # type: ignore[union-attr]
+    again = trainer(tmp_path, model)
+    assert (again.course.round, again.course.policy_version) == (5, 4)
+    assert finite(again)
+    assert again.course.progress.rollbacks == 1
+
+
+class Overflow:
+    """Makes gradients infinite for a number of steps, as a too narrow number format does."""
+
+    def __init__(self, policy: Policy, steps: float) -> None:
+        self.left = steps
+        policy.model.model.norm.weight.register_hook(self)
+
+    def __call__(self, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient * math.inf if self.left > 0 else gradient
+
+
+def count_down(made: Trainer, overflow: Overflow) -> list[int]:
+    rollbacks: list[int] = []
+
+    def on_round(_record: RoundRecord, progress: Progress) -> None:
+        overflow.left -= 1
+        rollbacks.append(progress.rollbacks)
+
+    made._on_round = on_round
+    return rollbacks
+
+
+def test_three_bad_steps_in_a_row_go_back_and_two_do_not(tmp_path: Path, model: str) -> None:
+    for steps, expected in ((STEPS_IN_A_ROW - 1, 0), (STEPS_IN_A_ROW, 1)):
+        folder = tmp_path / str(steps)
+        folder.mkdir()
+        made = trainer(folder, model, rounds=steps + 2)
+        count_down(made, Overflow(made.course.policy, steps))
+        made.run()
+        assert made.course.progress.rollbacks == expected
+        assert made.course.progress.batches_quarantined == steps
+        assert made.course.policy_version == 2
+        entries = [json.loads(x) for x in (folder / QUARANTINE_FILE).read_text().splitlines()]
+        assert [entry["publishers"] for entry in entries] == [["this node"]] * steps
+
+
+def test_when_going_back_does_not_help_it_ends_with_a_word(tmp_path: Path, model: str) -> None:
+    made = trainer(tmp_path, model, rounds=0)
+    rollbacks = count_down(made, Overflow(made.course.policy, math.inf))
+    with pytest.raises(DivergedError, match="--learning-rate"):
+        made.run()
+    assert max(rollbacks) == MOST_ROLLBACKS
+    assert len(rollbacks) == STEPS_IN_A_ROW * (MOST_ROLLBACKS + 1)
+
+
+def test_a_good_step_that_spoils_the_weights_each_time_is_no_good_stretch(
+    tmp_path: Path, model: str
+) -> None:
+    made = trainer(tmp_path, model, rounds=0)
+    finish = made._finish_round
+
+    def spoil(outcome: Outcome) -> None:
+        finish(outcome)
+        assert outcome.record.round < 3 * MOST_ROLLBACKS, "it would go on for ever"
+        with torch.no_grad():
+            made.course.policy.model.model.norm.weight.fill_(math.nan)
+
+    made._finish_round = spoil  # type: ignore[method-assign]
+    with pytest.raises(DivergedError):
+        made.run()
+    assert made.course.progress.rollbacks == MOST_ROLLBACKS
+
+
+def test_a_good_stretch_makes_up_for_rollbacks() -> None:
+    policy, watch = tiny_models.policy(), Watch()
+    none = update(policy, make_optimizer(policy, lr=1e-3), [], GrpoConfig(max_completion_tokens=8))
+    good, bad = replace(none, num_steps=1), replace(none, skipped_nonfinite=1)
+    for _ in range(2 * MOST_ROLLBACKS):
+        watch.rolled_back()
+        assert not any(watch.due(good) for _ in range(GOOD_ROUNDS))
+    watch.rolled_back()
+    assert [watch.due(bad) for _ in range(STEPS_IN_A_ROW)] == [False, False, True]
+
+
+def test_a_model_that_was_never_finite_is_said_at_once(tmp_path: Path, model: str) -> None:
+    made = trainer(tmp_path, model)
+    with torch.no_grad():
+        made.course.policy.model.model.norm.weight.fill_(math.nan)
+    with pytest.raises(NonFiniteError):
+        made.run()
+    assert made.course.progress.rollbacks == 0

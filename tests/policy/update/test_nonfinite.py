@@ -1,0 +1,60 @@
+"""Numbers that are not finite: who is named, and what is left out."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from policy.update.grpo import Blame, GrpoConfig, TrainGroup, make_optimizer, update
+from tests.policy import tiny_models
+from tests.policy import training_cases as case
+from tests.policy.poison import poison_token
+
+
+def group(*tokens: int) -> TrainGroup:
+    return TrainGroup(
+        prompt_ids=[1, 4],
+        completions=[[token, 9, 2] for token in tokens],
+        advantages=[1.0] + [-1.0] * (len(tokens) - 1),
+        external=True,
+    )
+
+
+def test_the_group_that_overflows_is_named_and_no_other() -> None:
+    policy = tiny_models.policy()
+    token = poison_token(policy)
+    before = case.weights(policy)
+    groups = [group(7, 8), group(7, token), group(10, 11)]
+    stats = update(policy, make_optimizer(policy, lr=1.0), groups, GrpoConfig(epochs=3))
+    (step,) = stats.nonfinite
+    assert (step.blame, step.groups) == (Blame.GROUPS, (1,))
+    assert (stats.num_steps, stats.skipped_nonfinite) == (0, 1)
+    assert case.same_weights(before, case.weights(policy))
+    for value in (stats.loss, stats.entropy, stats.ratio_mean, stats.ratio_max, stats.kl):
+        assert math.isfinite(value)
+    assert stats.external.logprob_mean is None or math.isfinite(stats.external.logprob_mean)
+
+
+def test_other_minibatches_are_trained_on() -> None:
+    policy = tiny_models.policy()
+    token = poison_token(policy)
+    before = case.weights(policy)
+    # The output alone learns: a first component in other embeddings would overflow too.
+    head = policy.model.lm_head.weight
+    rest = [weight for weight in policy.model.parameters() if weight is not head]
+    optimizer = torch.optim.SGD([{"params": [head], "lr": 1e-3}, {"params": rest, "lr": 0.0}])
+    groups, config = [group(7, 8), group(7, token)], GrpoConfig(minibatches=2, epochs=2)
+    stats = update(policy, optimizer, groups, config)
+    assert (stats.num_steps, stats.skipped_nonfinite) == (2, 1)
+    assert not case.same_weights(before, case.weights(policy))
+    assert all(bool(value.isfinite().all()) for value in case.weights(policy).values())
+
+
+def test_poisoned_weights_are_nobody_s_fault() -> None:
+    policy = tiny_models.policy()
+    with torch.no_grad():
+        policy.model.model.layers[0].mlp.up_proj.weight[0, 0] = math.nan
+    stats = update(policy, make_optimizer(policy, lr=1.0), [group(7, 8)], GrpoConfig())
+    (step,) = stats.nonfinite
+    assert (step.blame, step.groups) == (Blame.WEIGHTS, (0,))
