@@ -20,7 +20,7 @@ from p2p.net.host import ListenError
 from p2p.net.identity import DataDirInUseError, IdentityError, lock_data_dir
 from p2p.net.swarm_key import SwarmKeyError
 from p2p.peers.discovery import parse_bootstrap
-from p2p.usage import UsageExit, fail
+from shoal_settings.exits import EXIT_INTERRUPTED, EXIT_OK, UsageExit, fail
 from shoal_settings.loader import Loaded, SettingsError, add_flags, describe, describe_text, load
 from shoal_settings.schema import Command, Settings
 from shoal_wire.errors import ManifestError
@@ -87,7 +87,7 @@ def parse(
             print(json.dumps(describe(loaded, command)))
         else:
             print(describe_text(loaded, command))
-        raise UsageExit(0)
+        raise UsageExit(EXIT_OK)
     return loaded, bool(arguments.supervised)
 
 
@@ -176,7 +176,7 @@ async def call_on_signal(
         async for _ in signals:
             seen += 1
             if seen > 1:
-                os._exit(130)
+                os._exit(EXIT_INTERRUPTED)
             callback()
 
 

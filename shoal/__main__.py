@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 
-from p2p.usage import EXIT_OK, EXIT_USAGE
+from shoal_settings.exits import EXIT_OK, EXIT_USAGE
 
 COMMANDS = {
     "node": ("p2p.__main__", "join a swarm (or start one), train, share and learn"),

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from p2p.usage import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from shoal.node_link import NodeLink, check_author, open_link
+from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from shoal_tasks.errors import TaskError
 from shoal_tasks.hand_made import completion_of
 from shoal_tasks.spec import AnswerFormat, FamilySpec

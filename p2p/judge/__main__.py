@@ -23,7 +23,7 @@ from p2p.process import (
     root_error,
     start_logging,
 )
-from p2p.usage import EXIT_FAILED, EXIT_OK, UsageExit, fail
+from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import TaskError
 

@@ -15,12 +15,12 @@ from typing import Any
 from rich.console import Console
 
 from p2p.data_dir import LAST_STATUS_FILE
-from p2p.usage import EXIT_FAILED, EXIT_NO_NODE, EXIT_OK, UsageExit, fail
 from shoal.debug import net as net_command
 from shoal.debug import peer_orders as peer_command
 from shoal.debug import tables
 from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
+from shoal_settings.exits import EXIT_FAILED, EXIT_NO_NODE, EXIT_OK, UsageExit, fail
 from shoal_settings.loader import SettingsError, load
 
 DESCRIPTION = """\

@@ -29,10 +29,9 @@ from shoal.experiment.progress import Narrator
 from shoal.experiment.reading.report import write_config, write_report
 from shoal.experiment.reading.results import load_runs
 from shoal.experiment.reading.table import rich_table
+from shoal_settings.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, fail
 from shoal_settings.schema import Settings
 from shoal_wire.errors import ManifestError
-
-EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
 
 DESCRIPTION = """\
 Does sharing help? Runs swarms that share and silos that do not, by the code that nodes run, and
@@ -117,11 +116,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         with _alone_in(out):
             return run(experiment, out, arguments)
     except (UsageError, ManifestError) as error:
-        print(f"shoal experiment: {error}", file=sys.stderr)
-        return EXIT_USAGE
+        return fail("experiment", str(error)).code
     except (JobFailed, OSError) as error:
-        print(f"shoal experiment: {error}", file=sys.stderr)
-        return EXIT_FAILED
+        return fail("experiment", str(error), EXIT_FAILED).code
 
 
 @contextlib.contextmanager

@@ -15,9 +15,9 @@ from rich.console import Console
 from rich.progress import Progress
 
 from p2p.store.archive import ARCHIVE_FILE, Archived, ArchiveError, read_archive, read_manifests
-from p2p.usage import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from shoal.export.rows import CHUNK_BATCHES, RowMaker, Tally, items_of
 from shoal.export.sinks import Card, RowSink, open_sinks
+from shoal_settings.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UsageExit, fail
 from shoal_tasks.errors import TaskError
 from shoal_tasks.families import FamilySpec
 from shoal_tasks.swarm import specs_of
@@ -48,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
     except OSError as error:
         return fail("export", f"{arguments.out}: {error.strerror}", EXIT_FAILED).code
     except KeyboardInterrupt:
-        return fail("export", "interrupted; what is written is incomplete", 130).code
+        return fail("export", "interrupted; what is written is incomplete", EXIT_INTERRUPTED).code
 
 
 def _parser() -> argparse.ArgumentParser:

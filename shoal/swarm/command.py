@@ -19,9 +19,9 @@ from rich.table import Table
 
 from p2p.net.identity import DataDirInUseError
 from p2p.process import DataDirError, call_on_signal, locked, parse, root_error
-from p2p.usage import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from shoal.debug.tables import number
 from shoal.swarm.local_process import ChildDied, LocalProcess
+from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from shoal_settings.loader import to_flags
 from shoal_settings.schema import Settings
 

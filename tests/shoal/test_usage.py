@@ -289,15 +289,27 @@ def test_the_installed_command_is_this_one() -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_help_does_not_load_the_heavy_libraries() -> None:
+HEAVY = ("torch", "transformers", "libp2p", "reasoning_gym")
+
+
+@pytest.mark.parametrize(
+    ("argv", "absent"),
+    [
+        (("--help",), (*HEAVY, "trio", "pydantic", "rich", "p2p", "policy")),
+        (("debug", "--help"), HEAVY),
+        (("trainer", "--help"), (*HEAVY, "trio")),
+    ],
+    ids=" ".join,
+)
+def test_help_does_not_load_what_it_does_not_need(
+    argv: tuple[str, ...], absent: tuple[str, ...]
+) -> None:
     code = (
         "import sys\n"
         "from shoal.__main__ import main\n"
-        "for argv in (['--help'], ['debug', '--help'], ['trainer', '--help']):\n"
-        "    try: main(argv)\n"
-        "    except SystemExit: pass\n"
-        "print(sorted({'torch', 'transformers', 'libp2p', 'reasoning_gym'} & set(sys.modules)),\n"
-        "      file=sys.stderr)\n"
+        f"try: main({argv!r})\n"
+        "except SystemExit: pass\n"
+        f"print(sorted(set({absent!r}) & set(sys.modules)), file=sys.stderr)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
