@@ -1,10 +1,9 @@
-"""`shoal judge`, and by its first word `shoal judge report`."""
+"""`shoal judge`."""
 
 from __future__ import annotations
 
-import importlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -41,12 +40,6 @@ record of each score that anybody may read. It takes the settings of `shoal boot
 
 def main(argv: Sequence[str]) -> int:
     """Run `shoal judge`; return the exit code."""
-    if argv and argv[0] == "report":
-        # Late: drawing needs packages that judging does not.
-        report: Callable[[Sequence[str]], int] = importlib.import_module(
-            "shoal.judge_report.command"
-        ).main
-        return report(argv[1:])
     try:
         loaded, supervised = parse(
             "bootstrap", DESCRIPTION, argv, overrides=DEFAULTS, shown_as="judge"
