@@ -17,8 +17,9 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from p2p.flags import parse
 from p2p.net.identity import DataDirInUseError
-from p2p.process import DataDirError, call_on_signal, locked, parse, root_error
+from p2p.process import DataDirError, call_on_signal, locked, root_error
 from shoal.debug.tables import number
 from shoal.swarm.local_process import ChildDied, LocalProcess
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
@@ -57,7 +58,7 @@ class _Member:
 def main(argv: Sequence[str]) -> int:
     """Run `shoal swarm`; return the exit code."""
     try:
-        loaded, _ = parse("swarm", DESCRIPTION, argv, overrides=DEFAULTS)
+        loaded, _ = parse("swarm", "swarm", DESCRIPTION, argv, defaults=DEFAULTS)
         settings = loaded.settings
         with locked(settings.data_dir):
             return trio.run(_run, settings)
