@@ -117,9 +117,7 @@ def peers(console: Console, view: dict[str, Any]) -> None:
                 target["kind"],
                 target["state"],
                 str(target["attempts"]),
-                _cut(
-                    target["last_error"].rpartition(f"{target['peer_id']}: ")[2] or "-", _TEXT_CHARS
-                ),
+                _cut(_cause(target), _TEXT_CHARS),
             )
         console.print(tried)
 

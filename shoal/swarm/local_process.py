@@ -45,11 +45,6 @@ class LocalProcess:
         self._started = time.time()
         self.exit_code: int | None = None
 
-    @property
-    def pid(self) -> int | None:
-        """The process id while it lives."""
-        return None if self._process is None else self._process.pid
-
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Start the process and read its JSON lines until it ends."""
         with (self._data_dir / LOG_FILE).open("ab") as log:
