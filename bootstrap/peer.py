@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping
 import trio
 
 from p2p.intake.ledger import Equivocation
-from p2p.ipc.inspector import InspectorService
+from p2p.ipc.inspector import InspectorService, View
 from p2p.ipc.server import SOCKET_NAME, IpcServer
-from p2p.ipc.view_types import View
 from p2p.ipc.views import CoreViews
 from p2p.net.identity import Identity
 from p2p.peer import PeerCore

@@ -1,4 +1,4 @@
-"""A command, view, metric or status key ships with its line in the documentation."""
+"""A command, metric or status key ships with its line in the documentation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 
 from policy.record.metrics import metric_names
 from shoal.__main__ import COMMANDS
-from shoal.debug.command import VIEWS
 from shoal_wire.verdict import Reason
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -22,11 +21,6 @@ def _read(name: str) -> str:
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_every_command_is_in_the_readme(command: str) -> None:
     assert f"shoal {command}" in _read("README.md")
-
-
-@pytest.mark.parametrize("view", sorted(VIEWS))
-def test_every_view_has_its_section(view: str) -> None:
-    assert f"\n## {view}\n" in _read("docs/debug.md")
 
 
 def test_metrics_and_their_table_agree() -> None:

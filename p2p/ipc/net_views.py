@@ -15,14 +15,13 @@ import trio
 
 from p2p.gossip.router import MeshSettings
 from p2p.ipc.doctor import BootstrapSeen, Facts, OutsideSeen, State, TopicSeen, diagnose
-from p2p.ipc.view_types import View
+from p2p.ipc.inspector import SCHEMA_VERSION, View, view
 from p2p.net.address import parse_peer_address, parse_peer_id
 from p2p.net.host import DialError, RequestError
 from p2p.peer import PeerCore
 from p2p.peers.outside import Outside, ask_outside, tcp_ports
 from shoal_wire.types import PeerId
 
-SCHEMA_VERSION = 1
 _MAX_ASKED = 8
 _PING_SECONDS = 5.0
 _DIAL_SECONDS = 4.0
@@ -36,10 +35,7 @@ class NetViews:
         self._status = status
         self._rng = random.Random()
 
-    def by_name(self) -> dict[str, View]:
-        """Return the views by the names under which the CLI asks for them."""
-        return {"doctor": self.doctor, "ping": self.ping}
-
+    @view
     async def ping(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """One ping of `peer`, a peer id or an address, connecting to it first if need be."""
         text = str(options.get("peer", ""))
@@ -63,6 +59,7 @@ class NetViews:
             await self._core.host.dial(f"{known.address}/p2p/{peer_id}", timeout=_DIAL_SECONDS)
         return peer_id
 
+    @view
     async def doctor(self, _options: Mapping[str, Any]) -> dict[str, Any]:
         """Ask peers how this node looks, and say what is wrong. Takes five seconds at most."""
         facts = await self._facts()

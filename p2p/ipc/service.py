@@ -10,9 +10,8 @@ from typing import Any
 import trio
 
 from p2p.buffer.types import Entry, Pool, Strategy
-from p2p.ipc.inspector import Control, InspectorService, follow, inspect
+from p2p.ipc.inspector import Control, InspectorService, View, follow, inspect
 from p2p.ipc.judge_link import JudgeLink
-from p2p.ipc.view_types import View
 from p2p.rollouts.outbox import Outbox, OversizeBatchError
 from p2p.rollouts.pool import RolloutPool
 from p2p.rollouts.recent import RecentRollouts

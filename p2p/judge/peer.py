@@ -10,9 +10,8 @@ from collections.abc import Callable, Mapping
 import trio
 
 from p2p.intake.ledger import Equivocation
-from p2p.ipc.inspector import InspectorService
+from p2p.ipc.inspector import InspectorService, View
 from p2p.ipc.server import SOCKET_NAME, IpcServer
-from p2p.ipc.view_types import View
 from p2p.ipc.views import CoreViews
 from p2p.judge.desk import DeskLimits
 from p2p.judge.judge import JUDGE_LIMITS, WORKER_PATIENCE_SECONDS, Judge

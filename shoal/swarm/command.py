@@ -20,7 +20,7 @@ from rich.table import Table
 from p2p.flags import parse
 from p2p.net.identity import DataDirInUseError
 from p2p.process import DataDirError, call_on_signal, locked, root_error
-from shoal.debug.tables import number
+from shoal.layout import number
 from shoal.swarm.local_process import ChildDied, LocalProcess
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from shoal_settings.loader import to_flags

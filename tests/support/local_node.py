@@ -22,9 +22,9 @@ import trio
 from p2p.buffer.replay import ReplayBuffer
 from p2p.buffer.types import BufferLimits
 from p2p.intake.ledger import PublisherLedger
+from p2p.ipc.inspector import View
 from p2p.ipc.server import SOCKET_NAME, IpcServer
 from p2p.ipc.service import Service, TrainerLink
-from p2p.ipc.view_types import View
 from p2p.net.identity import Identity
 from p2p.rollouts.outbox import Outbox
 from p2p.rollouts.pool import RolloutPool
