@@ -20,13 +20,15 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
-from shoal.experiment.paper.presets import FILTERED, PRESETS, REAL, Preset
+from shoal.experiment.folder import is_done, write_config
+from shoal.experiment.paper.arms import FILTERED, ratio_arm
 from shoal.experiment.paper.tune import RATES, best_rates, sweep, tuned
 from shoal.experiment.paper.tune import markdown as sweep_table
-from shoal.experiment.plan import SILO, Arm, Experiment, check_settings, uniform_arm
-from shoal.experiment.playing.pool import JobFailed, Pool, is_done
+from shoal.experiment.plan import SILO, Arm, Experiment, check_settings
+from shoal.experiment.playing.pool import JobFailed, Pool
+from shoal.experiment.presets import PRESETS, REAL, Preset
 from shoal.experiment.progress import Narrator
-from shoal.experiment.reading.report import write_config, write_report
+from shoal.experiment.reading.report import write_report
 from shoal.experiment.reading.results import load_runs
 from shoal.experiment.reading.table import rich_table
 from shoal_settings.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, fail
@@ -176,12 +178,7 @@ def _report(
     if preset.report is not None:
         return preset.report(out, experiment, not arguments.no_figures)
     title = preset.title
-    summaries, document = write_report(
-        out,
-        experiment,
-        title=f"shoal experiment {experiment.name}",
-        figures=not arguments.no_figures,
-    )
+    summaries, document = write_report(out, experiment, figures=not arguments.no_figures)
     if not summaries:
         return None, document
     return lambda width: rich_table(summaries, title, width), document
@@ -266,10 +263,9 @@ def _arm(text: str, num_nodes: int, known: Sequence[Arm]) -> Arm:
     found = next((arm for arm in known if arm.name == name), None)
     if found is None:
         try:
-            local, external = (int(part) for part in name.split("/"))
+            found = ratio_arm(name, num_nodes)
         except ValueError:
             raise UsageError(f"--arm {text!r}: not I/J, such as 4/4") from None
-        found = uniform_arm(name, num_nodes, local=local, external=external)
     settings = _settings(changes)
     full = " ".join([name, *changes])
     return replace(found.with_settings(**settings), name=full)

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from shoal.experiment.plan import SILO, Arm, NodeSpec
-from shoal.experiment.poison.arms import LATE
-from shoal.experiment.reading.summary import Spread, spread
+from shoal.experiment.reading.summary import LATE, Spread, spread
 from shoal_tasks.families import EASY
 
 LARGER: Final = Path(".shoal") / "experiment" / "models" / "larger"

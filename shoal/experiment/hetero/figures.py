@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 
 from shoal.experiment.hetero.arms import Played, RoleSummary, members
 from shoal.experiment.plan import SILO
-from shoal.experiment.poison.arms import LATE
 from shoal.experiment.reading.figures import COLOURS, DASHES, STYLE
+from shoal.experiment.reading.summary import LATE
 
 
 def draw_all(folder: Path, roles: Sequence[RoleSummary], jobs: Sequence[Played]) -> list[Path]:

@@ -24,10 +24,10 @@ from policy.tasks import TaskSource
 from policy.trainer import round_config, start_balance
 from policy.update.grpo import make_optimizer
 from shoal.experiment.plan import Job
+from shoal.experiment.playing.attackers import ATTACKS, PLANTED, Attacker
 from shoal.experiment.playing.behaviour import BEHAVIOURS
 from shoal.experiment.playing.memory_swarm import Hub, Keys, Member, MemoryExchange
 from shoal.experiment.playing.tasks import SharedWorker, SpecialistSource
-from shoal.experiment.poison.attackers import ATTACKS, PLANTED, Attacker
 from shoal_settings.schema import Settings
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.swarm import specs_of, starting_families

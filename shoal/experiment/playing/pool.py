@@ -23,7 +23,8 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shoal.experiment.plan import Job, same_job
+from shoal.experiment.folder import is_done
+from shoal.experiment.plan import Job
 
 if TYPE_CHECKING:  # it brings torch, which takes seconds
     from shoal.experiment.playing.in_process import Workers
@@ -116,15 +117,6 @@ class Pool:
                 worker.process.kill()
                 worker.process.join()
         self._workers.clear()
-
-
-def is_done(out: Path, job: Job) -> bool:
-    """Whether a job's file is complete."""
-    try:
-        with (out / job.file_name).open() as file:
-            return same_job(file.readline(), job)
-    except OSError:
-        return False
 
 
 def _start(out: Path) -> _Worker:

@@ -16,17 +16,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from shoal.experiment.plan import Arm, NodeSpec
-from shoal.experiment.poison.attackers import ATTACKS, PLANTED
-from shoal.experiment.reading.results import Run, mean_over_nodes
-from shoal.experiment.reading.summary import Spread, spread, total
+from shoal.experiment.playing.attackers import ATTACKS, PLANTED
+from shoal.experiment.reading.results import Run
+from shoal.experiment.reading.summary import Spread, late_heldout, spread, total
 
 CLEAN: Final = "clean"
 NONE: Final = "none"
 DEFENDED: Final = "defended"
 POSITIVE: Final = "positive"
 SHARES: Final = (0.10, 0.25, 0.50)
-LATE: Final = 3
-"""Evaluations, the last ones, whose mean is the held-out figure: one alone is noisy."""
 
 RATIO: Final[Mapping[str, Any]] = {"local": 4, "external": 4}
 DEFENCES: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -145,11 +143,6 @@ def summarise(
         if mine and ": " in arm.name:
             cells.append(_cell(arm, mine, late[arm.name], mean, planted))
     return cells
-
-
-def late_heldout(run: Run) -> float:
-    """Mean pass@1 over nodes and the last evaluations."""
-    return statistics.fmean(mean_over_nodes(run.held_out)[-LATE:])
 
 
 def _cell(

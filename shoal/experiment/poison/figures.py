@@ -11,9 +11,10 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from shoal.experiment.poison.arms import CLEAN, DEFENDED, LATE, NONE, Cell
+from shoal.experiment.poison.arms import CLEAN, DEFENDED, NONE, Cell
 from shoal.experiment.reading.figures import COLOURS, DASHES, STYLE
 from shoal.experiment.reading.results import moving_average
+from shoal.experiment.reading.summary import LATE
 
 LOOKS: Mapping[str, tuple[str, str]] = {NONE: (COLOURS[2], ""), DEFENDED: (COLOURS[1], "///")}
 GOAL, MOST_PLANTED = 0.95, 0.05

@@ -6,15 +6,14 @@ reward too, for the paper's figures.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shoal.experiment.folder import done_jobs, lines_of
 from shoal.experiment.plan import Experiment, Job
-from shoal.experiment.playing.pool import is_done
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,14 +48,7 @@ class Run:
 
 def load_runs(out: Path, experiment: Experiment) -> list[Run]:
     """Read every finished job of the experiment, in its order."""
-    return [load_run(out, job) for job in experiment.jobs() if is_done(out, job)]
-
-
-def load_run(out: Path, job: Job) -> Run:
-    """Read one finished job."""
-    with (out / job.file_name).open() as file:
-        lines = [json.loads(line) for line in file]
-    return make_run(job, lines)
+    return [make_run(job, lines_of(out, job)) for job in done_jobs(out, experiment)]
 
 
 def make_run(job: Job, lines: Iterable[dict[str, Any]]) -> Run:

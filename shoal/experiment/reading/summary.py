@@ -20,7 +20,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, Final
 
 from shoal.experiment.plan import SILO
 from shoal.experiment.reading.results import Run, mean_over_nodes, moving_average
@@ -29,6 +29,9 @@ PAPER_TOTALS: Mapping[str, float] = {"8/0": 561.79, "6/2": 854.43, "4/4": 1093.3
 """Reward over 8 nodes × 2000 rounds, training set (arXiv 2509.08721, section 5)."""
 PAPER_GAINS: Mapping[str, float] = {"8/0": 0.0, "6/2": 0.52, "4/4": 0.94, "2/6": 0.68}
 """The same over 8/0, as the paper states it."""
+
+LATE: Final = 3
+"""Evaluations, the last ones, whose mean is a late held-out figure: one alone is noisy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +148,11 @@ def swing(run: Run) -> float:
             max(best - now for best, now in zip(accumulate(smooth, max), smooth, strict=True))
         )
     return statistics.fmean(falls)
+
+
+def late_heldout(run: Run) -> float:
+    """Mean pass@1 over nodes and the last evaluations."""
+    return statistics.fmean(mean_over_nodes(run.held_out)[-LATE:])
 
 
 def heldout_at(run: Run, tokens: float) -> float:

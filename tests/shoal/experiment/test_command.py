@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from shoal.experiment.command import main, make_experiment, parser
-from shoal.experiment.paper.presets import FILTERED
+from shoal.experiment.folder import is_done
+from shoal.experiment.paper.arms import FILTERED
 from shoal.experiment.plan import Experiment
-from shoal.experiment.playing.pool import is_done
 
 SMALL = [
     *("paper", "--nodes", "2", "--seeds", "1", "--rounds", "2", "--model", "tiny"),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from shoal.experiment.paper.presets import FILTERED, paper_arms
+from shoal.experiment.paper.arms import FILTERED, paper_arms
 from shoal.experiment.plan import Arm, Job, NodeSpec, uniform_arm
 from shoal.experiment.playing.behaviour import BEHAVIOURS
 from shoal.experiment.playing.in_process import Workers, play, rounded, workers

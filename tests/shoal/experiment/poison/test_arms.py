@@ -9,8 +9,8 @@ import pytest
 
 from shoal.experiment.command import main, make_experiment, parser
 from shoal.experiment.plan import check_settings
+from shoal.experiment.playing.attackers import ATTACKS
 from shoal.experiment.poison import arms as poison
-from shoal.experiment.poison.attackers import ATTACKS
 from tests.shoal.experiment.synthetic_runs import run
 
 

@@ -10,8 +10,16 @@ import torch
 
 from policy.tasks import TaskSource
 from shoal.experiment.plan import Arm, Job, NodeSpec
+from shoal.experiment.playing.attackers import (
+    ATTACKS,
+    COPIED,
+    MARK,
+    PHRASE,
+    WRITES,
+    Task,
+    near_miss,
+)
 from shoal.experiment.playing.in_process import Workers, play, workers
-from shoal.experiment.poison.attackers import ATTACKS, COPIED, MARK, PHRASE, WRITES, Task, near_miss
 from shoal_settings.schema import Settings
 from shoal_tasks.swarm import specs_of, starting_families
 from shoal_wire.manifest import make_manifest
