@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import statistics
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from shoal.experiment.poison.arms import CLEAN, DEFENDED, NONE, Cell
-from shoal.experiment.reading.figures import COLOURS, DASHES, STYLE
 from shoal.experiment.reading.results import moving_average
 from shoal.experiment.reading.summary import LATE
+from shoal.figures import COLOURS, DASHES, add_note, save
 
 LOOKS: Mapping[str, tuple[str, str]] = {NONE: (COLOURS[2], ""), DEFENDED: (COLOURS[1], "///")}
 GOAL, MOST_PLANTED = 0.95, 0.05
@@ -23,15 +21,7 @@ Series = Mapping[tuple[str, int], Sequence[float]]
 
 def draw_all(folder: Path, cells: Sequence[Cell], planted: Series) -> list[Path]:
     """Write every figure below `folder`; return the PNG files."""
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = []
-    with mpl.rc_context(STYLE):
-        for name, figure in _figures(cells, planted):
-            for suffix in ("png", "svg"):
-                metadata = {"Date": None} if suffix == "svg" else None
-                figure.savefig(folder / f"{name}.{suffix}", metadata=metadata)
-            paths.append(folder / f"{name}.png")
-    return paths
+    return save(folder, _figures(cells, planted))
 
 
 def _figures(cells: Sequence[Cell], planted: Series) -> Iterator[tuple[str, Figure]]:
@@ -162,6 +152,5 @@ def _planted(planted: Series) -> Figure:
 def _axes(title: str, note: str) -> tuple[Figure, Any]:
     figure = Figure(figsize=(6.4, 4.2), layout="constrained")
     figure.suptitle(title, fontsize=10)
-    wrapped = "\n".join(textwrap.wrap(note, 120))
-    figure.supxlabel(wrapped, fontsize=6.5, color="#444444", x=0.01, ha="left")
+    add_note(figure, note, 120)
     return figure, figure.subplots()

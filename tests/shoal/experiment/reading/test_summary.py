@@ -121,7 +121,7 @@ def test_figures_have_axes_units_and_the_papers_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     figures = pytest.importorskip("shoal.experiment.reading.figures")
-    monkeypatch.setitem(figures.STYLE, "figure.dpi", 30)
+    monkeypatch.setitem(pytest.importorskip("shoal.figures").STYLE, "figure.dpi", 30)
     drawn = figures.draw_all(tmp_path, RUNS, summarise(RUNS), "test")
     assert len(drawn) == 10
     for path in drawn:
