@@ -6,7 +6,7 @@ import random
 import resource
 import shutil
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -75,23 +75,11 @@ class NetViews:
 
     async def _facts(self) -> Facts:
         core = self._core
-        outside: list[Outside] = []
-        bootstraps: list[BootstrapSeen] = []
         ports = tcp_ports(core.host.listen_addrs())
         connected = sorted(core.host.connected_peers())
-
-        async def ask(peer_id: PeerId) -> None:
-            if seen := await ask_outside(core.host, peer_id, ports=ports):
-                outside.append(seen)
-
-        async with trio.open_nursery() as nursery:
-            for peer_id in self._rng.sample(connected, min(_MAX_ASKED, len(connected))):
-                nursery.start_soon(ask, peer_id)
-            for address in core.bootstrap:
-                nursery.start_soon(self._try_bootstrap, address, bootstraps)
+        outside, bootstraps = await self._ask_around(connected, ports)
         status = await self._status({})
         buffer = status.get("buffer")
-        meshes = core.gossip.mesh()
         return Facts(
             uptime_s=status["uptime_s"],
             listens=tuple(_transport(address) for address in core.host.listen_addrs()),
@@ -100,14 +88,7 @@ class NetViews:
             relays=len(core.relay_client.relays),
             bootstraps=tuple(sorted(bootstraps, key=lambda seen: seen.address)),
             outside=tuple(self._seen(seen, ports) for seen in outside),
-            topics=tuple(
-                TopicSeen(
-                    topic=topic,
-                    peers=len(core.gossip.topic_peers(topic)),
-                    mesh=len(meshes.get(topic, [])),
-                )
-                for topic in core.gossip.topics()
-            ),
+            topics=self._topics(),
             mesh_low=MeshSettings().degree_low,
             clock_limit_ms=1000 * core.manifest.rules.max_future_seconds,
             trainer=status["trainer"]["state"] if "trainer" in status else None,
@@ -117,6 +98,24 @@ class NetViews:
             files_open=psutil.Process().num_fds(),
             files_limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         )
+
+    async def _ask_around(
+        self, connected: Sequence[PeerId], ports: tuple[int, ...]
+    ) -> tuple[list[Outside], list[BootstrapSeen]]:
+        """Ask some peers how this one looks, and try every bootstrap, all at once."""
+        outside: list[Outside] = []
+        bootstraps: list[BootstrapSeen] = []
+
+        async def ask(peer_id: PeerId) -> None:
+            if seen := await ask_outside(self._core.host, peer_id, ports=ports):
+                outside.append(seen)
+
+        async with trio.open_nursery() as nursery:
+            for peer_id in self._rng.sample(connected, min(_MAX_ASKED, len(connected))):
+                nursery.start_soon(ask, peer_id)
+            for address in self._core.bootstrap:
+                nursery.start_soon(self._try_bootstrap, address, bootstraps)
+        return outside, bootstraps
 
     async def _try_bootstrap(self, address: str, found: list[BootstrapSeen]) -> None:
         host = self._core.host
@@ -139,6 +138,18 @@ class NetViews:
             dialled=seen.dialled,
             reached=any(port in ports for port in seen.open_ports),
             clock_ahead_ms=seen.clock_ahead_ms,
+        )
+
+    def _topics(self) -> tuple[TopicSeen, ...]:
+        gossip = self._core.gossip
+        meshes = gossip.mesh()
+        return tuple(
+            TopicSeen(
+                topic=topic,
+                peers=len(gossip.topic_peers(topic)),
+                mesh=len(meshes.get(topic, [])),
+            )
+            for topic in gossip.topics()
         )
 
     def _transports(self) -> tuple[tuple[str, int], ...]:

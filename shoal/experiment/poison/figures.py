@@ -39,7 +39,6 @@ def _figures(cells: Sequence[Cell], planted: Series) -> Iterator[tuple[str, Figu
 
 
 def _bars(cells: Sequence[Cell], share: float, percent: str) -> Figure:
-    kinds = list(dict.fromkeys(cell.attack for cell in cells if cell.share == share))
     figure, ax = _axes(
         f"Honest nodes with {percent} attackers",
         f"pass@1 on held-out questions, mean of the last {LATE} evaluations, over that of the "
@@ -47,20 +46,11 @@ def _bars(cells: Sequence[Cell], share: float, percent: str) -> Figure:
         "(none with one).",
     )
     base = next((c for c in cells if c.attack == CLEAN and c.defence == NONE), None)
-    for offset, (defence, (colour, hatch)) in zip((-0.2, 0.2), LOOKS.items(), strict=True):
-        found = {c.attack: c for c in cells if c.share == share and c.defence == defence}
-        places = [i for i, kind in enumerate(kinds) if kind in found]
-        shown = [found[kind] for kind in kinds if kind in found]
-        ax.bar(
-            [place + offset for place in places],
-            [cell.of_clean or 0.0 for cell in shown],
-            0.38,
-            yerr=[_relative_sd(cell, base) for cell in shown],
-            color=colour,
-            alpha=0.75,
-            hatch=hatch,
-            label="without defences" if defence == NONE else "with all defences",
-        )
+    mine = [cell for cell in cells if cell.share == share]
+    kinds = list(dict.fromkeys(cell.attack for cell in mine))
+    for offset, defence in zip((-0.2, 0.2), LOOKS, strict=True):
+        shown = {cell.attack: cell for cell in mine if cell.defence == defence}
+        _row_of_bars(ax, [shown.get(kind) for kind in kinds], base, offset, defence)
     ax.axhline(GOAL, color="#444444", ls="--", lw=1)
     ax.set_xticks(range(len(kinds)), kinds)
     ax.set_xlabel("attack")
@@ -68,6 +58,24 @@ def _bars(cells: Sequence[Cell], share: float, percent: str) -> Figure:
     ax.set_ylim(top=1.18 * ax.get_ylim()[1])  # room for the legend
     ax.legend(fontsize=8, loc="upper right", ncols=2)
     return figure
+
+
+def _row_of_bars(
+    ax: Any, cells: Sequence[Cell | None], base: Cell | None, offset: float, defence: str
+) -> None:
+    """One defence's bars, a place for each attack; a place stays empty where there is no cell."""
+    colour, hatch = LOOKS[defence]
+    shown = [(place, cell) for place, cell in enumerate(cells) if cell is not None]
+    ax.bar(
+        [place + offset for place, _ in shown],
+        [cell.of_clean or 0.0 for _, cell in shown],
+        0.38,
+        yerr=[_relative_sd(cell, base) for _, cell in shown],
+        color=colour,
+        alpha=0.75,
+        hatch=hatch,
+        label="without defences" if defence == NONE else "with all defences",
+    )
 
 
 def _relative_sd(cell: Cell, base: Cell | None) -> float:

@@ -14,6 +14,10 @@ from typing import Any
 
 from shoal.experiment.folder import done_jobs, lines_of
 from shoal.experiment.plan import Experiment, Job
+from shoal_settings.schema import Settings
+
+Line = dict[str, Any]
+"""One event of a job's file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,41 +55,53 @@ def load_runs(out: Path, experiment: Experiment) -> list[Run]:
     return [make_run(job, lines_of(out, job)) for job in done_jobs(out, experiment)]
 
 
-def make_run(job: Job, lines: Iterable[dict[str, Any]]) -> Run:
+def make_run(job: Job, lines: Iterable[Line]) -> Run:
     """Sort a job's events into series; nodes that are not honest are left out."""
     honest = [i for i, node in enumerate(job.arm.nodes) if node.behaviour == "honest"]
-    rounds: dict[int, list[dict[str, Any]]] = defaultdict(list)
-    held: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    settings = [job.node_settings(index) for index in honest]
+    played, evaluated = _by_node(lines)
+    rounds = [played[index] for index in honest]
+    held = [evaluated[index] for index in honest]
+    return Run(
+        arm=job.arm.name,
+        seed=job.seed,
+        fresh=_columns(rounds, "reward_local"),
+        training=_columns(rounds, "reward"),
+        signal=mean_over_nodes(_signal_shares(rounds, settings)),
+        tokens=mean_over_nodes([_running(c) for c in _columns(rounds, "tokens_generated")]),
+        seconds=mean_over_nodes([_running(c) for c in _columns(rounds, "step_time")]),
+        evaluated=tuple(int(line["round"]) for line in held[0]),
+        held_out=_columns(held, "held_out/pass@1"),
+        questions=sum(max(one.local, one.questions) for one in settings) / len(settings),
+    )
+
+
+def _by_node(lines: Iterable[Line]) -> tuple[dict[int, list[Line]], dict[int, list[Line]]]:
+    """Return the rounds and the evaluations of each node."""
+    rounds: dict[int, list[Line]] = defaultdict(list)
+    held: dict[int, list[Line]] = defaultdict(list)
     for line in lines:
         if line["event"] == "round":
             rounds[line["node"]].append(line)
         elif line["event"] == "held_out":
             held[line["node"]].append(line)
-    settings = [job.node_settings(index) for index in honest]
-    wanted = [max(1, one.local + one.external) for one in settings]
-    by_node = [rounds[index] for index in honest]
-    return Run(
-        arm=job.arm.name,
-        seed=job.seed,
-        fresh=tuple(_column(lines, "reward_local") for lines in by_node),
-        training=tuple(_column(lines, "reward") for lines in by_node),
-        signal=_mean_rows(
-            [
-                [value / size for value in _column(lines, "groups_with_signal")]
-                for lines, size in zip(by_node, wanted, strict=True)
-            ]
-        ),
-        tokens=_mean_rows([_running(_column(lines, "tokens_generated")) for lines in by_node]),
-        seconds=_mean_rows([_running(_column(lines, "step_time")) for lines in by_node]),
-        evaluated=tuple(int(line["round"]) for line in held[honest[0]]),
-        held_out=tuple(_column(held[index], "held_out/pass@1") for index in honest),
-        questions=sum(max(one.local, one.questions) for one in settings) / len(settings),
-    )
+    return rounds, held
+
+
+def _signal_shares(
+    rounds: Sequence[Sequence[Line]], settings: Sequence[Settings]
+) -> list[list[float]]:
+    """By node, then round: groups with signal as a share of the training set that is aimed at."""
+    shares = []
+    for groups, node in zip(_columns(rounds, "groups_with_signal"), settings, strict=True):
+        wanted = max(1, node.local + node.external)
+        shares.append([value / wanted for value in groups])
+    return shares
 
 
 def mean_over_nodes(series: Sequence[Sequence[float]]) -> tuple[float, ...]:
     """Average several nodes' series, entry by entry."""
-    return _mean_rows(series)
+    return tuple(sum(column) / len(column) for column in zip(*series, strict=True))
 
 
 def moving_average(values: Sequence[float], window: int) -> list[float]:
@@ -96,8 +112,9 @@ def moving_average(values: Sequence[float], window: int) -> list[float]:
     ]
 
 
-def _column(lines: Sequence[dict[str, Any]], name: str) -> tuple[float, ...]:
-    return tuple(float(line[name] or 0.0) for line in lines)
+def _columns(by_node: Sequence[Sequence[Line]], name: str) -> tuple[tuple[float, ...], ...]:
+    """By node, then line: one of the lines' numbers, 0 where there is none."""
+    return tuple(tuple(float(line[name] or 0.0) for line in lines) for lines in by_node)
 
 
 def _running(values: Sequence[float]) -> list[float]:
@@ -106,7 +123,3 @@ def _running(values: Sequence[float]) -> list[float]:
         total += value
         sums.append(total)
     return sums
-
-
-def _mean_rows(rows: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    return tuple(sum(column) / len(column) for column in zip(*rows, strict=True))

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from shoal.experiment.command import main, make_experiment, parser
+from shoal.experiment.command import main
+from shoal.experiment.flags import make_experiment, parser
 from shoal.experiment.folder import is_done
 from shoal.experiment.paper.arms import FILTERED
 from shoal.experiment.plan import Experiment
