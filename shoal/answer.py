@@ -114,7 +114,7 @@ def _ask_all(
             if completions:
                 link.publish([_group(one, completions)], author=author)
                 shared += 1
-                _tell(worker, one, completions, console, as_json=arguments.json)
+                _show_rewards(worker, one, completions, console, as_json=arguments.json)
     except (EOFError, KeyboardInterrupt):
         console.print()
     return shared
@@ -157,7 +157,7 @@ def _group(asked: _Asked, completions: Sequence[Completion]) -> RolloutGroup:
     )
 
 
-def _tell(
+def _show_rewards(
     worker: TaskWorker,
     asked: _Asked,
     completions: Sequence[Completion],

@@ -72,16 +72,16 @@ class InspectorService:
     async def handle(self, holder: str, role: m.Role, body: m.Body) -> m.Body:
         """Answer one request."""
         if isinstance(body, m.Inspect):
-            return await inspect(self._views, body)
+            return await answer_view(self._views, body)
         if isinstance(body, m.Control):
-            return await follow(self._control, body)
+            return await carry_out(self._control, body)
         return m.Failure(reason=f"this peer does not take {type(body).__name__}")
 
     async def goodbye(self, holder: str, role: m.Role) -> None:
         """Nothing was lent."""
 
 
-async def follow(control: Control | None, body: m.Control) -> m.Body:
+async def carry_out(control: Control | None, body: m.Control) -> m.Body:
     """Follow one order about a peer."""
     if control is None:
         return m.Failure(reason="this peer takes no orders")
@@ -92,7 +92,7 @@ async def follow(control: Control | None, body: m.Control) -> m.Body:
     return m.Done(count=1)
 
 
-async def inspect(views: Mapping[str, View], body: m.Inspect) -> m.Body:
+async def answer_view(views: Mapping[str, View], body: m.Inspect) -> m.Body:
     """Answer with one view."""
     answer = views.get(body.view)
     if answer is None:

@@ -65,10 +65,9 @@ def fetch(console: Console, view: dict[str, Any]) -> None:
     """How batches came, what became of gaps, and what was given to others."""
     rows = table("came by", "batches", "groups", "bytes")
     for source, count in view["batches"].items():
-        came = view["bytes_in"].get(source)
-        rows.add_row(
-            source, str(count), str(view["groups"][source]), "-" if came is None else size(came)
-        )
+        num_bytes = view["bytes_in"].get(source)
+        shown = "-" if num_bytes is None else size(num_bytes)
+        rows.add_row(source, str(count), str(view["groups"][source]), shown)
     console.print(rows)
     gaps, announced = view["gaps"], view["announced"]
     rows = pairs()

@@ -59,8 +59,8 @@ class RunningNode:
         try:
             status: Answer = json.loads((self._data_dir / LAST_STATUS_FILE).read_text())
         except (OSError, ValueError):
-            said = f"no node has left a status in {self._data_dir}"
-            raise fail("debug", said, EXIT_NO_NODE) from None
+            message = f"no node has left a status in {self._data_dir}"
+            raise fail("debug", message, EXIT_NO_NODE) from None
         return status
 
     def _connect(self) -> None:

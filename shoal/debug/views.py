@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
-from shoal.debug import groups, net, network, peer_orders, status
+from shoal.debug import groups, network, peer_orders, probes, status
 from shoal.debug.node import Answer, RunningNode, Tell
 
 
@@ -86,15 +86,15 @@ VIEWS = {
     "fetch": View(help="how batches came, gaps, and what was given to others", show=groups.fetch),
     "doctor": View(
         help="what is wrong with this node's place in the network",
-        show=net.doctor,
-        failed=net.is_bad,
+        show=probes.doctor,
+        failed=probes.is_bad,
     ),
     "ping": View(
         help="round trips to one peer",
-        show=net.ping,
-        flags=net.add_ping,
-        answers=net.ping_all,
-        failed=net.is_lost,
+        show=probes.ping,
+        flags=probes.add_ping,
+        answers=probes.ping_all,
+        failed=probes.is_lost,
     ),
     "rollouts": View(
         help="the latest rollouts: question, completions, verified reward",

@@ -25,7 +25,7 @@ from shoal.experiment.paper.tune import markdown as sweep_table
 from shoal.experiment.plan import Experiment
 from shoal.experiment.playing.pool import JobFailed, Pool
 from shoal.experiment.presets import PRESETS
-from shoal.experiment.progress import Narrator
+from shoal.experiment.progress import JobProgress
 from shoal.experiment.reading.report import write_report
 from shoal.experiment.reading.results import load_runs
 from shoal.experiment.reading.table import rich_table
@@ -147,5 +147,5 @@ def _play(experiment: Experiment, out: Path, num_workers: int | None) -> None:
     if num_workers is None:
         num_workers = _default_jobs(experiment)
     left = sum(job.rounds for job in jobs if not is_done(out, job))
-    with Narrator(num_rounds=left) as narrator:
-        Pool(out=out, num_workers=num_workers, on_progress=narrator).run(jobs)
+    with JobProgress(num_rounds=left) as progress:
+        Pool(out=out, num_workers=num_workers, on_progress=progress).run(jobs)

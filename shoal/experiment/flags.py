@@ -147,8 +147,8 @@ def _base(arguments: argparse.Namespace, preset: Preset) -> dict[str, Any]:
     if arguments.model is not None and arguments.model not in EMBEDDED:
         base |= REAL
     named = {"model": arguments.model, "tasks": arguments.tasks, "strategy": arguments.strategy}
-    given = [f"{key}={value}" for key, value in named.items() if value is not None]
-    return base | _settings([*given, *arguments.set])
+    texts = [f"{key}={value}" for key, value in named.items() if value is not None]
+    return base | _settings([*texts, *arguments.set])
 
 
 def _chosen_arms(texts: Sequence[str], known: Sequence[Arm], num_nodes: int) -> tuple[Arm, ...]:

@@ -71,11 +71,11 @@ class LocalProcess:
         with trio.move_on_after(seconds):
             async with trio.open_nursery() as nursery:
 
-                async def end() -> None:
+                async def cancel_at_end() -> None:
                     await self._ended.wait()
                     nursery.cancel_scope.cancel()
 
-                nursery.start_soon(end)
+                nursery.start_soon(cancel_at_end)
                 await self._ready.wait()
                 nursery.cancel_scope.cancel()
         if not self._ready.is_set():

@@ -78,11 +78,11 @@ def _attacked(num_honest: int, shares: Sequence[float]) -> tuple[Arm, ...]:
         )
         for share in shares
         for kind in ATTACKS
-        for defence in _tried(kind)
+        for defence in _defences_tried_against(kind)
     )
 
 
-def _tried(kind: str) -> tuple[str, ...]:
+def _defences_tried_against(kind: str) -> tuple[str, ...]:
     """What is compared: of planting also what trusts every right answer."""
     return (NONE, POSITIVE, DEFENDED) if kind in PLANTED else (NONE, DEFENDED)
 
@@ -154,7 +154,7 @@ def _cell(
 ) -> Cell:
     kinds = [node.behaviour for node in arm.nodes if node.behaviour != "honest"]
     defence = arm.name.split(": ")[1]
-    said = [
+    planted_late = [
         statistics.fmean(found[-max(1, len(found) // 10) :])
         for run in runs
         if (found := planted.get((run.arm, run.seed)))
@@ -168,7 +168,7 @@ def _cell(
         total=spread([total(run) for run in runs]),
         of_clean=_ratio(mean[arm.name], mean.get(f"{CLEAN}: {NONE}")),
         of_own_clean=_ratio(mean[arm.name], mean.get(f"{CLEAN}: {defence}")),
-        planted=spread(said) if said and kinds and kinds[0] in PLANTED else None,
+        planted=spread(planted_late) if planted_late and kinds and kinds[0] in PLANTED else None,
     )
 
 

@@ -59,9 +59,9 @@ def make_run(job: Job, lines: Iterable[Line]) -> Run:
     """Sort a job's events into series; nodes that are not honest are left out."""
     honest = [i for i, node in enumerate(job.arm.nodes) if node.behaviour == "honest"]
     settings = [job.node_settings(index) for index in honest]
-    played, evaluated = _by_node(lines)
-    rounds = [played[index] for index in honest]
-    held = [evaluated[index] for index in honest]
+    all_rounds, all_evaluations = _by_node(lines)
+    rounds = [all_rounds[index] for index in honest]
+    evaluations = [all_evaluations[index] for index in honest]
     return Run(
         arm=job.arm.name,
         seed=job.seed,
@@ -70,8 +70,8 @@ def make_run(job: Job, lines: Iterable[Line]) -> Run:
         signal=mean_over_nodes(_signal_shares(rounds, settings)),
         tokens=mean_over_nodes([_running(c) for c in _columns(rounds, "tokens_generated")]),
         seconds=mean_over_nodes([_running(c) for c in _columns(rounds, "step_time")]),
-        evaluated=tuple(int(line["round"]) for line in held[0]),
-        held_out=_columns(held, "held_out/pass@1"),
+        evaluated=tuple(int(line["round"]) for line in evaluations[0]),
+        held_out=_columns(evaluations, "held_out/pass@1"),
         questions=sum(max(one.local, one.questions) for one in settings) / len(settings),
     )
 
@@ -79,13 +79,13 @@ def make_run(job: Job, lines: Iterable[Line]) -> Run:
 def _by_node(lines: Iterable[Line]) -> tuple[dict[int, list[Line]], dict[int, list[Line]]]:
     """Return the rounds and the evaluations of each node."""
     rounds: dict[int, list[Line]] = defaultdict(list)
-    held: dict[int, list[Line]] = defaultdict(list)
+    evaluations: dict[int, list[Line]] = defaultdict(list)
     for line in lines:
         if line["event"] == "round":
             rounds[line["node"]].append(line)
         elif line["event"] == "held_out":
-            held[line["node"]].append(line)
-    return rounds, held
+            evaluations[line["node"]].append(line)
+    return rounds, evaluations
 
 
 def _signal_shares(
