@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from shoal.__main__ import COMMANDS
 from shoal_wire.verdict import Reason
 
 ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def _read(name: str) -> str:
@@ -21,6 +23,12 @@ def _read(name: str) -> str:
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_every_command_is_in_the_readme(command: str) -> None:
     assert f"shoal {command}" in _read("README.md")
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "Makefile"], ids=lambda page: page.name)
+def test_every_module_that_is_to_be_run_is_there(page: Path) -> None:
+    for module in re.findall(r"python -m (\w+(?:\.\w+)*)", page.read_text()):
+        assert importlib.util.find_spec(module) is not None, f"{page.name}: python -m {module}"
 
 
 def test_metrics_and_their_table_agree() -> None:
@@ -43,6 +51,6 @@ def test_every_make_target_is_in_its_help() -> None:
 
 
 def test_links_in_the_documentation_lead_somewhere() -> None:
-    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+    for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"

@@ -1,4 +1,4 @@
-"""What the commands share: which folder they own, and how they notice that they should end."""
+"""What serving commands share: the folder they own, how they start again, and how they end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ from p2p.process import (
     run_until_stopped,
     serve,
 )
-from shoal.__main__ import main
 from shoal_settings.loader import Loaded, add_flags, load
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import TaskError
@@ -106,26 +105,6 @@ async def test_the_end_of_standard_input_is_the_parents_end() -> None:
         os.dup2(before, 0)
         for descriptor in (before, reading):
             os.close(descriptor)
-
-
-@pytest.mark.parametrize(
-    "argv",
-    [
-        ["debug"],
-        ["debug", "dreams"],
-        ["debug", "rollouts", "--limit", "0"],
-        ["debug", "rollouts", "--limit", "few"],
-        ["debug", "status", "--follow"],
-    ],
-    ids=" ".join,
-)
-def test_debug_refuses_what_it_does_not_know(
-    argv: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(argv)
-    assert end.value.code == 2
-    assert "Traceback" not in capsys.readouterr().err
 
 
 @dataclass
