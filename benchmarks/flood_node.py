@@ -15,6 +15,7 @@ import psutil
 import trio
 
 from p2p.data_dir import IDENTITY_FILE
+from p2p.live_node import LiveNode
 from p2p.net.identity import load_or_create_identity
 from p2p.node import Node
 from shoal_settings.schema import Settings
@@ -48,31 +49,35 @@ async def main(data_dir: Path) -> None:
     """Run the node until standard input ends."""
     probe = Probe()
     settings = Settings(data_dir=data_dir, listen=(LOOPBACK,), no_trainer=True, mdns=False)
-    node = Node(
-        identity=load_or_create_identity(data_dir / IDENTITY_FILE),
-        settings=settings,
-        on_ready=lambda node: print(json.dumps(_hello(node)), flush=True),
-    )
     async with trio.open_nursery() as nursery:
+
+        def on_ready(live: LiveNode) -> None:
+            print(json.dumps(_hello(live)), flush=True)
+            nursery.start_soon(_serve, node, live, probe)
+
+        node = Node(
+            identity=load_or_create_identity(data_dir / IDENTITY_FILE),
+            settings=settings,
+            on_ready=on_ready,
+        )
         nursery.start_soon(probe.run)
-        nursery.start_soon(_serve, node, probe)
         await node.run()
         nursery.cancel_scope.cancel()
 
 
-async def _serve(node: Node, probe: Probe) -> None:
+async def _serve(node: Node, live: LiveNode, probe: Probe) -> None:
     async for line in trio.wrap_file(sys.stdin):
         if line.strip() == "report":
-            print(json.dumps(_report(node, probe)), flush=True)
+            print(json.dumps(_report(live, probe)), flush=True)
         probe.reset()
     node.stop()
 
 
-def _hello(node: Node) -> dict[str, Any]:
-    return {"peer_id": node.core.peer_id, "address": node.core.host.listen_addrs()[0]}
+def _hello(node: LiveNode) -> dict[str, Any]:
+    return {"peer_id": node.member.peer_id, "address": node.member.host.listen_addrs()[0]}
 
 
-def _report(node: Node, probe: Probe) -> dict[str, Any]:
+def _report(node: LiveNode, probe: Probe) -> dict[str, Any]:
     process = psutil.Process()
     stats = node.buffer.stats(trio.current_time())
     return {
@@ -82,8 +87,8 @@ def _report(node: Node, probe: Probe) -> dict[str, Any]:
         "cpu_s": sum(process.cpu_times()[:2]),
         "buffer_bytes": stats.bytes + stats.own_bytes,
         "received": {row.peer_id: row.stored_total for row in stats.per_publisher},
-        "pubsub": dict(node.core.gossip.stats().pubsub),
-        "faults": node.core.gossip._router.num_faults,
+        "pubsub": dict(node.member.gossip.stats().pubsub),
+        "faults": node.member.gossip._router.num_faults,
     }
 
 

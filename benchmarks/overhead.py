@@ -25,7 +25,9 @@ import trio
 from benchmarks.groups import POLICY, SAMPLING, draw_tasks, make_group
 from benchmarks.harness import ROOT, Goal, Options, Report, main, median, note
 from benchmarks.texts import reasoning
-from p2p.gossip.gossip import Gossip
+from p2p.gossip.gossip import Libp2pGossip
+from p2p.gossip.interface import Unwatched
+from p2p.live_node import LiveNode
 from p2p.net.host import HostSettings, Libp2pHost
 from p2p.net.identity import Identity, identity_from_seed
 from p2p.node import Node
@@ -110,7 +112,7 @@ async def _publish_all(
             host = Libp2pHost(
                 identity=identity, settings=HostSettings(listen=("/ip4/127.0.0.1/tcp/0",))
             )
-            gossip = Gossip(host=host)
+            gossip = Libp2pGossip(host=host, watch=Unwatched())
             await nursery.start(host.run)
             await host.dial(address)
             hosts.append((identity, host, gossip))
@@ -167,7 +169,9 @@ def _sealed(identity: Identity, manifest: Manifest, number: int, group: RolloutG
     return seal(encode_batch(batch), public_key=identity.public_key_bytes, sign=identity.sign)
 
 
-async def _publish(gossip: Gossip, topic: str, envelopes: list[bytes], window: _Window) -> None:
+async def _publish(
+    gossip: Libp2pGossip, topic: str, envelopes: list[bytes], window: _Window
+) -> None:
     for envelope in envelopes:
         await window.enter()
         await gossip.publish(topic, envelope)
@@ -217,24 +221,26 @@ async def _receive_as_node(folder: Path, expected: int) -> None:
     settings = Settings(
         data_dir=folder, listen=("/ip4/127.0.0.1/tcp/0",), no_trainer=True, mdns=False
     )
-    node = Node(
-        identity=identity_from_seed(b"n" * 32),
-        settings=settings,
-        on_ready=lambda _node: ready.set(),
-    )
-    add = node.recent.add
+    live: list[LiveNode] = []
 
-    def count(*arguments: Any, **named: Any) -> None:
-        clock.hit()
-        add(*arguments, **named)
+    def on_ready(node: LiveNode) -> None:
+        add = node.recent.add
 
-    node.recent.add = count  # type: ignore[method-assign]
+        def count(*arguments: Any, **named: Any) -> None:
+            clock.hit()
+            add(*arguments, **named)
+
+        node.recent.add = count  # type: ignore[method-assign]
+        live.append(node)
+        ready.set()
+
+    node = Node(identity=identity_from_seed(b"n" * 32), settings=settings, on_ready=on_ready)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(node.run)
         await ready.wait()
-        while node.core.worker.report is None:  # noqa: ASYNC110
+        while live[0].member.worker.report is None:  # noqa: ASYNC110
             await trio.sleep(0.05)
-        print(json.dumps({"address": node.core.host.listen_addrs()[0]}), flush=True)
+        print(json.dumps({"address": live[0].member.host.listen_addrs()[0]}), flush=True)
         print(json.dumps(await clock.done()), flush=True)
         await trio.sleep_forever()
 

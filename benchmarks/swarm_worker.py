@@ -22,17 +22,17 @@ from libp2p.io.trio import TrioTCPStream
 
 from benchmarks.groups import draw_tasks, make_group, publish_request
 from benchmarks.texts import reasoning
-from bootstrap.peer import BootstrapPeer
-from p2p import peer as peer_core
-from p2p.net.host import Libp2pHost
+from bootstrap.peer import BootstrapPeer, MeetingPoint
+from p2p.live_node import LiveNode
+from p2p.net.host import HostSettings, Libp2pHost
 from p2p.net.identity import Identity, identity_from_seed
 from p2p.node import Node
-from p2p.rollouts.recent import RecentRollouts
+from p2p.parts import Libp2pNetwork, Network, Parts
 from shoal_settings.schema import Settings
 from shoal_tasks.families import EASY
 from shoal_tasks.worker.trio_client import TaskWorker
 from shoal_wire.digests import sha256
-from shoal_wire.types import Digest, PublishedGroup, Task
+from shoal_wire.types import PeerId, PublishedGroup, Task
 
 _NUM_TASKS = 128
 
@@ -40,31 +40,37 @@ _NUM_TASKS = 128
 class SharedWorker:
     """A node's task worker that is the process's."""
 
-    real: TaskWorker
     report = None
 
-    def __init__(self, *_specs: object, **_limits: object) -> None:
-        pass
+    def __init__(self, real: TaskWorker) -> None:
+        self._real = real
 
     async def run(self, *, task_status: Any = trio.TASK_STATUS_IGNORED) -> None:
         """Be there until cancelled."""
         task_status.started()
         await trio.sleep_forever()
 
-    async def question_digests(self, tasks: Any) -> list[Digest | None]:
+    async def question_digests(self, tasks: Any) -> Any:
         """Ask the real one."""
-        return list(await SharedWorker.real.question_digests(tasks))
+        return await self._real.question_digests(tasks)
+
+    async def questions(self, tasks: Any) -> Any:
+        """Ask the real one."""
+        return await self._real.questions(tasks)
+
+    async def score(self, requests: Any) -> Any:
+        """Ask the real one."""
+        return await self._real.score(requests)
 
 
-class Arrivals(RecentRollouts):
+class Arrivals:
     """Notes when the first group of each batch enters a node's buffer."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, node: LiveNode) -> None:
         self.at: dict[str, float] = {}
+        node.recent.add = self._note  # type: ignore[method-assign]
 
-    def add(self, group: PublishedGroup, *, received_ms: int | None = None) -> None:
-        """Note an arrival."""
+    def _note(self, group: PublishedGroup, **_when: Any) -> None:
         self.at.setdefault(group.batch_id.hex(), time.time())
 
 
@@ -91,26 +97,30 @@ class Traffic:
         TrioTCPStream.write = counted_write
 
 
-def dial_through(proxies: dict[str, int]) -> None:
-    """Let every dial of this process go through the proxy of its target's port."""
-    if not proxies:
-        return
-    dial = Libp2pHost.dial
+def network_through(proxies: dict[str, int]) -> Callable[[Identity, HostSettings], Network]:
+    """Return a network whose dials go through the proxy of their target's port, if it has one."""
 
-    async def proxied(host: Libp2pHost, address: str, *, timeout: float = 10.0) -> str:  # noqa: ASYNC109
-        parts = address.split("/")
-        parts[4] = str(proxies.get(parts[4], parts[4]))
-        return await dial(host, "/".join(parts), timeout=timeout)
+    class Proxied(Libp2pHost):
+        async def dial(self, address: str, *, timeout: float = 10.0) -> PeerId:  # noqa: ASYNC109
+            parts = address.split("/")
+            parts[4] = str(proxies.get(parts[4], parts[4]))
+            return await super().dial("/".join(parts), timeout=timeout)
 
-    Libp2pHost.dial = proxied  # type: ignore[method-assign, assignment]
+    class Through(Libp2pNetwork):
+        def __init__(self, identity: Identity, settings: HostSettings) -> None:
+            self.host = Proxied(identity=identity, settings=settings)
+
+    return Through if proxies else Libp2pNetwork
 
 
 class Fleet:
     """The nodes of this process."""
 
-    def __init__(self, config: dict[str, Any]) -> None:
+    def __init__(self, config: dict[str, Any], parts: Parts) -> None:
         self.config = config
-        self.nodes: list[Node] = []
+        self._parts = parts
+        self.nodes: list[LiveNode] = []
+        self._arrivals: dict[str, Arrivals] = {}
         self.traffic = Traffic()
         self.rng = random.Random(config["seed"])
         self.tasks: list[Task] = []
@@ -128,7 +138,7 @@ class Fleet:
             identity = identity_from_seed(bytes.fromhex(seed))
             settings = Settings(data_dir=home, **self._settings(self.config["ports"][number]))
             peer = await self._start_one(nursery, identity, settings)
-            addresses.append(peer.core.host.listen_addrs()[0])
+            addresses.append(peer.member.host.listen_addrs()[0])
         if not self.config["is_bootstrap"]:
             self.tasks = await trio.to_thread.run_sync(draw_tasks, self.rng, _NUM_TASKS)
         return addresses
@@ -143,21 +153,22 @@ class Fleet:
 
     async def _start_one(
         self, nursery: trio.Nursery, identity: Identity, settings: Settings
-    ) -> Node | BootstrapPeer:
+    ) -> LiveNode | MeetingPoint:
         ready = trio.Event()
-        if self.config["is_bootstrap"]:
-            peer = BootstrapPeer(
-                identity=identity, settings=settings, on_ready=lambda _peer: ready.set()
-            )
-            nursery.start_soon(peer.run)
-            await ready.wait()
-            return peer
-        node = Node(identity=identity, settings=settings, on_ready=lambda _node: ready.set())
-        node.recent = Arrivals()
-        self.nodes.append(node)
-        nursery.start_soon(node.run)
+        found: list[Any] = []
+        peer = (BootstrapPeer if self.config["is_bootstrap"] else Node)(
+            identity=identity,
+            settings=settings,
+            parts=self._parts,
+            on_ready=lambda live: (found.append(live), ready.set()),
+        )
+        nursery.start_soon(peer.run)
         await ready.wait()
-        return node
+        (live,) = found
+        if not self.config["is_bootstrap"]:
+            self.nodes.append(live)
+            self._arrivals[live.member.peer_id] = Arrivals(live)
+        return live
 
     async def publish(self, *, every_s: float, seconds: float, groups: int, chars: int) -> Any:
         """Publish from every node at an even pace, the nodes spread over it."""
@@ -174,7 +185,7 @@ class Fleet:
         return {"published": self.published, "late_s": self._late}
 
     async def _publish_one(
-        self, node: Node, first: float, every_s: float, end: float, groups: int, chars: int
+        self, node: LiveNode, first: float, every_s: float, end: float, groups: int, chars: int
     ) -> None:
         due = first
         while due < end:
@@ -190,7 +201,7 @@ class Fleet:
             called = time.time()
             own = await node.outbox.accept(request)
             assert own.envelope is not None
-            self.published[own.batch_id.hex()] = (node.core.peer_id, called)
+            self.published[own.batch_id.hex()] = (node.member.peer_id, called)
             node.pool.keep_own(own.envelope)
             due += every_s
 
@@ -207,19 +218,19 @@ class Fleet:
             "rss": process.memory_info().rss,
             "nodes": [
                 {
-                    "peer_id": node.core.peer_id,
-                    "peers": len(node.core.host.connected_peers()),
-                    "mesh": sum(len(members) for members in node.core.gossip.mesh().values()),
+                    "peer_id": node.member.peer_id,
+                    "peers": len(node.member.host.connected_peers()),
+                    "mesh": sum(len(members) for members in node.member.gossip.mesh().values()),
                     "topic_peers": sum(
-                        len(node.core.gossip.topic_peers(topic))
-                        for topic in node.core.gossip.topics()
+                        len(node.member.gossip.topic_peers(topic))
+                        for topic in node.member.gossip.topics()
                     ),
-                    "shards": list(node.core.shards.shards),
-                    "own_shard": node.core.shards.own_shard,
+                    "shards": list(node.member.shards.shards),
+                    "own_shard": node.member.shards.own_shard,
                     "unsent": node.outbox.num_unsent,
-                    "received": node.core.gossip.stats().pubsub.get("received", 0),
-                    "forwarded": node.core.gossip.stats().pubsub.get("forwarded", 0),
-                    "verdicts": node.core.verdicts.totals(),
+                    "received": node.member.gossip.stats().pubsub.get("received", 0),
+                    "forwarded": node.member.gossip.stats().pubsub.get("forwarded", 0),
+                    "verdicts": node.member.guard.verdicts.totals(),
                 }
                 for node in self.nodes
             ],
@@ -228,20 +239,16 @@ class Fleet:
     async def arrivals(self) -> Any:
         """Return, for each node, when which batch entered its buffer."""
         await trio.lowlevel.checkpoint()
-        return {
-            node.core.peer_id: node.recent.at
-            for node in self.nodes
-            if isinstance(node.recent, Arrivals)
-        }
+        return {peer_id: arrivals.at for peer_id, arrivals in self._arrivals.items()}
 
     async def connected(self) -> Any:
         """Return whom each node is connected to."""
         await trio.lowlevel.checkpoint()
         return {
-            node.core.peer_id: {
-                "peers": sorted(node.core.host.connected_peers()),
+            node.member.peer_id: {
+                "peers": sorted(node.member.host.connected_peers()),
                 "mesh": [
-                    m.peer_id for members in node.core.gossip.mesh().values() for m in members
+                    m.peer_id for members in node.member.gossip.mesh().values() for m in members
                 ],
             }
             for node in self.nodes
@@ -250,12 +257,14 @@ class Fleet:
 
 async def main(config: dict[str, Any]) -> None:
     """Start the nodes, say so, and do what standard input says, until it ends."""
-    dial_through(config["proxies"])
-    fleet = Fleet(config)
-    peer_core.TaskWorker = SharedWorker  # type: ignore[assignment, attr-defined]
     async with trio.open_nursery() as nursery:
-        SharedWorker.real = TaskWorker(EASY)
-        await nursery.start(SharedWorker.real.run)
+        worker = TaskWorker(EASY)
+        await nursery.start(worker.run)
+        parts = Parts(
+            network=network_through(config["proxies"]),
+            worker=lambda _families, _patience_s: SharedWorker(worker),
+        )
+        fleet = Fleet(config, parts)
         async with trio.open_nursery() as lives:
             addresses = await fleet.start(lives)
             print(json.dumps({"addresses": addresses}), flush=True)

@@ -23,7 +23,8 @@ from libp2p.transport.websocket.transport import WebsocketTransport
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
 from benchmarks.harness import ROOT, Options, Report, main, median, note, percentile
-from p2p.gossip.gossip import Gossip
+from p2p.gossip.gossip import Libp2pGossip
+from p2p.gossip.interface import Unwatched
 from p2p.net.address import is_circuit, to_libp2p_id
 from p2p.net.host import HostSettings, Libp2pHost, RequestError
 from p2p.net.identity import identity_from_seed
@@ -47,7 +48,7 @@ _seeds = itertools.count(50_000)
 @dataclass
 class _Node:
     host: Libp2pHost
-    gossip: Gossip
+    gossip: Libp2pGossip
     heard: dict[bytes, float] = field(default_factory=dict)
 
     async def take(self, data: bytes, _author: PeerId, _forwarder: PeerId) -> Verdict:
@@ -61,7 +62,7 @@ async def _open(listen: str) -> AsyncIterator[_Node]:
         identity=identity_from_seed(next(_seeds).to_bytes(32, "big")),
         settings=HostSettings(listen=(listen,)),
     )
-    node = _Node(host, Gossip(host=host))
+    node = _Node(host, Libp2pGossip(host=host, watch=Unwatched()))
     blob = os.urandom(PULL_BYTES)
 
     async def answer(_peer: PeerId, _request: bytes) -> bytes:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from bootstrap.peer import BootstrapPeer
+from bootstrap.peer import BootstrapPeer, MeetingPoint
 from p2p.process import Serving, run_until_stopped, serve
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import TaskError
@@ -39,8 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return serve(serving, argv)
 
 
-def _announce(peer: BootstrapPeer, _settings: Settings) -> Iterator[str]:
-    manifest, addresses = peer.core.manifest, peer.core.host.listen_addrs()
+def _announce(peer: MeetingPoint, _settings: Settings) -> Iterator[str]:
+    manifest, addresses = peer.member.manifest, peer.member.host.listen_addrs()
     yield f"bootstrap peer of swarm {manifest.swarm_name} {manifest.short_name}; reachable at"
     for address in addresses:
         yield f"  {address}"

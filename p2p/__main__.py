@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 import trio
 
 from p2p.data_dir import LAST_STATUS_FILE, write_atomically
+from p2p.live_node import LiveNode
 from p2p.node import Node, NodeEnd
 from p2p.process import Serving, serve
 from p2p.store.store import StoreError
@@ -61,11 +62,11 @@ async def _keep_last_status(node: Node, settings: Settings) -> None:
     await trio.to_thread.run_sync(write_atomically, settings.data_dir / LAST_STATUS_FILE, content)
 
 
-def _announce(node: Node, settings: Settings) -> Iterator[str]:
-    core, manifest = node.core, node.core.manifest
-    yield f"node {core.peer_id}  (data in {settings.data_dir})"
+def _announce(node: LiveNode, settings: Settings) -> Iterator[str]:
+    member, manifest = node.member, node.member.manifest
+    yield f"node {member.peer_id}  (data in {settings.data_dir})"
     yield f"swarm {manifest.swarm_name} {manifest.short_name}, {len(manifest.families)} families"
-    for address in core.host.listen_addrs():
+    for address in member.host.listen_addrs():
         yield f"  listening on {address}"
     yield f"look inside: shoal debug status --data-dir {settings.data_dir}"
 

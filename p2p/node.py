@@ -1,7 +1,6 @@
-"""The node: wires the components, and nothing else knows them all.
+"""The node's life: from a data directory to the end of its rounds.
 
-    store ─▶ trainer child (loading) ─▶ core (host, discovery, manifest) ─▶ pool
-        ─▶ join (worker, intake, topics) ─▶ outbox ─▶ socket ─▶ … ─▶ shut down
+    store ─▶ trainer child (loading) ─▶ listening peer ─▶ live node ─▶ socket ─▶ … ─▶ shut down
 
 One root nursery. The end of the trainer's rounds, a signal, or another manifest ends the node;
 everything else it survives.
@@ -10,34 +9,22 @@ everything else it survives.
 from __future__ import annotations
 
 import logging
-import random
 from collections.abc import Callable
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 import trio
 
-from p2p.buffer.replay import ReplayBuffer
-from p2p.buffer.types import BufferLimits
-from p2p.fetch.exchange import ExchangeSettings, RolloutExchange
-from p2p.intake.ledger import Equivocation
-from p2p.ipc.judge_link import JudgeLink
-from p2p.ipc.node_views import NodeViews
-from p2p.ipc.server import SOCKET_NAME, IpcServer
-from p2p.ipc.service import Service, TrainerLink
+from p2p.ipc.server import SOCKET_NAME, IpcServer, NodeService
+from p2p.live_node import LiveNode
 from p2p.net.identity import Identity
-from p2p.peer import PeerCore, wall_ms
+from p2p.parts import REAL, Parts, Running, Tuning
+from p2p.peer import ListeningPeer
 from p2p.peers.manifest_source import Found
-from p2p.rollouts.outbox import Outbox
-from p2p.rollouts.pool import RolloutPool
-from p2p.rollouts.recent import RecentRollouts
-from p2p.shards.plan import DemandMeter, demand_of
-from p2p.store.archive import ARCHIVE_FILE, Archive, Archived
-from p2p.store.store import Store
 from p2p.trainer_child import ChildState, TrainerChild
 from shoal_settings.loader import to_flags
 from shoal_settings.schema import Settings
-from shoal_wire.types import SignedBatch
 
 log = logging.getLogger(__name__)
 
@@ -67,39 +54,25 @@ class Node:
         *,
         identity: Identity,
         settings: Settings,
-        on_ready: Callable[[Node], None] = lambda _node: None,
-        exchange: ExchangeSettings | None = None,
+        on_ready: Callable[[LiveNode], None] = lambda _node: None,
+        parts: Parts = REAL,
+        tuning: Tuning | None = None,
+        socket: Callable[[Path, NodeService], Running] = IpcServer,
     ) -> None:
+        """`on_ready` is called once it has joined and serves ``socket(path, service)``."""
         self._identity = identity
-        self._exchange_settings = exchange
         self._settings = settings
         self._on_ready = on_ready
+        self._parts = parts
+        self._tuning = tuning
+        self._socket = socket
         self._end = NodeEnd.STOPPED
         self._stop = trio.Event()
-        data_dir = settings.data_dir
-        self.core = PeerCore(identity=identity, settings=settings, data_dir=data_dir)
-        self.store = Store(
-            data_dir / STORE_FILE,
-            peer_id=identity.peer_id,
-            wall_ms=wall_ms,
-            # If the database is lost and the key is not, numbers must not repeat.
-            first_sequence=wall_ms(),
-        )
-        self.link = TrainerLink()
-        self.last_status: dict[str, Any] = {}
-        """The status at the end, once the trainer has stopped."""
-        self.recent = RecentRollouts()
-        self.archive = Archive(data_dir / ARCHIVE_FILE, max_bytes=settings.archive_bytes)
-        self.buffer = ReplayBuffer(_limits(settings), random.Random(settings.seed or None))
-        self._demand = DemandMeter(external=settings.external, oversample=settings.oversample)
-        self.child = None if settings.no_trainer else TrainerChild(to_flags(settings, "trainer"))
+        self._child = None if settings.no_trainer else TrainerChild(to_flags(settings, "trainer"))
         self._trainer_scope = trio.CancelScope()
         self._trainer_ended = trio.Event()
-        self.judge: JudgeLink | None = None
-        self.exchange: RolloutExchange
-        self.pool: RolloutPool
-        self.outbox: Outbox
-        self.views: NodeViews
+        self.last_status: dict[str, Any] = {}
+        """The status at the end, once the trainer has stopped; empty before."""
 
     def stop(self) -> None:
         """Ask the node to end; it closes in order and returns."""
@@ -111,120 +84,34 @@ class Node:
         Raises:
             ListenError, ManifestError, StoreError, SocketPathError: it cannot start.
         """
+        settings, wall_ms = self._settings, self._parts.wall_ms
+        peer = ListeningPeer(
+            identity=self._identity, settings=settings, parts=self._parts, tuning=self._tuning
+        )
+        store = self._parts.store(
+            settings.data_dir / STORE_FILE,
+            peer_id=self._identity.peer_id,
+            wall_ms=wall_ms,
+            # If the database is lost and the key is not, numbers must not repeat.
+            first_sequence=wall_ms(),
+            in_thread=self._parts.in_thread,
+        )
         async with trio.open_nursery() as nursery:
-            await nursery.start(self.store.run)
-            if self.child is not None:
+            await nursery.start(store.run)
+            if self._child is not None:
                 # First of all: it takes seconds to import torch, and waits for the socket.
-                nursery.start_soon(self._run_trainer, self.child)
-            found = await self.core.connect(nursery)
-            self._make_parts()
-            await self.pool.restore(self.core.ledger)
-            await nursery.start(self.pool.run)
-            self.exchange.serve()
-            await self.core.join(
-                nursery,
-                keep=self.pool.keep_external,
-                accuse=self._accuse,
-                listener=self.exchange,
-                wanted_per_s=self._wanted_per_s,
-            )
-            await nursery.start(self.exchange.run)
-            await nursery.start(self.outbox.run)
-            if self.judge is not None:
-                await nursery.start(self.judge.run)
-            await nursery.start(self._socket().run)
-            await nursery.start(self.archive.run, self.core.manifest)
-            nursery.start_soon(self._watch_manifest, found)
-            nursery.start_soon(self._say_who_is_there)
-            self._on_ready(self)
+                nursery.start_soon(self._run_trainer, self._child)
+            found = await peer.listen(nursery)
+            live = LiveNode(peer, found.manifest, store=store, child=self._child)
+            await live.start(nursery)
+            await nursery.start(self._socket(settings.data_dir / SOCKET_NAME, live.service).run)
+            nursery.start_soon(self._watch_manifest, peer, found)
+            nursery.start_soon(_say_who_is_there, peer)
+            self._on_ready(live)
             await self._stop.wait()
-            await self._shut_down()
+            await self._shut_down(live)
             nursery.cancel_scope.cancel()
         return self._end
-
-    def _make_parts(self) -> None:
-        core, settings = self.core, self._settings
-        self.exchange = RolloutExchange(
-            host=core.host,
-            manifest=core.manifest,
-            ledger=core.ledger,
-            store=self.store,
-            intake=lambda: core.intake,
-            shards=lambda: frozenset(core.shards.shards),
-            wanted_groups=self._room,
-            report=core.on_verdict,
-            wall_ms=wall_ms,
-            settings=self._exchange_settings,
-        )
-        self.pool = RolloutPool(
-            buffer=self.buffer,
-            store=self.store,
-            me=core.peer_id,
-            manifest=core.manifest,
-            max_age_seconds=settings.buffer_seconds,
-            max_store_bytes=2 * settings.buffer_bytes,
-            wall_ms=wall_ms,
-            on_group=lambda group: self.recent.add(group, received_ms=wall_ms()),
-            reputation=core.guard.reputation,
-            draws=settings.draws,
-            on_kept=self._kept,
-            on_withdrawn=self.exchange.withdrawn,
-        )
-        self.outbox = Outbox(
-            manifest=core.manifest,
-            peer_id=core.peer_id,
-            signer=self._identity,
-            store=self.store,
-            gossip=core.gossip,
-            wall_ms=wall_ms,
-        )
-        if settings.judge != "none":
-            self.judge = JudgeLink(host=core.host, manifest=core.manifest, address=settings.judge)
-        self.views = NodeViews(
-            core,
-            outbox=self.outbox,
-            pool=self.pool,
-            recent=self.recent,
-            link=self.link,
-            child=self.child,
-            exchange=self.exchange,
-            judge=self.judge,
-        )
-
-    def _kept(self, signed: SignedBatch, received_ms: int) -> None:
-        """A batch is on disk: others may ask for it, and the archive keeps it."""
-        self.exchange.kept(signed, received_ms)
-        self.archive.keep(
-            Archived(
-                batch_id=signed.batch_id,
-                own=signed.publisher == self.core.peer_id,
-                received_ms=received_ms,
-                envelope=signed.envelope,
-            )
-        )
-
-    def _room(self) -> int:
-        """Return how many groups of others the buffer could still take."""
-        stats = self.buffer.stats(trio.current_time())
-        return stats.capacity_groups - stats.groups
-
-    def _wanted_per_s(self) -> float:
-        """Return how many groups of others the trainer draws a second."""
-        return demand_of(self._demand, self.link.status, trio.current_time())
-
-    def _socket(self) -> IpcServer:
-        service = Service(
-            me=self.core.peer_id,
-            manifest=self.core.manifest,
-            pool=self.pool,
-            outbox=self.outbox,
-            recent=self.recent,
-            link=self.link,
-            views=self.views.by_name(),
-            control=self.core.guard.control,
-            judge=self.judge,
-        )
-        return IpcServer(self._settings.data_dir / SOCKET_NAME, service)
 
     async def _run_trainer(self, child: TrainerChild) -> None:
         """Run the trainer until it ends for good, which may end the node, or is stopped."""
@@ -240,53 +127,37 @@ class Node:
         finally:
             self._trainer_ended.set()
 
-    async def _shut_down(self) -> None:
+    async def _shut_down(self, live: LiveNode) -> None:
         """The trainer writes its last checkpoint; what is unsent goes out; then the host closes."""
-        if self.child is not None:
+        if self._child is not None:
             self._trainer_scope.cancel()
             await self._trainer_ended.wait()
         # Taken while the peers are still there: these are the numbers people compare.
-        self.last_status = await self.views.status({})
+        self.last_status = await live.status()
         with trio.move_on_after(_FLUSH_SECONDS):
-            if self.core.host.connected_peers():
-                await self.outbox.drained()
-                await self.exchange.handed_over(self.outbox.announced)
-        await self.core.host.close()
+            if live.peer.host.connected_peers():
+                await live.hand_over()
+        await live.peer.host.close()
 
-    async def _watch_manifest(self, found: Found) -> None:
-        manifest = await self.core.source.watch(found)
+    async def _watch_manifest(self, peer: ListeningPeer, found: Found) -> None:
+        manifest = await peer.source.watch(found)
         log.warning(
             "the bootstrap's swarm is %s (%s): joining it", manifest.swarm_name, manifest.short_name
         )
         self._end = NodeEnd.MANIFEST_CHANGED
         self._stop.set()
 
-    async def _say_who_is_there(self) -> None:
-        """Say when the node trains alone and when it does no longer."""
-        alone: bool | None = None
-        await trio.sleep(min(1.0, _SOLO_SECONDS))
-        while True:
-            solo = self.core.discovery.solo
-            if solo and alone is not True:
-                when = "yet" if alone is None else "any more"
-                log.info("nobody else is here %s: training alone, and looking for peers", when)
-            elif not solo and alone is not False:
-                log.info("connected to %d peer(s)", len(self.core.host.connected_peers()))
-            alone = solo
-            await trio.sleep(1.0)
 
-    async def _accuse(self, pair: Equivocation, envelope: bytes) -> None:
-        """Withdraw the first of two batches with one number, and keep both as evidence."""
-        await self.pool.withdraw(pair, envelope)
-
-
-def _limits(settings: Settings) -> BufferLimits:
-    return BufferLimits(
-        max_groups=settings.buffer_groups,
-        max_bytes=settings.buffer_bytes,
-        max_age_seconds=settings.buffer_seconds,
-        max_groups_per_publisher=min(settings.publisher_groups, settings.buffer_groups),
-        max_bytes_per_publisher=max(1, settings.buffer_bytes // 4),
-        own_max_groups=settings.buffer_groups,
-        own_max_bytes=settings.buffer_bytes,
-    )
+async def _say_who_is_there(peer: ListeningPeer) -> None:
+    """Say when the node trains alone and when it does no longer."""
+    alone: bool | None = None
+    await trio.sleep(min(1.0, _SOLO_SECONDS))
+    while True:
+        solo = peer.discovery.solo
+        if solo and alone is not True:
+            when = "yet" if alone is None else "any more"
+            log.info("nobody else is here %s: training alone, and looking for peers", when)
+        elif not solo and alone is not False:
+            log.info("connected to %d peer(s)", len(peer.host.connected_peers()))
+        alone = solo
+        await trio.sleep(1.0)

@@ -27,6 +27,7 @@ import trio
 from p2p.data_dir import IDENTITY_FILE
 from p2p.flags import parse
 from p2p.ipc.server import SOCKET_NAME, SocketPathError, check_socket_path
+from p2p.member import Member
 from p2p.net.host import ListenError
 from p2p.net.identity import (
     DataDirInUseError,
@@ -36,7 +37,7 @@ from p2p.net.identity import (
     lock_data_dir,
 )
 from p2p.net.swarm_key import SwarmKeyError
-from p2p.peer import PeerCore
+from p2p.peer_life import PeerLife
 from shoal_settings.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UsageExit, fail
 from shoal_settings.loader import Loaded
 from shoal_settings.schema import Command, Settings
@@ -64,27 +65,27 @@ USAGE_ERRORS = (
 """What keeps a peer from starting and the user can mend: one line, exit code 2."""
 
 
-class Peer(Protocol):
-    """What can be served."""
-
-    core: PeerCore
+class Life(Protocol):
+    """A peer from its start to its end."""
 
     def stop(self) -> None:
         """Ask it to end, in order."""
 
 
-class RestartingPeer(Peer, Protocol):
-    """A peer that ends when it is told to, or to be started again."""
+class Joined(Protocol):
+    """A peer that others can reach."""
 
-    async def run(self) -> bool:
-        """True asks for a new start with another manifest."""
+    @property
+    def member(self) -> Member:
+        """It as a member of the swarm."""
 
 
-P = TypeVar("P", bound=Peer)
+L = TypeVar("L", bound=Life)
+J = TypeVar("J", bound=Joined)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Serving(Generic[P]):
+class Serving(Generic[L, J]):
     """A command that runs a peer until it ends."""
 
     name: str
@@ -94,19 +95,19 @@ class Serving(Generic[P]):
     """The command whose settings it reads."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """Settings whose default is not the schema's."""
-    make: Callable[..., P]
+    make: Callable[..., L]
     """Given `identity`, `settings` and `on_ready`, which it calls once others can reach it."""
-    run: Callable[[P, Settings], Awaitable[int | None]]
+    run: Callable[[L, Settings], Awaitable[int | None]]
     """Runs a peer to its end; returns the exit code, or None to start again with a new one."""
-    announce: Callable[[P, Settings], Iterable[str]]
+    announce: Callable[[J, Settings], Iterable[str]]
     """What people are told when it is ready, by line."""
-    facts: Callable[[P], Mapping[str, Any]] = lambda _peer: {}
+    facts: Callable[[J], Mapping[str, Any]] = lambda _peer: {}
     """What programs are told then, beyond who it is and where."""
     failures: tuple[type[Exception], ...]
     """What ends it with one line and exit code 1."""
 
 
-def serve(serving: Serving[P], argv: Sequence[str] | None) -> int:
+def serve(serving: Serving[L, J], argv: Sequence[str] | None) -> int:
     """Run a serving command; return the exit code."""
     name = serving.name
     try:
@@ -124,12 +125,12 @@ def serve(serving: Serving[P], argv: Sequence[str] | None) -> int:
         return fail(name, str(error), EXIT_FAILED).code
 
 
-async def run_until_stopped(peer: RestartingPeer, _settings: Settings) -> int | None:
+async def run_until_stopped(peer: PeerLife[Any], _settings: Settings) -> int | None:
     """Run it; None asks for a new start, as `Serving.run` has it."""
     return None if await peer.run() else EXIT_OK
 
 
-def _serve_in(settings: Settings, serving: Serving[P], *, supervised: bool) -> int:
+def _serve_in(settings: Settings, serving: Serving[L, J], *, supervised: bool) -> int:
     """Run peers one after another until one does not ask for a new start."""
     identity = load_or_create_identity(settings.data_dir / IDENTITY_FILE)
     code = None
@@ -142,7 +143,7 @@ def _serve_in(settings: Settings, serving: Serving[P], *, supervised: bool) -> i
 
 
 async def _serve_once(
-    serving: Serving[P], settings: Settings, identity: Identity, supervised: bool
+    serving: Serving[L, J], settings: Settings, identity: Identity, supervised: bool
 ) -> int | None:
     ready = partial(_say_ready, serving, settings)
     peer = serving.make(identity=identity, settings=settings, on_ready=ready)
@@ -155,16 +156,16 @@ async def _serve_once(
     return code
 
 
-def _say_ready(serving: Serving[P], settings: Settings, peer: P) -> None:
+def _say_ready(serving: Serving[L, J], settings: Settings, peer: J) -> None:
     if not settings.json_output:
         print("\n".join(serving.announce(peer, settings)), flush=True)
         return
-    core = peer.core
+    member, manifest = peer.member, peer.member.manifest
     ready = {
         "event": "ready",
-        "peer_id": core.peer_id,
-        "addresses": list(core.host.listen_addrs()),
-        "swarm": {"name": core.manifest.swarm_name, "digest": core.manifest.digest.hex()},
+        "peer_id": member.peer_id,
+        "addresses": list(member.host.listen_addrs()),
+        "swarm": {"name": manifest.swarm_name, "digest": manifest.digest.hex()},
         "data_dir": str(settings.data_dir),
         **serving.facts(peer),
     }

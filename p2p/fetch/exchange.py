@@ -27,7 +27,7 @@ from p2p.fetch.stats import FetchStats, Source
 from p2p.fetch.twins import OwnBatches, TwinWatch
 from p2p.intake.intake import Intake, Listener
 from p2p.intake.ledger import PublisherLedger
-from p2p.net.host import Libp2pHost
+from p2p.net.interface import Host
 from p2p.net.request import RequestLimits
 from shoal_wire.announcement import Announcement
 from shoal_wire.limits import MAX_REQUEST_BYTES, ROLLOUTS_PROTOCOL
@@ -64,7 +64,7 @@ class RolloutExchange(Listener):
     def __init__(
         self,
         *,
-        host: Libp2pHost,
+        host: Host,
         manifest: Manifest,
         ledger: PublisherLedger,
         store: BatchStore,

@@ -1,22 +1,19 @@
-"""Gossip as the node sees it: topics, validators, publish, mesh. The adapter over py-libp2p.
+"""Gossip over py-libp2p; `interface.Gossip` has the contract.
 
-Every message of a peer goes to its topic's validator, which itself hands what it accepts to the
-node's bounded intake; nothing passes through py-libp2p's lossy subscription channel.  Own messages
-are not validated and not delivered to ourselves.
+Nothing passes through py-libp2p's lossy subscription channel: a message goes to its topic's
+validator, which itself hands what it accepts to the node's bounded intake.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import cast
 
 import trio
-from libp2p.abc import IHost
 from libp2p.peer.id import ID
 
+from p2p.gossip.interface import GossipStats, MeshPeer, OversizeError, Validator, Watch
 from p2p.gossip.pubsub import GuardedPubsub, PubsubLimits
 from p2p.gossip.router import GossipRouter, MeshSettings
 from p2p.net.address import from_libp2p_id
@@ -26,17 +23,6 @@ from shoal_wire.types import PeerId
 from shoal_wire.verdict import Reason, Verdict, verdict
 
 logger = logging.getLogger(__name__)
-
-Validator = Callable[[bytes, PeerId, PeerId], Awaitable[Verdict]]
-"""``await validator(data, author, forwarder)``."""
-VerdictListener = Callable[[PeerId, PeerId | None, Verdict], None]
-"""``listener(forwarder, author, verdict)``; the author is None if the signature did not hold."""
-BehaviourListener = Callable[[PeerId, Cause], None]
-"""``listener(peer, cause)``: what no verdict shows, each time."""
-
-
-class OversizeError(Exception):
-    """A message larger than one gossip message may be; announce and pull it instead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,66 +40,44 @@ class GossipSettings:
     """For how long a peer that keeps sending malformed RPCs is refused."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeshPeer:
-    """One member of a topic's mesh."""
-
-    peer_id: PeerId
-    since_s: float
-    """For how long, in seconds."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GossipStats:
-    """Counters since the start."""
-
-    pubsub: Mapping[str, int]
-    """received, duplicate, own_echo, forwarded, malformed_rpc, fault, unknown_topic."""
-    verdicts: Mapping[Reason, int]
-    published: int
-    publish_skipped: int
-    """Copies not sent to a peer because its queue stayed full."""
-    queued_frames: int
-    """Frames waiting to be written, all peers together."""
-
-
-class Gossip:
+class Libp2pGossip:
     """Create before the host runs; it attaches its services to the host."""
 
     def __init__(
         self,
         *,
         host: Libp2pHost,
+        watch: Watch,
         settings: GossipSettings | None = None,
-        on_verdict: VerdictListener | None = None,
-        on_behaviour: BehaviourListener = lambda _peer, _cause: None,
-        is_protected: Callable[[PeerId], bool] = lambda _peer: False,
     ) -> None:
         self._settings = settings or GossipSettings()
         self._host = host
         self._validators: dict[str, Validator] = {}
         self._validating = trio.CapacityLimiter(self._settings.max_validating)
-        self._on_verdict = on_verdict
-        self._is_protected = is_protected
+        self._watch = watch
         self._verdicts: Counter[Reason] = Counter()
         self._published = 0
-        self._router = GossipRouter(self._settings.mesh)
+
+        def charge(peer: ID, cause: Cause) -> None:
+            watch.on_behaviour(from_libp2p_id(peer), cause)
+
+        self._router = GossipRouter(
+            self._settings.mesh,
+            score=lambda peer: watch.score(from_libp2p_id(peer)),
+            charge=charge,
+        )
         self._pubsub = GuardedPubsub(
-            cast("IHost", host.libp2p_host),
+            host.libp2p_host,
             self._router,
             identity=host.identity,
             limits=self._settings.limits,
             judge=self._judge,
             report=self._report,
             ban=self._ban,
-            charge=lambda peer, cause: on_behaviour(from_libp2p_id(peer), cause),
+            charge=charge,
         )
         host.attach_service(self._pubsub)
         host.attach_service(self._router)
-
-    def set_score_fn(self, score: Callable[[PeerId], float]) -> None:
-        """Let the node's reputation decide whom the mesh keeps: 0 is neutral, below is bad."""
-        self._router.scorer.score_fn = lambda peer: score(from_libp2p_id(peer))
 
     async def subscribe(self, topic: str, validator: Validator) -> None:
         """Join `topic`; every message of a peer goes to `validator`, each at most once at a time.
@@ -208,15 +172,14 @@ class Gossip:
         return judged or verdict(Reason.VALIDATOR_TIMEOUT)
 
     def _report(self, forwarder: ID, author: ID | None, judged: Verdict) -> None:
+        self._watch.on_verdict(
+            from_libp2p_id(forwarder),
+            None if author is None else from_libp2p_id(author),
+            judged,
+        )
         self._verdicts[judged.reason] += 1
-        if self._on_verdict is not None:
-            self._on_verdict(
-                from_libp2p_id(forwarder),
-                None if author is None else from_libp2p_id(author),
-                judged,
-            )
 
     def _ban(self, peer: ID) -> None:
         peer_id = from_libp2p_id(peer)
-        if not self._is_protected(peer_id):
+        if not self._watch.is_protected(peer_id):
             self._host.ban(peer_id, seconds=self._settings.ban_s)

@@ -30,6 +30,7 @@ from libp2p.pubsub.pb import rpc_pb2
 from libp2p.pubsub.pubsub import Pubsub
 
 from p2p.gossip.flood_gate import FloodGate, FloodLimits, SenderFlow, waste_of
+from p2p.gossip.interface import OVERLOAD
 from p2p.gossip.messages import SeenCache, fault_of, message_id, sign_message
 from p2p.gossip.outbound import MAX_RPC_BYTES, OutboundQueue, encode_frame
 from p2p.gossip.router import GossipRouter
@@ -40,7 +41,7 @@ from p2p.net.swarm import remote_host, reset_stream
 from p2p.net.yamux import abort
 from p2p.standing.scoring import Cause
 from shoal_wire.limits import MAX_MESSAGE_BYTES
-from shoal_wire.verdict import Outcome, Reason, Verdict, verdict
+from shoal_wire.verdict import Outcome, Verdict, verdict
 
 if TYPE_CHECKING:
     from libp2p.tools.timed_cache.base_timed_cache import BaseTimedCache
@@ -53,16 +54,6 @@ Report = Callable[[ID, ID | None, Verdict], None]
 """``report(forwarder, author, verdict)``: one call for each message judged."""
 Charge = Callable[[ID, Cause], None]
 """``charge(peer, cause)``: a peer's behaviour, which no message shows."""
-
-_OVERLOAD = frozenset(
-    {
-        Reason.INTAKE_FULL,
-        Reason.WORKER_UNAVAILABLE,
-        Reason.VALIDATOR_TIMEOUT,
-        Reason.VALIDATOR_FAULT,
-    }
-)
-"""Our own troubles: the message is not marked seen, so that another copy may come through."""
 
 _GRAYLISTED_PAUSE_S = 1.0
 """Between two RPCs of a peer whose RPCs are thrown away unread."""
@@ -128,7 +119,7 @@ class GuardedPubsub(Pubsub):
         judge: Judge,
         report: Report,
         ban: Callable[[ID], None],
-        charge: Charge = lambda _peer, _cause: None,
+        charge: Charge,
     ) -> None:
         super().__init__(
             host,
@@ -145,7 +136,7 @@ class GuardedPubsub(Pubsub):
         self._judge = judge
         self._report = report
         self._ban = ban
-        self._charge = router.charge = charge
+        self._charge = charge
         self._floods = FloodGate(limits.flood)
         self._own_id = self.my_id.to_bytes()
         self._in_flight: set[bytes] = set()
@@ -307,7 +298,7 @@ class GuardedPubsub(Pubsub):
     ) -> None:
         """The one place where a verdict becomes what gossipsub does with the message."""
         self._account(forwarder, author, judged)
-        if judged.reason not in _OVERLOAD:
+        if judged.reason not in OVERLOAD:
             self.seen_messages.add(message_id(message))
         if judged.outcome == Outcome.ACCEPT:
             self.counts["forwarded"] += 1

@@ -79,18 +79,18 @@ class MeshSettings:
 class AppScorer(PeerScorer):
     """A peer's score is what our own reputation says; the library's counters weigh nothing."""
 
-    def __init__(self, mesh: MeshSettings) -> None:
+    def __init__(self, mesh: MeshSettings, score: Callable[[ID], float]) -> None:
         super().__init__(
             ScoreParams(
                 gossip_threshold=mesh.gossip_threshold, graylist_threshold=mesh.graylist_threshold
             )
         )
-        self.score_fn: Callable[[ID], float] = lambda _: 0.0
+        self._score = score
 
     def score(self, peer: ID, topics: list[str]) -> float:
         """Return the application's score of `peer`; 0 if it cannot tell."""
         try:
-            return self.score_fn(peer)
+            return self._score(peer)
         except Exception:  # the score function is the node's code, run on every message
             logger.exception("the score function failed")
             return 0.0
@@ -124,7 +124,14 @@ class GossipRouter(GossipSub):
 
     pubsub: GuardedPubsub
 
-    def __init__(self, mesh: MeshSettings) -> None:
+    def __init__(
+        self,
+        mesh: MeshSettings,
+        *,
+        score: Callable[[ID], float],
+        charge: Callable[[ID, Cause], None],
+    ) -> None:
+        """`score` says what a peer is worth, `charge` learns what it did against the rules."""
         super().__init__(
             protocols=[PROTOCOL_ID_V12, PROTOCOL_ID_V11, PROTOCOL_ID],
             degree=mesh.degree,
@@ -137,7 +144,7 @@ class GossipRouter(GossipSub):
             eclipse_protection_enabled=False,
         )
         self._settings = mesh
-        self.scorer: AppScorer = AppScorer(mesh)
+        self.scorer: AppScorer = AppScorer(mesh, score)
         self._mixer = MeshMixer(random.Random())
         self._since: dict[tuple[str, ID], float] = {}
         self._excused: set[tuple[str, ID]] = set()
@@ -149,7 +156,7 @@ class GossipRouter(GossipSub):
         self._control_ids: Counter[ID] = Counter()
         self._promises: dict[ID, tuple[bytes, float]] = {}
         """An id asked of each peer, and by when it must have come: one at a time."""
-        self.charge: Callable[[ID, Cause], None] = lambda _peer, _cause: None
+        self._charge = charge
         self.num_faults = 0
 
     # Sending
@@ -246,7 +253,7 @@ class GossipRouter(GossipSub):
         self._control_ids[peer] += ids
         is_spam = self._over(peer)
         if is_spam and before[0] <= _SPAM_ENTRIES and before[1] <= _SPAM_IDS:
-            self.charge(peer, Cause.CONTROL_SPAM)
+            self._charge(peer, Cause.CONTROL_SPAM)
         return is_spam
 
     def _over(self, peer: ID) -> bool:
@@ -292,7 +299,7 @@ class GossipRouter(GossipSub):
             # It may have been on its way when our PRUNE was: that excuses one, not a second.
             crossed = self.prune_back_off - left_s <= _CROSSING_S
             if not crossed or (topic, sender_peer_id) in self._excused:
-                self.charge(sender_peer_id, Cause.BROKEN_BACKOFF)
+                self._charge(sender_peer_id, Cause.BROKEN_BACKOFF)
             self._excused.add((topic, sender_peer_id))
         if topic in self.mesh and not self.scorer.allow_gossip(sender_peer_id, [topic]):
             await self.emit_prune(topic, sender_peer_id, False, False)
@@ -399,7 +406,7 @@ class GossipRouter(GossipSub):
                 del self._promises[peer]
             elif now >= deadline:
                 del self._promises[peer]
-                self.charge(peer, Cause.BROKEN_PROMISE)
+                self._charge(peer, Cause.BROKEN_PROMISE)
 
     def _drop_lost_peers(self) -> dict[ID, list[str]]:
         """Keep in each mesh who is connected, subscribed and above the gossip threshold.

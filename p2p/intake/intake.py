@@ -30,6 +30,7 @@ from p2p.intake.validation import (
     open_batch,
     open_fetched,
 )
+from p2p.threads import InThread
 from shoal_tasks.errors import UnknownFamily, WorkerUnavailable
 from shoal_tasks.types import TaskCoordinates
 from shoal_wire.announcement import Announcement, is_announcement
@@ -91,6 +92,7 @@ class Intake:
         wall_ms: Callable[[], int],
         listener: Listener | None = None,
         queue_batches: int = QUEUE_BATCHES,
+        in_thread: InThread = trio.to_thread.run_sync,
     ) -> None:
         self._context = context
         self._questions = questions
@@ -99,6 +101,7 @@ class Intake:
         self._accuse = accuse
         self._wall_ms = wall_ms
         self._listener = listener or Listener()
+        self._in_thread = in_thread
         self._opening = trio.CapacityLimiter(1)
         self._send, self._receive = trio.open_memory_channel[SignedBatch](queue_batches)
 
@@ -161,7 +164,7 @@ class Intake:
         if len(raw) <= WHOLE_MESSAGE_BYTES:
             return open_it()
         # Some 20 ms a megabyte: the loop must not stand still for it.
-        return await trio.to_thread.run_sync(open_it, limiter=self._opening)
+        return await self._in_thread(open_it, limiter=self._opening)
 
     async def _validate_batch(self, data: bytes, author: PeerId) -> None:
         signed = open_batch(data, author=author, context=self._context, now_ms=self._wall_ms())

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from p2p.net.address import parse_peer_address
-from p2p.net.host import DialError, Libp2pHost, RequestError
+from p2p.net.host import DialError, RequestError
+from p2p.net.interface import Host
 from shoal_ipc import messages as m
 from shoal_wire.errors import RemoteError
 from shoal_wire.judge import (
@@ -75,7 +76,7 @@ class JudgeLinkError(Exception):
 class JudgeLink:
     """One exchange at a time with one judge."""
 
-    def __init__(self, *, host: Libp2pHost, manifest: Manifest, address: str) -> None:
+    def __init__(self, *, host: Host, manifest: Manifest, address: str) -> None:
         self._host = host
         self._manifest = manifest
         self._address = address

@@ -16,9 +16,9 @@ import trio
 from p2p.gossip.router import MeshSettings
 from p2p.ipc.doctor import BootstrapSeen, Facts, OutsideSeen, State, TopicSeen, diagnose
 from p2p.ipc.inspector import SCHEMA_VERSION, View, view
+from p2p.member import Member
 from p2p.net.address import parse_peer_address, parse_peer_id
 from p2p.net.host import DialError, RequestError
-from p2p.peer import PeerCore
 from p2p.peers.outside import Outside, ask_outside, tcp_ports
 from shoal_wire.types import PeerId
 
@@ -30,8 +30,8 @@ _DIAL_SECONDS = 4.0
 class NetViews:
     """The two views of any peer; `status` is the peer's own status view."""
 
-    def __init__(self, core: PeerCore, status: View) -> None:
-        self._core = core
+    def __init__(self, member: Member, status: View) -> None:
+        self._member = member
         self._status = status
         self._rng = random.Random()
 
@@ -43,20 +43,20 @@ class NetViews:
         try:
             peer_id = await self._connected(text)
             answer["peer_id"] = peer_id
-            answer["ms"] = round(await self._core.host.ping(peer_id, timeout=_PING_SECONDS), 3)
+            answer["ms"] = round(await self._member.host.ping(peer_id, timeout=_PING_SECONDS), 3)
         except (DialError, RequestError, ValueError) as error:
             return {**answer, "error": str(error)}
         return {**answer, "error": ""}
 
     async def _connected(self, text: str) -> PeerId:
         if "/" in text:
-            return await self._core.host.dial(text, timeout=_DIAL_SECONDS)
+            return await self._member.host.dial(text, timeout=_DIAL_SECONDS)
         peer_id = parse_peer_id(text)
-        if peer_id == self._core.peer_id:
+        if peer_id == self._member.peer_id:
             raise ValueError(f"{peer_id} is this node itself")
-        known = next((t for t in self._core.discovery.snapshot() if t.peer_id == peer_id), None)
-        if known is not None and not self._core.host.is_connected(peer_id):
-            await self._core.host.dial(f"{known.address}/p2p/{peer_id}", timeout=_DIAL_SECONDS)
+        known = next((t for t in self._member.discovery.snapshot() if t.peer_id == peer_id), None)
+        if known is not None and not self._member.host.is_connected(peer_id):
+            await self._member.host.dial(f"{known.address}/p2p/{peer_id}", timeout=_DIAL_SECONDS)
         return peer_id
 
     @view
@@ -67,34 +67,34 @@ class NetViews:
         worst = max((f.state for f in findings), key=list(State).index)
         return {
             "schema_version": SCHEMA_VERSION,
-            "peer_id": self._core.peer_id,
+            "peer_id": self._member.peer_id,
             "state": str(worst),
             "findings": [asdict(finding) for finding in findings],
             "facts": asdict(facts),
         }
 
     async def _facts(self) -> Facts:
-        core = self._core
-        ports = tcp_ports(core.host.listen_addrs())
-        connected = sorted(core.host.connected_peers())
+        member = self._member
+        ports = tcp_ports(member.host.listen_addrs())
+        connected = sorted(member.host.connected_peers())
         outside, bootstraps = await self._ask_around(connected, ports)
         status = await self._status({})
         buffer = status.get("buffer")
         return Facts(
             uptime_s=status["uptime_s"],
-            listens=tuple(_transport(address) for address in core.host.listen_addrs()),
+            listens=tuple(_transport(address) for address in member.host.listen_addrs()),
             transports=self._transports(),
             peers=len(connected),
-            relays=len(core.relay_client.relays),
+            relays=len(member.peer.relays.relays),
             bootstraps=tuple(sorted(bootstraps, key=lambda seen: seen.address)),
             outside=tuple(self._seen(seen, ports) for seen in outside),
             topics=self._topics(),
             mesh_low=MeshSettings().degree_low,
-            clock_limit_ms=1000 * core.manifest.rules.max_future_seconds,
+            clock_limit_ms=1000 * member.manifest.rules.max_future_seconds,
             trainer=status["trainer"]["state"] if "trainer" in status else None,
             groups_received=status.get("groups_received"),
             buffered=(buffer["groups"], buffer["capacity_groups"]) if buffer else None,
-            disk_free_bytes=shutil.disk_usage(core.data_dir).free,
+            disk_free_bytes=shutil.disk_usage(member.peer.data_dir).free,
             files_open=psutil.Process().num_fds(),
             files_limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         )
@@ -107,18 +107,18 @@ class NetViews:
         bootstraps: list[BootstrapSeen] = []
 
         async def ask(peer_id: PeerId) -> None:
-            if seen := await ask_outside(self._core.host, peer_id, ports=ports):
+            if seen := await ask_outside(self._member.host, peer_id, ports=ports):
                 outside.append(seen)
 
         async with trio.open_nursery() as nursery:
             for peer_id in self._rng.sample(connected, min(_MAX_ASKED, len(connected))):
                 nursery.start_soon(ask, peer_id)
-            for address in self._core.bootstrap:
+            for address in self._member.peer.settings.bootstrap:
                 nursery.start_soon(self._try_bootstrap, address, bootstraps)
         return outside, bootstraps
 
     async def _try_bootstrap(self, address: str, found: list[BootstrapSeen]) -> None:
-        host = self._core.host
+        host = self._member.host
         peer_id = parse_peer_address(address).peer_id
         latency_ms, error = None, ""
         if peer_id == host.peer_id:
@@ -134,14 +134,14 @@ class NetViews:
         return OutsideSeen(
             peer_id=seen.peer_id,
             # Identify's word where the peer does not answer this one's.
-            observed=seen.observed or self._core.host.observed_address(seen.peer_id),
+            observed=seen.observed or self._member.host.observed_address(seen.peer_id),
             dialled=seen.dialled,
             reached=any(port in ports for port in seen.open_ports),
             clock_ahead_ms=seen.clock_ahead_ms,
         )
 
     def _topics(self) -> tuple[TopicSeen, ...]:
-        gossip = self._core.gossip
+        gossip = self._member.gossip
         meshes = gossip.mesh()
         return tuple(
             TopicSeen(
@@ -153,7 +153,7 @@ class NetViews:
         )
 
     def _transports(self) -> tuple[tuple[str, int], ...]:
-        host = self._core.host
+        host = self._member.host
         counts = Counter({_kind(_transport(address)): 0 for address in host.listen_addrs()})
         counts.update(_kind(connection.address) for connection in host.connections())
         return tuple(sorted(counts.items()))

@@ -13,7 +13,7 @@ from p2p.ipc.inspector import SCHEMA_VERSION, view
 from p2p.ipc.judge_link import JudgeLink
 from p2p.ipc.service import TrainerLink
 from p2p.ipc.views import CoreViews
-from p2p.peer import PeerCore, wall_ms
+from p2p.member import Member
 from p2p.rollouts.outbox import Outbox
 from p2p.rollouts.pool import RolloutPool
 from p2p.rollouts.recent import RecentGroup, RecentRollouts
@@ -40,7 +40,7 @@ class NodeViews(CoreViews):
 
     def __init__(
         self,
-        core: PeerCore,
+        member: Member,
         *,
         outbox: Outbox,
         pool: RolloutPool,
@@ -50,7 +50,7 @@ class NodeViews(CoreViews):
         exchange: RolloutExchange,
         judge: JudgeLink | None = None,
     ) -> None:
-        super().__init__(core)
+        super().__init__(member)
         self._outbox = outbox
         self._pool = pool
         self._recent = recent
@@ -77,7 +77,7 @@ class NodeViews(CoreViews):
             },
             "buffer": self._buffer_totals(),
             "identity_shared": self._exchange.twins.found,
-            "intake_waiting": self._core.intake.queue_length(),
+            "intake_waiting": self._member.intake.queue_length(),
             "trainer": self._trainer(),
             "judge": None if self._judge is None else self._judge.view(),
         }
@@ -109,8 +109,8 @@ class NodeViews(CoreViews):
         """Draws against contributions, by peer and of this node itself."""
         connected = {
             connection.peer_id
-            for connection in self._core.host.connections()
-            if self._core.is_of_swarm(connection.peer_id)
+            for connection in self._member.host.connections()
+            if self._member.peer.is_of_swarm(connection.peer_id)
         }
         found = self._pool.contributions(connected)
         return {
@@ -164,7 +164,7 @@ class NodeViews(CoreViews):
         """Regenerate questions; an inline task carries its own."""
         tasks = [group_coordinates(r.group.group) for r in found if not r.group.group.task.inline]
         try:
-            made = iter(await self._core.worker.questions(tasks) if tasks else ())
+            made = iter(await self._member.worker.questions(tasks) if tasks else ())
         except TaskError:
             return [None] * len(found)
         inline = [recent.group.group.task.inline for recent in found]
@@ -177,10 +177,10 @@ class NodeViews(CoreViews):
             "number": recent.number,
             "group_id": group.group_id.hex(),
             "publisher": group.publisher,
-            "own": group.publisher == self._core.peer_id,
+            "own": group.publisher == self._member.peer_id,
             "round": group.round,
             "received_ms": recent.received_ms,
-            "age_s": round((wall_ms() - group.created_ms) / 1000, 3),
+            "age_s": round((self._member.peer.parts.wall_ms() - group.created_ms) / 1000, 3),
             "model": group.policy.model_name,
             "policy_version": group.policy.policy_version,
             "family": group.group.task.family,

@@ -12,7 +12,7 @@ import trio
 
 from p2p.ipc.inspector import SCHEMA_VERSION, View, view, views_of
 from p2p.ipc.net_views import NetViews
-from p2p.peer import PeerCore
+from p2p.member import Member
 
 _MAX_SCORES = 1024
 
@@ -20,49 +20,49 @@ _MAX_SCORES = 1024
 class CoreViews:
     """Views of a peer, as plain JSON values."""
 
-    def __init__(self, core: PeerCore) -> None:
-        self._core = core
+    def __init__(self, member: Member) -> None:
+        self._member = member
 
     def by_name(self) -> dict[str, View]:
         """Return the views by the names under which the CLI asks for them."""
-        return {**views_of(self), **views_of(NetViews(self._core, self.status))}
+        return {**views_of(self), **views_of(NetViews(self._member, self.status))}
 
     @view
     async def status(self, _options: Mapping[str, Any]) -> dict[str, Any]:
         """The peer at a glance."""
-        core = self._core
-        peers = core.host.connected_peers()
+        member = self._member
+        peers, relay = member.host.connected_peers(), member.peer.relay
         return {
             **self._who(),
-            "uptime_s": round(trio.current_time() - core.started_at, 3),
+            "uptime_s": round(trio.current_time() - member.peer.started_at, 3),
             "peers": len(peers),
-            "mesh": {topic: len(members) for topic, members in core.gossip.mesh().items()},
+            "mesh": {topic: len(members) for topic, members in member.gossip.mesh().items()},
             "solo": not peers,
-            "verdicts": core.verdicts.totals(),
-            "relays": list(core.relay_client.relays),
+            "verdicts": member.guard.verdicts.totals(),
+            "relays": list(member.peer.relays.relays),
             "relay": None
-            if core.relay is None
+            if relay is None
             else {
-                "reservations": core.relay.num_reserved,
-                "circuits": core.relay.num_circuits,
-                "bytes": core.relay.bytes_relayed,
-                "refused": dict(core.relay.refused),
+                "reservations": relay.num_reserved,
+                "circuits": relay.num_circuits,
+                "bytes": relay.bytes_relayed,
+                "refused": dict(relay.refused),
             },
             "worker": {
-                "running": core.worker.report is not None,
-                "pid": getattr(core.worker.report, "pid", None),
+                "running": member.worker.report is not None,
+                "pid": getattr(member.worker.report, "pid", None),
             },
         }
 
     @view
     async def id(self, _options: Mapping[str, Any]) -> dict[str, Any]:
         """Who this peer is."""
-        return {**self._who(), "public_key": self._core.host.identity.public_key_bytes.hex()}
+        return {**self._who(), "public_key": self._member.host.identity.public_key_bytes.hex()}
 
     @view
     async def peers(self, _options: Mapping[str, Any]) -> dict[str, Any]:
         """Connected peers, and what discovery is trying."""
-        core = self._core
+        member = self._member
         rows = [
             {
                 "peer_id": connection.peer_id,
@@ -70,12 +70,12 @@ class CoreViews:
                 "direction": str(connection.direction),
                 "latency_ms": connection.latency_ms,
                 "agent": connection.agent,
-                "topics": list(core.gossip.peer_topics(connection.peer_id)),
-                "score": round(core.score(connection.peer_id), 3),
-                "verdicts": core.verdicts.peer(connection.peer_id),
+                "topics": list(member.gossip.peer_topics(connection.peer_id)),
+                "score": round(member.guard.score(connection.peer_id), 3),
+                "verdicts": member.guard.verdicts.peer(connection.peer_id),
                 "connected_s": round(connection.opened_s, 3),
             }
-            for connection in core.host.connections()
+            for connection in member.host.connections()
         ]
         targets = [
             {
@@ -87,15 +87,15 @@ class CoreViews:
                 "next_try_s": target.next_try_s,
                 "last_error": target.last_error,
             }
-            for target in core.discovery.snapshot()
+            for target in member.discovery.snapshot()
         ]
         return {"schema_version": SCHEMA_VERSION, "peers": rows, "targets": targets}
 
     @view
     async def scores(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """What is held of each peer, the worst first. Option: `peer`, for one of them."""
-        core, now = self._core, trio.current_time()
-        reputation = core.guard.reputation
+        member, now = self._member, trio.current_time()
+        reputation = member.guard.reputation
         wanted = options.get("peer")
         rows = reputation.rows(now) if wanted is None else (reputation.row(wanted, now),)
         return {
@@ -112,18 +112,18 @@ class CoreViews:
                     "bans": row.bans,
                     "blocked": row.blocked,
                     "protected": row.protected,
-                    "connected": core.host.is_connected(row.peer_id),
+                    "connected": member.host.is_connected(row.peer_id),
                 }
                 for row in rows[:_MAX_SCORES]
             ],
-            "refused": core.host.refused_connections(),
-            "made_room": core.guard.num_made_room,
+            "refused": member.host.refused_connections(),
+            "made_room": member.guard.num_made_room,
         }
 
     @view
     async def mesh(self, _options: Mapping[str, Any]) -> dict[str, Any]:
         """Per topic: who is in the mesh and since when, and who else is subscribed."""
-        gossip = self._core.gossip
+        gossip = self._member.gossip
         meshes = gossip.mesh()
         return {
             "schema_version": SCHEMA_VERSION,
@@ -142,33 +142,33 @@ class CoreViews:
     @view
     async def topics(self, _options: Mapping[str, Any]) -> dict[str, Any]:
         """The topics this peer is subscribed to, and the one it publishes on."""
-        core = self._core
-        meshes = core.gossip.mesh()
-        own = core.shards.own_shard
-        subscribed = core.shards.shards
+        member = self._member
+        meshes = member.gossip.mesh()
+        own = member.shards.own_shard
+        subscribed = member.shards.shards
         return {
             "schema_version": SCHEMA_VERSION,
-            "shards": core.manifest.rules.shard_count,
+            "shards": member.manifest.rules.shard_count,
             "subscribed": list(subscribed),
             "topics": [
                 {
-                    "topic": (topic := core.manifest.topic(shard)),
+                    "topic": (topic := member.manifest.topic(shard)),
                     "shard": shard,
                     "subscribed": shard in subscribed,
                     "publishes": shard == own,
-                    "peers": len(core.gossip.topic_peers(topic)),
+                    "peers": len(member.gossip.topic_peers(topic)),
                     "mesh": len(meshes.get(topic, [])),
-                    "groups_per_s": round(core.shards.rate(shard), 3),
+                    "groups_per_s": round(member.shards.rate(shard), 3),
                 }
                 for shard in sorted({*subscribed, *(() if own is None else (own,))})
             ],
         }
 
     def _who(self) -> dict[str, Any]:
-        core = self._core
+        member = self._member
         return {
             "schema_version": SCHEMA_VERSION,
-            "peer_id": core.peer_id,
-            "addresses": list(core.host.listen_addrs()),
-            "swarm": {"name": core.manifest.swarm_name, "digest": core.manifest.digest.hex()},
+            "peer_id": member.peer_id,
+            "addresses": list(member.host.listen_addrs()),
+            "swarm": {"name": member.manifest.swarm_name, "digest": member.manifest.digest.hex()},
         }

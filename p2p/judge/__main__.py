@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from p2p.judge.peer import JudgePeer
+from p2p.judge.peer import JudgePeer, SittingJudge
 from p2p.judge.store import JudgeStoreError
 from p2p.process import Serving, run_until_stopped, serve
 from shoal_settings.schema import Settings
@@ -40,8 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return serve(serving, argv)
 
 
-def _announce(peer: JudgePeer, settings: Settings) -> Iterator[str]:
-    manifest, addresses = peer.core.manifest, peer.core.host.listen_addrs()
+def _announce(peer: SittingJudge, settings: Settings) -> Iterator[str]:
+    manifest, addresses = peer.member.manifest, peer.member.host.listen_addrs()
     yield f"judge of swarm {manifest.swarm_name} {manifest.short_name}; nodes reach it at"
     for address in addresses:
         yield f"  {address}"

@@ -8,6 +8,7 @@ its messages are used here.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 import trio
 from libp2p.abc import IListener, INetStream, IRawConnection, ITransport
@@ -111,21 +112,35 @@ class CircuitStream(ReadWriteCloser):
         return None
 
 
-class CircuitTransport(ITransport):
-    """Dials ``RELAY/p2p/ID/p2p-circuit/p2p/ID``. The host sets how to reach a relay."""
+class RelayStreams(Protocol):
+    """What dialling through a relay needs of the host."""
 
-    def __init__(self, wrap: Callable[[ReadWriteCloser], ReadWriteCloser]) -> None:
+    async def open_hop(self, relay: str) -> INetStream:
+        """Connect to a relay by its full address and open a stream to it.
+
+        Raises:
+            IOException, ValueError: there is no such stream.
+        """
+
+    def start_soon(self, task: Callable[[], Awaitable[None]]) -> None:
+        """Run `task` for as long as the host runs."""
+
+
+class CircuitTransport(ITransport):
+    """Dials ``RELAY/p2p/ID/p2p-circuit/p2p/ID``."""
+
+    def __init__(
+        self, relays: RelayStreams, wrap: Callable[[ReadWriteCloser], ReadWriteCloser]
+    ) -> None:
         """`wrap` puts a connection under the private swarm's key, if there is one."""
+        self._relays = relays
         self._wrap = wrap
-        self.open_hop: Callable[[str], Awaitable[INetStream]]
-        """Connect to a relay by its full address and open a stream to it."""
-        self.start_soon: Callable[[Callable[[], Awaitable[None]]], None]
 
     async def dial(self, maddr: Multiaddr) -> IRawConnection:
         """Ask the relay for a circuit. Raises OpenConnectionError."""
         relay, _, target = str(maddr).partition(f"{CIRCUIT}/p2p/")
         try:
-            stream = await self.open_hop(relay)
+            stream = await self._relays.open_hop(relay)
         except (IOException, ValueError) as error:
             raise OpenConnectionError(str(error)) from error
         try:
@@ -141,7 +156,7 @@ class CircuitTransport(ITransport):
             said = status_name(answer.status)
             raise OpenConnectionError(f"the relay refused the circuit: {said}")
         circuit = CircuitStream(stream, f"{relay}{CIRCUIT}")
-        self.start_soon(circuit.watch)
+        self._relays.start_soon(circuit.watch)
         return RawConnection(self._wrap(circuit), True)
 
     def can_dial(self, maddr: Multiaddr) -> bool:

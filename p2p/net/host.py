@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import trio
 from libp2p.abc import INetConn, INetStream, INetwork, INotifee
 from libp2p.custom_types import TProtocol
+from libp2p.host.basic_host import BasicHost
 from libp2p.host.exceptions import HostException
 from libp2p.io.exceptions import IOException
 from libp2p.network.exceptions import SwarmException
@@ -36,6 +37,7 @@ from p2p.net.address import (
     parse_transport,
     to_libp2p_id,
 )
+from p2p.net.admission import Admission
 from p2p.net.circuit import HOP, CircuitStream
 from p2p.net.connections import ConnectionInfo, ConnectionTable, Direction
 from p2p.net.identify import identify
@@ -72,7 +74,6 @@ logger = logging.getLogger(__name__)
 
 _SHUTDOWN_DEADLINE_S = 5.0
 _IDENTIFY_DEADLINE_S = 10.0
-_MAX_BANS = 4096
 
 
 class ListenError(Exception):
@@ -100,21 +101,25 @@ class Libp2pHost:
     def __init__(self, *, identity: Identity, settings: HostSettings | None = None) -> None:
         self._settings = settings or HostSettings()
         self._agent = self._settings.agent or f"shoal/{version('shoal')}"
-        self._host = build_host(identity, self._settings.swarm, self._agent)
+        self._admission = Admission()
+        self._relay_addrs: tuple[str, ...] = ()
+        self._host = build_host(
+            identity,
+            self._settings.swarm,
+            agent=self._agent,
+            admission=self._admission,
+            relays=self,
+            relay_addrs=lambda: self._relay_addrs,
+        )
         self._identity = identity
         self._services: list[Service] = []
         self._connected_callbacks: list[Callable[[PeerId], None]] = []
         self._disconnected_callbacks: list[Callable[[PeerId], None]] = []
         self._servers: dict[str, RequestServer] = {}
-        self._relay_addrs: tuple[str, ...] = ()
-        self._banned: dict[PeerId, float] = {}
         self._nursery: trio.Nursery | None = None
         self._stop = trio.Event()
         self._stopped = trio.Event()
         self._table = ConnectionTable(self.peer_id)
-        circuits = self._host.get_network().circuits
-        circuits.open_hop, circuits.start_soon = self._open_hop, self._start_soon
-        self._host.get_network().refuses = lambda peer: self.is_banned(from_libp2p_id(peer))
         self._host.get_network().register_notifee(_Notifee(self))
 
     @property
@@ -128,8 +133,9 @@ class Libp2pHost:
         return self._identity
 
     @property
-    def libp2p_host(self) -> object:
-        """py-libp2p's host, for the gossip adapter only."""
+    def libp2p_host(self) -> BasicHost:
+        """py-libp2p's host, for protocols that come with the library or are built on its streams:
+        gossip, the DHT, relays."""
         return self._host
 
     def attach_service(self, service: Service) -> None:
@@ -215,7 +221,6 @@ class Libp2pHost:
     def set_relay_addrs(self, addresses: tuple[str, ...]) -> None:
         """Announce these transport addresses through relays from now on."""
         self._relay_addrs = addresses
-        self._host.get_network().relay_addrs = addresses
 
     async def serve_circuit(self, stream: INetStream, address: str) -> None:
         """Serve a connection that a relay has opened on `stream`, until it ends."""
@@ -224,14 +229,20 @@ class Libp2pHost:
             nursery.start_soon(circuit.watch)
             await self._host.get_network().serve_circuit(circuit)
 
-    async def _open_hop(self, relay: str) -> INetStream:
+    async def open_hop(self, relay: str) -> INetStream:
+        """Connect to a relay by its full address and open a stream to it.
+
+        Raises:
+            IOException, ValueError: there is no such stream.
+        """
         try:
             peer_id = await self.dial(relay)
             return await self._host.new_stream(to_libp2p_id(peer_id), [HOP])
         except (DialError, HostException, SwarmException) as error:
             raise IOException(f"no circuit by {relay}: {root_cause(error)}") from error
 
-    def _start_soon(self, task: Callable[[], Awaitable[None]]) -> None:
+    def start_soon(self, task: Callable[[], Awaitable[None]]) -> None:
+        """Run `task` for as long as the host runs; not at all when it does not."""
         if self._nursery is not None:
             self._nursery.start_soon(task)
 
@@ -297,10 +308,7 @@ class Libp2pHost:
 
     def ban(self, peer_id: PeerId, *, seconds: float) -> None:
         """Cut `peer_id` off and refuse it for `seconds`; a longer ban it has stays."""
-        until = max(trio.current_time() + seconds, self._banned.get(peer_id, 0.0))
-        while len(self._banned) >= _MAX_BANS:
-            del self._banned[min(self._banned, key=lambda peer: self._banned[peer])]
-        self._banned[peer_id] = until
+        self._admission.ban(peer_id, seconds=seconds, now=trio.current_time())
         self.abort(peer_id)
 
     def refused_connections(self) -> dict[str, int]:
@@ -309,12 +317,11 @@ class Libp2pHost:
 
     def unban(self, peer_id: PeerId) -> None:
         """Let `peer_id` connect again."""
-        self._banned.pop(peer_id, None)
+        self._admission.unban(peer_id)
 
     def admit_only(self, peers: Iterable[PeerId] | None) -> None:
         """Refuse all but `peers` from now on, and cut off who is connected; None admits all."""
-        allowed = None if peers is None else frozenset(to_libp2p_id(peer) for peer in peers)
-        self._host.get_network().allowed = allowed
+        self._admission.admit_only(peers)
         for peer_id in self.connected_peers():
             if not self.is_admitted(peer_id):
                 logger.warning("cut off %s: it is not on the swarm's list of peers", peer_id)
@@ -322,8 +329,7 @@ class Libp2pHost:
 
     def is_admitted(self, peer_id: PeerId) -> bool:
         """True unless the swarm has a list of peers without `peer_id`."""
-        allowed = self._host.get_network().allowed
-        return allowed is None or to_libp2p_id(peer_id) in allowed
+        return self._admission.is_admitted(peer_id)
 
     @property
     def num_refused(self) -> int:
@@ -332,11 +338,7 @@ class Libp2pHost:
 
     def is_banned(self, peer_id: PeerId) -> bool:
         """True while a ban of `peer_id` lasts."""
-        until = self._banned.get(peer_id)
-        if until is not None and until <= trio.current_time():
-            del self._banned[peer_id]
-            until = None
-        return until is not None
+        return self._admission.is_banned(peer_id, trio.current_time())
 
     def set_request_handler(
         self,

@@ -1,22 +1,26 @@
-"""Ask a new connection who is at its other end (libp2p identify)."""
+"""Who is at the other end of a connection, asked and answered (libp2p identify)."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from libp2p.abc import INetConn
+import trio
+from libp2p.abc import INetConn, INetStream
 from libp2p.custom_types import TProtocol
 from libp2p.host.basic_host import BasicHost
 from libp2p.identity.identify.identify import ID as IDENTIFY_ID
+from libp2p.identity.identify.identify import PROTOCOL_VERSION
 from libp2p.identity.identify.pb.identify_pb2 import Identify
+from libp2p.peer.peerstore import env_to_send_in_RPC
 from libp2p.protocol_muxer.multiselect_communicator import MultiselectCommunicator
-from libp2p.utils.varint import read_varint_prefixed_bytes_limited
+from libp2p.utils.varint import encode_varint_prefixed, read_varint_prefixed_bytes_limited
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
+from multiaddr.protocols import P_P2P  # type: ignore[import-untyped]
 
 from p2p.net.address import is_unspecified, parse_transport
-from p2p.net.swarm import reset_stream
+from p2p.net.reset import reset_stream
 
 logger = logging.getLogger(__name__)
 
@@ -24,6 +28,7 @@ _MAX_IDENTIFY_BYTES = 16 * 1024
 _MAX_AGENT_CHARS = 64
 _MAX_ADDRESSES = 8
 _NEGOTIATION_DEADLINE_S = 5
+_ANSWER_DEADLINE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +64,39 @@ async def identify(host: BasicHost, connection: INetConn) -> PeerAbout | None:
     finally:
         if stream is not None:
             await reset_stream(stream)
+
+
+def identify_answer(host: BasicHost, agent: str) -> Callable[[INetStream], Awaitable[None]]:
+    """Return the handler that tells who asks what this host is; `agent` is its program's name."""
+
+    async def answer(stream: INetStream) -> None:
+        record, _ = env_to_send_in_RPC(host)
+        message = Identify(
+            protocol_version=PROTOCOL_VERSION,
+            agent_version=agent,
+            public_key=host.get_public_key().serialize(),
+            listen_addrs=[a.decapsulate_code(P_P2P).to_bytes() for a in host.get_addrs()],
+            observed_addr=_seen_from(stream),
+            protocols=[str(name) for name in host.get_mux().get_protocols() if name is not None],
+            signedPeerRecord=record,
+        )
+        with trio.fail_after(_ANSWER_DEADLINE_S):
+            await stream.write(encode_varint_prefixed(message.SerializeToString()))
+            await stream.close()
+
+    return answer
+
+
+def _seen_from(stream: INetStream) -> bytes:
+    """Return the address that the asker comes from; none for one behind a relay."""
+    remote = stream.get_remote_address()
+    if remote is None:
+        return b""
+    host, port = remote
+    if host.lower().startswith("::ffff:"):
+        host = host[len("::ffff:") :]
+    raw: bytes = Multiaddr(f"/ip{6 if ':' in host else 4}/{host}/tcp/{port}").to_bytes()
+    return raw
 
 
 def _printable(text: str) -> str:

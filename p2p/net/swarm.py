@@ -9,6 +9,7 @@ What differs from ``libp2p.new_host`` 0.8.1, and why:
   here only `Libp2pHost.dial` dials, one given address at a time;
 * the auto-connector, the resource manager's circuit breaker and the identify task act on their
   own clocks and memory; here discovery and the host do that;
+* the agent string is a global of a module, one for all hosts of a process; here each has its own;
 * an exception in a stream handler ends the swarm; here it ends the stream.
 """
 
@@ -19,12 +20,14 @@ import os
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import cast
 
 import trio
 from libp2p.abc import IMuxedConn, INetConn, INetStream
 from libp2p.crypto.x25519 import create_new_key_pair as create_x25519_key_pair
+from libp2p.custom_types import TProtocol
 from libp2p.host.basic_host import BasicHost
-from libp2p.identity.identify import identify as identify_module
+from libp2p.identity.identify.identify import ID as IDENTIFY_ID
 from libp2p.io.abc import ReadWriteCloser
 from libp2p.network.auto_connector import AutoConnector
 from libp2p.network.config import ConnectionConfig, RetryConfig
@@ -40,8 +43,10 @@ from libp2p.transport.exceptions import SecurityUpgradeFailure
 from libp2p.transport.tcp.tcp import TCP
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
-from p2p.net.address import expand_unspecified
-from p2p.net.circuit import CircuitStream, CircuitTransport
+from p2p.net.address import expand_unspecified, from_libp2p_id
+from p2p.net.admission import Admission
+from p2p.net.circuit import CircuitStream, CircuitTransport, RelayStreams
+from p2p.net.identify import identify_answer
 from p2p.net.identity import Identity
 from p2p.net.inbound_gate import GateLimits, InboundGate, Refusal, Ticket
 from p2p.net.private import PrivateStream, PrivateTCP
@@ -92,7 +97,14 @@ class _NoAutoConnector(AutoConnector):
 class GuardedSwarm(Swarm):
     """The swarm without its slot leak, its implicit dials and its fatal handler errors."""
 
-    def __init__(self, identity: Identity, settings: SwarmSettings, agent: str) -> None:
+    def __init__(
+        self,
+        identity: Identity,
+        settings: SwarmSettings,
+        *,
+        admission: Admission,
+        relays: RelayStreams,
+    ) -> None:
         key_pair = identity.key_pair
         security = NoiseTransport(key_pair, noise_privkey=create_x25519_key_pair().private_key)
         peer_id = ID.from_pubkey(key_pair.public_key)
@@ -105,32 +117,29 @@ class GuardedSwarm(Swarm):
                 {NOISE_ID: security}, {YAMUX_ID: KeepaliveYamux}, settings.keepalive, self._check
             ),
             transports=[
-                circuits := CircuitTransport(self._private),
+                CircuitTransport(relays, self._private),
                 PrivateTCP(settings.key) if settings.key else TCP(),
             ],
             retry_config=RetryConfig(max_retries=0),
             connection_config=_connection_config(settings),
         )
-        self.circuits = circuits
-        self.relay_addrs: tuple[str, ...] = ()
-        """Transport addresses through relays, announced beside those that are listened on."""
-        identify_module.AGENT_VERSION = agent
         self.auto_connector = _NoAutoConnector(self)
         self._settings = settings
         self._gate: InboundGate | None = None
-        self.refuses: Callable[[ID], bool] = lambda _peer: False
-        """Who is banned: turned away once its name is proven, before a muxer is negotiated."""
+        self._admission = admission
         self._inbound_limiter = trio.CapacityLimiter(settings.max_connections)
         self._serving: Counter[int] = Counter()
-        self.allowed: frozenset[ID] | None = None
-        """The only peers that may connect; None is everybody."""
         self.refusals = Refusals()
 
     def _check(self, peer_id: ID) -> None:
-        """Raise for a banned peer or a stranger, before any protocol is negotiated."""
-        if self.refuses(peer_id):
+        """Raise for a banned peer or a stranger.
+
+        Its name is proven by then, and no muxer negotiated.
+        """
+        name = from_libp2p_id(peer_id)
+        if self._admission.is_banned(name, trio.current_time()):
             raise SecurityUpgradeFailure(f"{peer_id} is banned for now")
-        if self.allowed is not None and peer_id not in self.allowed:
+        if not self._admission.is_admitted(name):
             raise NotListedError(f"{peer_id} is not on the swarm's list of peers")
 
     async def dial_peer(self, peer_id: ID) -> list[INetConn]:
@@ -235,27 +244,47 @@ class GuardedSwarm(Swarm):
 class QuietHost(BasicHost):
     """The host without its own identify tasks (`Libp2pHost` identifies, in its own nursery)."""
 
+    def get_network(self) -> GuardedSwarm:
+        """Return the swarm."""
+        return cast("GuardedSwarm", super().get_network())
+
     def _schedule_identify(self, peer_id: ID, *, reason: str) -> None:
         """Do nothing."""
 
+    async def _push_identify_to_all_peers(self) -> None:
+        """Do nothing: nobody is connected when the host begins to listen."""
 
-def build_host(identity: Identity, settings: SwarmSettings, agent: str) -> QuietHost:
-    """Return a host that accepts noise over TCP with yamux and nothing else."""
+
+def build_host(
+    identity: Identity,
+    settings: SwarmSettings,
+    *,
+    agent: str,
+    admission: Admission,
+    relays: RelayStreams,
+    relay_addrs: Callable[[], tuple[str, ...]],
+) -> QuietHost:
+    """Return a host that accepts noise over TCP with yamux and nothing else.
+
+    `relay_addrs` are transport addresses through relays, announced beside those listened on.
+    """
     if not os.environ.get("LIBP2P_DEBUG"):
         # It logs what strangers do as errors, with tracebacks, past every handler of ours.
         logging.getLogger("libp2p").setLevel(logging.CRITICAL)
-    swarm = GuardedSwarm(identity, settings, agent)
+    swarm = GuardedSwarm(identity, settings, admission=admission, relays=relays)
 
     def advertised(candidates: list[Multiaddr]) -> list[Multiaddr]:
         direct = [a for c in candidates for a in expand_unspecified(str(c))]
-        return [Multiaddr(address) for address in (*direct, *swarm.relay_addrs)]
+        return [Multiaddr(address) for address in (*direct, *relay_addrs())]
 
-    return QuietHost(
+    host = QuietHost(
         network=swarm,
         negotiate_timeout=int(settings.negotiation_deadline_s),
         addrs_factory=advertised,
         disable_identify_address_discovery=True,
     )
+    host.set_stream_handler(TProtocol(IDENTIFY_ID), identify_answer(host, agent))
+    return host
 
 
 def remote_host(connection: ReadWriteCloser) -> str:

@@ -179,7 +179,7 @@ class _DhtHost:
 
     def __init__(self, host: Libp2pHost) -> None:
         self._host = host
-        self._inner: Any = host.libp2p_host
+        self._inner = host.libp2p_host
         self._peerstore = PeerStore()
         self.own_id = to_libp2p_id(host.peer_id)
         self._peerstore.add_key_pair(self.own_id, host.identity.key_pair)

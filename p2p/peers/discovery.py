@@ -16,7 +16,6 @@ import logging
 import random
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,6 +34,7 @@ from p2p.peers.discovery_types import (
 from p2p.peers.news import BootstrapNews
 from p2p.peers.peer_book import PeerAddr, PeerBook, load_peer_book, save_peer_book
 from p2p.peers.targets import Target, Targets
+from p2p.threads import InThread
 from shoal_wire.limits import MAX_PEERS_IN_LIST
 from shoal_wire.types import PeerId
 
@@ -69,6 +69,7 @@ class Discovery:
         rank: Callable[[PeerId], float] = lambda _peer: 0.0,
         counts: Callable[[PeerId], bool] = lambda _peer: True,
         wall_ms: Callable[[], int] = lambda: int(time.time() * 1000),
+        in_thread: InThread = trio.to_thread.run_sync,
     ) -> None:
         """Peers of higher `rank` are dialled first; those that do not `counts` are no reason to
         stop looking: strangers to the swarm, met by the DHT or as a relay's guests."""
@@ -81,6 +82,7 @@ class Discovery:
         self._rng = rng or random.Random()
         self._counts = counts
         self._wall_ms = wall_ms
+        self._in_thread = in_thread
         self._targets = Targets(self._settings, self._rng, rank)
         self._wake = trio.Event()
         self._dials = trio.CapacityLimiter(self._settings.max_dials)
@@ -132,7 +134,7 @@ class Discovery:
         self._targets.drop(self._host.peer_id)
         if self._book_path is not None:
             try:
-                self._book = await trio.to_thread.run_sync(load_peer_book, self._book_path)
+                self._book = await self._in_thread(load_peer_book, self._book_path)
             except OSError as error:
                 logger.warning("cannot read the peer book: %s", error)
         for entry in self._book.ranked():
@@ -285,7 +287,7 @@ class Discovery:
         if text == saved or self._book_path is None:
             return saved
         try:
-            await trio.to_thread.run_sync(partial(save_peer_book, self._book_path, text))
+            await self._in_thread(save_peer_book, self._book_path, text)
         except OSError as error:
             logger.warning("cannot save the peer book: %s", error)
             return saved

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 import trio
 
 from p2p.net.address import parse_peer_address
-from p2p.net.host import Libp2pHost, RequestError
+from p2p.net.host import RequestError
+from p2p.net.interface import Host
 from p2p.peers.peer_book import PeerAddr, PeerBook
 from p2p.shards.directory import ShardDirectory, ShardPeer
 from shoal_wire.errors import RemoteError
@@ -37,7 +38,7 @@ _MAX_RELAYED = 2
 _TIMEOUT_SECONDS = 5.0
 
 
-def serve_manifest(host: Libp2pHost, manifest: Manifest) -> None:
+def serve_manifest(host: Host, manifest: Manifest) -> None:
     """Answer newcomers with the manifest's exact bytes."""
 
     async def answer(_peer_id: PeerId, _request: bytes) -> bytes:
@@ -47,7 +48,7 @@ def serve_manifest(host: Libp2pHost, manifest: Manifest) -> None:
 
 
 def serve_peers(
-    host: Libp2pHost,
+    host: Host,
     book: Callable[[], PeerBook],
     directory: ShardDirectory | None = None,
     relayed: Callable[[PeerId], tuple[str, ...]] = lambda _peer: (),
@@ -72,7 +73,7 @@ def serve_peers(
     host.set_request_handler(PEERS_PROTOCOL, answer, max_request_bytes=_MAX_REQUEST_BYTES)
 
 
-async def fetch_manifest(host: Libp2pHost, peer_id: PeerId) -> Manifest:
+async def fetch_manifest(host: Host, peer_id: PeerId) -> Manifest:
     """Ask one peer for its manifest.
 
     Raises:
@@ -89,14 +90,12 @@ async def fetch_manifest(host: Libp2pHost, peer_id: PeerId) -> Manifest:
     return decode_manifest(raw)
 
 
-async def fetch_peers(host: Libp2pHost, peer_id: PeerId) -> list[PeerAddr]:
+async def fetch_peers(host: Host, peer_id: PeerId) -> list[PeerAddr]:
     """Ask one peer whom it knows; empty where it does not answer or answers nonsense."""
     return [item.peer for item in await fetch_shard_peers(host, peer_id, ())]
 
 
-async def fetch_shard_peers(
-    host: Libp2pHost, peer_id: PeerId, shards: Sequence[int]
-) -> list[ShardPeer]:
+async def fetch_shard_peers(host: Host, peer_id: PeerId, shards: Sequence[int]) -> list[ShardPeer]:
     """Ask one peer whom it knows, those of `shards` first; as `fetch_peers`."""
     try:
         raw = await host.request(
@@ -132,7 +131,7 @@ def _with_shards(
 
 
 def _known_peers(
-    host: Libp2pHost,
+    host: Host,
     book: PeerBook,
     relayed: Callable[[PeerId], tuple[str, ...]],
     *,

@@ -15,7 +15,8 @@ import trio
 
 from p2p.data_dir import load_manifest, save_manifest
 from p2p.net.address import parse_peer_address
-from p2p.net.host import Libp2pHost, RequestError
+from p2p.net.host import RequestError
+from p2p.net.interface import Host
 from p2p.peers import exchange as peer_services
 from shoal_settings.schema import Settings
 from shoal_tasks.swarm import specs_of, starting_families
@@ -24,9 +25,6 @@ from shoal_wire.manifest import Manifest, SwarmRules, make_manifest
 from shoal_wire.types import PeerId
 
 log = logging.getLogger(__name__)
-
-BOOTSTRAP_SECONDS = 10.0
-"""How long a start waits for a bootstrap before it goes on alone."""
 
 _POLL_SECONDS = 0.1
 _WATCH_SECONDS = 2.0
@@ -62,10 +60,14 @@ def manifest_of_settings(settings: Settings, *, me: PeerId | None = None) -> Man
 class ManifestSource:
     """Asks bootstraps, remembers, falls back."""
 
-    def __init__(self, *, host: Libp2pHost, data_dir: Path, settings: Settings) -> None:
+    def __init__(
+        self, *, host: Host, data_dir: Path, settings: Settings, wait_s: float = 10.0
+    ) -> None:
+        """A start waits for a bootstrap for `wait_s` seconds before it goes on alone."""
         self._host = host
         self._data_dir = data_dir
         self._settings = settings
+        self._wait_s = wait_s
         self._bootstraps = tuple(
             parse_peer_address(address).peer_id for address in settings.bootstrap
         )
@@ -87,13 +89,13 @@ class ManifestSource:
         return saved
 
     async def find(self) -> Found:
-        """Return the manifest to start with; takes at most BOOTSTRAP_SECONDS.
+        """Return the manifest to start with; takes little longer than the wait.
 
         Raises:
             ManifestError: the bootstrap's swarm needs something this version does not know.
         """
         if self._bootstraps:
-            with trio.move_on_after(BOOTSTRAP_SECONDS):
+            with trio.move_on_after(self._wait_s):
                 return Found(manifest=self._adopt(await self._ask()), confirmed=True)
             log.warning("no bootstrap answers yet; going on, and trying again for ever")
         saved = load_manifest(self._data_dir)
@@ -137,7 +139,7 @@ class ManifestSource:
             pause = min(_WATCH_SECONDS, pause * 1.2)
 
 
-async def _try_fetch(host: Libp2pHost, peer_id: PeerId) -> Manifest | None:
+async def _try_fetch(host: Host, peer_id: PeerId) -> Manifest | None:
     try:
         return await peer_services.fetch_manifest(host, peer_id)
     except (RequestError, ManifestError) as error:

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 import trio
 
 from p2p.net.address import host_and_port, is_circuit, parse_transport
-from p2p.net.host import Libp2pHost, RequestError
+from p2p.net.host import RequestError
+from p2p.net.interface import Host
 from shoal_wire.errors import RemoteError
 from shoal_wire.reach import (
     MAX_PORTS,
@@ -71,7 +72,7 @@ class _Answer:
 class ReachServer:
     """Answers other peers."""
 
-    host: Libp2pHost
+    host: Host
     wall_ms: Callable[[], int] = wall_ms
     _last: dict[PeerId, _Answer] = field(default_factory=dict)
     _dialling: int = 0
@@ -151,7 +152,7 @@ async def is_open(address: str, port: int) -> bool:
 
 
 async def ask_outside(
-    host: Libp2pHost, peer_id: PeerId, *, ports: tuple[int, ...] = ()
+    host: Host, peer_id: PeerId, *, ports: tuple[int, ...] = ()
 ) -> Outside | None:
     """Ask one connected peer; None where it gives no usable answer in time."""
     try:
@@ -175,7 +176,7 @@ async def ask_outside(
     )
 
 
-def _address_of(host: Libp2pHost, peer_id: PeerId) -> str:
+def _address_of(host: Host, peer_id: PeerId) -> str:
     address = next((c.address for c in host.connections() if c.peer_id == peer_id), "")
     try:
         if is_circuit(address):

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import trio
 from libp2p.abc import INetStream
@@ -72,11 +71,11 @@ class RelayClient:
         *,
         host: Libp2pHost,
         use: RelayUse = RelayUse.AUTO,
-        preferred: Callable[[], tuple[PeerId, ...]] = tuple,
+        preferred: tuple[PeerId, ...] = (),
     ) -> None:
         """`preferred` are asked first, to dial us and to relay: the bootstraps."""
         self._host = host
-        self._inner: Any = host.libp2p_host
+        self._inner = host.libp2p_host
         self._use = use
         self._preferred = preferred
         self._reservations: dict[PeerId, Reservation] = {}
@@ -123,7 +122,7 @@ class RelayClient:
     def _candidates(self) -> list[PeerId]:
         """Directly connected peers, the preferred first."""
         direct = [c.peer_id for c in self._host.connections() if not is_circuit(c.address)]
-        preferred = [peer_id for peer_id in self._preferred() if peer_id in direct]
+        preferred = [peer_id for peer_id in self._preferred if peer_id in direct]
         return list(dict.fromkeys([*preferred, *direct]))
 
     # Reservations

@@ -12,7 +12,6 @@ import logging
 import time
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
 
 import trio
 from libp2p.abc import INetStream
@@ -69,7 +68,7 @@ class RelayServer:
 
     def __init__(self, host: Libp2pHost, limits: RelayLimits | None = None) -> None:
         self._host = host
-        self._inner: Any = host.libp2p_host
+        self._inner = host.libp2p_host
         self.limits = limits or RelayLimits()
         self._reserved: dict[PeerId, float] = {}
         self._circuits: Counter[PeerId] = Counter()

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
+from p2p.gossip.interface import Validator
 from p2p.net.host import DialError
 from p2p.peers.peer_book import PeerAddr
 from p2p.shards.directory import ShardDirectory, ShardPeer
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Validator = Callable[[bytes, PeerId, PeerId], Awaitable[Verdict]]
 Ask = Callable[[PeerId, tuple[int, ...]], Awaitable[list[ShardPeer]]]
 """Ask a connected peer for peers of these shards; never raises but for cancellation."""
 

@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from p2p.intake.verdict_log import VerdictLog
 from p2p.net.address import parse_peer_id
-from p2p.net.host import ConnectionInfo, Libp2pHost
+from p2p.net.host import ConnectionInfo
+from p2p.net.interface import Host
 from p2p.standing.file import REPUTATION_FILE, load_reputation, save_reputation
 from p2p.standing.reputation import ListFullError, Reputation
 from p2p.standing.scoring import Cause
+from p2p.threads import InThread
 from shoal_ipc.messages import ControlAction
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Verdict
@@ -46,16 +49,20 @@ class PeerGuard:
     def __init__(
         self,
         *,
-        host: Libp2pHost,
+        host: Host,
         data_dir: Path,
         protected: Iterable[PeerId],
         max_peers: int,
         wall_ms: Callable[[], int],
+        in_thread: InThread = trio.to_thread.run_sync,
     ) -> None:
         self._host = host
         self._path = data_dir / REPUTATION_FILE
         self._max_peers = max_peers
         self._wall_ms = wall_ms
+        self._in_thread = in_thread
+        self.verdicts = VerdictLog()
+        """Of everything judged, for views."""
         self.num_made_room = 0
         self.reputation = Reputation(always_protected=protected)
         host.add_peer_callbacks(connected=self._make_room)
@@ -63,7 +70,7 @@ class PeerGuard:
     async def load(self) -> None:
         """Take over what an earlier life has saved, bans and blocks included."""
         now = trio.current_time()
-        await trio.to_thread.run_sync(
+        await self._in_thread(
             lambda: load_reputation(self._path, self.reputation, now, wall_ms=self._wall_ms())
         )
         bans = {
@@ -93,7 +100,7 @@ class PeerGuard:
         """Write the file; a disk that refuses is logged, and the next time may do."""
         text = self.reputation.to_json(trio.current_time(), wall_ms=self._wall_ms())
         try:
-            await trio.to_thread.run_sync(save_reputation, self._path, text)
+            await self._in_thread(save_reputation, self._path, text)
         except OSError as error:
             log.warning("cannot save %s: %s", self._path, error)
 
@@ -112,7 +119,8 @@ class PeerGuard:
         return self.reputation.is_protected(peer_id)
 
     def on_verdict(self, forwarder: PeerId, author: PeerId | None, judged: Verdict) -> None:
-        """Charge or credit one judged message."""
+        """Count one judged message, and charge or credit who answers for it."""
+        self.verdicts.count(judged, signer=author)
         now = trio.current_time()
         self.reputation.judge(judged, signer=author, forwarder=forwarder, now=now)
         self._ban_if_due(forwarder, now)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
+from p2p.threads import InThread
 from shoal_wire.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -108,8 +109,11 @@ class ArchiveFile:
 class Archive:
     """The archive for Trio tasks."""
 
-    def __init__(self, path: Path, *, max_bytes: int) -> None:
+    def __init__(
+        self, path: Path, *, max_bytes: int, in_thread: InThread = trio.to_thread.run_sync
+    ) -> None:
         """Open nothing yet; with `max_bytes` 0 nothing is ever kept."""
+        self._run_in_thread = in_thread
         self._path = path
         self._max_bytes = max_bytes
         self._limiter = trio.CapacityLimiter(1)
@@ -175,7 +179,7 @@ class Archive:
             log.warning("%d batches not archived: %s", len(batches), error)
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
-        return await trio.to_thread.run_sync(call, limiter=self._limiter)
+        return await self._run_in_thread(call, limiter=self._limiter)
 
 
 def read_archive(path: Path) -> Iterator[Archived]:

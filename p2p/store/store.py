@@ -27,6 +27,7 @@ from p2p.store.types import (
     StoreFault,
     StoreLimits,
 )
+from p2p.threads import InThread
 from shoal_wire.types import BatchId, GroupId, PeerId
 
 if TYPE_CHECKING:
@@ -74,8 +75,10 @@ class Store:
         wall_ms: Callable[[], int],
         limits: StoreLimits | None = None,
         first_sequence: int = 1,
+        in_thread: InThread = trio.to_thread.run_sync,
     ) -> None:
         """Open nothing yet; the arguments are `StoreCore`'s."""
+        self._in_thread = in_thread
         self._open = partial(
             StoreCore, path, peer_id=peer_id, limits=limits, first_sequence=first_sequence
         )
@@ -87,13 +90,13 @@ class Store:
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Open the database, then commit requests until cancelled; StoreError if unusable."""
         try:
-            core = await trio.to_thread.run_sync(self._open, limiter=self._limiter)
+            core = await self._in_thread(self._open, limiter=self._limiter)
             try:
                 task_status.started()
                 await self._serve(core)
             finally:
                 with trio.CancelScope(shield=True):
-                    await trio.to_thread.run_sync(core.close, limiter=self._limiter)
+                    await self._in_thread(core.close, limiter=self._limiter)
         finally:
             self._refuse_waiting()
 
@@ -115,7 +118,7 @@ class Store:
         )
         try:
             # Not abandoned when cancelled: a commit that has begun ends, and its callers learn.
-            outcomes = await trio.to_thread.run_sync(commit, limiter=self._limiter)
+            outcomes = await self._in_thread(commit, limiter=self._limiter)
             for request, outcome in zip(requests, outcomes, strict=True):
                 request.finish(outcome)
         finally:

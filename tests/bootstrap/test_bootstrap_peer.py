@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trio
 
 from bootstrap.peer import BootstrapPeer
-from p2p import peer as peer_core
 from p2p.data_dir import load_manifest
-from p2p.net.identity import load_or_create_identity
 from p2p.node import Node
 from shoal.__main__ import main
 from shoal_ipc import messages as m
@@ -22,73 +17,47 @@ from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused
 from shoal_tasks.families import PRESETS, TRAIN_SEED_MIN, coordinates
 from tests.support import factories as make
 from tests.support.nodes import until
-from tests.support.running_node import quiet_settings
+from tests.support.peers import address_of, open_peer, stop
 
 PATIENCE_S = 40.0
 GCD = next(spec for spec in PRESETS["easy"] if spec.generator == "gcd")
 
 
-@pytest.fixture(autouse=True)
-def shared_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peer_core, "TaskWorker", make.SharedWorker)
-
-
-@asynccontextmanager
-async def running(kind: Any, data_dir: Path, **changes: Any) -> AsyncIterator[Any]:
-    """Run a bootstrap peer or a node, and stop it in order."""
-    await trio.Path(data_dir).mkdir(exist_ok=True)
-    ready = trio.Event()
-    peer = kind(
-        identity=load_or_create_identity(data_dir / "identity.key"),
-        settings=quiet_settings(data_dir, **changes),
-        on_ready=lambda _peer: ready.set(),
-    )
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(peer.run)
-        with trio.fail_after(PATIENCE_S):
-            await ready.wait()
-        yield peer
-        peer.stop()
-
-
-def address_of(peer: Any) -> str:
-    return str(peer.core.host.listen_addrs()[0])
-
-
 async def share(node: Node, number: int) -> None:
     at = coordinates(GCD, TRAIN_SEED_MIN + number)
-    (question,) = await node.core.worker.questions([at])
+    (question,) = await node.member.worker.questions([at])
     group = make.group(of=make.task(number, question=question))
     await node.outbox.accept(make.publish([group], key=b"%d" % number))
 
 
 async def test_nodes_meet_through_it_share_and_outlive_it(tmp_path: Path) -> None:
     one_dir, two_dir, meeting = tmp_path / "one", tmp_path / "two", tmp_path / "meeting"
-    async with running(BootstrapPeer, meeting, swarm_name="named here") as peer:
-        address, first = address_of(peer), peer.core
+    async with open_peer(BootstrapPeer, meeting, swarm_name="named here") as peer:
+        address, first = address_of(peer), peer.member
         joined = {"bootstrap": (address,)}
         async with (
-            running(Node, one_dir, swarm_name="mine", max_completions=7, **joined) as one,
-            running(Node, two_dir, **joined) as two,
+            open_peer(Node, one_dir, swarm_name="mine", max_completions=7, **joined) as one,
+            open_peer(Node, two_dir, **joined) as two,
         ):
             # The address alone was enough: the rules come from the peer behind it.
             for node, folder in ((one, one_dir), (two, two_dir)):
-                assert node.core.manifest == first.manifest
+                assert node.member.manifest == first.manifest
                 assert load_manifest(folder) == first.manifest
-            await until(lambda: one.core.host.is_connected(two.core.peer_id), patience_s=PATIENCE_S)
+            other = two.member.peer_id
+            await until(lambda: one.member.host.is_connected(other), patience_s=PATIENCE_S)
             await share(one, 1)
             await until(lambda: two.pool.groups_received == 1, patience_s=PATIENCE_S)
             await until(lambda: peer.groups_relayed == 1, patience_s=PATIENCE_S)
-            peer.stop()
-            await until(lambda: not one.core.host.is_connected(first.peer_id))
+            stop(peer)
+            await until(lambda: not one.member.host.is_connected(first.peer_id))
             await share(two, 2)
             await until(lambda: one.pool.groups_received == 1, patience_s=PATIENCE_S)
-            async with running(BootstrapPeer, meeting, swarm_name="forgotten") as again:
+            async with open_peer(BootstrapPeer, meeting, swarm_name="forgotten") as again:
                 # The same peer at the same address, and nobody has to be told.
                 assert address_of(again) == address
                 for node in (one, two):
                     await until(
-                        lambda node=node: node.core.host.is_connected(first.peer_id),
+                        lambda node=node: node.member.host.is_connected(first.peer_id),
                         patience_s=PATIENCE_S,
                     )
 
@@ -97,7 +66,7 @@ async def test_it_answers_debug_and_takes_no_rollouts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data_dir = tmp_path / "meeting"
-    async with running(BootstrapPeer, data_dir) as peer:
+    async with open_peer(BootstrapPeer, data_dir) as peer:
         for view in ("status", "id", "peers", "mesh", "topics"):
             command = ["debug", view, "--data-dir", str(data_dir)]
             assert await trio.to_thread.run_sync(main, [*command, "--json"]) == 0
@@ -106,7 +75,7 @@ async def test_it_answers_debug_and_takes_no_rollouts(
             if view == "status":
                 assert shown["role"] == "bootstrap"
                 assert shown["groups_relayed"] == 0
-                assert shown["peer_id"] == peer.core.peer_id
+                assert shown["peer_id"] == peer.member.peer_id
             assert await trio.to_thread.run_sync(main, command) == 0
             capsys.readouterr()
         command = ["debug", "buffer", "--data-dir", str(data_dir)]

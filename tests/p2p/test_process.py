@@ -115,12 +115,12 @@ class Peer:
     settings: Settings
     on_ready: Callable[[Any], None]
     end: bool | Exception = False
-    core: Any = field(init=False)
+    member: Any = field(init=False)
     stopped: trio.Event = field(default_factory=trio.Event)
 
     def __post_init__(self) -> None:
         addresses = (f"/ip4/127.0.0.1/tcp/1/p2p/{self.identity.peer_id}",)
-        self.core = SimpleNamespace(
+        self.member = SimpleNamespace(
             peer_id=self.identity.peer_id,
             host=SimpleNamespace(listen_addrs=lambda: addresses),
             manifest=make.swarm(),
@@ -164,7 +164,7 @@ class Peers:
 
 def announce(peer: Peer, settings: Settings) -> Iterator[str]:
     yield f"here in {settings.data_dir}:"
-    yield from peer.core.host.listen_addrs()
+    yield from peer.member.host.listen_addrs()
 
 
 def test_a_peer_that_asks_for_it_is_started_again_as_the_same(
@@ -181,12 +181,12 @@ def test_a_peer_that_asks_for_it_is_started_again_as_the_same(
 def test_programs_are_told_who_is_ready_and_where(capsys: pytest.CaptureFixture[str]) -> None:
     peers = Peers([False])
     assert peers.serve("--json") == 0
-    core = peers.made[0].core
+    member = peers.made[0].member
     assert json.loads(capsys.readouterr().out) == {
         "event": "ready",
-        "peer_id": core.peer_id,
-        "addresses": list(core.host.listen_addrs()),
-        "swarm": {"name": core.manifest.swarm_name, "digest": core.manifest.digest.hex()},
+        "peer_id": member.peer_id,
+        "addresses": list(member.host.listen_addrs()),
+        "swarm": {"name": member.manifest.swarm_name, "digest": member.manifest.digest.hex()},
         "data_dir": "d",
         "made": 1,
     }

@@ -1,5 +1,5 @@
-"""Nodes that gossip and fetch, for tests: real host, gossip, store, pool, outbox and exchange; no
-discovery, socket or trainer, and an instant task worker.
+"""Nodes that gossip and fetch, for tests: whole ones, but that they look for nobody and their task
+worker answers at once.
 
 async with open_exchange(tmp_path, 3) as nodes:
     await nodes[1].meet(nodes[0])
@@ -15,32 +15,32 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import trio
 
-from p2p.buffer.replay import ReplayBuffer
+from p2p.data_dir import save_manifest
 from p2p.fetch.backfill import BackfillSettings
-from p2p.fetch.exchange import ExchangeSettings, RolloutExchange
+from p2p.fetch.exchange import ExchangeSettings
 from p2p.fetch.gaps import GapLimits
-from p2p.gossip.gossip import Gossip
-from p2p.intake.intake import Intake
-from p2p.intake.ledger import PublisherLedger
-from p2p.net.host import HostSettings, Libp2pHost
+from p2p.gossip.gossip import GossipSettings
+from p2p.gossip.interface import Gossip, Validator
+from p2p.live_node import LiveNode
+from p2p.net.host import HostSettings
 from p2p.net.identity import Identity
-from p2p.rollouts.outbox import Outbox
-from p2p.rollouts.pool import RolloutPool
-from p2p.store.store import OwnBatch, Store
+from p2p.node import Node
+from p2p.parts import Libp2pNetwork, Parts, Tuning
+from p2p.peers.discovery import DiscoverySettings
+from p2p.shards.keeper import ShardSettings
+from p2p.store.store import OwnBatch
+from shoal_settings.schema import Settings
 from shoal_wire.manifest import Manifest
 from shoal_wire.types import PeerId, RolloutGroup
-from shoal_wire.verdict import Reason, Verdict
+from shoal_wire.verdict import Outcome, Reason, Verdict
 from tests.support import factories as make
-from tests.support.local_node import limits, wall_ms
-from tests.support.node_swarm import InstantWorker
-from tests.support.nodes import LOOPBACK, fresh_identity, until
-
-if TYPE_CHECKING:
-    from trio_typing import TaskStatus
+from tests.support.nodes import fresh_identity, until
+from tests.support.peers import run_peer
+from tests.support.running_node import quiet_settings
 
 _keys = itertools.count(1)
 _GROUP_BYTES = 19_200
@@ -68,68 +68,64 @@ def big_groups(first: int, num_bytes: int) -> list[RolloutGroup]:
     return [make.group(first + i, (noise(8000, seed=first + i), "7")) for i in range(count)]
 
 
-class ExchangeNode:
-    """One node. Start with ``await nursery.start(node.run)``."""
+class _Network(Libp2pNetwork):
+    """The real network, with an ear that can be stopped and a record of every verdict."""
 
-    def __init__(
-        self,
-        data_dir: Path,
-        manifest: Manifest,
-        *,
-        identity: Identity | None = None,
-        settings: ExchangeSettings = QUICK,
-    ) -> None:
-        data_dir.mkdir(exist_ok=True)
-        self.manifest = manifest
-        self.identity = identity or fresh_identity()
-        self.host = Libp2pHost(identity=self.identity, settings=HostSettings(listen=(LOOPBACK,)))
-        self.gossip = Gossip(host=self.host, on_verdict=self._report)
-        self.verdicts: list[tuple[PeerId, PeerId | None, Verdict]] = []
-        self.ledger = PublisherLedger()
-        self.buffer = ReplayBuffer(limits(), random.Random(0))
-        self.store = Store(data_dir / "node.db", peer_id=self.peer_id, wall_ms=wall_ms)
-        self.exchange = RolloutExchange(
-            host=self.host,
-            manifest=manifest,
-            ledger=self.ledger,
-            store=self.store,
-            intake=lambda: self.intake,
-            shards=lambda: frozenset(range(manifest.rules.shard_count)),
-            wanted_groups=lambda: 10_000,
-            report=self._report,
-            wall_ms=wall_ms,
-            settings=settings,
-        )
-        self.pool = RolloutPool(
-            buffer=self.buffer,
-            store=self.store,
-            me=self.peer_id,
-            manifest=manifest,
-            max_age_seconds=3600.0,
-            max_store_bytes=1 << 30,
-            wall_ms=wall_ms,
-            on_kept=self.exchange.kept,
-            on_withdrawn=self.exchange.withdrawn,
-        )
-        self.outbox = Outbox(
-            manifest=manifest,
-            peer_id=self.peer_id,
-            signer=self.identity,
-            store=self.store,
-            gossip=self.gossip,
-            wall_ms=wall_ms,
-        )
-        self.intake = Intake(
-            context=make.context(manifest, self.peer_id),
-            questions=InstantWorker(),
-            ledger=self.ledger,
-            keep=self.pool.keep_external,
-            accuse=self.pool.withdraw,
-            wall_ms=wall_ms,
-            listener=self.exchange,
-        )
+    def __init__(self, identity: Identity, settings: HostSettings) -> None:
+        super().__init__(identity, settings)
         self.deaf = False
+        self.verdicts: list[tuple[PeerId, PeerId | None, Verdict]] = []
+
+    def gossip(self, watch: Any, settings: GossipSettings) -> Gossip:
+        """Gossip whose validators hear nothing while this is deaf."""
+        judge = watch.on_verdict
+
+        def record(forwarder: PeerId, author: PeerId | None, judged: Verdict) -> None:
+            self.verdicts.append((forwarder, author, judged))
+            judge(forwarder, author, judged)
+
+        watch.on_verdict = record
+        gossip = super().gossip(watch, settings)
+        subscribe = gossip.subscribe
+
+        async def subscribe_with_ear(topic: str, validator: Validator) -> None:
+            await subscribe(topic, self._with_ear(validator))
+
+        gossip.subscribe = subscribe_with_ear  # type: ignore[method-assign]
+        return gossip
+
+    def _with_ear(self, validator: Validator) -> Validator:
+        async def validate(data: bytes, author: PeerId, forwarder: PeerId) -> Verdict:
+            if self.deaf:
+                return Verdict(outcome=Outcome.IGNORE, reason=Reason.DUPLICATE)
+            return await validator(data, author, forwarder)
+
+        return validate
+
+
+class ExchangeNode:
+    """One running node, with what tests do to it."""
+
+    def __init__(self, live: LiveNode) -> None:
+        self.live = live
+        self.network: _Network = live.peer.network  # type: ignore[assignment]
+        self.manifest, self.host, self.gossip = live.manifest, live.peer.host, live.peer.gossip
+        self.ledger, self.buffer = live.peer.ledger, live.buffer
+        self.exchange, self.pool, self.outbox = live.exchange, live.pool, live.outbox
+
+    @property
+    def deaf(self) -> bool:
         """Whether what is gossiped gets lost on its way to this node."""
+        return self.network.deaf
+
+    @deaf.setter
+    def deaf(self, deaf: bool) -> None:
+        self.network.deaf = deaf
+
+    @property
+    def verdicts(self) -> list[tuple[PeerId, PeerId | None, Verdict]]:
+        """Every verdict: forwarder, author, judgement."""
+        return self.network.verdicts
 
     @property
     def peer_id(self) -> PeerId:
@@ -137,28 +133,14 @@ class ExchangeNode:
         return self.host.peer_id
 
     @property
+    def identity(self) -> Identity:
+        """The node's identity."""
+        return self.host.identity
+
+    @property
     def address(self) -> str:
         """One full multiaddress."""
         return self.host.listen_addrs()[0]
-
-    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run until cancelled."""
-        async with trio.open_nursery() as nursery:
-            await nursery.start(self.store.run)
-            await nursery.start(self.host.run)
-            try:
-                await self.pool.restore(self.ledger)
-                await nursery.start(self.intake.run)
-                self.exchange.serve()
-                for topic in self.manifest.topics():
-                    await self.gossip.subscribe(topic, self._validate)
-                await nursery.start(self.exchange.run)
-                await nursery.start(self.outbox.run)
-                task_status.started()
-                await trio.sleep_forever()
-            finally:
-                with trio.CancelScope(shield=True):
-                    await self.host.close()
 
     async def meet(self, *others: ExchangeNode) -> None:
         """Connect, and wait until each is in the other's mesh on every topic."""
@@ -209,25 +191,44 @@ class ExchangeNode:
             if signer == peer and judged.outcome == "reject"
         ]
 
-    async def _validate(self, data: bytes, author: PeerId, forwarder: PeerId) -> Verdict:
-        if self.deaf:
-            return Verdict(outcome="ignore", reason=Reason.DUPLICATE)  # type: ignore[arg-type]
-        return await self.intake.validate(data, author, forwarder)
 
-    def _report(self, forwarder: PeerId, author: PeerId | None, judged: Verdict) -> None:
-        self.verdicts.append((forwarder, author, judged))
+def _tuning(settings: ExchangeSettings, of: Settings) -> Tuning:
+    """Nobody is looked for: who is connected to whom is the test's to say."""
+    return replace(
+        Tuning.of(of),
+        exchange=settings,
+        discovery=DiscoverySettings(target_peers=0),
+        shards=ShardSettings(want_peers=0, mix_every_s=86_400.0, keep_connections=1000),
+    )
 
 
 @asynccontextmanager
 async def open_node(
-    data_dir: Path, manifest: Manifest, **options: Any
+    data_dir: Path,
+    manifest: Manifest,
+    *,
+    identity: Identity | None = None,
+    settings: ExchangeSettings = QUICK,
 ) -> AsyncIterator[ExchangeNode]:
-    """Run one node; leaving is as sudden as a kill."""
-    node = ExchangeNode(data_dir, manifest, **options)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(node.run)
-        yield node
-        nursery.cancel_scope.cancel()
+    """Run one node over `data_dir`; leaving is as sudden as a kill."""
+    await trio.Path(data_dir).mkdir(exist_ok=True)
+    save_manifest(data_dir, manifest)
+    of = quiet_settings(
+        data_dir,
+        subscribe_shards=str(manifest.rules.shard_count),
+        buffer_groups=10_000,
+        publisher_groups=10_000,
+        archive_bytes=0,
+    )
+    async with run_peer(
+        Node,
+        of,
+        identity=identity or fresh_identity(),
+        parts=Parts(network=_Network, worker=lambda _families, _patience_s: make.InstantWorker()),
+        tuning=_tuning(settings, of),
+        kill=True,
+    ) as live:
+        yield ExchangeNode(live)
 
 
 @asynccontextmanager

@@ -195,13 +195,30 @@ class FakeQuestions:
         return [self.known.get(t, question_digest(fake_question(t))) for t in tasks]  # type: ignore[misc]
 
 
+class InstantWorker(FakeQuestions):
+    """A whole task worker made of arithmetic."""
+
+    report = None
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Be there until cancelled."""
+        task_status.started()
+        await trio.sleep_forever()
+
+    async def questions(self, tasks: Sequence[TaskCoordinates]) -> list[str]:
+        """Return one fake question a task."""
+        await trio.lowlevel.checkpoint()
+        return [fake_question(task) for task in tasks]
+
+    async def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
+        """Refuse: no test needs it."""
+        raise NotImplementedError
+
+
 class SharedWorker:
     """The session's task worker in the place of a node's own, which takes seconds to start."""
 
     report = None
-
-    def __init__(self, *_specs: object, **_limits: object) -> None:
-        pass
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Be there until cancelled."""

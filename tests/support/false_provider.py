@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from p2p.gossip.gossip import Gossip
+from p2p.gossip.gossip import Libp2pGossip
+from p2p.gossip.interface import Unwatched
 from p2p.net.host import HostSettings, Libp2pHost
 from shoal_wire.announcement import Announcement, encode_announcement
 from shoal_wire.digests import batch_id
@@ -32,7 +33,7 @@ class FalseProvider:
         self.host = Libp2pHost(
             identity=self.author.identity, settings=HostSettings(listen=(LOOPBACK,))
         )
-        self.gossip = Gossip(host=self.host)
+        self.gossip = Libp2pGossip(host=self.host, watch=Unwatched())
         self.asked: list[Query] = []
 
     @property

@@ -1,4 +1,4 @@
-"""The part of a node behind its socket, for tests: all real but gossip, which is a list.
+"""A node behind its socket, for tests: whole, but that its gossip goes into a list.
 
 async with open_local_node(tmp_path) as node:
     client = node.client()
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,32 +18,33 @@ from typing import Any, TypeVar
 
 import trio
 
-from p2p.buffer.replay import ReplayBuffer
-from p2p.buffer.types import BufferLimits
+from p2p.data_dir import save_manifest
+from p2p.gossip.gossip import GossipSettings
+from p2p.gossip.interface import Gossip, Watch
 from p2p.intake.ledger import PublisherLedger
 from p2p.ipc.inspector import View
-from p2p.ipc.server import SOCKET_NAME, IpcServer
-from p2p.ipc.service import Service, TrainerLink
+from p2p.ipc.server import SOCKET_NAME
+from p2p.live_node import LiveNode
+from p2p.net.host import HostSettings
 from p2p.net.identity import Identity
-from p2p.rollouts.outbox import Outbox
-from p2p.rollouts.pool import RolloutPool
-from p2p.rollouts.recent import RecentRollouts
+from p2p.node import Node
+from p2p.parts import Parts, wall_ms
 from p2p.standing.reputation import Reputation
 from p2p.store.store import Store
+from shoal.simulation.network import SimulatedNetwork
+from shoal.simulation.parts import SimulatedEnd
 from shoal_ipc import messages as m
 from shoal_ipc.client import NodeClient
 from shoal_wire.manifest import Manifest
 from shoal_wire.types import SignedBatch
 from tests.support import factories as make
+from tests.support.running_node import quiet_settings
+
+__all__ = ["FakeGossip", "LocalNode", "NodeThread", "open_local_node", "wall_ms"]
 
 T = TypeVar("T")
 
 _START_SECONDS = 30.0
-
-
-def wall_ms() -> int:
-    """Return the wall clock in milliseconds."""
-    return int(time.time() * 1000)
 
 
 class FakeGossip:
@@ -62,18 +62,24 @@ class FakeGossip:
         return self.peers
 
 
-def limits(**changes: float) -> BufferLimits:
-    """Return roomy limits of a buffer."""
-    values: dict[str, float] = {
-        "max_groups": 10_000,
-        "max_bytes": 1 << 26,
-        "max_age_seconds": 3600.0,
-        "max_groups_per_publisher": 10_000,
-        "max_bytes_per_publisher": 1 << 26,
-        "own_max_groups": 10_000,
-        "own_max_bytes": 1 << 26,
-    }
-    return BufferLimits(**{**values, **changes})  # type: ignore[arg-type]
+class _End(SimulatedEnd):
+    """The only end of a network, whose gossip goes into a list."""
+
+    def __init__(self, identity: Identity, settings: HostSettings, heard_by: FakeGossip) -> None:
+        super().__init__(
+            SimulatedNetwork(random.Random(0)),
+            identity,
+            settings,
+            rng=random.Random(0),
+            first_sequence=1,
+        )
+        self._heard_by = heard_by
+
+    def gossip(self, watch: Watch, settings: GossipSettings) -> Gossip:
+        """Gossip that is heard by the list."""
+        gossip = super().gossip(watch, settings)
+        gossip.publish = self._heard_by.publish  # type: ignore[method-assign]
+        return gossip
 
 
 async def _echo(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,32 +101,29 @@ class LocalNode:
         self.identity = identity
         self.manifest = manifest
         self.gossip = gossip or FakeGossip()
-        self.store = Store(data_dir / "node.db", peer_id=identity.peer_id, wall_ms=wall_ms)
-        self.buffer = ReplayBuffer(limits(), random.Random(0))
-        self.recent = RecentRollouts()
-        self.link = TrainerLink()
-        self.ledger = PublisherLedger()
-        self.views: dict[str, View] = {"echo": _echo}
-        self.reputation = Reputation()
-        self.pool = RolloutPool(
-            buffer=self.buffer,
-            store=self.store,
-            me=identity.peer_id,
-            manifest=manifest,
-            max_age_seconds=3600.0,
-            max_store_bytes=1 << 30,
-            wall_ms=wall_ms,
-            reputation=self.reputation,
-            on_group=self.recent.add,
-        )
-        self.outbox = Outbox(
-            manifest=manifest,
-            peer_id=identity.peer_id,
-            signer=identity,
-            store=self.store,
-            gossip=self.gossip,
-            wall_ms=wall_ms,
-        )
+        self.live: LiveNode
+        """The node, from the moment it runs."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("store", "buffer", "recent", "link", "pool", "outbox"):
+            return getattr(self.live, name)
+        raise AttributeError(name)
+
+    @property
+    def ledger(self) -> PublisherLedger:
+        """What is known of publishers' numbers."""
+        return self.live.peer.ledger
+
+    @property
+    def reputation(self) -> Reputation:
+        """What is thought of publishers."""
+        return self.live.peer.guard.reputation
+
+    @property
+    def views(self) -> dict[str, View]:
+        """The views that the socket answers with; a test may add some."""
+        views: dict[str, View] = self.live.service._views  # type: ignore[assignment]
+        return views
 
     @property
     def socket_path(self) -> Path:
@@ -133,21 +136,33 @@ class LocalNode:
 
     async def run(self, *, task_status: Any = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled."""
-        async with trio.open_nursery() as nursery:
-            await nursery.start(self.store.run)
-            await self.pool.restore(self.ledger)
-            await nursery.start(self.outbox.run)
-            service = Service(
-                me=self.identity.peer_id,
-                manifest=self.manifest,
-                pool=self.pool,
-                outbox=self.outbox,
-                recent=self.recent,
-                link=self.link,
-                views=self.views,
-            )
-            await nursery.start(IpcServer(self.socket_path, service).run)
+        save_manifest(self.data_dir, self.manifest)
+        settings = quiet_settings(
+            self.data_dir,
+            listen=("/ip4/127.0.0.1/tcp/4001",),
+            buffer_groups=10_000,
+            publisher_groups=10_000,
+            buffer_bytes=1 << 26,
+            archive_bytes=0,
+            seed=1,
+        )
+
+        def on_ready(live: LiveNode) -> None:
+            self.live = live
+            self.views["echo"] = _echo
             task_status.started()
+
+        await Node(
+            identity=self.identity,
+            settings=settings,
+            on_ready=on_ready,
+            parts=Parts(
+                network=lambda identity, how: _End(identity, how, self.gossip),
+                worker=lambda _families, _patience_s: make.InstantWorker(),
+                # So that tests know the numbers.
+                store=lambda path, **how: Store(path, **{**how, "first_sequence": 1}),
+            ),
+        ).run()
 
     async def receive(self, signed: SignedBatch) -> None:
         """Take in a batch of another node as if it had been validated."""

@@ -16,10 +16,12 @@ from pathlib import Path
 
 import trio
 
-from p2p.gossip.gossip import Gossip, GossipSettings
+from p2p.gossip.gossip import GossipSettings, Libp2pGossip
+from p2p.gossip.interface import Unwatched
 from p2p.net.host import HostSettings, Libp2pHost
 from p2p.net.identity import Identity, identity_from_seed, load_or_create_identity
 from p2p.net.swarm import SwarmSettings
+from p2p.standing.scoring import Cause
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import ACCEPT, Verdict
 
@@ -51,6 +53,27 @@ class Delivery:
     forwarder: PeerId
 
 
+class RecordingWatch(Unwatched):
+    """Remembers every verdict and charge; thinks of peers what the test says."""
+
+    def __init__(self) -> None:
+        self.verdicts: list[tuple[PeerId, PeerId | None, Verdict]] = []
+        self.charged: list[Cause] = []
+        self.score_of: Callable[[PeerId], float] = lambda _peer: 0.0
+
+    def on_verdict(self, forwarder: PeerId, author: PeerId | None, judged: Verdict) -> None:
+        """Remember it."""
+        self.verdicts.append((forwarder, author, judged))
+
+    def on_behaviour(self, peer_id: PeerId, cause: Cause) -> None:
+        """Remember it."""
+        self.charged.append(cause)
+
+    def score(self, peer_id: PeerId) -> float:
+        """Return what the test says."""
+        return self.score_of(peer_id)
+
+
 @dataclass(slots=True, kw_only=True)
 class TestNode:
     """A running host with gossip that accepts and records everything."""
@@ -58,11 +81,16 @@ class TestNode:
     __test__ = False
 
     host: Libp2pHost
-    gossip: Gossip
+    gossip: Libp2pGossip
+    watch: RecordingWatch
     deliveries: dict[str, list[Delivery]] = field(default_factory=dict)
-    verdicts: list[tuple[PeerId, PeerId | None, Verdict]] = field(default_factory=list)
     judge: Verdict = ACCEPT
     """What the recording validator answers."""
+
+    @property
+    def verdicts(self) -> list[tuple[PeerId, PeerId | None, Verdict]]:
+        """What gossip has reported: forwarder, author, verdict."""
+        return self.watch.verdicts
 
     @property
     def peer_id(self) -> PeerId:
@@ -96,13 +124,14 @@ async def open_test_host(
     identity: Identity | None = None,
     listen: str = LOOPBACK,
     swarm: SwarmSettings | None = None,
+    agent: str = "",
 ) -> AsyncIterator[Libp2pHost]:
     """Run a host; its identity is kept in `tmp_path` if that is given."""
     if identity is None:
         identity = (
             load_or_create_identity(tmp_path / "identity.key") if tmp_path else fresh_identity()
         )
-    settings = HostSettings(listen=(listen,), swarm=swarm or SwarmSettings())
+    settings = HostSettings(listen=(listen,), swarm=swarm or SwarmSettings(), agent=agent)
     host = Libp2pHost(identity=identity, settings=settings)
     async with trio.open_nursery() as nursery:
         await nursery.start(host.run)
@@ -126,9 +155,9 @@ async def open_test_node(
         identity=identity or fresh_identity(),
         settings=HostSettings(listen=(listen,), swarm=swarm or SwarmSettings()),
     )
-    verdicts: list[tuple[PeerId, PeerId | None, Verdict]] = []
-    gossip = Gossip(host=host, settings=settings, on_verdict=lambda *v: verdicts.append(v))
-    node = TestNode(host=host, gossip=gossip, verdicts=verdicts)
+    watch = RecordingWatch()
+    gossip = Libp2pGossip(host=host, settings=settings, watch=watch)
+    node = TestNode(host=host, gossip=gossip, watch=watch)
     async with trio.open_nursery() as nursery:
         await nursery.start(host.run)
         try:

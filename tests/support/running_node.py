@@ -9,8 +9,10 @@ from typing import Any, TypeVar
 
 import trio
 
+from p2p.live_node import LiveNode
 from p2p.net.identity import load_or_create_identity
 from p2p.node import Node, NodeEnd
+from p2p.parts import REAL, Parts
 from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient
 from shoal_settings.schema import Settings
@@ -30,15 +32,17 @@ def quiet_settings(data_dir: Path, **changes: Any) -> Settings:
 class RunningNode:
     """A node in a thread, from `with` to `with`'s end."""
 
-    def __init__(self, data_dir: Path, **changes: Any) -> None:
+    def __init__(self, data_dir: Path, *, parts: Parts = REAL, **changes: Any) -> None:
         data_dir.mkdir(parents=True, exist_ok=True)
         self.data_dir = data_dir
         self._settings = quiet_settings(data_dir, **changes)
+        self._parts = parts
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._token: trio.lowlevel.TrioToken
         self._error: BaseException | None = None
-        self.node: Node
+        self._life: Node
+        self.node: LiveNode
         self.end: NodeEnd | None = None
 
     def __enter__(self) -> RunningNode:
@@ -50,14 +54,14 @@ class RunningNode:
 
     def __exit__(self, *_error: object) -> None:
         """Stop in order."""
-        self._token.run_sync_soon(self.node.stop)
+        self._token.run_sync_soon(self._life.stop)
         self._thread.join(_PATIENCE_S)
         assert not self._thread.is_alive()
 
     @property
     def address(self) -> str:
         """One full multiaddress."""
-        return self.node.core.host.listen_addrs()[0]
+        return self.node.member.host.listen_addrs()[0]
 
     def client(self, role: m.Role = m.Role.TRAINER) -> NodeClient:
         """Return a blocking client of its socket."""
@@ -77,9 +81,14 @@ class RunningNode:
 
     async def _main(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
-        self.node = Node(
+        self._life = Node(
             identity=load_or_create_identity(self.data_dir / "identity.key"),
             settings=self._settings,
-            on_ready=lambda _node: self._ready.set(),
+            on_ready=self._on_ready,
+            parts=self._parts,
         )
-        self.end = await self.node.run()
+        self.end = await self._life.run()
+
+    def _on_ready(self, live: LiveNode) -> None:
+        self.node = live
+        self._ready.set()

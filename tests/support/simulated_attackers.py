@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import trio
 
+from p2p.gossip.interface import Unwatched
 from p2p.net.host import DialError
 from p2p.net.identity import Identity, identity_from_seed
+from shoal.simulation.gossip import Message, SimulatedGossip
+from shoal.simulation.host import SimulatedHost
 from shoal_wire.digests import batch_id
 from shoal_wire.types import Digest, PeerId
 from tests.support import factories as make
-from tests.support.simulated_gossip import Message, SimulatedGossip
-from tests.support.simulated_network import SimulatedHost
+from tests.support.simulated_node import host_of
 
 if TYPE_CHECKING:
     from tests.support.simulated_swarm import World
@@ -33,7 +35,7 @@ class Attacker:
     identity: Identity
     host: SimulatedHost
     author: make.Author
-    gossip: SimulatedGossip = field(init=False)
+    gossip: SimulatedGossip
     sequence: int = 0
 
     @property
@@ -49,11 +51,8 @@ class Attacker:
 
     async def run(self, every_s: float) -> None:
         """Attack until cancelled."""
-        self.world.network.add(self.host)
         async with trio.open_nursery() as nursery:
-            self.gossip = SimulatedGossip(
-                self.host, nursery, self.rng, on_verdict=lambda *_verdict: None
-            )
+            await nursery.start(self.host.run)
             while True:
                 await self._connect()
                 self.author.now_ms = self.world.wall_ms()
@@ -65,7 +64,7 @@ class Attacker:
         wanted = self.rng.sample(nodes, min(_PEERS, len(nodes)))
         for node in wanted[: max(0, _PEERS - len(self.host.connected_peers()))]:
             try:
-                await self.host.dial(node.host.listen_addrs()[0], timeout=1.0)
+                await self.host.dial(host_of(node).listen_addrs()[0], timeout=1.0)
             except DialError:
                 continue
         await trio.sleep(1.0)
@@ -97,12 +96,14 @@ def attacker(world: World, name: str, number: int) -> Attacker:
     rng = random.Random(f"{world.seed}/{name}{number}")
     identity = identity_from_seed(rng.randbytes(32))
     address = "/ip4/172.16.{}.{}/tcp/4001".format(*rng.randbytes(2))
+    host = SimulatedHost(world.network, identity, address)
     return Attacker(
         world=world,
         name=name,
         rng=rng,
         identity=identity,
-        host=SimulatedHost(world.network, identity.peer_id, address),
+        host=host,
+        gossip=SimulatedGossip(host, rng, watch=Unwatched()),
         author=make.Author(world.manifest, identity=identity),
     )
 

@@ -1,49 +1,44 @@
-"""A node's own logic on the simulated network: everything of ours is real and unmodified.
+"""A node on the simulated network: `Node` itself, with a trainer that draws and shares.
 
-Real: discovery, peer exchange, shard plan and keeper, intake, validation, ledger, reputation, the
-fetching of what was missed, outbox, pool, buffer, and the store's SQL. Simulated: the host, gossip,
-the task worker, the store's thread (which would not wait for virtual time) and the trainer.
+Real: all of the node, from the host's callbacks to the answers of its socket's service; its store's
+SQL and its files. Simulated: host and gossip (`shoal.simulation`), the task worker, and the
+trainer, which speaks to the service as one on the socket would.
 """
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
-from p2p.buffer.replay import ReplayBuffer
-from p2p.buffer.types import BufferLimits, Pool
-from p2p.fetch.exchange import RolloutExchange
-from p2p.intake.intake import Intake
-from p2p.intake.ledger import Equivocation, LedgerLimits, PublisherLedger
-from p2p.intake.validation import ValidationContext
-from p2p.net.address import parse_peer_address
-from p2p.net.host import Libp2pHost
+from bootstrap.peer import BootstrapPeer
+from p2p.gossip.gossip import GossipSettings
+from p2p.gossip.interface import Gossip, Validator, Watch
+from p2p.gossip.router import MeshSettings
+from p2p.intake.ledger import LedgerLimits
+from p2p.ipc.server import NodeService
+from p2p.live_node import LiveNode
+from p2p.net.host import HostSettings
 from p2p.net.identity import Identity
-from p2p.peers import exchange as peer_services
-from p2p.peers.discovery import Discovery, DiscoverySettings
-from p2p.rollouts.outbox import Outbox
-from p2p.rollouts.pool import RolloutPool
-from p2p.shards.directory import ShardDirectory
-from p2p.shards.keeper import ShardKeeper, ShardSettings
-from p2p.shards.plan import ShardLimits, ShardPlan
-from p2p.standing.reputation import Reputation
-from p2p.store.statements import Failed, StoreCore
-from p2p.store.store import Store
-from shoal_tasks.types import TaskCoordinates
-from shoal_wire.digests import question_digest
-from shoal_wire.manifest import Manifest
-from shoal_wire.rules import BatchRules
-from shoal_wire.types import Digest, PeerId, RolloutGroup, SignedBatch
-from shoal_wire.verdict import Verdict
+from p2p.node import Node
+from p2p.parts import Network, Parts, Tuning
+from p2p.peers.discovery import DiscoverySettings
+from p2p.shards.keeper import ShardSettings
+from p2p.shards.plan import ShardLimits
+from p2p.store.store import Store, StoreCore
+from shoal.simulation.host import SimulatedHost
+from shoal.simulation.network import SimulatedNetwork
+from shoal.simulation.parts import NoSocket, SimulatedEnd, at_once
+from shoal_ipc import messages as m
+from shoal_settings.schema import Settings
+from shoal_wire.limits import IPC_VERSION
+from shoal_wire.types import BatchId, PeerId, RolloutGroup
 from tests.support import factories as make
-from tests.support.simulated_gossip import SimulatedGossip
-from tests.support.simulated_network import SimulatedHost, SimulatedNetwork
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
@@ -53,17 +48,7 @@ T = TypeVar("T")
 RIGHT = "7"
 """The answer that earns a reward."""
 
-
-_BUFFER = BufferLimits(
-    max_groups=400,
-    max_bytes=1 << 20,
-    max_age_seconds=1800.0,
-    max_groups_per_publisher=60,
-    max_bytes_per_publisher=1 << 18,
-    own_max_groups=100,
-    own_max_bytes=1 << 18,
-)
-_LEDGER = LedgerLimits(groups_per_second=4.0, burst_groups=128.0)
+HOLDER = "trainer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,15 +65,20 @@ class NodeSettings:
     heartbeat_s: float = 1.0
     tick_s: float = 1.0
     """Of the shard keeper and of peer exchange."""
-    buffer: BufferLimits = _BUFFER
-    ledger: LedgerLimits = _LEDGER
+    buffer_groups: int = 400
+    buffer_bytes: int = 1 << 20
+    publisher_groups: int = 60
+    ledger: LedgerLimits = field(
+        default_factory=lambda: LedgerLimits(groups_per_second=4.0, burst_groups=128.0)
+    )
     shards: ShardLimits = field(default_factory=ShardLimits)
 
 
 class Observer:
-    """What the simulation wants to know of a node; see `World`."""
+    """What the simulation wants to know of a node; see `World`. These are called by the node's own
+    tasks, where an exception would be the node's trouble: so they raise none."""
 
-    def accepted(self, node: SimulatedNode, signed: SignedBatch) -> None:
+    def accepted(self, node: SimulatedNode, batch_id: BatchId, publisher: PeerId) -> None:
         """A batch of another has passed validation."""
 
     def published(self, node: SimulatedNode, envelope: bytes, num_groups: int) -> None:
@@ -101,52 +91,71 @@ class Observer:
         """The node has cut a peer off."""
 
 
-class SimulatedStore(Store):
-    """The real store without its thread: virtual time would not wait for one."""
+class _Store(Store):
+    """The real store, told of; it flushes nothing: the kills here are no power cuts."""
 
-    core: StoreCore
+    watcher: SimulatedNode
 
-    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Open, and close when cancelled."""
-        self.core = self._open()
-        try:
-            task_status.started()
-            await trio.sleep_forever()
-        finally:
-            self.core.close()
+    async def add_external(self, batch_id: BatchId, publisher: PeerId, *rest: Any) -> bool:
+        """Tell of what has passed validation, and keep it."""
+        self.watcher.observer.accepted(self.watcher, batch_id, publisher)
+        return await super().add_external(batch_id, publisher, *rest)
 
     async def _submit(self, call: Callable[[StoreCore], T], *, durable: bool = False) -> T:
-        await trio.lowlevel.checkpoint()
-        (outcome,) = self.core.commit([call], durable=False)
-        if isinstance(outcome, Failed):
-            raise outcome.error
-        return cast("T", outcome.value)
+        return await super()._submit(call, durable=False)
 
 
-class FakeWorker:
-    """Questions from their coordinates, at once."""
+class _End(SimulatedEnd):
+    """A node's end of the network, told of: whom it bans, and which shards it joins."""
 
-    async def question_digests(self, tasks: list[TaskCoordinates]) -> list[Digest]:
-        """Return one digest a task."""
-        await trio.lowlevel.checkpoint()
-        return [question_digest(make.fake_question(task)) for task in tasks]
+    def __init__(self, node: SimulatedNode, identity: Identity, settings: HostSettings) -> None:
+        super().__init__(
+            node.network,
+            identity,
+            settings,
+            rng=node.rng,
+            first_sequence=node.wall_ms(),
+        )
+        self._node = node
+        ban = self.host.ban
+
+        def ban_and_tell(peer_id: PeerId, *, seconds: float) -> None:
+            node.observer.banned(node, peer_id)
+            ban(peer_id, seconds=seconds)
+
+        self.host.ban = ban_and_tell  # type: ignore[method-assign]
+
+    def gossip(self, watch: Watch, settings: GossipSettings) -> Gossip:
+        """Gossip with a note of when which topic was joined and left."""
+        gossip, node = super().gossip(watch, settings), self._node
+        subscribe, unsubscribe = gossip.subscribe, gossip.unsubscribe
+
+        async def join(topic: str, validator: Validator) -> None:
+            node.joined[topic] = trio.current_time()
+            await subscribe(topic, validator)
+
+        async def leave(topic: str) -> None:
+            node.joined.pop(topic, None)
+            node.left.append((topic, trio.current_time()))
+            await unsubscribe(topic)
+
+        gossip.subscribe, gossip.unsubscribe = join, leave  # type: ignore[method-assign]
+        return gossip
 
 
-def rewards_of(group: RolloutGroup) -> list[float]:
+def rewards_of(group: RolloutGroup) -> tuple[float, ...]:
     """Return what a verifier gives a group of the simulation."""
-    return [float(completion.text == RIGHT) for completion in group.completions]
+    return tuple(float(completion.text == RIGHT) for completion in group.completions)
 
 
 class SimulatedNode:
-    """One life of a node. A restart is another object over the same folder."""
+    """One life of a node or bootstrap. A restart is another object over the same folder."""
 
     def __init__(
         self,
         *,
         network: SimulatedNetwork,
         identity: Identity,
-        manifest: Manifest,
-        rules: BatchRules,
         folder: Path,
         address: str,
         bootstrap: tuple[str, ...],
@@ -154,262 +163,188 @@ class SimulatedNode:
         wall_ms: Callable[[], int],
         settings: NodeSettings,
         observer: Observer,
-        publishes: bool = True,
         useful: bool = True,
         life: int = 1,
     ) -> None:
+        """One without `bootstrap` addresses is a bootstrap peer itself, and trains nothing."""
+        self.network = network
         self.identity = identity
+        self.rng = rng
+        self.wall_ms = wall_ms
+        self.observer = observer
         self.useful = useful
         self.life = life
         self.rounds = 0
-        self.num_external = 0
-        self.joined: dict[int, float] = {}
-        self.left: list[tuple[int, float]] = []
-        self.started_at = trio.current_time()
-        self._publishes = publishes
-        self._bootstrap = bootstrap
-        self._manifest = manifest
-        self._rng = rng
+        self.drawn = 0
+        self.joined: dict[str, float] = {}
+        """Topics listened to, and since when."""
+        self.left: list[tuple[str, float]] = []
+        self._is_bootstrap = not bootstrap
         self._settings = settings
-        self._observer = observer
-        self._network = network
-        self.host = SimulatedHost(network, identity.peer_id, address)
-        # The services ask nothing of a host that the simulated one lacks.
-        served = cast("Libp2pHost", self.host)
-        self.reputation = Reputation()
-        self.ledger = PublisherLedger(settings.ledger)
-        self.directory = ShardDirectory()
-        self.buffer = ReplayBuffer(settings.buffer, rng)
-        self.store = SimulatedStore(
-            folder / "node.db",
-            peer_id=identity.peer_id,
-            wall_ms=wall_ms,
-            first_sequence=wall_ms(),
-        )
-        self.discovery = Discovery(
-            host=self.host,
-            bootstrap=bootstrap,
-            fetch_peers=lambda peer: peer_services.fetch_peers(served, peer),
-            settings=DiscoverySettings(
-                target_peers=settings.target_peers, backoff_first_s=settings.tick_s / 2
-            ),
-            rng=rng,
-            wall_ms=wall_ms,
-        )
-        peer_services.serve_peers(served, lambda: self.discovery.book, self.directory)
-        self.exchange = RolloutExchange(
-            host=served,
-            manifest=manifest,
-            ledger=self.ledger,
-            store=self.store,
-            intake=lambda: self.intake,
-            shards=lambda: frozenset(self.shards.shards),
-            wanted_groups=self._room,
-            report=self._on_verdict,
-            wall_ms=wall_ms,
-            rng=rng,
-        )
-        self.pool = RolloutPool(
-            buffer=self.buffer,
-            store=self.store,
-            me=identity.peer_id,
-            manifest=manifest,
-            max_age_seconds=settings.buffer.max_age_seconds,
-            max_store_bytes=1 << 22,
-            wall_ms=wall_ms,
-            on_kept=self.exchange.kept,
-            on_withdrawn=self.exchange.withdrawn,
-        )
-        self.intake = Intake(
-            context=ValidationContext(rules=rules, me=identity.peer_id),
-            questions=FakeWorker(),
-            ledger=self.ledger,
-            keep=self._keep,
-            accuse=self._accuse,
-            wall_ms=wall_ms,
-            listener=self.exchange,
-        )
-        self._wall_ms = wall_ms
-        self.gossip: SimulatedGossip
-        self.outbox: Outbox
-        self.shards: ShardKeeper
+        self._of = _settings_of(settings, folder, address, bootstrap)
+        self._live: LiveNode | None = None
 
     @property
     def peer_id(self) -> PeerId:
         """The node's id."""
         return self.identity.peer_id
 
+    @property
+    def live(self) -> LiveNode:
+        """The node itself, once it has joined."""
+        assert self._live is not None, "not joined yet, or a bootstrap"
+        return self._live
+
+    @property
+    def has_joined(self) -> bool:
+        """Whether it is a node that has joined."""
+        return self._live is not None
+
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Live until cancelled, which is as sudden as a kill."""
-        self._network.add(self.host)
-        try:
-            async with trio.open_nursery() as nursery:
-                self._make_parts(nursery)
-                await nursery.start(self.store.run)
-                await self.pool.restore(self.ledger)
-                await nursery.start(self.discovery.run)
-                await nursery.start(self.pool.run)
-                await nursery.start(self.intake.run)
-                self.exchange.serve()
-                await nursery.start(self.shards.run)
-                if self._publishes:
-                    await nursery.start(self.exchange.run)
-                await nursery.start(self.outbox.run)
-                if self._publishes:
-                    nursery.start_soon(self._train)
-                task_status.started()
-        finally:
-            self.gossip.stop()
-            self._network.remove(self.host)
+        ready = trio.Event()
 
-    def _make_parts(self, nursery: trio.Nursery) -> None:
-        settings, me = self._settings, self.peer_id
-        self.gossip = SimulatedGossip(
-            self.host,
-            nursery,
-            self._rng,
-            on_verdict=self._on_verdict,
-            score=lambda peer: self.reputation.score(peer, trio.current_time()),
-            heartbeat_s=settings.heartbeat_s,
-            first_sequence=self._wall_ms(),
+        def on_ready(live: Any) -> None:
+            if not self._is_bootstrap:
+                self._live = live
+            ready.set()
+
+        life: Any = (BootstrapPeer if self._is_bootstrap else Node)(
+            identity=self.identity,
+            settings=self._of,
+            on_ready=on_ready,
+            parts=self._parts(),
+            tuning=_tuning_of(self._settings, self._of),
+            socket=NoSocket,
         )
-        self.outbox = Outbox(
-            manifest=self._manifest,
-            peer_id=me,
-            signer=self.identity,
-            store=self.store,
-            gossip=self.gossip,
-            wall_ms=self._wall_ms,
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(life.run)
+            await ready.wait()
+            if not self._is_bootstrap:
+                nursery.start_soon(self._train, self.live.service)
+            task_status.started()
+
+    def _parts(self) -> Parts:
+        def network(identity: Identity, settings: HostSettings) -> Network:
+            return _End(self, identity, settings)
+
+        def store(path: Path, **how: Any) -> Store:
+            made = _Store(path, **how)
+            made.watcher = self
+            return made
+
+        return Parts(
+            network=network,
+            worker=lambda _families, _patience_s: make.InstantWorker(),
+            store=store,
+            in_thread=at_once,
+            wall_ms=self.wall_ms,
+            rng=self.rng,
         )
-        fixed = settings.fixed_shards if self._publishes else 0
-        num_shards = self._manifest.rules.shard_count
-        self.shards = ShardKeeper(
-            me=me,
-            host=self.host,
-            gossip=_Recording(self),
-            manifest=self._manifest,
-            plan=ShardPlan(
-                num_shards=num_shards,
-                rng=self._rng,
-                fixed=1 if num_shards == 1 else fixed,
-                limits=settings.shards,
-            ),
-            directory=self.directory,
-            validate=self.intake.validate,
-            ask=partial(peer_services.fetch_shard_peers, cast("Libp2pHost", self.host)),
-            publishes=self._publishes,
-            wanted_per_s=lambda: settings.external / settings.round_s,
-            settings=ShardSettings(
-                want_peers=settings.want_peers,
-                tick_s=settings.tick_s,
-                look_every_s=5 * settings.tick_s,
-                mix_every_s=10 * settings.tick_s,
-                keep_connections=settings.target_peers,
-            ),
-            keep=frozenset(parse_peer_address(address).peer_id for address in self._bootstrap),
-            rng=self._rng,
-        )
-
-    async def _keep(self, signed: SignedBatch) -> None:
-        self._observer.accepted(self, signed)
-        self.shards.note_received(signed)
-        self.num_external += len(signed.batch.groups)
-        await self.pool.keep_external(signed)
-
-    def _room(self) -> int:
-        stats = self.buffer.stats(trio.current_time())
-        return stats.capacity_groups - stats.groups
-
-    async def _accuse(self, pair: Equivocation, statement: bytes) -> None:
-        await self.pool.withdraw(pair, statement)
-
-    def _on_verdict(self, forwarder: PeerId, author: PeerId | None, judged: Verdict) -> None:
-        """As `PeerCore`, whose host is the real one."""
-        now = trio.current_time()
-        self.reputation.judge(judged, signer=author, forwarder=forwarder, now=now)
-        for peer_id in (forwarder, author):
-            if peer_id is None:
-                continue
-            seconds = self.reputation.ban_due(peer_id, now)
-            if seconds is not None:
-                self._observer.banned(self, peer_id)
-                self.host.ban(peer_id, seconds=seconds)
 
     # The trainer
 
-    async def _train(self) -> None:
+    async def _train(self, service: NodeService) -> None:
+        hello = m.Hello(ipc_version=IPC_VERSION, role=m.Role.TRAINER, pid=1)
+        assert isinstance(await service.hello(HOLDER, hello), m.HelloReply)
         while True:
-            await trio.sleep(self._settings.round_s * self._rng.uniform(0.75, 1.25))
+            await trio.sleep(self._settings.round_s * self.rng.uniform(0.75, 1.25))
             self.rounds += 1
-            await self._share()
-            await self._draw()
+            await self._share(service)
+            await self._draw(service)
+            await self._ask(service, m.TrainerStatus(json=json.dumps(self._status())))
 
-    async def _share(self) -> None:
+    async def _ask(self, service: NodeService, body: m.Body) -> m.Body:
+        answer = await service.handle(HOLDER, m.Role.TRAINER, body)
+        assert not isinstance(answer, m.Failure), answer.reason
+        return answer
+
+    async def _share(self, service: NodeService) -> None:
         groups = [
-            make.group(self._rng.randrange(1 << 28), self._texts())
+            make.group(self.rng.randrange(1 << 28), self._texts())
             for _ in range(self._settings.local)
         ]
         key = f"{self.life}-{self.rounds}".encode()
-        own = await self.outbox.accept(make.publish(groups, key=key, round=self.rounds))
-        assert own.is_new
-        assert own.envelope is not None
-        self.pool.keep_own(own.envelope)
-        self._observer.published(self, own.envelope, len(groups))
+        answer = await self._ask(service, make.publish(groups, key=key, round=self.rounds))
+        assert isinstance(answer, m.PublishReply)
+        assert answer.is_new
+        envelope = await self.live.store.envelope_part(answer.batch_id, 0, 1 << 20)
+        assert envelope is not None
+        self.observer.published(self, envelope, len(groups))
 
     def _texts(self) -> tuple[str, ...]:
         if not self.useful:
             return ("no", "idea")
-        return (RIGHT if self._rng.random() < 0.7 else "8", "9")
+        return (RIGHT if self.rng.random() < 0.7 else "8", "9")
 
-    async def _draw(self) -> None:
-        now, sampling = trio.current_time(), self.reputation.sampling
-        publishers = self._publishers(now)
-        drawn = self.buffer.lease(
-            self._settings.external,
-            pool=Pool.EXTERNAL,
-            holder="trainer",
-            now=now,
-            lease_seconds=60.0,
-            weights=self.reputation.sampling_weights(publishers, now),
-        )
-        for entry in drawn:
-            group = entry.group
-            self._observer.drew(self, group.publisher)
-            sampling.report(
-                group.group_id,
-                publisher=group.publisher,
-                family=group.group.task.family,
-                rewards=rewards_of(group.group),
-                own=False,
-                now=now,
+    async def _draw(self, service: NodeService) -> None:
+        sample = m.Sample(num_external=self._settings.external, lease_seconds=60.0)
+        answer = await self._ask(service, sample)
+        assert isinstance(answer, m.SampleReply)
+        drawn = [sampled.published for sampled in answer.groups]
+        reports = []
+        for group in drawn:
+            self.drawn += 1
+            self.observer.drew(self, group.publisher)
+            reports.append(
+                m.GroupReport(
+                    group_id=group.group_id,
+                    publisher=group.publisher,
+                    rewards=rewards_of(group.group),
+                )
             )
-        await self.pool.settle("trainer", [entry.group.group_id for entry in drawn], ())
+        await self._ask(service, m.Report(groups=tuple(reports)))
+        await self._ask(service, m.Settle(consumed_ids=tuple(g.group_id for g in drawn)))
 
-    def _publishers(self, now: float) -> list[PeerId]:
-        stats = self.buffer.stats(now)
-        return [row.peer_id for row in stats.per_publisher if not row.own]
+    def _status(self) -> dict[str, object]:
+        return {
+            "round": self.rounds,
+            "external_drawn": self.drawn,
+            "groups_external_used": self.drawn,
+        }
 
 
-class _Recording:
-    """Gossip as the shard keeper sees it, with a note of when which shard was joined and left."""
+def _settings_of(
+    settings: NodeSettings, folder: Path, address: str, bootstrap: tuple[str, ...]
+) -> Settings:
+    fixed = settings.fixed_shards
+    return Settings(
+        data_dir=folder,
+        listen=(address,),
+        bootstrap=bootstrap,
+        no_trainer=True,
+        mdns=False,
+        archive_bytes=0,
+        external=settings.external,
+        target_peers=settings.target_peers,
+        subscribe_shards="auto" if fixed is None or not bootstrap else str(fixed),
+        buffer_groups=settings.buffer_groups,
+        buffer_bytes=settings.buffer_bytes,
+        buffer_seconds=1800,
+        publisher_groups=settings.publisher_groups,
+    )
 
-    def __init__(self, node: SimulatedNode) -> None:
-        self._node = node
 
-    def _shard(self, topic: str) -> int:
-        shard = self._node._manifest.shard_of_topic(topic)
-        assert shard is not None
-        return shard
+def _tuning_of(settings: NodeSettings, of: Settings) -> Tuning:
+    return Tuning(
+        discovery=DiscoverySettings(
+            target_peers=of.target_peers, backoff_first_s=settings.tick_s / 2
+        ),
+        shards=ShardSettings(
+            want_peers=settings.want_peers,
+            tick_s=settings.tick_s,
+            look_every_s=5 * settings.tick_s,
+            mix_every_s=10 * settings.tick_s,
+            keep_connections=settings.target_peers,
+        ),
+        shard_limits=settings.shards,
+        gossip=GossipSettings(mesh=MeshSettings(heartbeat_s=settings.heartbeat_s)),
+        ledger=settings.ledger,
+    )
 
-    async def subscribe(self, topic: str, validator: Any) -> None:
-        self._node.joined[self._shard(topic)] = trio.current_time()
-        await self._node.gossip.subscribe(topic, validator)
 
-    async def unsubscribe(self, topic: str) -> None:
-        shard = self._shard(topic)
-        self._node.joined.pop(shard, None)
-        self._node.left.append((shard, trio.current_time()))
-        await self._node.gossip.unsubscribe(topic)
-
-    def subscribers(self) -> Any:
-        return self._node.gossip.subscribers()
+def host_of(node: SimulatedNode) -> SimulatedHost:
+    """Return a running node's host."""
+    host = node.network.host(node.peer_id)
+    assert host is not None
+    return host

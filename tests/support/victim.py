@@ -16,19 +16,19 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import pytest
 import trio
 from libp2p.peer.id import ID
 from libp2p.pubsub.pb import rpc_pb2
 
 from p2p.gossip.messages import sign_message
 from p2p.net.host import Libp2pHost
-from p2p.peer import wall_ms
+from p2p.parts import wall_ms
 from p2p.standing.scoring import Cause
 from shoal_wire.types import PeerId
 from tests.support import factories as make
 from tests.support.network import HostilePeer
 from tests.support.nodes import open_test_host, until
+from tests.support.peers import INSTANT
 from tests.support.running_node import RunningNode
 
 NOT_STALLED_S = 5.0
@@ -37,69 +37,43 @@ GROWTH_BYTES = 96 << 20
 _TICK_S = 0.02
 
 
-class InstantWorker(make.FakeQuestions):
-    """A task worker that answers at once."""
-
-    report = None
-
-    def __init__(self, *_specs: object, **_limits: object) -> None:
-        super().__init__()
-
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Be there until cancelled."""
-        task_status.started()
-        await trio.sleep_forever()
-
-
 class Victim(RunningNode):
     """A node that listens on loopback, and its loop's longest pause."""
 
     def __init__(self, data_dir: Path, **changes: Any) -> None:
-        super().__init__(data_dir, **changes)
+        super().__init__(data_dir, parts=INSTANT, **changes)
         self.longest_pause_s = 0.0
         self.ticks = 0
         self.now = 0.0
         """Its loop's clock, which is not the test's: each Trio run has its own."""
-        self._patch = pytest.MonkeyPatch()
-
-    def __enter__(self) -> Victim:
-        """Start."""
-        self._patch.setattr("p2p.peer.TaskWorker", InstantWorker)
-        super().__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Stop in order."""
-        super().__exit__(*error)
-        self._patch.undo()
 
     @property
     def peer_id(self) -> PeerId:
         """Its peer id."""
-        return self.node.core.peer_id
+        return self.node.member.peer_id
 
     @property
     def topic(self) -> str:
         """The first topic it listens to."""
-        return self.node.core.gossip.topics()[0]
+        return self.node.member.gossip.topics()[0]
 
     def counts(self) -> Counter[str]:
         """What gossip has counted."""
-        return Counter(self.node.core.gossip.stats().pubsub)
+        return Counter(self.node.member.gossip.stats().pubsub)
 
     def score(self, peer_id: PeerId) -> float:
         """A peer's points."""
-        return self.node.core.guard.reputation.score(peer_id, self.now)
+        return self.node.member.guard.reputation.score(peer_id, self.now)
 
     def points(self, peer_id: PeerId) -> dict[Cause, float]:
         """A peer's points by cause."""
-        reputation = self.node.core.guard.reputation
+        reputation = self.node.member.guard.reputation
         return dict(reputation.row(peer_id, self.now).points)
 
     def is_cut(self, peer_id: PeerId) -> bool:
         """Whether a peer is banned and gone."""
-        host = self.node.core.host
-        return peer_id in host._banned and not host.is_connected(peer_id)
+        host = self.node.member.host
+        return host._admission.is_banned(peer_id, self.now) and not host.is_connected(peer_id)
 
     def rss(self) -> int:
         """Resident memory of the process: the test's own included, so an upper bound."""
@@ -128,7 +102,7 @@ class Attacker(HostilePeer):
         super().__init__(host, victim.peer_id)
         self.victim = victim
         self.author = make.Author(
-            victim.node.core.manifest, identity=host.identity, now_ms=wall_ms()
+            victim.node.member.manifest, identity=host.identity, now_ms=wall_ms()
         )
         self._seqno = 0
 
@@ -171,7 +145,7 @@ async def open_hostile(victim: Victim) -> AsyncIterator[Attacker]:
     """Connect a new hostile host to a victim."""
     async with open_test_host() as host:
         await host.dial(victim.address)
-        await until(lambda: victim.node.core.host.is_connected(host.peer_id))
+        await until(lambda: victim.node.member.host.is_connected(host.peer_id))
         yield Attacker(host, victim)
 
 
@@ -185,5 +159,5 @@ async def still_works(victim: Victim) -> None:
     ticks = victim.ticks
     await until(lambda: victim.ticks > ticks)
     assert victim.longest_pause_s < NOT_STALLED_S
-    assert victim.node.core.gossip._router.num_faults == 0
+    assert victim.node.member.gossip._router.num_faults == 0
     assert victim.counts()["fault"] == 0

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 import trio
 
+from shoal.simulation.network import LinkSettings
 from tests.support.simulated_attackers import BANNED
-from tests.support.simulated_network import LinkSettings
 from tests.support.simulated_node import NodeSettings, SimulatedNode
 from tests.support.simulated_swarm import Plan, World, simulate
 
@@ -66,17 +66,17 @@ async def attacked(world: World) -> None:
     witnesses = [
         node
         for node in world.up("honest")
-        if any(pair.publisher == twice.peer_id for pair in node.ledger.evidence)
+        if any(pair.publisher == twice.peer_id for pair in node.live.peer.ledger.evidence)
     ]
     assert witnesses, world.say("nobody kept evidence of the equivocation")
     for node in witnesses:
-        for pair in node.ledger.evidence:
+        for pair in node.live.peer.ledger.evidence:
             assert not residents_of(node, pair.first), world.say("a withdrawn batch is still there")
-        assert await node.store.evidence(), world.say("the evidence is not on disk")
+        assert await node.live.store.evidence(), world.say("the evidence is not on disk")
 
 
 def residents_of(node: SimulatedNode, batch_id: bytes) -> list[object]:
-    return [v for v in node.buffer.residents() if v.entry.group.batch_id == batch_id]
+    return [v for v in node.live.buffer.residents() if v.entry.group.batch_id == batch_id]
 
 
 ATTACKED = Plan(
@@ -152,7 +152,7 @@ async def troubled(world: World) -> None:
     check_delivery(world, since=360.0, share=0.99)
     assert all(member.node is not None for member in world.members), world.say("a node has exited")
     for node in world.up("honest"):
-        assert node.outbox.num_unsent == 0, world.say(f"{node.peer_id} could not send")
+        assert node.live.outbox.num_unsent == 0, world.say(f"{node.peer_id} could not send")
 
 
 def sharded(honest: int, shards: int) -> Plan:

@@ -2,64 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from pathlib import Path
 
-import pytest
 import trio
 
-from p2p import peer as peer_core
 from p2p.buffer.types import Strategy
-from p2p.net.identity import load_or_create_identity
+from p2p.live_node import LiveNode
 from p2p.node import Node
-from p2p.peers import manifest_source
+from p2p.parts import Tuning
 from shoal_wire.types import RolloutGroup
 from tests.support import factories as make
 from tests.support.exchange_nodes import big_groups
-from tests.support.node_swarm import InstantWorker
 from tests.support.nodes import until
+from tests.support.peers import INSTANT, address_of, open_peer
 from tests.support.running_node import quiet_settings
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peer_core, "TaskWorker", InstantWorker)
-    monkeypatch.setattr(manifest_source, "BOOTSTRAP_SECONDS", 0.4)
-
-
-@asynccontextmanager
-async def running(data_dir: Path, *bootstrap: Node) -> AsyncIterator[Node]:
+def running(data_dir: Path, *bootstrap: LiveNode) -> AbstractAsyncContextManager[LiveNode]:
     """Run a node; on leaving it ends in order."""
-    await trio.Path(data_dir).mkdir(exist_ok=True)
-    ready, ended = trio.Event(), trio.Event()
-    addresses = tuple(node.core.host.listen_addrs()[0] for node in bootstrap)
-    node = Node(
-        identity=load_or_create_identity(data_dir / "identity.key"),
-        settings=quiet_settings(data_dir, bootstrap=addresses),
-        on_ready=lambda _node: ready.set(),
+    addresses = tuple(map(address_of, bootstrap))
+    tuning = Tuning.of(quiet_settings(data_dir, bootstrap=addresses))
+    return open_peer(
+        Node,
+        data_dir,
+        parts=INSTANT,
+        tuning=replace(tuning, bootstrap_s=0.4),
+        bootstrap=addresses,
     )
 
-    async def run() -> None:
-        await node.run()
-        ended.set()
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(run)
-        with trio.fail_after(40):
-            await ready.wait()
-        yield node
-        node.stop()
-        with trio.fail_after(40):
-            await ended.wait()
-
-
-async def share(node: Node, groups: list[RolloutGroup], key: bytes) -> None:
+async def share(node: LiveNode, groups: list[RolloutGroup], key: bytes) -> None:
     own = await node.outbox.accept(make.publish(groups, key=key))
     node.pool.keep_own(own.envelope or b"")
 
 
-def external(node: Node) -> int:
+def external(node: LiveNode) -> int:
     return node.buffer.stats(trio.current_time()).groups
 
 
@@ -92,7 +71,7 @@ async def test_a_node_that_ends_at_once_has_handed_on_its_last_big_batch(tmp_pat
     async with running(tmp_path / "stays") as stays:
         big = big_groups(0, 600_000)
         async with running(tmp_path / "leaves", stays) as leaves:
-            topic = leaves.core.manifest.topic(0)
-            await until(lambda: leaves.core.gossip.mesh().get(topic))
+            topic = leaves.member.manifest.topic(0)
+            await until(lambda: leaves.member.gossip.mesh().get(topic))
             await share(leaves, big, b"last")
         await until(lambda: external(stays) == len(big))

@@ -8,7 +8,8 @@ from functools import partial
 import pytest
 import trio
 
-from p2p.gossip.gossip import GossipSettings, OversizeError
+from p2p.gossip.gossip import GossipSettings
+from p2p.gossip.interface import OversizeError
 from p2p.gossip.pubsub import PubsubLimits
 from p2p.gossip.router import MeshSettings
 from shoal_wire.types import PeerId
@@ -265,7 +266,7 @@ async def test_a_bad_score_ends_membership_and_silences() -> None:
     async with open_test_swarm(3, settings=settings) as nodes:
         good, bad, judge = nodes
         await join(nodes, TOPIC)
-        judge.gossip.set_score_fn(lambda peer: -100.0 if peer == bad.peer_id else 0.0)
+        judge.watch.score_of = lambda peer: -100.0 if peer == bad.peer_id else 0.0
         await until(lambda: [m.peer_id for m in judge.gossip.mesh()[TOPIC]] == [good.peer_id])
         good.judge = verdict(Reason.DUPLICATE)  # nothing of bad's comes round by good
         await bad.gossip.publish(TOPIC, b"spam")
@@ -278,7 +279,7 @@ async def test_a_bad_score_ends_membership_and_silences() -> None:
 
 async def test_score_function_that_raises_counts_as_neutral() -> None:
     async with open_test_swarm(2) as nodes:
-        nodes[0].gossip.set_score_fn(lambda peer: 1 / 0)
+        nodes[0].watch.score_of = lambda peer: 1 / 0
         await join(nodes, TOPIC)
         await nodes[0].gossip.publish(TOPIC, b"x")
         await all_receive(nodes[1:], [b"x"])

@@ -112,11 +112,9 @@ async def test_many_peers_of_one_network_are_held_back_together_and_not_blamed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("p2p.gossip.pubsub.prefix_of", lambda _host: "203.0.113.0/24")
-    charged: list[Cause] = []
     flood = FloodLimits(waste_per_second=50.0, waste_burst=100.0)
     settings = GossipSettings(limits=PubsubLimits(flood=flood))
     async with open_test_node(settings=settings) as victim, AsyncExitStack() as stack:
-        victim.gossip._pubsub._charge = lambda _peer, cause: charged.append(cause)
         await victim.subscribe("/t")
         counts = victim.gossip._pubsub.counts
         for number in range(1, 4):
@@ -128,7 +126,7 @@ async def test_many_peers_of_one_network_are_held_back_together_and_not_blamed(
             await HostilePeer(host, victim.peer_id).send_bytes(frame)
             await until(lambda number=number: counts["unknown_topic"] == 90 * number)
         await until(lambda: counts["held_back"])
-        assert charged == []
+        assert victim.watch.charged == []
 
 
 # Control spam
@@ -188,10 +186,8 @@ async def test_offers_that_are_never_kept_cost_points_but_no_ban(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("p2p.gossip.router._PROMISE_S", 0.3)
-    charged: list[Cause] = []
     settings = GossipSettings(mesh=MeshSettings(heartbeat_s=0.2))
     async with open_test_node(settings=settings) as victim, open_test_host() as host:
-        victim.gossip._router.charge = lambda _peer, cause: charged.append(cause)
         _never_read(host)
         await victim.subscribe("/t")
         await host.dial(victim.address)
@@ -200,7 +196,7 @@ async def test_offers_that_are_never_kept_cost_points_but_no_ban(
         offer = rpc_pb2.ControlIHave(topicID="/t", messageIDs=[os.urandom(40)])
         control = rpc_pb2.ControlMessage(ihave=[offer])
         stream = await attacker.send_rpc(rpc_pb2.RPC(control=control))
-        await until(lambda: charged == [Cause.BROKEN_PROMISE])
+        await until(lambda: victim.watch.charged == [Cause.BROKEN_PROMISE])
         await stream.reset()
 
 
@@ -208,11 +204,9 @@ async def test_offers_that_are_never_kept_cost_points_but_no_ban(
 
 
 async def test_a_peer_that_never_reads_is_cut_off_and_its_queue_was_bounded() -> None:
-    charged: list[Cause] = []
     limits = PubsubLimits(max_queue_bytes=4 << 20, write_deadline_s=1.0)
     settings = GossipSettings(limits=limits, mesh=MeshSettings(heartbeat_s=0.2))
     async with open_test_node(settings=settings) as victim, open_test_host() as host:
-        victim.gossip._pubsub._charge = lambda _peer, cause: charged.append(cause)
         _never_read(host)
         await victim.subscribe("/t")
         await host.dial(victim.address)
@@ -227,7 +221,7 @@ async def test_a_peer_that_never_reads_is_cut_off_and_its_queue_was_bounded() ->
             peak = max(peak, queue._bytes)
         assert 0 < peak <= 4 << 20
         await until(lambda: not victim.host.is_connected(host.peer_id))
-        assert charged == [Cause.SLOW_READER]
+        assert victim.watch.charged == [Cause.SLOW_READER]
         async with open_test_node(settings=settings) as friend:
             await join([victim, friend], "/t")
             await victim.gossip.publish("/t", b"hello")
@@ -298,7 +292,7 @@ async def test_a_banned_peer_that_keeps_coming_back_stays_out(victim: Victim) ->
 
 async def test_hundreds_of_streams_on_one_connection_are_bounded(victim: Victim) -> None:
     async with attack(victim) as attacker:
-        network = victim.node.core.host._host.get_network()
+        network = victim.node.member.host._host.get_network()
         peak = 0
         streams = []
         for _ in range(150):
@@ -313,6 +307,6 @@ async def test_hundreds_of_streams_on_one_connection_are_bounded(victim: Victim)
 
 
 async def test_its_own_faults_are_charged_to_nobody(victim: Victim) -> None:
-    verdicts = victim.node.core.gossip.stats().verdicts
+    verdicts = victim.node.member.gossip.stats().verdicts
     assert verdicts.get(Reason.VALIDATOR_FAULT, 0) == 0
     await still_works(victim)

@@ -67,7 +67,7 @@ def by_another(attacker: Attacker) -> bytes:
 
 
 def by_the_victim(attacker: Attacker) -> bytes:
-    identity = attacker.victim.node.core.host.identity
+    identity = attacker.victim.node.member.host.identity
     author = make.Author(attacker.author.manifest, identity=identity, now_ms=attacker.author.now_ms)
     return author.envelope()
 
@@ -110,7 +110,7 @@ ROWS: list[tuple[Reason, Callable[[Attacker], bytes]]] = [
 
 
 def seen(victim: Victim, reason: Reason) -> int:
-    totals = victim.node.core.verdicts.totals()[verdict(reason).outcome]
+    totals = victim.node.member.guard.verdicts.totals()[verdict(reason).outcome]
     return totals.get(reason.value, 0) if isinstance(totals, dict) else 0
 
 
@@ -153,13 +153,10 @@ async def test_a_forged_gossip_message_is_rejected_before_its_data_is_read(victi
     async with open_hostile(victim) as attacker:
         message = attacker.message(b"data")
         message.data = b"other data"
-        before = victim.node.core.gossip.stats().verdicts.get(Reason.BAD_SIGNATURE, 0)
+        gossip = victim.node.member.gossip
+        before = gossip.stats().verdicts.get(Reason.BAD_SIGNATURE, 0)
         await attacker.send_rpc(rpc_pb2.RPC(publish=[message]))
-        await until(
-            lambda: (
-                victim.node.core.gossip.stats().verdicts.get(Reason.BAD_SIGNATURE, 0) == before + 1
-            )
-        )
+        await until(lambda: gossip.stats().verdicts.get(Reason.BAD_SIGNATURE, 0) == before + 1)
         assert victim.score(attacker.peer_id) == pytest.approx(-5.0, abs=0.1)
 
 
@@ -175,11 +172,11 @@ async def test_an_echo_in_the_victims_own_name_is_dropped(victim: Victim) -> Non
     async with open_hostile(victim) as attacker:
         message = attacker.message(b"x")
         message.from_id = ID.from_base58(victim.peer_id).to_bytes()
-        before = victim.node.core.gossip.stats().verdicts.get(Reason.SIGNER_NOT_SENDER, 0)
+        before = victim.node.member.gossip.stats().verdicts.get(Reason.SIGNER_NOT_SENDER, 0)
         await attacker.send_rpc(rpc_pb2.RPC(publish=[message]))
         await until(
             lambda: (
-                victim.node.core.gossip.stats().verdicts.get(Reason.SIGNER_NOT_SENDER, 0)
+                victim.node.member.gossip.stats().verdicts.get(Reason.SIGNER_NOT_SENDER, 0)
                 == before + 1
             )
         )
@@ -187,11 +184,11 @@ async def test_an_echo_in_the_victims_own_name_is_dropped(victim: Victim) -> Non
 
 async def test_an_oversize_message_is_rejected(victim: Victim) -> None:
     async with open_hostile(victim) as attacker:
-        before = victim.node.core.gossip.stats().verdicts.get(Reason.OVERSIZE_MESSAGE, 0)
+        before = victim.node.member.gossip.stats().verdicts.get(Reason.OVERSIZE_MESSAGE, 0)
         await attacker.publish(bytes(1_000_001))
         await until(
             lambda: (
-                victim.node.core.gossip.stats().verdicts.get(Reason.OVERSIZE_MESSAGE, 0)
+                victim.node.member.gossip.stats().verdicts.get(Reason.OVERSIZE_MESSAGE, 0)
                 == before + 1
             )
         )
@@ -204,7 +201,7 @@ async def test_a_replay_after_gossip_has_forgotten_it_is_a_duplicate(victim: Vic
         envelope = attacker.author.envelope()
         await attacker.publish(envelope)
         await until(lambda: victim.node.pool.groups_received == kept + 1)
-        victim.node.core.gossip._pubsub.seen_messages._expiry.clear()
+        victim.node.member.gossip._pubsub.seen_messages._expiry.clear()
         await attacker.publish(envelope)
         await until(lambda: seen(victim, Reason.DUPLICATE) == before + 1)
         assert victim.node.pool.groups_received == kept + 1
@@ -214,7 +211,7 @@ async def test_a_replay_after_gossip_has_forgotten_it_is_a_duplicate(victim: Vic
 async def test_two_batches_under_one_number_lose_both_and_cost_the_signer_alone(
     victim: Victim,
 ) -> None:
-    signer = make.Author(victim.node.core.manifest, identity=fresh_identity(), now_ms=make.NOW_MS)
+    signer = make.Author(victim.node.member.manifest, identity=fresh_identity(), now_ms=make.NOW_MS)
     async with open_hostile(victim) as attacker, open_hostile(victim) as other:
         signer.now_ms = attacker.author.now_ms
         one = signer.envelope(signer.batch([make.group(1)], sequence=77))
@@ -262,12 +259,12 @@ async def test_our_own_trouble_is_ignored_and_costs_nobody(victim: Victim) -> No
 
     async with open_hostile(victim) as attacker:
         before = seen(victim, Reason.WORKER_UNAVAILABLE)
-        victim.node.core.worker.error = WorkerUnavailable("down")  # type: ignore[attr-defined]
+        victim.node.member.worker.error = WorkerUnavailable("down")  # type: ignore[attr-defined]
         try:
             await attacker.publish(attacker.author.envelope())
             await until(lambda: seen(victim, Reason.WORKER_UNAVAILABLE) == before + 1)
         finally:
-            victim.node.core.worker.error = None  # type: ignore[attr-defined]
+            victim.node.member.worker.error = None  # type: ignore[attr-defined]
         assert victim.score(attacker.peer_id) == 0.0
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,9 @@ from typing import Any
 import pytest
 import trio
 
-from p2p import peer as peer_core
 from p2p.ipc.judge_link import JudgeLink
 from p2p.judge.peer import JudgePeer
 from p2p.judge.store import JUDGE_FILE, read_records
-from p2p.net.identity import load_or_create_identity
 from p2p.node import Node
 from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused
@@ -32,32 +29,10 @@ from shoal_wire.judge_messages import Challenge, ChallengeRequest, Mode, SealedR
 from shoal_wire.types import FinishReason
 from tests.support import factories as make
 from tests.support.nodes import open_test_host
-from tests.support.running_node import quiet_settings
+from tests.support.peers import address_of, open_peer
 from tests.wire.test_judge_protocol import RECORD
 
 PATIENCE_S = 40.0
-
-
-@pytest.fixture(autouse=True)
-def shared_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peer_core, "TaskWorker", make.SharedWorker)
-
-
-@asynccontextmanager
-async def running(kind: Any, data_dir: Path, **changes: Any) -> AsyncIterator[Any]:
-    await trio.Path(data_dir).mkdir(exist_ok=True)
-    ready = trio.Event()
-    peer = kind(
-        identity=load_or_create_identity(data_dir / "identity.key"),
-        settings=quiet_settings(data_dir, **changes),
-        on_ready=lambda _peer: ready.set(),
-    )
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(peer.run)
-        with trio.fail_after(PATIENCE_S):
-            await ready.wait()
-        yield peer
-        peer.stop()
 
 
 async def eventually(client: NodeClient, body: m.Body, kind: type) -> Any:
@@ -86,13 +61,13 @@ def answer(challenge: m.JudgeChallenge, *, round: int = 10, **changes: Any) -> m
 
 
 async def test_a_trainer_is_judged_through_its_node(tmp_path: Path) -> None:
-    async with running(JudgePeer, tmp_path / "judge") as judge:
-        address = judge.core.host.listen_addrs()[0]
-        async with running(Node, tmp_path / "node", judge=address) as node:
+    async with open_peer(JudgePeer, tmp_path / "judge") as judge:
+        address = address_of(judge)
+        async with open_peer(Node, tmp_path / "node", judge=address) as node:
             client = NodeClient(tmp_path / "node" / SOCKET_NAME, timeout_seconds=20.0)
             challenge = await eventually(client, m.JudgeAsk(), m.JudgeChallenge)
             assert challenge == await eventually(client, m.JudgeAsk(), m.JudgeChallenge)
-            task = judge.judge.desk.open_for(node.core.peer_id, 0.0).task
+            task = judge.judge.desk.open_for(node.member.peer_id, 0.0).task
             [item] = make.real_worker().items([task])
             given = answer(challenge, text=item.answer, draws_externals=False)
             score = await eventually(client, given, m.JudgeScore)
@@ -107,12 +82,12 @@ async def test_a_trainer_is_judged_through_its_node(tmp_path: Path) -> None:
             assert (status["judge"]["score"], status["judge"]["mean_score"]) == (0.0, 0.5)
             client.close()
         records = [
-            open_record(raw, judge=judge.core.peer_id)
+            open_record(raw, judge=judge.member.peer_id)
             for raw in read_records(tmp_path / "judge" / JUDGE_FILE)
         ]
         assert [(r.peer_id, r.mode, r.score) for r in records] == [
-            (node.core.peer_id, Mode.SILO, 1.0),
-            (node.core.peer_id, Mode.SWARM, 0.0),
+            (node.member.peer_id, Mode.SILO, 1.0),
+            (node.member.peer_id, Mode.SWARM, 0.0),
         ]
 
 
@@ -120,16 +95,16 @@ async def test_a_judge_that_is_away_is_named_once_and_found_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "p2p.ipc.judge_link")
-    async with running(JudgePeer, tmp_path / "judge") as judge:
-        address = judge.core.host.listen_addrs()[0]
-    async with running(Node, tmp_path / "node", judge=address) as node:
+    async with open_peer(JudgePeer, tmp_path / "judge") as judge:
+        address = address_of(judge)
+    async with open_peer(Node, tmp_path / "node", judge=address) as node:
         client = NodeClient(tmp_path / "node" / SOCKET_NAME, timeout_seconds=20.0)
         for _ in range(2):
             with pytest.raises(NodeRefused, match="cannot connect"):
                 await eventually(client, m.JudgeAsk(), m.JudgeChallenge)
             node.judge._retry_at = 0.0  # as if the pause were over
         assert caplog.text.count("no score from the judge") == 1
-        async with running(JudgePeer, tmp_path / "judge"):
+        async with open_peer(JudgePeer, tmp_path / "judge"):
             node.judge._retry_at = 0.0
             await eventually(client, m.JudgeAsk(), m.JudgeChallenge)
         assert "answers again" in caplog.text
@@ -137,7 +112,7 @@ async def test_a_judge_that_is_away_is_named_once_and_found_again(
 
 
 async def test_a_node_without_a_judge_says_so(tmp_path: Path) -> None:
-    async with running(Node, tmp_path / "node"):
+    async with open_peer(Node, tmp_path / "node"):
         client = NodeClient(tmp_path / "node" / SOCKET_NAME, timeout_seconds=20.0)
         with pytest.raises(NodeRefused, match="no judge"):
             await eventually(client, m.JudgeAsk(), m.JudgeChallenge)

@@ -27,7 +27,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningNode
 
 async def _meshed(node: RunningNode) -> None:
     with trio.fail_after(30):
-        while not any(node.node.core.gossip.mesh().values()):  # noqa: ASYNC110 - no event
+        while not any(node.node.member.gossip.mesh().values()):  # noqa: ASYNC110 - no event
             await trio.sleep(0.05)
 
 
@@ -82,11 +82,11 @@ def test_ping_by_id_and_by_address(
     pair: tuple[RunningNode, RunningNode], capsys: pytest.CaptureFixture[str]
 ) -> None:
     one, two = pair
-    for peer in (one.node.core.peer_id, one.address):
+    for peer in (one.node.member.peer_id, one.address):
         code, answer = as_json(capsys, two, "ping", peer, "--count", "3", "--interval", "0")
         assert code == 0
         assert (answer["sent"], answer["answered"], answer["loss"]) == (3, 3, 0)
-        assert answer["peer_id"] == one.node.core.peer_id
+        assert answer["peer_id"] == one.node.member.peer_id
         assert 0 < answer["min_ms"] <= answer["median_ms"] <= answer["max_ms"]
     code, text = run(capsys, "ping", one.address, "--count", "1", "--data-dir", str(two.data_dir))
     assert code == 0

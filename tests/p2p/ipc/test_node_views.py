@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from p2p.peer import wall_ms
+from p2p.parts import wall_ms
 from shoal.__main__ import main
 from shoal.debug.views import VIEWS, View
 from shoal_ipc import messages as m
@@ -29,7 +29,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
         client = running.client()
         own = [group(number) for number in range(QUESTIONS)]
         client.call(make.publish(own, key=b"own"), m.PublishReply)
-        author = make.Author(running.node.core.manifest, now_ms=wall_ms())
+        author = make.Author(running.node.member.manifest, now_ms=wall_ms())
         signed = author.signed(author.batch([group(99)]))
         running.call(running.node.pool.keep_external, signed)
         sampled = client.call(m.Sample(num_external=1), m.SampleReply).groups[0].published
@@ -82,11 +82,11 @@ def test_status_has_every_key_that_programs_count_on(
     node: RunningNode, capsys: pytest.CaptureFixture[str]
 ) -> None:
     status = shown(node, capsys, "status")
-    assert status["peer_id"] == node.node.core.peer_id
-    assert status["addresses"] == list(node.node.core.host.listen_addrs())
+    assert status["peer_id"] == node.node.member.peer_id
+    assert status["addresses"] == list(node.node.member.host.listen_addrs())
     assert status["uptime_s"] > 0
     assert (status["peers"], status["solo"]) == (0, True)
-    assert status["mesh"] == dict.fromkeys(node.node.core.manifest.topics(), 0)
+    assert status["mesh"] == dict.fromkeys(node.node.member.manifest.topics(), 0)
     assert status["round"] == 12
     assert status["groups_published"] == QUESTIONS
     assert status["groups_received"] == 1
@@ -108,7 +108,7 @@ def test_status_tells_a_person_that_it_is_alone(
     node: RunningNode, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = text(node, capsys, "status")
-    assert node.node.core.peer_id in said
+    assert node.node.member.peer_id in said
     assert "alone" in said
     assert "training" in said
     assert "0.250" in said
@@ -132,16 +132,16 @@ def test_draws_against_contributions(node: RunningNode, capsys: pytest.CaptureFi
 
 def test_who_it_is(node: RunningNode, capsys: pytest.CaptureFixture[str]) -> None:
     identity = shown(node, capsys, "id")
-    assert identity["peer_id"] == node.node.core.peer_id
-    assert bytes.fromhex(identity["public_key"]) == node.node.core.host.identity.public_key_bytes
-    assert identity["swarm"]["digest"] == node.node.core.manifest.digest.hex()
+    assert identity["peer_id"] == node.node.member.peer_id
+    assert bytes.fromhex(identity["public_key"]) == node.node.member.host.identity.public_key_bytes
+    assert identity["swarm"]["digest"] == node.node.member.manifest.digest.hex()
     assert identity["public_key"] in text(node, capsys, "id")
 
 
 def test_peers_mesh_and_topics_of_a_node_alone(
     node: RunningNode, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (topic,) = node.node.core.manifest.topics()
+    (topic,) = node.node.member.manifest.topics()
     assert shown(node, capsys, "peers")["peers"] == []
     assert shown(node, capsys, "mesh")["topics"] == {topic: {"mesh": [], "peers": []}}
     assert shown(node, capsys, "topics")["topics"] == [

@@ -59,6 +59,14 @@ async def test_connects_and_knows_both_ends(tmp_path: Path) -> None:
         assert one.peer_addresses(two.peer_id) == (two.listen_addrs()[0].split("/p2p/")[0],)
 
 
+async def test_two_hosts_of_one_process_each_have_their_own_agent() -> None:
+    async with open_test_host(agent="one/1") as one, open_test_host(agent="two/2") as two:
+        await one.dial(two.listen_addrs()[0])
+        await until(lambda: all(h.connections() and h.connections()[0].agent for h in (one, two)))
+        assert one.connections()[0].agent == "two/2"
+        assert two.connections()[0].agent == "one/1"
+
+
 @pytest.mark.parametrize("protocol", [b"/plaintext/2.0.0", b"/tls/1.0.0", b"/secio/1.0.0"])
 async def test_only_noise_is_spoken(protocol: bytes) -> None:
     async with open_test_host() as host:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,24 +12,18 @@ import pytest
 import trio
 
 from bootstrap.peer import BootstrapPeer
-from p2p import peer as peer_core
 from p2p.net.identity import load_or_create_identity
 from p2p.net.swarm_key import format_swarm_key
 from p2p.node import Node
-from p2p.peers import manifest_source
+from p2p.parts import Tuning
+from p2p.peers.peer_book import PeerAddr
 from shoal.__main__ import main
 from shoal_wire.types import PeerId
-from tests.support import factories as make
 from tests.support.nodes import until
+from tests.support.peers import address_of, open_peer
 from tests.support.running_node import quiet_settings
 
 PATIENCE_S = 40.0
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peer_core, "TaskWorker", make.SharedWorker)
-    monkeypatch.setattr(manifest_source, "BOOTSTRAP_SECONDS", PATIENCE_S)
 
 
 def id_in(data_dir: Path) -> PeerId:
@@ -37,52 +31,36 @@ def id_in(data_dir: Path) -> PeerId:
     return load_or_create_identity(data_dir / "identity.key").peer_id
 
 
-@asynccontextmanager
-async def running(
+def running(
     kind: Any, data_dir: Path, *, admitted: bool = True, **changes: Any
-) -> AsyncIterator[Any]:
+) -> AbstractAsyncContextManager[Any]:
     """Run a peer; one that is not `admitted` does not wait for its bootstrap for long."""
-    manifest_source.BOOTSTRAP_SECONDS = PATIENCE_S if admitted else 0.3
-    await trio.Path(data_dir).mkdir(exist_ok=True)
-    ready = trio.Event()
-    peer = kind(
-        identity=load_or_create_identity(data_dir / "identity.key"),
-        settings=quiet_settings(data_dir, **changes),
-        on_ready=lambda _peer: ready.set(),
-    )
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(peer.run)
-        with trio.fail_after(PATIENCE_S):
-            await ready.wait()
-        yield peer
-        peer.stop()
-
-
-def address_of(peer: Any) -> str:
-    return str(peer.core.host.listen_addrs()[0])
+    tuning = Tuning.of(quiet_settings(data_dir, **changes))
+    wait_s = PATIENCE_S if admitted else 0.3
+    return open_peer(kind, data_dir, tuning=replace(tuning, bootstrap_s=wait_s), **changes)
 
 
 async def test_only_listed_peers_join(tmp_path: Path) -> None:
     friend_id = id_in(tmp_path / "friend")
     async with running(BootstrapPeer, tmp_path / "boot", allow_peers=(friend_id,)) as boot:
-        assert boot.core.manifest.rules.allowed_peers == tuple(
-            sorted([friend_id, boot.core.peer_id])
+        assert boot.member.manifest.rules.allowed_peers == tuple(
+            sorted([friend_id, boot.member.peer_id])
         )
         at = (address_of(boot),)
         async with (
             running(Node, tmp_path / "friend", bootstrap=at) as friend,
             running(Node, tmp_path / "stranger", admitted=False, bootstrap=at) as stranger,
         ):
-            assert friend.core.manifest == boot.core.manifest
-            assert friend.core.host.is_connected(boot.core.peer_id)
-            assert stranger.core.discovery.solo, "it goes on alone, and does not exit"
-            (target,) = stranger.core.discovery.snapshot()
+            assert friend.member.manifest == boot.member.manifest
+            assert friend.member.host.is_connected(boot.member.peer_id)
+            assert stranger.member.discovery.solo, "it goes on alone, and does not exit"
+            (target,) = stranger.member.discovery.snapshot()
             assert "list of peers" in target.last_error
-            assert boot.core.host.num_refused
+            assert boot.member.host.num_refused
             # The list holds at every member, not only where it was made.
-            stranger.core.discovery.add_peer(_addr(friend), "exchange")
-            await until(lambda: friend.core.host.num_refused)
-            assert not friend.core.host.is_connected(stranger.core.peer_id)
+            stranger.member.discovery.add_peer(_addr(friend), "exchange")
+            await until(lambda: friend.member.host.num_refused)
+            assert not friend.member.host.is_connected(stranger.member.peer_id)
 
 
 async def test_the_list_of_an_earlier_swarm_does_not_keep_a_node_from_its_next(
@@ -93,18 +71,18 @@ async def test_the_list_of_an_earlier_swarm_does_not_keep_a_node_from_its_next(
         start = stack.enter_async_context
         boot = await start(running(BootstrapPeer, tmp_path / "boot", allow_peers=(id_in(folder),)))
         friend = await start(running(BootstrapPeer, folder, bootstrap=(address_of(boot),)))
-        assert friend.core.manifest.rules.allowed_peers
+        assert friend.member.manifest.rules.allowed_peers
     async with (
         running(BootstrapPeer, tmp_path / "next") as other,
         running(BootstrapPeer, folder, bootstrap=(address_of(other),)) as friend,
     ):
-        await until(lambda: friend.core.manifest == other.core.manifest)
-        assert friend.core.host.is_connected(other.core.peer_id)
+        await until(lambda: friend.member.manifest == other.member.manifest)
+        assert friend.member.host.is_connected(other.member.peer_id)
 
 
 def _addr(peer: Any) -> Any:
     transport = address_of(peer).rpartition("/p2p/")[0]
-    return peer_core.PeerAddr(peer_id=peer.core.peer_id, addresses=(transport,))
+    return PeerAddr(peer_id=peer.member.peer_id, addresses=(transport,))
 
 
 async def test_only_peers_with_the_key_join(tmp_path: Path) -> None:
@@ -116,9 +94,9 @@ async def test_only_peers_with_the_key_join(tmp_path: Path) -> None:
             running(Node, tmp_path / "friend", bootstrap=at, swarm_key=str(key)) as friend,
             running(Node, tmp_path / "stranger", admitted=False, bootstrap=at) as stranger,
         ):
-            await until(lambda: any(friend.core.gossip.mesh().values()))
-            assert stranger.core.discovery.solo
-            assert boot.core.host.num_refused
+            await until(lambda: any(friend.member.gossip.mesh().values()))
+            assert stranger.member.discovery.solo
+            assert boot.member.host.num_refused
 
 
 @pytest.mark.parametrize("command", ["node", "bootstrap"])

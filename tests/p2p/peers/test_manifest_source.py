@@ -49,7 +49,7 @@ def future_manifest() -> Manifest:
 
 @asynccontextmanager
 async def pair(
-    serves: Manifest | bytes | None, tmp_path: Path
+    serves: Manifest | bytes | None, tmp_path: Path, *, wait_s: float = 10.0
 ) -> AsyncIterator[tuple[ManifestSource, Libp2pHost, str]]:
     """A peer, not yet connected to its bootstrap, and the bootstrap's address."""
     async with open_test_host() as bootstrap, open_test_host() as host:
@@ -63,7 +63,8 @@ async def pair(
             bootstrap.set_request_handler(MANIFEST_PROTOCOL, answer, max_request_bytes=10)
         (address, *_) = bootstrap.listen_addrs()
         settings = Settings(bootstrap=(address,), swarm_name="mine")
-        yield ManifestSource(host=host, data_dir=tmp_path, settings=settings), host, address
+        source = ManifestSource(host=host, data_dir=tmp_path, settings=settings, wait_s=wait_s)
+        yield source, host, address
 
 
 async def test_the_bootstraps_manifest_is_adopted_and_kept(tmp_path: Path) -> None:
@@ -83,11 +84,8 @@ async def test_it_waits_for_a_bootstrap_that_comes_in_time(tmp_path: Path) -> No
             assert (await source.find()).confirmed
 
 
-async def test_with_no_bootstrap_there_it_remembers_or_makes_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "BOOTSTRAP_SECONDS", 0.05)
-    async with pair(THEIRS, tmp_path) as (source, _host, _address):
+async def test_with_no_bootstrap_there_it_remembers_or_makes_its_own(tmp_path: Path) -> None:
+    async with pair(THEIRS, tmp_path, wait_s=0.05) as (source, _host, _address):
         found = await source.find()
         assert found.manifest.swarm_name == "mine"
         assert not found.confirmed
@@ -112,11 +110,8 @@ async def test_alone_it_starts_at_once(tmp_path: Path) -> None:
         assert waited.cancelled_caught
 
 
-async def test_a_bootstrap_that_comes_later_with_another_manifest_wins(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "BOOTSTRAP_SECONDS", 0.05)
-    async with pair(THEIRS, tmp_path) as (source, host, address):
+async def test_a_bootstrap_that_comes_later_with_another_manifest_wins(tmp_path: Path) -> None:
+    async with pair(THEIRS, tmp_path, wait_s=0.05) as (source, host, address):
         found = await source.find()
         await host.dial(address)
         with trio.fail_after(20):
@@ -124,12 +119,9 @@ async def test_a_bootstrap_that_comes_later_with_another_manifest_wins(
         assert load_manifest(tmp_path) == THEIRS
 
 
-async def test_a_bootstrap_that_comes_later_and_agrees_changes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "BOOTSTRAP_SECONDS", 0.05)
+async def test_a_bootstrap_that_comes_later_and_agrees_changes_nothing(tmp_path: Path) -> None:
     mine = manifest_of_settings(Settings(swarm_name="mine"))
-    async with pair(mine, tmp_path) as (source, host, address):
+    async with pair(mine, tmp_path, wait_s=0.05) as (source, host, address):
         found = await source.find()
         await host.dial(address)
         async with trio.open_nursery() as nursery:
@@ -155,7 +147,7 @@ async def test_a_swarm_that_this_version_cannot_join_is_an_error(
         assert load_manifest(tmp_path) is None
         # Found out later, it goes on with the one it has.
         await host.disconnect(await host.dial(address))
-        monkeypatch.setattr(module, "BOOTSTRAP_SECONDS", 0.05)
+        source._wait_s = 0.05
         found = await source.find()
         await host.dial(address)
         async with trio.open_nursery() as nursery:
@@ -170,10 +162,9 @@ async def test_a_swarm_that_this_version_cannot_join_is_an_error(
     ids=["empty", "junk", "cut", "none"],
 )
 async def test_an_answer_that_is_no_manifest_is_no_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: bytes | None
+    tmp_path: Path, answer: bytes | None
 ) -> None:
-    monkeypatch.setattr(module, "BOOTSTRAP_SECONDS", 0.3)
-    async with pair(answer, tmp_path) as (source, host, address):
+    async with pair(answer, tmp_path, wait_s=0.3) as (source, host, address):
         await host.dial(address)
         found = await source.find()
         assert not found.confirmed

@@ -6,22 +6,23 @@ A peer has joined when it is in the mesh of the other's topic.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 
-from bootstrap.peer import BootstrapPeer
-from p2p import peer as peer_core
-from p2p.net.identity import load_or_create_identity
-from p2p.peers import dht, discovery, manifest_source
+from bootstrap.peer import BootstrapPeer, MeetingPoint
+from p2p.parts import Tuning
+from p2p.peer import BOOK_FILE
+from p2p.peers import dht, discovery
 from p2p.peers.peer_book import PeerAddr, PeerBook, load_peer_book, save_peer_book
 from shoal_wire.types import PeerId
 from tests.p2p.peers.test_mdns import LOOPBACK, needs_multicast
-from tests.support import factories as make
 from tests.support.nodes import fresh_identity, until
+from tests.support.peers import address_of, open_peer, stop
 from tests.support.running_node import quiet_settings
 
 PATIENCE_S = 40.0
@@ -29,39 +30,21 @@ PATIENCE_S = 40.0
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peer_core, "TaskWorker", make.SharedWorker)
-    monkeypatch.setattr(manifest_source, "BOOTSTRAP_SECONDS", 0.3)
-    monkeypatch.setattr(peer_core, "_SIBLING_SECONDS", 0.1)
     monkeypatch.setattr(dht, "_FIRST_SECONDS", 0.2)
     monkeypatch.setattr(dht, "ROUND_SECONDS", 1.0)
 
 
-@asynccontextmanager
-async def running(data_dir: Path, **changes: Any) -> AsyncIterator[BootstrapPeer]:
-    await trio.Path(data_dir).mkdir(exist_ok=True, parents=True)
-    ready = trio.Event()
-    peer = BootstrapPeer(
-        identity=load_or_create_identity(data_dir / "identity.key"),
-        settings=quiet_settings(data_dir, **changes),
-        on_ready=lambda _peer: ready.set(),
-    )
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(peer.run)
-        with trio.fail_after(PATIENCE_S):
-            await ready.wait()
-        yield peer
-        peer.stop()
+def running(data_dir: Path, **changes: Any) -> AbstractAsyncContextManager[MeetingPoint]:
+    tuning = Tuning.of(quiet_settings(data_dir, **changes))
+    tuning = replace(tuning, bootstrap_s=0.3, siblings_s=0.1)
+    return open_peer(BootstrapPeer, data_dir, tuning=tuning, **changes)
 
 
-def address_of(peer: BootstrapPeer) -> str:
-    return peer.core.host.listen_addrs()[0]
+def have_met(one: MeetingPoint, other: MeetingPoint) -> bool:
+    def meshed(of: MeetingPoint, peer_id: PeerId) -> bool:
+        return any(m.peer_id == peer_id for mesh in of.member.gossip.mesh().values() for m in mesh)
 
-
-def have_met(one: BootstrapPeer, other: BootstrapPeer) -> bool:
-    def meshed(of: BootstrapPeer, peer_id: PeerId) -> bool:
-        return any(m.peer_id == peer_id for mesh in of.core.gossip.mesh().values() for m in mesh)
-
-    return meshed(one, other.core.peer_id) and meshed(other, one.core.peer_id)
+    return meshed(one, other.member.peer_id) and meshed(other, one.member.peer_id)
 
 
 @asynccontextmanager
@@ -97,14 +80,14 @@ async def test_saved_peers_alone(tmp_path: Path) -> None:
     async with running(tmp_path / "a" / "one") as one:
         book = PeerBook()
         transport = address_of(one).rpartition("/p2p/")[0]
-        book.note_connected(PeerAddr(peer_id=one.core.peer_id, addresses=(transport,)), now_ms=1)
+        book.note_connected(PeerAddr(peer_id=one.member.peer_id, addresses=(transport,)), now_ms=1)
         folder = tmp_path / "b" / "two"
         folder.mkdir(parents=True)
-        save_peer_book(folder / peer_core.BOOK_FILE, book.to_json())
+        save_peer_book(folder / BOOK_FILE, book.to_json())
         async with running(folder) as two:
             await until(lambda: have_met(one, two))
-        entry = load_peer_book(folder / peer_core.BOOK_FILE).ranked()[0]
-        assert (entry.peer_id, entry.num_failures) == (one.core.peer_id, 0)
+        entry = load_peer_book(folder / BOOK_FILE).ranked()[0]
+        assert (entry.peer_id, entry.num_failures) == (one.member.peer_id, 0)
         assert entry.last_seen_ms > 1
 
 
@@ -131,7 +114,7 @@ async def test_mdns_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         running(tmp_path / "b" / "two", mdns=True, swarm_name="mdns test") as two,
     ):
         await until(lambda: have_met(one, two), patience_s=PATIENCE_S)
-        found = one.core.discovery.snapshot() + two.core.discovery.snapshot()
+        found = one.member.discovery.snapshot() + two.member.discovery.snapshot()
         assert discovery.TargetKind.MDNS in {target.kind for target in found}
 
 
@@ -154,10 +137,10 @@ async def test_peer_exchange_alone(tmp_path: Path) -> None:
         running(tmp_path / "m" / "middle") as middle,
     ):
         for peer in (one, two):
-            await peer.core.host.dial(address_of(middle))
+            await peer.member.host.dial(address_of(middle))
         await until(lambda: have_met(one, two))
-        middle.stop()
-        await until(lambda: not two.core.host.is_connected(middle.core.peer_id))
+        stop(middle)
+        await until(lambda: not two.member.host.is_connected(middle.member.peer_id))
         assert have_met(one, two)
 
 
@@ -173,6 +156,6 @@ async def test_dht_alone_through_peers_of_other_swarms(tmp_path: Path) -> None:
             running(tmp_path / "b" / "two", dht_peer=(address_of(stranger_too),)) as two,
         ):
             await until(lambda: have_met(one, two), patience_s=PATIENCE_S)
-            kinds = {t.peer_id: t.kind for t in two.core.discovery.snapshot()}
-            assert kinds.get(one.core.peer_id, "dht") in ("dht", "inbound")
-            assert not two.core.is_of_swarm(stranger.core.peer_id)
+            kinds = {t.peer_id: t.kind for t in two.member.discovery.snapshot()}
+            assert kinds.get(one.member.peer_id, "dht") in ("dht", "inbound")
+            assert not two.member.peer.is_of_swarm(stranger.member.peer_id)

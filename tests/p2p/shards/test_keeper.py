@@ -6,18 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from p2p import peer as peer_core
+from p2p.parts import wall_ms
 from shoal_wire.verdict import Reason
 from tests.support import factories as make
-from tests.support.node_swarm import InstantWorker, SwarmNode, open_node_swarm
+from tests.support.node_swarm import SwarmNode, open_node_swarm
 from tests.support.nodes import join, open_test_swarm, until
 
 PATIENCE_S = 60.0
-
-
-@pytest.fixture(autouse=True)
-def instant_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peer_core, "TaskWorker", InstantWorker)
 
 
 def expected_of(listener: SwarmNode, nodes: list[SwarmNode]) -> set[int]:
@@ -30,18 +25,18 @@ def expected_of(listener: SwarmNode, nodes: list[SwarmNode]) -> set[int]:
 
 
 def knows_its_listeners(node: SwarmNode, nodes: list[SwarmNode]) -> bool:
-    core = node.node.core
-    listeners = {o.node.core.peer_id for o in nodes if o is not node and node.shard in o.shards}
-    return listeners <= set(core.gossip.topic_peers(core.manifest.topic(node.shard)))
+    member = node.node.member
+    listeners = {o.node.member.peer_id for o in nodes if o is not node and node.shard in o.shards}
+    return listeners <= set(member.gossip.topic_peers(member.manifest.topic(node.shard)))
 
 
 @pytest.mark.slow
 async def test_each_node_hears_all_of_its_shards_and_nothing_else(tmp_path: Path) -> None:
     async with open_node_swarm(tmp_path, 6, shards=3, subscribe_shards="1") as swarm:
         nodes = swarm.nodes
-        assert swarm.bootstrap.core.shards.shards == ()
+        assert swarm.bootstrap.member.shards.shards == ()
         await until(
-            lambda: all(len(node.node.core.host.connected_peers()) == len(nodes) for node in nodes),
+            lambda: all(len(n.node.member.host.connected_peers()) == len(nodes) for n in nodes),
             patience_s=PATIENCE_S,
         )
         # A connection comes before the word of what its peer listens to.
@@ -57,9 +52,9 @@ async def test_each_node_hears_all_of_its_shards_and_nothing_else(tmp_path: Path
         for node in nodes:
             assert node.heard() == expected_of(node, nodes)
             # No copy of another shard came over the wire at all.
-            assert not node.node.core.gossip.stats().pubsub.get("unknown_topic")
+            assert not node.node.member.gossip.stats().pubsub.get("unknown_topic")
         assert swarm.bootstrap.groups_relayed == 0
-        assert not swarm.bootstrap.core.gossip.stats().pubsub.get("received")
+        assert not swarm.bootstrap.member.gossip.stats().pubsub.get("received")
         # It is on nobody's shards, and publishes all the same.
         served = {shard for node in nodes for shard in node.shards}
         unheard = [n for n in nodes if n.shard not in n.shards and n.shard in served]
@@ -75,7 +70,7 @@ async def test_one_shard_is_as_before_and_the_bootstrap_relays(tmp_path: Path) -
         await one.publish(1)
         await until(lambda: other.heard() == {1}, patience_s=PATIENCE_S)
         await until(lambda: swarm.bootstrap.groups_relayed == 1, patience_s=PATIENCE_S)
-        assert one.shards == other.shards == swarm.bootstrap.core.shards.shards == (0,)
+        assert one.shards == other.shards == swarm.bootstrap.member.shards.shards == (0,)
 
 
 @pytest.mark.slow
@@ -93,7 +88,7 @@ async def test_peers_of_a_shard_are_found_through_others(tmp_path: Path) -> None
             patience_s=PATIENCE_S,
         )
         await until(
-            lambda: all(len(node.node.core.host.connected_peers()) >= 5 for node in nodes),
+            lambda: all(len(node.node.member.host.connected_peers()) >= 5 for node in nodes),
             patience_s=PATIENCE_S,
         )
 
@@ -101,25 +96,23 @@ async def test_peers_of_a_shard_are_found_through_others(tmp_path: Path) -> None
 async def test_a_batch_on_a_shard_not_its_publishers_is_rejected(tmp_path: Path) -> None:
     async with open_node_swarm(tmp_path, 2, shards=2, subscribe_shards="2") as swarm:
         liar, victim = swarm.nodes
-        core = victim.node.core
+        member = victim.node.member
         await until(
-            lambda: liar.node.core.peer_id in core.host.connected_peers(), patience_s=PATIENCE_S
+            lambda: liar.node.member.peer_id in member.host.connected_peers(), patience_s=PATIENCE_S
         )
-        manifest = core.manifest
-        author = make.Author(
-            manifest, identity=liar.node.core.host.identity, now_ms=peer_core.wall_ms()
-        )
+        manifest = member.manifest
+        author = make.Author(manifest, identity=liar.node.member.host.identity, now_ms=wall_ms())
         wrong = manifest.topic(1 - liar.shard)
         await until(
-            lambda: victim.node.core.peer_id in liar.node.core.gossip.topic_peers(wrong),
+            lambda: victim.node.member.peer_id in liar.node.member.gossip.topic_peers(wrong),
             patience_s=PATIENCE_S,
         )
-        await liar.node.core.gossip.publish(wrong, author.envelope())
+        await liar.node.member.gossip.publish(wrong, author.envelope())
         await until(
-            lambda: core.score(liar.node.core.peer_id) < 0,
+            lambda: member.guard.score(liar.node.member.peer_id) < 0,
             patience_s=PATIENCE_S,
         )
-        assert core.verdicts.totals()["reject"] == {Reason.UNKNOWN_TOPIC: 1}
+        assert member.guard.verdicts.totals()["reject"] == {Reason.UNKNOWN_TOPIC: 1}
         assert victim.heard() == set()
 
 

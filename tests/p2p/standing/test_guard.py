@@ -21,6 +21,7 @@ from shoal_ipc.messages import ControlAction
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Reason, verdict
 from tests.support.nodes import fresh_identity, open_test_host, until
+from tests.support.peers import SHARED
 from tests.support.running_node import RunningNode
 
 HEAVY = verdict(Reason.BAD_SIGNATURE)
@@ -157,11 +158,8 @@ def debug(node: RunningNode, capsys: pytest.CaptureFixture[str], *arguments: str
 def test_orders_through_the_command_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tests.support import factories as make
-
-    monkeypatch.setattr("p2p.peer.TaskWorker", make.SharedWorker)
     peer = fresh_identity().peer_id
-    with RunningNode(tmp_path / "node") as node:
+    with RunningNode(tmp_path / "node", parts=SHARED) as node:
         code, answer = debug(node, capsys, "scores")
         assert (code, answer["scores"]) == (0, [])
         code, answer = debug(node, capsys, "block", peer)

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from p2p import peer as peer_core
 from p2p.judge.peer import JudgePeer
 from p2p.judge.store import JUDGE_FILE, JudgeStore
 from p2p.net.identity import Identity, load_or_create_identity
@@ -20,9 +19,9 @@ from shoal.judge_report.records import Records, RecordsError, fetch_records, rec
 from shoal.judge_report.stats import ALPHA, compare, unanswered
 from shoal_wire.judge import seal_record
 from shoal_wire.judge_messages import JudgeRecord, Mode
-from tests.p2p.ipc.test_judge_link import running
 from tests.support import factories as make
 from tests.support.nodes import open_test_host
+from tests.support.peers import address_of, open_peer
 from tests.wire.test_judge_protocol import RECORD
 
 JUDGE = make.fresh_identity()
@@ -161,14 +160,11 @@ def keep(folder: Path, records: list[JudgeRecord]) -> Identity:
     return judge
 
 
-async def test_anybody_reads_all_records_from_the_judge(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(peer_core, "TaskWorker", make.SharedWorker)
+async def test_anybody_reads_all_records_from_the_judge(tmp_path: Path) -> None:
     records = made_up(late_gain, rounds=70)  # 336: more than a page
     keep(tmp_path / "judge", records)
-    async with running(JudgePeer, tmp_path / "judge") as judge:
-        address = judge.core.host.listen_addrs()[0]
+    async with open_peer(JudgePeer, tmp_path / "judge") as judge:
+        address = address_of(judge)
         assert await fetch_records(address) == records_in(tmp_path / "judge")
         assert (await fetch_records(address)).good == tuple(records)
     with pytest.raises(RecordsError, match="cannot connect"):

@@ -1,9 +1,8 @@
 """A network in memory, under Trio's clock: latency, loss, broken links, partitions. Seeded.
 
     network = SimulatedNetwork(random.Random(seed))
-    host = SimulatedHost(network, peer_id)
+    await nursery.start(network.run)
 
-A host has what discovery, the shard keeper and the request/response services need of the real one.
 Connections behave like TCP: in order, whole or gone. `loss` stands for what is lost above TCP, in
 full queues. A connection across a partition stays until its pings fail. Nothing here depends on the
 order of a set, so one seed gives one run.
@@ -14,30 +13,22 @@ from __future__ import annotations
 import heapq
 import math
 import random
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import trio
 
-from p2p.net.address import parse_peer_address
-from p2p.net.host import DialError, RequestError, RequestFailure
+from p2p.net.connections import Direction
 from shoal_wire.types import PeerId
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
+    from shoal.simulation.host import SimulatedHost
+
 _GRAINS_A_SECOND = 100
 """Events of one grain share a step of Trio's loop, which costs more than they do."""
-
-Handler = Callable[[PeerId, bytes], Awaitable[bytes]]
-
-
-class OrderedPeers(frozenset[PeerId]):
-    """A set that is walked in sorted order, whatever Python's hash seed."""
-
-    def __iter__(self) -> Iterator[PeerId]:
-        return iter(sorted(super().__iter__()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,9 +156,9 @@ class SimulatedNetwork:
         return self._latency[key]
 
     def connect(self, one: PeerId, other: PeerId) -> None:
-        """Open a connection between two hosts that are up."""
-        self._hosts[one].on_connected(other)
-        self._hosts[other].on_connected(one)
+        """Open a connection between two hosts that are up; `one` has dialled."""
+        self._hosts[one].on_connected(other, Direction.OUT)
+        self._hosts[other].on_connected(one, Direction.IN)
 
     def disconnect(self, one: PeerId, other: PeerId) -> None:
         """End a connection for both sides, if there is one."""
@@ -197,166 +188,3 @@ class SimulatedNetwork:
                 deliver(receiver)
 
         self.call_at(due, arrive)
-
-
-class SimulatedHost:
-    """One peer's end of the network."""
-
-    def __init__(self, network: SimulatedNetwork, peer_id: PeerId, address: str) -> None:
-        """`address` is a transport address like ``/ip4/10.0.0.1/tcp/4001``."""
-        self._network = network
-        self._peer_id = peer_id
-        self.address = address
-        self._peers: dict[PeerId, None] = {}
-        self._sorted: OrderedPeers | None = None
-        self._banned: dict[PeerId, float] = {}
-        self._connected: list[Callable[[PeerId], None]] = []
-        self._disconnected: list[Callable[[PeerId], None]] = []
-        self._handlers: dict[str, Handler] = {}
-        self.gossip: Any = None
-        """The node's `SimulatedGossip`, once it has one."""
-
-    @property
-    def peer_id(self) -> PeerId:
-        """This host's id."""
-        return self._peer_id
-
-    @property
-    def network(self) -> SimulatedNetwork:
-        """The network it is on."""
-        return self._network
-
-    def listen_addrs(self) -> tuple[str, ...]:
-        """Its full address."""
-        return (f"{self.address}/p2p/{self._peer_id}",)
-
-    def add_peer_callbacks(
-        self,
-        *,
-        connected: Callable[[PeerId], None] | None = None,
-        disconnected: Callable[[PeerId], None] | None = None,
-    ) -> None:
-        """As the real host's."""
-        if connected:
-            self._connected.append(connected)
-        if disconnected:
-            self._disconnected.append(disconnected)
-
-    def connected_peers(self) -> frozenset[PeerId]:
-        """The peers with a connection."""
-        if self._sorted is None:
-            self._sorted = OrderedPeers(self._peers)
-        return self._sorted
-
-    def is_connected(self, peer_id: PeerId) -> bool:
-        """True while `peer_id` has a connection."""
-        return peer_id in self._peers
-
-    def peer_addresses(self, peer_id: PeerId) -> tuple[str, ...]:
-        """Where a connected peer listens."""
-        host = self._network.host(peer_id) if peer_id in self._peers else None
-        return (host.address,) if host is not None else ()
-
-    async def dial(self, address: str, *, timeout: float = 10.0) -> PeerId:  # noqa: ASYNC109
-        """Connect, after three trips; as the real host's."""
-        target = parse_peer_address(address)
-        peer_id = target.peer_id
-        if peer_id in self._peers:
-            await trio.lowlevel.checkpoint()
-            return peer_id
-        await trio.sleep(3 * self._network.latency(self._peer_id, peer_id))
-        host = self._network.host(peer_id)
-        if not self._network.reaches(self._peer_id, peer_id):
-            await trio.sleep(timeout)
-            raise DialError(f"{address} did not answer within {timeout:g} s")
-        if (
-            host is None
-            or host.address != target.transport
-            or host.is_banned(self._peer_id)
-            or self.is_banned(peer_id)
-            or self._network.host(self._peer_id) is not self
-        ):
-            raise DialError(f"cannot connect to {address}: refused")
-        self._network.connect(self._peer_id, peer_id)
-        return peer_id
-
-    async def disconnect(self, peer_id: PeerId) -> None:
-        """End the connection to `peer_id`."""
-        await trio.lowlevel.checkpoint()
-        self._network.disconnect(self._peer_id, peer_id)
-
-    def ban(self, peer_id: PeerId, *, seconds: float) -> None:
-        """Cut `peer_id` off and refuse it for `seconds`."""
-        self._banned[peer_id] = trio.current_time() + seconds
-        self._network.disconnect(self._peer_id, peer_id)
-
-    def is_banned(self, peer_id: PeerId) -> bool:
-        """True while a ban lasts."""
-        return self._banned.get(peer_id, -math.inf) > trio.current_time()
-
-    def set_request_handler(
-        self,
-        protocol_id: str,
-        handler: Handler,
-        *,
-        max_request_bytes: int,
-        limits: object = None,
-        on_sent: Callable[[PeerId, bytes], None] = lambda _peer_id, _request: None,
-    ) -> None:
-        """As the real host's."""
-
-        async def bounded(peer_id: PeerId, request: bytes) -> bytes:
-            if len(request) > max_request_bytes:
-                raise ValueError("request too long")
-            answer = await handler(peer_id, request)
-            on_sent(peer_id, request)
-            return answer
-
-        self._handlers[protocol_id] = bounded
-
-    async def request(
-        self,
-        peer_id: PeerId,
-        protocol_id: str,
-        payload: bytes,
-        *,
-        max_response_bytes: int,
-        timeout: float = 10.0,  # noqa: ASYNC109
-    ) -> bytes:
-        """Ask a connected peer; its handler runs in the asker's task, after one trip."""
-        if peer_id not in self._peers:
-            raise RequestError(RequestFailure.NOT_CONNECTED, peer_id)
-        trip = self._network.latency(self._peer_id, peer_id)
-        await trio.sleep(2 * trip)
-        host = self._network.host(peer_id)
-        if host is None or peer_id not in self._peers:
-            raise RequestError(RequestFailure.NOT_CONNECTED, peer_id)
-        if not self._network.reaches(self._peer_id, peer_id):
-            await trio.sleep(timeout)
-            raise RequestError(RequestFailure.TIMEOUT, peer_id)
-        handler = host._handlers.get(protocol_id)
-        if handler is None:
-            raise RequestError(RequestFailure.UNSUPPORTED, peer_id)
-        answer = await handler(self._peer_id, payload)
-        await trio.sleep(trip)
-        if len(answer) > max_response_bytes:
-            raise RequestError(RequestFailure.OVERSIZE, peer_id)
-        return answer
-
-    # Called by the network.
-
-    def on_connected(self, peer_id: PeerId) -> None:
-        """Take a connection."""
-        if peer_id not in self._peers:
-            self._peers[peer_id] = None
-            self._sorted = None
-            for callback in self._connected:
-                callback(peer_id)
-
-    def on_disconnected(self, peer_id: PeerId) -> None:
-        """Lose a connection."""
-        if peer_id in self._peers:
-            del self._peers[peer_id]
-            self._sorted = None
-            for callback in self._disconnected:
-                callback(peer_id)

@@ -1,43 +1,41 @@
 """Gossip over the simulated network: meshes, forwarding after validation, lazy repair.
 
-The shape of `p2p.gossip.gossip.Gossip` and the rules of its router, in a hundredth of the time: a
-node validates before it forwards, forwards to its mesh only, offers recent ids to those outside
-it every heartbeat, and publishes to subscribers without being one. Signatures of gossip itself are
-a flag; those of the envelopes inside are real.
+`p2p.gossip.interface.Gossip` in a hundredth of the time of the real one, with the settings of that
+one: a node validates before it forwards, forwards to its mesh only, offers recent ids to those
+outside it every heartbeat, and publishes to subscribers without being one. Signatures of gossip
+itself are a flag; those of the envelopes inside are real.
 """
 
 from __future__ import annotations
 
+import logging
 import random
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import trio
 
+from p2p.gossip.gossip import GossipSettings
+from p2p.gossip.interface import (
+    OVERLOAD,
+    GossipStats,
+    MeshPeer,
+    OversizeError,
+    Validator,
+    Watch,
+)
+from shoal.simulation.host import SimulatedHost
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Outcome, Reason, Verdict, verdict
-from tests.support.simulated_network import SimulatedHost
 
-Validator = Callable[[bytes, PeerId, PeerId], Awaitable[Verdict]]
+logger = logging.getLogger(__name__)
+
 MessageId = tuple[PeerId, int]
 
-_DEGREE, _LOW, _HIGH = 6, 4, 12
-_WINDOW = 3
+_OFFERED_BEATS = 3
 """Heartbeats for which an id is offered."""
-_CACHE = 5
-_SEEN_S = 120.0
-_VALIDATOR_S = 2.0
-_GOSSIP_THRESHOLD = -10.0
-_GRAYLIST = -40.0
-_OVERLOAD = frozenset(
-    {
-        Reason.INTAKE_FULL,
-        Reason.WORKER_UNAVAILABLE,
-        Reason.VALIDATOR_TIMEOUT,
-        Reason.VALIDATOR_FAULT,
-    }
-)
+_CACHED_BEATS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,48 +56,52 @@ class Message:
 
 
 class SimulatedGossip:
-    """One node's gossip; tasks run in `nursery`, so that a kill ends them."""
+    """One host's gossip; it lives as long as the host runs."""
 
     def __init__(
         self,
         host: SimulatedHost,
-        nursery: trio.Nursery,
         rng: random.Random,
         *,
-        on_verdict: Callable[[PeerId, PeerId | None, Verdict], None],
-        score: Callable[[PeerId], float] = lambda _peer: 0.0,
-        heartbeat_s: float = 1.0,
+        watch: Watch,
+        settings: GossipSettings | None = None,
         first_sequence: int = 1,
     ) -> None:
+        """`first_sequence` must be above every number of an earlier life."""
         self._host = host
         self._network = host.network
-        self._nursery = nursery
         self._rng = rng
-        self._on_verdict = on_verdict
-        self._score = score
-        self._heartbeat_s = heartbeat_s
+        self._watch = watch
+        self._settings = settings or GossipSettings()
+        self._shape = self._settings.mesh
         self._sequence = first_sequence
         self._validators: dict[str, Validator] = {}
-        self._mesh: dict[str, dict[PeerId, None]] = {}
+        self._mesh: dict[str, dict[PeerId, float]] = {}
+        """Members of each topic's mesh, and since when."""
         self._peer_topics: dict[str, dict[PeerId, None]] = {}
         self._seen: OrderedDict[MessageId, float] = OrderedDict()
         self._judging: set[MessageId] = set()
         self._cache: dict[MessageId, tuple[Message, int]] = {}
         self._beat = 0
+        self._running = False
+        self._published = 0
+        self._verdicts: Counter[Reason] = Counter()
         self.counts: Counter[str] = Counter()
         host.gossip = self
+        host.attach(self)
         host.add_peer_callbacks(connected=self._greet, disconnected=self._forget)
-        # Not in step with the others.
-        self._network.call_at(
-            trio.current_time() + rng.randrange(4) / 4 * heartbeat_s, self._beat_and_go_on
-        )
+
+    def start(self) -> None:
+        """Begin to beat, not in step with the others."""
         self._running = True
+        first_s = self._rng.randrange(4) / 4 * self._shape.heartbeat_s
+        self._network.call_at(trio.current_time() + first_s, self._beat_and_go_on)
 
     def stop(self) -> None:
         """Beat no more: the node is gone."""
         self._running = False
 
-    # The adapter's interface
+    # The interface
 
     async def subscribe(self, topic: str, validator: Validator) -> None:
         """Join `topic`."""
@@ -119,8 +121,12 @@ class SimulatedGossip:
 
     async def publish(self, topic: str, data: bytes) -> int:
         """Send to the mesh, filled up to the degree; return to how many."""
+        limit = self._settings.limits.max_message_bytes
+        if len(data) > limit:
+            raise OversizeError(f"{len(data)} bytes, one gossip message holds {limit}")
         await trio.lowlevel.checkpoint()
         self._sequence += 1
+        self._published += 1
         message = Message(
             author=self._host.peer_id, sequence=self._sequence, topic=topic, data=data
         )
@@ -134,25 +140,53 @@ class SimulatedGossip:
         others = [
             peer
             for peer in self._peer_topics.get(message.topic, ())
-            if peer not in mesh and self._score(peer) >= _GOSSIP_THRESHOLD
+            if peer not in mesh and self._is_worth_telling(peer)
         ]
         self._rng.shuffle(others)
-        targets = [*mesh, *others[: max(0, _DEGREE - len(mesh))]]
+        targets = [*mesh, *others[: max(0, self._shape.degree - len(mesh))]]
         for peer in targets:
             self._pass_on(peer, message)
         return len(targets)
 
-    def subscribers(self) -> Mapping[str, tuple[PeerId, ...]]:
-        """Return every topic with the connected peers that are subscribed."""
-        return {topic: tuple(sorted(peers)) for topic, peers in self._peer_topics.items() if peers}
+    def mesh(self) -> dict[str, list[MeshPeer]]:
+        """Return each topic's mesh, the oldest member first."""
+        now = trio.current_time()
+        return {
+            topic: [
+                MeshPeer(peer_id=peer, since_s=now - since)
+                for peer, since in sorted(members.items(), key=lambda item: item[1])
+            ]
+            for topic, members in self._mesh.items()
+        }
+
+    def topics(self) -> tuple[str, ...]:
+        """Return the topics this node is subscribed to."""
+        return tuple(self._validators)
 
     def topic_peers(self, topic: str) -> tuple[PeerId, ...]:
         """Return the connected peers that are subscribed to `topic`."""
         return tuple(sorted(self._peer_topics.get(topic, ())))
 
-    def mesh(self, topic: str) -> tuple[PeerId, ...]:
-        """Return the mesh of a topic."""
-        return tuple(self._mesh.get(topic, ()))
+    def subscribers(self) -> dict[str, tuple[PeerId, ...]]:
+        """Return every topic with the connected peers that are subscribed."""
+        return {topic: tuple(sorted(peers)) for topic, peers in self._peer_topics.items() if peers}
+
+    def peer_topics(self, peer_id: PeerId) -> tuple[str, ...]:
+        """Return the topics `peer_id` is subscribed to."""
+        return tuple(topic for topic, peers in self._peer_topics.items() if peer_id in peers)
+
+    def stats(self) -> GossipStats:
+        """Return the counters."""
+        return GossipStats(
+            pubsub=dict(self.counts),
+            verdicts=dict(self._verdicts),
+            published=self._published,
+            publish_skipped=0,
+            queued_frames=0,
+        )
+
+    def _is_worth_telling(self, peer_id: PeerId) -> bool:
+        return self._watch.score(peer_id) >= self._shape.gossip_threshold
 
     # Peers
 
@@ -161,8 +195,10 @@ class SimulatedGossip:
             self._tell(peer_id, topic, True)
 
     def _forget(self, peer_id: PeerId) -> None:
-        for peers in (*self._peer_topics.values(), *self._mesh.values()):
+        for peers in self._peer_topics.values():
             peers.pop(peer_id, None)
+        for members in self._mesh.values():
+            members.pop(peer_id, None)
 
     def _tell(self, peer_id: PeerId, topic: str, joined: bool) -> None:
         me = self._host.peer_id
@@ -172,16 +208,16 @@ class SimulatedGossip:
         if joined:
             self._peer_topics.setdefault(topic, {})[peer_id] = None
             mesh = self._mesh.get(topic)
-            if mesh is not None and len(mesh) < _LOW:
+            if mesh is not None and len(mesh) < self._shape.degree_low:
                 self._graft(peer_id, topic)
         else:
             self._peer_topics.get(topic, {}).pop(peer_id, None)
             self._mesh.get(topic, {}).pop(peer_id, None)
 
     def _graft(self, peer_id: PeerId, topic: str) -> None:
-        if self._score(peer_id) < _GOSSIP_THRESHOLD:
+        if not self._is_worth_telling(peer_id):
             return
-        self._mesh[topic][peer_id] = None
+        self._mesh[topic][peer_id] = trio.current_time()
         me = self._host.peer_id
         self._control(peer_id, lambda gossip: gossip._on_graft(me, topic))
 
@@ -191,11 +227,11 @@ class SimulatedGossip:
         self._control(peer_id, lambda gossip: gossip._mesh.get(topic, {}).pop(me, None))
 
     def _on_graft(self, peer_id: PeerId, topic: str) -> None:
-        if topic not in self._mesh or self._score(peer_id) < _GOSSIP_THRESHOLD:
+        if topic not in self._mesh or not self._is_worth_telling(peer_id):
             me = self._host.peer_id
             self._control(peer_id, lambda gossip: gossip._mesh.get(topic, {}).pop(me, None))
         else:
-            self._mesh[topic][peer_id] = None
+            self._mesh[topic].setdefault(peer_id, trio.current_time())
 
     def _control(self, peer_id: PeerId, action: Callable[[SimulatedGossip], object]) -> None:
         """Carry a control message; these are small and repeated, so loss spares them."""
@@ -218,44 +254,55 @@ class SimulatedGossip:
 
     def _on_message(self, message: Message, forwarder: PeerId) -> None:
         self.counts["received"] += 1
-        if self._score(forwarder) < _GRAYLIST:
+        if self._watch.score(forwarder) < self._shape.graylist_threshold:
             return
         if self._knows(message.key):
             self.counts["duplicate"] += 1
         elif message.topic not in self._validators:
             self.counts["unknown_topic"] += 1
         elif message.forged:
-            self._on_verdict(forwarder, None, verdict(Reason.BAD_SIGNATURE))
+            self._report(forwarder, None, verdict(Reason.BAD_SIGNATURE))
         elif message.author == self._host.peer_id:
+            self.counts["own_echo"] += 1
             self._mark_seen(message.key)
         else:
             self._judging.add(message.key)
-            self._nursery.start_soon(self._judge, message, forwarder)
+            self._host.start_soon(self._take, message, forwarder)
 
-    async def _judge(self, message: Message, forwarder: PeerId) -> None:
-        judged: Verdict | None = None
-        validator = self._validators.get(message.topic)
-        if validator is None:
-            judged = verdict(Reason.LEFT_TOPIC)
-        else:
-            with trio.move_on_after(_VALIDATOR_S):
-                judged = await validator(message.data, message.author, forwarder)
-        judged = judged or verdict(Reason.VALIDATOR_TIMEOUT)
+    async def _take(self, message: Message, forwarder: PeerId) -> None:
+        judged = await self._judge(message, forwarder)
         self._judging.discard(message.key)
-        self._on_verdict(forwarder, message.author, judged)
-        if judged.reason not in _OVERLOAD:
+        self._report(forwarder, message.author, judged)
+        if judged.reason not in OVERLOAD:
             self._mark_seen(message.key)
         if judged.outcome is Outcome.ACCEPT:
+            self.counts["forwarded"] += 1
             self._cache[message.key] = (message, self._beat)
             for peer in list(self._mesh.get(message.topic, ())):
                 if peer not in (forwarder, message.author):
                     self._pass_on(peer, message)
 
+    async def _judge(self, message: Message, forwarder: PeerId) -> Verdict:
+        validator = self._validators.get(message.topic)
+        if validator is None:
+            return verdict(Reason.LEFT_TOPIC)
+        try:
+            with trio.move_on_after(self._settings.validator_deadline_s):
+                return await validator(message.data, message.author, forwarder)
+        except Exception:  # the validator is the node's code over a stranger's bytes
+            logger.exception("the validator of %s failed", message.topic)
+            return verdict(Reason.VALIDATOR_FAULT)
+        return verdict(Reason.VALIDATOR_TIMEOUT)
+
+    def _report(self, forwarder: PeerId, author: PeerId | None, judged: Verdict) -> None:
+        self._watch.on_verdict(forwarder, author, judged)
+        self._verdicts[judged.reason] += 1
+
     def _knows(self, key: MessageId) -> bool:
         if key in self._judging:
             return True
         at = self._seen.get(key)
-        return at is not None and trio.current_time() - at < _SEEN_S
+        return at is not None and trio.current_time() - at < self._settings.limits.seen_ttl_s
 
     def _mark_seen(self, key: MessageId) -> None:
         self._seen[key] = trio.current_time()
@@ -271,42 +318,42 @@ class SimulatedGossip:
             self._keep_mesh(topic)
         if self._cache:
             self._offer()
-        horizon = trio.current_time() - _SEEN_S
+        horizon = trio.current_time() - self._settings.limits.seen_ttl_s
         while self._seen and next(iter(self._seen.values())) < horizon:
             self._seen.popitem(last=False)
-        self._network.call_at(trio.current_time() + self._heartbeat_s, self._beat_and_go_on)
+        self._network.call_at(trio.current_time() + self._shape.heartbeat_s, self._beat_and_go_on)
 
     def _keep_mesh(self, topic: str) -> None:
         mesh, subscribed = self._mesh[topic], self._peer_topics.get(topic, {})
         for peer in [p for p in mesh if p not in subscribed]:
             del mesh[peer]
-        for peer in [p for p in mesh if self._score(p) < _GOSSIP_THRESHOLD]:
+        for peer in [p for p in mesh if not self._is_worth_telling(p)]:
             self._prune(peer, topic)
-        if len(mesh) < _LOW:
+        if len(mesh) < self._shape.degree_low:
             outside = [peer for peer in subscribed if peer not in mesh]
             self._rng.shuffle(outside)
-            for peer in outside[: _DEGREE - len(mesh)]:
+            for peer in outside[: self._shape.degree - len(mesh)]:
                 self._graft(peer, topic)
-        elif len(mesh) > _HIGH:
+        elif len(mesh) > self._shape.degree_high:
             surplus = list(mesh)
             self._rng.shuffle(surplus)
-            for peer in surplus[: len(mesh) - _DEGREE]:
+            for peer in surplus[: len(mesh) - self._shape.degree]:
                 self._prune(peer, topic)
 
     def _offer(self) -> None:
         me = self._host.peer_id
-        old = [key for key, (_, beat) in self._cache.items() if self._beat - beat > _CACHE]
+        old = [key for key, (_, beat) in self._cache.items() if self._beat - beat > _CACHED_BEATS]
         for key in old:
             del self._cache[key]
         by_topic: dict[str, list[MessageId]] = {}
         for key, (message, beat) in self._cache.items():
-            if self._beat - beat <= _WINDOW and message.topic in self._mesh:
+            if self._beat - beat <= _OFFERED_BEATS and message.topic in self._mesh:
                 by_topic.setdefault(message.topic, []).append(key)
         for topic, keys in by_topic.items():
             peers = list(self._peer_topics.get(topic, ()))
-            if len(peers) > _HIGH:
+            if len(peers) > self._shape.degree_high:
                 outside = [peer for peer in peers if peer not in self._mesh[topic]]
-                count = max(_DEGREE, len(outside) // 4)
+                count = max(self._shape.degree, len(outside) // 4)
                 peers = self._rng.sample(outside, min(count, len(outside)))
             for peer in peers:
                 self._control(peer, lambda gossip, k=keys: gossip._on_offer(k, me))  # type: ignore[misc]

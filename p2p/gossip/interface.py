@@ -1,0 +1,132 @@
+"""Gossip as the node sees it: topics, validators, publish, mesh.
+
+`Libp2pGossip` is the real thing; a simulation has another. `tests/conformance` runs one suite
+against both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from p2p.standing.scoring import Cause
+from shoal_wire.types import PeerId
+from shoal_wire.verdict import Reason, Verdict
+
+Validator = Callable[[bytes, PeerId, PeerId], Awaitable[Verdict]]
+"""``await validator(data, author, forwarder)``."""
+
+
+OVERLOAD = frozenset(
+    {
+        Reason.INTAKE_FULL,
+        Reason.WORKER_UNAVAILABLE,
+        Reason.VALIDATOR_TIMEOUT,
+        Reason.VALIDATOR_FAULT,
+    }
+)
+"""Our own troubles: the message is not marked seen, so that another copy may come through."""
+
+
+class OversizeError(Exception):
+    """A message larger than one gossip message may be; announce and pull it instead."""
+
+
+class Watch(Protocol):
+    """What gossip tells of peers, and asks about them: the node's judgement of others."""
+
+    def on_verdict(self, forwarder: PeerId, author: PeerId | None, judged: Verdict) -> None:
+        """Learn of a judged message; the author is None if the signature did not hold."""
+
+    def on_behaviour(self, peer_id: PeerId, cause: Cause) -> None:
+        """Learn of what no verdict shows, each time."""
+
+    def score(self, peer_id: PeerId) -> float:
+        """Return a peer's points, which decide whom the mesh keeps: 0 is neutral."""
+
+    def is_protected(self, peer_id: PeerId) -> bool:
+        """Return whether this peer may not be banned for what it sends."""
+
+
+class Unwatched:
+    """Learns nothing and thinks the same of everybody: for gossip without a reputation."""
+
+    def on_verdict(self, forwarder: PeerId, author: PeerId | None, judged: Verdict) -> None:
+        """Forget it."""
+
+    def on_behaviour(self, peer_id: PeerId, cause: Cause) -> None:
+        """Forget it."""
+
+    def score(self, peer_id: PeerId) -> float:
+        """Return the neutral score."""
+        return 0.0
+
+    def is_protected(self, peer_id: PeerId) -> bool:
+        """Return False."""
+        return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeshPeer:
+    """One member of a topic's mesh."""
+
+    peer_id: PeerId
+    since_s: float
+    """For how long, in seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GossipStats:
+    """Counters since the start."""
+
+    pubsub: Mapping[str, int]
+    """received, duplicate, own_echo, forwarded, malformed_rpc, fault, unknown_topic."""
+    verdicts: Mapping[Reason, int]
+    published: int
+    publish_skipped: int
+    """Copies not sent to a peer because its queue stayed full."""
+    queued_frames: int
+    """Frames waiting to be written, all peers together."""
+
+
+class Gossip(Protocol):
+    """Every message of a peer goes to its topic's validator, which hands on what it accepts.
+
+    Own messages are not validated and not delivered to ourselves.
+    """
+
+    async def subscribe(self, topic: str, validator: Validator) -> None:
+        """Join `topic`; every message of a peer goes to `validator`, each at most once at a time.
+
+        The validator has two seconds; later, or if it raises, the message is ignored, counted
+        and not marked as seen.
+        """
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Leave `topic`."""
+
+    async def publish(self, topic: str, data: bytes) -> int:
+        """Queue `data` for the topic's peers and return for how many; 0 means nobody is there.
+
+        Raises:
+            OversizeError: `data` is longer than the limit, and would vanish on its way.
+        """
+
+    def mesh(self) -> dict[str, list[MeshPeer]]:
+        """Return each topic's mesh, the oldest member first."""
+
+    def topics(self) -> tuple[str, ...]:
+        """Return the topics this node is subscribed to."""
+
+    def topic_peers(self, topic: str) -> tuple[PeerId, ...]:
+        """Return the connected peers that are subscribed to `topic`."""
+
+    def subscribers(self) -> Mapping[str, tuple[PeerId, ...]]:
+        """Return every topic that a connected peer is subscribed to, with those peers."""
+
+    def peer_topics(self, peer_id: PeerId) -> tuple[str, ...]:
+        """Return the topics `peer_id` is subscribed to."""
+
+    def stats(self) -> GossipStats:
+        """Return the counters."""

@@ -1,0 +1,191 @@
+"""A node that has joined its swarm: everything exists, and is wired here and nowhere else.
+
+member (intake, shards) ─▶ pool ─▶ buffer, store ─▶ service ─▶ socket ─▶ trainer
+      ▲ gossip      ▲ exchange (fetch)                  │ publish
+      └─────────────┴──── outbox ◀──────────────────────┘
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import trio
+
+from p2p.buffer.replay import ReplayBuffer
+from p2p.buffer.types import BufferLimits
+from p2p.fetch.exchange import RolloutExchange
+from p2p.intake.ledger import Equivocation
+from p2p.ipc.judge_link import JudgeLink
+from p2p.ipc.node_views import NodeViews
+from p2p.ipc.service import Service, TrainerLink
+from p2p.member import Member
+from p2p.peer import ListeningPeer
+from p2p.rollouts.outbox import Outbox
+from p2p.rollouts.pool import RolloutPool
+from p2p.rollouts.recent import RecentRollouts
+from p2p.shards.plan import DemandMeter, demand_of
+from p2p.store.archive import ARCHIVE_FILE, Archive, Archived
+from p2p.store.store import Store
+from p2p.trainer_child import TrainerChild
+from shoal_settings.schema import Settings
+from shoal_wire.manifest import Manifest
+from shoal_wire.types import SignedBatch
+
+
+class LiveNode:
+    """The parts of one node, from the moment its swarm is known."""
+
+    def __init__(
+        self,
+        peer: ListeningPeer,
+        manifest: Manifest,
+        *,
+        store: Store,
+        child: TrainerChild | None,
+    ) -> None:
+        """`store` runs already; `child` may be up already, and waits for the socket."""
+        settings, parts = peer.settings, peer.parts
+        self.peer = peer
+        self.manifest = manifest
+        self.store = store
+        self.child = child
+        self.link = TrainerLink()
+        self.recent = RecentRollouts()
+        self.archive = Archive(
+            settings.data_dir / ARCHIVE_FILE,
+            max_bytes=settings.archive_bytes,
+            in_thread=parts.in_thread,
+        )
+        self.buffer = ReplayBuffer(
+            limits_of(settings), random.Random(settings.seed) if settings.seed else parts.rng
+        )
+        self._demand = DemandMeter(external=settings.external, oversample=settings.oversample)
+        self.exchange = RolloutExchange(
+            host=peer.host,
+            manifest=manifest,
+            ledger=peer.ledger,
+            store=store,
+            intake=lambda: self.member.intake,
+            shards=lambda: frozenset(self.member.shards.shards),
+            wanted_groups=self._room,
+            report=peer.guard.on_verdict,
+            wall_ms=parts.wall_ms,
+            settings=peer.tuning.exchange,
+            rng=parts.rng,
+        )
+        self.pool = RolloutPool(
+            buffer=self.buffer,
+            store=store,
+            me=peer.peer_id,
+            manifest=manifest,
+            max_age_seconds=settings.buffer_seconds,
+            max_store_bytes=2 * settings.buffer_bytes,
+            wall_ms=parts.wall_ms,
+            on_group=lambda group: self.recent.add(group, received_ms=parts.wall_ms()),
+            reputation=peer.guard.reputation,
+            draws=settings.draws,
+            on_kept=self._kept,
+            on_withdrawn=self.exchange.withdrawn,
+        )
+        self.member = Member(
+            peer,
+            manifest,
+            keep=self.pool.keep_external,
+            accuse=self._accuse,
+            listener=self.exchange,
+            wanted_per_s=self._wanted_per_s,
+        )
+        self.outbox = Outbox(
+            manifest=manifest,
+            peer_id=peer.peer_id,
+            signer=peer.host.identity,
+            store=store,
+            gossip=peer.gossip,
+            wall_ms=parts.wall_ms,
+        )
+        self.judge = (
+            JudgeLink(host=peer.host, manifest=manifest, address=settings.judge)
+            if settings.judge != "none"
+            else None
+        )
+        self.views = NodeViews(
+            self.member,
+            outbox=self.outbox,
+            pool=self.pool,
+            recent=self.recent,
+            link=self.link,
+            child=child,
+            exchange=self.exchange,
+            judge=self.judge,
+        )
+        self.service = Service(
+            me=peer.peer_id,
+            manifest=manifest,
+            pool=self.pool,
+            outbox=self.outbox,
+            recent=self.recent,
+            link=self.link,
+            views=self.views.by_name(),
+            control=peer.guard.control,
+            judge=self.judge,
+        )
+
+    async def start(self, nursery: trio.Nursery) -> None:
+        """Take up what an earlier life left, join the swarm, and publish from then on."""
+        await self.pool.restore(self.peer.ledger)
+        await nursery.start(self.pool.run)
+        self.exchange.serve()
+        await self.member.start(nursery)
+        await nursery.start(self.exchange.run)
+        await nursery.start(self.outbox.run)
+        if self.judge is not None:
+            await nursery.start(self.judge.run)
+        await nursery.start(self.archive.run, self.manifest)
+
+    async def hand_over(self) -> None:
+        """Wait until what is unsent has gone out, and what is only announced is with somebody."""
+        await self.outbox.drained()
+        await self.exchange.handed_over(self.outbox.announced)
+
+    async def status(self) -> dict[str, Any]:
+        """Return the status view."""
+        return await self.views.status({})
+
+    def _kept(self, signed: SignedBatch, received_ms: int) -> None:
+        """A batch is on disk: others may ask for it, and the archive keeps it."""
+        self.exchange.kept(signed, received_ms)
+        self.archive.keep(
+            Archived(
+                batch_id=signed.batch_id,
+                own=signed.publisher == self.peer.peer_id,
+                received_ms=received_ms,
+                envelope=signed.envelope,
+            )
+        )
+
+    def _room(self) -> int:
+        """Return how many groups of others the buffer could still take."""
+        stats = self.buffer.stats(trio.current_time())
+        return stats.capacity_groups - stats.groups
+
+    def _wanted_per_s(self) -> float:
+        """Return how many groups of others the trainer draws a second."""
+        return demand_of(self._demand, self.link.status, trio.current_time())
+
+    async def _accuse(self, pair: Equivocation, envelope: bytes) -> None:
+        """Withdraw the first of two batches with one number, and keep both as evidence."""
+        await self.pool.withdraw(pair, envelope)
+
+
+def limits_of(settings: Settings) -> BufferLimits:
+    """Return the buffer's bounds by the settings."""
+    return BufferLimits(
+        max_groups=settings.buffer_groups,
+        max_bytes=settings.buffer_bytes,
+        max_age_seconds=settings.buffer_seconds,
+        max_groups_per_publisher=min(settings.publisher_groups, settings.buffer_groups),
+        max_bytes_per_publisher=max(1, settings.buffer_bytes // 4),
+        own_max_groups=settings.buffer_groups,
+        own_max_bytes=settings.buffer_bytes,
+    )

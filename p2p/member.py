@@ -1,0 +1,149 @@
+"""A peer of a known swarm, in which everything exists: it validates what it hears.
+
+task worker ─▶ intake ─▶ shards (subscribe) ─▶ mDNS, DHT ─▶ ready
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+
+from p2p.intake.intake import Intake, Listener
+from p2p.intake.ledger import Equivocation
+from p2p.intake.validation import ValidationContext
+from p2p.net.address import is_circuit, parse_peer_address
+from p2p.parts import Running
+from p2p.peer import ListeningPeer
+from p2p.peers import exchange as peer_services
+from p2p.peers.discovery import TargetKind
+from p2p.shards.keeper import ShardKeeper
+from p2p.shards.plan import ShardPlan
+from shoal_tasks.swarm import rules_of, specs_of
+from shoal_wire.manifest import Manifest
+from shoal_wire.types import PeerId, SignedBatch
+
+if TYPE_CHECKING:
+    from p2p.peers.mdns import Mdns
+
+_WORKER_PATIENCE_SECONDS = 1.8
+"""Under gossip's own two seconds for a validator, so that the verdict is ours. A worker that is
+merely slow answers the next caller; it is killed only after its own deadline."""
+
+Keep = Callable[[SignedBatch], Awaitable[None]]
+Accuse = Callable[[Equivocation, bytes], Awaitable[None]]
+
+
+class Member:
+    """One member of a swarm. What it validates goes to `keep`."""
+
+    def __init__(
+        self,
+        peer: ListeningPeer,
+        manifest: Manifest,
+        *,
+        keep: Keep,
+        accuse: Accuse,
+        listener: Listener | None = None,
+        wanted_per_s: Callable[[], float] | None = None,
+        worker_patience_seconds: float = _WORKER_PATIENCE_SECONDS,
+    ) -> None:
+        """`wanted_per_s` tells how many groups of others this peer draws a second; None is a peer
+        that draws and publishes none, and relays only a swarm of one shard. One that validates
+        nothing may have more patience with the task worker.
+        """
+        self.peer = peer
+        self.manifest = manifest
+        self.host, self.gossip, self.discovery = peer.host, peer.gossip, peer.discovery
+        self.guard, self.ledger = peer.guard, peer.ledger
+        parts, settings = peer.parts, peer.settings
+        self._keep = keep
+        self.worker = parts.worker(specs_of(manifest, settings.task_file), worker_patience_seconds)
+        self.intake = Intake(
+            context=ValidationContext(rules=rules_of(manifest), me=peer.peer_id),
+            questions=self.worker,
+            ledger=peer.ledger,
+            keep=self._count_and_keep,
+            accuse=accuse,
+            wall_ms=parts.wall_ms,
+            listener=listener,
+            in_thread=parts.in_thread,
+        )
+        self.shards = self._shard_keeper(wanted_per_s)
+
+    @property
+    def peer_id(self) -> PeerId:
+        """This peer's id."""
+        return self.peer.peer_id
+
+    async def start(self, nursery: trio.Nursery) -> None:
+        """Start validation and subscribe: from here on batches reach `keep`."""
+        await nursery.start(self.worker.run)
+        await nursery.start(self.intake.run)
+        await nursery.start(self.shards.run)
+        settings = self.peer.settings
+        if settings.mdns:
+            await nursery.start(self._mdns().run)
+        if settings.dht or settings.dht_peer:
+            await nursery.start(self._dht().run)
+
+    async def _count_and_keep(self, signed: SignedBatch) -> None:
+        self.shards.note_received(signed)
+        await self._keep(signed)
+
+    def _shard_keeper(self, wanted_per_s: Callable[[], float] | None) -> ShardKeeper:
+        peer, settings = self.peer, self.peer.settings
+        num_shards = self.manifest.rules.shard_count
+        asked = settings.subscribe_shards
+        fixed = None if asked == "auto" else int(asked)
+        if fixed is None and wanted_per_s is None:
+            # Who keeps nothing need not hear everybody: meeting others works without.
+            fixed = 1 if num_shards == 1 else 0
+        return ShardKeeper(
+            me=peer.peer_id,
+            host=peer.host,
+            gossip=peer.gossip,
+            manifest=self.manifest,
+            plan=ShardPlan(
+                num_shards=num_shards,
+                rng=peer.parts.rng,
+                fixed=fixed,
+                limits=peer.tuning.shard_limits,
+            ),
+            directory=peer.shard_directory,
+            validate=self.intake.validate,
+            ask=partial(peer_services.fetch_shard_peers, peer.host),
+            publishes=wanted_per_s is not None,
+            keep=frozenset(parse_peer_address(address).peer_id for address in settings.bootstrap),
+            wanted_per_s=wanted_per_s or (lambda: 0.0),
+            settings=peer.tuning.shards,
+            rng=peer.parts.rng,
+        )
+
+    def _dht(self) -> Running:
+        discovery = self.peer.discovery
+        return self.peer.network.dht(
+            digest=self.manifest.digest,
+            on_found=lambda peer: discovery.add_peer(peer, TargetKind.DHT),
+            wanted=lambda: discovery.num_missing > 0,
+            counts=self.peer.is_of_swarm,
+            entries=self.peer.settings.dht_peer,
+        )
+
+    def _mdns(self) -> Mdns:
+        # Late: a node that does not use it saves the library's 6 MiB.
+        from p2p.peers.mdns import Mdns
+
+        discovery = self.peer.discovery
+        return Mdns(
+            peer_id=self.peer_id,
+            addresses=tuple(
+                parse_peer_address(address).transport
+                for address in self.host.listen_addrs()
+                if not is_circuit(address)
+            ),
+            on_found=lambda peer: discovery.add_peer(peer, TargetKind.MDNS),
+            swarm=self.manifest.digest.hex(),
+        )

@@ -1,0 +1,144 @@
+"""What a peer needs of its connections. `Libp2pHost` is the real thing; a simulation has another.
+
+`tests/conformance` runs one suite against both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Protocol
+
+import trio
+
+from p2p.net.connections import ConnectionInfo
+from p2p.net.identity import Identity
+from p2p.net.request import RequestHandler, RequestLimits
+from shoal_wire.types import PeerId
+
+if TYPE_CHECKING:
+    from trio_typing import TaskStatus
+
+
+class Host(Protocol):
+    """One peer on the network. Start with ``await nursery.start(host.run)``."""
+
+    @property
+    def peer_id(self) -> PeerId:
+        """This peer's id."""
+
+    @property
+    def identity(self) -> Identity:
+        """This peer's identity, for signing."""
+
+    def add_peer_callbacks(
+        self,
+        *,
+        connected: Callable[[PeerId], None] | None = None,
+        disconnected: Callable[[PeerId], None] | None = None,
+    ) -> None:
+        """Call `connected` at a peer's first connection, `disconnected` at the end of its last.
+
+        Both run inside the loop and must return at once; what one raises harms nobody else.
+        """
+
+    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Run until `close` or cancellation; started means listening.
+
+        Raises:
+            ListenError: an address is malformed or taken.
+        """
+
+    async def close(self) -> None:
+        """Close connections and sockets and wait until `run` has ended."""
+
+    def listen_addrs(self) -> tuple[str, ...]:
+        """Full multiaddresses that others can dial."""
+
+    # Who is connected
+
+    def connections(self) -> tuple[ConnectionInfo, ...]:
+        """Every live connection, one a peer."""
+
+    def connected_peers(self) -> frozenset[PeerId]:
+        """The peers with a live connection."""
+
+    def is_connected(self, peer_id: PeerId) -> bool:
+        """True while `peer_id` has a live connection."""
+
+    def peer_addresses(self, peer_id: PeerId) -> tuple[str, ...]:
+        """Transport addresses at which `peer_id` says it listens; none yet before it has."""
+
+    def observed_address(self, peer_id: PeerId) -> str:
+        """Where `peer_id` says it sees this peer come from; empty if it has not said."""
+
+    async def dial(self, address: str, *, timeout: float = 10.0) -> PeerId:  # noqa: ASYNC109
+        """Connect to one full multiaddress; an existing connection to that peer is enough.
+
+        Raises:
+            ValueError: `address` is malformed.
+            DialError: no connection within `timeout` seconds, or another peer answered.
+        """
+
+    async def disconnect(self, peer_id: PeerId) -> None:
+        """Close every connection to `peer_id` politely."""
+
+    def abort(self, peer_id: PeerId) -> None:
+        """Cut every connection to `peer_id` at once."""
+
+    # Who may be
+
+    def ban(self, peer_id: PeerId, *, seconds: float) -> None:
+        """Cut `peer_id` off and refuse it for `seconds`; a longer ban it has stays."""
+
+    def unban(self, peer_id: PeerId) -> None:
+        """Let `peer_id` connect again."""
+
+    def is_banned(self, peer_id: PeerId) -> bool:
+        """True while a ban of `peer_id` lasts."""
+
+    def admit_only(self, peers: Iterable[PeerId] | None) -> None:
+        """Refuse all but `peers` from now on, and cut off who is connected; None admits all."""
+
+    def is_admitted(self, peer_id: PeerId) -> bool:
+        """True unless the swarm has a list of peers without `peer_id`."""
+
+    def refused_connections(self) -> dict[str, int]:
+        """Inbound connections closed before their handshake, by reason, since the start."""
+
+    # Requests
+
+    def set_request_handler(
+        self,
+        protocol_id: str,
+        handler: RequestHandler,
+        *,
+        max_request_bytes: int,
+        limits: RequestLimits | None = None,
+        on_sent: Callable[[PeerId, bytes], None] = lambda _peer_id, _request: None,
+    ) -> None:
+        """Answer requests of `protocol_id` by ``await handler(peer_id, request)``.
+
+        An exception of the handler, an oversize request or a missed deadline resets the stream.
+        """
+
+    async def request(
+        self,
+        peer_id: PeerId,
+        protocol_id: str,
+        payload: bytes,
+        *,
+        max_response_bytes: int,
+        timeout: float = 10.0,  # noqa: ASYNC109 - one deadline over the whole exchange
+    ) -> bytes:
+        """Send `payload` to a connected peer and return its answer.
+
+        Raises:
+            RequestError: the reason is in `.failure`.
+        """
+
+    async def ping(self, peer_id: PeerId, *, timeout: float = 5.0) -> float:  # noqa: ASYNC109
+        """Return one round trip to a connected peer in milliseconds.
+
+        Raises:
+            RequestError: the reason is in `.failure`.
+        """

@@ -1,0 +1,122 @@
+"""`p2p.parts.Parts` of a peer on a simulated network.
+
+    network = SimulatedNetwork(random.Random(seed))
+    node = Node(…, parts=simulated_parts(network, rng=…, wall_ms=…, worker=…), socket=NoSocket)
+
+Left real: every rule of the node, its SQL, its files and its signatures.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import trio
+
+from p2p.gossip.gossip import GossipSettings
+from p2p.gossip.interface import Gossip, Watch
+from p2p.ipc.server import NodeService
+from p2p.net.host import HostSettings
+from p2p.net.identity import Identity
+from p2p.parts import Network, Parts, Relays, Running, Worker
+from p2p.peers.relay_client import RelayUse
+from p2p.peers.relay_server import RelayLimits, RelayServer
+from shoal.simulation.gossip import SimulatedGossip
+from shoal.simulation.host import SimulatedHost
+from shoal.simulation.network import SimulatedNetwork
+from shoal_tasks.spec import FamilySpec
+from shoal_wire.types import PeerId
+
+if TYPE_CHECKING:
+    from trio_typing import TaskStatus
+
+T = TypeVar("T")
+
+
+class SimulatedEnd:
+    """One peer's end of the simulated network."""
+
+    def __init__(
+        self,
+        network: SimulatedNetwork,
+        identity: Identity,
+        settings: HostSettings,
+        *,
+        rng: random.Random,
+        first_sequence: int,
+    ) -> None:
+        self.host = SimulatedHost(network, identity, settings.listen[0])
+        self._rng = rng
+        self._first_sequence = first_sequence
+
+    def gossip(self, watch: Watch, settings: GossipSettings) -> Gossip:
+        """Return gossip over the host."""
+        return SimulatedGossip(
+            self.host,
+            self._rng,
+            watch=watch,
+            settings=settings,
+            first_sequence=self._first_sequence,
+        )
+
+    def relays(self, use: RelayUse, *, preferred: tuple[PeerId, ...]) -> Relays:
+        """Return none: everybody can be dialled here."""
+        return NoRelays()
+
+    def relay(self, limits: RelayLimits) -> RelayServer:
+        """Refuse."""
+        raise NotImplementedError("no relays on a simulated network")
+
+    def dht(self, **what: Any) -> Running:
+        """Refuse."""
+        raise NotImplementedError("no DHT on a simulated network")
+
+
+class Idle:
+    """Runs, and does nothing."""
+
+    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Be there until cancelled."""
+        task_status.started()
+        await trio.sleep_forever()
+
+
+class NoRelays(Idle):
+    """No relay is needed."""
+
+    @property
+    def relays(self) -> tuple[PeerId, ...]:
+        """None."""
+        return ()
+
+
+class NoSocket(Idle):
+    """Nobody asks from outside: who runs the simulation has the service itself."""
+
+    def __init__(self, path: Path, service: NodeService) -> None:
+        """Take what `IpcServer` takes."""
+
+
+async def at_once(
+    sync_fn: Callable[..., T], *args: Any, limiter: trio.CapacityLimiter | None = None
+) -> T:
+    """Run what blocks in the loop itself: virtual time would not wait for a thread."""
+    await trio.lowlevel.checkpoint()
+    return sync_fn(*args)
+
+
+def simulated_parts(
+    network: SimulatedNetwork,
+    *,
+    worker: Callable[[Sequence[FamilySpec], float], Worker],
+    wall_ms: Callable[[], int],
+    rng: random.Random,
+) -> Parts:
+    """Return the parts of one life of one peer on `network`."""
+
+    def end(identity: Identity, settings: HostSettings) -> Network:
+        return SimulatedEnd(network, identity, settings, rng=rng, first_sequence=wall_ms())
+
+    return Parts(network=end, worker=worker, in_thread=at_once, wall_ms=wall_ms, rng=rng)

@@ -1,0 +1,98 @@
+"""Whole peers in the test's own loop: nodes, bootstraps, judges; real but for the task worker.
+
+    async with open_peer(BootstrapPeer, tmp_path / "meeting") as meeting:
+        async with open_peer(Node, tmp_path / "one", bootstrap=(address_of(meeting),)) as one:
+            …
+
+What is yielded is what `on_ready` gets: a `LiveNode`, a `MeetingPoint`, a `SittingJudge`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from p2p.net.identity import Identity, load_or_create_identity
+from p2p.parts import Parts, Tuning
+from shoal_settings.schema import Settings
+from tests.support import factories as make
+from tests.support.running_node import quiet_settings
+
+PATIENCE_S = 60.0
+_lives: dict[int, Any] = {}
+
+SHARED = Parts(worker=lambda _families, _patience_s: make.SharedWorker())
+"""The session's task worker in the place of each peer's own, which takes seconds to start."""
+INSTANT = Parts(worker=lambda _families, _patience_s: make.InstantWorker())
+"""A task worker that answers at once, `factories.fake_question` of each task."""
+
+
+@asynccontextmanager
+async def open_peer(
+    kind: Any,
+    data_dir: Path,
+    *,
+    parts: Parts = SHARED,
+    tuning: Tuning | None = None,
+    **changes: Any,
+) -> AsyncIterator[Any]:
+    """Run a peer of `quiet_settings` with `changes`; on leaving it ends in order."""
+    await trio.Path(data_dir).mkdir(exist_ok=True, parents=True)
+    async with run_peer(
+        kind, quiet_settings(data_dir, **changes), parts=parts, tuning=tuning
+    ) as live:
+        yield live
+
+
+@asynccontextmanager
+async def run_peer(
+    kind: Any,
+    settings: Settings,
+    *,
+    identity: Identity | None = None,
+    parts: Parts = SHARED,
+    tuning: Tuning | None = None,
+    kill: bool = False,
+) -> AsyncIterator[Any]:
+    """Run a peer; on leaving it ends in order, or as suddenly as by a kill."""
+    ready, ended = trio.Event(), trio.Event()
+    found: list[Any] = []
+    peer = kind(
+        identity=identity or load_or_create_identity(settings.data_dir / "identity.key"),
+        settings=settings,
+        on_ready=lambda live: (found.append(live), ready.set()),
+        parts=parts,
+        tuning=tuning,
+    )
+
+    async def run() -> None:
+        await peer.run()
+        ended.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run)
+        with trio.fail_after(PATIENCE_S):
+            await ready.wait()
+        _lives[id(found[0])] = peer
+        yield found[0]
+        del _lives[id(found[0])]
+        if kill:
+            nursery.cancel_scope.cancel()
+            return
+        peer.stop()
+        with trio.fail_after(PATIENCE_S):
+            await ended.wait()
+
+
+def address_of(live: Any) -> str:
+    """Return one full multiaddress of a running peer."""
+    return str(live.member.host.listen_addrs()[0])
+
+
+def stop(live: Any) -> None:
+    """Ask a running peer to end, before its context does."""
+    _lives[id(live)].stop()
