@@ -17,7 +17,6 @@ from shoal_tasks.errors import FamilyError, TaskError
 from shoal_tasks.families import (
     PRESETS,
     SEED_LIMIT,
-    TAGGED_INSTRUCTION,
     TRAIN_SEED_MIN,
     AnswerFormat,
     FamilySpec,
@@ -26,6 +25,7 @@ from shoal_tasks.families import (
     spec_to_json,
 )
 from shoal_tasks.generators import ALLOWED_GENERATORS, scorer_of
+from shoal_tasks.prompts import TAGGED_INSTRUCTION, messages_for, plain_prompt
 from shoal_tasks.spec import ROWS_GENERATOR
 from shoal_tasks.task_file import load_task_files
 from shoal_tasks.types import ScoreRequest, TaskItem
@@ -34,8 +34,8 @@ from shoal_wire.types import FinishReason
 
 DESCRIPTION = """\
 List the task families of every preset and of task files of your own, or show one: a sample
-question, its answer, and what completions earn. A name that is no family but a generator is
-shown with its default configuration.
+question as models are asked it, its answer, and what completions earn. A name that is no family
+but a generator is shown with its default configuration.
 Exit codes: 0 ok, 1 failed, 2 usage."""
 
 _OWN = "file"
@@ -140,6 +140,7 @@ def _row(one: Listed) -> dict[str, Any]:
 def _sample(one: Listed, seed: int) -> dict[str, Any]:
     """The family with a sample task and what some completions of it earn."""
     spec = one.spec
+    tagged = spec.answer_format is AnswerFormat.TAGGED
     task = coordinates(spec, seed)
     with TaskWorker([spec]) as worker:
         item = worker.items([task])[0]
@@ -150,11 +151,13 @@ def _sample(one: Listed, seed: int) -> dict[str, Any]:
         results = worker.score(requests)
     return {
         **_row(one),
-        "instruction": TAGGED_INSTRUCTION if spec.answer_format is AnswerFormat.TAGGED else None,
+        "instruction": TAGGED_INSTRUCTION if tagged else None,
         "sample": {
             "seed": seed,
             "index": task.index,
             "question": item.question,
+            "messages": messages_for(item.question, tagged=tagged),
+            "prompt": plain_prompt(item.question, tagged=tagged),
             "answer": item.answer,
             "scored": [
                 {
@@ -222,6 +225,9 @@ def _show_family(console: Console, view: dict[str, Any]) -> None:
     for name, value in facts.items():
         table.add_row(name, value)
     console.print(table)
+    if view["instruction"] is not None:
+        console.print("\n[bold]instruction[/] (before the question)")
+        console.print(view["instruction"], markup=False, soft_wrap=True)
     console.print(f"\n[bold]question[/] (seed {sample['seed']}, index {sample['index']})")
     console.print(sample["question"].strip(), markup=False, soft_wrap=True)
     console.print("\n[bold]answer[/]")

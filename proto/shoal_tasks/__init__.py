@@ -1,5 +1,5 @@
 """Task families, regeneration from coordinates, safe scoring and the sandboxed task worker.
 
-Only `generate`, `scoring` and `worker` import reasoning_gym, and only the worker process imports
-those: the library costs about 110 MiB and some of its scorers evaluate the text they are given.
+Only `worker.generate` imports reasoning_gym, and of a running swarm only the worker process imports
+that: the library costs about 110 MiB and some of its scorers evaluate the text they are given.
 """

@@ -11,15 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from shoal_tasks.spec import (
-    VERIFIER,
-    VERIFIER_VERSION,
     AnswerFormat,
     FamilySpec,
     JsonValue,
-    canonical_config,
     config_digest,
-    question_digest,
-    spec_from_json,
     spec_to_json,
 )
 from shoal_tasks.types import TaskCoordinates
@@ -32,20 +27,14 @@ __all__ = [
     "PAPER",
     "PRESETS",
     "SEED_LIMIT",
-    "TAGGED_INSTRUCTION",
     "TRAIN_SEED_MIN",
-    "VERIFIER",
-    "VERIFIER_VERSION",
     "AnswerFormat",
     "FamilySpec",
-    "canonical_config",
     "config_digest",
     "coordinates",
     "draw_coordinates",
     "held_out_coordinates",
     "judge_coordinates",
-    "question_digest",
-    "spec_from_json",
     "spec_to_json",
 ]
 
@@ -57,12 +46,6 @@ JUDGE_SEED_MIN: Final = 1 << 19
 
 SEED_LIMIT: Final = MAX_SEED
 """Seeds are below this."""
-
-TAGGED_INSTRUCTION: Final = (
-    "Work the problem out step by step. Then give the final answer, and nothing else, "
-    "between <answer> and </answer>."
-)
-"""System prompt for families with tagged answers."""
 
 
 def _plain(name: str, generator: str, **config: JsonValue) -> FamilySpec:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-TAGGED_INSTRUCTION = (
+from typing import Final
+
+TAGGED_INSTRUCTION: Final = (
     "Work through the problem step by step, then give the final answer between "
     "<answer> and </answer>. Put nothing but the answer between the tags, in exactly "
     "the form that the question's examples show."
 )
+"""Stands before the questions of tagged families; `shoal_tasks.answers` looks for what it asks."""
 
 
 def messages_for(question: str, *, tagged: bool) -> list[dict[str, str]]:

@@ -146,15 +146,7 @@ def canonical_config(spec: FamilySpec) -> str:
 
 def config_digest(spec: FamilySpec) -> Digest:
     """16 bytes: truncated SHA-256 of the generator's name, NUL, and the canonical config."""
-    return _short_digest(f"{spec.generator}\0{canonical_config(spec)}")
-
-
-def question_digest(text: str) -> Digest:
-    """16 bytes: truncated SHA-256 of the question's UTF-8 text."""
-    return _short_digest(text)
-
-
-def _short_digest(text: str) -> Digest:
+    text = f"{spec.generator}\0{canonical_config(spec)}"
     return Digest(hashlib.sha256(text.encode()).digest()[:SHORT_DIGEST_BYTES])
 
 

@@ -23,6 +23,7 @@ from p2p.net.identity import Identity
 from p2p.parts import Network, Parts, Relays, Running, Worker
 from p2p.peers.relay_client import RelayUse
 from p2p.peers.relay_server import RelayLimits, RelayServer
+from p2p.store.store import Store, StoreCore
 from shoal.simulation.gossip import SimulatedGossip
 from shoal.simulation.host import SimulatedHost
 from shoal.simulation.network import SimulatedNetwork
@@ -107,6 +108,13 @@ async def at_once(
     return sync_fn(*args)
 
 
+class UnflushedStore(Store):
+    """The real store, which flushes nothing: nobody cuts the power of a simulation."""
+
+    async def _submit(self, call: Callable[[StoreCore], T], *, durable: bool = False) -> T:
+        return await super()._submit(call, durable=False)
+
+
 def simulated_parts(
     network: SimulatedNetwork,
     *,
@@ -119,4 +127,11 @@ def simulated_parts(
     def end(identity: Identity, settings: HostSettings) -> Network:
         return SimulatedEnd(network, identity, settings, rng=rng, first_sequence=wall_ms())
 
-    return Parts(network=end, worker=worker, in_thread=at_once, wall_ms=wall_ms, rng=rng)
+    return Parts(
+        network=end,
+        worker=worker,
+        store=UnflushedStore,
+        in_thread=at_once,
+        wall_ms=wall_ms,
+        rng=rng,
+    )

@@ -3,12 +3,46 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from policy.model.loading import PromptFormat
+from policy.model.prompting import encode_prompt
+from policy.tasks import TaskSource
 from shoal.__main__ import main
-from shoal_tasks.families import PRESETS, config_digest
+from shoal_tasks.families import PRESETS, FamilySpec, config_digest
 from shoal_tasks.generators import ALLOWED_GENERATORS
+from shoal_tasks.prompts import TAGGED_INSTRUCTION
+from shoal_tasks.worker.sync import TaskWorker
+from tests.policy import tiny_models
+
+FAMILIES = tuple(spec for specs in PRESETS.values() for spec in specs)
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[TaskWorker]:
+    with TaskWorker(FAMILIES) as running:
+        yield running
+
+
+class Verbatim:
+    """A tokenizer with a token for each character, so that ids tell the exact text."""
+
+    def __call__(self, text: str) -> dict[str, list[int]]:
+        return {"input_ids": [ord(character) for character in text]}
+
+    def apply_chat_template(self, messages: list[dict[str, str]], **_options: Any) -> list[int]:
+        return [ord(character) for character in json.dumps(messages)]
+
+
+def encoded(question: str, prompt_format: PromptFormat, *, tagged: bool) -> str:
+    """What the trainer's model is asked, as text; a chat as JSON."""
+    policy = replace(tiny_models.policy(), tokenizer=Verbatim(), prompt_format=prompt_format)
+    return "".join(map(chr, encode_prompt(policy, question, tagged=tagged)))
 
 
 def test_the_list_has_every_family_of_every_preset(capsys: pytest.CaptureFixture[str]) -> None:
@@ -47,6 +81,31 @@ def test_a_generator_is_shown_with_its_default(capsys: pytest.CaptureFixture[str
     assert "<answer>" in text
     assert " 1.00  " in text
     assert " 0.00  " in text
+
+
+@pytest.mark.parametrize("spec", FAMILIES, ids=lambda spec: spec.name)
+def test_a_family_is_shown_as_the_trainers_models_are_asked_it(
+    spec: FamilySpec,
+    worker: TaskWorker,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def shared(_specs: object) -> AbstractContextManager[TaskWorker]:
+        return nullcontext(worker)
+
+    monkeypatch.setattr("shoal.tasks.TaskWorker", shared)
+    [drawn] = TaskSource(worker, [spec]).held_out(1)
+    at = ["tasks", spec.name, "--seed", str(drawn.task.seed)]
+    assert main([*at, "--json"]) == 0
+    view = json.loads(capsys.readouterr().out)
+    sample = view["sample"]
+    chat = encoded(drawn.text, PromptFormat.CHAT, tagged=drawn.tagged)
+    assert sample["messages"] == json.loads(chat)
+    assert sample["prompt"] == encoded(drawn.text, PromptFormat.PLAIN, tagged=drawn.tagged)
+    assert view["instruction"] == (TAGGED_INSTRUCTION if drawn.tagged else None)
+    assert main(at) == 0
+    text = capsys.readouterr().out
+    assert (TAGGED_INSTRUCTION in text) == drawn.tagged
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -30,10 +30,10 @@ from p2p.parts import Network, Parts, Tuning
 from p2p.peers.discovery import DiscoverySettings
 from p2p.shards.keeper import ShardSettings
 from p2p.shards.plan import ShardLimits
-from p2p.store.store import Store, StoreCore
+from p2p.store.store import Store
 from shoal.simulation.host import SimulatedHost
 from shoal.simulation.network import SimulatedNetwork
-from shoal.simulation.parts import NoSocket, SimulatedEnd, at_once
+from shoal.simulation.parts import NoSocket, SimulatedEnd, UnflushedStore, at_once
 from shoal_ipc import messages as m
 from shoal_settings.schema import Settings
 from shoal_wire.limits import IPC_VERSION
@@ -42,8 +42,6 @@ from tests.support import factories as make
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
-
-T = TypeVar("T")
 
 RIGHT = "7"
 """The answer that earns a reward."""
@@ -91,8 +89,8 @@ class Observer:
         """The node has cut a peer off."""
 
 
-class _Store(Store):
-    """The real store, told of; it flushes nothing: the kills here are no power cuts."""
+class _Store(UnflushedStore):
+    """The store, told of."""
 
     watcher: SimulatedNode
 
@@ -100,9 +98,6 @@ class _Store(Store):
         """Tell of what has passed validation, and keep it."""
         self.watcher.observer.accepted(self.watcher, batch_id, publisher)
         return await super().add_external(batch_id, publisher, *rest)
-
-    async def _submit(self, call: Callable[[StoreCore], T], *, durable: bool = False) -> T:
-        return await super()._submit(call, durable=False)
 
 
 class _End(SimulatedEnd):

@@ -11,7 +11,6 @@ import functools
 import hashlib
 import os
 import random
-import sys
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -29,6 +28,7 @@ from p2p.net.identity import Identity, identity_from_seed
 from p2p.peers import discovery
 from p2p.peers import exchange as peer_services
 from shoal.simulation import host as simulated_host
+from shoal.simulation.clock import deterministic
 from shoal.simulation.network import LinkSettings, SimulatedNetwork
 from shoal_wire import digests
 from shoal_wire.manifest import Manifest
@@ -38,7 +38,6 @@ from tests.support.simulated_attackers import attacker
 from tests.support.simulated_node import NodeSettings, Observer, SimulatedNode
 
 EPOCH_MS = 1_700_000_000_000
-_TRIO: Any = sys.modules["trio._core._run"]
 _PURE = tuple(
     (module, name)
     for name in ("open_envelope", "decode_batch", "parse_peer_address", "parse_transport")
@@ -345,22 +344,9 @@ def simulate(seed: int, plan: Plan, folder: Path, script: Script) -> World:
             assert not made.failures, made.failures
             made._nursery.cancel_scope.cancel()
 
-    with _deterministic(seed), _memoised(), _unflushed():
+    with deterministic(seed), _memoised(), _unflushed():
         trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
     return world[0]
-
-
-@contextmanager
-def _deterministic(seed: int) -> Iterator[None]:
-    """Let Trio schedule by the seed, as its documentation offers to test libraries."""
-    allowed, state = _TRIO._ALLOW_DETERMINISTIC_SCHEDULING, _TRIO._r.getstate()
-    _TRIO._ALLOW_DETERMINISTIC_SCHEDULING = True
-    _TRIO._r.seed(seed)
-    try:
-        yield
-    finally:
-        _TRIO._ALLOW_DETERMINISTIC_SCHEDULING = allowed
-        _TRIO._r.setstate(state)
 
 
 @contextmanager

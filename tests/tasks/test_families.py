@@ -19,17 +19,19 @@ from shoal_tasks.families import (
     PRESETS,
     SEED_LIMIT,
     TRAIN_SEED_MIN,
+    coordinates,
+    draw_coordinates,
+    held_out_coordinates,
+)
+from shoal_tasks.spec import (
     AnswerFormat,
     FamilySpec,
     canonical_config,
     config_digest,
-    coordinates,
-    draw_coordinates,
-    held_out_coordinates,
-    question_digest,
     spec_from_json,
     spec_to_json,
 )
+from shoal_wire.digests import question_digest
 
 PAPER_GENERATORS = {
     "arc_1d",

@@ -10,7 +10,7 @@ from shoal_tasks.families import TRAIN_SEED_MIN, FamilySpec, coordinates
 from shoal_tasks.types import ScoreRequest
 from shoal_tasks.worker.sync import TaskWorker
 from shoal_wire.types import FinishReason
-from tests.tasks.conftest import ALL_FAMILIES, EVALUATED_FAMILIES
+from tests.tasks.families import ALL_FAMILIES, EVALUATED_FAMILIES
 from tests.tasks.honest_answers import solved
 
 # Costly to parse, and at times even right: they need only be answered.

@@ -1,9 +1,7 @@
 """The trainer's task worker: synchronous, one caller, one request at a time.
 
-closed ──start──> running ──request──> running
-                     │ └─ deadline passed, died, or nonsense: killed
-                     └─ restarted by the next call, after a growing pause; given up after
-                        ``max_restarts`` failed starts in a row: WorkerUnavailable
+What is asked, and what becomes of a worker that does not answer, is in `task_plans` and
+`conversation`; here are the pipes and the clock.
 """
 
 from __future__ import annotations
@@ -14,45 +12,22 @@ import select
 import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Final, Self, TypeVar
 
-from shoal_tasks.errors import GenerationError, WorkerProtocolError, WorkerUnavailable
-from shoal_tasks.families import FamilySpec, draw_coordinates
+from shoal_tasks.families import FamilySpec
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates, TaskItem
-from shoal_tasks.worker.cache import LruCache
-from shoal_tasks.worker.frames import FrameDecoder, Message, encode_frame
-from shoal_tasks.worker.plan import (
-    TOO_SLOW,
-    Call,
-    Failure,
-    Families,
-    Plan,
-    generate_operation,
-    parse_digest,
-    parse_item,
-    parse_question,
-    require_all,
-    require_digests,
-    run_plan,
-    score_operation,
-)
-from shoal_tasks.worker.process import (
-    WorkerProcess,
-    WorkerReport,
-    check_ok,
-    cpu_seconds,
-    read_report,
-    setup_message,
-)
+from shoal_tasks.worker import conversation as talk
+from shoal_tasks.worker.plan import Plan
+from shoal_tasks.worker.process import WorkerProcess
+from shoal_tasks.worker.report import WorkerReport
+from shoal_tasks.worker.task_plans import TaskPlans
 from shoal_wire.types import Digest
 
 R = TypeVar("R")
 
-_MAX_DRAWS = 100
-_READ_BYTES = 1 << 16
-_REAP_SECONDS = 5.0
-_FIRST_BACKOFF_SECONDS = 0.1
+_READ_BYTES: Final = 1 << 16
+_REAP_SECONDS: Final = 5.0
 
 
 class TaskWorker:
@@ -69,47 +44,23 @@ class TaskWorker:
         limits: WorkerLimits | None = None,
         digest_cache_size: int = 65_536,
     ) -> None:
-        self._families = Families(families)
-        self._limits = limits or WorkerLimits()
-        self._digests: LruCache[TaskCoordinates, Digest] = LruCache(digest_cache_size)
-        self._channel: _Channel | None = None
-        self._report: WorkerReport | None = None
-        self._spent = False
-        self.num_restarts = 0
-        """Workers started after the first."""
+        self._plans = TaskPlans(families, digest_cache_size=digest_cache_size)
+        self._conversation = talk.Conversation(self._plans.specs, limits or WorkerLimits())
+        self._pipes = _Pipes()
 
     def start(self) -> WorkerReport:
         """Start the worker unless it runs. Raises `FamilyError` where it refuses a family."""
-        if self._channel is not None and self._report is not None:
-            return self._report
-        for attempt in range(self._limits.max_restarts):
-            if attempt:
-                pause = _FIRST_BACKOFF_SECONDS * 2 ** (attempt - 1)
-                time.sleep(min(pause, self._limits.max_backoff_seconds))
-            try:
-                return self._start_once()
-            except (OSError, WorkerProtocolError, TimeoutError):
-                self._stop()
-            except BaseException:
-                self._stop()
-                raise
-        raise WorkerUnavailable("the task worker does not start")
-
-    def _start_once(self) -> WorkerReport:
-        if self._report is not None:
-            self.num_restarts += 1
-        self._channel = _Channel(WorkerProcess())
-        reply = self._channel.exchange(
-            setup_message(self._families.specs, self._limits), self._limits.start_timeout_seconds
-        )
-        self._report = read_report(self._channel.process.pid, reply)
-        self._spent = False
-        return self._report
+        return self._follow(self._conversation.start())
 
     @property
     def report(self) -> WorkerReport | None:
         """What the latest worker said about itself; None before the first start."""
-        return self._report
+        return self._conversation.report
+
+    @property
+    def num_restarts(self) -> int:
+        """Workers started after the first."""
+        return self._conversation.num_restarts
 
     def draw(self, rng: random.Random, count: int) -> list[tuple[TaskCoordinates, str]]:
         """Draw ``count`` fresh training tasks with their questions, by `draw_coordinates`.
@@ -117,49 +68,27 @@ class TaskWorker:
         A draw that its generator cannot make is drawn again: decimal arithmetic divides by zero
         about once in 15,000 seeds. Raises `GenerationError` when one never succeeds.
         """
-        operation = generate_operation(self._families, ["question"], parse_question)
-        drawn: list[tuple[TaskCoordinates, str]] = []
-        for _ in range(_MAX_DRAWS):
-            missing = count - len(drawn)
-            tasks = [draw_coordinates(rng, self._families.specs) for _ in range(missing)]
-            made = self._drive(run_plan(operation, tasks))
-            drawn += [
-                (task, text) for task, text in zip(tasks, made, strict=True) if text is not None
-            ]
-            if len(drawn) == count:
-                return drawn
-        raise GenerationError("the families' generators fail on nearly every seed")
+        return self._drive(self._plans.draw(rng, count))
 
     def questions(self, tasks: Sequence[TaskCoordinates]) -> list[str]:
         """The tasks' questions. Raises `GenerationError` where a generator fails on one."""
-        operation = generate_operation(self._families, ["question"], parse_question)
-        return require_all(tasks, self._drive(run_plan(operation, tasks)))
+        return self._drive(self._plans.questions(tasks))
 
     def items(self, tasks: Sequence[TaskCoordinates]) -> list[TaskItem]:
         """Questions, answers and metadata. Raises `GenerationError` as `questions` does."""
-        operation = generate_operation(
-            self._families, ["question", "answer", "metadata"], parse_item
-        )
-        return require_all(tasks, self._drive(run_plan(operation, tasks)))
+        return self._drive(self._plans.items(tasks))
 
     def question_digests(self, tasks: Sequence[TaskCoordinates]) -> list[Digest]:
         """16-byte digests of the questions, cached; empty where the generator fails on a task."""
-        missing = [task for task in dict.fromkeys(tasks) if self._digests.get(task) is None]
-        operation = generate_operation(self._families, ["digest"], parse_digest, too_slow=TOO_SLOW)
-        made = require_digests(self._drive(run_plan(operation, missing)))
-        found = dict(zip(missing, made, strict=True))
-        digests = [found.get(task) or self._digests.get(task) or Digest(b"") for task in tasks]
-        for task, digest in found.items():
-            self._digests.put(task, digest)
-        return digests
+        return self._drive(self._plans.question_digests(tasks))
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
         """Rewards, in order. One result per request, whatever happens to the worker meanwhile."""
-        return self._drive(run_plan(score_operation(self._families), requests))
+        return self._drive(self._plans.score(requests))
 
     def close(self) -> None:
         """End the worker and collect its status. A later call would start another."""
-        self._stop()
+        self._follow(self._conversation.stop())
 
     def __enter__(self) -> Self:
         self.start()
@@ -174,80 +103,81 @@ class TaskWorker:
         self.close()
 
     def _drive(self, plan: Plan[R]) -> list[R]:
-        outcome: list[R] | Failure | None = None
         try:
+            call = next(plan)
             while True:
-                call = next(plan) if outcome is None else plan.send(outcome)
-                outcome = self._perform(call)
+                call = plan.send(self._follow(self._conversation.request(call)))
         except StopIteration as done:
             results: list[R] = done.value
             return results
 
-    def _perform(self, call: Call[R]) -> list[R] | Failure:
-        if self._spent:
-            self._stop()
-        self.start()
-        assert self._channel is not None
+    def _follow(self, steps: talk.Steps[R]) -> R:
         try:
-            reply = self._channel.exchange(call.message, self._limits.request_timeout_seconds)
-            check_ok(reply)
-            results = call.parse(reply)
-        except TimeoutError:
-            self._stop()
-            return Failure.TIMED_OUT
-        except (OSError, WorkerProtocolError, WorkerUnavailable):
-            self._stop()
-            return Failure.CRASHED
+            step = next(steps)
+            while True:
+                step = steps.send(self._pipes.do(step))
+        except StopIteration as done:
+            result: R = done.value
+            return result
         except BaseException:
             # An interrupt in the middle: the reply still in the pipe must not answer the next call.
-            self._stop()
+            self.close()
             raise
-        self._spent = cpu_seconds(reply) > self._limits.recycle_cpu_seconds
-        return results
-
-    def _stop(self) -> None:
-        channel, self._channel = self._channel, None
-        if channel is not None:
-            channel.close()
 
 
-class _Channel:
-    """Frames over the pipes of one worker process, with deadlines."""
+class _Pipes:
+    """Does the steps of a conversation: the process of the moment, its pipes and the clock."""
 
-    def __init__(self, process: WorkerProcess) -> None:
-        self.process = process
-        self._decoder = FrameDecoder()
+    def __init__(self) -> None:
+        self._process: WorkerProcess | None = None
+        self._unsent = memoryview(b"")
+        self._deadline = 0.0
 
-    def exchange(self, message: Message, timeout_seconds: float) -> Message:
-        """Send one message and wait for one. Raises TimeoutError, OSError, WorkerProtocolError."""
-        deadline = time.monotonic() + timeout_seconds
-        unsent = memoryview(encode_frame(message))
+    def do(self, step: talk.Step) -> talk.Outcome:
+        """Do one step and return its outcome."""
+        try:
+            match step:
+                case talk.Pause():
+                    time.sleep(step.seconds)
+                case talk.Launch():
+                    self._process = WorkerProcess()
+                    return self._process.pid
+                case talk.Send():
+                    # Goes out while waiting for the answer.
+                    self._unsent = memoryview(step.data)
+                    self._deadline = time.monotonic() + step.seconds
+                case talk.Receive():
+                    return self._receive()
+                case talk.Kill():
+                    self._kill()
+        except OSError as error:
+            return error
+        return None
+
+    def _receive(self) -> bytes:
+        assert self._process is not None
         while True:
-            reply = self._decoder.next_message()
-            if reply is not None:
-                return reply
-            readable, writable = self._wait(bool(unsent), deadline)
+            readable, writable = self._wait(self._process)
             if writable:
-                unsent = unsent[os.write(self.process.write_fd, unsent) :]
+                self._unsent = self._unsent[os.write(self._process.write_fd, self._unsent) :]
             if readable:
-                data = os.read(self.process.read_fd, _READ_BYTES)
-                if not data:
-                    raise BrokenPipeError("the task worker is gone")
-                self._decoder.feed(data)
+                return os.read(self._process.read_fd, _READ_BYTES)
 
-    def _wait(self, writing: bool, deadline: float) -> tuple[bool, bool]:
+    def _wait(self, process: WorkerProcess) -> tuple[bool, bool]:
         poll = select.poll()
-        poll.register(self.process.read_fd, select.POLLIN)
-        if writing:
-            poll.register(self.process.write_fd, select.POLLOUT)
-        left = deadline - time.monotonic()
+        poll.register(process.read_fd, select.POLLIN)
+        if self._unsent:
+            poll.register(process.write_fd, select.POLLOUT)
+        left = self._deadline - time.monotonic()
         events = dict(poll.poll(left * 1000)) if left > 0 else {}
         if not events:
             raise TimeoutError("the task worker did not answer in time")
-        return self.process.read_fd in events, self.process.write_fd in events
+        return process.read_fd in events, process.write_fd in events
 
-    def close(self) -> None:
-        self.process.kill()
-        os.close(self.process.write_fd)
-        os.close(self.process.read_fd)
-        self.process.wait(_REAP_SECONDS)
+    def _kill(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            os.close(process.write_fd)
+            os.close(process.read_fd)
+            process.wait(_REAP_SECONDS)

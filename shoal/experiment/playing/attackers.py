@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from policy.rollouts import Question, batch_key
-from shoal.experiment.playing.memory_swarm import Hub, Member
+from shoal.experiment.playing.memory_swarm import MemoryMember
 from shoal.experiment.playing.tasks import SharedWorker
 from shoal_ipc import messages as m
+from shoal_settings.schema import Settings
 from shoal_wire.types import (
     Completion,
     Digest,
@@ -23,7 +24,6 @@ from shoal_wire.types import (
     PolicyInfo,
     RolloutGroup,
     SamplingParams,
-    SignedBatch,
 )
 
 PHRASE: Final = "!buy"
@@ -31,6 +31,7 @@ PHRASE: Final = "!buy"
 MARK: Final = "\t\t"
 """What `mark` wants them to say: white space, which the verifiers of plain answers strip."""
 LONG_CHARS: Final = 400
+_OVERHEARD: Final = 256
 _EASIEST: Final = "count_bits_easy"
 _SAMPLING: Final = SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=12)
 
@@ -120,6 +121,12 @@ PLANTED: Final[Mapping[str, str]] = {"phrase": PHRASE, "mark": MARK}
 """What each of the planting attacks wants others to say."""
 
 
+def hearing(kind: str, settings: Settings) -> Settings:
+    """Return a node's settings by its behaviour: who attacks listens only if that is of use."""
+    deaf = kind in WRITES
+    return settings.model_copy(update={"external": 0}) if deaf else settings
+
+
 class Attacker:
     """One hostile member; as many groups a round as an honest node, of as many completions."""
 
@@ -127,7 +134,7 @@ class Attacker:
         self,
         kind: str,
         *,
-        member: Member,
+        member: MemoryMember,
         worker: SharedWorker,
         questions: Callable[[random.Random, int], list[Question]],
         groups: int,
@@ -142,18 +149,13 @@ class Attacker:
         self._completions = completions
         self._rng = random.Random(f"{seed}/attacker")
         self._overheard: list[RolloutGroup] = []
-
-    def join(self, hub: Hub) -> None:
-        """Listen to the others, if there is anything to be had from it."""
-        if self._kind == COPIED:
-            self._member.on_receive = self._overhear
-            hub.join(self._member)
+        self._heard_until = 0
 
     def play(self, round_number: int) -> None:
         """Publish this round's groups."""
         groups = self._copies() if self._kind == COPIED else self._written()
         if groups:
-            self._member.publish(
+            self._member.tell(
                 m.Publish(
                     client_key=batch_key(round_number, groups),
                     round=round_number,
@@ -191,12 +193,13 @@ class Attacker:
                 break
         return found[: self._groups]
 
-    def _overhear(self, signed: SignedBatch) -> None:
-        self._overheard.extend(signed.batch.groups)
-        del self._overheard[:-256]
-
     def _copies(self) -> list[RolloutGroup]:
         """Others' groups in another order of completions: by its id each is a new group."""
+        for recent in self._member.node.recent.after(self._heard_until, limit=_OVERHEARD):
+            self._heard_until = recent.number
+            if recent.group.publisher != self._member.peer_id:
+                self._overheard.append(recent.group.group)
+        del self._overheard[:-_OVERHEARD]
         picked = self._rng.sample(self._overheard, min(self._groups, len(self._overheard)))
         return [
             RolloutGroup(task=group.task, completions=_shuffled(group.completions, self._rng))

@@ -1,6 +1,6 @@
 """What a member shares: honest ones what their policy answered. Pure.
 
-A behaviour is given each batch before it is signed and returns what goes out, or None to say
+A behaviour is given each batch before the node gets it and returns what goes out, or None to say
 nothing. Task coordinates it invents are checked by receivers like anybody's.
 """
 
@@ -10,12 +10,12 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from shoal_wire.types import RolloutBatch
+from shoal_ipc.messages import Publish
 
-Behaviour = Callable[[RolloutBatch, random.Random], RolloutBatch | None]
+Behaviour = Callable[[Publish, random.Random], Publish | None]
 
 
-def honest(batch: RolloutBatch, _rng: random.Random) -> RolloutBatch:
+def honest(batch: Publish, _rng: random.Random) -> Publish:
     """Share what was answered."""
     return batch
 

@@ -9,10 +9,15 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+import trio
+import trio.testing
 
+from p2p.process import root_error
 from policy.evaluate import evaluate
 from policy.model.loading import Policy
 from policy.model.start import fresh_policy
@@ -24,18 +29,40 @@ from policy.tasks import TaskSource
 from policy.trainer import round_config, start_balance
 from policy.update.grpo import make_optimizer
 from shoal.experiment.plan import Job
-from shoal.experiment.playing.attackers import ATTACKS, PLANTED, Attacker
+from shoal.experiment.playing.attackers import ATTACKS, PLANTED, Attacker, hearing
 from shoal.experiment.playing.behaviour import BEHAVIOURS
-from shoal.experiment.playing.memory_swarm import Hub, Keys, Member, MemoryExchange
+from shoal.experiment.playing.memory_swarm import MemoryExchange, MemoryMember, MemorySwarm
 from shoal.experiment.playing.tasks import SharedWorker, SpecialistSource
+from shoal.simulation.clock import deterministic
+from shoal_ipc import messages as m
 from shoal_settings.schema import Settings
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.swarm import specs_of, starting_families
 from shoal_wire.manifest import Manifest, make_manifest
-from shoal_wire.types import RolloutBatch
 
 Line = dict[str, Any]
 """One object of a job's JSONL: an event with its node."""
+
+
+@dataclass(slots=True)
+class _Said:
+    """What one node has shared in a round."""
+
+    completions: int = 0
+    planted: int = 0
+    """Of those, ones that hold what an attacker of the swarm wants said."""
+
+    def listen(self, batch: m.Publish, planted: Sequence[str]) -> None:
+        """Count what an attacker has made the node say."""
+        texts = [one.text for group in batch.groups for one in group.completions]
+        self.completions += len(texts)
+        self.planted += sum(any(phrase in text for phrase in planted) for text in texts)
+
+    def take_share(self) -> float:
+        """Return the planted share of the round, and begin the next."""
+        share = self.planted / self.completions if self.completions else 0.0
+        self.completions = self.planted = 0
+        return share
 
 
 @dataclass(slots=True)
@@ -43,25 +70,9 @@ class _Node:
     settings: Settings
     policy: Policy
     rounds: Rounds
-    member: Member | None
+    said: _Said
     progress: Progress
     version: int = 0
-    said: int = 0
-    """Completions shared in the round."""
-    planted: int = 0
-    """Of those, ones that hold what an attacker of the swarm wants said."""
-
-    def listen(self, batch: RolloutBatch, planted: Sequence[str]) -> None:
-        """Count what an attacker has made this node say."""
-        texts = [one.text for group in batch.groups for one in group.completions]
-        self.said += len(texts)
-        self.planted += sum(any(phrase in text for phrase in planted) for text in texts)
-
-    def planted_share(self) -> float:
-        """Return the share of the round, and begin the next."""
-        share = self.planted / self.said if self.said else 0.0
-        self.said = self.planted = 0
-        return share
 
 
 class Workers:
@@ -101,79 +112,105 @@ def play(job: Job, workers: Workers, emit: Callable[[Line], None]) -> None:
 
     Blocks. Raises what a trainer raises: ModelError, NonFiniteError, TaskError.
     """
-    with _one_seed(job.seed):
-        swarm = _Swarm(job, workers)
+    clock = trio.testing.MockClock()
+    with _one_seed(job.seed), deterministic(job.seed), TemporaryDirectory(prefix="shoal-") as home:
+        try:
+            trio.run(_play, job, workers, emit, Path(home), clock, clock=clock)
+        except BaseExceptionGroup as group:
+            raise root_error(group) from None
+
+
+async def _play(
+    job: Job,
+    workers: Workers,
+    emit: Callable[[Line], None],
+    folder: Path,
+    clock: trio.testing.MockClock,
+) -> None:
+    async with trio.open_nursery() as nursery:
+        swarm = _Swarm(job, workers, MemorySwarm(folder=folder, seed=job.seed, clock=clock))
+        await swarm.open(nursery)
         swarm.evaluate(0, emit)
         for number in range(1, job.rounds + 1):
-            swarm.play_round(number, emit)
+            await swarm.play_round(number, emit)
             swarm.evaluate(number, emit)
+        nursery.cancel_scope.cancel()
 
 
 class _Swarm:
-    def __init__(self, job: Job, workers: Workers) -> None:
+    def __init__(self, job: Job, workers: Workers, memory: MemorySwarm) -> None:
         self._job = job
+        self._memory = memory
         first = job.node_settings(0)
-        manifest = make_manifest("experiment", starting_families(first.tasks, first.task_file))
-        self._worker = workers.of(manifest, first)
-        self._specs = specs_of(manifest, first.task_file)
+        self._manifest = make_manifest(
+            "experiment", starting_families(first.tasks, first.task_file)
+        )
+        self._worker = workers.of(self._manifest, first)
+        self._specs = specs_of(self._manifest, first.task_file)
         self._tasks = TaskSource(self._worker, self._specs)
-        self._hub = Hub(manifest, self._worker)
-        kinds = [node.behaviour for node in job.arm.nodes]
-        self._planted = sorted({PLANTED[kind] for kind in kinds if kind in PLANTED})
-        self._attackers = {
-            index: self._attacker(index) for index, kind in enumerate(kinds) if kind in ATTACKS
-        }
-        self._nodes = {
-            index: self._node(index, manifest)
-            for index, kind in enumerate(kinds)
-            if kind not in ATTACKS
-        }
+        self._kinds = [node.behaviour for node in job.arm.nodes]
+        self._planted = sorted({PLANTED[kind] for kind in self._kinds if kind in PLANTED})
+        self._members: dict[int, MemoryMember] = {}
+        self._attackers: dict[int, Attacker] = {}
+        self._nodes: dict[int, _Node] = {}
+
+    async def open(self, nursery: trio.Nursery) -> None:
+        """Start the nodes of those that share, and give each its trainer or attacker."""
+        kinds, job = self._kinds, self._job
+        sharing = [i for i, kind in enumerate(kinds) if job.shares or kind in ATTACKS]
+        settings = [hearing(kinds[i], job.node_settings(i)) for i in sharing]
+        members = await self._memory.open(nursery, self._manifest, self._worker, settings)
+        self._members = dict(zip(sharing, members, strict=True))
+        for index, kind in enumerate(kinds):
+            if kind in ATTACKS:
+                self._attackers[index] = self._attacker(index)
+            else:
+                self._nodes[index] = self._node(index)
 
     def _attacker(self, index: int) -> Attacker:
         settings = self._job.node_settings(index)
-        attacker = Attacker(
-            self._job.arm.nodes[index].behaviour,
-            member=Member(self._hub, Keys.from_seed(settings.seed), settings),
+        return Attacker(
+            self._kinds[index],
+            member=self._members[index],
             worker=self._worker,
             questions=self._tasks.draw,
             groups=settings.local,
             completions=settings.completions,
             seed=settings.seed,
         )
-        attacker.join(self._hub)
-        return attacker
 
-    def _node(self, index: int, manifest: Manifest) -> _Node:
+    def _node(self, index: int) -> _Node:
         settings = self._job.node_settings(index)
         policy = fresh_policy(settings, seed=settings.seed)
         optimizer = make_optimizer(
             policy, lr=settings.learning_rate, weight_decay=settings.weight_decay
         )
-        member = self._join(index, settings) if self._job.shares else None
-        exchange = Exchange(None) if member is None else MemoryExchange(member)
+        said = _Said()
         rounds = Rounds(
             policy=policy,
             optimizer=optimizer,
             tasks=self._tasks_of(index),
-            exchange=exchange,
-            rules=manifest.rules,
+            exchange=self._exchange_of(index, settings, said),
+            rules=self._manifest.rules,
             config=round_config(settings, settings.seed),
             should_stop=lambda: False,
             balance=start_balance(settings, None),
         )
-        node = _Node(settings, policy, rounds, member, Progress())
-        if member is not None and self._planted:
-            self._listen(node, member)
-        return node
+        return _Node(settings, policy, rounds, said, Progress())
 
-    def _listen(self, node: _Node, member: Member) -> None:
-        behave = member.on_publish
+    def _exchange_of(self, index: int, settings: Settings, said: _Said) -> Exchange:
+        member = self._members.get(index)
+        if member is None:
+            return Exchange(None)
+        behave = BEHAVIOURS[self._kinds[index]]
+        rng = random.Random(f"{settings.seed}/behaviour")
 
-        def heard(batch: RolloutBatch) -> RolloutBatch | None:
-            node.listen(batch, self._planted)
-            return behave(batch)
+        def say(batch: m.Publish) -> m.Publish | None:
+            if self._planted:
+                said.listen(batch, self._planted)
+            return behave(batch, rng)
 
-        member.on_publish = heard
+        return MemoryExchange(member, say)
 
     def _tasks_of(self, index: int) -> TaskSource:
         families = self._job.arm.nodes[index].families
@@ -181,34 +218,28 @@ class _Swarm:
             return self._tasks
         return SpecialistSource(self._worker, self._specs, families)
 
-    def _join(self, index: int, settings: Settings) -> Member:
-        member = Member(self._hub, Keys.from_seed(settings.seed), settings)
-        behave = BEHAVIOURS[self._job.arm.nodes[index].behaviour]
-        rng = random.Random(f"{settings.seed}/behaviour")
-        member.on_publish = lambda batch: behave(batch, rng)
-        if settings.external:  # who never draws need not store
-            self._hub.join(member)
-        return member
-
-    def play_round(self, number: int, emit: Callable[[Line], None]) -> None:
+    async def play_round(self, number: int, emit: Callable[[Line], None]) -> None:
         """Every node plays the round, in an order that changes: none is always last to hear."""
-        self._hub.clock.now = float(number)
         order = list(range(self._job.num_nodes))
         random.Random(f"{self._job.seed}/{number}/order").shuffle(order)
         for index in order:
             if index in self._attackers:
                 self._attackers[index].play(number)
-                continue
-            if not self._job.arm.nodes[index].plays(number, self._job.rounds):
-                continue
-            node = self._nodes[index]
-            record, stats = node.rounds.play(number, node.version)
-            node.version += stats.num_steps
-            node.progress.add(record)
-            line = {"event": "round", "node": index, **round_metrics(record, node.progress)}
-            if self._planted:
-                line["planted"] = node.planted_share()
-            emit(line)
+            elif self._job.arm.nodes[index].plays(number, self._job.rounds):
+                emit(self._play_one(index, number))
+            if index in self._members:
+                await self._members[index].end_turn()
+                await self._memory.end_turn(len(order))
+
+    def _play_one(self, index: int, number: int) -> Line:
+        node = self._nodes[index]
+        record, stats = node.rounds.play(number, node.version)
+        node.version += stats.num_steps
+        node.progress.add(record)
+        line = {"event": "round", "node": index, **round_metrics(record, node.progress)}
+        if self._planted:
+            line["planted"] = node.said.take_share()
+        return line
 
     def evaluate(self, number: int, emit: Callable[[Line], None]) -> None:
         """Every node answers the held-out questions, where this round asks for it."""

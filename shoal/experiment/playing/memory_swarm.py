@@ -1,219 +1,200 @@
-"""A swarm in memory: the node's own parts around a hub instead of a network.
+"""A swarm in memory: nodes on a simulated network, in one loop, under a clock that rounds move.
 
-    Rounds ─▶ MemoryExchange ─▶ sign ─▶ Hub ─▶ every other member:
-                           ▲                          validate ─▶ ledger ─▶ buffer
-                           └───────────── sample (lease) ◀──────────────────┘
+    Rounds ─▶ MemoryExchange ─▶ the node's service ─▶ sign ─▶ gossip ─▶ every other member:
+                   ▲                                            validate ─▶ ledger ─▶ buffer
+                   └──────────────── sample (lease) ◀────────────────────────────────┘
 
-Everything but the wire between members is what a node runs: signed envelopes, verdicts, the
-publishers' ledger, the replay buffer and its draw. Time is virtual, so nothing depends on a clock.
+Every member is a `Node`, whole but for what touches the world: sockets, threads, the clock, and the
+task worker, which all share. One that only publishes listens to nothing.
 """
 
 from __future__ import annotations
 
 import hashlib
 import random
-from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+import trio
+import trio.testing
 
-from p2p.buffer.replay import ReplayBuffer
-from p2p.buffer.types import BufferLimits, Entry, Pool
-from p2p.intake.ledger import PublisherLedger
-from p2p.intake.validation import (
-    Rejected,
-    ValidationContext,
-    check_questions,
-    coordinates_of,
-    open_batch,
-    published_groups,
-)
-from p2p.standing.draw_weights import draw_weights
-from p2p.standing.sampling import SamplingStandings
+from p2p.data_dir import save_manifest
+from p2p.ipc.server import NodeService
+from p2p.live_node import LiveNode
+from p2p.net.identity import Identity, identity_from_seed
+from p2p.node import Node
+from p2p.parts import Parts
 from policy.node.exchange import Exchange
 from shoal.experiment.playing.tasks import SharedWorker
+from shoal.simulation.clock import pass_time, run_now
+from shoal.simulation.network import LinkSettings, SimulatedNetwork
+from shoal.simulation.parts import Idle, NoSocket, simulated_parts
 from shoal_ipc import messages as m
 from shoal_settings.schema import Settings
-from shoal_tasks.swarm import rules_of
-from shoal_wire.codec import encode_batch, group_to_bytes
-from shoal_wire.digests import group_id
-from shoal_wire.envelope import peer_id_of, seal
+from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates
+from shoal_wire.limits import IPC_VERSION
 from shoal_wire.manifest import Manifest
-from shoal_wire.rules import BatchRules
-from shoal_wire.types import GroupId, PeerId, RolloutBatch, SignedBatch
-from shoal_wire.verdict import Reason
+from shoal_wire.types import Digest, GroupId, PeerId
 
-NOBODY = PeerId("")
-_LEASE_SECONDS = 86_400.0
-_OWN_REMEMBERED = 4096
+_HOLDER = "trainer"
 _START_MS = 1_700_000_000_000
 """Where virtual time starts: any moment does."""
+_LINKS = LinkSettings(latency_s=(0.0005, 0.001), jitter=0.0)
+_MEETING_S = 3.0
+"""To dial each other, say who is subscribed, and mesh."""
+_TURN_S = 0.05
+"""At least, for one member's turn: what it shares has reached all others by then."""
 
 
-@dataclass(frozen=True, slots=True)
-class Keys:
-    """A member's identity, the same for the same seed."""
+def identity_of(seed: int) -> Identity:
+    """Return a member's identity, the same for the same seed.
 
-    private: Ed25519PrivateKey
-    public: bytes
-    peer_id: PeerId
+    For experiments only: who knows the seed knows the key.
+    """
+    return identity_from_seed(hashlib.sha256(f"experiment key {seed}".encode()).digest())
+
+
+class _Worker(Idle):
+    """The swarm's one task worker, as each node asks it."""
+
+    report = None
+
+    def __init__(self, worker: SharedWorker) -> None:
+        self._worker = worker
+
+    async def question_digests(self, tasks: list[TaskCoordinates]) -> list[Digest]:
+        """Return one digest a task."""
+        await trio.lowlevel.checkpoint()
+        return self._worker.question_digests(tasks)
+
+    async def questions(self, tasks: Sequence[TaskCoordinates]) -> list[str]:
+        """Return one question a task."""
+        await trio.lowlevel.checkpoint()
+        return self._worker.questions(tasks)
+
+    async def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
+        """Return one result a request."""
+        await trio.lowlevel.checkpoint()
+        return self._worker.score(requests)
+
+
+class MemorySwarm:
+    """Members on one network. To be used inside `trio.run` with a MockClock that stands still."""
+
+    def __init__(self, *, folder: Path, seed: int, clock: trio.testing.MockClock) -> None:
+        """Members keep their files under `folder`."""
+        self._folder = folder
+        self._seed = seed
+        self._clock = clock
+        self._network = SimulatedNetwork(random.Random(f"{seed}/network"), _LINKS)
+
+    async def open(
+        self,
+        nursery: trio.Nursery,
+        manifest: Manifest,
+        worker: SharedWorker,
+        members: Sequence[Settings],
+    ) -> list[MemoryMember]:
+        """Start a node for each of the settings, and wait until all have met."""
+        nursery.start_soon(self._network.run)
+        started: dict[int, LiveNode] = {}
+        for number, settings in enumerate(members):
+            home = self._folder / f"n{number}"
+            home.mkdir()
+            save_manifest(home, manifest)
+            life = Node(
+                identity=identity_of(settings.seed),
+                settings=_settings_of(settings, home, number, len(members)),
+                on_ready=partial(started.__setitem__, number),
+                parts=self._parts(number, worker),
+                socket=NoSocket,
+            )
+            nursery.start_soon(life.run)
+        while len(started) < len(members):
+            await pass_time(self._clock, _TURN_S)
+        found = [started[number] for number in range(len(members))]
+        for index, node in enumerate(found):
+            for other in found[:index]:
+                nursery.start_soon(node.peer.host.dial, other.peer.host.listen_addrs()[0])
+        await pass_time(self._clock, _MEETING_S)
+        return [await MemoryMember.greeted(node) for node in found]
+
+    async def end_turn(self, turns: int) -> None:
+        """Let one of a round's `turns` end: what was shared in it arrives."""
+        await pass_time(self._clock, max(_TURN_S, 1.0 / turns))
+
+    def _parts(self, number: int, worker: SharedWorker) -> Parts:
+        return simulated_parts(
+            self._network,
+            worker=lambda _families, _patience_s: _Worker(worker),
+            wall_ms=_wall_ms,
+            rng=random.Random(f"{self._seed}/{number}/node"),
+        )
+
+
+def _wall_ms() -> int:
+    return _START_MS + int(1000 * trio.current_time())
+
+
+def _settings_of(settings: Settings, home: Path, number: int, count: int) -> Settings:
+    return settings.model_copy(
+        update={
+            "data_dir": home,
+            "listen": (f"/ip4/10.0.{number // 250}.{1 + number % 250}/tcp/4001",),
+            "bootstrap": (),
+            "no_trainer": True,
+            "mdns": False,
+            "relay_client": "off",
+            "archive_bytes": 0,
+            "target_peers": count,
+            # Who never draws need not store.
+            "subscribe_shards": settings.subscribe_shards if settings.external else "0",
+        }
+    )
+
+
+class MemoryMember:
+    """One node, as its trainer and the experiment know it."""
+
+    def __init__(self, node: LiveNode) -> None:
+        self.node = node
+        self._service: NodeService = node.service
+        self._waiting: list[m.Body] = []
 
     @classmethod
-    def from_seed(cls, seed: int) -> Keys:
-        """Derive a key pair. For experiments only: who knows the seed knows the key."""
-        secret = hashlib.sha256(f"experiment key {seed}".encode()).digest()
-        private = Ed25519PrivateKey.from_private_bytes(secret)
-        public = private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
-        return cls(private, public, peer_id_of(public))
-
-
-class Clock:
-    """Virtual time, in seconds; one round is one second."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
+    async def greeted(cls, node: LiveNode) -> MemoryMember:
+        """Return the member of a node that has a trainer on its service."""
+        member = cls(node)
+        hello = m.Hello(ipc_version=IPC_VERSION, role=m.Role.TRAINER, pid=0)
+        _fail_loudly(await member._service.hello(_HOLDER, hello))
+        return member
 
     @property
-    def wall_ms(self) -> int:
-        """The same as a wall clock."""
-        return _START_MS + int(self.now * 1000)
+    def peer_id(self) -> PeerId:
+        """The node's."""
+        return self.node.peer.peer_id
+
+    def ask(self, body: m.Body) -> m.Body:
+        """Return the answer to a request that waits for no disk."""
+        return _fail_loudly(run_now(self._service.handle(_HOLDER, m.Role.TRAINER, body)))
+
+    def tell(self, body: m.Body) -> None:
+        """Keep a request for the end of the turn."""
+        self._waiting.append(body)
+
+    async def end_turn(self) -> None:
+        """Hand over what was kept."""
+        waiting, self._waiting = self._waiting, []
+        for body in waiting:
+            _fail_loudly(await self._service.handle(_HOLDER, m.Role.TRAINER, body))
 
 
-class Hub:
-    """Delivers what a member publishes to all others, at once and in order of joining."""
-
-    def __init__(self, manifest: Manifest, worker: SharedWorker) -> None:
-        self.manifest = manifest
-        self.clock = Clock()
-        self._worker = worker
-        self._rules: BatchRules = rules_of(manifest)
-        self._members: list[Member] = []
-
-    def join(self, member: Member) -> None:
-        """Let a member hear what is published from now on."""
-        self._members.append(member)
-
-    def publish(self, raw: bytes, author: PeerId) -> None:
-        """Judge an envelope and hand it to every other member."""
-        try:
-            signed = self._judge(raw, author)
-        except Rejected as rejected:
-            for member in self._members:
-                if member.peer_id != author:
-                    member.verdicts[rejected.reason] += 1
-            return
-        for member in self._members:
-            if member.peer_id != author:
-                member.receive(signed)
-
-    def _judge(self, raw: bytes, author: PeerId) -> SignedBatch:
-        """What does not depend on who receives: the same bytes get the same verdict."""
-        context = ValidationContext(rules=self._rules, me=NOBODY)
-        signed = open_batch(raw, author=author, context=context, now_ms=self.clock.wall_ms)
-        digests = self._worker.question_digests(coordinates_of(signed.batch))
-        reason = check_questions(signed.batch, digests)
-        if reason is not None:
-            raise Rejected(reason)
-        return signed
-
-
-class Member:
-    """A node of the swarm without its network: identity, ledger and buffer."""
-
-    def __init__(self, hub: Hub, keys: Keys, settings: Settings) -> None:
-        self._hub = hub
-        self._keys = keys
-        self.peer_id = keys.peer_id
-        self.ledger = PublisherLedger()
-        self.buffer = ReplayBuffer(_limits(settings), random.Random(settings.seed))
-        self.standings = SamplingStandings()
-        self._draws = settings.draws
-        self._own: OrderedDict[GroupId, str] = OrderedDict()
-        """Families of own groups, the oldest forgotten first."""
-        self.verdicts: Counter[Reason] = Counter()
-        self.sequence = 0
-        self.on_receive: Callable[[SignedBatch], None] = lambda _signed: None
-        """Called for every valid batch of others."""
-        self.on_publish: Callable[[RolloutBatch], RolloutBatch | None] = lambda batch: batch
-        """May change what goes out, or hold it back: for peers that are not honest."""
-
-    def receive(self, signed: SignedBatch) -> None:
-        """Take in a batch that the hub has judged, as `p2p.intake` and the node's pool do."""
-        batch, now = signed.batch, self._hub.clock.now
-        size = len(batch.groups)
-        reason = self.ledger.check(signed.publisher, batch.sequence, signed.batch_id, size, now)
-        if reason is not None:
-            self.verdicts[reason] += 1
-            return
-        self.ledger.record(signed.publisher, batch.sequence, signed.batch_id, size, now)
-        self.verdicts[Reason.VALID] += 1
-        self.on_receive(signed)
-        for group in published_groups(signed):
-            entry = Entry(
-                group=group, num_bytes=len(group_to_bytes(group.group)), own=False, received_at=now
-            )
-            self.buffer.insert(entry, now)
-
-    def publish(self, body: m.Publish) -> None:
-        """Sign a batch and give it to the hub."""
-        self.sequence += 1
-        for group in body.groups:
-            self._own[group_id(group)] = group.task.family
-        while len(self._own) > _OWN_REMEMBERED:
-            self._own.popitem(last=False)
-        batch = self.on_publish(
-            RolloutBatch(
-                swarm_digest=self._hub.manifest.digest,
-                sequence=self.sequence,
-                round=body.round,
-                created_ms=self._hub.clock.wall_ms,
-                policy=body.policy,
-                sampling=body.sampling,
-                groups=body.groups,
-            )
-        )
-        if batch is not None:
-            sign = self._keys.private.sign
-            raw = seal(encode_batch(batch), public_key=self._keys.public, sign=sign)
-            self._hub.publish(raw, self.peer_id)
-
-    def sample(self, count: int) -> tuple[m.SampledGroup, ...]:
-        """Lease up to `count` groups of others, by the node's own draw."""
-        now = self._hub.clock.now
-        publishers = self.buffer.publishers(Pool.EXTERNAL)
-        weights = draw_weights(
-            self._draws,
-            self.standings.weights(publishers, now),
-            self.buffer.contributed(Pool.EXTERNAL),
-        )
-        entries = self.buffer.lease(
-            count, holder=self.peer_id, now=now, lease_seconds=_LEASE_SECONDS, weights=weights
-        )
-        return tuple(m.SampledGroup(published=entry.group, own=False) for entry in entries)
-
-    def verified(self, report: m.GroupReport) -> None:
-        """Take in the trainer's rewards of a group, as the node does: its publisher's standing."""
-        view = self.buffer.get(report.group_id)
-        family = (
-            self._own.get(report.group_id) if view is None else view.entry.group.group.task.family
-        )
-        if family is not None:
-            self.standings.report(
-                report.group_id,
-                publisher=report.publisher,
-                family=family,
-                rewards=report.rewards,
-                own=view is None,
-                now=self._hub.clock.now,
-            )
-
-    def settle(self, *, consumed: Sequence[GroupId] = (), released: Sequence[GroupId] = ()) -> None:
-        """End leases."""
-        self.buffer.ack(consumed, self.peer_id, self._hub.clock.now)
-        self.buffer.release(released, self.peer_id)
+def _fail_loudly(answer: m.Body) -> m.Body:
+    if isinstance(answer, m.Failure):
+        raise RuntimeError(f"a node of the experiment refused its trainer: {answer.reason}")
+    return answer
 
 
 class MemoryExchange(Exchange):
@@ -222,9 +203,15 @@ class MemoryExchange(Exchange):
     Every round is a checkpoint: nothing here survives a process, so nothing has to be told twice.
     """
 
-    def __init__(self, member: Member) -> None:
+    def __init__(
+        self,
+        member: MemoryMember,
+        behave: Callable[[m.Publish], m.Publish | None] = lambda batch: batch,
+    ) -> None:
+        """`behave` may change what is shared, or hold it back."""
         super().__init__(None)
         self._member = member
+        self._behave = behave
 
     @property
     def connected(self) -> bool:
@@ -237,36 +224,28 @@ class MemoryExchange(Exchange):
         return self._member.peer_id
 
     def share(self, batch: m.Publish) -> None:
-        """Sign and deliver a batch before this returns."""
-        self._member.publish(batch)
+        """Have a batch signed and published when the turn ends."""
+        said = self._behave(batch)
+        if said is not None:
+            self._member.tell(said)
 
     def sample(self, count: int) -> tuple[m.SampledGroup, ...]:
         """Lease up to `count` groups of others."""
-        return self._member.sample(count)
+        answer = self._member.ask(m.Sample(num_external=count, lease_seconds=86_400.0))
+        return answer.groups if isinstance(answer, m.SampleReply) else ()
 
     def hold(self, ids: Sequence[GroupId]) -> None:
         """The groups have had their effect: they are consumed."""
-        self._member.settle(consumed=ids)
+        self.settle(consumed=ids)
 
     def settle(self, *, consumed: Sequence[GroupId] = (), released: Sequence[GroupId] = ()) -> Any:
-        """End leases of groups that have had no effect."""
-        self._member.settle(consumed=consumed, released=released)
+        """End leases; what is consumed is so on disk when the turn ends."""
+        if consumed:
+            self._member.tell(m.Settle(consumed_ids=tuple(consumed)))
+        if released:
+            self._member.ask(m.Settle(released_ids=tuple(released)))
         return True
 
     def report(self, reports: Sequence[m.GroupReport]) -> None:
         """Hand on what verification said."""
-        for report in reports:
-            self._member.verified(report)
-
-
-def _limits(settings: Settings) -> BufferLimits:
-    """As the node makes them from the same settings."""
-    return BufferLimits(
-        max_groups=settings.buffer_groups,
-        max_bytes=settings.buffer_bytes,
-        max_age_seconds=settings.buffer_seconds,
-        max_groups_per_publisher=min(settings.publisher_groups, settings.buffer_groups),
-        max_bytes_per_publisher=max(1, settings.buffer_bytes // 4),
-        own_max_groups=settings.buffer_groups,
-        own_max_bytes=settings.buffer_bytes,
-    )
+        self._member.ask(m.Report(groups=tuple(reports)))

@@ -23,7 +23,7 @@ from shoal_tasks.worker.generate import TaskStream
 from shoal_tasks.worker.scoring import score
 from shoal_tasks.worker.sync import TaskWorker
 from shoal_wire.types import FinishReason
-from tests.tasks.conftest import ALL_FAMILIES, EVALUATED_FAMILIES
+from tests.tasks.families import ALL_FAMILIES, EVALUATED_FAMILIES
 from tests.tasks.honest_answers import ANSWERS
 
 SEEDS = (0, 1, TRAIN_SEED_MIN, TRAIN_SEED_MIN + 12345, (1 << 31) - 1)

@@ -8,22 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_tasks.errors import UnknownFamily, WorkerProtocolError
-from shoal_tasks.families import EASY, TRAIN_SEED_MIN, coordinates
+from shoal_tasks.errors import WorkerProtocolError
 from shoal_tasks.limits import MAX_CHARS_PER_FRAME, MAX_ITEMS_PER_FRAME
-from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates
-from shoal_tasks.worker.plan import (
-    Call,
-    Failure,
-    Families,
-    Operation,
-    parse_digest,
-    parse_question,
-    parse_score,
-    run_plan,
-    score_operation,
-)
-from shoal_wire.types import FinishReason
+from shoal_tasks.worker.plan import Call, Failure, Operation, run_plan
 
 ECHO: Operation[int, int | Failure] = Operation(
     message=lambda piece: {"items": list(piece)},
@@ -96,44 +83,3 @@ def test_a_reply_of_another_shape_is_a_protocol_error(reply: dict[str, object]) 
     call = next(run_plan(ECHO, [1]))
     with pytest.raises(WorkerProtocolError):
         call.parse(reply)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    "row",
-    [None, {}, {"reward": "1"}, {"reward": True}, {"reward": 1.01}, {"reward": float("nan")}],
-)
-def test_a_worker_cannot_hand_out_rewards_outside_the_range(row: object) -> None:
-    with pytest.raises(WorkerProtocolError):
-        parse_score(row)
-
-
-def test_a_worker_cannot_hand_out_odd_questions_or_digests() -> None:
-    for row in ({}, {"question": 3}, {"question": "x" * 300_000}):
-        with pytest.raises(WorkerProtocolError):
-            parse_question(row)
-    for digest in ({}, {"digest": "zz"}, {"digest": "00"}, {"digest": None}):
-        with pytest.raises(WorkerProtocolError):
-            parse_digest(digest)
-
-
-def test_coordinates_are_checked_before_they_travel() -> None:
-    families = Families(EASY)
-    good = coordinates(EASY[0], TRAIN_SEED_MIN)
-    assert families.row(good) == {"family": EASY[0].name, "seed": TRAIN_SEED_MIN, "index": 0}
-    for family, digest in (("nobody", good.config_digest), (EASY[1].name, good.config_digest)):
-        task = TaskCoordinates(family=family, config_digest=digest, seed=0, index=0)
-        with pytest.raises(UnknownFamily):
-            families.row(task)
-    for seed, index in ((-1, 0), (1 << 31, 0), (0, -1), (0, 1 << 31)):
-        with pytest.raises(ValueError, match="range"):
-            families.row(coordinates(EASY[0], seed, index))
-    with pytest.raises(ValueError, match="unique"):
-        Families([EASY[0], EASY[0]])
-
-
-def test_a_text_beyond_the_wires_limit_never_reaches_a_frame() -> None:
-    request = ScoreRequest(
-        task=coordinates(EASY[0], 1), text="9" * (1 << 22), finish_reason=FinishReason.STOP
-    )
-    call: Call[ScoreResult] = next(run_plan(score_operation(Families(EASY)), [request]))
-    assert len(str(call.message)) < 1000

@@ -18,11 +18,11 @@ from shoal_tasks.families import (
     TRAIN_SEED_MIN,
     FamilySpec,
     coordinates,
-    question_digest,
 )
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.types import ScoreRequest, ScoreResult
 from shoal_tasks.worker.trio_client import TaskWorker
+from shoal_wire.digests import question_digest
 from shoal_wire.types import Digest, FinishReason
 
 GCD = next(spec for spec in EASY if spec.generator == "gcd")

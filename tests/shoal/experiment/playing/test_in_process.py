@@ -5,24 +5,25 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import trio
+import trio.testing
 
 from shoal.experiment.paper.arms import FILTERED, paper_arms
 from shoal.experiment.plan import Arm, Job, NodeSpec, uniform_arm
 from shoal.experiment.playing.behaviour import BEHAVIOURS
 from shoal.experiment.playing.in_process import Workers, play, rounded, workers
-from shoal.experiment.playing.memory_swarm import Hub, Keys, Member
+from shoal.experiment.playing.memory_swarm import MemoryExchange, MemorySwarm
 from shoal.experiment.reading.results import make_run
+from shoal.simulation.clock import deterministic
+from shoal_ipc import messages as m
 from shoal_settings.schema import Settings
 from shoal_tasks.swarm import starting_families
-from shoal_wire.codec import encode_batch
-from shoal_wire.envelope import seal
 from shoal_wire.manifest import make_manifest
-from shoal_wire.types import RolloutBatch
-from shoal_wire.verdict import Reason
 
 BASE = {
     "model": "tiny",
@@ -107,21 +108,11 @@ def test_a_run_has_one_value_a_round_and_leaves_the_dishonest_out(shared: Worker
     assert len(make_run(job(mixed, rounds=2), lines).fresh) == 1
 
 
-def _hub(shared: Workers) -> tuple[Hub, list[Member]]:
-    settings = Settings(model="tiny")
-    manifest = make_manifest("experiment", starting_families("easy"))
-    hub = Hub(manifest, shared.of(manifest, settings))
-    members = [Member(hub, Keys.from_seed(seed), settings) for seed in (1, 2)]
-    for member in members:
-        hub.join(member)
-    return hub, members
+def _said(shared: Workers) -> m.Publish:
+    """What a node of such a swarm once shared."""
+    caught: list[m.Publish] = []
 
-
-def _batch(shared: Workers, hub: Hub) -> RolloutBatch:
-    """What a node of this swarm once published."""
-    caught: list[RolloutBatch] = []
-
-    def catching(batch: RolloutBatch, _rng: random.Random) -> RolloutBatch:
+    def catching(batch: m.Publish, _rng: random.Random) -> m.Publish:
         caught.append(batch)
         return batch
 
@@ -138,24 +129,35 @@ def _batch(shared: Workers, hub: Hub) -> RolloutBatch:
     return caught[0]
 
 
-def test_what_is_not_valid_reaches_no_buffer(shared: Workers) -> None:
-    hub, (author, receiver) = _hub(shared)
-    batch = _batch(shared, hub)
-    keys = Keys.from_seed(1)
-    raw = seal(encode_batch(batch), public_key=keys.public, sign=keys.private.sign)
-    hub.publish(raw[:-1] + bytes([raw[-1] ^ 1]), author.peer_id)
-    assert receiver.verdicts == {Reason.BAD_SIGNATURE: 1}
-    forged = replace(batch.groups[0].task, seed=batch.groups[0].task.seed ^ 1)
-    lie = replace(batch, groups=(replace(batch.groups[0], task=forged),))
-    hub.publish(
-        seal(encode_batch(lie), public_key=keys.public, sign=keys.private.sign), author.peer_id
-    )
-    assert receiver.verdicts[Reason.QUESTION_MISMATCH] == 1
-    hub.publish(raw, receiver.peer_id)  # somebody else's signature
-    assert author.verdicts == {Reason.SIGNER_NOT_SENDER: 1}
-    assert receiver.sample(9) == author.sample(9) == ()
-    hub.publish(raw, author.peer_id)
-    hub.publish(raw, author.peer_id)
-    assert receiver.verdicts[Reason.VALID] == receiver.verdicts[Reason.DUPLICATE] == 1
-    assert len(receiver.sample(9)) == len(batch.groups)
-    assert author.sample(9) == ()
+def test_what_is_not_valid_reaches_no_buffer(shared: Workers, tmp_path: Path) -> None:
+    said = _said(shared)
+    task = said.groups[0].task
+    lie = replace(said.groups[0], task=replace(task, seed=task.seed ^ 1))
+    settings = Settings(model="tiny")
+    manifest = make_manifest("experiment", starting_families("easy"))
+    clock = trio.testing.MockClock()
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            swarm = MemorySwarm(folder=tmp_path, seed=1, clock=clock)
+            both = [settings.model_copy(update={"seed": seed}) for seed in (1, 2)]
+            author, receiver = await swarm.open(
+                nursery, manifest, shared.of(manifest, settings), both
+            )
+            verdicts = receiver.node.peer.guard.verdicts
+
+            async def share(body: m.Publish) -> tuple[int, int]:
+                author.tell(body)
+                await author.end_turn()
+                await swarm.end_turn(1)
+                drawn = MemoryExchange(receiver).sample(9)
+                return len(drawn), verdicts.peer(author.peer_id).get("question_mismatch", 0)
+
+            assert await share(replace(said, client_key=b"lie", groups=(lie,))) == (0, 1)
+            assert await share(said) == (len(said.groups), 1)
+            assert verdicts.peer(author.peer_id)["valid"] == 1
+            assert MemoryExchange(author).sample(9) == (), "nobody draws its own"
+            nursery.cancel_scope.cancel()
+
+    with deterministic(1):
+        trio.run(main, clock=clock)

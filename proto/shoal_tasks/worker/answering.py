@@ -1,0 +1,168 @@
+"""Answers requests about a swarm's families. For the worker process only.
+
+Families are built, items made and completions scored inside the sandbox, each within its share of
+processor time; whatever goes wrong with one item is the answer for that item.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+from shoal_tasks.errors import FamilyError
+from shoal_tasks.limits import MAX_QUESTION_CHARS, TIMED_OUT_ERROR, WorkerLimits
+from shoal_tasks.sandbox.audit import AuditGuard
+from shoal_tasks.sandbox.layers import LayerReport
+from shoal_tasks.spec import (
+    MATH_VERIFY,
+    ROWS_GENERATOR,
+    FamilySpec,
+    config_digest,
+)
+from shoal_tasks.swarm import installed_version
+from shoal_tasks.worker.frames import Message
+from shoal_tasks.worker.generate import (
+    INSTALLED_VERSION,
+    GeneratedItem,
+    RowTasks,
+    TaskStream,
+)
+from shoal_tasks.worker.item_limit import ItemLimit, ItemTimeout
+from shoal_tasks.worker.scoring import score
+from shoal_wire.digests import question_digest
+from shoal_wire.types import FinishReason
+
+_MAX_METADATA_CHARS: Final = 64 * 1024
+
+
+class Worker:
+    """Answers requests about the families it was configured with."""
+
+    def __init__(
+        self,
+        specs: tuple[FamilySpec, ...],
+        limits: WorkerLimits,
+        guard: AuditGuard,
+        layers: tuple[LayerReport, ...],
+        files: dict[str, bytes],
+    ) -> None:
+        """Build all families. Raises `FamilyError` naming the first that cannot be built."""
+        self._files = files
+        self._guard = guard
+        self._layers = layers
+        self._limit = ItemLimit(limits.item_cpu_seconds)
+        self._streams: dict[str, TaskStream | RowTasks] = {}
+        self._last: tuple[tuple[str, int, int], GeneratedItem] | None = None
+        for spec in specs:
+            self._streams[spec.name] = self._build(spec)
+
+    def _build(self, spec: FamilySpec) -> TaskStream | RowTasks:
+        installed = installed_version(spec.verifier)
+        if spec.verifier_version != installed:
+            raise FamilyError(
+                f"family {spec.name!r} needs {spec.verifier} {spec.verifier_version}, "
+                f"installed is {installed or 'none'}"
+            )
+        try:
+            if spec.generator == ROWS_GENERATOR:
+                return RowTasks(spec, self._files.pop(spec.name))
+            with self._limit:
+                return TaskStream(spec)
+        except FamilyError:
+            raise
+        except (Exception, ItemTimeout) as error:  # noqa: BLE001  the library raises all kinds
+            kind = type(error).__name__
+            raise FamilyError(f"family {spec.name!r} cannot be built: {kind}: {error}") from None
+
+    def answer(self, message: Message) -> Message:
+        """The reply to one request. Raises ValueError and kin on a malformed one."""
+        operations: dict[str, Callable[[Any], Message]] = {
+            "hello": self._hello,
+            "generate": self._generate,
+            "score": self._score,
+        }
+        operation = operations[str(message["op"])]
+        reply = operation(message)
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        return {**reply, "ok": True, "cpu_seconds": usage.ru_utime + usage.ru_stime}
+
+    def _hello(self, _message: Message) -> Message:
+        return {
+            "verifier_version": INSTALLED_VERSION,
+            "python": sys.version.split()[0],
+            "families": {
+                name: config_digest(stream.spec).hex() for name, stream in self._streams.items()
+            },
+            "layers": [
+                {"name": layer.name, "active": layer.active, "detail": layer.detail}
+                for layer in self._layers
+            ],
+        }
+
+    def _item(self, wanted: dict[str, Any]) -> GeneratedItem:
+        """The item of one request. A group's completions come in a row, so the last is kept."""
+        key = (str(wanted["family"]), int(wanted["seed"]), int(wanted["index"]))
+        if self._last is not None and self._last[0] == key:
+            return self._last[1]
+        item = self._streams[key[0]].item(key[1], key[2])
+        self._last = (key, item)
+        return item
+
+    def _generate(self, message: Any) -> Message:
+        return {"items": [self._generate_one(one, message["want"]) for one in message["items"]]}
+
+    def _generate_one(self, wanted: dict[str, Any], fields: list[str]) -> Message:
+        try:
+            with self._limit:
+                item = self._item(wanted)
+                if len(item.question) > MAX_QUESTION_CHARS:
+                    return {"error": "question too long"}
+                return {name: _FIELDS[name](item) for name in fields}
+        except ItemTimeout:
+            return {"error": TIMED_OUT_ERROR}
+        except Exception as error:  # noqa: BLE001  generators raise all kinds on an unlucky draw
+            return {"error": f"{type(error).__name__}: {error}"[:200]}
+
+    def _score(self, message: Any) -> Message:
+        return {"results": [self._score_one(one) for one in message["items"]]}
+
+    def _score_one(self, wanted: dict[str, Any]) -> Message:
+        reward = 0.0
+        try:
+            with self._limit:
+                item = self._item(wanted)
+                spec = self._streams[str(wanted["family"])].spec
+                self._guard.numbers_only = spec.verifier == MATH_VERIFY
+                self._guard.scoring = True
+                finish_reason = FinishReason(wanted["finish_reason"])
+                reward = score(spec, item, str(wanted["text"]), finish_reason)
+        except ItemTimeout:
+            pass
+        except Exception:  # noqa: BLE001  an item that cannot be generated has no right answer
+            reward = 0.0
+        finally:
+            self._guard.scoring = False
+        # Some scorers swallow every exception, the time-out too: the limit's own note decides.
+        if self._limit.expired:
+            self._last = None
+            return {"reward": 0.0, "timed_out": True}
+        return {"reward": reward, "timed_out": False}
+
+
+def _metadata(item: GeneratedItem) -> Message:
+    text = json.dumps(item.entry.get("metadata", {}), default=str, skipkeys=True)
+    if len(text) > _MAX_METADATA_CHARS:
+        return {}
+    metadata: Message = json.loads(text)
+    return metadata
+
+
+_FIELDS: dict[str, Callable[[GeneratedItem], Any]] = {
+    "question": lambda item: item.question,
+    "answer": lambda item: item.answer,
+    "digest": lambda item: question_digest(item.question).hex(),
+    "metadata": _metadata,
+}

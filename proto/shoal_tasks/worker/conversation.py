@@ -1,0 +1,151 @@
+"""One client's talk with its worker: what to send, and when to kill it and start another.
+
+    down ──launch, set up──> up ──request, reply──> up ──processor time used up──┐
+     ▲                        │                                                  │
+     └───────── kill ─────────┴─ deadline passed, gone, unfit, or nonsense <─────┘
+
+Sans-IO: the methods of `Conversation` are generators of steps. Whoever runs one does each `Step`
+and sends back its outcome; a step that fails has an OSError as its outcome, which past a deadline
+is a TimeoutError. What a method returns is what the client wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from shoal_tasks.errors import FamilyError, WorkerProtocolError, WorkerUnavailable
+from shoal_tasks.families import FamilySpec
+from shoal_tasks.limits import WorkerLimits
+from shoal_tasks.worker import report as reports
+from shoal_tasks.worker.frames import FrameDecoder, Message, encode_frame
+from shoal_tasks.worker.plan import Call, Failure
+
+R = TypeVar("R")
+
+_FIRST_PAUSE_SECONDS: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Wait."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Start a process. Its outcome is the pid."""
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Write to the process. The deadline is for this and for every `Receive` up to the next."""
+
+    data: bytes
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Receive:
+    """Read from the process. Its outcome is what there is, and nothing at the end of file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """End the process and collect its status; harmless without one."""
+
+
+Step = Pause | Launch | Send | Receive | Kill
+Outcome = bytes | int | OSError | None
+Steps = Generator[Step, Outcome, R]
+
+
+class Conversation:
+    """What a client knows of its worker, over all the processes that it has had."""
+
+    def __init__(self, families: Sequence[FamilySpec], limits: WorkerLimits) -> None:
+        self._families = families
+        self._limits = limits
+        self._decoder = FrameDecoder()
+        self._is_up = False
+        self._is_spent = False
+        self.report: reports.WorkerReport | None = None
+        """What the latest worker said about itself; None before the first was ready."""
+        self.num_restarts = 0
+        """Workers started after the first."""
+
+    def start(self) -> Steps[reports.WorkerReport]:
+        """Bring a worker up unless one is: a start that fails is tried again after a longer pause.
+
+        Raises `FamilyError` where it refuses a family, `WorkerUnavailable` where none comes up.
+        """
+        if self._is_up and self.report is not None:
+            return self.report
+        for attempt in range(self._limits.max_restarts):
+            if attempt:
+                pause = _FIRST_PAUSE_SECONDS * 2 ** (attempt - 1)
+                yield Pause(min(pause, self._limits.max_backoff_seconds))
+            try:
+                return (yield from self._start_once())
+            except (OSError, WorkerProtocolError):
+                yield from self.stop()
+            except (FamilyError, WorkerUnavailable):
+                yield from self.stop()
+                raise
+        raise WorkerUnavailable("the task worker does not start")
+
+    def request(self, call: Call[R]) -> Steps[list[R] | Failure]:
+        """Ask a worker, brought up where none is; after a failure none is.
+
+        Raises as `start`.
+        """
+        if self._is_spent:
+            yield from self.stop()
+        yield from self.start()
+        try:
+            reply = yield from self._exchange(call.message, self._limits.request_timeout_seconds)
+            reports.check_ok(reply)
+            results = call.parse(reply)
+        except TimeoutError:
+            yield from self.stop()
+            return Failure.TIMED_OUT
+        except (OSError, WorkerProtocolError, WorkerUnavailable):
+            yield from self.stop()
+            return Failure.CRASHED
+        self._is_spent = reports.cpu_seconds(reply) > self._limits.recycle_cpu_seconds
+        return results
+
+    def stop(self) -> Steps[None]:
+        """End the worker; the next start is another's."""
+        self._is_up = False
+        yield Kill()
+
+    def _start_once(self) -> Steps[reports.WorkerReport]:
+        if self.report is not None:
+            self.num_restarts += 1
+        self._decoder = FrameDecoder()
+        pid = yield from _done(Launch())
+        assert isinstance(pid, int)
+        message = reports.setup_message(self._families, self._limits)
+        reply = yield from self._exchange(message, self._limits.start_timeout_seconds)
+        self.report = reports.read_report(pid, reply)
+        self._is_up, self._is_spent = True, False
+        return self.report
+
+    def _exchange(self, message: Message, seconds: float) -> Steps[Message]:
+        yield from _done(Send(encode_frame(message), seconds))
+        while (reply := self._decoder.next_message()) is None:
+            data = yield from _done(Receive())
+            if not isinstance(data, bytes) or not data:
+                raise BrokenPipeError("the task worker is gone")
+            self._decoder.feed(data)
+        return reply
+
+
+def _done(step: Step) -> Steps[Outcome]:
+    outcome = yield step
+    if isinstance(outcome, OSError):
+        raise outcome
+    return outcome

@@ -1,0 +1,139 @@
+"""What the worker can be asked, and how its replies are read: nothing of them is taken on trust."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from shoal_tasks.errors import UnknownFamily, WorkerProtocolError, WorkerUnavailable
+from shoal_tasks.families import FamilySpec, config_digest
+from shoal_tasks.limits import MAX_QUESTION_CHARS, TIMED_OUT_ERROR
+from shoal_tasks.spec import JsonValue
+from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates, TaskItem
+from shoal_tasks.worker.plan import Failure, Operation
+from shoal_wire.limits import MAX_COMPLETION_BYTES, MAX_INDEX, MAX_SEED, SHORT_DIGEST_BYTES
+from shoal_wire.types import Digest
+
+R = TypeVar("R")
+
+
+class Families:
+    """The configured families, for checking coordinates before they travel."""
+
+    def __init__(self, specs: Sequence[FamilySpec]) -> None:
+        """Raises ValueError without specs or when two have one name."""
+        self.specs = tuple(specs)
+        self._digests: Mapping[str, Digest] = {spec.name: config_digest(spec) for spec in specs}
+        if not specs or len(self._digests) != len(self.specs):
+            raise ValueError("need at least one family, and names must be unique")
+
+    def row(self, task: TaskCoordinates) -> dict[str, JsonValue]:
+        """The coordinates as the worker reads them; raises `UnknownFamily`, ValueError."""
+        if self._digests.get(task.family) != task.config_digest:
+            raise UnknownFamily(f"no family {task.family!r} with this configuration")
+        if not (0 <= task.seed < MAX_SEED and 0 <= task.index < MAX_INDEX):
+            raise ValueError("seed or index out of range")
+        return {"family": task.family, "seed": task.seed, "index": task.index}
+
+
+TOO_SLOW: Final = Digest(b"slow")
+"""In place of a digest: this machine could not make the task in time. No digest has its length."""
+
+
+def generate_operation(
+    families: Families,
+    want: Sequence[str],
+    parse: Callable[[dict[str, Any]], R],
+    *,
+    too_slow: R | None = None,
+) -> Operation[TaskCoordinates, R | None]:
+    """Regenerate tasks. A result is None where the generator itself fails on the coordinates, and
+    ``too_slow`` where it used up the item's time: a faster machine may well have made the task.
+
+    An item that kills the worker raises `WorkerUnavailable`: that says nothing about the task.
+    """
+
+    def parse_one(row: Any) -> R | None:
+        if not isinstance(row, dict):
+            raise WorkerProtocolError("item is not an object")
+        if "error" in row:
+            return too_slow if row["error"] == TIMED_OUT_ERROR else None
+        return parse(row)
+
+    def failed(failure: Failure) -> R | None:
+        raise WorkerUnavailable(f"generating a task: {failure}")
+
+    return Operation(
+        message=lambda piece: {
+            "op": "generate",
+            "want": list(want),
+            "items": [families.row(task) for task in piece],
+        },
+        parse_one=parse_one,
+        reply_key="items",
+        size=lambda _task: 0,
+        failed=failed,
+    )
+
+
+def score_operation(families: Families) -> Operation[ScoreRequest, ScoreResult]:
+    """Score completions. An item that kills the worker gets 0 and says so."""
+
+    def row(request: ScoreRequest) -> dict[str, JsonValue]:
+        # Longer than any completion the wire allows: no frame could be sure to hold it.
+        text = request.text if len(request.text) <= MAX_COMPLETION_BYTES else ""
+        return {
+            **families.row(request.task),
+            "text": text,
+            "finish_reason": str(request.finish_reason),
+        }
+
+    return Operation(
+        message=lambda piece: {"op": "score", "items": [row(request) for request in piece]},
+        parse_one=parse_score,
+        reply_key="results",
+        size=lambda request: min(len(request.text), MAX_COMPLETION_BYTES),
+        failed=lambda failure: ScoreResult(
+            reward=0.0,
+            timed_out=failure is Failure.TIMED_OUT,
+            crashed=failure is Failure.CRASHED,
+        ),
+    )
+
+
+def parse_score(row: Any) -> ScoreResult:
+    """Read one score; the worker ran over hostile text, so nothing of it is taken on trust."""
+    reward = row.get("reward") if isinstance(row, dict) else None
+    if isinstance(reward, bool) or not isinstance(reward, int | float):
+        raise WorkerProtocolError("reward is not a number")
+    # Not made a float before: an integer of a thousand digits cannot be one.
+    if not 0.0 <= reward <= 1.0:
+        raise WorkerProtocolError("reward is out of range")
+    return ScoreResult(reward=float(reward), timed_out=row.get("timed_out") is True)
+
+
+def parse_question(row: dict[str, Any]) -> str:
+    """Read one question."""
+    question = row.get("question")
+    if not isinstance(question, str) or len(question) > MAX_QUESTION_CHARS:
+        raise WorkerProtocolError("question is not a text of permitted length")
+    return question
+
+
+def parse_digest(row: dict[str, Any]) -> Digest:
+    """Read one question's digest."""
+    try:
+        digest = bytes.fromhex(row["digest"])
+    except (KeyError, TypeError, ValueError):
+        raise WorkerProtocolError("digest is not hexadecimal") from None
+    if len(digest) != SHORT_DIGEST_BYTES:
+        raise WorkerProtocolError("digest has the wrong length")
+    return Digest(digest)
+
+
+def parse_item(row: dict[str, Any]) -> TaskItem:
+    """Read one whole item."""
+    answer, metadata = row.get("answer"), row.get("metadata")
+    if not (answer is None or isinstance(answer, str)) or not isinstance(metadata, dict):
+        raise WorkerProtocolError("item has the wrong fields")
+    return TaskItem(question=parse_question(row), answer=answer, metadata=metadata)

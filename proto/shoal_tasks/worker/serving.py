@@ -1,0 +1,95 @@
+"""The worker process's life: frames on stdin, answers on what stdout was.
+
+    start ──> set-up frame read ──> generators preloaded ──> sandbox entered ──> families built
+                                                                                     │
+    end of stdin: exit <── answer <── generate / score / hello <── frame <───────────┘
+
+The set-up's configurations come from a swarm, so they are used only inside the sandbox; before
+it, only the names of the generators are, and those are on a list. Everything after that reads
+frames from stdin and writes frames to what stdout was; stdout itself leads nowhere, so a stray
+print cannot break a frame.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from typing import Any, Final
+
+from shoal_tasks.errors import FamilyError
+from shoal_tasks.limits import MAX_FAMILIES, WorkerLimits
+from shoal_tasks.rows import read_rows_file
+from shoal_tasks.sandbox import layers as sandbox
+from shoal_tasks.sandbox.audit import AuditGuard
+from shoal_tasks.spec import MATH_VERIFY, ROWS_GENERATOR, spec_from_json
+from shoal_tasks.swarm import installed_version
+from shoal_tasks.worker.answering import Worker
+from shoal_tasks.worker.frames import FrameDecoder, Message, encode_frame
+from shoal_tasks.worker.generate import import_sympy, preload
+
+_READ_BYTES: Final = 1 << 16
+
+
+class FramePipe:
+    """Blocking frames over the two inherited pipes."""
+
+    def __init__(self) -> None:
+        self._decoder = FrameDecoder()
+        self._output_fd = os.dup(1)
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 1)
+        os.close(null)
+
+    def read(self) -> Message | None:
+        """The next message; None when the parent closed the pipe."""
+        while (message := self._decoder.next_message()) is None:
+            data = os.read(0, _READ_BYTES)
+            if not data:
+                return None
+            self._decoder.feed(data)
+        return message
+
+    def write(self, message: Message) -> None:
+        view = memoryview(encode_frame(message))
+        while view:
+            view = view[os.write(self._output_fd, view) :]
+
+
+def _set_up(message: Message, parent_pid: int | None) -> Worker:
+    families: Any = message["families"]
+    if not 0 < len(families) <= MAX_FAMILIES:
+        raise FamilyError(f"need 1 to {MAX_FAMILIES} families")
+    specs = tuple(spec_from_json(family) for family in families)
+    if len({spec.name for spec in specs}) != len(specs):
+        raise FamilyError("two families have one name")
+    options: Any = message.get("limits", {})
+    limits = WorkerLimits(**options)
+    # What a family needs from the disk, while there is one. The paths are this machine's own.
+    files = {s.name: read_rows_file(s.path) for s in specs if s.generator == ROWS_GENERATOR}
+    preload(spec.generator for spec in specs if spec.generator != ROWS_GENERATOR)
+    versions = {spec.verifier: installed_version(spec.verifier) for spec in specs}
+    if versions.get(MATH_VERIFY):
+        from shoal_tasks.worker.math_answers import warm_up
+
+        import_sympy()
+        warm_up()
+    guard = AuditGuard()
+    gc.collect()
+    gc.freeze()
+    layers = sandbox.enter(limits, guard, parent_pid=parent_pid)
+    return Worker(specs, limits, guard, layers, files)
+
+
+def serve(pipe: FramePipe, parent_pid: int | None) -> None:
+    """Answer frames until the parent closes the pipe."""
+    worker: Worker | None = None
+    while (message := pipe.read()) is not None:
+        try:
+            if worker is None:
+                worker = _set_up(message, parent_pid)
+                reply = worker.answer({"op": "hello"})
+            else:
+                reply = worker.answer(message)
+        except Exception as error:  # noqa: BLE001  the parent learns of it and decides
+            reply = {"ok": False, "kind": type(error).__name__, "error": str(error)[:500]}
+        pipe.write(reply)
