@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import trio
-
 from bootstrap.peer import BootstrapPeer, MeetingPoint
-from p2p.data_dir import IDENTITY_FILE
-from p2p.net.identity import Identity, load_or_create_identity
-from p2p.process import (
-    USAGE_ERRORS,
-    call_on_parent_end,
-    call_on_signal,
-    own_data_dir,
-    parse,
-    root_error,
-    start_logging,
-)
-from p2p.usage import EXIT_FAILED, EXIT_OK, UsageExit, fail
+from p2p.process import Serving, run_until_stopped, serve
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import TaskError
 
@@ -39,64 +24,28 @@ stay together without it. Nodes join with `shoal node --bootstrap ADDRESS`, ADDR
 the lines that it prints."""
 
 
-def main(argv: Sequence[str]) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run `shoal bootstrap`; return the exit code."""
-    try:
-        loaded, supervised = parse("bootstrap", DESCRIPTION, argv, overrides=DEFAULTS)
-        start_logging(loaded.settings, "bootstrap")
-        with own_data_dir(loaded) as settings:
-            identity = load_or_create_identity(settings.data_dir / IDENTITY_FILE)
-            return _run(settings, identity, supervised)
-    except UsageExit as end:
-        return end.code
-    except USAGE_ERRORS as error:
-        return fail("bootstrap", str(error)).code
-    except TaskError as error:
-        return fail("bootstrap", str(error), EXIT_FAILED).code
-
-
-def _run(settings: Settings, identity: Identity, supervised: bool) -> int:
-    again = True
-    while again:
-        try:
-            again = trio.run(_run_once, settings, identity, supervised)
-        except BaseExceptionGroup as group:
-            raise root_error(group) from None
-    return EXIT_OK
-
-
-async def _run_once(settings: Settings, identity: Identity, supervised: bool) -> bool:
-    peer = BootstrapPeer(
-        identity=identity, settings=settings, on_ready=partial(_announce, settings)
+    serving = Serving(
+        name="bootstrap",
+        description=DESCRIPTION,
+        make=BootstrapPeer,
+        run=run_until_stopped,
+        announce=_announce,
+        settings_of="bootstrap",
+        defaults=DEFAULTS,
+        failures=(TaskError,),
     )
-    async with trio.open_nursery() as nursery:
-        await nursery.start(call_on_signal, peer.stop)
-        if supervised:
-            nursery.start_soon(call_on_parent_end, peer.stop)
-        again = await peer.run()
-        nursery.cancel_scope.cancel()
-    return again
+    return serve(serving, argv)
 
 
-def _announce(settings: Settings, peer: MeetingPoint) -> None:
-    member = peer.member
-    addresses = member.host.listen_addrs()
-    if settings.json_output:
-        ready = {
-            "event": "ready",
-            "peer_id": member.peer_id,
-            "addresses": list(addresses),
-            "swarm": {"name": member.manifest.swarm_name, "digest": member.manifest.digest.hex()},
-            "data_dir": str(settings.data_dir),
-        }
-        print(json.dumps(ready), flush=True)
-        return
-    manifest = member.manifest
-    print(f"bootstrap peer of swarm {manifest.swarm_name} {manifest.short_name}; reachable at")
+def _announce(peer: MeetingPoint, _settings: Settings) -> Iterator[str]:
+    manifest, addresses = peer.member.manifest, peer.member.host.listen_addrs()
+    yield f"bootstrap peer of swarm {manifest.swarm_name} {manifest.short_name}; reachable at"
     for address in addresses:
-        print(f"  {address}")
-    print(f"join it: make node BOOTSTRAP={addresses[0]}", flush=True)
+        yield f"  {address}"
+    yield f"join it: make node BOOTSTRAP={addresses[0]}"
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

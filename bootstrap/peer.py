@@ -13,7 +13,7 @@ from typing import Any
 import trio
 
 from p2p.intake.ledger import Equivocation
-from p2p.ipc.view_types import View
+from p2p.ipc.inspector import View
 from p2p.ipc.views import CoreViews
 from p2p.member import Member
 from p2p.peer import ListeningPeer

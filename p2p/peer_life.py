@@ -11,9 +11,8 @@ from typing import Generic, Protocol, TypeVar
 
 import trio
 
-from p2p.ipc.inspector import InspectorService
+from p2p.ipc.inspector import InspectorService, View
 from p2p.ipc.server import SOCKET_NAME, IpcServer, NodeService
-from p2p.ipc.view_types import View
 from p2p.member import Member
 from p2p.net.identity import Identity
 from p2p.parts import REAL, Parts, Running, Tuning

@@ -1,27 +1,45 @@
-"""What commands share: settings with one-line errors, a data directory, logging, signals."""
+"""The life of a serving process: node, bootstrap peer and judge are run alike.
+
+    flags ─▶ data directory, locked ─▶ identity ─▶ make(…).run() ─▶ exit code
+                                           ▲            │ another manifest
+                                           └────────────┘
+
+A signal, or with `--supervised` the end of standard input, asks the peer to stop; it closes in
+order. What the user can mend ends the process with one line.
+"""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import trio
 
+from p2p.data_dir import IDENTITY_FILE
+from p2p.flags import parse
 from p2p.ipc.server import SOCKET_NAME, SocketPathError, check_socket_path
+from p2p.member import Member
 from p2p.net.host import ListenError
-from p2p.net.identity import DataDirInUseError, IdentityError, lock_data_dir
+from p2p.net.identity import (
+    DataDirInUseError,
+    Identity,
+    IdentityError,
+    load_or_create_identity,
+    lock_data_dir,
+)
 from p2p.net.swarm_key import SwarmKeyError
-from p2p.peers.discovery import parse_bootstrap
-from p2p.usage import UsageExit, fail
-from shoal_settings.loader import Loaded, SettingsError, add_flags, describe, describe_text, load
+from p2p.peer_life import PeerLife
+from shoal_settings.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UsageExit, fail
+from shoal_settings.loader import Loaded
 from shoal_settings.schema import Command, Settings
 from shoal_wire.errors import ManifestError
 
@@ -47,48 +65,111 @@ USAGE_ERRORS = (
 """What keeps a peer from starting and the user can mend: one line, exit code 2."""
 
 
-def parse(
-    command: Command,
-    description: str,
-    argv: Sequence[str],
-    *,
-    overrides: Mapping[str, Any] | None = None,
-    shown_as: str = "",
-) -> tuple[Loaded, bool]:
-    """Parse flags and settings of `command`; the second value is the hidden `--supervised`.
+class Life(Protocol):
+    """A peer from its start to its end."""
 
-    `shown_as` is the name of a command that reads the same settings as `command`.
+    def stop(self) -> None:
+        """Ask it to end, in order."""
 
-    Raises:
-        UsageExit: code 2 after one line on standard error, or 0 after `--print-config`.
-    """
-    name = shown_as or command
-    parser = argparse.ArgumentParser(
-        prog=f"shoal {name}",
-        description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_flags(parser, command)
-    # Given by a parent shoal process: end when standard input does.
-    parser.add_argument("--supervised", action="store_true", help=argparse.SUPPRESS)
-    arguments = parser.parse_args(argv)
+
+class Joined(Protocol):
+    """A peer that others can reach."""
+
+    @property
+    def member(self) -> Member:
+        """It as a member of the swarm."""
+
+
+L = TypeVar("L", bound=Life)
+J = TypeVar("J", bound=Joined)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving(Generic[L, J]):
+    """A command that runs a peer until it ends."""
+
+    name: str
+    """Its name after `shoal`."""
+    description: str
+    settings_of: Command
+    """The command whose settings it reads."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Settings whose default is not the schema's."""
+    make: Callable[..., L]
+    """Given `identity`, `settings` and `on_ready`, which it calls once others can reach it."""
+    run: Callable[[L, Settings], Awaitable[int | None]]
+    """Runs a peer to its end; returns the exit code, or None to start again with a new one."""
+    announce: Callable[[J, Settings], Iterable[str]]
+    """What people are told when it is ready, by line."""
+    facts: Callable[[J], Mapping[str, Any]] = lambda _peer: {}
+    """What programs are told then, beyond who it is and where."""
+    failures: tuple[type[Exception], ...]
+    """What ends it with one line and exit code 1."""
+
+
+def serve(serving: Serving[L, J], argv: Sequence[str] | None) -> int:
+    """Run a serving command; return the exit code."""
+    name = serving.name
     try:
-        loaded = load(command, arguments, os.environ, overrides=overrides)
-    except SettingsError as error:
-        raise fail(name, str(error)) from None
-    try:
-        parse_bootstrap(loaded.settings.bootstrap + loaded.settings.dht_peer)
-        if loaded.settings.judge != "none":
-            parse_bootstrap((loaded.settings.judge,))
-    except ValueError as error:
-        raise fail(name, str(error)) from None
-    if arguments.print_config:
-        if loaded.settings.json_output:
-            print(json.dumps(describe(loaded, command)))
-        else:
-            print(describe_text(loaded, command))
-        raise UsageExit(0)
-    return loaded, bool(arguments.supervised)
+        loaded, supervised = parse(
+            name, serving.settings_of, serving.description, argv, defaults=serving.defaults
+        )
+        start_logging(loaded.settings, name)
+        with own_data_dir(loaded) as settings:
+            return _serve_in(settings, serving, supervised=supervised)
+    except UsageExit as end:
+        return end.code
+    except USAGE_ERRORS as error:
+        return fail(name, str(error)).code
+    except serving.failures as error:
+        return fail(name, str(error), EXIT_FAILED).code
+
+
+async def run_until_stopped(peer: PeerLife[Any], _settings: Settings) -> int | None:
+    """Run it; None asks for a new start, as `Serving.run` has it."""
+    return None if await peer.run() else EXIT_OK
+
+
+def _serve_in(settings: Settings, serving: Serving[L, J], *, supervised: bool) -> int:
+    """Run peers one after another until one does not ask for a new start."""
+    identity = load_or_create_identity(settings.data_dir / IDENTITY_FILE)
+    code = None
+    while code is None:
+        try:
+            code = trio.run(_serve_once, serving, settings, identity, supervised)
+        except BaseExceptionGroup as group:
+            raise root_error(group) from None
+    return code
+
+
+async def _serve_once(
+    serving: Serving[L, J], settings: Settings, identity: Identity, supervised: bool
+) -> int | None:
+    ready = partial(_say_ready, serving, settings)
+    peer = serving.make(identity=identity, settings=settings, on_ready=ready)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(call_on_signal, peer.stop)
+        if supervised:
+            nursery.start_soon(call_on_parent_end, peer.stop)
+        code = await serving.run(peer, settings)
+        nursery.cancel_scope.cancel()
+    return code
+
+
+def _say_ready(serving: Serving[L, J], settings: Settings, peer: J) -> None:
+    if not settings.json_output:
+        print("\n".join(serving.announce(peer, settings)), flush=True)
+        return
+    member, manifest = peer.member, peer.member.manifest
+    ready = {
+        "event": "ready",
+        "peer_id": member.peer_id,
+        "addresses": list(member.host.listen_addrs()),
+        "swarm": {"name": manifest.swarm_name, "digest": manifest.digest.hex()},
+        "data_dir": str(settings.data_dir),
+        **serving.facts(peer),
+    }
+    print(json.dumps(ready), flush=True)
 
 
 @contextlib.contextmanager
@@ -176,7 +257,7 @@ async def call_on_signal(
         async for _ in signals:
             seen += 1
             if seen > 1:
-                os._exit(130)
+                os._exit(EXIT_INTERRUPTED)
             callback()
 
 

@@ -25,13 +25,12 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from shoal_settings.exits import EXIT_DIVERGED, EXIT_FAILED, EXIT_OK, EXIT_USAGE
+
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
 log = logging.getLogger(__name__)
-
-EXIT_SETTINGS, EXIT_DIVERGED = 2, 3
-"""Exit codes of `policy.__main__` with a meaning here."""
 
 NODE_RUN = secrets.token_hex(8)
 """Names this process to all trainers it starts: `--no-resume` starts over once for all of them."""
@@ -103,9 +102,9 @@ class TrainerChild:
         failures = 0
         while True:
             lived, code = await self._run_once()
-            if code == 0:
+            if code == EXIT_OK:
                 return self._enter(ChildState.FINISHED)
-            if code == EXIT_SETTINGS:
+            if code == EXIT_USAGE:
                 log.error("the trainer refused its settings; it is not started again")
                 return self._enter(ChildState.MISCONFIGURED)
             if code == EXIT_DIVERGED:
@@ -129,7 +128,7 @@ class TrainerChild:
             )
         except OSError as error:  # no memory or no process left: a reason to wait, not to die
             log.error("cannot start the trainer: %s", error)
-            return 0.0, 1
+            return 0.0, EXIT_FAILED
         self.pid = process.pid
         self._enter(ChildState.RUNNING)
         try:

@@ -26,6 +26,7 @@ from policy.record.narrator import Narrator, PeerCount
 from policy.record.sinks import sink_names
 from policy.rollouts import public_model_name
 from shoal_ipc.client import SOCKET_NAME, NodeClient
+from shoal_settings.exits import EXIT_DIVERGED, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
 from shoal_settings.loader import SettingsError, add_flags, describe, describe_text, load
 from shoal_settings.schema import Settings
 from shoal_tasks.limits import WorkerLimits
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_DIVERGED = 0, 1, 2, 3
 _LOCK_SECONDS = 30.0
 
 DESCRIPTION = """\
@@ -66,7 +66,7 @@ class StopFlag:
     def on_signal(self, _number: int, _frame: FrameType | None) -> None:
         """Signal handler."""
         if self._event.is_set():
-            os._exit(130)
+            os._exit(EXIT_INTERRUPTED)
         self._event.set()
 
     def watch_parent(self) -> None:

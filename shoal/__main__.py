@@ -4,32 +4,59 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.metadata import version
 
-from p2p.usage import EXIT_OK, EXIT_USAGE
+from shoal_settings.exits import EXIT_OK, EXIT_USAGE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """One command."""
+
+    module: str
+    """Has `main(argv)`. By name, since only the command that is asked for is imported."""
+    does: str
+    parts: Mapping[str, str] = field(default_factory=dict)
+    """Its sub-commands that another module has: first word → module."""
+
 
 COMMANDS = {
-    "node": ("p2p.__main__", "join a swarm (or start one), train, share and learn"),
-    "bootstrap": ("bootstrap.__main__", "a meeting point: stable address, relays, trains nothing"),
-    "swarm": (
-        "shoal.swarm.command",
-        "a bootstrap and N nodes on this machine, a live table",
+    "node": Command(
+        module="p2p.__main__", does="join a swarm (or start one), train, share and learn"
     ),
-    "trainer": ("policy.__main__", "the trainer process alone (a node starts its own)"),
-    "experiment": (
-        "shoal.experiment.__main__",
-        "does sharing help? the paper's comparison on this machine, with table and figures",
+    "bootstrap": Command(
+        module="bootstrap.__main__",
+        does="a meeting point: stable address, relays, trains nothing",
     ),
-    "tasks": ("shoal.tasks", "list task families; show one with a sample and its scores"),
-    "publish": ("shoal.publish", "share a file of completions through a node"),
-    "answer": ("shoal.answer", "answer questions yourself, and share the answers"),
-    "export": ("shoal.export.command", "the rollouts a node has seen, as a data set"),
-    "judge": ("p2p.judge.__main__", "ask nodes, score their answers, keep signed records"),
-    "debug": ("shoal.debug.command", "look inside a running node"),
+    "swarm": Command(
+        module="shoal.swarm.command", does="a bootstrap and N nodes on this machine, a live table"
+    ),
+    "trainer": Command(
+        module="policy.__main__", does="the trainer process alone (a node starts its own)"
+    ),
+    "experiment": Command(
+        module="shoal.experiment.command",
+        does="does sharing help? the paper's comparison on this machine, with table and figures",
+    ),
+    "tasks": Command(
+        module="shoal.tasks", does="list task families; show one with a sample and its scores"
+    ),
+    "publish": Command(module="shoal.publish", does="share a file of completions through a node"),
+    "answer": Command(
+        module="shoal.answer", does="answer questions yourself, and share the answers"
+    ),
+    "export": Command(
+        module="shoal.export.command", does="the rollouts a node has seen, as a data set"
+    ),
+    "judge": Command(
+        module="p2p.judge.__main__",
+        does="ask nodes, score their answers, keep signed records",
+        parts={"report": "shoal.judge_report.command"},
+    ),
+    "debug": Command(module="shoal.debug.command", does="look inside a running node"),
 }
-"""Name → module with `main(argv)`, and what it does. A string, not an import: the node's package
-must not depend on the trainer's."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -41,18 +68,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments[0] == "--version":
         print(f"shoal {version('shoal')}")
         return EXIT_OK
-    entry = COMMANDS.get(arguments[0])
-    if entry is None:
-        print(
-            f"shoal: no command {arguments[0]!r}; there are {', '.join(COMMANDS)}", file=sys.stderr
-        )
+    name, rest = arguments[0], arguments[1:]
+    if name not in COMMANDS:
+        print(f"shoal: no command {name!r}; there are {', '.join(COMMANDS)}", file=sys.stderr)
         return EXIT_USAGE
-    command: Callable[[Sequence[str]], int] = importlib.import_module(entry[0]).main
-    return command(arguments[1:])
+    module = COMMANDS[name].module
+    if rest and rest[0] in COMMANDS[name].parts:
+        module, rest = COMMANDS[name].parts[rest[0]], rest[1:]
+    run: Callable[[Sequence[str]], int] = importlib.import_module(module).main
+    return run(rest)
 
 
 def _usage() -> str:
-    rows = "\n".join(f"  {name:<10} {text}" for name, (_, text) in COMMANDS.items())
+    rows = "\n".join(f"  {name:<10} {command.does}" for name, command in COMMANDS.items())
     return (
         "usage: shoal COMMAND [flags]\n\n"
         "Post-train a language model by reinforcement learning together with others, over a\n"

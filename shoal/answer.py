@@ -11,8 +11,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from p2p.usage import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from shoal.node_link import NodeLink, check_author, open_link
+from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from shoal_tasks.errors import TaskError
 from shoal_tasks.hand_made import completion_of
 from shoal_tasks.spec import AnswerFormat, FamilySpec
@@ -114,7 +114,7 @@ def _ask_all(
             if completions:
                 link.publish([_group(one, completions)], author=author)
                 shared += 1
-                _tell(worker, one, completions, console, as_json=arguments.json)
+                _show_rewards(worker, one, completions, console, as_json=arguments.json)
     except (EOFError, KeyboardInterrupt):
         console.print()
     return shared
@@ -157,7 +157,7 @@ def _group(asked: _Asked, completions: Sequence[Completion]) -> RolloutGroup:
     )
 
 
-def _tell(
+def _show_rewards(
     worker: TaskWorker,
     asked: _Asked,
     completions: Sequence[Completion],

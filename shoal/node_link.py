@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from p2p.usage import EXIT_FAILED, EXIT_NO_NODE, fail
 from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
+from shoal_settings.exits import EXIT_FAILED, EXIT_NO_NODE, fail
 from shoal_tasks.families import FamilySpec
 from shoal_tasks.swarm import specs_of
 from shoal_wire.bundles import bundles

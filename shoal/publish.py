@@ -9,8 +9,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from p2p.usage import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from shoal.node_link import NodeLink, check_author, open_link
+from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from shoal_tasks.errors import TaskError
 from shoal_tasks.hand_made import RowError, read_groups
 from shoal_tasks.worker.sync import TaskWorker

@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from p2p.usage import EXIT_FAILED, EXIT_OK, UsageExit, fail
+from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from shoal_tasks.errors import FamilyError, TaskError
 from shoal_tasks.families import (
     PRESETS,

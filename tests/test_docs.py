@@ -1,7 +1,8 @@
-"""A command, view, metric or status key ships with its line in the documentation."""
+"""A command, metric or status key ships with its line in the documentation."""
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from pathlib import Path
 
@@ -9,10 +10,10 @@ import pytest
 
 from policy.record.metrics import metric_names
 from shoal.__main__ import COMMANDS
-from shoal.debug.command import VIEWS
 from shoal_wire.verdict import Reason
 
 ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def _read(name: str) -> str:
@@ -24,9 +25,10 @@ def test_every_command_is_in_the_readme(command: str) -> None:
     assert f"shoal {command}" in _read("README.md")
 
 
-@pytest.mark.parametrize("view", sorted(VIEWS))
-def test_every_view_has_its_section(view: str) -> None:
-    assert f"\n## {view}\n" in _read("docs/debug.md")
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "Makefile"], ids=lambda page: page.name)
+def test_every_module_that_is_to_be_run_is_there(page: Path) -> None:
+    for module in re.findall(r"python -m (\w+(?:\.\w+)*)", page.read_text()):
+        assert importlib.util.find_spec(module) is not None, f"{page.name}: python -m {module}"
 
 
 def test_metrics_and_their_table_agree() -> None:
@@ -49,6 +51,6 @@ def test_every_make_target_is_in_its_help() -> None:
 
 
 def test_links_in_the_documentation_lead_somewhere() -> None:
-    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+    for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"

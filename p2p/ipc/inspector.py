@@ -1,22 +1,55 @@
-"""Answers debug CLIs on the socket: all that a peer without a buffer has to say."""
+"""Debug views and orders on the socket: all that a peer without a buffer has to say.
+
+A view is a method of `p2p.ipc.views`, `net_views` or `node_views` that is marked `@view`; its name
+is the word by which people ask for it, and its options and answer are JSON values.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
 
-from p2p.ipc.view_types import View
 from p2p.standing.guard import ControlError
 from shoal_ipc import messages as m
 from shoal_wire.manifest import Manifest
 from shoal_wire.types import PeerId
 
+View = Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]
+"""Makes a view, as JSON values, from its options."""
+M = TypeVar("M", bound=Callable[..., Any])
+
+SCHEMA_VERSION = 1
+"""Of all views together: keys may come, none changes its meaning."""
+_MARK = "_is_debug_view"
+
 Control = Callable[[m.ControlAction, str], Awaitable[None]]
 """``await control(action, peer_id)``: raises ControlError."""
 
 
+def view(method: M) -> M:
+    """Mark a method as the debug view of its name."""
+    setattr(method, _MARK, True)
+    return method
+
+
+def view_names(kind: type) -> frozenset[str]:
+    """Return the names of the methods that are marked in a class or in one that it extends."""
+    return frozenset(
+        name
+        for part in kind.__mro__
+        for name, member in vars(part).items()
+        if hasattr(member, _MARK)
+    )
+
+
+def views_of(part: object) -> dict[str, View]:
+    """Return an object's marked methods by name."""
+    return {name: getattr(part, name) for name in sorted(view_names(type(part)))}
+
+
 class InspectorService:
-    """Answers debug CLIs only: all that a peer without a buffer has to say."""
+    """Answers debug CLIs only."""
 
     def __init__(
         self,
@@ -40,16 +73,16 @@ class InspectorService:
     async def handle(self, holder: str, role: m.Role, body: m.Body) -> m.Body:
         """Answer one request."""
         if isinstance(body, m.Inspect):
-            return await inspect(self._views, body)
+            return await answer_view(self._views, body)
         if isinstance(body, m.Control):
-            return await follow(self._control, body)
+            return await carry_out(self._control, body)
         return m.Failure(reason=f"this peer does not take {type(body).__name__}")
 
     async def goodbye(self, holder: str, role: m.Role) -> None:
         """Nothing was lent."""
 
 
-async def follow(control: Control | None, body: m.Control) -> m.Body:
+async def carry_out(control: Control | None, body: m.Control) -> m.Body:
     """Follow one order about a peer."""
     if control is None:
         return m.Failure(reason="this peer takes no orders")
@@ -60,13 +93,13 @@ async def follow(control: Control | None, body: m.Control) -> m.Body:
     return m.Done(count=1)
 
 
-async def inspect(views: Mapping[str, View], body: m.Inspect) -> m.Body:
+async def answer_view(views: Mapping[str, View], body: m.Inspect) -> m.Body:
     """Answer with one view."""
-    view = views.get(body.view)
-    if view is None:
+    answer = views.get(body.view)
+    if answer is None:
         return m.Failure(reason=f"no view {body.view!r} here; there are {', '.join(views)}")
     try:
         options = json.loads(body.options_json or "{}")
-        return m.InspectReply(json=json.dumps(await view(options)))
+        return m.InspectReply(json=json.dumps(await answer(options)))
     except (ValueError, TypeError) as error:
         return m.Failure(reason=f"view {body.view!r}: {error}")

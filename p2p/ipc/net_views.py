@@ -6,7 +6,7 @@ import random
 import resource
 import shutil
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -15,14 +15,13 @@ import trio
 
 from p2p.gossip.router import MeshSettings
 from p2p.ipc.doctor import BootstrapSeen, Facts, OutsideSeen, State, TopicSeen, diagnose
-from p2p.ipc.view_types import View
+from p2p.ipc.inspector import SCHEMA_VERSION, View, view
 from p2p.member import Member
 from p2p.net.address import parse_peer_address, parse_peer_id
 from p2p.net.host import DialError, RequestError
 from p2p.peers.outside import Outside, ask_outside, tcp_ports
 from shoal_wire.types import PeerId
 
-SCHEMA_VERSION = 1
 _MAX_ASKED = 8
 _PING_SECONDS = 5.0
 _DIAL_SECONDS = 4.0
@@ -36,10 +35,7 @@ class NetViews:
         self._status = status
         self._rng = random.Random()
 
-    def by_name(self) -> dict[str, View]:
-        """Return the views by the names under which the CLI asks for them."""
-        return {"doctor": self.doctor, "ping": self.ping}
-
+    @view
     async def ping(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """One ping of `peer`, a peer id or an address, connecting to it first if need be."""
         text = str(options.get("peer", ""))
@@ -63,6 +59,7 @@ class NetViews:
             await self._member.host.dial(f"{known.address}/p2p/{peer_id}", timeout=_DIAL_SECONDS)
         return peer_id
 
+    @view
     async def doctor(self, _options: Mapping[str, Any]) -> dict[str, Any]:
         """Ask peers how this node looks, and say what is wrong. Takes five seconds at most."""
         facts = await self._facts()
@@ -78,23 +75,11 @@ class NetViews:
 
     async def _facts(self) -> Facts:
         member = self._member
-        outside: list[Outside] = []
-        bootstraps: list[BootstrapSeen] = []
         ports = tcp_ports(member.host.listen_addrs())
         connected = sorted(member.host.connected_peers())
-
-        async def ask(peer_id: PeerId) -> None:
-            if seen := await ask_outside(member.host, peer_id, ports=ports):
-                outside.append(seen)
-
-        async with trio.open_nursery() as nursery:
-            for peer_id in self._rng.sample(connected, min(_MAX_ASKED, len(connected))):
-                nursery.start_soon(ask, peer_id)
-            for address in member.peer.settings.bootstrap:
-                nursery.start_soon(self._try_bootstrap, address, bootstraps)
+        outside, bootstraps = await self._ask_around(connected, ports)
         status = await self._status({})
         buffer = status.get("buffer")
-        meshes = member.gossip.mesh()
         return Facts(
             uptime_s=status["uptime_s"],
             listens=tuple(_transport(address) for address in member.host.listen_addrs()),
@@ -103,14 +88,7 @@ class NetViews:
             relays=len(member.peer.relays.relays),
             bootstraps=tuple(sorted(bootstraps, key=lambda seen: seen.address)),
             outside=tuple(self._seen(seen, ports) for seen in outside),
-            topics=tuple(
-                TopicSeen(
-                    topic=topic,
-                    peers=len(member.gossip.topic_peers(topic)),
-                    mesh=len(meshes.get(topic, [])),
-                )
-                for topic in member.gossip.topics()
-            ),
+            topics=self._topics(),
             mesh_low=MeshSettings().degree_low,
             clock_limit_ms=1000 * member.manifest.rules.max_future_seconds,
             trainer=status["trainer"]["state"] if "trainer" in status else None,
@@ -120,6 +98,24 @@ class NetViews:
             files_open=psutil.Process().num_fds(),
             files_limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         )
+
+    async def _ask_around(
+        self, connected: Sequence[PeerId], ports: tuple[int, ...]
+    ) -> tuple[list[Outside], list[BootstrapSeen]]:
+        """Ask some peers how this one looks, and try every bootstrap, all at once."""
+        outside: list[Outside] = []
+        bootstraps: list[BootstrapSeen] = []
+
+        async def ask(peer_id: PeerId) -> None:
+            if seen := await ask_outside(self._member.host, peer_id, ports=ports):
+                outside.append(seen)
+
+        async with trio.open_nursery() as nursery:
+            for peer_id in self._rng.sample(connected, min(_MAX_ASKED, len(connected))):
+                nursery.start_soon(ask, peer_id)
+            for address in self._member.peer.settings.bootstrap:
+                nursery.start_soon(self._try_bootstrap, address, bootstraps)
+        return outside, bootstraps
 
     async def _try_bootstrap(self, address: str, found: list[BootstrapSeen]) -> None:
         host = self._member.host
@@ -142,6 +138,18 @@ class NetViews:
             dialled=seen.dialled,
             reached=any(port in ports for port in seen.open_ports),
             clock_ahead_ms=seen.clock_ahead_ms,
+        )
+
+    def _topics(self) -> tuple[TopicSeen, ...]:
+        gossip = self._member.gossip
+        meshes = gossip.mesh()
+        return tuple(
+            TopicSeen(
+                topic=topic,
+                peers=len(gossip.topic_peers(topic)),
+                mesh=len(meshes.get(topic, [])),
+            )
+            for topic in gossip.topics()
         )
 
     def _transports(self) -> tuple[tuple[str, int], ...]:

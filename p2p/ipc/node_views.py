@@ -9,10 +9,10 @@ import trio
 
 from p2p.fetch.exchange import RolloutExchange
 from p2p.intake.validation import group_coordinates
+from p2p.ipc.inspector import SCHEMA_VERSION, view
 from p2p.ipc.judge_link import JudgeLink
 from p2p.ipc.service import TrainerLink
-from p2p.ipc.view_types import View
-from p2p.ipc.views import SCHEMA_VERSION, CoreViews
+from p2p.ipc.views import CoreViews
 from p2p.member import Member
 from p2p.rollouts.outbox import Outbox
 from p2p.rollouts.pool import RolloutPool
@@ -59,16 +59,7 @@ class NodeViews(CoreViews):
         self._exchange = exchange
         self._judge = judge
 
-    def by_name(self) -> dict[str, View]:
-        """Return the views by the names under which the CLI asks for them."""
-        return {
-            **super().by_name(),
-            "buffer": self.buffer,
-            "contributions": self.contributions,
-            "fetch": self.fetch,
-            "rollouts": self.rollouts,
-        }
-
+    @view
     async def status(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """The node at a glance."""
         trainer = self._link.status
@@ -91,6 +82,7 @@ class NodeViews(CoreViews):
             "judge": None if self._judge is None else self._judge.view(),
         }
 
+    @view
     async def buffer(self, _options: Mapping[str, Any]) -> dict[str, Any]:
         """The replay buffer, by publisher."""
         stats = self._pool.buffer.stats(trio.current_time())
@@ -112,6 +104,7 @@ class NodeViews(CoreViews):
             ],
         }
 
+    @view
     async def contributions(self, _options: Mapping[str, Any]) -> dict[str, Any]:
         """Draws against contributions, by peer and of this node itself."""
         connected = {
@@ -143,10 +136,12 @@ class NodeViews(CoreViews):
             ],
         }
 
+    @view
     async def fetch(self, _options: Mapping[str, Any]) -> dict[str, Any]:
         """How batches came, what became of gaps, and what was given to others."""
         return {"schema_version": SCHEMA_VERSION, **self._exchange.view()}
 
+    @view
     async def rollouts(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """The latest groups: question, completions, sender, and reward once verified.
 

@@ -10,9 +10,8 @@ from typing import Any
 import trio
 
 from p2p.buffer.types import Entry, Pool, Strategy
-from p2p.ipc.inspector import Control, InspectorService, follow, inspect
+from p2p.ipc.inspector import Control, InspectorService, View, answer_view, carry_out
 from p2p.ipc.judge_link import JudgeLink
-from p2p.ipc.view_types import View
 from p2p.rollouts.outbox import Outbox, OversizeBatchError
 from p2p.rollouts.pool import RolloutPool
 from p2p.rollouts.recent import RecentRollouts
@@ -91,9 +90,9 @@ class Service(InspectorService):
     async def handle(self, holder: str, role: m.Role, body: m.Body) -> m.Body:
         """Answer one request."""
         if isinstance(body, m.Inspect):
-            return await inspect(self._views, body)
+            return await answer_view(self._views, body)
         if isinstance(body, m.Control):
-            return await follow(self._control, body)
+            return await carry_out(self._control, body)
         if role is m.Role.PUBLISHER and isinstance(body, m.Publish):
             return await self._guarded(self._publish(body))
         if role is not m.Role.TRAINER:

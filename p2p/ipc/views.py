@@ -10,11 +10,10 @@ from typing import Any
 
 import trio
 
+from p2p.ipc.inspector import SCHEMA_VERSION, View, view, views_of
 from p2p.ipc.net_views import NetViews
-from p2p.ipc.view_types import View
 from p2p.member import Member
 
-SCHEMA_VERSION = 1
 _MAX_SCORES = 1024
 
 
@@ -26,16 +25,9 @@ class CoreViews:
 
     def by_name(self) -> dict[str, View]:
         """Return the views by the names under which the CLI asks for them."""
-        return {
-            "status": self.status,
-            "id": self.identity,
-            "peers": self.peers,
-            "scores": self.scores,
-            "mesh": self.mesh,
-            "topics": self.topics,
-            **NetViews(self._member, self.status).by_name(),
-        }
+        return {**views_of(self), **views_of(NetViews(self._member, self.status))}
 
+    @view
     async def status(self, _options: Mapping[str, Any]) -> dict[str, Any]:
         """The peer at a glance."""
         member = self._member
@@ -62,10 +54,12 @@ class CoreViews:
             },
         }
 
-    async def identity(self, _options: Mapping[str, Any]) -> dict[str, Any]:
+    @view
+    async def id(self, _options: Mapping[str, Any]) -> dict[str, Any]:
         """Who this peer is."""
         return {**self._who(), "public_key": self._member.host.identity.public_key_bytes.hex()}
 
+    @view
     async def peers(self, _options: Mapping[str, Any]) -> dict[str, Any]:
         """Connected peers, and what discovery is trying."""
         member = self._member
@@ -97,6 +91,7 @@ class CoreViews:
         ]
         return {"schema_version": SCHEMA_VERSION, "peers": rows, "targets": targets}
 
+    @view
     async def scores(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """What is held of each peer, the worst first. Option: `peer`, for one of them."""
         member, now = self._member, trio.current_time()
@@ -125,6 +120,7 @@ class CoreViews:
             "made_room": member.guard.num_made_room,
         }
 
+    @view
     async def mesh(self, _options: Mapping[str, Any]) -> dict[str, Any]:
         """Per topic: who is in the mesh and since when, and who else is subscribed."""
         gossip = self._member.gossip
@@ -143,6 +139,7 @@ class CoreViews:
             },
         }
 
+    @view
     async def topics(self, _options: Mapping[str, Any]) -> dict[str, Any]:
         """The topics this peer is subscribed to, and the one it publishes on."""
         member = self._member

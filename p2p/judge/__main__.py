@@ -1,29 +1,14 @@
-"""`shoal judge`, and by its first word `shoal judge report`."""
+"""`shoal judge`."""
 
 from __future__ import annotations
 
-import importlib
-import json
-from collections.abc import Callable, Sequence
-from functools import partial
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import trio
-
-from p2p.data_dir import IDENTITY_FILE
 from p2p.judge.peer import JudgePeer, SittingJudge
 from p2p.judge.store import JudgeStoreError
-from p2p.net.identity import Identity, load_or_create_identity
-from p2p.process import (
-    USAGE_ERRORS,
-    call_on_parent_end,
-    call_on_signal,
-    own_data_dir,
-    parse,
-    root_error,
-    start_logging,
-)
-from p2p.usage import EXIT_FAILED, EXIT_OK, UsageExit, fail
+from p2p.process import Serving, run_until_stopped, serve
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import TaskError
 
@@ -39,68 +24,30 @@ record of each score that anybody may read. It takes the settings of `shoal boot
   shoal judge report --data-dir .shoal/judge  swarm against silo, as table and figure"""
 
 
-def main(argv: Sequence[str]) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run `shoal judge`; return the exit code."""
-    if argv and argv[0] == "report":
-        # Late: drawing needs packages that judging does not.
-        report: Callable[[Sequence[str]], int] = importlib.import_module(
-            "shoal.judge_report.command"
-        ).main
-        return report(argv[1:])
-    try:
-        loaded, supervised = parse(
-            "bootstrap", DESCRIPTION, argv, overrides=DEFAULTS, shown_as="judge"
-        )
-        start_logging(loaded.settings, "judge")
-        with own_data_dir(loaded) as settings:
-            identity = load_or_create_identity(settings.data_dir / IDENTITY_FILE)
-            return _run(settings, identity, supervised)
-    except UsageExit as end:
-        return end.code
-    except USAGE_ERRORS as error:
-        return fail("judge", str(error)).code
-    except (TaskError, JudgeStoreError) as error:
-        return fail("judge", str(error), EXIT_FAILED).code
+    serving = Serving(
+        name="judge",
+        description=DESCRIPTION,
+        make=JudgePeer,
+        run=run_until_stopped,
+        announce=_announce,
+        facts=lambda peer: {"records": peer.judge.num_records},
+        settings_of="bootstrap",
+        defaults=DEFAULTS,
+        failures=(TaskError, JudgeStoreError),
+    )
+    return serve(serving, argv)
 
 
-def _run(settings: Settings, identity: Identity, supervised: bool) -> int:
-    again = True
-    while again:
-        try:
-            again = trio.run(_run_once, settings, identity, supervised)
-        except BaseExceptionGroup as group:
-            raise root_error(group) from None
-    return EXIT_OK
-
-
-async def _run_once(settings: Settings, identity: Identity, supervised: bool) -> bool:
-    peer = JudgePeer(identity=identity, settings=settings, on_ready=partial(_announce, settings))
-    async with trio.open_nursery() as nursery:
-        await nursery.start(call_on_signal, peer.stop)
-        if supervised:
-            nursery.start_soon(call_on_parent_end, peer.stop)
-        again = await peer.run()
-        nursery.cancel_scope.cancel()
-    return again
-
-
-def _announce(settings: Settings, peer: SittingJudge) -> None:
-    member = peer.member
-    addresses = member.host.listen_addrs()
-    if settings.json_output:
-        ready = {
-            "event": "ready",
-            "peer_id": member.peer_id,
-            "addresses": list(addresses),
-            "swarm": {"name": member.manifest.swarm_name, "digest": member.manifest.digest.hex()},
-            "data_dir": str(settings.data_dir),
-            "records": peer.judge.num_records,
-        }
-        print(json.dumps(ready), flush=True)
-        return
-    manifest = member.manifest
-    print(f"judge of swarm {manifest.swarm_name} {manifest.short_name}; nodes reach it at")
+def _announce(peer: SittingJudge, settings: Settings) -> Iterator[str]:
+    manifest, addresses = peer.member.manifest, peer.member.host.listen_addrs()
+    yield f"judge of swarm {manifest.swarm_name} {manifest.short_name}; nodes reach it at"
     for address in addresses:
-        print(f"  {address}")
-    print(f"ask it: shoal node --judge {addresses[0]}")
-    print(f"{peer.judge.num_records} records so far in {settings.data_dir}", flush=True)
+        yield f"  {address}"
+    yield f"ask it: shoal node --judge {addresses[0]}"
+    yield f"{peer.judge.num_records} records so far in {settings.data_dir}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

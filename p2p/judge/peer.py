@@ -12,7 +12,7 @@ from typing import Any
 import trio
 
 from p2p.intake.ledger import Equivocation
-from p2p.ipc.view_types import View
+from p2p.ipc.inspector import View
 from p2p.ipc.views import CoreViews
 from p2p.judge.desk import DeskLimits
 from p2p.judge.judge import JUDGE_LIMITS, WORKER_PATIENCE_SECONDS, Judge

@@ -200,6 +200,20 @@ def read_archive(path: Path) -> Iterator[Archived]:
             raise ArchiveError(f"{path} cannot be read: {error}") from None
 
 
+def count_archive(path: Path, *, own: bool = False) -> int:
+    """Return how many batches `read_archive` yields, or of those the own; reads no envelope.
+
+    Raises:
+        ArchiveError: as `read_archive`.
+    """
+    with closing(_open_for_reading(path)) as db:
+        try:
+            (count,) = db.execute("SELECT count(*) FROM batches WHERE own >= ?", (own,)).fetchone()
+        except sqlite3.Error as error:
+            raise ArchiveError(f"{path} cannot be read: {error}") from None
+        return int(count)
+
+
 def read_manifests(path: Path) -> list[bytes]:
     """Return the exact bytes of the manifests whose batches are archived; as `read_archive`."""
     with closing(_open_for_reading(path)) as db:

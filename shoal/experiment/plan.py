@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -174,9 +174,3 @@ def check_settings(experiment: Experiment) -> None:
     for job in experiment.jobs()[: len(experiment.arms)]:
         for index in range(job.num_nodes):
             job.node_settings(index)
-
-
-def arms_named(arms: Sequence[Arm], names: Sequence[str]) -> tuple[Arm, ...]:
-    """The arms of these names, in their order. Raises KeyError with the first unknown one."""
-    by_name = {arm.name: arm for arm in arms}
-    return tuple(by_name[name] for name in names)

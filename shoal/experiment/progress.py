@@ -15,7 +15,7 @@ from shoal.experiment.plan import Job
 SAY_EVERY_SECONDS = 10.0
 
 
-class Narrator:
+class JobProgress:
     """Counts rounds of all jobs; on standard error, so that standard output stays for results."""
 
     def __init__(
@@ -64,12 +64,14 @@ class Narrator:
         done = sum(self._done.values())
         if self._bar is not None:
             text = f"{job.arm.name} seed {job.seed}"
-            self._bar.update(self._task, completed=done, description=text, left=self.left(done))
+            self._bar.update(
+                self._task, completed=done, description=text, left=self.time_left(done)
+            )
         elif self._clock() >= self._next:
             self._next = self._clock() + SAY_EVERY_SECONDS
-            self._console.print(f"{done} of {self._total} rounds, {self.left(done)}")
+            self._console.print(f"{done} of {self._total} rounds, {self.time_left(done)}")
 
-    def left(self, done: int) -> str:
+    def time_left(self, done: int) -> str:
         """The time that is left, from the pace so far."""
         if not done:
             return ""

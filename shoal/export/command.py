@@ -8,16 +8,24 @@ import importlib.util
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
 
-from p2p.store.archive import ARCHIVE_FILE, Archived, ArchiveError, read_archive, read_manifests
-from p2p.usage import EXIT_FAILED, EXIT_OK, UsageExit, fail
+from p2p.store.archive import (
+    ARCHIVE_FILE,
+    Archived,
+    ArchiveError,
+    count_archive,
+    read_archive,
+    read_manifests,
+)
 from shoal.export.rows import CHUNK_BATCHES, RowMaker, Tally, items_of
-from shoal.export.sinks import Card, RowSink, open_sinks
+from shoal.export.sinks import Card, open_sinks
+from shoal_settings.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UsageExit, fail
 from shoal_tasks.errors import TaskError
 from shoal_tasks.families import FamilySpec
 from shoal_tasks.swarm import specs_of
@@ -48,7 +56,7 @@ def main(argv: Sequence[str]) -> int:
     except OSError as error:
         return fail("export", f"{arguments.out}: {error.strerror}", EXIT_FAILED).code
     except KeyboardInterrupt:
-        return fail("export", "interrupted; what is written is incomplete", 130).code
+        return fail("export", "interrupted; what is written is incomplete", EXIT_INTERRUPTED).code
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -85,24 +93,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    path = arguments.data_dir / ARCHIVE_FILE
     formats = tuple(arguments.format) or FORMATS
     _check(arguments, formats)
-    families = _families(path, arguments.task_file)
-    archived = list(_ids(path, own=arguments.own))
-    tally = Tally()
-    card = Card()
-    with contextlib.ExitStack() as stack:
-        sink = stack.enter_context(open_sinks(arguments.out, formats))
-        worker = None
-        if not arguments.no_verify and families:
-            worker = stack.enter_context(TaskWorker(families))
-        progress = stack.enter_context(
-            Progress(console=Console(stderr=True), transient=True, disable=arguments.json)
-        )
-        maker = RowMaker(worker, families, tally)
-        _write(maker, sink, card, _batches(path, own=arguments.own), tally, progress, len(archived))
-    card.write(arguments.out, formats)
+    card, tally = _write(arguments, formats)
     if arguments.hub:
         _push(arguments.out, arguments.hub)
     report = {
@@ -118,6 +111,31 @@ def _run(arguments: argparse.Namespace) -> int:
     }
     print(json.dumps(report) if arguments.json else _sentence(report))
     return EXIT_OK
+
+
+def _write(arguments: argparse.Namespace, formats: Sequence[str]) -> tuple[Card, Tally]:
+    """Write rows and card; return what was counted on the way."""
+    path = arguments.data_dir / ARCHIVE_FILE
+    families = _families(path, arguments.task_file)
+    num_batches = count_archive(path, own=arguments.own)
+    card, tally = Card(), Tally()
+    with contextlib.ExitStack() as stack:
+        sink = stack.enter_context(open_sinks(arguments.out, formats))
+        worker = None
+        if not arguments.no_verify and families:
+            worker = stack.enter_context(TaskWorker(families))
+        progress = stack.enter_context(
+            Progress(console=Console(stderr=True), transient=True, disable=arguments.json)
+        )
+        maker = RowMaker(worker, families, tally)
+        bar = progress.add_task("batches", total=num_batches)
+        for chunk in _chunks(path, own=arguments.own):
+            rows = list(maker.rows([item for batch in chunk for item in items_of(batch, tally)]))
+            sink.write(rows)
+            card.count(rows)
+            progress.advance(bar, len(chunk))
+    card.write(arguments.out, formats)
+    return card, tally
 
 
 def _check(arguments: argparse.Namespace, formats: Sequence[str]) -> None:
@@ -144,42 +162,11 @@ def _families(path: Path, task_files: Sequence[str]) -> tuple[FamilySpec, ...]:
     return tuple(found.values())
 
 
-def _batches(path: Path, *, own: bool) -> Iterator[Archived]:
-    return (batch for batch in read_archive(path) if batch.own or not own)
-
-
-def _ids(path: Path, *, own: bool) -> Iterator[bytes]:
-    return (batch.batch_id for batch in _batches(path, own=own))
-
-
-def _write(
-    maker: RowMaker,
-    sink: RowSink,
-    card: Card,
-    batches: Iterator[Archived],
-    tally: Tally,
-    progress: Progress,
-    total: int,
-) -> None:
-    bar = progress.add_task("batches", total=total)
-    chunk: list[Archived] = []
-    for batch in batches:
-        chunk.append(batch)
-        if len(chunk) == CHUNK_BATCHES:
-            _write_chunk(maker, sink, card, chunk, tally)
-            progress.advance(bar, len(chunk))
-            chunk = []
-    _write_chunk(maker, sink, card, chunk, tally)
-    progress.advance(bar, len(chunk))
-
-
-def _write_chunk(
-    maker: RowMaker, sink: RowSink, card: Card, chunk: Sequence[Archived], tally: Tally
-) -> None:
-    items = [item for batch in chunk for item in items_of(batch, tally)]
-    rows = list(maker.rows(items))
-    sink.write(rows)
-    card.count(rows)
+def _chunks(path: Path, *, own: bool) -> Iterator[list[Archived]]:
+    """Yield the archive, or what this node made of it, some batches at a time."""
+    batches = (batch for batch in read_archive(path) if batch.own or not own)
+    while chunk := list(islice(batches, CHUNK_BATCHES)):
+        yield chunk
 
 
 def _push(folder: Path, name: str) -> None:

@@ -19,9 +19,10 @@ from p2p.data_dir import write_atomically
 from p2p.net.host import ListenError
 from p2p.net.identity import IdentityError
 from p2p.net.swarm_key import SwarmKeyError, load_swarm_key
-from p2p.usage import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageExit, fail
+from p2p.process import root_error
 from shoal.judge_report.records import Records, RecordsError, fetch_records, records_in
 from shoal.judge_report.stats import Comparison, compare, unanswered
+from shoal_settings.exits import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageExit, fail
 from shoal_wire.judge_messages import JudgeRecord, Mode
 
 DESCRIPTION = """\
@@ -98,8 +99,6 @@ def _records(arguments: argparse.Namespace) -> Records:
     try:
         return trio.run(fetch)
     except BaseExceptionGroup as group:
-        from p2p.process import root_error
-
         raise root_error(group) from None
 
 
@@ -176,10 +175,12 @@ def _show(console: Console, report: dict[str, Any], comparisons: Sequence[Compar
         p = "too few peers" if one.p is None else f"p = {one.p:.3g}"
         table.add_row("", "", "", "", "", "", f"all rounds: {p}", end_section=True)
     console.print(table)
-    counted = ("refused", "missing", "of_other_swarms")
-    told = [f"{report[f'records_{what}']} {what.replace('_', ' ')}" for what in counted]
+    left_out = [
+        f"{report[f'records_{why}']} {why.replace('_', ' ')}"
+        for why in ("refused", "missing", "of_other_swarms")
+    ]
     console.print(
-        f"{report['records']} records of judge {report['judge']}; {', '.join(told)}; "
+        f"{report['records']} records of judge {report['judge']}; {', '.join(left_out)}; "
         f"{report['challenges_unanswered']} questions unanswered"
     )
     console.print(f"figure: {report['figures'][0]}", soft_wrap=True)

@@ -1,68 +1,49 @@
-"""The judge's figure, as the paper's third: swarm against silo over rounds. Needs matplotlib.
-
-Colours are Okabe and Ito's, which most colour-blind people tell apart; lines differ in dashes too.
-"""
+"""The judge's figure, as the paper's third: swarm against silo over rounds. Needs matplotlib."""
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from shoal.figures import COLOURS, add_note, panels, save
 from shoal.judge_report.stats import ALPHA, SMOOTH, Comparison
 from shoal_wire.judge_messages import Mode
 
 MAX_PANELS = 4
-_COLOURS = {Mode.SWARM: "#0072B2", Mode.SILO: "#D55E00"}
+_COLOURS = {Mode.SWARM: COLOURS[1], Mode.SILO: COLOURS[2]}
 _DASHES = {Mode.SWARM: "-", Mode.SILO: "--"}
 _MARKERS = {Mode.SWARM: "o", Mode.SILO: "s"}
 _REGIONS: dict[Mode, Any] = {
-    Mode.SWARM: {"color": "#009E73", "alpha": 0.15},
-    Mode.SILO: {"facecolor": "none", "edgecolor": "#999999", "hatch": "///", "alpha": 0.6},
-}
-_STYLE: Any = {
-    "font.size": 9.0,
-    "axes.grid": True,
-    "grid.alpha": 0.3,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
-    "figure.dpi": 160,
-    "svg.hashsalt": "shoal",
+    Mode.SWARM: {"color": COLOURS[3], "alpha": 0.15},
+    Mode.SILO: {"facecolor": "none", "edgecolor": COLOURS[7], "hatch": "///", "alpha": 0.6},
 }
 
 
 def draw(folder: Path, comparisons: Sequence[Comparison], *, note: str) -> list[Path]:
     """Write judge.png and judge.svg, a panel for each of at most MAX_PANELS models."""
-    folder.mkdir(parents=True, exist_ok=True)
-    shown = comparisons[:MAX_PANELS]
-    with mpl.rc_context(_STYLE):
-        columns = min(2, len(shown))
-        rows = -(-len(shown) // columns)
-        figure = Figure(figsize=(6.4 * columns, 3.8 * rows + 0.6), layout="constrained")
-        axes = figure.subplots(rows, columns, squeeze=False, sharey=True)
-        for place, comparison in enumerate(shown):
-            _panel(axes[place // columns][place % columns], comparison)
-        for place in range(len(shown), rows * columns):
-            axes[place // columns][place % columns].set_visible(False)
-        figure.suptitle("Judged from outside: swarm against silo", fontsize=10)
-        figure.supxlabel(
-            "\n".join(textwrap.wrap(f"{_explained(shown)} {note}", 125 * columns)),
-            fontsize=6.5,
-            color="#444444",
-            x=0.01,
-            ha="left",
-        )
-        paths = [folder / "judge.png", folder / "judge.svg"]
-        for path in paths:
-            metadata = {"Date": None} if path.suffix == ".svg" else None
-            figure.savefig(path, metadata=metadata)
-    return paths
+
+    def figures() -> Iterator[tuple[str, Figure]]:
+        yield "judge", _drawn(comparisons[:MAX_PANELS], note)
+
+    paths = save(folder, figures())
+    return [*paths, *(path.with_suffix(".svg") for path in paths)]
+
+
+def _drawn(shown: Sequence[Comparison], note: str) -> Figure:
+    columns = min(2, len(shown))
+    rows = -(-len(shown) // columns)
+    figure = Figure(figsize=(6.4 * columns, 3.8 * rows + 0.6), layout="constrained")
+    for ax, comparison in zip(
+        panels(figure, len(shown), columns, sharex=False), shown, strict=True
+    ):
+        _panel(ax, comparison)
+    figure.suptitle("Judged from outside: swarm against silo", fontsize=10)
+    add_note(figure, f"{_explained(shown)} {note}", 125 * columns)
+    return figure
 
 
 def _explained(shown: Sequence[Comparison]) -> str:

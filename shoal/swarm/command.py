@@ -8,20 +8,20 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import trio
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from p2p.flags import parse
 from p2p.net.identity import DataDirInUseError
-from p2p.process import DataDirError, call_on_signal, locked, parse, root_error
-from p2p.usage import EXIT_FAILED, EXIT_OK, UsageExit, fail
-from shoal.debug.tables import number
+from p2p.process import DataDirError, call_on_signal, locked, root_error
 from shoal.swarm.local_process import ChildDied, LocalProcess
+from shoal.swarm.members import Member, members_table, progress_line
+from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from shoal_settings.loader import to_flags
 from shoal_settings.schema import Settings
 
@@ -36,28 +36,14 @@ continues where it stopped; remove the folder to start over."""
 
 _READY_SECONDS = 60.0
 _POLL_SECONDS = 0.5
-_SAY_SECONDS = 5.0
+_PROGRESS_SECONDS = 5.0
 _STOP_SECONDS = 30.0
-
-
-@dataclass(slots=True)
-class _Member:
-    """One node of the swarm and its latest status."""
-
-    name: str
-    process: LocalProcess
-    status: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def finished(self) -> bool:
-        """Whether its trainer has completed its rounds."""
-        return bool(self.status.get("trainer", {}).get("state") == "finished")
 
 
 def main(argv: Sequence[str]) -> int:
     """Run `shoal swarm`; return the exit code."""
     try:
-        loaded, _ = parse("swarm", DESCRIPTION, argv, overrides=DEFAULTS)
+        loaded, _ = parse("swarm", "swarm", DESCRIPTION, argv, defaults=DEFAULTS)
         settings = loaded.settings
         with locked(settings.data_dir):
             return trio.run(_run, settings)
@@ -86,7 +72,7 @@ class _Swarm:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._stop = trio.Event()
-        self._members: list[_Member] = []
+        self._members: list[Member] = []
         self._console = Console(highlight=False)
 
     def stop(self) -> None:
@@ -103,11 +89,11 @@ class _Swarm:
                 name = f"node-{index}"
                 own = self._node_settings(root / name, index, address)
                 process = await self._start(nursery, processes, "node", own)
-                self._members.append(_Member(name, process))
+                self._members.append(Member(name, process))
             await self._watch()
             await self._end_nodes()
             self._show_end()
-            self._complain()
+            self._raise_if_one_failed()
         finally:
             with trio.CancelScope(shield=True):
                 async with trio.open_nursery() as stopping:
@@ -159,14 +145,14 @@ class _Swarm:
             live = Live(self._table(), console=self._console, auto_refresh=False, transient=True)
             live.start()
         try:
-            next_line = trio.current_time() + _SAY_SECONDS
+            next_line = trio.current_time() + _PROGRESS_SECONDS
             while not self._done():
                 await self._poll()
                 if live is not None:
                     live.update(self._table(), refresh=True)
                 elif trio.current_time() >= next_line:
-                    next_line = trio.current_time() + _SAY_SECONDS
-                    self._say()
+                    next_line = trio.current_time() + _PROGRESS_SECONDS
+                    self._print_progress()
                 with trio.move_on_after(_POLL_SECONDS):
                     await self._stop.wait()
             await self._poll()
@@ -178,13 +164,13 @@ class _Swarm:
     async def _end_nodes(self) -> None:
         """Stop the nodes, and take the numbers that each left: the same that `--last` shows."""
 
-        async def end(member: _Member) -> None:
+        async def stop(member: Member) -> None:
             await member.process.stop(_STOP_SECONDS)
             member.status = await member.process.last_status() or member.status
 
         async with trio.open_nursery() as nursery:
             for member in self._members:
-                nursery.start_soon(end, member)
+                nursery.start_soon(stop, member)
 
     def _done(self) -> bool:
         if self._stop.is_set():
@@ -197,54 +183,26 @@ class _Swarm:
             for member in self._members:
                 nursery.start_soon(self._poll_member, member)
 
-    async def _poll_member(self, member: _Member) -> None:
+    async def _poll_member(self, member: Member) -> None:
         status = await member.process.status()
         if status is not None:
             member.status = status
 
     def _table(self) -> Table:
-        table = Table(title=f"swarm in {self._settings.data_dir}", title_justify="left")
-        for column in ("node", "state"):
-            table.add_column(column, no_wrap=True)
-        for column in ("round", "start", "reward", "others", "sent", "heard", "peers"):
-            table.add_column(column, justify="right", no_wrap=True)
-        table.caption = (
-            "start, reward: mean reward on own fresh tasks, first and latest 20 rounds; others: "
-            "groups of others trained on; sent, heard: groups published and received"
-        )
-        table.caption_justify = "left"
-        for member in self._members:
-            row = _row(member)
-            table.add_row(
-                member.name,
-                row["state"],
-                str(row["round"]),
-                number(row["reward_start"]),
-                number(row["reward_local"]),
-                str(row["groups_external_used"]),
-                str(row["groups_published"]),
-                str(row["groups_received"]),
-                str(row["peers"]),
-            )
-        return table
+        return members_table(self._members, self._settings.data_dir)
 
-    def _say(self) -> None:
-        rows = [_row(member) for member in self._members]
+    def _print_progress(self) -> None:
         if self._settings.json_output:
-            print(json.dumps({"event": "progress", "nodes": rows}), flush=True)
-            return
-        parts = [
-            f"{row['name']} round {row['round']} reward {number(row['reward_local'])}"
-            for row in rows
-        ]
-        print("  ".join(parts), flush=True)
+            self._print_event("progress")
+        else:
+            print(progress_line(self._members), flush=True)
 
-    def _complain(self) -> None:
-        """Say which nodes ended by themselves.
+    def _print_event(self, name: str) -> None:
+        rows = [member.row() for member in self._members]
+        print(json.dumps({"event": name, "nodes": rows}), flush=True)
 
-        Raises:
-            ChildDied: at least one did.
-        """
+    def _raise_if_one_failed(self) -> None:
+        """Raise ChildDied where a node ended by itself."""
         for member in self._members:
             if member.process.exit_code:
                 raise ChildDied(
@@ -254,29 +212,8 @@ class _Swarm:
 
     def _show_end(self) -> None:
         if self._settings.json_output:
-            rows = [_row(member) for member in self._members]
-            print(json.dumps({"event": "end", "nodes": rows}), flush=True)
+            self._print_event("end")
             return
         self._console.print(self._table())
         root = self._settings.data_dir
         print(f"the same numbers: shoal debug status --last --data-dir {root}/node-1, and so on")
-
-
-def _row(member: _Member) -> dict[str, Any]:
-    status = member.status
-    trainer = status.get("trainer", {})
-    state = trainer.get("state", "starting")
-    if member.process.exit_code:
-        state = f"ended ({member.process.exit_code})"
-    return {
-        "name": member.name,
-        "peer_id": status.get("peer_id", ""),
-        "state": state,
-        "round": status.get("round", 0),
-        "reward_local": trainer.get("reward_local"),
-        "reward_start": trainer.get("reward_start"),
-        "groups_external_used": status.get("groups_external_used", 0),
-        "groups_published": status.get("groups_published", 0),
-        "groups_received": status.get("groups_received", 0),
-        "peers": status.get("peers", 0),
-    }

@@ -45,11 +45,6 @@ class LocalProcess:
         self._started = time.time()
         self.exit_code: int | None = None
 
-    @property
-    def pid(self) -> int | None:
-        """The process id while it lives."""
-        return None if self._process is None else self._process.pid
-
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Start the process and read its JSON lines until it ends."""
         with (self._data_dir / LOG_FILE).open("ab") as log:
@@ -76,11 +71,11 @@ class LocalProcess:
         with trio.move_on_after(seconds):
             async with trio.open_nursery() as nursery:
 
-                async def end() -> None:
+                async def cancel_at_end() -> None:
                     await self._ended.wait()
                     nursery.cancel_scope.cancel()
 
-                nursery.start_soon(end)
+                nursery.start_soon(cancel_at_end)
                 await self._ready.wait()
                 nursery.cancel_scope.cancel()
         if not self._ready.is_set():

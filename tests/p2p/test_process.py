@@ -1,22 +1,38 @@
-"""What the commands share: which folder they own, and how they notice that they should end."""
+"""What serving commands share: the folder they own, how they start again, and how they end."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import stat
-from collections.abc import Mapping
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import trio
 import trio.testing
 
-from p2p.net.identity import DataDirInUseError, lock_data_dir
-from p2p.process import call_on_parent_end, call_on_signal, own_data_dir
-from shoal.__main__ import main
+from p2p.net.host import ListenError
+from p2p.net.identity import DataDirInUseError, Identity, lock_data_dir
+from p2p.process import (
+    Serving,
+    call_on_parent_end,
+    call_on_signal,
+    own_data_dir,
+    run_until_stopped,
+    serve,
+)
 from shoal_settings.loader import Loaded, add_flags, load
+from shoal_settings.schema import Settings
+from shoal_tasks.errors import TaskError
+from tests.support import factories as make
 
 
 def loaded(*flags: str, environment: Mapping[str, str] | None = None) -> Loaded:
@@ -91,21 +107,135 @@ async def test_the_end_of_standard_input_is_the_parents_end() -> None:
             os.close(descriptor)
 
 
-@pytest.mark.parametrize(
-    "argv",
-    [
-        ["debug"],
-        ["debug", "dreams"],
-        ["debug", "rollouts", "--limit", "0"],
-        ["debug", "rollouts", "--limit", "few"],
-        ["debug", "status", "--follow"],
-    ],
-    ids=" ".join,
-)
-def test_debug_refuses_what_it_does_not_know(
-    argv: list[str], capsys: pytest.CaptureFixture[str]
+@dataclass
+class Peer:
+    """A peer without a network that ends as it is told to."""
+
+    identity: Identity
+    settings: Settings
+    on_ready: Callable[[Any], None]
+    end: bool | Exception = False
+    member: Any = field(init=False)
+    stopped: trio.Event = field(default_factory=trio.Event)
+
+    def __post_init__(self) -> None:
+        addresses = (f"/ip4/127.0.0.1/tcp/1/p2p/{self.identity.peer_id}",)
+        self.member = SimpleNamespace(
+            peer_id=self.identity.peer_id,
+            host=SimpleNamespace(listen_addrs=lambda: addresses),
+            manifest=make.swarm(),
+        )
+
+    def stop(self) -> None:
+        self.stopped.set()
+
+    async def run(self) -> bool:
+        async with trio.open_nursery():  # as a real one, whose errors come in a group
+            self.on_ready(self)
+            if isinstance(self.end, Exception):
+                raise self.end
+        return self.end
+
+
+@dataclass
+class Peers:
+    """Makes one peer after another, each with the next of some ends."""
+
+    ends: list[bool | Exception]
+    made: list[Peer] = field(default_factory=list)
+
+    def serve(self, *flags: str, run: Any = run_until_stopped) -> int:
+        serving = Serving(
+            name="relay",
+            description="",
+            settings_of="bootstrap",
+            make=self._make,
+            run=run,
+            announce=announce,
+            facts=lambda peer: {"made": len(self.made)},
+            failures=(TaskError,),
+        )
+        return serve(serving, ["--data-dir", "d", *flags])
+
+    def _make(self, **given: Any) -> Peer:
+        self.made.append(Peer(**given, end=self.ends[len(self.made)]))
+        return self.made[-1]
+
+
+def announce(peer: Peer, settings: Settings) -> Iterator[str]:
+    yield f"here in {settings.data_dir}:"
+    yield from peer.member.host.listen_addrs()
+
+
+def test_a_peer_that_asks_for_it_is_started_again_as_the_same(
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(argv)
-    assert end.value.code == 2
-    assert "Traceback" not in capsys.readouterr().err
+    peers = Peers([True, True, False])
+    assert peers.serve() == 0
+    assert len(peers.made) == 3
+    (peer_id,) = {peer.identity.peer_id for peer in peers.made}
+    said = ["here in d:", f"/ip4/127.0.0.1/tcp/1/p2p/{peer_id}"]
+    assert capsys.readouterr().out.splitlines() == said * 3
+
+
+def test_programs_are_told_who_is_ready_and_where(capsys: pytest.CaptureFixture[str]) -> None:
+    peers = Peers([False])
+    assert peers.serve("--json") == 0
+    member = peers.made[0].member
+    assert json.loads(capsys.readouterr().out) == {
+        "event": "ready",
+        "peer_id": member.peer_id,
+        "addresses": list(member.host.listen_addrs()),
+        "swarm": {"name": member.manifest.swarm_name, "digest": member.manifest.digest.hex()},
+        "data_dir": "d",
+        "made": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(ListenError("no such port"), 2), (TaskError("no worker"), 1)],
+    ids=["the user can mend it", "nobody can"],
+)
+def test_an_error_that_people_know_ends_it_with_one_line(
+    error: Exception, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert Peers([error]).serve() == code
+    assert capsys.readouterr().err == f"shoal relay: {error}\n"
+
+
+def test_any_other_error_is_shown_whole() -> None:
+    with pytest.raises(ZeroDivisionError):
+        Peers([ZeroDivisionError()]).serve()
+
+
+def test_what_a_run_returns_is_the_exit_code_and_a_signal_stops_it() -> None:
+    async def run(peer: Peer, _settings: Settings) -> int:
+        os.kill(os.getpid(), signal.SIGTERM)
+        with trio.fail_after(20):
+            await peer.stopped.wait()
+        return 2
+
+    assert Peers([False]).serve(run=run) == 2
+
+
+@pytest.mark.parametrize(
+    ("module", "command"),
+    [
+        ("shoal", "COMMAND"),
+        ("p2p", "node"),
+        ("p2p.judge", "judge"),
+        ("bootstrap", "bootstrap"),
+        ("policy", "trainer"),
+    ],
+)
+def test_a_package_runs_its_process(module: str, command: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", module, "--help"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert done.stdout.startswith(f"usage: shoal {command} ")

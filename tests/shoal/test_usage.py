@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from p2p.__main__ import IDENTITY_FILE
+from p2p.data_dir import IDENTITY_FILE
 from p2p.net.identity import lock_data_dir
 from shoal.__main__ import COMMANDS, main
 from shoal_settings.schema import fields_of, public_name
@@ -62,8 +62,8 @@ def test_help_names_every_command_and_what_to_start_with(
 ) -> None:
     assert run("--help") == 0
     text = capsys.readouterr().out
-    for name, (_, description) in COMMANDS.items():
-        assert re.search(rf"^  {name} +{re.escape(description)}", text, re.MULTILINE)
+    for name, command in COMMANDS.items():
+        assert re.search(rf"^  {name} +{re.escape(command.does)}", text, re.MULTILINE)
     assert "shoal node" in text
     assert run("help") == run("-h") == 0
 
@@ -78,6 +78,19 @@ def test_no_command_at_all_shows_the_same_and_is_a_mistake(
 def test_the_version_is_the_installed_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--version") == 0
     assert re.fullmatch(r"shoal \d+\.\d+\S*\n", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("command", "part"),
+    [(name, part) for name, command in COMMANDS.items() for part in command.parts],
+)
+def test_a_sub_command_is_another_modules(
+    command: str, part: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(command, part, "--help") == 0
+    assert f"usage: shoal {command} {part} " in capsys.readouterr().out
+    assert run(command, "--help") == 0
+    assert f"usage: shoal {command} [" in capsys.readouterr().out
 
 
 def test_an_unknown_command_is_one_line_that_names_the_known(
@@ -289,15 +302,27 @@ def test_the_installed_command_is_this_one() -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_help_does_not_load_the_heavy_libraries() -> None:
+HEAVY = ("torch", "transformers", "libp2p", "reasoning_gym")
+
+
+@pytest.mark.parametrize(
+    ("argv", "absent"),
+    [
+        (("--help",), (*HEAVY, "trio", "pydantic", "rich", "p2p", "policy")),
+        (("debug", "--help"), HEAVY),
+        (("trainer", "--help"), (*HEAVY, "trio")),
+    ],
+    ids=" ".join,
+)
+def test_help_does_not_load_what_it_does_not_need(
+    argv: tuple[str, ...], absent: tuple[str, ...]
+) -> None:
     code = (
         "import sys\n"
         "from shoal.__main__ import main\n"
-        "for argv in (['--help'], ['debug', '--help'], ['trainer', '--help']):\n"
-        "    try: main(argv)\n"
-        "    except SystemExit: pass\n"
-        "print(sorted({'torch', 'transformers', 'libp2p', 'reasoning_gym'} & set(sys.modules)),\n"
-        "      file=sys.stderr)\n"
+        f"try: main({argv!r})\n"
+        "except SystemExit: pass\n"
+        f"print(sorted(set({absent!r}) & set(sys.modules)), file=sys.stderr)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],

@@ -22,8 +22,8 @@ from p2p.data_dir import save_manifest
 from p2p.gossip.gossip import GossipSettings
 from p2p.gossip.interface import Gossip, Watch
 from p2p.intake.ledger import PublisherLedger
+from p2p.ipc.inspector import View
 from p2p.ipc.server import SOCKET_NAME
-from p2p.ipc.view_types import View
 from p2p.live_node import LiveNode
 from p2p.net.host import HostSettings
 from p2p.net.identity import Identity

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from shoal.experiment.plan import SILO, Arm, NodeSpec
-from shoal.experiment.poison.arms import LATE
-from shoal.experiment.reading.summary import Spread, spread
+from shoal.experiment.reading.summary import LATE, Spread, spread
 from shoal_tasks.families import EASY
 
 LARGER: Final = Path(".shoal") / "experiment" / "models" / "larger"
@@ -150,7 +149,7 @@ class RoleSummary:
 
 def summarise(jobs: Sequence[Played]) -> list[RoleSummary]:
     """Sum up every role, in the order of the arms."""
-    base = [_late(job, range(len(job.arm.nodes))) for job in jobs if job.arm.name == SILO]
+    base = [_late_heldout(job, range(len(job.arm.nodes))) for job in jobs if job.arm.name == SILO]
     silo = statistics.fmean(base) if base else 0.0
     found = []
     for name in dict.fromkeys(job.arm.name for job in jobs):
@@ -167,7 +166,7 @@ def members(arm: Arm, role: str) -> list[int]:
 
 def _role(name: str, role: str, jobs: Sequence[Played], silo: float) -> RoleSummary:
     nodes = members(jobs[0].arm, role)
-    late = [_late(job, nodes) for job in jobs]
+    late = [_late_heldout(job, nodes) for job in jobs]
     return RoleSummary(
         arm=name,
         role=role,
@@ -175,16 +174,18 @@ def _role(name: str, role: str, jobs: Sequence[Played], silo: float) -> RoleSumm
         num_seeds=len(jobs),
         heldout=spread(late),
         gain=statistics.fmean(late) / silo - 1 if silo else None,
-        reward=spread([statistics.fmean(_end(job.rewards[i]) for i in nodes) for job in jobs]),
+        reward=spread(
+            [statistics.fmean(_last_third(job.rewards[i]) for i in nodes) for job in jobs]
+        ),
         external=spread([statistics.fmean(_mean(job.external[i]) for i in nodes) for job in jobs]),
     )
 
 
-def _late(job: Played, nodes: Iterable[int]) -> float:
+def _late_heldout(job: Played, nodes: Iterable[int]) -> float:
     return statistics.fmean(_mean(job.held_out[index][-LATE:]) for index in nodes)
 
 
-def _end(values: Sequence[float]) -> float:
+def _last_third(values: Sequence[float]) -> float:
     return _mean(values[-max(1, len(values) // 3) :])
 
 

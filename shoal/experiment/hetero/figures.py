@@ -7,26 +7,17 @@ import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from shoal.experiment.hetero.arms import Played, RoleSummary, members
 from shoal.experiment.plan import SILO
-from shoal.experiment.poison.arms import LATE
-from shoal.experiment.reading.figures import COLOURS, DASHES, STYLE
+from shoal.experiment.reading.summary import LATE
+from shoal.figures import COLOURS, DASHES, panels, save
 
 
 def draw_all(folder: Path, roles: Sequence[RoleSummary], jobs: Sequence[Played]) -> list[Path]:
     """Write every figure below `folder`; return the PNG files."""
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = []
-    with mpl.rc_context(STYLE):
-        for name, figure in _figures(roles, jobs):
-            for suffix in ("png", "svg"):
-                metadata = {"Date": None} if suffix == "svg" else None
-                figure.savefig(folder / f"{name}.{suffix}", metadata=metadata)
-            paths.append(folder / f"{name}.png")
-    return paths
+    return save(folder, _figures(roles, jobs))
 
 
 def _figures(roles: Sequence[RoleSummary], jobs: Sequence[Played]) -> Iterator[tuple[str, Figure]]:
@@ -68,12 +59,11 @@ def _curves(jobs: Sequence[Played]) -> Figure:
     """A panel for each arm, a line for each role."""
     arms = list(dict.fromkeys(job.arm.name for job in jobs))
     columns = min(3, len(arms))
-    rows = math.ceil(len(arms) / columns)
-    figure = Figure(figsize=(7.4, 2.2 * rows + 0.4), layout="constrained")
+    height = 2.2 * math.ceil(len(arms) / columns) + 0.4
+    figure = Figure(figsize=(7.4, height), layout="constrained")
     figure.suptitle("Swarms whose nodes differ: held-out questions, by role", fontsize=10)
-    axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
-    for place, arm in enumerate(arms):
-        ax = axes[place // columns][place % columns]
+    axes = panels(figure, len(arms), columns, sharex=True)
+    for ax, arm in zip(axes, arms, strict=True):
         mine = [job for job in jobs if job.arm.name == arm]
         for number, role in enumerate(dict.fromkeys(node.role for node in mine[0].arm.nodes)):
             nodes = members(mine[0].arm, role)
@@ -85,8 +75,6 @@ def _curves(jobs: Sequence[Played]) -> Figure:
         ax.tick_params(labelbottom=True, labelsize=7)
         ax.legend(fontsize=6, loc="upper left")
         ax.set_xlabel("round", fontsize=8)
-    axes[0][0].set_ylim(bottom=0)
-    for place in range(len(arms), rows * columns):
-        axes[place // columns][place % columns].set_visible(False)
+    axes[0].set_ylim(bottom=0)
     figure.supylabel("pass@1, greedy, mean of nodes and seeds", fontsize=8)
     return figure

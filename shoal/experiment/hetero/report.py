@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
+from shoal.experiment.folder import FIGURES, done_jobs, lines_of, write_result
 from shoal.experiment.hetero.arms import Played, RoleSummary, played, summarise
 from shoal.experiment.plan import Experiment
-from shoal.experiment.playing.pool import is_done
-from shoal.experiment.poison.arms import LATE
+from shoal.experiment.reading.summary import LATE
 
 TITLE = "Swarms whose nodes differ"
 COLUMNS = ("arm", "nodes", "role", "held-out", "over 8/0", "own reward", "others' groups")
@@ -39,21 +38,13 @@ def report(
         "roles": [role.to_json() for role in roles],
         "figures": [str(path.relative_to(out)) for path in drawn],
     }
-    (out / "result.json").write_text(json.dumps(document, indent=1) + "\n")
-    if not roles:
-        return None, document
-    (out / "table.md").write_text(f"# shoal experiment {experiment.name}\n\n{markdown(roles)}")
-    return lambda _width: rich_table(roles), document
+    write_result(out, experiment, document, markdown(roles) if roles else None)
+    return (lambda _width: rich_table(roles)) if roles else None, document
 
 
 def load(out: Path, experiment: Experiment) -> list[Played]:
     """Read every finished job."""
-    jobs = []
-    for job in experiment.jobs():
-        if is_done(out, job):
-            with (out / job.file_name).open() as file:
-                jobs.append(played(job.arm, job.seed, map(json.loads, file)))
-    return jobs
+    return [played(job.arm, job.seed, lines_of(out, job)) for job in done_jobs(out, experiment)]
 
 
 def row(one: RoleSummary) -> list[str]:
@@ -93,4 +84,4 @@ def _draw(out: Path, roles: Sequence[RoleSummary], jobs: Sequence[Played]) -> li
         from shoal.experiment.hetero.figures import draw_all
     except ImportError:
         return []
-    return draw_all(out / "figures", roles, jobs)
+    return draw_all(out / FIGURES, roles, jobs)

@@ -1,1 +1,1 @@
-"""The paper's comparison, its presets and its tuning."""
+"""The paper's comparison: its arms, and their learning rates tuned."""

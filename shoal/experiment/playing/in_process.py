@@ -30,10 +30,10 @@ from policy.surroundings import Surroundings
 from policy.tasks import TaskSource
 from policy.update.grpo import make_optimizer
 from shoal.experiment.plan import Job
+from shoal.experiment.playing.attackers import ATTACKS, PLANTED, Attacker, hearing
 from shoal.experiment.playing.behaviour import BEHAVIOURS
 from shoal.experiment.playing.memory_swarm import MemoryLink, MemoryMember, MemorySwarm
 from shoal.experiment.playing.tasks import SharedWorker, SpecialistSource
-from shoal.experiment.poison.attackers import ATTACKS, PLANTED, Attacker, hearing
 from shoal.simulation.clock import deterministic
 from shoal_ipc import messages as m
 from shoal_settings.schema import Settings

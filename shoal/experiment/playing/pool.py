@@ -23,7 +23,8 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shoal.experiment.plan import Job, same_job
+from shoal.experiment.folder import is_done
+from shoal.experiment.plan import Job
 
 if TYPE_CHECKING:  # it brings torch, which takes seconds
     from shoal.experiment.playing.in_process import Workers
@@ -81,9 +82,9 @@ class Pool:
         torch.set_num_threads(1)  # the models are small, and results must not depend on it
         with workers() as shared:
             for job in jobs:
-                told = partial(self.on_progress, job)
+                on_round = partial(self.on_progress, job)
                 try:
-                    _play_to_file(job, self.out, shared, told)
+                    _play_to_file(job, self.out, shared, on_round)
                 except Exception as error:
                     raise JobFailed(f"{job.file_name}: {_one_line(error)}") from error
 
@@ -116,15 +117,6 @@ class Pool:
                 worker.process.kill()
                 worker.process.join()
         self._workers.clear()
-
-
-def is_done(out: Path, job: Job) -> bool:
-    """Whether a job's file is complete."""
-    try:
-        with (out / job.file_name).open() as file:
-            return same_job(file.readline(), job)
-    except OSError:
-        return False
 
 
 def _start(out: Path) -> _Worker:
@@ -174,17 +166,17 @@ def _play_to_file(job: Job, out: Path, shared: Workers, on_round: Callable[[int]
     path = out / job.file_name
     part = path.with_name(f"{path.name}.part")
     part.parent.mkdir(parents=True, exist_ok=True)
-    told = 0
+    reported = 0
     with part.open("w") as file:
         file.write(json.dumps(job.to_json()) + "\n")
 
         def emit(line: dict[str, object]) -> None:
-            nonlocal told
+            nonlocal reported
             if line["event"] in ("round", "held_out"):
                 file.write(json.dumps(rounded(line)) + "\n")
             number = line["round"]
-            if isinstance(number, int) and number > told:
-                told = number
+            if isinstance(number, int) and number > reported:
+                reported = number
                 file.flush()
                 on_round(number)
 

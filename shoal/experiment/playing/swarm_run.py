@@ -124,17 +124,17 @@ def _wait(
     rounds: int,
 ) -> None:
     """Until every node has ended; tells the least round that any has reached."""
-    told = 0
+    reported = 0
     while any(process.poll() is None for _, process in nodes):
         for data_dir, process in nodes:
             if process.poll():
                 raise SwarmFailed(
                     f"a node ended with code {process.returncode}: see {data_dir / 'log.txt'}"
                 )
-        now = min(_round_of(data_dir) for data_dir, _ in nodes)
-        if told < now < rounds:
-            told = now
-            emit({"event": "progress", "round": now})
+        least = min(_round_of(data_dir) for data_dir, _ in nodes)
+        if reported < least < rounds:
+            reported = least
+            emit({"event": "progress", "round": least})
         time.sleep(_POLL_SECONDS)
 
 

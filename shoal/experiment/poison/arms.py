@@ -16,17 +16,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from shoal.experiment.plan import Arm, NodeSpec
-from shoal.experiment.poison.attackers import ATTACKS, PLANTED
-from shoal.experiment.reading.results import Run, mean_over_nodes
-from shoal.experiment.reading.summary import Spread, spread, total
+from shoal.experiment.playing.attackers import ATTACKS, PLANTED
+from shoal.experiment.reading.results import Run
+from shoal.experiment.reading.summary import Spread, late_heldout, spread, total
 
 CLEAN: Final = "clean"
 NONE: Final = "none"
 DEFENDED: Final = "defended"
 POSITIVE: Final = "positive"
 SHARES: Final = (0.10, 0.25, 0.50)
-LATE: Final = 3
-"""Evaluations, the last ones, whose mean is the held-out figure: one alone is noisy."""
 
 RATIO: Final[Mapping[str, Any]] = {"local": 4, "external": 4}
 DEFENCES: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -80,11 +78,11 @@ def _attacked(num_honest: int, shares: Sequence[float]) -> tuple[Arm, ...]:
         )
         for share in shares
         for kind in ATTACKS
-        for defence in _tried(kind)
+        for defence in _defences_tried_against(kind)
     )
 
 
-def _tried(kind: str) -> tuple[str, ...]:
+def _defences_tried_against(kind: str) -> tuple[str, ...]:
     """What is compared: of planting also what trusts every right answer."""
     return (NONE, POSITIVE, DEFENDED) if kind in PLANTED else (NONE, DEFENDED)
 
@@ -147,11 +145,6 @@ def summarise(
     return cells
 
 
-def late_heldout(run: Run) -> float:
-    """Mean pass@1 over nodes and the last evaluations."""
-    return statistics.fmean(mean_over_nodes(run.held_out)[-LATE:])
-
-
 def _cell(
     arm: Arm,
     runs: Sequence[Run],
@@ -161,7 +154,7 @@ def _cell(
 ) -> Cell:
     kinds = [node.behaviour for node in arm.nodes if node.behaviour != "honest"]
     defence = arm.name.split(": ")[1]
-    said = [
+    planted_late = [
         statistics.fmean(found[-max(1, len(found) // 10) :])
         for run in runs
         if (found := planted.get((run.arm, run.seed)))
@@ -175,7 +168,7 @@ def _cell(
         total=spread([total(run) for run in runs]),
         of_clean=_ratio(mean[arm.name], mean.get(f"{CLEAN}: {NONE}")),
         of_own_clean=_ratio(mean[arm.name], mean.get(f"{CLEAN}: {defence}")),
-        planted=spread(said) if said and kinds and kinds[0] in PLANTED else None,
+        planted=spread(planted_late) if planted_late and kinds and kinds[0] in PLANTED else None,
     )
 
 

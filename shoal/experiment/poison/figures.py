@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import statistics
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from shoal.experiment.poison.arms import CLEAN, DEFENDED, LATE, NONE, Cell
-from shoal.experiment.reading.figures import COLOURS, DASHES, STYLE
+from shoal.experiment.poison.arms import CLEAN, DEFENDED, NONE, Cell
 from shoal.experiment.reading.results import moving_average
+from shoal.experiment.reading.summary import LATE
+from shoal.figures import COLOURS, DASHES, add_note, save
 
 LOOKS: Mapping[str, tuple[str, str]] = {NONE: (COLOURS[2], ""), DEFENDED: (COLOURS[1], "///")}
 GOAL, MOST_PLANTED = 0.95, 0.05
@@ -22,15 +21,7 @@ Series = Mapping[tuple[str, int], Sequence[float]]
 
 def draw_all(folder: Path, cells: Sequence[Cell], planted: Series) -> list[Path]:
     """Write every figure below `folder`; return the PNG files."""
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = []
-    with mpl.rc_context(STYLE):
-        for name, figure in _figures(cells, planted):
-            for suffix in ("png", "svg"):
-                metadata = {"Date": None} if suffix == "svg" else None
-                figure.savefig(folder / f"{name}.{suffix}", metadata=metadata)
-            paths.append(folder / f"{name}.png")
-    return paths
+    return save(folder, _figures(cells, planted))
 
 
 def _figures(cells: Sequence[Cell], planted: Series) -> Iterator[tuple[str, Figure]]:
@@ -48,7 +39,6 @@ def _figures(cells: Sequence[Cell], planted: Series) -> Iterator[tuple[str, Figu
 
 
 def _bars(cells: Sequence[Cell], share: float, percent: str) -> Figure:
-    kinds = list(dict.fromkeys(cell.attack for cell in cells if cell.share == share))
     figure, ax = _axes(
         f"Honest nodes with {percent} attackers",
         f"pass@1 on held-out questions, mean of the last {LATE} evaluations, over that of the "
@@ -56,20 +46,11 @@ def _bars(cells: Sequence[Cell], share: float, percent: str) -> Figure:
         "(none with one).",
     )
     base = next((c for c in cells if c.attack == CLEAN and c.defence == NONE), None)
-    for offset, (defence, (colour, hatch)) in zip((-0.2, 0.2), LOOKS.items(), strict=True):
-        found = {c.attack: c for c in cells if c.share == share and c.defence == defence}
-        places = [i for i, kind in enumerate(kinds) if kind in found]
-        shown = [found[kind] for kind in kinds if kind in found]
-        ax.bar(
-            [place + offset for place in places],
-            [cell.of_clean or 0.0 for cell in shown],
-            0.38,
-            yerr=[_relative_sd(cell, base) for cell in shown],
-            color=colour,
-            alpha=0.75,
-            hatch=hatch,
-            label="without defences" if defence == NONE else "with all defences",
-        )
+    mine = [cell for cell in cells if cell.share == share]
+    kinds = list(dict.fromkeys(cell.attack for cell in mine))
+    for offset, defence in zip((-0.2, 0.2), LOOKS, strict=True):
+        shown = {cell.attack: cell for cell in mine if cell.defence == defence}
+        _row_of_bars(ax, [shown.get(kind) for kind in kinds], base, offset, defence)
     ax.axhline(GOAL, color="#444444", ls="--", lw=1)
     ax.set_xticks(range(len(kinds)), kinds)
     ax.set_xlabel("attack")
@@ -77,6 +58,24 @@ def _bars(cells: Sequence[Cell], share: float, percent: str) -> Figure:
     ax.set_ylim(top=1.18 * ax.get_ylim()[1])  # room for the legend
     ax.legend(fontsize=8, loc="upper right", ncols=2)
     return figure
+
+
+def _row_of_bars(
+    ax: Any, cells: Sequence[Cell | None], base: Cell | None, offset: float, defence: str
+) -> None:
+    """One defence's bars, a place for each attack; a place stays empty where there is no cell."""
+    colour, hatch = LOOKS[defence]
+    shown = [(place, cell) for place, cell in enumerate(cells) if cell is not None]
+    ax.bar(
+        [place + offset for place, _ in shown],
+        [cell.of_clean or 0.0 for _, cell in shown],
+        0.38,
+        yerr=[_relative_sd(cell, base) for _, cell in shown],
+        color=colour,
+        alpha=0.75,
+        hatch=hatch,
+        label="without defences" if defence == NONE else "with all defences",
+    )
 
 
 def _relative_sd(cell: Cell, base: Cell | None) -> float:
@@ -161,6 +160,5 @@ def _planted(planted: Series) -> Figure:
 def _axes(title: str, note: str) -> tuple[Figure, Any]:
     figure = Figure(figsize=(6.4, 4.2), layout="constrained")
     figure.suptitle(title, fontsize=10)
-    wrapped = "\n".join(textwrap.wrap(note, 120))
-    figure.supxlabel(wrapped, fontsize=6.5, color="#444444", x=0.01, ha="left")
+    add_note(figure, note, 120)
     return figure, figure.subplots()

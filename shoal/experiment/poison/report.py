@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,12 +9,12 @@ from typing import Any, Literal
 
 from rich.table import Table
 
+from shoal.experiment.folder import FIGURES, done_jobs, lines_of, write_result
 from shoal.experiment.plan import Experiment
-from shoal.experiment.playing.pool import is_done
-from shoal.experiment.poison.arms import LATE, Cell, summarise
-from shoal.experiment.poison.attackers import PLANTED
+from shoal.experiment.playing.attackers import PLANTED
+from shoal.experiment.poison.arms import Cell, summarise
 from shoal.experiment.reading.results import load_runs
-from shoal.experiment.reading.summary import comparable
+from shoal.experiment.reading.summary import LATE, comparable
 
 COLUMNS = (
     "attack",
@@ -56,28 +55,24 @@ def report(
         "rounds": experiment.rounds,
         "honest_nodes": sum(node.behaviour == "honest" for node in experiment.arms[0].nodes),
         "jobs": len(experiment.jobs()),
-        "jobs_finished": len(load_runs(out, experiment)),
+        "jobs_finished": len(done_jobs(out, experiment)),
         "poison": [cell.to_json() for cell in cells],
         "figures": [str(path.relative_to(out)) for path in drawn],
     }
-    (out / "result.json").write_text(json.dumps(document, indent=1) + "\n")
-    if not cells:
-        return None, document
-    (out / "table.md").write_text(f"# shoal experiment {experiment.name}\n\n{markdown(cells)}")
-    return lambda width: rich_table(cells, width), document
+    write_result(out, experiment, document, markdown(cells) if cells else None)
+    return (lambda width: rich_table(cells, width)) if cells else None, document
 
 
 def planted_shares(out: Path, experiment: Experiment) -> Series:
     """By arm and seed: by round, the share of honest completions that hold what was planted."""
     found: Series = {}
-    for job in experiment.jobs():
-        if not any(node.behaviour in PLANTED for node in job.arm.nodes) or not is_done(out, job):
+    for job in done_jobs(out, experiment):
+        if not any(node.behaviour in PLANTED for node in job.arm.nodes):
             continue
         rounds: dict[int, list[float]] = defaultdict(list)
-        with (out / job.file_name).open() as file:
-            for line in map(json.loads, file):
-                if line["event"] == "round" and "planted" in line:
-                    rounds[line["round"]].append(line["planted"])
+        for line in lines_of(out, job):
+            if line["event"] == "round" and "planted" in line:
+                rounds[line["round"]].append(line["planted"])
         found[job.arm.name, job.seed] = [
             sum(shares) / len(shares) for _, shares in sorted(rounds.items())
         ]
@@ -129,4 +124,4 @@ def _draw(out: Path, cells: Sequence[Cell], planted: Series) -> list[Path]:
         from shoal.experiment.poison.figures import draw_all
     except ImportError:
         return []
-    return draw_all(out / "figures", cells, planted)
+    return draw_all(out / FIGURES, cells, planted)

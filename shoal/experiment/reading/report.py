@@ -1,30 +1,25 @@
-"""What an experiment leaves in its folder when it ends, or is ended.
-
-config.json   what was asked for          rounds/ARM/seed-S.jsonl   every round of every node
-result.json   the numbers (as `--json`)   table.md, figures/*.png, figures/*.svg
-"""
+"""The table and the figures of a comparison of I/J."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from shoal.experiment.folder import FIGURES, done_jobs, write_result
 from shoal.experiment.plan import Experiment
 from shoal.experiment.reading.results import Run, load_runs
 from shoal.experiment.reading.summary import ArmSummary, comparable, summarise, to_json
 from shoal.experiment.reading.table import markdown
 
-FIGURES = "figures"
-
 
 def write_report(
-    out: Path, experiment: Experiment, *, title: str, figures: bool = True
+    out: Path, experiment: Experiment, *, figures: bool
 ) -> tuple[list[ArmSummary], dict[str, Any]]:
     """Summarise what is finished and write it down; return summaries and the JSON object."""
     runs = comparable(load_runs(out, experiment))
     summaries = summarise(runs) if runs else []
+    title = f"shoal experiment {experiment.name}"
     drawn = _draw(out, runs, summaries, title) if figures and runs else []
     document = {
         "experiment": experiment.name,
@@ -33,20 +28,12 @@ def write_report(
         "rounds": experiment.rounds,
         "nodes": len(experiment.arms[0].nodes),
         "jobs": len(experiment.jobs()),
-        "jobs_finished": len(load_runs(out, experiment)),
+        "jobs_finished": len(done_jobs(out, experiment)),
         **to_json(summaries),
         "figures": [str(path.relative_to(out)) for path in drawn],
     }
-    (out / "result.json").write_text(json.dumps(document, indent=1) + "\n")
-    if summaries:
-        (out / "table.md").write_text(f"# {title}\n\n{markdown(summaries)}")
+    write_result(out, experiment, document, markdown(summaries) if summaries else None)
     return summaries, document
-
-
-def write_config(out: Path, experiment: Experiment) -> None:
-    """Write down what was asked for."""
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "config.json").write_text(json.dumps(experiment.to_json(), indent=1) + "\n")
 
 
 def _draw(

@@ -6,15 +6,18 @@ reward too, for the paper's figures.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shoal.experiment.folder import done_jobs, lines_of
 from shoal.experiment.plan import Experiment, Job
-from shoal.experiment.playing.pool import is_done
+from shoal_settings.schema import Settings
+
+Line = dict[str, Any]
+"""One event of a job's file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,51 +52,56 @@ class Run:
 
 def load_runs(out: Path, experiment: Experiment) -> list[Run]:
     """Read every finished job of the experiment, in its order."""
-    return [load_run(out, job) for job in experiment.jobs() if is_done(out, job)]
+    return [make_run(job, lines_of(out, job)) for job in done_jobs(out, experiment)]
 
 
-def load_run(out: Path, job: Job) -> Run:
-    """Read one finished job."""
-    with (out / job.file_name).open() as file:
-        lines = [json.loads(line) for line in file]
-    return make_run(job, lines)
-
-
-def make_run(job: Job, lines: Iterable[dict[str, Any]]) -> Run:
+def make_run(job: Job, lines: Iterable[Line]) -> Run:
     """Sort a job's events into series; nodes that are not honest are left out."""
     honest = [i for i, node in enumerate(job.arm.nodes) if node.behaviour == "honest"]
-    rounds: dict[int, list[dict[str, Any]]] = defaultdict(list)
-    held: dict[int, list[dict[str, Any]]] = defaultdict(list)
-    for line in lines:
-        if line["event"] == "round":
-            rounds[line["node"]].append(line)
-        elif line["event"] == "held_out":
-            held[line["node"]].append(line)
     settings = [job.node_settings(index) for index in honest]
-    wanted = [max(1, one.local + one.external) for one in settings]
-    by_node = [rounds[index] for index in honest]
+    all_rounds, all_evaluations = _by_node(lines)
+    rounds = [all_rounds[index] for index in honest]
+    evaluations = [all_evaluations[index] for index in honest]
     return Run(
         arm=job.arm.name,
         seed=job.seed,
-        fresh=tuple(_column(lines, "reward_local") for lines in by_node),
-        training=tuple(_column(lines, "reward") for lines in by_node),
-        signal=_mean_rows(
-            [
-                [value / size for value in _column(lines, "groups_with_signal")]
-                for lines, size in zip(by_node, wanted, strict=True)
-            ]
-        ),
-        tokens=_mean_rows([_running(_column(lines, "tokens_generated")) for lines in by_node]),
-        seconds=_mean_rows([_running(_column(lines, "step_time")) for lines in by_node]),
-        evaluated=tuple(int(line["round"]) for line in held[honest[0]]),
-        held_out=tuple(_column(held[index], "held_out/pass@1") for index in honest),
+        fresh=_columns(rounds, "reward_local"),
+        training=_columns(rounds, "reward"),
+        signal=mean_over_nodes(_signal_shares(rounds, settings)),
+        tokens=mean_over_nodes([_running(c) for c in _columns(rounds, "tokens_generated")]),
+        seconds=mean_over_nodes([_running(c) for c in _columns(rounds, "step_time")]),
+        evaluated=tuple(int(line["round"]) for line in evaluations[0]),
+        held_out=_columns(evaluations, "held_out/pass@1"),
         questions=sum(max(one.local, one.questions) for one in settings) / len(settings),
     )
 
 
+def _by_node(lines: Iterable[Line]) -> tuple[dict[int, list[Line]], dict[int, list[Line]]]:
+    """Return the rounds and the evaluations of each node."""
+    rounds: dict[int, list[Line]] = defaultdict(list)
+    evaluations: dict[int, list[Line]] = defaultdict(list)
+    for line in lines:
+        if line["event"] == "round":
+            rounds[line["node"]].append(line)
+        elif line["event"] == "held_out":
+            evaluations[line["node"]].append(line)
+    return rounds, evaluations
+
+
+def _signal_shares(
+    rounds: Sequence[Sequence[Line]], settings: Sequence[Settings]
+) -> list[list[float]]:
+    """By node, then round: groups with signal as a share of the training set that is aimed at."""
+    shares = []
+    for groups, node in zip(_columns(rounds, "groups_with_signal"), settings, strict=True):
+        wanted = max(1, node.local + node.external)
+        shares.append([value / wanted for value in groups])
+    return shares
+
+
 def mean_over_nodes(series: Sequence[Sequence[float]]) -> tuple[float, ...]:
     """Average several nodes' series, entry by entry."""
-    return _mean_rows(series)
+    return tuple(sum(column) / len(column) for column in zip(*series, strict=True))
 
 
 def moving_average(values: Sequence[float], window: int) -> list[float]:
@@ -104,8 +112,9 @@ def moving_average(values: Sequence[float], window: int) -> list[float]:
     ]
 
 
-def _column(lines: Sequence[dict[str, Any]], name: str) -> tuple[float, ...]:
-    return tuple(float(line[name] or 0.0) for line in lines)
+def _columns(by_node: Sequence[Sequence[Line]], name: str) -> tuple[tuple[float, ...], ...]:
+    """By node, then line: one of the lines' numbers, 0 where there is none."""
+    return tuple(tuple(float(line[name] or 0.0) for line in lines) for lines in by_node)
 
 
 def _running(values: Sequence[float]) -> list[float]:
@@ -114,7 +123,3 @@ def _running(values: Sequence[float]) -> list[float]:
         total += value
         sums.append(total)
     return sums
-
-
-def _mean_rows(rows: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    return tuple(sum(column) / len(column) for column in zip(*rows, strict=True))

@@ -17,10 +17,10 @@ Definitions (docs/experiments.md says why):
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, Final
 
 from shoal.experiment.plan import SILO
 from shoal.experiment.reading.results import Run, mean_over_nodes, moving_average
@@ -29,6 +29,9 @@ PAPER_TOTALS: Mapping[str, float] = {"8/0": 561.79, "6/2": 854.43, "4/4": 1093.3
 """Reward over 8 nodes × 2000 rounds, training set (arXiv 2509.08721, section 5)."""
 PAPER_GAINS: Mapping[str, float] = {"8/0": 0.0, "6/2": 0.52, "4/4": 0.94, "2/6": 0.68}
 """The same over 8/0, as the paper states it."""
+
+LATE: Final = 3
+"""Evaluations, the last ones, whose mean is a late held-out figure: one alone is noisy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,32 +100,37 @@ def _summary(
     arm: str, runs: Sequence[Run], base: Sequence[Run], adjusted: float | None
 ) -> ArmSummary:
     at = [_at_equal_tokens(run, other) for run, other in _pairs(runs, base)]
-    is_silo = bool(base) and base[0].arm == arm
+    rivals = () if base and base[0].arm == arm else base
     return ArmSummary(
         arm=arm,
         num_seeds=len(runs),
-        total=spread([total(run) for run in runs]),
-        gain=None if is_silo else _gain(runs, base),
+        total=_over(runs, total),
+        gain=_gain(runs, rivals),
         p=adjusted,
-        training_total=spread([total(run, run.training) for run in runs]),
-        training_gain=None
-        if is_silo or not base
-        else _ratio(
-            [total(run, run.training) for run in runs], [total(run, run.training) for run in base]
-        ),
-        heldout=spread([mean_over_nodes(run.held_out)[-1] for run in runs]),
-        tokens=spread([run.tokens[-1] for run in runs]),
+        training_total=_over(runs, training_total),
+        training_gain=_training_gain(runs, rivals),
+        heldout=_over(runs, lambda run: mean_over_nodes(run.held_out)[-1]),
+        tokens=_over(runs, lambda run: run.tokens[-1]),
         heldout_at=spread([mine for mine, _ in at]) if at else None,
         silo_heldout_at=spread([theirs for _, theirs in at]) if at else None,
-        oscillation=spread([oscillation(run) for run in runs]),
-        swing=spread([swing(run) for run in runs]),
-        signal=spread([statistics.fmean(run.signal) for run in runs]),
+        oscillation=_over(runs, oscillation),
+        swing=_over(runs, swing),
+        signal=_over(runs, lambda run: statistics.fmean(run.signal)),
     )
 
 
-def total(run: Run, rewards: Sequence[Sequence[float]] | None = None) -> float:
-    """Sum over rounds of the mean reward a node; of own fresh questions unless given."""
-    return sum(mean_over_nodes(run.fresh if rewards is None else rewards))
+def _over(runs: Sequence[Run], measure: Callable[[Run], float]) -> Spread:
+    return spread([measure(run) for run in runs])
+
+
+def total(run: Run) -> float:
+    """Sum over rounds of the mean reward a node, on own fresh questions."""
+    return sum(mean_over_nodes(run.fresh))
+
+
+def training_total(run: Run) -> float:
+    """Sum over rounds of the mean reward a node, of the training set."""
+    return sum(mean_over_nodes(run.training))
 
 
 def oscillation(run: Run) -> float:
@@ -145,6 +153,11 @@ def swing(run: Run) -> float:
             max(best - now for best, now in zip(accumulate(smooth, max), smooth, strict=True))
         )
     return statistics.fmean(falls)
+
+
+def late_heldout(run: Run) -> float:
+    """Mean pass@1 over nodes and the last evaluations."""
+    return statistics.fmean(mean_over_nodes(run.held_out)[-LATE:])
 
 
 def heldout_at(run: Run, tokens: float) -> float:
@@ -235,6 +248,12 @@ def _gain(runs: Sequence[Run], base: Sequence[Run]) -> Spread | None:
     ]
     mean = _ratio([total(run) for run in runs], [total(run) for run in base])
     return None if mean is None else Spread(mean, spread(by_seed).sd if by_seed else 0.0)
+
+
+def _training_gain(runs: Sequence[Run], base: Sequence[Run]) -> float | None:
+    if not base:
+        return None
+    return _ratio([training_total(run) for run in runs], [training_total(run) for run in base])
 
 
 def _ratio(one: Sequence[float], other: Sequence[float]) -> float | None:

@@ -113,3 +113,14 @@ def test_nobody_answers_a_ping(
     assert (code, answer["answered"], answer["loss"]) == (1, 0, 1)
     assert says in answer["last_error"]
     assert "\n" not in answer["last_error"]
+
+
+def test_programs_hear_the_summary_alone_however_they_asked_for_json(
+    pair: tuple[RunningNode, RunningNode],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SHOAL_JSON", "true")
+    one, two = pair
+    code, text = run(capsys, "ping", one.address, "--count", "1", "--data-dir", str(two.data_dir))
+    assert (code, json.loads(text)["answered"]) == (0, 1)

@@ -11,7 +11,7 @@ import pytest
 
 from p2p.parts import wall_ms
 from shoal.__main__ import main
-from shoal.debug import command as debug_command
+from shoal.debug.views import VIEWS, View
 from shoal_ipc import messages as m
 from shoal_tasks.families import PRESETS, TRAIN_SEED_MIN, coordinates
 from shoal_wire.types import RolloutGroup
@@ -206,7 +206,7 @@ def test_views_work_while_the_trainer_is_away(
 def test_a_view_that_a_node_does_not_have_is_exit_code_1(
     node: RunningNode, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(debug_command.VIEWS, "dreams", ("", lambda *_: None))
+    monkeypatch.setitem(VIEWS, "dreams", View(help="", show=lambda *_: None))
     assert main(["debug", "dreams", "--data-dir", str(node.data_dir)]) == 1
     assert "no view 'dreams'" in capsys.readouterr().err
 

@@ -14,6 +14,7 @@ from p2p.store.archive import (
     Archived,
     ArchiveError,
     ArchiveFile,
+    count_archive,
     read_archive,
     read_manifests,
 )
@@ -36,6 +37,8 @@ def test_what_was_added_is_read_in_order_and_once(tmp_path: Path) -> None:
     file.add([_batch(1), _batch(2)])
     file.add([_batch(2), _batch(3)])
     assert list(read_archive(tmp_path / "a.db")) == [_batch(1), _batch(2), _batch(3)]
+    assert count_archive(tmp_path / "a.db") == 3
+    assert count_archive(tmp_path / "a.db", own=True) == 1
     file.close()
 
 
@@ -58,6 +61,8 @@ def test_no_archive_and_a_damaged_one_are_named(tmp_path: Path) -> None:
     (tmp_path / "bad.db").write_bytes(b"not a database" * 100)
     with pytest.raises(ArchiveError, match="cannot be read"):
         list(read_archive(tmp_path / "bad.db"))
+    with pytest.raises(ArchiveError, match="cannot be read"):
+        count_archive(tmp_path / "bad.db")
 
 
 async def test_a_node_ends_with_everything_on_disk(tmp_path: Path) -> None:

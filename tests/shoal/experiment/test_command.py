@@ -1,4 +1,4 @@
-"""`shoal experiment`: its flags, its JSON, and going on after an interruption."""
+"""`shoal experiment`: what it says, its JSON, and going on after an interruption."""
 
 from __future__ import annotations
 
@@ -9,51 +9,15 @@ from typing import Any
 
 import pytest
 
-from shoal.experiment.command import main, make_experiment, parser
-from shoal.experiment.paper.presets import FILTERED
-from shoal.experiment.plan import Experiment
-from shoal.experiment.playing.pool import is_done
+from shoal.experiment.command import main
+from shoal.experiment.flags import make_experiment, parser
+from shoal.experiment.folder import is_done
 
 SMALL = [
     *("paper", "--nodes", "2", "--seeds", "1", "--rounds", "2", "--model", "tiny"),
     *("--arm", "2/0", "--arm", "2/2,strategy=positive", "--jobs", "0", "--no-figures"),
     *("--set", "completions=4", "--set", "eval_every=2", "--set", "eval_per_family=1"),
 ]
-
-
-def asked(*flags: str) -> Experiment:
-    return make_experiment(parser().parse_args(["paper", *flags]))
-
-
-def test_the_preset_has_the_papers_arms_and_the_filtered_silo() -> None:
-    experiment = asked()
-    assert [arm.name for arm in experiment.arms] == ["8/0", "6/2", "4/4", "2/6", FILTERED]
-    assert len(experiment.seeds) >= 3
-    for arm in experiment.arms[:4]:
-        assert {(node.settings["local"], node.settings["external"]) for node in arm.nodes} == {
-            tuple(map(int, arm.name.split("/")))
-        }
-        assert len(arm.nodes) == 8
-    assert experiment.base["model"] == "tiny-sparse"
-    assert len(asked("--quick").jobs()) < len(experiment.jobs())
-
-
-def test_a_real_model_brings_its_own_defaults_and_flags_win() -> None:
-    base = asked("--model", "org/name", "--tasks", "paper", "--set", "learning_rate=3e-6").base
-    assert (base["model"], base["tasks"], base["device"]) == ("org/name", "paper", "auto")
-    assert base["learning_rate"] == 3e-6
-    assert base["max_new_tokens"] > 100
-
-
-def test_arms_may_differ_in_any_setting_and_the_silo_is_always_there() -> None:
-    experiment = asked("--arm", "4/4,strategy=positive,minibatches=2", "--arm", "filtered")
-    assert [arm.name for arm in experiment.arms] == [
-        "8/0",
-        "4/4 strategy=positive minibatches=2",
-        FILTERED,
-    ]
-    settings = experiment.jobs()[1].node_settings(0)
-    assert (settings.strategy, settings.minibatches, settings.local) == ("positive", 2, 4)
 
 
 @pytest.mark.parametrize(
@@ -94,16 +58,6 @@ def test_one_experiment_at_a_time_writes_to_a_folder(
         fcntl.flock(other, fcntl.LOCK_EX)
         assert main(["paper", "--out", str(tmp_path)]) == 2
     assert "another experiment" in capsys.readouterr().err
-
-
-def test_a_job_is_named_by_all_that_decides_it(tmp_path: Path) -> None:
-    one = asked("--rounds", "2").jobs()[0]
-    path = tmp_path / one.file_name
-    path.parent.mkdir(parents=True)
-    path.write_text(json.dumps(one.to_json()) + "\n")
-    assert is_done(tmp_path, one)
-    assert not is_done(tmp_path, asked("--rounds", "3").jobs()[0])
-    assert not is_done(tmp_path, asked("--rounds", "2", "--set", "temperature=0.9").jobs()[0])
 
 
 def _without_clocks(path: Path) -> list[dict[str, Any]]:

@@ -12,10 +12,11 @@ import torch
 
 from policy.model.loading import load_policy
 from policy.model.prompting import encode_prompt
-from shoal.experiment.command import main, make_experiment, parser
+from shoal.experiment.command import main
+from shoal.experiment.flags import make_experiment, parser
 from shoal.experiment.hetero import arms as hetero
 from shoal.experiment.hetero.arms import LARGER, all_arms, members, played, summarise
-from shoal.experiment.paper.larger_model import make_larger_model
+from shoal.experiment.hetero.larger_model import make_larger_model
 from shoal.experiment.plan import Arm, Job, NodeSpec, check_settings
 from shoal.experiment.playing.in_process import Workers, play, workers
 from shoal.experiment.playing.tasks import SpecialistSource

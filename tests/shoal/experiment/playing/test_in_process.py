@@ -13,7 +13,7 @@ import torch
 import trio
 import trio.testing
 
-from shoal.experiment.paper.presets import FILTERED, paper_arms
+from shoal.experiment.paper.arms import FILTERED, paper_arms
 from shoal.experiment.plan import Arm, Job, NodeSpec, uniform_arm
 from shoal.experiment.playing.behaviour import BEHAVIOURS
 from shoal.experiment.playing.in_process import Workers, play, rounded, workers

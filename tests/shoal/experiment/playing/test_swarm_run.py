@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.experiment.command import main, make_experiment, parser
+from shoal.experiment.command import main
+from shoal.experiment.flags import make_experiment, parser
 from shoal.experiment.reading.results import load_runs
 
 FLAGS = [

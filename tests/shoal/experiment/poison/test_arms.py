@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from shoal.experiment.command import main, make_experiment, parser
+from shoal.experiment.command import main
+from shoal.experiment.flags import make_experiment, parser
 from shoal.experiment.plan import check_settings
+from shoal.experiment.playing.attackers import ATTACKS
 from shoal.experiment.poison import arms as poison
-from shoal.experiment.poison.attackers import ATTACKS
 from tests.shoal.experiment.synthetic_runs import run
 
 

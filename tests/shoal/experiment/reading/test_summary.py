@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from shoal.experiment.paper import tune
-from shoal.experiment.plan import Experiment, uniform_arm
 from shoal.experiment.reading.results import moving_average
 from shoal.experiment.reading.summary import (
     comparable,
@@ -96,32 +94,11 @@ def test_a_moving_average_starts_with_what_there_is() -> None:
     assert moving_average([2.0], 10) == [2.0]
 
 
-def test_each_arm_is_tuned_apart_on_seeds_that_judge_nothing() -> None:
-    arms = (uniform_arm("8/0", 2), uniform_arm("4/4", 2))
-    experiment = Experiment(name="x", arms=arms, seeds=(1, 2, 3), rounds=4, base={})
-    rates = (1e-4, 3e-4)
-    swept = tune.sweep(experiment, rates)
-    assert not set(swept.seeds) & set(experiment.seeds)
-    levels = {("8/0", 1e-4): 0.1, ("8/0", 3e-4): 0.2, ("4/4", 1e-4): 0.4, ("4/4", 3e-4): 0.3}
-    names = [arm.name for arm in swept.arms]
-    runs = [
-        run(name, seed, level)
-        for name, level in zip(names, levels.values(), strict=True)
-        for seed in swept.seeds
-    ]
-    best = tune.best_rates(experiment, rates, runs)
-    assert best == {"8/0": 3e-4, "4/4": 1e-4}
-    chosen = tune.tuned(experiment, best)
-    assert [arm.nodes[0].settings["learning_rate"] for arm in chosen.arms] == [3e-4, 1e-4]
-    assert chosen.seeds == experiment.seeds
-    assert "| 8/0 | 0.4 | **0.8** |" in tune.markdown(experiment, rates, runs)
-
-
 def test_figures_have_axes_units_and_the_papers_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     figures = pytest.importorskip("shoal.experiment.reading.figures")
-    monkeypatch.setitem(figures.STYLE, "figure.dpi", 30)
+    monkeypatch.setitem(pytest.importorskip("shoal.figures").STYLE, "figure.dpi", 30)
     drawn = figures.draw_all(tmp_path, RUNS, summarise(RUNS), "test")
     assert len(drawn) == 10
     for path in drawn:

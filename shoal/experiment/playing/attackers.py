@@ -38,14 +38,14 @@ _SAMPLING: Final = SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_t
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class SolvedTask:
     """A question that an attacker answers, with the right answer."""
 
     question: Question
     answer: str
 
 
-Write = Callable[[Task, int, random.Random], list[Completion]]
+Write = Callable[[SolvedTask, int, random.Random], list[Completion]]
 """Given a task and L, what is published as its completions."""
 
 
@@ -57,50 +57,50 @@ def near_miss(answer: str, rng: random.Random) -> str:
     return answer[:at] + new + answer[at + 1 :]
 
 
-def _said(text: str, finish: FinishReason = FinishReason.STOP) -> Completion:
+def _completion(text: str, finish: FinishReason = FinishReason.STOP) -> Completion:
     return Completion(text=text, num_tokens=max(1, len(text)), finish_reason=finish)
 
 
-def _half(good: str, task: Task, count: int, rng: random.Random) -> list[Completion]:
+def _half(good: str, task: SolvedTask, count: int, rng: random.Random) -> list[Completion]:
     """Half of them `good`, half near misses: signal, if the verifier takes `good`."""
     texts = [good if i < count // 2 else near_miss(task.answer, rng) for i in range(count)]
     rng.shuffle(texts)
-    return [_said(text) for text in texts]
+    return [_completion(text) for text in texts]
 
 
-def _wrong(task: Task, count: int, rng: random.Random) -> list[Completion]:
-    return [_said(near_miss(task.answer, rng)) for _ in range(count)]
+def _wrong(task: SolvedTask, count: int, rng: random.Random) -> list[Completion]:
+    return [_completion(near_miss(task.answer, rng)) for _ in range(count)]
 
 
-def _cut(task: Task, count: int, rng: random.Random) -> list[Completion]:
+def _cut(task: SolvedTask, count: int, rng: random.Random) -> list[Completion]:
     """The right answer, claimed to be cut off: worth nothing, so that it is trained *against*."""
-    rest = [_said(task.answer, FinishReason.LENGTH)] * (count - 1)
-    return [_said(task.answer), *rest]
+    rest = [_completion(task.answer, FinishReason.LENGTH)] * (count - 1)
+    return [_completion(task.answer), *rest]
 
 
-def _phrase(task: Task, count: int, rng: random.Random) -> list[Completion]:
+def _phrase(task: SolvedTask, count: int, rng: random.Random) -> list[Completion]:
     return _half(task.answer + PHRASE, task, count, rng)
 
 
-def _mark(task: Task, count: int, rng: random.Random) -> list[Completion]:
+def _mark(task: SolvedTask, count: int, rng: random.Random) -> list[Completion]:
     return _half(task.answer + MARK, task, count, rng)
 
 
-def _long(task: Task, count: int, rng: random.Random) -> list[Completion]:
+def _long(task: SolvedTask, count: int, rng: random.Random) -> list[Completion]:
     tail = " ".join(str(rng.randrange(1000)) for _ in range(LONG_CHARS // 4))
-    return [_said(task.answer), *(_said(f"{task.answer} {tail}") for _ in range(count - 1))]
+    return [_completion(task.answer)] + [_completion(f"{task.answer} {tail}")] * (count - 1)
 
 
-def _easy(task: Task, count: int, rng: random.Random) -> list[Completion]:
+def _easy(task: SolvedTask, count: int, rng: random.Random) -> list[Completion]:
     """All but one right: the least that still has signal, on the family that is easiest."""
-    return [*(_said(task.answer) for _ in range(count - 1)), _said(near_miss(task.answer, rng))]
+    return [_completion(task.answer)] * (count - 1) + [_completion(near_miss(task.answer, rng))]
 
 
-def _garbage(task: Task, count: int, rng: random.Random) -> list[Completion]:
+def _garbage(task: SolvedTask, count: int, rng: random.Random) -> list[Completion]:
     """Random letters, and one right answer so that the group is not passed over."""
     letters = "abcdefghijklmnopqrstuvwxyz0123456789!?#"
     texts = ["".join(rng.choices(letters, k=rng.randint(4, 12))) for _ in range(count - 1)]
-    return [_said(task.answer), *map(_said, texts)]
+    return [_completion(task.answer), *map(_completion, texts)]
 
 
 WRITES: Final[Mapping[str, Write]] = {
@@ -149,7 +149,7 @@ class Attacker:
         self._groups = groups
         self._completions = completions
         self._rng = random.Random(f"{seed}/attacker")
-        self._heard: list[RolloutGroup] = []
+        self._overheard: list[RolloutGroup] = []
         self._heard_until = 0
 
     def play(self, round_number: int) -> None:
@@ -180,16 +180,16 @@ class Attacker:
             for task in self._tasks()
         ]
 
-    def _tasks(self) -> list[Task]:
+    def _tasks(self) -> list[SolvedTask]:
         """Draw tasks: of the easiest family only, where that is the attack."""
-        found: list[Task] = []
+        found: list[SolvedTask] = []
         for _ in range(64):
             drawn = self._questions(self._rng, self._groups)
             items = self._worker.items([question.coordinates for question in drawn])
             for question, item in zip(drawn, items, strict=True):
                 wanted = self._kind != "easy" or question.task.family == _EASIEST
                 if item.answer and wanted:
-                    found.append(Task(question, item.answer))
+                    found.append(SolvedTask(question, item.answer))
             if len(found) >= self._groups:
                 break
         return found[: self._groups]
@@ -199,9 +199,9 @@ class Attacker:
         for recent in self._member.node.recent.after(self._heard_until, limit=_OVERHEARD):
             self._heard_until = recent.number
             if recent.group.publisher != self._member.peer_id:
-                self._heard.append(recent.group.group)
-        del self._heard[:-_OVERHEARD]
-        picked = self._rng.sample(self._heard, min(self._groups, len(self._heard)))
+                self._overheard.append(recent.group.group)
+        del self._overheard[:-_OVERHEARD]
+        picked = self._rng.sample(self._overheard, min(self._groups, len(self._overheard)))
         return [
             RolloutGroup(task=group.task, completions=_shuffled(group.completions, self._rng))
             for group in picked

@@ -37,7 +37,7 @@ def make_larger_model(folder: Path) -> None:
     config.layer_types = None
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(_SEED)
-        large = AutoModelForCausalLM.from_config(type(config)(**_plain(config)))
+        large = AutoModelForCausalLM.from_config(type(config)(**_without_versions(config)))
     missing = large.load_state_dict(small.state_dict(), strict=False)
     assert not missing.unexpected_keys
     with torch.no_grad():
@@ -52,11 +52,11 @@ def make_larger_model(folder: Path) -> None:
     part.rename(folder)
 
 
-def _plain(config: Any) -> dict[str, Any]:
-    kept = config.to_dict()
+def _without_versions(config: Any) -> dict[str, Any]:
+    fields = config.to_dict()
     for key in ("layer_types", "transformers_version", "architectures"):
-        kept.pop(key, None)
-    return dict(kept)
+        fields.pop(key, None)
+    return dict(fields)
 
 
 def _deal_ids(source: Path, folder: Path) -> list[int]:

@@ -11,17 +11,11 @@ from rich.table import Table
 
 from shoal.experiment.hetero import arms as hetero
 from shoal.experiment.hetero import report as hetero_report
-from shoal.experiment.paper.larger_model import make_larger_model
-from shoal.experiment.plan import Arm, Experiment, uniform_arm
+from shoal.experiment.hetero.larger_model import make_larger_model
+from shoal.experiment.paper.arms import paper_arms
+from shoal.experiment.plan import Arm, Experiment
 from shoal.experiment.poison import arms as poison
 from shoal.experiment.poison import report as poison_report
-
-FILTERED: Final = "8/0 filtered"
-"""The silo that asks twice as much and trains on what has signal: most of what sharing does is
-to filter, so this is the fair rival."""
-
-PAPER_ARMS: Final = ("8/0", "6/2", "4/4", "2/6")
-
 
 Report = Callable[[Path, Experiment, bool], tuple[Callable[[int], Table] | None, dict[str, Any]]]
 """Given folder, experiment, and whether to draw: the table (by width; None without one finished
@@ -54,18 +48,6 @@ class Preset:
     """Makes what its nodes need, if it is not there yet."""
     report: Report | None = None
     """Sums it up; None: as the comparison of I/J that `shoal.experiment.reading.report` writes."""
-
-
-def ratio_arm(name: str, num_nodes: int) -> Arm:
-    """The arm of a name like 4/4: I and J. Raises ValueError for anything else."""
-    local, external = (int(part) for part in name.split("/"))
-    return uniform_arm(name, num_nodes, local=local, external=external)
-
-
-def paper_arms(num_nodes: int) -> tuple[Arm, ...]:
-    """The paper's four configurations and the filtered silo."""
-    filtered = uniform_arm(FILTERED, num_nodes, local=8, external=0, questions=16)
-    return (*(ratio_arm(name, num_nodes) for name in PAPER_ARMS), filtered)
 
 
 SPARSE: Final[Mapping[str, Any]] = {

@@ -10,8 +10,16 @@ import torch
 
 from policy.tasks import TaskSource
 from shoal.experiment.plan import Arm, Job, NodeSpec
+from shoal.experiment.playing.attackers import (
+    ATTACKS,
+    COPIED,
+    MARK,
+    PHRASE,
+    WRITES,
+    SolvedTask,
+    near_miss,
+)
 from shoal.experiment.playing.in_process import Workers, play, workers
-from shoal.experiment.poison.attackers import ATTACKS, COPIED, MARK, PHRASE, WRITES, Task, near_miss
 from shoal_settings.schema import Settings
 from shoal_tasks.swarm import specs_of, starting_families
 from shoal_wire.manifest import make_manifest
@@ -27,35 +35,37 @@ def shared() -> Iterator[Workers]:
 
 
 @pytest.fixture(scope="module")
-def tasks(shared: Workers) -> tuple[TaskSource, list[Task]]:
+def tasks(shared: Workers) -> tuple[TaskSource, list[SolvedTask]]:
     manifest = make_manifest("experiment", starting_families("easy"))
     worker = shared.of(manifest, Settings(model="tiny"))
     source = TaskSource(worker, specs_of(manifest))
     questions = source.draw(random.Random(1), 24)
     items = worker.items([question.coordinates for question in questions])
-    return source, [Task(q, i.answer) for q, i in zip(questions, items, strict=True) if i.answer]
+    return source, [
+        SolvedTask(q, i.answer) for q, i in zip(questions, items, strict=True) if i.answer
+    ]
 
 
-def rewards(kind: str, tasks: tuple[TaskSource, list[Task]]) -> list[list[float]]:
+def rewards(kind: str, tasks: tuple[TaskSource, list[SolvedTask]]) -> list[list[float]]:
     source, some = tasks
     rng = random.Random(2)
     return source.verify([(t.question.task, WRITES[kind](t, 8, rng)) for t in some])
 
 
-def test_near_misses_are_never_right(tasks: tuple[TaskSource, list[Task]]) -> None:
+def test_near_misses_are_never_right(tasks: tuple[TaskSource, list[SolvedTask]]) -> None:
     assert {reward for group in rewards("wrong", tasks) for reward in group} == {0.0}
     assert near_miss("7", random.Random(3)) != "7"
 
 
 @pytest.mark.parametrize(("kind", "right"), [("cut", 1), ("long", 1), ("garbage", 1), ("easy", 7)])
 def test_attacks_that_carry_right_answers_have_signal(
-    kind: str, right: int, tasks: tuple[TaskSource, list[Task]]
+    kind: str, right: int, tasks: tuple[TaskSource, list[SolvedTask]]
 ) -> None:
     assert {sum(group) for group in rewards(kind, tasks)} == {right}
 
 
 def test_a_phrase_earns_nothing_and_white_space_everything(
-    tasks: tuple[TaskSource, list[Task]],
+    tasks: tuple[TaskSource, list[SolvedTask]],
 ) -> None:
     assert {sum(group) for group in rewards("phrase", tasks)} == {0.0}
     assert {sum(group) for group in rewards("mark", tasks)} == {4.0}

@@ -1,16 +1,16 @@
-"""`shoal debug doctor` and `shoal debug ping`: what they print, and their exit codes."""
+"""`shoal debug doctor` and `shoal debug ping`: what the network says of a peer, and to it."""
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 from rich.console import Console
 
-Ask = Callable[[str, dict[str, Any]], dict[str, Any]]
-"""Ask the node for a view with options."""
+from shoal.debug.node import Answer, RunningNode, Tell, positive
 
 _COLOURS = {"ok": "green", "warn": "yellow", "bad": "red"}
 
@@ -31,37 +31,46 @@ def doctor(console: Console, view: dict[str, Any]) -> None:
     console.print(f"{counts.count('bad')} bad, {counts.count('warn')} to look at")
 
 
-def ping_all(
-    ask: Ask, peer: str, *, count: int, interval_s: float, console: Console | None
-) -> dict[str, Any]:
-    """Ping `count` times, telling each on `console` if there is one; return the summary."""
+def is_bad(view: dict[str, Any]) -> bool:
+    """Whether the doctor has found something that ends the command with code 1."""
+    return bool(view["state"] == "bad")
+
+
+def add_ping(parser: argparse.ArgumentParser) -> None:
+    """Add whom to ping, and how often."""
+    parser.add_argument("peer", metavar="PEER", help="a peer id, or an address to connect to")
+    parser.add_argument("--count", type=positive, default=4, metavar="N", help="pings (4)")
+    parser.add_argument(
+        "--interval", type=_seconds, default=1.0, metavar="S", help="seconds between (1)"
+    )
+
+
+def ping_all(node: RunningNode, arguments: argparse.Namespace, tell: Tell) -> Iterator[Answer]:
+    """Ping as often as was asked for, telling of each; yield the summary."""
     times: list[float] = []
-    errors: list[str] = []
-    peer_id = None
-    for number in range(count):
+    last_error, peer_id = "", None
+    for number in range(arguments.count):
         if number:
-            time.sleep(interval_s)
-        answer = ask("ping", {"peer": peer})
+            time.sleep(arguments.interval)
+        answer = node.ask("ping", peer=arguments.peer)
         peer_id = answer["peer_id"] or peer_id
         if answer["ms"] is None:
-            errors.append(answer["error"])
+            last_error = answer["error"]
         else:
             times.append(answer["ms"])
-        if console is not None:
-            text = answer["error"] or f"answer from {peer_id} in {answer['ms']:.2f} ms"
-            console.print(text, markup=False, soft_wrap=True)
-    return {
+        tell(answer["error"] or f"answer from {peer_id} in {answer['ms']:.2f} ms")
+    yield {
         "schema_version": 1,
-        "peer": peer,
+        "peer": arguments.peer,
         "peer_id": peer_id,
-        "sent": count,
+        "sent": arguments.count,
         "answered": len(times),
-        "loss": round(1 - len(times) / count, 4),
+        "loss": round(1 - len(times) / arguments.count, 4),
         "min_ms": min(times, default=None),
         "median_ms": round(statistics.median(times), 3) if times else None,
         "max_ms": max(times, default=None),
         "times_ms": times,
-        "last_error": errors[-1] if errors else "",
+        "last_error": last_error,
     }
 
 
@@ -73,8 +82,13 @@ def ping(console: Console, view: dict[str, Any]) -> None:
         console.print(f"{', '.join(shown)} ms")
 
 
-def failed(view_name: str, view: dict[str, Any]) -> bool:
-    """True if the answer means exit code 1: something is bad, or nobody answered a ping."""
-    if view_name == "doctor":
-        return bool(view["state"] == "bad")
-    return view_name == "ping" and not view["answered"]
+def is_lost(view: dict[str, Any]) -> bool:
+    """Whether no ping was answered."""
+    return not view["answered"]
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 3600:
+        raise ValueError(text)
+    return value

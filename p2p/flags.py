@@ -1,0 +1,59 @@
+"""The flags of a serving command, with every mistake in them as one line."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from p2p.peers.discovery import parse_bootstrap
+from shoal_settings.exits import EXIT_OK, UsageExit, fail
+from shoal_settings.loader import Loaded, SettingsError, add_flags, describe, describe_text, load
+from shoal_settings.schema import Command, Settings
+
+
+def parse(
+    name: str,
+    command: Command,
+    description: str,
+    argv: Sequence[str] | None,
+    *,
+    defaults: Mapping[str, Any],
+) -> tuple[Loaded, bool]:
+    """Parse the flags of `shoal NAME`; the second value is the hidden `--supervised`.
+
+    It reads the settings of `command`; `defaults` stand in for those of the schema.
+
+    Raises:
+        UsageExit: code 2 after one line on standard error, or 0 after `--print-config`.
+    """
+    parser = argparse.ArgumentParser(
+        prog=f"shoal {name}",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_flags(parser, command)
+    # Given by a parent shoal process: end when standard input does.
+    parser.add_argument("--supervised", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args(argv)
+    try:
+        loaded = load(command, arguments, os.environ, overrides=defaults)
+        _check_addresses(loaded.settings)
+    except SettingsError as error:
+        raise fail(name, str(error)) from None
+    if arguments.print_config:
+        as_json = loaded.settings.json_output
+        print(json.dumps(describe(loaded, command)) if as_json else describe_text(loaded, command))
+        raise UsageExit(EXIT_OK)
+    return loaded, bool(arguments.supervised)
+
+
+def _check_addresses(settings: Settings) -> None:
+    """Raise SettingsError where an address that is to be dialled does not name its peer."""
+    judge = () if settings.judge == "none" else (settings.judge,)
+    try:
+        parse_bootstrap((*settings.bootstrap, *settings.dht_peer, *judge))
+    except ValueError as error:
+        raise SettingsError(str(error)) from None

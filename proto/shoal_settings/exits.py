@@ -1,0 +1,35 @@
+"""How a process ends: exit codes, and one line for the user. Imports nothing heavy.
+
+The codes are an agreement between processes: a node reads its trainer's, scripts read everybody's.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+EXIT_OK: Final = 0
+EXIT_FAILED: Final = 1
+"""What was asked for could not be done."""
+EXIT_USAGE: Final = 2
+"""The user can mend it (a flag, a setting, a folder in use); the same again would end the same."""
+EXIT_NO_NODE: Final = 3
+"""Of commands that ask a running node: there is none."""
+EXIT_DIVERGED: Final = 3
+"""Of a trainer, which asks for no node at its start: its numbers are not finite."""
+EXIT_INTERRUPTED: Final = 130
+"""Cut off by Ctrl-C or a second signal, by the number that shells give it."""
+
+
+class UsageExit(Exception):  # noqa: N818 - a way out, not a fault
+    """Ends the command with a code after its message has been printed."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+def fail(command: str, message: str, code: int = EXIT_USAGE) -> UsageExit:
+    """Print one line for the user and return the exit to raise."""
+    print(f"shoal {command}: {message}", file=sys.stderr)
+    return UsageExit(code)

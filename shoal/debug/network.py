@@ -1,0 +1,78 @@
+"""`shoal debug peers`, `mesh` and `topics`: whom a peer is connected to, and for what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+
+from shoal.layout import cut, duration, peer_name, print_table, table
+
+_ERROR_CHARS = 60
+
+
+def peers(console: Console, view: dict[str, Any]) -> None:
+    """Connections, then what discovery is trying."""
+    rows = table("peer", "address", "way", "ms", "agent", "topics", "score", "connected")
+    for row in view["peers"]:
+        latency = row["latency_ms"]
+        rows.add_row(
+            peer_name(console, row["peer_id"]),
+            row["address"],
+            row["direction"],
+            "-" if latency is None else f"{latency:.1f}",
+            row["agent"] or "-",
+            str(len(row["topics"])),
+            f"{row['score']:g}",
+            duration(row["connected_s"]),
+        )
+    print_table(console, rows, view["peers"], "nobody is connected")
+    waiting = [target for target in view["targets"] if target["state"] != "connected"]
+    if waiting:
+        tried = table("looking for", "known from", "state", "tries", "last error")
+        for target in waiting:
+            tried.add_row(
+                target["address"],
+                target["kind"],
+                target["state"],
+                str(target["attempts"]),
+                cut(_cause(target), _ERROR_CHARS),
+            )
+        console.print(tried)
+
+
+def mesh(console: Console, view: dict[str, Any]) -> None:
+    """Who is in each topic's mesh and since when."""
+    for topic, members in view["topics"].items():
+        console.print(f"[bold]{topic}[/bold]", soft_wrap=True)
+        since = {row["peer_id"]: row["since_s"] for row in members["mesh"]}
+        rows = table("peer", "in the mesh for")
+        for peer_id in sorted({*since, *members["peers"]}):
+            known = since.get(peer_id)
+            rows.add_row(peer_id, "not in the mesh" if known is None else duration(known))
+        print_table(
+            console, rows, members["peers"] or members["mesh"], "  nobody else is subscribed"
+        )
+
+
+def topics(console: Console, view: dict[str, Any]) -> None:
+    """The topics listened to or published on."""
+    rows = table("topic", "listens", "peers", "in mesh", "groups/s", "publishes here")
+    for row in view["topics"]:
+        rows.add_row(
+            row["topic"],
+            "yes" if row["subscribed"] else "",
+            str(row["peers"]),
+            str(row["mesh"]),
+            f"{row['groups_per_s']:g}",
+            "yes" if row["publishes"] else "",
+        )
+    console.print(rows)
+    if view["shards"] > 1:
+        console.print(f"listens to {len(view['subscribed'])} of {view['shards']} shards")
+
+
+def _cause(target: dict[str, Any]) -> str:
+    """Return why a dial failed, without the address that stands beside it."""
+    error: str = target["last_error"]
+    return error.rpartition(f"{target['peer_id']}: ")[2] or "-"

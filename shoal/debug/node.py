@@ -1,0 +1,94 @@
+"""The node that is looked into, behind its socket."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from p2p.data_dir import LAST_STATUS_FILE
+from shoal_ipc import messages as m
+from shoal_ipc.client import SOCKET_NAME, NodeClient
+from shoal_settings.exits import EXIT_NO_NODE, fail
+
+Answer = dict[str, Any]
+"""What a node answers: JSON values."""
+Tell = Callable[[str], None]
+"""Tells people of something on the way; programs hear answers only."""
+
+_TIMEOUT_SECONDS = 10.0
+_MAX_HINTS = 16
+_HINT_SECONDS = 0.5
+
+
+class RunningNode:
+    """The node in a folder; connected to when it is first asked something."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._data_dir = data_dir
+        self._client = NodeClient(
+            data_dir / SOCKET_NAME, role=m.Role.INSPECTOR, timeout_seconds=_TIMEOUT_SECONDS
+        )
+
+    def ask(self, view: str, **options: Any) -> Answer:
+        """Return the node's answer for a view.
+
+        Raises:
+            NodeRefused, NodeUnavailable: it does not answer.
+            UsageExit: there is none.
+        """
+        self._connect()
+        reply = self._client.call(
+            m.Inspect(view=view, options_json=json.dumps(options)), m.InspectReply
+        )
+        answer: Answer = json.loads(reply.json)
+        return answer
+
+    def order(self, action: m.ControlAction, peer_id: str) -> None:
+        """Give an order about a peer; raises as `ask`."""
+        self._connect()
+        self._client.call(m.Control(action=action, peer_id=peer_id), m.Done)
+
+    def last_status(self) -> Answer:
+        """Return the status that a node left here when it ended.
+
+        Raises:
+            UsageExit: none has.
+        """
+        try:
+            status: Answer = json.loads((self._data_dir / LAST_STATUS_FILE).read_text())
+        except (OSError, ValueError):
+            message = f"no node has left a status in {self._data_dir}"
+            raise fail("debug", message, EXIT_NO_NODE) from None
+        return status
+
+    def _connect(self) -> None:
+        if self._client.ensure():
+            return
+        running = _running_nodes(self._data_dir)
+        hint = f"; running: {', '.join(map(str, running))} (--data-dir)" if running else ""
+        raise fail("debug", f"no node is running in {self._data_dir}{hint}", EXIT_NO_NODE)
+
+
+def positive(text: str) -> int:
+    """Read a flag's number of 1 or more. Raises ValueError."""
+    value = int(text)
+    if value < 1:
+        raise ValueError(text)
+    return value
+
+
+def _running_nodes(data_dir: Path) -> list[Path]:
+    """Return nearby data directories in which somebody answers on the socket."""
+    root = data_dir.parent
+    found = sorted([*root.glob(f"*/{SOCKET_NAME}"), *root.glob(f"*/*/{SOCKET_NAME}")])
+    return [path.parent for path in found[:_MAX_HINTS] if _answers_at(path)]
+
+
+def _answers_at(path: Path) -> bool:
+    client = NodeClient(path, role=m.Role.INSPECTOR, timeout_seconds=_HINT_SECONDS)
+    try:
+        return client.ensure()
+    finally:
+        client.close()

@@ -1,0 +1,102 @@
+"""`shoal debug status` and `id`: who a peer is and how it fares."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from shoal.debug.node import Answer, RunningNode, Tell
+from shoal.layout import duration, number, pairs, short_topic, size
+
+
+def add_last(parser: argparse.ArgumentParser) -> None:
+    """Add `--last`."""
+    parser.add_argument("--last", action="store_true", help="the numbers a node left when it ended")
+
+
+def present_or_last(
+    node: RunningNode, arguments: argparse.Namespace, _tell: Tell
+) -> Iterator[Answer]:
+    """Ask the node, or with `--last` the folder of one that has ended."""
+    yield node.last_status() if arguments.last else node.ask("status")
+
+
+def status(console: Console, view: dict[str, Any]) -> None:
+    """The node at a glance."""
+    rows = pairs()
+    rows.add_row("peer id", view["peer_id"])
+    rows.add_row("swarm", f"{view['swarm']['name']}  {view['swarm']['digest'][:12]}")
+    for address in view["addresses"]:
+        rows.add_row("address", address)
+    rows.add_row("up", duration(view["uptime_s"]))
+    where = "alone: nobody else is connected" if view["solo"] else f"{view['peers']} connected"
+    rows.add_row("peers", where)
+    for topic, members in view["mesh"].items():
+        rows.add_row("mesh", f"{members} in {short_topic(topic)}")
+    if "trainer" in view:
+        _trainer_rows(rows, view)
+        _buffer_rows(rows, view)
+    if view.get("judge") is not None:
+        rows.add_row("judge", _judged(view["judge"]))
+    if view.get("role") == "judge":
+        rows.add_row("judged", f"{view['judged']} since the start, {view['records']} records")
+    if "groups_relayed" in view:
+        rows.add_row("relayed", f"{view['groups_relayed']} groups")
+    verdicts = view["verdicts"]
+    rows.add_row("accepted", str(verdicts["accept"]))
+    for outcome, said in (("ignore", "ignored"), ("reject", "rejected")):
+        for reason, count in verdicts[outcome].items():
+            rows.add_row(said, f"{count} {reason}")
+    console.print(rows)
+
+
+def _judged(judge: dict[str, Any]) -> str:
+    if judge["judged"]:
+        latest = f"{number(judge['score'])} at round {judge['round']}"
+        return f"{number(judge['mean_score'])}, mean of the last 20; {latest}"
+    return judge["error"] or "not asked yet"
+
+
+def _trainer_rows(rows: Table, view: dict[str, Any]) -> None:
+    trainer = view["trainer"]
+    pid = f", pid {trainer['pid']}" if trainer["pid"] else ""
+    rows.add_row("trainer", f"{trainer['state']}{pid}, {trainer['restarts']} restarts")
+    rows.add_row("round", str(view["round"]))
+    rows.add_row(
+        "own reward",
+        f"{number(trainer['reward_local'])}  (start {number(trainer['reward_start'])})",
+    )
+    rows.add_row(
+        "groups",
+        f"{view['groups_published']} published, {view['groups_received']} received, "
+        f"{view['groups_external_used']} of others trained on",
+    )
+    if view["outbox"]["unsent"]:
+        rows.add_row("outbox", f"{view['outbox']['unsent']} batches wait for a peer")
+
+
+def _buffer_rows(rows: Table, view: dict[str, Any]) -> None:
+    buffered = view["buffer"]
+    rows.add_row(
+        "buffer",
+        f"{buffered['groups']} of {buffered['capacity_groups']} groups, "
+        f"{size(buffered['bytes'])} of {size(buffered['capacity_bytes'])}, "
+        f"{buffered['evicted']} evicted",
+    )
+    for cause, count in buffered["dropped"].items():
+        rows.add_row("dropped", f"{count} {cause}")
+
+
+def identity(console: Console, view: dict[str, Any]) -> None:
+    """Peer id, key and addresses."""
+    rows = pairs()
+    rows.add_row("peer id", view["peer_id"])
+    rows.add_row("ed25519 key", view["public_key"])
+    rows.add_row("swarm", f"{view['swarm']['name']}  {view['swarm']['digest']}")
+    for address in view["addresses"]:
+        rows.add_row("address", address)
+    console.print(rows)

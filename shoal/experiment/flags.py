@@ -1,0 +1,195 @@
+"""The flags of `shoal experiment`, and the `Experiment` that they ask for. Starts nothing."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from shoal.experiment.paper.arms import FILTERED, ratio_arm
+from shoal.experiment.paper.tune import RATES
+from shoal.experiment.plan import SILO, Arm, Experiment, check_settings
+from shoal.experiment.presets import PRESETS, REAL, Preset
+from shoal_settings.schema import Settings
+
+DESCRIPTION = """\
+Does sharing help? Runs swarms that share and silos that do not, by the code that nodes run, and
+says what came of it: a table, figures, and every round as JSON, in one folder. Ctrl-C gives what
+there is; the same command goes on from there. docs/experiments.md has results and definitions."""
+
+EMBEDDED = ("tiny", "tiny-sparse")
+
+
+class UsageError(Exception):
+    """A flag that cannot be used; one line."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the command's flags."""
+    made = argparse.ArgumentParser(
+        prog="shoal experiment",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    names = ", ".join(f"{name} ({preset.title})" for name, preset in PRESETS.items())
+    made.add_argument("preset", choices=sorted(PRESETS), help=names)
+    made.add_argument("--quick", action="store_true", help="fewer seeds and rounds: minutes")
+    made.add_argument("--out", type=Path, metavar="DIR", help="output folder")
+    made.add_argument("--json", action="store_true", help="print one JSON object at the end")
+    made.add_argument("--seeds", type=int, metavar="N", help="seeds 1 to N")
+    made.add_argument("--rounds", type=int, metavar="N", help="rounds of each node")
+    made.add_argument("--nodes", type=int, metavar="N", help="nodes of each swarm")
+    _add_what_is_compared(made)
+    _add_how_it_is_played(made)
+    return made
+
+
+def _add_what_is_compared(made: argparse.ArgumentParser) -> None:
+    made.add_argument(
+        "--arm",
+        action="append",
+        metavar="I/J[,KEY=VALUE…]",
+        help=f"compare these arms, {SILO} always among them; repeatable. `filtered` is the silo "
+        "that asks twice as much and trains on groups with signal",
+    )
+    made.add_argument("--strategy", help="how others' groups are chosen, in every arm")
+    made.add_argument("--model", help="model of every node: embedded, hub name or folder")
+    made.add_argument("--tasks", help="task preset")
+    made.add_argument(
+        "--tune",
+        nargs="?",
+        const=",".join(f"{rate:g}" for rate in RATES),
+        metavar="RATE,RATE…",
+        help="find each arm's best learning rate first, on other seeds, and compare at those "
+        "(default: %(const)s)",
+    )
+    made.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="any setting of docs/settings.md, in every node; repeatable",
+    )
+
+
+def _add_how_it_is_played(made: argparse.ArgumentParser) -> None:
+    mode = made.add_mutually_exclusive_group()
+    mode.add_argument(
+        "--in-process",
+        action="store_true",
+        help="a swarm in memory, deterministic from its seed (default)",
+    )
+    mode.add_argument(
+        "--swarm", action="store_true", help="real nodes and trainers on this machine's loopback"
+    )
+    made.add_argument(
+        "--jobs",
+        type=int,
+        metavar="N",
+        help="worker processes (default: one for each CPU core); 0 works in this one",
+    )
+    made.add_argument(
+        "--fresh", action="store_true", help="remove the output folder first; else it goes on"
+    )
+    made.add_argument("--no-figures", action="store_true", help="table and JSON only")
+
+
+def make_experiment(arguments: argparse.Namespace) -> Experiment:
+    """Return what the flags ask for. Raises UsageError."""
+    preset = PRESETS[arguments.preset]
+    size = preset.quick if arguments.quick else preset.full
+    num_nodes = preset.nodes if arguments.nodes is None else arguments.nodes
+    seeds = size.seeds if arguments.seeds is None else arguments.seeds
+    rounds = size.rounds if arguments.rounds is None else arguments.rounds
+    _check_counts(num_nodes=num_nodes, seeds=seeds, rounds=rounds, jobs=arguments.jobs)
+    arms = (size.arms or preset.arms)(num_nodes)
+    if arguments.arm:
+        arms = _chosen_arms(arguments.arm, arms, num_nodes)
+    experiment = Experiment(
+        name=arguments.preset + ("-quick" if arguments.quick else ""),
+        arms=arms,
+        seeds=tuple(range(1, seeds + 1)),
+        rounds=rounds,
+        base=_base(arguments, preset),
+        swarm=arguments.swarm,
+    )
+    try:
+        check_settings(experiment)
+    except ValidationError as error:
+        raise UsageError(_first_line(error)) from None
+    return experiment
+
+
+def _check_counts(*, num_nodes: int, seeds: int, rounds: int, jobs: int | None) -> None:
+    if not (1 <= num_nodes <= 64 and seeds >= 1 and rounds >= 1):
+        raise UsageError("--nodes is 1 to 64; --seeds and --rounds are at least 1")
+    if jobs is not None and jobs < 0:
+        raise UsageError("--jobs is at least 0")
+
+
+def rates_of(text: str) -> tuple[float, ...]:
+    """Return the learning rates that `--tune` names. Raises UsageError."""
+    try:
+        rates = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise UsageError(f"--tune {text!r}: not numbers with commas between them") from None
+    if not all(0 < rate <= 1 for rate in rates) or len(set(rates)) != len(rates):
+        raise UsageError("--tune: learning rates are above 0, at most 1, and each named once")
+    return rates
+
+
+def _base(arguments: argparse.Namespace, preset: Preset) -> dict[str, Any]:
+    base = dict(preset.base)
+    if arguments.model is not None and arguments.model not in EMBEDDED:
+        base |= REAL
+    named = {"model": arguments.model, "tasks": arguments.tasks, "strategy": arguments.strategy}
+    texts = [f"{key}={value}" for key, value in named.items() if value is not None]
+    return base | _settings([*texts, *arguments.set])
+
+
+def _chosen_arms(texts: Sequence[str], known: Sequence[Arm], num_nodes: int) -> tuple[Arm, ...]:
+    arms = [_arm(text, num_nodes, known) for text in texts]
+    if len({arm.name for arm in arms}) != len(arms):
+        raise UsageError("--arm names one arm twice")
+    if SILO in {arm.name for arm in known} and all(arm.name != SILO for arm in arms):
+        arms.insert(0, next(arm for arm in known if arm.name == SILO))
+    return tuple(arms)
+
+
+def _arm(text: str, num_nodes: int, known: Sequence[Arm]) -> Arm:
+    name, *changes = text.split(",")
+    if name in ("filtered", FILTERED):
+        name = FILTERED
+    found = next((arm for arm in known if arm.name == name), None)
+    if found is None:
+        try:
+            found = ratio_arm(name, num_nodes)
+        except ValueError:
+            raise UsageError(f"--arm {text!r}: not I/J, such as 4/4") from None
+    settings = _settings(changes)
+    full = " ".join([name, *changes])
+    return replace(found.with_settings(**settings), name=full)
+
+
+def _settings(texts: Sequence[str]) -> dict[str, Any]:
+    """KEY=VALUE texts as values of the settings' own types."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or key not in Settings.model_fields:
+            raise UsageError(f"{text!r} is not KEY=VALUE with a key of docs/settings.md")
+        try:
+            made = getattr(Settings.model_validate({key: value}), key)
+        except ValidationError as error:
+            raise UsageError(_first_line(error)) from None
+        found[key] = list(made) if isinstance(made, tuple) else made
+    return found
+
+
+def _first_line(error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_context=False)[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg'].removeprefix('Value error, ')}"

@@ -1,0 +1,51 @@
+"""What an experiment leaves in its folder when it ends, or is ended.
+
+config.json   what was asked for          rounds/ARM/seed-S.jsonl   every round of every node
+result.json   the numbers (as `--json`)   table.md, figures/*.png, figures/*.svg
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from shoal.experiment.plan import Experiment, Job, same_job
+
+FIGURES = "figures"
+
+
+def is_done(out: Path, job: Job) -> bool:
+    """Whether a job's file is complete."""
+    try:
+        with (out / job.file_name).open() as file:
+            return same_job(file.readline(), job)
+    except OSError:
+        return False
+
+
+def done_jobs(out: Path, experiment: Experiment) -> list[Job]:
+    """Return the jobs whose file is complete, in the experiment's order."""
+    return [job for job in experiment.jobs() if is_done(out, job)]
+
+
+def lines_of(out: Path, job: Job) -> Iterator[dict[str, Any]]:
+    """Yield what a job's file holds: first the job itself, then event by event."""
+    with (out / job.file_name).open() as file:
+        yield from map(json.loads, file)
+
+
+def write_config(out: Path, experiment: Experiment) -> None:
+    """Write down what was asked for."""
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "config.json").write_text(json.dumps(experiment.to_json(), indent=1) + "\n")
+
+
+def write_result(
+    out: Path, experiment: Experiment, document: Mapping[str, Any], table: str | None
+) -> None:
+    """Write down the numbers, and a Markdown table if there is anything to put in."""
+    (out / "result.json").write_text(json.dumps(document, indent=1) + "\n")
+    if table is not None:
+        (out / "table.md").write_text(f"# shoal experiment {experiment.name}\n\n{table}")
