@@ -9,7 +9,7 @@ from functools import partial
 
 import trio
 
-from p2p.data_dir import IDENTITY_FILE, LAST_STATUS_FILE, write_atomically
+from p2p.data_dir import IDENTITY_FILE, LAST_STATUS_FILE
 from p2p.live_node import LiveNode
 from p2p.net.identity import Identity, load_or_create_identity
 from p2p.node import Node, NodeEnd
@@ -24,6 +24,7 @@ from p2p.process import (
 )
 from p2p.store.store import StoreError
 from p2p.usage import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageExit, fail
+from shoal_base.files import write_atomically
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import TaskError
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import re
 import socket
 from collections.abc import Sequence
 from pathlib import Path
 
+from shoal_base.files import write_atomically
 from shoal_wire.errors import ManifestError
 from shoal_wire.manifest import Manifest, decode_manifest
 
@@ -65,16 +65,6 @@ def load_manifest(data_dir: Path) -> Manifest | None:
 def save_manifest(data_dir: Path, manifest: Manifest) -> None:
     """Keep an adopted manifest for the next start."""
     write_atomically(data_dir / MANIFEST_FILE, manifest.raw)
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Replace `path` whole or not at all; durable when this returns."""
-    temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
 
 
 def _last_ports(data_dir: Path) -> dict[str, int]:

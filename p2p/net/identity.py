@@ -21,6 +21,7 @@ from libp2p.crypto.ed25519 import create_new_key_pair
 from libp2p.crypto.keys import KeyPair
 from libp2p.crypto.pb import crypto_pb2
 
+from shoal_base.files import create_atomically
 from shoal_wire.envelope import peer_id_of
 from shoal_wire.types import PeerId
 
@@ -155,20 +156,9 @@ def _create(path: Path, seed: bytes) -> None:
         key_type=crypto_pb2.KeyType.Ed25519,
         data=seed + identity_from_seed(seed).public_key_bytes,
     )
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(message.SerializeToString())
-                file.flush()
-                os.fsync(descriptor)
-            # A link, unlike a rename, never replaces a key that appeared meanwhile.
-            os.link(temporary, path)
-        finally:
-            temporary.unlink()
-        _sync_directory(path.parent)
+        create_atomically(path, message.SerializeToString(), mode=0o600)
     except FileExistsError:
         return
     except OSError as error:
@@ -176,14 +166,6 @@ def _create(path: Path, seed: bytes) -> None:
             f"cannot create the identity file {path}: {error.strerror}; "
             "make the directory writable or choose another --data-dir"
         ) from error
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

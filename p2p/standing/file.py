@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from p2p.data_dir import write_atomically
 from p2p.standing.reputation import Reputation
+from shoal_base.files import read_at_most, set_corrupt_aside, write_atomically
 
 log = logging.getLogger(__name__)
 
@@ -17,18 +17,14 @@ _MAX_FILE_BYTES = 4 * 1024 * 1024
 def load_reputation(path: Path, reputation: Reputation, now: float, *, wall_ms: int) -> None:
     """Fill `reputation` from `path`; blocks. A corrupt file is named, set aside and skipped."""
     try:
-        with path.open("rb") as file:
-            raw = file.read(_MAX_FILE_BYTES + 1)
-        if len(raw) > _MAX_FILE_BYTES:
-            raise ValueError("the file is too long")
+        raw = read_at_most(path, _MAX_FILE_BYTES)
         reputation.take(raw.decode("utf-8"), now, wall_ms=wall_ms)
     except FileNotFoundError:
         return
     except OSError as error:
         log.warning("cannot read %s: %s", path, error)
     except (ValueError, KeyError, RecursionError) as error:
-        aside = path.with_name(path.name + ".corrupt")
-        path.replace(aside)
+        aside = set_corrupt_aside(path)
         log.warning("%s is corrupt (%s): peers start neutral; kept as %s", path, error, aside)
 
 

@@ -15,7 +15,6 @@ from p2p.data_dir import (
     save_manifest,
     sibling_addresses,
     write_addresses,
-    write_atomically,
 )
 from tests.support import factories as make
 
@@ -98,11 +97,3 @@ def test_a_manifest_survives_and_a_damaged_one_is_named_and_left(
     (tmp_path / MANIFEST_FILE).write_bytes(manifest.raw[:-3])
     assert load_manifest(tmp_path) is None
     assert "manifest is not used" in caplog.text
-
-
-def test_a_file_is_replaced_whole_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    write_atomically(path, b"one")
-    write_atomically(path, b"two")
-    assert path.read_bytes() == b"two"
-    assert [item.name for item in tmp_path.iterdir()] == ["file"]
