@@ -9,10 +9,10 @@ longer than a grace second is flooding.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass
 
 from p2p.net.inbound_gate import Bucket
+from shoal_base.bounded import BoundedDict
 from shoal_wire.verdict import Outcome, Reason, Verdict
 
 _MAX_PEERS = 1024
@@ -140,8 +140,8 @@ class FloodGate:
 
     def __init__(self, limits: FloodLimits) -> None:
         self._limits = limits
-        self._flows: OrderedDict[bytes, PeerFlow] = OrderedDict()
-        self._networks: OrderedDict[bytes, PeerFlow] = OrderedDict()
+        self._flows: BoundedDict[bytes, PeerFlow] = BoundedDict(_MAX_PEERS)
+        self._networks: BoundedDict[bytes, PeerFlow] = BoundedDict(_MAX_PEERS)
 
     def flow(self, peer: bytes, now: float, *, network: str | None = None) -> SenderFlow:
         """Return a peer's flow; the least recently used is forgotten beyond a bound."""
@@ -151,12 +151,6 @@ class FloodGate:
         return SenderFlow(own, self._get(self._networks, network.encode(), now, _NETWORK_SCALE))
 
     def _get(
-        self, flows: OrderedDict[bytes, PeerFlow], key: bytes, now: float, scale: float
+        self, flows: BoundedDict[bytes, PeerFlow], key: bytes, now: float, scale: float
     ) -> PeerFlow:
-        flow = flows.get(key)
-        if flow is None:
-            flow = flows[key] = PeerFlow(self._limits, now, scale)
-            if len(flows) > _MAX_PEERS:
-                flows.popitem(last=False)
-        flows.move_to_end(key)
-        return flow
+        return flows.use(key, lambda: PeerFlow(self._limits, now, scale))

@@ -40,6 +40,7 @@ from p2p.net.streams import FrameReader, MalformedFrameError
 from p2p.net.swarm import remote_host, reset_stream
 from p2p.net.yamux import abort
 from p2p.standing.scoring import Cause
+from shoal_base.bounded import BoundedDict
 from shoal_wire.limits import MAX_MESSAGE_BYTES
 from shoal_wire.verdict import Outcome, Verdict, verdict
 
@@ -59,6 +60,7 @@ _GRAYLISTED_PAUSE_S = 1.0
 """Between two RPCs of a peer whose RPCs are thrown away unread."""
 _MAX_PARTS = 16_384
 _MESSAGES_A_STEP = 64
+_MAX_OFFENDERS = 1024
 """Messages taken from one RPC before everybody else has a turn."""
 
 
@@ -142,7 +144,7 @@ class GuardedPubsub(Pubsub):
         self._in_flight: set[bytes] = set()
         self._inbound: dict[ID, INetStream] = {}
         self._registering: set[ID] = set()
-        self._offences: dict[ID, deque[float]] = {}
+        self._offences: BoundedDict[ID, deque[float]] = BoundedDict(_MAX_OFFENDERS)
         self.counts: Counter[str] = Counter()
         """received, duplicate, own_echo, forwarded, malformed_rpc, fault, unknown_topic,
         publish_skipped, held_back"""
@@ -256,8 +258,6 @@ class GuardedPubsub(Pubsub):
         times.append(now)
         if len(times) == times.maxlen and now - times[0] <= self._limits.offence_window_s:
             self._ban(peer_id)
-        while len(self._offences) > 1024:
-            del self._offences[next(iter(self._offences))]
 
     # Messages
 

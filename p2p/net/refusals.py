@@ -9,6 +9,7 @@ import trio
 from libp2p.transport.exceptions import SecurityUpgradeFailure
 
 from p2p.net.private import WrongSwarmKeyError
+from shoal_base.bounded import BoundedDict
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +27,7 @@ class Refusals:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         """Refused connections by reason: ``key``, ``list``."""
-        self._said_at: dict[str, float] = {}
+        self._said_at: BoundedDict[str, float] = BoundedDict(_MAX_REMEMBERED)
 
     def note(self, host: str, error: BaseException) -> bool:
         """Count and tell `error` if it is a refusal; False if it is something else."""
@@ -36,10 +37,7 @@ class Refusals:
         self.counts["list" if isinstance(refusal, NotListedError) else "key"] += 1
         now = trio.current_time()
         if now - self._said_at.get(host, -QUIET_SECONDS) >= QUIET_SECONDS:
-            self._said_at.pop(host, None)
             self._said_at[host] = now
-            while len(self._said_at) > _MAX_REMEMBERED:
-                del self._said_at[next(iter(self._said_at))]
             logger.warning("refused a connection from %s: %s", host, refusal)
         return True
 

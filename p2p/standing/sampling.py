@@ -18,10 +18,10 @@ beside proven publishers, the useless one in two hundred.  Pure.
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from shoal_base.bounded import BoundedDict
 from shoal_wire.types import GroupId, PeerId
 
 HALF_LIFE_SECONDS = 900.0
@@ -71,9 +71,9 @@ class SamplingStandings:
     """Records by publisher. Bounded: the least recently reported is forgotten first."""
 
     def __init__(self) -> None:
-        self._records: OrderedDict[PeerId, _Record] = OrderedDict()
-        self._usual: OrderedDict[str, float] = OrderedDict()
-        self._reported: OrderedDict[GroupId, None] = OrderedDict()
+        self._records: BoundedDict[PeerId, _Record] = BoundedDict(_MAX_PUBLISHERS)
+        self._usual: BoundedDict[str, float] = BoundedDict(_MAX_FAMILIES)
+        self._reported: BoundedDict[GroupId, None] = BoundedDict(_MAX_REPORTED)
 
     def report(
         self,
@@ -93,8 +93,6 @@ class SamplingStandings:
         if not finite or group_id in self._reported:
             return
         self._reported[group_id] = None
-        if len(self._reported) > _MAX_REPORTED:
-            self._reported.popitem(last=False)
         best = min(1.0, max(0.0, *finite))
         usual = self._learn_usual(family, best, 1.0 if own else self.weight(publisher, now))
         if not own and usual >= _LEAST_USUAL:
@@ -145,8 +143,6 @@ class SamplingStandings:
         self._records[row.peer_id] = _Record(
             useful=min(groups, max(0.0, row.useful) * left), groups=groups, at=now
         )
-        while len(self._records) > _MAX_PUBLISHERS:
-            self._records.popitem(last=False)
 
     def forgive(self, peer_id: PeerId) -> None:
         """Make a publisher a stranger again."""
@@ -157,9 +153,6 @@ class SamplingStandings:
         # Downwards only by those who are worth something: the useless must not become usual.
         usual += (best - usual) * (_RISE if best > usual else _FALL * weight)
         self._usual[family] = usual
-        self._usual.move_to_end(family)
-        if len(self._usual) > _MAX_FAMILIES:
-            self._usual.popitem(last=False)
         return usual
 
     def _add(self, publisher: PeerId, useful: float, now: float) -> None:
@@ -168,9 +161,6 @@ class SamplingStandings:
         record.useful = record.useful * keep + useful
         record.groups = record.groups * keep + 1.0
         self._records[publisher] = record
-        self._records.move_to_end(publisher)
-        if len(self._records) > _MAX_PUBLISHERS:
-            self._records.popitem(last=False)
 
     def _current(self, publisher: PeerId, now: float) -> _Record:
         record = self._records.get(publisher)
