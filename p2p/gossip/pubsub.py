@@ -206,9 +206,9 @@ class GuardedPubsub(Pubsub):
 
     async def _hold_back(self, peer_id: ID, flow: SenderFlow) -> None:
         """Leave a peer unread that has sent too much; for waste that is charged by the second."""
-        while (wait_s := flow.wait_s(trio.current_time())) > 0:
+        while (wait_s := flow.wait_s(now := trio.current_time())) > 0:
             wait_s = min(wait_s, 1.0)
-            for_waste = flow.owes_waste
+            for_waste = flow.owes_waste(now)
             self.counts["held_back"] += 1
             await trio.sleep(wait_s)
             if for_waste:
