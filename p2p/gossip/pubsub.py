@@ -36,8 +36,8 @@ from p2p.gossip.outbound import MAX_RPC_BYTES, OutboundQueue, encode_frame
 from p2p.gossip.router import GossipRouter
 from p2p.net.identity import Identity
 from p2p.net.inbound_gate import prefix_of
-from p2p.net.streams import FrameReader, MalformedFrameError
-from p2p.net.swarm import remote_host, reset_stream
+from p2p.net.streams import FrameReader, MalformedFrameError, reset_stream
+from p2p.net.swarm import remote_host
 from p2p.net.yamux import abort
 from p2p.standing.scoring import Cause
 from shoal_base.bounded import BoundedDict

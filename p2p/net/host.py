@@ -42,7 +42,6 @@ from p2p.net.circuit import HOP, CircuitStream
 from p2p.net.connections import ConnectionInfo, ConnectionTable, Direction
 from p2p.net.identify import identify
 from p2p.net.identity import Identity
-from p2p.net.ping import ping
 from p2p.net.request import (
     RequestError,
     RequestFailure,
@@ -50,6 +49,7 @@ from p2p.net.request import (
     RequestLimits,
     RequestServer,
     exchange,
+    ping,
     root_cause,
 )
 from p2p.net.swarm import SwarmSettings, build_host
