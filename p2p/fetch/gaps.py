@@ -40,12 +40,11 @@ class Gap:
 
 
 class GapEnd(StrEnum):
-    """What became of a gap."""
+    """How a gap was filled."""
 
     ONLY_LATE = "only_late"
     """It came by itself within the grace."""
     MENDED = "mended"
-    GIVEN_UP = "given_up"
 
 
 class GapTracker:

@@ -56,7 +56,6 @@ class Libp2pGossip:
         self._validating = trio.CapacityLimiter(self._settings.max_validating)
         self._watch = watch
         self._verdicts: Counter[Reason] = Counter()
-        self._published = 0
 
         def charge(peer: ID, cause: Cause) -> None:
             watch.on_behaviour(from_libp2p_id(peer), cause)
@@ -105,9 +104,7 @@ class Libp2pGossip:
         if len(data) > limit:
             raise OversizeError(f"{len(data)} bytes, one gossip message holds {limit}")
         await trio.lowlevel.checkpoint()
-        queued = await self._pubsub.publish_own(topic, data, self._settings.publish_deadline_s)
-        self._published += 1
-        return queued
+        return await self._pubsub.publish_own(topic, data, self._settings.publish_deadline_s)
 
     def mesh(self) -> dict[str, list[MeshPeer]]:
         """Return each topic's mesh, the oldest member first."""
@@ -149,9 +146,6 @@ class Libp2pGossip:
         return GossipStats(
             pubsub=dict(self._pubsub.counts),
             verdicts=dict(self._verdicts),
-            published=self._published,
-            publish_skipped=self._pubsub.counts["publish_skipped"],
-            queued_frames=sum(len(queue) for queue in self._pubsub.peer_queues.values()),
         )
 
     async def _judge(self, topic: str, data: bytes, author: ID, forwarder: ID) -> Verdict:

@@ -81,13 +81,9 @@ class GossipStats:
     """Counters since the start."""
 
     pubsub: Mapping[str, int]
-    """received, duplicate, own_echo, forwarded, malformed_rpc, fault, unknown_topic."""
+    """received, duplicate, own_echo, forwarded, malformed_rpc, fault, unknown_topic,
+    publish_skipped (copies not sent to a peer because its queue stayed full), held_back."""
     verdicts: Mapping[Reason, int]
-    published: int
-    publish_skipped: int
-    """Copies not sent to a peer because its queue stayed full."""
-    queued_frames: int
-    """Frames waiting to be written, all peers together."""
 
 
 class Gossip(Protocol):

@@ -19,7 +19,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import Any
 
 import trio
 from google.protobuf.message import DecodeError
@@ -43,9 +43,6 @@ from p2p.standing.scoring import Cause
 from shoal_base.bounded import BoundedDict
 from shoal_wire.limits import MAX_MESSAGE_BYTES
 from shoal_wire.verdict import Outcome, Verdict, verdict
-
-if TYPE_CHECKING:
-    from libp2p.tools.timed_cache.base_timed_cache import BaseTimedCache
 
 logger = logging.getLogger(__name__)
 
@@ -129,7 +126,8 @@ class GuardedPubsub(Pubsub):
             max_subscriptions_per_peer=limits.max_subscriptions_per_peer,
             max_inbound_rpc_size=MAX_RPC_BYTES,
         )
-        cast("BaseTimedCache", self.seen_messages).stop()
+        of_library: Any = self.seen_messages
+        of_library.stop()
         self.seen_messages = SeenCache(ttl_s=limits.seen_ttl_s, max_ids=limits.max_seen_ids)
         # Seconds would repeat after a restart, and receivers would drop the messages as seen.
         self.counter = time.time_ns()

@@ -331,11 +331,6 @@ class Libp2pHost:
         """True unless the swarm has a list of peers without `peer_id`."""
         return self._admission.is_admitted(peer_id)
 
-    @property
-    def num_refused(self) -> int:
-        """Connections refused so far because of the swarm's key or list of peers."""
-        return self._host.get_network().refusals.counts.total()
-
     def is_banned(self, peer_id: PeerId) -> bool:
         """True while a ban of `peer_id` lasts."""
         return self._admission.is_banned(peer_id, trio.current_time())

@@ -25,7 +25,6 @@ from shoal_base.files import create_atomically
 from shoal_wire.envelope import peer_id_of
 from shoal_wire.types import PeerId
 
-KEY_FILE_NAME = "identity.key"
 LOCK_FILE_NAME = "lock"
 _MAX_KEY_FILE_BYTES = 4096
 _SEED_BYTES = 32

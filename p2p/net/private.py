@@ -15,7 +15,6 @@ from __future__ import annotations
 import logging
 import os
 import struct
-from collections import Counter
 
 import trio
 from Crypto.Cipher import Salsa20
@@ -170,8 +169,7 @@ class Refusals:
     """What has been refused, and when it was last said."""
 
     def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-        """Refused connections by reason: ``key``, ``list``."""
+        self.count = 0
         self._said_at: BoundedDict[str, float] = BoundedDict(_MAX_REMEMBERED)
 
     def note(self, host: str, error: BaseException) -> bool:
@@ -179,7 +177,7 @@ class Refusals:
         refusal = _refusal_in(error)
         if refusal is None:
             return False
-        self.counts["list" if isinstance(refusal, NotListedError) else "key"] += 1
+        self.count += 1
         now = trio.current_time()
         if now - self._said_at.get(host, -QUIET_SECONDS) >= QUIET_SECONDS:
             self._said_at[host] = now

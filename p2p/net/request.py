@@ -183,9 +183,6 @@ class RequestServer:
         self._max_request_bytes = max_request_bytes
         self._limits = limits
         self._active: dict[PeerId, int] = {}
-        self.num_served = 0
-        self.num_refused = 0
-        """Requests reset because too many were being served."""
 
     async def serve(self, stream: INetStream) -> None:
         """Answer the one request of `stream`. A handler's exception resets it (see the swarm)."""
@@ -195,7 +192,6 @@ class RequestServer:
             mine >= self._limits.max_concurrent_per_peer
             or sum(self._active.values()) >= self._limits.max_concurrent
         ):
-            self.num_refused += 1
             await reset_stream(stream)
             return
         self._active[peer_id] = mine + 1
@@ -214,5 +210,4 @@ class RequestServer:
         with trio.fail_after(self._limits.write_deadline_s):
             await write_frame(stream, response)
             await stream.close()
-        self.num_served += 1
         self._on_sent(peer_id, request)

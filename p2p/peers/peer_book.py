@@ -81,11 +81,6 @@ class PeerBook:
             )
         )
 
-    def note_addresses(self, peer: PeerAddresses) -> None:
-        """Prefer the addresses given, for a peer that is already in the book."""
-        if old := self._entries.get(peer.peer_id):
-            self._put(replace(old, addresses=(*peer.addresses, *old.addresses)))
-
     def note_failed(self, peer_id: PeerId) -> None:
         """A dial of `peer_id` failed; nothing happens to peers not in the book."""
         if old := self._entries.get(peer_id):

@@ -84,7 +84,6 @@ class SimulatedGossip:
         self._cache: dict[MessageId, tuple[Message, int]] = {}
         self._beat = 0
         self._running = False
-        self._published = 0
         self._verdicts: Counter[Reason] = Counter()
         self.counts: Counter[str] = Counter()
         host.gossip = self
@@ -126,7 +125,6 @@ class SimulatedGossip:
             raise OversizeError(f"{len(data)} bytes, one gossip message holds {limit}")
         await trio.lowlevel.checkpoint()
         self._sequence += 1
-        self._published += 1
         message = Message(
             author=self._host.peer_id, sequence=self._sequence, topic=topic, data=data
         )
@@ -180,9 +178,6 @@ class SimulatedGossip:
         return GossipStats(
             pubsub=dict(self.counts),
             verdicts=dict(self._verdicts),
-            published=self._published,
-            publish_skipped=0,
-            queued_frames=0,
         )
 
     def _is_worth_telling(self, peer_id: PeerId) -> bool:
