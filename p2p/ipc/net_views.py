@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import trio
 
-from p2p.gossip.router import MeshSettings
+from p2p.gossip.scorer import MeshSettings
 from p2p.ipc.doctor import BootstrapSeen, Facts, OutsideSeen, State, TopicSeen, diagnose
 from p2p.ipc.view_types import View
 from p2p.member import Member

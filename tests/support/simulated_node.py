@@ -19,7 +19,7 @@ import trio
 from bootstrap.peer import BootstrapPeer
 from p2p.gossip.gossip import GossipSettings
 from p2p.gossip.interface import Gossip, Validator, Watch
-from p2p.gossip.router import MeshSettings
+from p2p.gossip.scorer import MeshSettings
 from p2p.intake.ledger import LedgerLimits
 from p2p.ipc.server import NodeService
 from p2p.live_node import LiveNode

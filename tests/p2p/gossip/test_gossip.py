@@ -11,7 +11,7 @@ import trio
 from p2p.gossip.gossip import GossipSettings
 from p2p.gossip.interface import OversizeError
 from p2p.gossip.pubsub import PubsubLimits
-from p2p.gossip.router import MeshSettings
+from p2p.gossip.scorer import MeshSettings
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import ACCEPT, Outcome, Reason, Verdict, verdict
 from tests.support.nodes import (

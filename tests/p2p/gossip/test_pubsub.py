@@ -18,7 +18,7 @@ from p2p.gossip.gossip import GossipSettings
 from p2p.gossip.messages import SeenCache, fault_of, sign_message
 from p2p.gossip.outbound import MAX_RPC_BYTES, OutboundQueue, encode_frame
 from p2p.gossip.pubsub import PubsubLimits
-from p2p.gossip.router import MeshSettings
+from p2p.gossip.scorer import MeshSettings
 from p2p.net.identity import Identity
 from p2p.net.streams import FrameReader, MalformedFrameError
 from shoal_wire.types import PeerId
