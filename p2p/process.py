@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from p2p.data_dir import DataDirInUseError, lock_data_dir
 from p2p.ipc.server import SOCKET_NAME, SocketPathError, check_socket_path
 from p2p.net.host import ListenError
-from p2p.net.identity import DataDirInUseError, IdentityError, lock_data_dir
+from p2p.net.identity import IdentityError
 from p2p.net.swarm_key import SwarmKeyError
 from p2p.peers.discovery import parse_bootstrap
 from p2p.usage import UsageExit, fail

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from p2p.net.identity import DataDirInUseError
+from p2p.data_dir import DataDirInUseError
 from p2p.process import DataDirError, call_on_signal, locked, parse, root_error
 from p2p.usage import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from shoal.debug.tables import number

@@ -13,7 +13,7 @@ import pytest
 import trio
 import trio.testing
 
-from p2p.net.identity import DataDirInUseError, lock_data_dir
+from p2p.data_dir import DataDirInUseError, lock_data_dir
 from p2p.process import call_on_parent_end, call_on_signal, own_data_dir
 from shoal.__main__ import main
 from shoal_settings.loader import Loaded, add_flags, load
