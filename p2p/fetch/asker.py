@@ -6,13 +6,13 @@ busy or gone is only passed over for a while.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 import trio
 
 from p2p.fetch.stats import FetchStats
 from p2p.net.request import RequestError, RequestFailure
+from p2p.standing.scoring import Report
 from shoal_base.bounded import BoundedDict
 from shoal_wire.limits import MAX_ANSWER_BYTES, ROLLOUTS_PROTOCOL
 from shoal_wire.rollout_codec import RolloutProtocolError, decode_answer, encode_query
@@ -26,7 +26,7 @@ from shoal_wire.rollout_messages import (
     Refusal,
 )
 from shoal_wire.types import PeerId
-from shoal_wire.verdict import Reason, Verdict, verdict
+from shoal_wire.verdict import Reason, verdict
 
 A = TypeVar("A", Listing, Envelopes, Chunk)
 
@@ -75,7 +75,7 @@ class RolloutAsker:
         self,
         *,
         host: Requester,
-        report: Callable[[PeerId, PeerId | None, Verdict], None],
+        report: Report,
         stats: FetchStats,
         answer_seconds: float = ANSWER_SECONDS,
     ) -> None:

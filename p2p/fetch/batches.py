@@ -23,6 +23,7 @@ from p2p.fetch.pull_queue import PullJob, PullQueue, QueueLimits
 from p2p.fetch.stats import FetchStats, Source
 from p2p.intake.intake import RESERVE_SHARE
 from p2p.intake.ledger import PublisherLedger
+from p2p.standing.scoring import Report
 from shoal_base.bounded import BoundedDict
 from shoal_wire.announcement import Announcement
 from shoal_wire.digests import batch_id as id_of_envelope
@@ -45,7 +46,6 @@ _PASSING = frozenset({Reason.INTAKE_FULL, Reason.WORKER_UNAVAILABLE, Reason.OVER
 
 Take = Callable[[bytes, PeerId, int, Source], Awaitable[Verdict]]
 """``await take(envelope, publisher, sequence, source)``: the intake's judgement."""
-Report = Callable[[PeerId, PeerId | None, Verdict], None]
 
 
 class Neighbours(Protocol):

@@ -20,6 +20,7 @@ import trio
 from p2p.fetch.shelf import Held, Shelf
 from p2p.fetch.stats import FetchStats
 from p2p.net.request import RequestLimits
+from p2p.standing.scoring import Report
 from p2p.store.types import StoreError
 from p2p.token_bucket import KeyedBuckets, Rate, TokenBucket
 from shoal_base.bounded import BoundedDict
@@ -39,7 +40,7 @@ from shoal_wire.rollout_messages import (
     WholeQuery,
 )
 from shoal_wire.types import BatchId, PeerId
-from shoal_wire.verdict import Reason, Verdict, verdict
+from shoal_wire.verdict import Reason, verdict
 
 SERVE_LIMITS = RequestLimits(
     read_deadline_s=5.0,
@@ -53,9 +54,6 @@ SERVE_LIMITS = RequestLimits(
 _MAX_GIVEN = 256
 _MAX_SCANNED = 4096
 """Batches looked at for one listing."""
-
-Report = Callable[[PeerId, PeerId | None, Verdict], None]
-"""``report(forwarder, signer, verdict)``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

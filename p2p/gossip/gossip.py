@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 import trio
 from libp2p.peer.id import ID
 
-from p2p.gossip.interface import GossipStats, MeshPeer, OversizeError, Validator, Watch
+from p2p.gossip.interface import GossipStats, MeshPeer, OversizeError, Watch
 from p2p.gossip.pubsub import GuardedPubsub, PubsubLimits
 from p2p.gossip.router import GossipRouter
 from p2p.gossip.scorer import MeshSettings
+from p2p.intake.validation import Validator
 from p2p.net.address import from_libp2p_id
 from p2p.net.host import Libp2pHost
 from p2p.standing.scoring import Cause

@@ -6,17 +6,14 @@ against both.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from p2p.intake.validation import Validator
 from p2p.standing.scoring import Cause
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Reason, Verdict
-
-Validator = Callable[[bytes, PeerId, PeerId], Awaitable[Verdict]]
-"""``await validator(data, author, forwarder)``."""
-
 
 OVERLOAD = frozenset(
     {

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from p2p.gossip.interface import Validator
+from p2p.intake.validation import Validator
 from p2p.net.host import DialError
 from p2p.shards.directory import ShardDirectory
 from p2p.shards.plan import ShardPlan

@@ -22,9 +22,9 @@ from p2p.gossip.interface import (
     GossipStats,
     MeshPeer,
     OversizeError,
-    Validator,
     Watch,
 )
+from p2p.intake.validation import Validator
 from shoal.simulation.host import SimulatedHost
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Outcome, Reason, Verdict, verdict
