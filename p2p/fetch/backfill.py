@@ -19,8 +19,9 @@ import trio
 
 from p2p.fetch.asker import NoAnswerError, RolloutAsker
 from p2p.fetch.batches import BatchFetch, Neighbours
-from p2p.fetch.stats import FetchStats, Source
+from p2p.fetch.stats import FetchStats
 from p2p.fetch.twins import TwinWatch
+from p2p.intake.validation import Source
 from shoal_base.bounded import BoundedDict
 from shoal_wire.limits import MAX_SHARDS_PER_PEER
 from shoal_wire.manifest import Manifest

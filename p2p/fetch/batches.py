@@ -20,9 +20,10 @@ import trio
 from p2p.fetch.asker import NoAnswerError, RolloutAsker
 from p2p.fetch.pull import BatchPull, PullLimits, UnavailableError
 from p2p.fetch.pull_queue import PullJob, PullQueue, QueueLimits
-from p2p.fetch.stats import FetchStats, Source
+from p2p.fetch.stats import FetchStats
 from p2p.intake.intake import RESERVE_SHARE
 from p2p.intake.ledger import PublisherLedger
+from p2p.intake.validation import Source
 from p2p.standing.scoring import Report
 from shoal_base.bounded import BoundedDict
 from shoal_wire.announcement import Announcement

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from shoal_tasks.types import TaskCoordinates
 from shoal_wire import digests
@@ -22,6 +23,18 @@ from shoal_wire.verdict import Reason, Verdict
 
 Validator = Callable[[bytes, PeerId, PeerId], Awaitable[Verdict]]
 """``await validator(data, author, forwarder)``: judges a message, keeps what is good."""
+
+
+class Source(StrEnum):
+    """How a batch came."""
+
+    GOSSIP = "gossip"
+    BACKFILL = "backfill"
+    """Asked for as one of a peer's recent ones."""
+    GAP = "gap"
+    """Missed, noticed and asked for."""
+    PULL = "pull"
+    """Announced, too big to be gossiped whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from p2p.fetch.gaps import GapEnd, GapLimits, GapTracker
 from p2p.fetch.pull_queue import PullJob, PullQueue, QueueLimits
 from p2p.fetch.shelf import Shelf
-from p2p.fetch.stats import Source
+from p2p.intake.validation import Source
 from p2p.token_bucket import Rate
 from shoal_wire.types import BatchId, PeerId
 from shoal_wire.verdict import Reason
