@@ -10,6 +10,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from p2p.token_bucket import Rate, TokenBucket
+from shoal_base.bounded import BoundedDict
 from shoal_wire.types import BatchId, PeerId
 from shoal_wire.verdict import Reason
 
@@ -56,7 +57,8 @@ class PublisherLedger:
         self._rate = Rate(
             burst=self._limits.burst_groups, per_second=self._limits.groups_per_second
         )
-        self._publishers: OrderedDict[PeerId, _Publisher] = OrderedDict()
+        self._publishers: BoundedDict[PeerId, _Publisher]
+        self._publishers = BoundedDict(self._limits.max_publishers)
         self._evidence: list[Equivocation] = []
 
     @property
@@ -153,11 +155,6 @@ class PublisherLedger:
             entry.equivocated.add(sequence)
 
     def _entry(self, publisher: PeerId, now: float) -> _Publisher:
-        entry = self._publishers.get(publisher)
-        if entry is None:
-            entry = _Publisher(quota=TokenBucket(self._rate, now))
-            self._publishers[publisher] = entry
-            if len(self._publishers) > self._limits.max_publishers:
-                self._publishers.popitem(last=False)
-        self._publishers.move_to_end(publisher)
-        return entry
+        return self._publishers.use(
+            publisher, lambda: _Publisher(quota=TokenBucket(self._rate, now))
+        )
