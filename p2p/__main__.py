@@ -8,11 +8,12 @@ from collections.abc import Iterator, Sequence
 
 import trio
 
-from p2p.data_dir import LAST_STATUS_FILE, write_atomically
+from p2p.data_dir import LAST_STATUS_FILE
 from p2p.live_node import LiveNode
 from p2p.node import Node, NodeEnd
 from p2p.process import Serving, serve
 from p2p.store.store import StoreError
+from shoal_base.files import write_atomically
 from shoal_settings.exits import EXIT_OK, EXIT_USAGE
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import TaskError

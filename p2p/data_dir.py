@@ -1,27 +1,59 @@
-"""Small files of a data directory: the listening port, the addresses, the adopted manifest."""
+"""A data directory: its one owner, and its small files (port, addresses, adopted manifest)."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import logging
 import os
 import re
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from shoal_base.files import write_atomically
 from shoal_wire.errors import ManifestError
 from shoal_wire.manifest import Manifest, decode_manifest
 
 log = logging.getLogger(__name__)
 
 IDENTITY_FILE = "identity.key"
+LOCK_FILE = "lock"
 LAST_STATUS_FILE = "last-status.json"
 """The numbers a node left when it ended in order."""
 ADDRESSES_FILE = "addresses"
 MANIFEST_FILE = "manifest.bin"
 _ANY_PORT = re.compile(r"^/(ip4|ip6)/([^/]+)/tcp/0$")
 _MAX_SIBLINGS = 64
+
+
+class DataDirInUseError(Exception):
+    """Another process owns the data directory; the message is one line and names its pid."""
+
+
+@contextlib.contextmanager
+def lock_data_dir(directory: Path) -> Iterator[None]:
+    """Own `directory` while the context is open; the kernel lets go if this process dies.
+
+    Raises:
+        DataDirInUseError: another process owns it.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
+            raise DataDirInUseError(
+                f"the data directory {directory} is in use by process {holder or 'unknown'}; "
+                "stop it or choose another --data-dir"
+            ) from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def remembered_listen(listen: Sequence[str], data_dir: Path) -> tuple[str, ...]:
@@ -65,16 +97,6 @@ def load_manifest(data_dir: Path) -> Manifest | None:
 def save_manifest(data_dir: Path, manifest: Manifest) -> None:
     """Keep an adopted manifest for the next start."""
     write_atomically(data_dir / MANIFEST_FILE, manifest.raw)
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Replace `path` whole or not at all; durable when this returns."""
-    temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
 
 
 def _last_ports(data_dir: Path) -> dict[str, int]:

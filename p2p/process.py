@@ -24,18 +24,12 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import trio
 
-from p2p.data_dir import IDENTITY_FILE
+from p2p.data_dir import IDENTITY_FILE, DataDirInUseError, lock_data_dir
 from p2p.flags import parse
 from p2p.ipc.server import SOCKET_NAME, SocketPathError, check_socket_path
 from p2p.member import Member
 from p2p.net.host import ListenError
-from p2p.net.identity import (
-    DataDirInUseError,
-    Identity,
-    IdentityError,
-    load_or_create_identity,
-    lock_data_dir,
-)
+from p2p.net.identity import Identity, IdentityError, load_or_create_identity
 from p2p.net.swarm_key import SwarmKeyError
 from p2p.peer_life import PeerLife
 from shoal_settings.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UsageExit, fail

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from shoal_base.bounded import BoundedDict
 
 K = TypeVar("K", bound=Hashable)
 
@@ -34,7 +35,12 @@ class TokenBucket:
     def take(self, amount: float, now: float) -> None:
         """Take `amount` whether it is there or not: the cost may be known only afterwards."""
         self._tokens = self.available(now) - amount
-        self._at = now
+        self._at = max(self._at, now)
+
+    def owe(self, amount: float, now: float) -> None:
+        """Take `amount` even where it is not there, down to a debt of one burst."""
+        self.take(amount, now)
+        self._tokens = max(-self._rate.burst, self._tokens)
 
     def try_take(self, amount: float, now: float) -> bool:
         """Take `amount` if it is there."""
@@ -44,7 +50,10 @@ class TokenBucket:
         return True
 
     def wait_s(self, amount: float, now: float) -> float:
-        """Return the seconds until `amount` is there; at most what fills a whole bucket."""
+        """Return the seconds until `amount` is there; at most what fills a whole bucket.
+
+        Until 0 is there: until a debt is paid.
+        """
         missing = min(amount, self._rate.burst) - self.available(now)
         return max(0.0, missing / self._rate.per_second)
 
@@ -54,15 +63,11 @@ class KeyedBuckets(Generic[K]):
 
     def __init__(self, rate: Rate, *, max_keys: int = 1024) -> None:
         self._rate = rate
-        self._max_keys = max_keys
-        self._buckets: OrderedDict[K, TokenBucket] = OrderedDict()
+        self._buckets: BoundedDict[K, TokenBucket] = BoundedDict(max_keys)
+
+    def __len__(self) -> int:
+        return len(self._buckets)
 
     def of(self, key: K, now: float) -> TokenBucket:
         """Return the bucket of `key`."""
-        bucket = self._buckets.get(key)
-        if bucket is None:
-            bucket = self._buckets[key] = TokenBucket(self._rate, now)
-            if len(self._buckets) > self._max_keys:
-                self._buckets.popitem(last=False)
-        self._buckets.move_to_end(key)
-        return bucket
+        return self._buckets.use(key, lambda: TokenBucket(self._rate, now))

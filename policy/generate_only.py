@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -24,6 +23,7 @@ from policy.record.progress import Progress, RoundRecord, completion_figures
 from policy.record.status import Status
 from policy.rollouts import OwnGroup, Question, publish_requests, sampling_params, shareable
 from policy.surroundings import Surroundings
+from shoal_base.files import write_atomically
 from shoal_settings.schema import Settings
 from shoal_wire.types import Digest, FinishReason, PolicyInfo
 
@@ -169,9 +169,5 @@ def _load(path: Path) -> tuple[int, Progress]:
 
 
 def _save(path: Path, round_number: int, progress: Progress) -> None:
-    temporary = path.with_suffix(".tmp")
-    with temporary.open("w") as file:
-        json.dump({"round": round_number, "progress": progress.to_json()}, file)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    state = {"round": round_number, "progress": progress.to_json()}
+    write_atomically(path, json.dumps(state).encode())

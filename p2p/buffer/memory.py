@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator
 
+from shoal_base.bounded import BoundedDict
 from shoal_wire.types import GroupId
 
 
 class IdMemory:
     """A set of group ids that holds at most `max_ids`."""
 
-    __slots__ = ("_ids", "_max_ids")
+    __slots__ = ("_ids",)
 
     def __init__(self, max_ids: int) -> None:
-        self._max_ids = max_ids
-        self._ids: OrderedDict[GroupId, None] = OrderedDict()
+        self._ids: BoundedDict[GroupId, None] = BoundedDict(max_ids)
 
     def __contains__(self, group_id: GroupId) -> bool:
         return group_id in self._ids
@@ -31,6 +30,4 @@ class IdMemory:
         if group_id in self._ids:
             return False
         self._ids[group_id] = None
-        if len(self._ids) > self._max_ids:
-            self._ids.popitem(last=False)
         return True

@@ -6,12 +6,12 @@ displaced, expire or be drawn, so only they are in the heaps and draw sets.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from p2p.buffer.containers import DrawSet, LazyHeap, OrderHeap
 from p2p.buffer.types import BufferLimits, DropCause, Entry
+from shoal_base.bounded import BoundedDict
 from shoal_wire.types import PeerId
 
 
@@ -121,7 +121,8 @@ class GroupPool:
         self.num_groups = 0
         self.num_bytes = 0
         self.shelves: dict[PeerId, Shelf] = {}
-        self.departed: OrderedDict[PeerId, Counters] = OrderedDict()
+        self.departed: BoundedDict[PeerId, Counters]
+        self.departed = BoundedDict(limits.max_departed_publishers)
         self.ready: DrawSet[Slot] = DrawSet()
         self.ready_publishers: DrawSet[PeerId] = DrawSet()
         self._ready_by_arrival: dict[int, Slot] = {}
@@ -170,8 +171,6 @@ class GroupPool:
         if shelf.groups == 0:
             del self.shelves[publisher]
             self.departed[publisher] = shelf.counters
-            if len(self.departed) > self.limits.max_departed_publishers:
-                self.departed.popitem(last=False)
 
     def make_ready(self, slot: Slot) -> None:
         """Let a resident slot be drawn and displaced (again)."""

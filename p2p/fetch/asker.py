@@ -6,14 +6,14 @@ busy or gone is only passed over for a while.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 import trio
 
 from p2p.fetch.stats import FetchStats
 from p2p.net.request import RequestError, RequestFailure
+from p2p.standing.scoring import Report
+from shoal_base.bounded import BoundedDict
 from shoal_wire.limits import MAX_ANSWER_BYTES, ROLLOUTS_PROTOCOL
 from shoal_wire.rollout_codec import RolloutProtocolError, decode_answer, encode_query
 from shoal_wire.rollout_messages import (
@@ -26,7 +26,7 @@ from shoal_wire.rollout_messages import (
     Refusal,
 )
 from shoal_wire.types import PeerId
-from shoal_wire.verdict import Reason, Verdict, verdict
+from shoal_wire.verdict import Reason, verdict
 
 A = TypeVar("A", Listing, Envelopes, Chunk)
 
@@ -75,7 +75,7 @@ class RolloutAsker:
         self,
         *,
         host: Requester,
-        report: Callable[[PeerId, PeerId | None, Verdict], None],
+        report: Report,
         stats: FetchStats,
         answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
@@ -83,8 +83,8 @@ class RolloutAsker:
         self._report = report
         self._stats = stats
         self._answer_seconds = answer_seconds
-        self._shunned: OrderedDict[PeerId, float] = OrderedDict()
-        self._busy: OrderedDict[PeerId, float] = OrderedDict()
+        self._shunned: BoundedDict[PeerId, float] = BoundedDict(_MAX_NOTED)
+        self._busy: BoundedDict[PeerId, float] = BoundedDict(_MAX_NOTED)
 
     def is_usable(self, peer_id: PeerId) -> bool:
         """Return whether it makes sense to ask this peer now."""
@@ -124,7 +124,8 @@ class RolloutAsker:
         if isinstance(answer, Refusal):
             if answer.reason is BatchRefusalReason.BUSY:
                 # Who comes again before that is taken for a flood.
-                _note(self._busy, peer_id, max(_LEAST_BUSY_SECONDS, answer.retry_after_ms / 1000))
+                seconds = max(_LEAST_BUSY_SECONDS, answer.retry_after_ms / 1000)
+                self._busy[peer_id] = trio.current_time() + seconds
             raise self._failed(answer.reason.value)
         if not isinstance(answer, kind):
             self.offend(peer_id, Reason.MALFORMED_ANSWER)
@@ -141,11 +142,4 @@ class RolloutAsker:
         return NoAnswerError(cause)
 
     def _shun(self, peer_id: PeerId, seconds: float) -> None:
-        _note(self._shunned, peer_id, seconds)
-
-
-def _note(times: OrderedDict[PeerId, float], peer_id: PeerId, seconds: float) -> None:
-    times[peer_id] = trio.current_time() + seconds
-    times.move_to_end(peer_id)
-    if len(times) > _MAX_NOTED:
-        times.popitem(last=False)
+        self._shunned[peer_id] = trio.current_time() + seconds

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,8 +19,10 @@ import trio
 
 from p2p.fetch.asker import NoAnswerError, RolloutAsker
 from p2p.fetch.batches import BatchFetch, Neighbours
-from p2p.fetch.stats import FetchStats, Source
+from p2p.fetch.stats import FetchStats
 from p2p.fetch.twins import TwinWatch
+from p2p.intake.validation import Source
+from shoal_base.bounded import BoundedDict
 from shoal_wire.limits import MAX_SHARDS_PER_PEER
 from shoal_wire.manifest import Manifest
 from shoal_wire.rollout_messages import BatchRef, Listing, RecentQuery
@@ -90,7 +91,7 @@ class Backfill:
         self._heard_shards: frozenset[int] = frozenset()
         self._fresh: set[PeerId] = set()
         """Connected since the last round that was answered."""
-        self._left_at: OrderedDict[PeerId, float] = OrderedDict()
+        self._left_at: BoundedDict[PeerId, float] = BoundedDict(_MAX_LEFT)
         """When those who are not connected any more were last seen."""
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -125,9 +126,6 @@ class Backfill:
         self._fresh = (self._fresh & connected) | (connected - before)
         for peer_id in sorted(before - connected):
             self._left_at[peer_id] = now
-            self._left_at.move_to_end(peer_id)
-        while len(self._left_at) > _MAX_LEFT:
-            self._left_at.popitem(last=False)
 
     async def _round(self) -> bool:
         """Ask some peers; return whether any of them answered."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import random
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -21,9 +20,12 @@ import trio
 from p2p.fetch.asker import NoAnswerError, RolloutAsker
 from p2p.fetch.pull import BatchPull, PullLimits, UnavailableError
 from p2p.fetch.pull_queue import PullJob, PullQueue, QueueLimits
-from p2p.fetch.stats import FetchStats, Source
+from p2p.fetch.stats import FetchStats
 from p2p.intake.intake import RESERVE_SHARE
 from p2p.intake.ledger import PublisherLedger
+from p2p.intake.validation import Source
+from p2p.standing.scoring import Report
+from shoal_base.bounded import BoundedDict
 from shoal_wire.announcement import Announcement
 from shoal_wire.digests import batch_id as id_of_envelope
 from shoal_wire.limits import MAX_CHUNK_BYTES, MAX_WHOLE_BATCHES, WHOLE_MESSAGE_BYTES
@@ -45,7 +47,6 @@ _PASSING = frozenset({Reason.INTAKE_FULL, Reason.WORKER_UNAVAILABLE, Reason.OVER
 
 Take = Callable[[bytes, PeerId, int, Source], Awaitable[Verdict]]
 """``await take(envelope, publisher, sequence, source)``: the intake's judgement."""
-Report = Callable[[PeerId, PeerId | None, Verdict], None]
 
 
 class Neighbours(Protocol):
@@ -87,7 +88,7 @@ class BatchFetch:
         self._queue = PullQueue(queue_limits or QueueLimits(), trio.current_time())
         self._pull = BatchPull(asker, pull_limits)
         self._fetching: set[BatchId] = set()
-        self._refused: OrderedDict[BatchId, None] = OrderedDict()
+        self._refused: BoundedDict[BatchId, None] = BoundedDict(_MAX_REFUSED)
         self._wake = trio.Event()
 
     @property
@@ -247,9 +248,7 @@ class BatchFetch:
             return True
         self._stats.failures[judged.reason.value] += 1
         if judged.reason not in _PASSING:
-            self._refused[job.batch_id] = None
-            if len(self._refused) > _MAX_REFUSED:
-                self._refused.popitem(last=False)
+            self._refused.setdefault(job.batch_id, None)
         announced = job.source is Source.PULL
         if judged.reason is Reason.SIGNER_NOT_SENDER:
             # Whoever said that this digest is that publisher's batch was wrong.

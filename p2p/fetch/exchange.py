@@ -16,19 +16,21 @@ import trio
 
 from p2p.fetch.asker import ANSWER_SECONDS, RolloutAsker
 from p2p.fetch.backfill import Backfill, BackfillSettings
-from p2p.fetch.batches import BatchFetch, Report
+from p2p.fetch.batches import BatchFetch
 from p2p.fetch.gap_repair import GapRepair
 from p2p.fetch.gaps import GapLimits
 from p2p.fetch.pull import PullLimits
 from p2p.fetch.pull_queue import QueueLimits
 from p2p.fetch.server import SERVE_LIMITS, EnvelopeStore, RolloutServer, ServeLimits
 from p2p.fetch.shelf import Shelf
-from p2p.fetch.stats import FetchStats, Source
+from p2p.fetch.stats import FetchStats
 from p2p.fetch.twins import OwnBatches, TwinWatch
 from p2p.intake.intake import Intake, Listener
 from p2p.intake.ledger import PublisherLedger
+from p2p.intake.validation import Source
 from p2p.net.interface import Host
 from p2p.net.request import RequestLimits
+from p2p.standing.scoring import Report
 from shoal_wire.announcement import Announcement
 from shoal_wire.limits import MAX_REQUEST_BYTES, ROLLOUTS_PROTOCOL
 from shoal_wire.manifest import Manifest

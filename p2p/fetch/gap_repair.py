@@ -12,8 +12,9 @@ import trio
 from p2p.fetch.asker import NoAnswerError, RolloutAsker
 from p2p.fetch.batches import BatchFetch, Neighbours
 from p2p.fetch.gaps import Gap, GapEnd, GapLimits, GapTracker
-from p2p.fetch.stats import FetchStats, Source
+from p2p.fetch.stats import FetchStats
 from p2p.intake.ledger import PublisherLedger
+from p2p.intake.validation import Source
 from shoal_wire.rollout_messages import Listing, SinceQuery
 from shoal_wire.types import PeerId, SignedBatch
 from shoal_wire.verdict import Reason

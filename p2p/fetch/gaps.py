@@ -7,10 +7,10 @@ heard of a publisher is no gap; the recent part of it is backfilled.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass
 from enum import StrEnum
 
+from shoal_base.bounded import BoundedDict
 from shoal_wire.types import PeerId
 
 
@@ -40,12 +40,11 @@ class Gap:
 
 
 class GapEnd(StrEnum):
-    """What became of a gap."""
+    """How a gap was filled."""
 
     ONLY_LATE = "only_late"
     """It came by itself within the grace."""
     MENDED = "mended"
-    GIVEN_UP = "given_up"
 
 
 class GapTracker:
@@ -53,23 +52,24 @@ class GapTracker:
 
     def __init__(self, limits: GapLimits | None = None) -> None:
         self._limits = limits or GapLimits()
-        self._gaps: OrderedDict[PeerId, OrderedDict[int, Gap]] = OrderedDict()
+        self._gaps: BoundedDict[PeerId, BoundedDict[int, Gap]]
+        self._gaps = BoundedDict(self._limits.max_publishers)
 
     def __len__(self) -> int:
         return sum(map(len, self._gaps.values()))
 
     def open(self, publisher: PeerId, sequence: int, *, after: int, now: float) -> list[Gap]:
         """Note that a number is missing; return gaps given up to stay within the bounds."""
-        gaps = self._gaps.setdefault(publisher, OrderedDict())
-        self._gaps.move_to_end(publisher)
+        gaps = self._gaps.get(publisher)
+        if gaps is None:
+            gaps = BoundedDict(self._limits.max_per_publisher)
+        crowded_out = self._gaps.put(publisher, gaps)
+        dropped = [] if crowded_out is None else list(crowded_out[1].values())
         if sequence not in gaps:
             due = now + self._limits.grace_seconds
-            gaps[sequence] = Gap(publisher=publisher, sequence=sequence, after=after, due=due)
-        dropped: list[Gap] = []
-        while len(gaps) > self._limits.max_per_publisher:
-            dropped.append(gaps.popitem(last=False)[1])
-        while len(self._gaps) > self._limits.max_publishers:
-            dropped += self._gaps.popitem(last=False)[1].values()
+            gap = Gap(publisher=publisher, sequence=sequence, after=after, due=due)
+            oldest = gaps.put(sequence, gap)
+            dropped += [] if oldest is None else [oldest[1]]
         return dropped
 
     def arrived(self, publisher: PeerId, sequence: int) -> GapEnd | None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
 
-from p2p.fetch.stats import Source
+from p2p.intake.validation import Source
 from p2p.token_bucket import KeyedBuckets, Rate, TokenBucket
+from shoal_base.bounded import BoundedDict
 from shoal_wire.types import BatchId, PeerId
 from shoal_wire.verdict import Reason
 
@@ -56,7 +57,7 @@ class PullQueue:
         self._per_publisher: Counter[PeerId] = Counter()
         self._bytes: KeyedBuckets[PeerId] = KeyedBuckets(limits.bytes_per_publisher)
         self._all_bytes = TokenBucket(limits.bytes_of_all, now)
-        self._strikes: OrderedDict[PeerId, int] = OrderedDict()
+        self._strikes: BoundedDict[PeerId, int] = BoundedDict(_MAX_STRUCK)
 
     def __contains__(self, batch_id: BatchId) -> bool:
         return batch_id in self._jobs
@@ -107,9 +108,6 @@ class PullQueue:
             self._strikes.pop(publisher, None)
             return
         self._strikes[publisher] = self._strikes.get(publisher, 0) + 1
-        self._strikes.move_to_end(publisher)
-        if len(self._strikes) > _MAX_STRUCK:
-            self._strikes.popitem(last=False)
 
     def start_next(self) -> PullJob | None:
         """Return the next job that may run, which then counts as running."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -21,8 +20,10 @@ import trio
 from p2p.fetch.shelf import Held, Shelf
 from p2p.fetch.stats import FetchStats
 from p2p.net.request import RequestLimits
+from p2p.standing.scoring import Report
 from p2p.store.types import StoreError
 from p2p.token_bucket import KeyedBuckets, Rate, TokenBucket
+from shoal_base.bounded import BoundedDict
 from shoal_wire.limits import MAX_CHUNK_BYTES, MAX_RETRY_MS
 from shoal_wire.rollout_codec import RolloutProtocolError, decode_query, encode_answer
 from shoal_wire.rollout_messages import (
@@ -39,7 +40,7 @@ from shoal_wire.rollout_messages import (
     WholeQuery,
 )
 from shoal_wire.types import BatchId, PeerId
-from shoal_wire.verdict import Reason, Verdict, verdict
+from shoal_wire.verdict import Reason, verdict
 
 SERVE_LIMITS = RequestLimits(
     read_deadline_s=5.0,
@@ -53,9 +54,6 @@ SERVE_LIMITS = RequestLimits(
 _MAX_GIVEN = 256
 _MAX_SCANNED = 4096
 """Batches looked at for one listing."""
-
-Report = Callable[[PeerId, PeerId | None, Verdict], None]
-"""``report(forwarder, signer, verdict)``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +97,7 @@ class RolloutServer:
         self._wall_ms = wall_ms
         self._requests: KeyedBuckets[PeerId] = KeyedBuckets(limits.requests_per_peer)
         self._bytes: KeyedBuckets[PeerId] = KeyedBuckets(limits.bytes_per_peer)
-        self._given: OrderedDict[BatchId, None] = OrderedDict()
+        self._given: BoundedDict[BatchId, None] = BoundedDict(_MAX_GIVEN)
         self._gave = trio.Event()
         self._patience: KeyedBuckets[PeerId] = KeyedBuckets(limits.refusals_per_peer)
         self._all_bytes = TokenBucket(limits.bytes_of_all, trio.current_time())
@@ -226,9 +224,7 @@ class RolloutServer:
             await self._gave.wait()
 
     def _note_given(self, batch_id: BatchId) -> None:
-        self._given[batch_id] = None
-        if len(self._given) > _MAX_GIVEN:
-            self._given.popitem(last=False)
+        self._given.setdefault(batch_id, None)
         self._gave.set()
 
     async def _part(self, batch_id: BatchId, offset: int, length: int) -> bytes | None:

@@ -6,10 +6,10 @@ first; what the disk no longer has is taken off when somebody asks for it.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from shoal_base.bounded import BoundedDict
 from shoal_wire.manifest import Manifest
 from shoal_wire.rollout_messages import BatchRef
 from shoal_wire.types import BatchId, PeerId, SignedBatch
@@ -33,8 +33,7 @@ class Shelf:
 
     def __init__(self, manifest: Manifest, *, max_batches: int = MAX_BATCHES) -> None:
         self._manifest = manifest
-        self._max_batches = max_batches
-        self._held: OrderedDict[BatchId, Held] = OrderedDict()
+        self._held: BoundedDict[BatchId, Held] = BoundedDict(max_batches)
         self._by_publisher: dict[PeerId, dict[int, BatchId]] = {}
 
     def __len__(self) -> int:
@@ -51,25 +50,28 @@ class Shelf:
             num_bytes=len(signed.envelope),
             num_groups=len(signed.batch.groups),
         )
-        self._held[signed.batch_id] = Held(
+        held = Held(
             ref=ref,
             shard=self._manifest.shard_of(signed.publisher),
             created_ms=signed.batch.created_ms,
             received_ms=received_ms,
         )
         self._by_publisher.setdefault(ref.publisher, {})[ref.sequence] = ref.batch_id
-        if len(self._held) > self._max_batches:
-            self.remove(next(iter(self._held)))
+        oldest = self._held.put(ref.batch_id, held)
+        if oldest is not None:
+            self._unlist(oldest[1].ref)
 
     def remove(self, batch_id: BatchId) -> None:
         """Take a batch off the shelf."""
         held = self._held.pop(batch_id, None)
-        if held is None:
-            return
-        sequences = self._by_publisher[held.ref.publisher]
-        sequences.pop(held.ref.sequence, None)
+        if held is not None:
+            self._unlist(held.ref)
+
+    def _unlist(self, ref: BatchRef) -> None:
+        sequences = self._by_publisher[ref.publisher]
+        sequences.pop(ref.sequence, None)
         if not sequences:
-            del self._by_publisher[held.ref.publisher]
+            del self._by_publisher[ref.publisher]
 
     def get(self, batch_id: BatchId) -> Held | None:
         """Return a batch that is on the shelf."""
@@ -78,7 +80,8 @@ class Shelf:
     def recent(self, *, now_ms: int, max_age_seconds: int) -> Iterator[Held]:
         """Yield what came within `max_age_seconds` and the swarm still takes, newest first."""
         oldest_ms = now_ms - 1000 * max_age_seconds
-        for held in reversed(self._held.values()):
+        for batch_id in reversed(self._held):
+            held = self._held[batch_id]
             if held.received_ms < oldest_ms:
                 return
             if self._is_young(held, now_ms):

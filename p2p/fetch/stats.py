@@ -4,19 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from enum import StrEnum
 
-
-class Source(StrEnum):
-    """How a batch came."""
-
-    GOSSIP = "gossip"
-    BACKFILL = "backfill"
-    """Asked for as one of a peer's recent ones."""
-    GAP = "gap"
-    """Missed, noticed and asked for."""
-    PULL = "pull"
-    """Announced, too big to be gossiped whole."""
+from p2p.intake.validation import Source
 
 
 @dataclass(slots=True)

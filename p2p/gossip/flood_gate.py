@@ -9,10 +9,10 @@ longer than a grace second is flooding.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass
 
-from p2p.net.inbound_gate import Bucket
+from p2p.token_bucket import Rate, TokenBucket
+from shoal_base.bounded import BoundedDict
 from shoal_wire.verdict import Outcome, Reason, Verdict
 
 _MAX_PEERS = 1024
@@ -59,17 +59,17 @@ _NOT_THEIRS = frozenset(
 )
 
 
+def _bucket(burst: float, per_second: float, scale: float, now: float) -> TokenBucket:
+    return TokenBucket(Rate(burst=scale * burst, per_second=scale * per_second), now)
+
+
 class PeerFlow:
     """One peer's or network's buckets."""
 
     def __init__(self, limits: FloodLimits, now: float, scale: float = 1.0) -> None:
         self._grace_s = limits.grace_s
-        self._pace = Bucket(
-            per_second=scale * limits.pace_per_second, burst=scale * limits.pace_burst, now=now
-        )
-        self._waste = Bucket(
-            per_second=scale * limits.waste_per_second, burst=scale * limits.waste_burst, now=now
-        )
+        self._pace = _bucket(limits.pace_burst, limits.pace_per_second, scale, now)
+        self._waste = _bucket(limits.waste_burst, limits.waste_per_second, scale, now)
         self._held_s = 0.0
         self._held_at = now
         self._charged = 0
@@ -84,12 +84,11 @@ class PeerFlow:
 
     def wait_s(self, now: float) -> float:
         """Return for how long the peer should not be read now."""
-        return max(self._pace.wait_s(now), self._waste.wait_s(now))
+        return max(self._pace.wait_s(0.0, now), self._waste.wait_s(0.0, now))
 
-    @property
-    def owes_waste(self) -> bool:
-        """Whether it is waste that the peer is held back for, as of the last `wait_s`."""
-        return self._waste.owing
+    def owes_waste(self, now: float) -> bool:
+        """Return whether it is waste that the peer is held back for."""
+        return self._waste.available(now) < 0.0
 
     def held(self, seconds: float, now: float) -> int:
         """Say that the peer was held back for waste for `seconds`, until `now`.
@@ -125,10 +124,9 @@ class SenderFlow:
         """Return for how long the peer should not be read now."""
         return max(flow.wait_s(now) for flow in self._flows)
 
-    @property
-    def owes_waste(self) -> bool:
-        """Whether the peer itself has wasted too much."""
-        return self._own.owes_waste
+    def owes_waste(self, now: float) -> bool:
+        """Return whether the peer itself has wasted too much."""
+        return self._own.owes_waste(now)
 
     def held(self, seconds: float, now: float) -> int:
         """See `PeerFlow.held`."""
@@ -140,8 +138,8 @@ class FloodGate:
 
     def __init__(self, limits: FloodLimits) -> None:
         self._limits = limits
-        self._flows: OrderedDict[bytes, PeerFlow] = OrderedDict()
-        self._networks: OrderedDict[bytes, PeerFlow] = OrderedDict()
+        self._flows: BoundedDict[bytes, PeerFlow] = BoundedDict(_MAX_PEERS)
+        self._networks: BoundedDict[bytes, PeerFlow] = BoundedDict(_MAX_PEERS)
 
     def flow(self, peer: bytes, now: float, *, network: str | None = None) -> SenderFlow:
         """Return a peer's flow; the least recently used is forgotten beyond a bound."""
@@ -151,12 +149,6 @@ class FloodGate:
         return SenderFlow(own, self._get(self._networks, network.encode(), now, _NETWORK_SCALE))
 
     def _get(
-        self, flows: OrderedDict[bytes, PeerFlow], key: bytes, now: float, scale: float
+        self, flows: BoundedDict[bytes, PeerFlow], key: bytes, now: float, scale: float
     ) -> PeerFlow:
-        flow = flows.get(key)
-        if flow is None:
-            flow = flows[key] = PeerFlow(self._limits, now, scale)
-            if len(flows) > _MAX_PEERS:
-                flows.popitem(last=False)
-        flows.move_to_end(key)
-        return flow
+        return flows.use(key, lambda: PeerFlow(self._limits, now, scale))

@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 import trio
 from libp2p.peer.id import ID
 
-from p2p.gossip.interface import GossipStats, MeshPeer, OversizeError, Validator, Watch
+from p2p.gossip.interface import GossipStats, MeshPeer, OversizeError, Watch
 from p2p.gossip.pubsub import GuardedPubsub, PubsubLimits
-from p2p.gossip.router import GossipRouter, MeshSettings
+from p2p.gossip.router import GossipRouter
+from p2p.gossip.scorer import MeshSettings
+from p2p.intake.validation import Validator
 from p2p.net.address import from_libp2p_id
 from p2p.net.host import Libp2pHost
 from p2p.standing.scoring import Cause
@@ -56,7 +58,6 @@ class Libp2pGossip:
         self._validating = trio.CapacityLimiter(self._settings.max_validating)
         self._watch = watch
         self._verdicts: Counter[Reason] = Counter()
-        self._published = 0
 
         def charge(peer: ID, cause: Cause) -> None:
             watch.on_behaviour(from_libp2p_id(peer), cause)
@@ -105,9 +106,7 @@ class Libp2pGossip:
         if len(data) > limit:
             raise OversizeError(f"{len(data)} bytes, one gossip message holds {limit}")
         await trio.lowlevel.checkpoint()
-        queued = await self._pubsub.publish_own(topic, data, self._settings.publish_deadline_s)
-        self._published += 1
-        return queued
+        return await self._pubsub.publish_own(topic, data, self._settings.publish_deadline_s)
 
     def mesh(self) -> dict[str, list[MeshPeer]]:
         """Return each topic's mesh, the oldest member first."""
@@ -149,9 +148,6 @@ class Libp2pGossip:
         return GossipStats(
             pubsub=dict(self._pubsub.counts),
             verdicts=dict(self._verdicts),
-            published=self._published,
-            publish_skipped=self._pubsub.counts["publish_skipped"],
-            queued_frames=sum(len(queue) for queue in self._pubsub.peer_queues.values()),
         )
 
     async def _judge(self, topic: str, data: bytes, author: ID, forwarder: ID) -> Verdict:

@@ -6,17 +6,14 @@ against both.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from p2p.intake.validation import Validator
 from p2p.standing.scoring import Cause
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Reason, Verdict
-
-Validator = Callable[[bytes, PeerId, PeerId], Awaitable[Verdict]]
-"""``await validator(data, author, forwarder)``."""
-
 
 OVERLOAD = frozenset(
     {
@@ -81,13 +78,9 @@ class GossipStats:
     """Counters since the start."""
 
     pubsub: Mapping[str, int]
-    """received, duplicate, own_echo, forwarded, malformed_rpc, fault, unknown_topic."""
+    """received, duplicate, own_echo, forwarded, malformed_rpc, fault, unknown_topic,
+    publish_skipped (copies not sent to a peer because its queue stayed full), held_back."""
     verdicts: Mapping[Reason, int]
-    published: int
-    publish_skipped: int
-    """Copies not sent to a peer because its queue stayed full."""
-    queued_frames: int
-    """Frames waiting to be written, all peers together."""
 
 
 class Gossip(Protocol):

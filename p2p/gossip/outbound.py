@@ -23,7 +23,7 @@ def encode_frame(rpc: rpc_pb2.RPC) -> bytes:
 
 
 class OutboundQueue(RpcQueue):
-    """Full means: the frame is refused and counted; the caller decides whether to wait."""
+    """Full means: the frame is refused; the caller decides whether to wait."""
 
     def __init__(self, *, max_frames: int, max_bytes: int) -> None:
         super().__init__(max_size=max_frames, max_message_size=MAX_RPC_BYTES)
@@ -33,7 +33,6 @@ class OutboundQueue(RpcQueue):
         self._data: deque[bytes] = deque()
         self._bytes = 0
         self._changed = trio.Event()
-        self.num_refused = 0
 
     def __len__(self) -> int:
         return len(self._control) + len(self._data)
@@ -60,7 +59,6 @@ class OutboundQueue(RpcQueue):
             or self._bytes + len(frame) > self._max_bytes
             or len(frame) > MAX_RPC_BYTES + 4
         ):
-            self.num_refused += 1
             return False
         lane.append(frame)
         self._bytes += len(frame)

@@ -19,7 +19,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import Any
 
 import trio
 from google.protobuf.message import DecodeError
@@ -36,15 +36,13 @@ from p2p.gossip.outbound import MAX_RPC_BYTES, OutboundQueue, encode_frame
 from p2p.gossip.router import GossipRouter
 from p2p.net.identity import Identity
 from p2p.net.inbound_gate import prefix_of
-from p2p.net.streams import FrameReader, MalformedFrameError
-from p2p.net.swarm import remote_host, reset_stream
+from p2p.net.streams import FrameReader, MalformedFrameError, reset_stream
+from p2p.net.swarm import remote_host
 from p2p.net.yamux import abort
 from p2p.standing.scoring import Cause
+from shoal_base.bounded import BoundedDict
 from shoal_wire.limits import MAX_MESSAGE_BYTES
 from shoal_wire.verdict import Outcome, Verdict, verdict
-
-if TYPE_CHECKING:
-    from libp2p.tools.timed_cache.base_timed_cache import BaseTimedCache
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +57,7 @@ _GRAYLISTED_PAUSE_S = 1.0
 """Between two RPCs of a peer whose RPCs are thrown away unread."""
 _MAX_PARTS = 16_384
 _MESSAGES_A_STEP = 64
+_MAX_OFFENDERS = 1024
 """Messages taken from one RPC before everybody else has a turn."""
 
 
@@ -127,7 +126,8 @@ class GuardedPubsub(Pubsub):
             max_subscriptions_per_peer=limits.max_subscriptions_per_peer,
             max_inbound_rpc_size=MAX_RPC_BYTES,
         )
-        cast("BaseTimedCache", self.seen_messages).stop()
+        of_library: Any = self.seen_messages
+        of_library.stop()
         self.seen_messages = SeenCache(ttl_s=limits.seen_ttl_s, max_ids=limits.max_seen_ids)
         # Seconds would repeat after a restart, and receivers would drop the messages as seen.
         self.counter = time.time_ns()
@@ -142,7 +142,7 @@ class GuardedPubsub(Pubsub):
         self._in_flight: set[bytes] = set()
         self._inbound: dict[ID, INetStream] = {}
         self._registering: set[ID] = set()
-        self._offences: dict[ID, deque[float]] = {}
+        self._offences: BoundedDict[ID, deque[float]] = BoundedDict(_MAX_OFFENDERS)
         self.counts: Counter[str] = Counter()
         """received, duplicate, own_echo, forwarded, malformed_rpc, fault, unknown_topic,
         publish_skipped, held_back"""
@@ -204,9 +204,9 @@ class GuardedPubsub(Pubsub):
 
     async def _hold_back(self, peer_id: ID, flow: SenderFlow) -> None:
         """Leave a peer unread that has sent too much; for waste that is charged by the second."""
-        while (wait_s := flow.wait_s(trio.current_time())) > 0:
+        while (wait_s := flow.wait_s(now := trio.current_time())) > 0:
             wait_s = min(wait_s, 1.0)
-            for_waste = flow.owes_waste
+            for_waste = flow.owes_waste(now)
             self.counts["held_back"] += 1
             await trio.sleep(wait_s)
             if for_waste:
@@ -256,8 +256,6 @@ class GuardedPubsub(Pubsub):
         times.append(now)
         if len(times) == times.maxlen and now - times[0] <= self._limits.offence_window_s:
             self._ban(peer_id)
-        while len(self._offences) > 1024:
-            del self._offences[next(iter(self._offences))]
 
     # Messages
 

@@ -13,11 +13,11 @@ import logging
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
 
 import trio
+from libp2p.abc import INetStream
 from libp2p.peer.id import ID
 from libp2p.pubsub.gossipsub import (
     PROTOCOL_ID,
@@ -26,15 +26,12 @@ from libp2p.pubsub.gossipsub import (
     GossipSub,
 )
 from libp2p.pubsub.pb import rpc_pb2
-from libp2p.pubsub.score import PeerScorer, ScoreParams
 
 from p2p.gossip.messages import message_id
 from p2p.gossip.mixing import MOST_LEAVING, MeshMixer
 from p2p.gossip.outbound import OutboundQueue, encode_frame
+from p2p.gossip.scorer import AppScorer, MeshSettings
 from p2p.standing.scoring import Cause
-
-if TYPE_CHECKING:
-    from p2p.gossip.pubsub import GuardedPubsub
 
 logger = logging.getLogger(__name__)
 
@@ -60,69 +57,22 @@ _CROSSING_S = 3.0
 """A GRAFT so soon after our PRUNE may have crossed it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeshSettings:
-    """The mesh's shape and the scores at which a peer loses its rights (gossipsub v1.1)."""
+class KnownPeers(Protocol):
+    """What the router asks of the pubsub service it belongs to."""
 
-    degree: int = 6
-    degree_low: int = 4
-    degree_high: int = 12
-    heartbeat_s: float = 1.0
-    idontwant_bytes: int = 16 * 1024
-    """IDONTWANT is sent for messages of at least this size; below it costs more than it saves."""
-    gossip_threshold: float = -10.0
-    """Below this score a peer gets no messages from us."""
-    graylist_threshold: float = -40.0
-    """Below this score nothing a peer sends is read."""
+    peers: Mapping[ID, INetStream]
+    """Outbound streams."""
+    peer_queues: Mapping[ID, OutboundQueue]
+    peer_topics: Mapping[str, set[ID]]
 
-
-class AppScorer(PeerScorer):
-    """A peer's score is what our own reputation says; the library's counters weigh nothing."""
-
-    def __init__(self, mesh: MeshSettings, score: Callable[[ID], float]) -> None:
-        super().__init__(
-            ScoreParams(
-                gossip_threshold=mesh.gossip_threshold, graylist_threshold=mesh.graylist_threshold
-            )
-        )
-        self._score = score
-
-    def score(self, peer: ID, topics: list[str]) -> float:
-        """Return the application's score of `peer`; 0 if it cannot tell."""
-        try:
-            return self._score(peer)
-        except Exception:  # the score function is the node's code, run on every message
-            logger.exception("the score function failed")
-            return 0.0
-
-    def allow_publish(self, peer: ID, topics: list[str]) -> bool:
-        """Everybody may publish; validation and quotas judge the message itself."""
-        return True
-
-    def allow_gossip(self, peer: ID, topics: list[str]) -> bool:
-        """True unless `peer` is below the gossip threshold."""
-        return self.score(peer, topics) >= self.params.gossip_threshold
-
-    def on_heartbeat(self, dt_seconds: float = 1.0) -> None:
-        """Nothing decays here."""
-
-    def on_join_mesh(self, peer: ID, topic: str) -> None:
-        """Count nothing."""
-
-    def on_leave_mesh(self, peer: ID, topic: str) -> None:
-        """Count nothing."""
-
-    def on_first_delivery(self, peer: ID, topic: str) -> None:
-        """Count nothing."""
-
-    def on_invalid_message(self, peer: ID, topic: str) -> None:
-        """Count nothing."""
+    def knows(self, key: bytes) -> bool:
+        """Return whether a message is seen or being judged."""
 
 
 class GossipRouter(GossipSub):
     """The mesh of each topic and what is sent over it."""
 
-    pubsub: GuardedPubsub
+    pubsub: KnownPeers
 
     def __init__(
         self,
@@ -482,11 +432,11 @@ class GossipRouter(GossipSub):
                 self._check_back_off(peer, topic)
             if not peers:
                 del self.back_off[topic]
-
-        # Since when
         self._excused = {
             (topic, peer) for topic, peer in self._excused if peer in self.back_off.get(topic, {})
         }
+
+    # Who is in the mesh, and since when
 
     def _notify_mesh_peer_added(self, peer_id: ID, topic: str) -> None:
         super()._notify_mesh_peer_added(peer_id, topic)

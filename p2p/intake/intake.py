@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from p2p.fetch.stats import Source
 from p2p.intake.ledger import Equivocation, PublisherLedger
 from p2p.intake.validation import (
     Rejected,
+    Source,
     ValidationContext,
     check_questions,
     coordinates_of,

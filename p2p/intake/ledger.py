@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
+from p2p.token_bucket import Rate, TokenBucket
+from shoal_base.bounded import BoundedDict
 from shoal_wire.types import BatchId, PeerId
 from shoal_wire.verdict import Reason
 
@@ -40,11 +42,11 @@ class Equivocation:
 
 @dataclass(slots=True)
 class _Publisher:
+    quota: TokenBucket
+    """Of groups."""
     sequences: OrderedDict[int, BatchId] = field(default_factory=OrderedDict)
     forgotten_up_to: int = 0
     equivocated: set[int] = field(default_factory=set)
-    tokens: float = 0.0
-    refilled_at: float = 0.0
 
 
 class PublisherLedger:
@@ -52,7 +54,11 @@ class PublisherLedger:
 
     def __init__(self, limits: LedgerLimits | None = None) -> None:
         self._limits = limits or LedgerLimits()
-        self._publishers: OrderedDict[PeerId, _Publisher] = OrderedDict()
+        self._rate = Rate(
+            burst=self._limits.burst_groups, per_second=self._limits.groups_per_second
+        )
+        self._publishers: BoundedDict[PeerId, _Publisher]
+        self._publishers = BoundedDict(self._limits.max_publishers)
         self._evidence: list[Equivocation] = []
 
     @property
@@ -104,8 +110,9 @@ class PublisherLedger:
             if sequence <= entry.forgotten_up_to:
                 return Reason.DUPLICATE
         burst = self._limits.burst_groups
+        left = burst if entry is None else entry.quota.available(now)
         reserve = max(0.0, min(reserve_share * burst, burst - num_groups))
-        if num_groups > self._tokens(entry, now) - reserve:
+        if num_groups > left - reserve:
             return Reason.OVER_QUOTA
         return None
 
@@ -113,9 +120,7 @@ class PublisherLedger:
         self, publisher: PeerId, sequence: int, batch_id: BatchId, num_groups: int, now: float
     ) -> None:
         """Record a valid batch and take its groups off the publisher's quota."""
-        entry = self._entry(publisher, now)
-        entry.tokens = self._tokens(entry, now) - num_groups
-        entry.refilled_at = now
+        self._entry(publisher, now).quota.take(num_groups, now)
         self.remember(publisher, sequence, batch_id, now)
 
     def remember(self, publisher: PeerId, sequence: int, batch_id: BatchId, now: float) -> None:
@@ -150,18 +155,6 @@ class PublisherLedger:
             entry.equivocated.add(sequence)
 
     def _entry(self, publisher: PeerId, now: float) -> _Publisher:
-        entry = self._publishers.get(publisher)
-        if entry is None:
-            entry = _Publisher(tokens=self._limits.burst_groups, refilled_at=now)
-            self._publishers[publisher] = entry
-            if len(self._publishers) > self._limits.max_publishers:
-                self._publishers.popitem(last=False)
-        self._publishers.move_to_end(publisher)
-        return entry
-
-    def _tokens(self, entry: _Publisher | None, now: float) -> float:
-        if entry is None:
-            return self._limits.burst_groups
-        elapsed = max(0.0, now - entry.refilled_at)
-        refilled = entry.tokens + elapsed * self._limits.groups_per_second
-        return min(self._limits.burst_groups, refilled)
+        return self._publishers.use(
+            publisher, lambda: _Publisher(quota=TokenBucket(self._rate, now))
+        )

@@ -7,8 +7,9 @@ for by `coordinates_of` and judged by `check_questions`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from shoal_tasks.types import TaskCoordinates
 from shoal_wire import digests
@@ -18,7 +19,22 @@ from shoal_wire.envelope import EnvelopeError, SignedEnvelope, open_envelope
 from shoal_wire.limits import ANNOUNCEMENT_PAYLOAD_TYPE
 from shoal_wire.rules import BatchRules, check_batch
 from shoal_wire.types import Digest, PeerId, PublishedGroup, RolloutBatch, RolloutGroup, SignedBatch
-from shoal_wire.verdict import Reason
+from shoal_wire.verdict import Reason, Verdict
+
+Validator = Callable[[bytes, PeerId, PeerId], Awaitable[Verdict]]
+"""``await validator(data, author, forwarder)``: judges a message, keeps what is good."""
+
+
+class Source(StrEnum):
+    """How a batch came."""
+
+    GOSSIP = "gossip"
+    BACKFILL = "backfill"
+    """Asked for as one of a peer's recent ones."""
+    GAP = "gap"
+    """Missed, noticed and asked for."""
+    PULL = "pull"
+    """Announced, too big to be gossiped whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter
 
+from shoal_base.bounded import BoundedDict
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Outcome, Verdict
 
@@ -15,18 +16,14 @@ class VerdictLog:
 
     def __init__(self) -> None:
         self._totals: Counter[tuple[Outcome, str]] = Counter()
-        self._peers: OrderedDict[PeerId, Counter[str]] = OrderedDict()
+        self._peers: BoundedDict[PeerId, Counter[str]] = BoundedDict(_MAX_PEERS)
 
     def count(self, verdict: Verdict, *, signer: PeerId | None) -> None:
         """Count one verdict, against `signer` where the signer is known."""
         self._totals[verdict.outcome, verdict.reason.value] += 1
         if signer is None:
             return
-        counter = self._peers.setdefault(signer, Counter())
-        counter[verdict.reason.value] += 1
-        self._peers.move_to_end(signer)
-        if len(self._peers) > _MAX_PEERS:
-            self._peers.popitem(last=False)
+        self._peers.use(signer, Counter)[verdict.reason.value] += 1
 
     def totals(self) -> dict[str, object]:
         """Return ``{"accept": n, "ignore": {reason: n}, "reject": {reason: n}}``."""

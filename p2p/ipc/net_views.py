@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import trio
 
-from p2p.gossip.router import MeshSettings
+from p2p.gossip.scorer import MeshSettings
 from p2p.ipc.doctor import BootstrapSeen, Facts, OutsideSeen, State, TopicSeen, diagnose
 from p2p.ipc.inspector import SCHEMA_VERSION, View, view
 from p2p.member import Member

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from p2p.store.database import open_for_reading, open_for_writing
 from shoal_wire.types import PeerId
 
 JUDGE_FILE = "judge.db"
@@ -48,7 +49,7 @@ class JudgeStore:
         """Open or create it. Raises JudgeStoreError: it cannot be used, or is another judge's."""
         self._limits = limits or JudgeStoreLimits()
         with _one_line(path):
-            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            self._db = open_for_writing(path, synchronous="FULL")
             try:
                 self._prepare(path, judge)
             except BaseException:
@@ -57,9 +58,6 @@ class JudgeStore:
         self._path = path
 
     def _prepare(self, path: Path, judge: PeerId) -> None:
-        path.chmod(0o600)
-        self._db.execute("PRAGMA journal_mode = WAL")
-        self._db.execute("PRAGMA synchronous = FULL")
         if self._db.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,):
             self._db.executescript(f"BEGIN IMMEDIATE; {_TABLES} COMMIT;")
         self._db.executemany(
@@ -144,7 +142,7 @@ def read_records(path: Path) -> list[bytes]:
     if not path.is_file():
         raise JudgeStoreError(f"no judge has kept records in {path.parent}")
     with _one_line(path):
-        database = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
+        database = open_for_reading(path)
         try:
             rows = database.execute("SELECT envelope FROM records ORDER BY number")
             return [bytes(envelope) for (envelope,) in rows]

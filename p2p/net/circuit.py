@@ -23,7 +23,7 @@ from libp2p.transport.exceptions import OpenConnectionError
 from libp2p.utils.varint import encode_varint_prefixed, read_varint_prefixed_bytes_limited
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
-from p2p.net.reset import reset_stream
+from p2p.net.streams import reset_stream
 
 HOP = TProtocol("/libp2p/circuit/relay/0.2.0/hop")
 STOP = TProtocol("/libp2p/circuit/relay/0.2.0/stop")

@@ -42,7 +42,6 @@ from p2p.net.circuit import HOP, CircuitStream
 from p2p.net.connections import ConnectionInfo, ConnectionTable, Direction
 from p2p.net.identify import identify
 from p2p.net.identity import Identity
-from p2p.net.ping import ping
 from p2p.net.request import (
     RequestError,
     RequestFailure,
@@ -50,6 +49,7 @@ from p2p.net.request import (
     RequestLimits,
     RequestServer,
     exchange,
+    ping,
     root_cause,
 )
 from p2p.net.swarm import SwarmSettings, build_host
@@ -330,11 +330,6 @@ class Libp2pHost:
     def is_admitted(self, peer_id: PeerId) -> bool:
         """True unless the swarm has a list of peers without `peer_id`."""
         return self._admission.is_admitted(peer_id)
-
-    @property
-    def num_refused(self) -> int:
-        """Connections refused so far because of the swarm's key or list of peers."""
-        return self._host.get_network().refusals.counts.total()
 
     def is_banned(self, peer_id: PeerId) -> bool:
         """True while a ban of `peer_id` lasts."""

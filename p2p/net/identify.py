@@ -20,7 +20,7 @@ from multiaddr import Multiaddr  # type: ignore[import-untyped]
 from multiaddr.protocols import P_P2P  # type: ignore[import-untyped]
 
 from p2p.net.address import is_unspecified, parse_transport
-from p2p.net.reset import reset_stream
+from p2p.net.streams import reset_stream
 
 logger = logging.getLogger(__name__)
 

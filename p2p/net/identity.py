@@ -1,4 +1,4 @@
-"""The node's persistent ed25519 identity, and the lock that makes one process its owner.
+"""The node's persistent ed25519 identity.
 
 The key file is the protobuf ``PrivateKey`` of the libp2p peer-id specification (type, then 64
 bytes: seed and public key), so go-, rust- and js-libp2p read it too.  A file that cannot be used
@@ -7,11 +7,8 @@ is an error for the user to solve: replacing it silently would change who the no
 
 from __future__ import annotations
 
-import fcntl
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,11 +18,10 @@ from libp2p.crypto.ed25519 import create_new_key_pair
 from libp2p.crypto.keys import KeyPair
 from libp2p.crypto.pb import crypto_pb2
 
+from shoal_base.files import create_atomically
 from shoal_wire.envelope import peer_id_of
 from shoal_wire.types import PeerId
 
-KEY_FILE_NAME = "identity.key"
-LOCK_FILE_NAME = "lock"
 _MAX_KEY_FILE_BYTES = 4096
 _SEED_BYTES = 32
 _PEER_ID_PREFIX = bytes((0x00, 0x24))
@@ -36,10 +32,6 @@ _PUBLIC_KEY_PREFIX = bytes((0x08, 0x01, 0x12, 0x20))
 
 class IdentityError(Exception):
     """The key file cannot be used; the message is one line and says what to do."""
-
-
-class DataDirInUseError(Exception):
-    """Another process owns the data directory; the message is one line and names its pid."""
 
 
 def public_key_from_id_bytes(peer_id: bytes) -> bytes | None:
@@ -155,20 +147,9 @@ def _create(path: Path, seed: bytes) -> None:
         key_type=crypto_pb2.KeyType.Ed25519,
         data=seed + identity_from_seed(seed).public_key_bytes,
     )
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(message.SerializeToString())
-                file.flush()
-                os.fsync(descriptor)
-            # A link, unlike a rename, never replaces a key that appeared meanwhile.
-            os.link(temporary, path)
-        finally:
-            temporary.unlink()
-        _sync_directory(path.parent)
+        create_atomically(path, message.SerializeToString(), mode=0o600)
     except FileExistsError:
         return
     except OSError as error:
@@ -176,36 +157,3 @@ def _create(path: Path, seed: bytes) -> None:
             f"cannot create the identity file {path}: {error.strerror}; "
             "make the directory writable or choose another --data-dir"
         ) from error
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def lock_data_dir(directory: Path) -> Iterator[None]:
-    """Own `directory` while the context is open; the kernel lets go if this process dies.
-
-    Raises:
-        DataDirInUseError: another process owns it.
-    """
-    directory.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(directory / LOCK_FILE_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
-            raise DataDirInUseError(
-                f"the data directory {directory} is in use by process {holder or 'unknown'}; "
-                "stop it or choose another --data-dir"
-            ) from None
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
-        yield
-    finally:
-        os.close(descriptor)

@@ -7,9 +7,11 @@ unless told otherwise, since all of a machine's nodes share it.
 from __future__ import annotations
 
 import ipaddress
-from collections import Counter, OrderedDict
+from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
+
+from p2p.token_bucket import KeyedBuckets, Rate, TokenBucket
 
 _MAX_PREFIXES = 4096
 _IPV4_BITS, _IPV6_BITS = 24, 48
@@ -40,44 +42,6 @@ class GateLimits:
     limit_loopback: bool = False
 
 
-class Bucket:
-    """A token bucket on the caller's clock."""
-
-    def __init__(self, *, per_second: float, burst: float, now: float) -> None:
-        self._per_second = per_second
-        self._burst = burst
-        self._tokens = burst
-        self._at = now
-
-    def take(self, tokens: float, now: float) -> bool:
-        """Take `tokens` if they are there."""
-        self._refill(now)
-        if self._tokens < tokens:
-            return False
-        self._tokens -= tokens
-        return True
-
-    def owe(self, tokens: float, now: float) -> None:
-        """Take `tokens` even where there are none, down to a debt of one burst."""
-        self._refill(now)
-        self._tokens = max(-self._burst, self._tokens - tokens)
-
-    def wait_s(self, now: float) -> float:
-        """Return the seconds until the debt is paid; 0 without one."""
-        self._refill(now)
-        return max(0.0, -self._tokens / self._per_second)
-
-    @property
-    def owing(self) -> bool:
-        """Whether there was a debt at the last call."""
-        return self._tokens < 0.0
-
-    def _refill(self, now: float) -> None:
-        earned = max(0.0, now - self._at) * self._per_second
-        self._tokens = min(self._burst, self._tokens + earned)
-        self._at = max(self._at, now)
-
-
 def prefix_of(host: str) -> str | None:
     """Return the network a text address belongs to; None for loopback or what is no address."""
     try:
@@ -104,8 +68,9 @@ class InboundGate:
         self._open: Counter[str] = Counter()
         self._handshaking: Counter[str] = Counter()
         self._handshakes = 0
-        self._pace = Bucket(per_second=limits.per_second, burst=limits.burst, now=now)
-        self._paces: OrderedDict[str, Bucket] = OrderedDict()
+        self._pace = TokenBucket(Rate(burst=limits.burst, per_second=limits.per_second), now)
+        of_prefix = Rate(burst=limits.prefix_burst, per_second=limits.prefix_per_second)
+        self._paces: KeyedBuckets[str] = KeyedBuckets(of_prefix, max_keys=_MAX_PREFIXES)
         self.refused: Counter[Refusal] = Counter()
 
     def admit(self, host: str, now: float) -> Ticket | Refusal:
@@ -139,20 +104,9 @@ class InboundGate:
                 return Refusal.PREFIX_HANDSHAKES
             if 0 < limits.prefix_connections <= self._open[prefix]:
                 return Refusal.PREFIX_FULL
-            if not self._pace_of(prefix, now).take(1.0, now):
+            if not self._paces.of(prefix, now).try_take(1.0, now):
                 return Refusal.PREFIX_PACE
-        return None if self._pace.take(1.0, now) else Refusal.PACE
-
-    def _pace_of(self, prefix: str, now: float) -> Bucket:
-        limits = self._limits
-        pace = self._paces.get(prefix)
-        if pace is None:
-            pace = Bucket(per_second=limits.prefix_per_second, burst=limits.prefix_burst, now=now)
-            self._paces[prefix] = pace
-            if len(self._paces) > _MAX_PREFIXES:
-                self._paces.popitem(last=False)
-        self._paces.move_to_end(prefix)
-        return pace
+        return None if self._pace.try_take(1.0, now) else Refusal.PACE
 
     def settled(self, prefix: str | None) -> None:
         """A handshake has ended, well or not."""

@@ -6,24 +6,35 @@ an 8-byte nonce), which go and js do not understand and which breaks when a nonc
 pieces; so here is the specified one.
 
 A key that differs shows at the first 20 bytes, which are always multistream's header: the
-connection ends there, before any handshake, and both sides can say why.
+connection ends there, before any handshake, and both sides can say why.  Strangers turned away are
+counted, with one log line a minute an address.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import struct
 
+import trio
 from Crypto.Cipher import Salsa20
 from libp2p.abc import IRawConnection
 from libp2p.io.abc import ReadWriteCloser
 from libp2p.io.exceptions import IOException
 from libp2p.network.connection.raw_connection import RawConnection
+from libp2p.transport.exceptions import SecurityUpgradeFailure
 from libp2p.transport.tcp.tcp import TCP
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
+from shoal_base.bounded import BoundedDict
+
+logger = logging.getLogger(__name__)
+
 NONCE_BYTES = 24
 GREETING = b"\x13/multistream/1.0.0\n"
+QUIET_SECONDS = 60.0
+"""Between two log lines about strangers at one address."""
+_MAX_REMEMBERED = 256
 _ROUNDS = 20
 _MASK = 0xFFFFFFFF
 _SIGMA = struct.unpack("<4I", b"expand 32-byte k")
@@ -148,3 +159,33 @@ class PrivateTCP(TCP):
         assert isinstance(raw, RawConnection)
         raw.stream = PrivateStream(raw.stream, self._key)
         return raw
+
+
+class NotListedError(SecurityUpgradeFailure):
+    """The peer is not on the swarm's list."""
+
+
+class Refusals:
+    """What has been refused, and when it was last said."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._said_at: BoundedDict[str, float] = BoundedDict(_MAX_REMEMBERED)
+
+    def note(self, host: str, error: BaseException) -> bool:
+        """Count and tell `error` if it is a refusal; False if it is something else."""
+        refusal = _refusal_in(error)
+        if refusal is None:
+            return False
+        self.count += 1
+        now = trio.current_time()
+        if now - self._said_at.get(host, -QUIET_SECONDS) >= QUIET_SECONDS:
+            self._said_at[host] = now
+            logger.warning("refused a connection from %s: %s", host, refusal)
+        return True
+
+
+def _refusal_in(error: BaseException | None) -> BaseException | None:
+    while error is not None and not isinstance(error, NotListedError | WrongSwarmKeyError):
+        error = error.__cause__
+    return error

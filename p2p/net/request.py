@@ -7,6 +7,7 @@ error a requester sees.
 
 from __future__ import annotations
 
+import secrets
 import struct
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -17,15 +18,17 @@ from libp2p.abc import INetStream
 from libp2p.custom_types import TProtocol
 from libp2p.host.basic_host import BasicHost
 from libp2p.host.exceptions import HostException
+from libp2p.host.ping import ID as PING_ID
 from libp2p.io.exceptions import IOException
 from libp2p.network.exceptions import SwarmException
 
 from p2p.net.address import from_libp2p_id, to_libp2p_id
-from p2p.net.swarm import reset_stream
+from p2p.net.streams import reset_stream
 from shoal_wire.types import PeerId
 
 RequestHandler = Callable[[PeerId, bytes], Awaitable[bytes]]
 CHUNK_BYTES = 1024 * 1024
+PING_BYTES = 32
 _LENGTH = struct.Struct(">I")
 
 
@@ -102,12 +105,7 @@ async def exchange(
     Raises:
         RequestError: the reason is in `.failure`.
     """
-    try:
-        stream = await host.new_stream(to_libp2p_id(peer_id), [TProtocol(protocol_id)])
-    except (HostException, SwarmException, IOException) as error:
-        unsupported = "not supported" in root_cause(error)
-        failure = RequestFailure.UNSUPPORTED if unsupported else RequestFailure.RESET
-        raise RequestError(failure, f"{peer_id}: {root_cause(error)}") from error
+    stream = await _open(host, peer_id, protocol_id)
     complete = False
     try:
         await write_frame(stream, payload)
@@ -122,6 +120,43 @@ async def exchange(
     finally:
         if not complete:
             await reset_stream(stream)
+
+
+async def ping(host: BasicHost, peer_id: PeerId) -> float:
+    """Return one round trip in milliseconds, without the stream's negotiation.
+
+    libp2p's ping (`/ipfs/ping/1.0.0`): 32 random bytes, and the same 32 back. The caller holds the
+    deadline.
+
+    Raises:
+        RequestError: the reason is in `.failure`.
+    """
+    stream = await _open(host, peer_id, PING_ID)
+    try:
+        sent_at, sent, heard = trio.current_time(), secrets.token_bytes(PING_BYTES), b""
+        await stream.write(sent)
+        while len(heard) < PING_BYTES:
+            piece = await stream.read(PING_BYTES - len(heard))
+            if not piece:
+                raise RequestError(RequestFailure.RESET, f"{peer_id} ended the stream")
+            heard += piece
+        took_ms = (trio.current_time() - sent_at) * 1000
+    except IOException as error:
+        raise RequestError(RequestFailure.RESET, f"{peer_id}: {error!r}") from error
+    finally:
+        await reset_stream(stream)
+    if heard != sent:
+        raise RequestError(RequestFailure.RESET, f"{peer_id} answered with other bytes")
+    return took_ms
+
+
+async def _open(host: BasicHost, peer_id: PeerId, protocol_id: str) -> INetStream:
+    try:
+        return await host.new_stream(to_libp2p_id(peer_id), [TProtocol(protocol_id)])
+    except (HostException, SwarmException, IOException) as error:
+        unsupported = "not supported" in root_cause(error)
+        failure = RequestFailure.UNSUPPORTED if unsupported else RequestFailure.RESET
+        raise RequestError(failure, f"{peer_id}: {root_cause(error)}") from error
 
 
 def root_cause(error: BaseException) -> str:
@@ -148,9 +183,6 @@ class RequestServer:
         self._max_request_bytes = max_request_bytes
         self._limits = limits
         self._active: dict[PeerId, int] = {}
-        self.num_served = 0
-        self.num_refused = 0
-        """Requests reset because too many were being served."""
 
     async def serve(self, stream: INetStream) -> None:
         """Answer the one request of `stream`. A handler's exception resets it (see the swarm)."""
@@ -160,7 +192,6 @@ class RequestServer:
             mine >= self._limits.max_concurrent_per_peer
             or sum(self._active.values()) >= self._limits.max_concurrent
         ):
-            self.num_refused += 1
             await reset_stream(stream)
             return
         self._active[peer_id] = mine + 1
@@ -179,5 +210,4 @@ class RequestServer:
         with trio.fail_after(self._limits.write_deadline_s):
             await write_frame(stream, response)
             await stream.close()
-        self.num_served += 1
         self._on_sent(peer_id, request)

@@ -1,12 +1,18 @@
-"""Varint-prefixed frames from a stream, read in large pieces instead of byte by byte."""
+"""Varint-prefixed frames from a stream, read in large pieces instead of byte by byte; its end."""
 
 from __future__ import annotations
 
+import logging
+
+import trio
 from libp2p.abc import INetStream
 from libp2p.network.stream.exceptions import StreamEOF
 
+logger = logging.getLogger(__name__)
+
 _PIECE_BYTES = 64 * 1024
 _MAX_VARINT_BYTES = 5
+_RESET_DEADLINE_S = 1.0
 
 
 class MalformedFrameError(Exception):
@@ -55,3 +61,13 @@ class FrameReader:
         if len(self._buffer) >= _MAX_VARINT_BYTES:
             raise MalformedFrameError("an over-long varint")
         return None
+
+
+async def reset_stream(stream: INetStream) -> None:
+    """Reset `stream`, whatever its state, within a second."""
+    with trio.move_on_after(_RESET_DEADLINE_S) as scope:
+        scope.shield = True
+        try:
+            await stream.reset()
+        except Exception as error:  # noqa: BLE001 - already broken, which is what we want
+            logger.debug("reset failed: %r", error)

@@ -49,9 +49,8 @@ from p2p.net.circuit import CircuitStream, CircuitTransport, RelayStreams
 from p2p.net.identify import identify_answer
 from p2p.net.identity import Identity
 from p2p.net.inbound_gate import GateLimits, InboundGate, Refusal, Ticket
-from p2p.net.private import PrivateStream, PrivateTCP
-from p2p.net.refusals import NotListedError, Refusals
-from p2p.net.reset import reset_stream
+from p2p.net.private import NotListedError, PrivateStream, PrivateTCP, Refusals
+from p2p.net.streams import reset_stream
 from p2p.net.yamux import (
     KeepaliveSettings,
     KeepaliveUpgrader,
@@ -59,8 +58,6 @@ from p2p.net.yamux import (
     abort,
     find_socket,
 )
-
-__all__ = ["GuardedSwarm", "QuietHost", "SwarmSettings", "build_host", "reset_stream"]
 
 logger = logging.getLogger(__name__)
 

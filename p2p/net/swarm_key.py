@@ -35,11 +35,6 @@ def parse_swarm_key(text: str) -> bytes:
     return key
 
 
-def format_swarm_key(key: bytes) -> str:
-    """Return the file's text for 32 bytes of key."""
-    return f"{_HEADER}\n{_ENCODING}\n{key.hex()}\n"
-
-
 def key_of_settings(settings: Settings) -> bytes | None:
     """Return the key that the settings name; None for a public swarm. Raises SwarmKeyError."""
     return None if settings.swarm_key == "none" else load_swarm_key(Path(settings.swarm_key))

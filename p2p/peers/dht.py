@@ -92,8 +92,6 @@ class Dht:
         )
         self._facade = _DhtHost(host)
         self._dht: KadDHT
-        self.num_found = 0
-        """Peers of the swarm found so far, repetitions included."""
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Take part until cancelled."""
@@ -160,7 +158,6 @@ class Dht:
             peer_id = from_libp2p_id(info.peer_id)
             addresses = tuple(_transports(info.addrs))
             if peer_id != self._host.peer_id and addresses:
-                self.num_found += 1
                 self._on_found(PeerAddresses(peer_id=peer_id, addresses=addresses))
 
 

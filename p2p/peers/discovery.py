@@ -22,18 +22,19 @@ from typing import TYPE_CHECKING
 import trio
 
 from p2p.net.host import DialError
-from p2p.peers.discovery_types import (
+from p2p.peers.news import BootstrapNews
+from p2p.peers.peer_book import PeerBook, load_peer_book, save_peer_book
+from p2p.peers.targets import (
     Dialer,
     DiscoverySettings,
     FetchPeers,
+    Target,
     TargetInfo,
     TargetKind,
+    Targets,
     TargetState,
     parse_bootstrap,
 )
-from p2p.peers.news import BootstrapNews
-from p2p.peers.peer_book import PeerBook, load_peer_book, save_peer_book
-from p2p.peers.targets import Target, Targets
 from p2p.threads import InThread
 from shoal_wire.limits import MAX_PEERS_IN_LIST
 from shoal_wire.peers import PeerAddresses

@@ -18,6 +18,7 @@ import trio
 from p2p.net.address import host_and_port, is_circuit, parse_transport
 from p2p.net.host import RequestError
 from p2p.net.interface import Host
+from shoal_base.bounded import BoundedDict
 from shoal_wire.errors import RemoteError
 from shoal_wire.reach import (
     MAX_PORTS,
@@ -74,7 +75,9 @@ class ReachServer:
 
     host: Host
     wall_ms: Callable[[], int] = wall_ms
-    _last: dict[PeerId, _Answer] = field(default_factory=dict)
+    _last: BoundedDict[PeerId, _Answer] = field(
+        default_factory=lambda: BoundedDict(_MAX_REMEMBERED)
+    )
     _dialling: int = 0
 
     def serve(self) -> None:
@@ -109,10 +112,7 @@ class ReachServer:
             return tuple(port for port in ports if port in last.open) if known else None
         if self._dialling >= _MAX_DIALS:
             return None
-        self._last.pop(peer_id, None)
         answer = self._last[peer_id] = _Answer(at=now, asked=ports, open=())
-        while len(self._last) > _MAX_REMEMBERED:
-            del self._last[next(iter(self._last))]
         answer.open = await self._dial(host_and_port(observed)[0], ports)
         return answer.open
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from p2p.net.address import parse_peer_id, parse_transport
+from shoal_base.files import read_at_most, set_corrupt_aside, write_atomically
 from shoal_wire.limits import MAX_ADDRS_PER_PEER
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
@@ -81,11 +81,6 @@ class PeerBook:
             )
         )
 
-    def note_addresses(self, peer: PeerAddresses) -> None:
-        """Prefer the addresses given, for a peer that is already in the book."""
-        if old := self._entries.get(peer.peer_id):
-            self._put(replace(old, addresses=(*peer.addresses, *old.addresses)))
-
     def note_failed(self, peer_id: PeerId) -> None:
         """A dial of `peer_id` failed; nothing happens to peers not in the book."""
         if old := self._entries.get(peer_id):
@@ -148,28 +143,15 @@ def _count(value: object) -> int:
 def load_peer_book(path: Path) -> PeerBook:
     """Read the book at `path`; blocks. A corrupt file is set aside and the book starts empty."""
     try:
-        with path.open("rb") as file:
-            content = file.read(_MAX_FILE_BYTES + 1)
-        if len(content) > _MAX_FILE_BYTES:
-            raise ValueError("the file is too long")
-        return PeerBook.from_json(content.decode("utf-8"))
+        return PeerBook.from_json(read_at_most(path, _MAX_FILE_BYTES).decode("utf-8"))
     except FileNotFoundError:
         return PeerBook()
     except (ValueError, RecursionError) as error:
-        aside = path.with_name(path.name + ".corrupt")
-        path.replace(aside)
+        aside = set_corrupt_aside(path)
         logger.warning("the peer book %s is corrupt (%s); moved to %s", path, error, aside)
         return PeerBook()
 
 
 def save_peer_book(path: Path, text: str) -> None:
     """Write `text` (of `PeerBook.to_json`) atomically; blocks. Raises OSError."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_atomically(path, text.encode())

@@ -29,7 +29,7 @@ from p2p.net.circuit import (
     write_message,
 )
 from p2p.net.host import Direction, Libp2pHost
-from p2p.net.reset import reset_stream
+from p2p.net.streams import reset_stream
 from p2p.peers.outside import ask_outside, tcp_ports
 from shoal_wire.types import PeerId
 

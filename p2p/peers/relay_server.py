@@ -31,7 +31,7 @@ from p2p.net.circuit import (
     write_message,
 )
 from p2p.net.host import Libp2pHost
-from p2p.net.reset import reset_stream
+from p2p.net.streams import reset_stream
 from shoal_wire.types import PeerId
 
 logger = logging.getLogger(__name__)

@@ -30,7 +30,7 @@ class Contribution:
     useful: float | None
     """Mean usefulness of its verified groups, 0 to 1; None where none was verified of late."""
     weight: float
-    """Factor on its groups' chance of being drawn (`p2p.standing.draw_weights`)."""
+    """Factor on its groups' chance of being drawn (`p2p.standing.sampling.draw_weights`)."""
     connected: bool
 
 

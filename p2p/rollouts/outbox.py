@@ -23,7 +23,6 @@ import trio
 
 from p2p.intake.ledger import LedgerLimits
 from p2p.intake.validation import Rejected, reopen_batch
-from p2p.net.inbound_gate import Bucket
 from p2p.store.store import OwnBatch, StoreError
 from p2p.token_bucket import Rate, TokenBucket
 from shoal_ipc import messages as m
@@ -124,7 +123,7 @@ class Outbox:
         self._gossip = gossip
         self._wall_ms = wall_ms
         self._unsent: deque[_Waiting] = deque()
-        self._pace: Bucket | None = None
+        self._pace: TokenBucket | None = None
         self._announced = TokenBucket(ANNOUNCED_PER_SECOND, -math.inf)
         self._announced_bytes = TokenBucket(ANNOUNCED_BYTES_PER_SECOND, -math.inf)
         self._wake = trio.Event()
@@ -259,7 +258,7 @@ class Outbox:
 
     async def _send_first(self) -> None:
         pace = self._pace = self._pace or new_pace(trio.current_time())
-        await trio.sleep(pace.wait_s(trio.current_time()))
+        await trio.sleep(pace.wait_s(0, trio.current_time()))
         own = self._unsent[0]
         if self._wall_ms() - own.created_ms > self._manifest.rules.max_age_seconds * 1000:
             self.num_batches_expired += 1
@@ -302,11 +301,11 @@ class Outbox:
             log.warning("batch %d is not noted as sent: %s", sequence, error)
 
 
-def new_pace(now: float) -> Bucket:
+def new_pace(now: float) -> TokenBucket:
     """Return the measure of groups that may go out: under any peer's quota, whenever it began."""
     quota = LedgerLimits()
-    return Bucket(
-        per_second=_PACE_SHARE * quota.groups_per_second,
+    pace = Rate(
         burst=_BURST_SHARE * quota.burst_groups,
-        now=now,
+        per_second=_PACE_SHARE * quota.groups_per_second,
     )
+    return TokenBucket(pace, now)

@@ -17,9 +17,8 @@ from p2p.buffer.types import Entry, InsertOutcome, Pool, Strategy
 from p2p.intake.ledger import Equivocation, PublisherLedger
 from p2p.intake.validation import Rejected, published_groups, reopen_batch
 from p2p.rollouts.contributions import Contributions, account
-from p2p.standing.draw_weights import draw_weights
 from p2p.standing.reputation import Reputation
-from p2p.standing.sampling import SamplingStandings
+from p2p.standing.sampling import SamplingStandings, draw_weights
 from p2p.store.store import Store, StoreError
 from shoal_wire.codec import group_to_bytes
 from shoal_wire.digests import batch_id

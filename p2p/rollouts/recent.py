@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from shoal_base.bounded import BoundedDict
 from shoal_wire.types import GroupId, PeerId, PublishedGroup
 
 _MAX_RECENT = 512
@@ -27,8 +27,7 @@ class RecentRollouts:
     """A ring of the latest groups."""
 
     def __init__(self, capacity: int = _MAX_RECENT) -> None:
-        self._capacity = capacity
-        self._groups: OrderedDict[GroupId, RecentGroup] = OrderedDict()
+        self._groups: BoundedDict[GroupId, RecentGroup] = BoundedDict(capacity)
         self._next = 1
 
     def add(self, group: PublishedGroup, *, received_ms: int | None = None) -> None:
@@ -37,8 +36,6 @@ class RecentRollouts:
             number=self._next, group=group, received_ms=received_ms
         )
         self._next += 1
-        if len(self._groups) > self._capacity:
-            self._groups.popitem(last=False)
 
     def verified(self, group_id: GroupId, rewards: Sequence[float]) -> None:
         """Note the trainer's rewards."""

@@ -6,10 +6,10 @@ asks the liar. Bounded by peers and age; a peer seen again replaces what was kno
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from shoal_base.bounded import BoundedDict
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
 
@@ -25,9 +25,8 @@ class ShardDirectory:
     """Remembers peers by shard; the least recently seen is forgotten first."""
 
     def __init__(self, *, max_peers: int = 8192, ttl_s: float = 1800.0) -> None:
-        self._max_peers = max_peers
         self._ttl_s = ttl_s
-        self._seen: OrderedDict[PeerId, _Seen] = OrderedDict()
+        self._seen: BoundedDict[PeerId, _Seen] = BoundedDict(max_peers)
         self._by_shard: dict[int, dict[PeerId, None]] = {}
 
     def __len__(self) -> int:
@@ -39,16 +38,20 @@ class ShardDirectory:
         seen = _Seen(peer.addresses, tuple(sorted(set(shards))), now)
         if not seen.addresses or not seen.shards:
             return
-        self._seen[peer.peer_id] = seen
         for shard in seen.shards:
             self._by_shard.setdefault(shard, {})[peer.peer_id] = None
-        while len(self._seen) > self._max_peers:
-            self.forget(next(iter(self._seen)))
+        oldest = self._seen.put(peer.peer_id, seen)
+        if oldest is not None:
+            self._unlist(*oldest)
 
     def forget(self, peer_id: PeerId) -> None:
         """Forget a peer."""
         seen = self._seen.pop(peer_id, None)
-        for shard in seen.shards if seen is not None else ():
+        if seen is not None:
+            self._unlist(peer_id, seen)
+
+    def _unlist(self, peer_id: PeerId, seen: _Seen) -> None:
+        for shard in seen.shards:
             del self._by_shard[shard][peer_id]
             if not self._by_shard[shard]:
                 del self._by_shard[shard]

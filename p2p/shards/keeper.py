@@ -20,17 +20,18 @@ from __future__ import annotations
 import logging
 import math
 import random
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from p2p.gossip.interface import Validator
+from p2p.intake.validation import Validator
 from p2p.net.host import DialError
 from p2p.shards.directory import ShardDirectory
 from p2p.shards.plan import ShardPlan
+from shoal_base.bounded import BoundedDict
 from shoal_wire.manifest import Manifest
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId, SignedBatch
@@ -128,8 +129,8 @@ class ShardKeeper:
         self._received: Counter[int] = Counter()
         self._num_peers: Mapping[int, int] = {}
         self._changed = trio.Event()
-        self._asked: OrderedDict[PeerId, float] = OrderedDict()
-        self._dialled: OrderedDict[PeerId, float] = OrderedDict()
+        self._asked: BoundedDict[PeerId, float] = BoundedDict(self._settings.max_remembered)
+        self._dialled: BoundedDict[PeerId, float] = BoundedDict(self._settings.max_remembered)
         self._useless_since: dict[PeerId, float] = {}
         """Connected peers that serve no needed shard."""
 
@@ -246,7 +247,7 @@ class ShardKeeper:
         self._rng.shuffle(candidates)
         async with trio.open_nursery() as nursery:
             for item in candidates[: settings.dials]:
-                self._remember(self._dialled, item.peer_id, now)
+                self._dialled[item.peer_id] = now
                 nursery.start_soon(self._dial, item)
 
     def _whom_to_ask(self, connected: frozenset[PeerId], now: float) -> list[PeerId]:
@@ -258,7 +259,7 @@ class ShardKeeper:
         ]
         chosen = self._rng.sample(fresh, min(settings.asks, len(fresh)))
         for peer_id in chosen:
-            self._remember(self._asked, peer_id, now)
+            self._asked[peer_id] = now
         return chosen
 
     async def _dial(self, peer: PeerAddresses) -> None:
@@ -284,7 +285,7 @@ class ShardKeeper:
         if not known:
             return
         peer = self._rng.choice(known)
-        self._remember(self._dialled, peer.peer_id, now)
+        self._dialled[peer.peer_id] = now
         await self._dial(peer)
         connected = self._host.connected_peers()
         if peer.peer_id in connected and len(connected) > settings.keep_connections:
@@ -318,9 +319,3 @@ class ShardKeeper:
         for peer_id in gone[: max(0, surplus)]:
             del self._useless_since[peer_id]
             await self._host.disconnect(peer_id)
-
-    def _remember(self, times: OrderedDict[PeerId, float], peer_id: PeerId, now: float) -> None:
-        times[peer_id] = now
-        times.move_to_end(peer_id)
-        if len(times) > self._settings.max_remembered:
-            times.popitem(last=False)

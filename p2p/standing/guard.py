@@ -19,10 +19,10 @@ from p2p.intake.verdict_log import VerdictLog
 from p2p.net.address import parse_peer_id
 from p2p.net.host import ConnectionInfo
 from p2p.net.interface import Host
-from p2p.standing.file import REPUTATION_FILE, load_reputation, save_reputation
 from p2p.standing.reputation import ListFullError, Reputation
 from p2p.standing.scoring import Cause
 from p2p.threads import InThread
+from shoal_base.files import read_at_most, set_corrupt_aside, write_atomically
 from shoal_ipc.messages import ControlAction
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Verdict
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+REPUTATION_FILE = "reputation.json"
+_MAX_FILE_BYTES = 4 * 1024 * 1024
 _SAVE_SECONDS = 20.0
 _SAVE_DEADLINE_SECONDS = 2.0
 _GRACE_SECONDS = 60.0
@@ -186,6 +188,25 @@ class PeerGuard:
                 self._host.unban(peer_id)
             case ControlAction.UNPROTECT:
                 self.reputation.unprotect(peer_id)
+
+
+def load_reputation(path: Path, reputation: Reputation, now: float, *, wall_ms: int) -> None:
+    """Fill `reputation` from `path`; blocks. A corrupt file is named, set aside and skipped."""
+    try:
+        raw = read_at_most(path, _MAX_FILE_BYTES)
+        reputation.take(raw.decode("utf-8"), now, wall_ms=wall_ms)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        log.warning("cannot read %s: %s", path, error)
+    except (ValueError, KeyError, RecursionError) as error:
+        aside = set_corrupt_aside(path)
+        log.warning("%s is corrupt (%s): peers start neutral; kept as %s", path, error, aside)
+
+
+def save_reputation(path: Path, text: str) -> None:
+    """Write `text` (of `Reputation.to_json`); blocks. Raises OSError."""
+    write_atomically(path, text.encode())
 
 
 def _is_peer_id(text: str) -> bool:

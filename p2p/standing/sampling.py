@@ -18,10 +18,10 @@ beside proven publishers, the useless one in two hundred.  Pure.
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from shoal_base.bounded import BoundedDict
 from shoal_wire.types import GroupId, PeerId
 
 HALF_LIFE_SECONDS = 900.0
@@ -35,6 +35,9 @@ STRANGER_GROUPS = 4.0
 USELESS_SHARE = 0.005
 """Most of the draws for all publishers below `USELESS_BELOW` together."""
 USELESS_BELOW = 0.1
+
+LEAST = 0.05
+"""Of the greatest contributor's chance, for who has contributed hardly anything: it may be new."""
 
 _PRIOR = 0.5
 _ENOUGH = 0.25
@@ -71,9 +74,9 @@ class SamplingStandings:
     """Records by publisher. Bounded: the least recently reported is forgotten first."""
 
     def __init__(self) -> None:
-        self._records: OrderedDict[PeerId, _Record] = OrderedDict()
-        self._usual: OrderedDict[str, float] = OrderedDict()
-        self._reported: OrderedDict[GroupId, None] = OrderedDict()
+        self._records: BoundedDict[PeerId, _Record] = BoundedDict(_MAX_PUBLISHERS)
+        self._usual: BoundedDict[str, float] = BoundedDict(_MAX_FAMILIES)
+        self._reported: BoundedDict[GroupId, None] = BoundedDict(_MAX_REPORTED)
 
     def report(
         self,
@@ -93,8 +96,6 @@ class SamplingStandings:
         if not finite or group_id in self._reported:
             return
         self._reported[group_id] = None
-        if len(self._reported) > _MAX_REPORTED:
-            self._reported.popitem(last=False)
         best = min(1.0, max(0.0, *finite))
         usual = self._learn_usual(family, best, 1.0 if own else self.weight(publisher, now))
         if not own and usual >= _LEAST_USUAL:
@@ -145,8 +146,6 @@ class SamplingStandings:
         self._records[row.peer_id] = _Record(
             useful=min(groups, max(0.0, row.useful) * left), groups=groups, at=now
         )
-        while len(self._records) > _MAX_PUBLISHERS:
-            self._records.popitem(last=False)
 
     def forgive(self, peer_id: PeerId) -> None:
         """Make a publisher a stranger again."""
@@ -157,9 +156,6 @@ class SamplingStandings:
         # Downwards only by those who are worth something: the useless must not become usual.
         usual += (best - usual) * (_RISE if best > usual else _FALL * weight)
         self._usual[family] = usual
-        self._usual.move_to_end(family)
-        if len(self._usual) > _MAX_FAMILIES:
-            self._usual.popitem(last=False)
         return usual
 
     def _add(self, publisher: PeerId, useful: float, now: float) -> None:
@@ -168,9 +164,6 @@ class SamplingStandings:
         record.useful = record.useful * keep + useful
         record.groups = record.groups * keep + 1.0
         self._records[publisher] = record
-        self._records.move_to_end(publisher)
-        if len(self._records) > _MAX_PUBLISHERS:
-            self._records.popitem(last=False)
 
     def _current(self, publisher: PeerId, now: float) -> _Record:
         record = self._records.get(publisher)
@@ -180,6 +173,30 @@ class SamplingStandings:
         return _Record(
             useful=record.useful * left, groups=record.groups * left, at=max(now, record.at)
         )
+
+
+def draw_weights(
+    draws: str, standing: Mapping[PeerId, float], contributed: Mapping[PeerId, int]
+) -> dict[PeerId, float] | None:
+    """Return factors from 0 to 1 by publisher; None where all are alike.
+
+    `standing` says how useful each one's groups have been here (`SamplingStandings`), 0 for
+    whom the user has blocked; `contributed` how many groups it has brought.
+
+    ``uniform``: blocked or not is all that counts. ``standing``: as it is. ``contribution``: that,
+    times standing × contributed against the greatest such product, so that who shares twice as
+    much that is useful is drawn from twice as often.
+    """
+    if draws == "uniform":
+        blocked = {p: 0.0 for p, weight in standing.items() if weight <= 0.0}
+        return blocked or None
+    if draws != "contribution":
+        return dict(standing)
+    useful = {p: contributed.get(p, 0) * weight for p, weight in standing.items()}
+    most = max(useful.values(), default=0.0)
+    if most <= 0.0:
+        return dict(standing)
+    return {p: weight * max(LEAST, useful[p] / most) for p, weight in standing.items()}
 
 
 def _cap(

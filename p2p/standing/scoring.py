@@ -13,12 +13,16 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Outcome, Reason, Verdict
+
+Report = Callable[[PeerId, PeerId | None, Verdict], None]
+"""``report(forwarder, signer, verdict)``: somebody answers for what was judged. The signer is None
+where the signature did not hold."""
 
 HALF_LIFE_SECONDS = 600.0
 BAN_BELOW = -40.0

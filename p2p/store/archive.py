@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
+from p2p.store.database import open_for_reading, open_for_writing
 from p2p.threads import InThread
 from shoal_wire.manifest import Manifest
 
@@ -64,11 +65,8 @@ class ArchiveFile:
     def __init__(self, path: Path, *, max_bytes: int) -> None:
         """Open or create it; envelopes take at most `max_bytes`."""
         self._max_bytes = max_bytes
-        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self._db = open_for_writing(path, synchronous="NORMAL")
         try:
-            path.chmod(0o600)
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = NORMAL")
             self._db.executescript(_TABLES)
             (self._num_bytes,) = self._db.execute(
                 "SELECT coalesce(sum(length(envelope)), 0) FROM batches"
@@ -227,6 +225,6 @@ def _open_for_reading(path: Path) -> sqlite3.Connection:
     if not path.exists():
         raise ArchiveError(f"no archive of rollouts in {path.parent}: has a node run there?")
     try:
-        return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
+        return open_for_reading(path)
     except sqlite3.Error as error:
         raise ArchiveError(f"{path} cannot be read: {error}") from None

@@ -10,10 +10,12 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
+from p2p.store.database import open_for_writing
 from p2p.store.types import StoreError, StoreFault, fault_of
 from shoal_wire.types import PeerId
 
 SCHEMA_VERSION = 1
+_BUSY_SECONDS = 2.0
 
 _TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -53,13 +55,12 @@ CREATE TABLE equivocations (
 def open_database(path: Path, *, peer_id: PeerId, first_sequence: int) -> sqlite3.Connection:
     """Open or create the database at `path`. Blocks; reads the whole file once to check it.
 
-    The connection is in autocommit mode (transactions are explicit) and may move between
-    threads, though only one may use it at a time. Raises StoreError with one clear line when
-    the file is damaged, of another peer, of a newer version, or cannot be opened.
+    The connection is as `open_for_writing` says. Raises StoreError with one clear line when the
+    file is damaged, of another peer, of a newer version, or cannot be opened.
     """
     connection = None
     try:
-        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        connection = open_for_writing(path, synchronous="FULL", busy_seconds=_BUSY_SECONDS)
         _prepare(connection, path, peer_id, first_sequence)
     except sqlite3.Error as error:
         if connection is not None:
@@ -75,12 +76,8 @@ def open_database(path: Path, *, peer_id: PeerId, first_sequence: int) -> sqlite
 def _prepare(
     connection: sqlite3.Connection, path: Path, peer_id: PeerId, first_sequence: int
 ) -> None:
-    connection.execute("PRAGMA busy_timeout = 2000")
     connection.execute("PRAGMA temp_store = MEMORY")
-    path.chmod(0o600)
-    connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA journal_size_limit = 16777216")
-    connection.execute("PRAGMA synchronous = FULL")
     (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
         raise _damaged(path, str(verdict).splitlines()[-1])

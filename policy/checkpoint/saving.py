@@ -38,6 +38,7 @@ from safetensors import SafetensorError
 from policy.model.loading import Policy, load_policy
 from policy.model.lora import is_adapter, load_adapter, save_adapter
 from policy.update.grpo import make_optimizer
+from shoal_base.files import sync
 
 FORMAT_VERSION = 1
 KEEP = 2
@@ -138,8 +139,8 @@ def save_checkpoint(
         _write(temporary, policy, optimizer, state)
         final = _free_name(root, state.round)
         temporary.rename(final)
-        _sync(root)
-        _sync(directory)
+        sync(root)
+        sync(directory)
     except (OSError, RuntimeError, SafetensorError) as error:
         # torch reports a failed write as RuntimeError, safetensors as its own error.
         shutil.rmtree(temporary, ignore_errors=True)
@@ -241,11 +242,11 @@ def _write(folder: Path, policy: Policy, optimizer: Any, state: TrainerState) ->
             "sha256": _sha256(file),
             "size": file.stat().st_size,
         }
-        _sync(file)
+        sync(file)
     manifest = folder / "manifest.json"
     manifest.write_text(json.dumps({"format_version": FORMAT_VERSION, "files": files}))
     for entry in (manifest, folder / "model", folder):
-        _sync(entry)
+        sync(entry)
 
 
 def _prune(root: Path, saved: Path, keep: int) -> None:
@@ -358,14 +359,6 @@ def _sha256(file: Path) -> str:
         while chunk := stream.read(_CHUNK_BYTES):
             digest.update(chunk)
     return digest.hexdigest()
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _byte_tensor(state: bytes) -> torch.Tensor:

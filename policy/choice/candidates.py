@@ -5,10 +5,11 @@ Pure values; `policy.choice.words` has the functions that read them.
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from shoal_base.bounded import BoundedDict
 from shoal_wire.types import PeerId, PublishedGroup
 
 _MEMORY = 0.9
@@ -55,7 +56,9 @@ class OwnRecord:
     """How the node itself fares, by family. A restart begins it anew: it fills within rounds."""
 
     rewards: dict[str, float] = field(default_factory=dict)
-    trained: OrderedDict[TaskKey, frozenset[str]] = field(default_factory=OrderedDict)
+    trained: BoundedDict[TaskKey, frozenset[str]] = field(
+        default_factory=lambda: BoundedDict(_REMEMBERED)
+    )
     """Texts of others trained on, by task; the oldest is forgotten first."""
 
     def add(self, family: str, rewards: Sequence[float]) -> None:
@@ -68,9 +71,7 @@ class OwnRecord:
 
     def add_trained(self, one: Candidate) -> None:
         """Remember a group of others that is trained on."""
-        self.trained[one.task] = self.trained.pop(one.task, frozenset()) | one.texts
-        if len(self.trained) > _REMEMBERED:
-            self.trained.popitem(last=False)
+        self.trained[one.task] = self.trained.get(one.task, frozenset()) | one.texts
 
 
 @dataclass(slots=True)

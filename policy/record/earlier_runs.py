@@ -12,6 +12,7 @@ from pathlib import Path
 
 from policy.record.metrics import METRICS_FILE
 from policy.record.quarantine import QUARANTINE_FILE
+from shoal_base.files import write_atomically
 
 MARK_FILE = "started-over"
 STATE_FILE = "generator.json"
@@ -69,9 +70,7 @@ def has_started_over(data_dir: Path, run: str) -> bool:
 def note_started_over(data_dir: Path, run: str) -> None:
     """Note that the node's run `run` need not start over again. Raises StartOverError."""
     try:
-        temporary = data_dir / f"{MARK_FILE}.tmp"
-        temporary.write_text(run)
-        temporary.replace(data_dir / MARK_FILE)
+        write_atomically(data_dir / MARK_FILE, run.encode())
     except OSError as error:
         raise StartOverError(f"cannot write {data_dir / MARK_FILE}: {error.strerror}") from None
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from policy.record.progress import Progress, RoundRecord
+from shoal_base.files import write_atomically
 
 log = logging.getLogger(__name__)
 
@@ -145,16 +146,13 @@ def keep_rounds(path: Path, last: Mapping[str, int]) -> None:
     new = b"".join(line for line in old.splitlines(keepends=True) if _kept(line, last))
     if new == old:
         return
-    temporary = path.with_name(f"{path.name}.tmp")
     try:
         if not new:  # a run that starts over: what an earlier one wrote is set aside
             path.replace(path.with_name(f"{path.name}.old"))
             return
-        temporary.write_bytes(new)
-        temporary.replace(path)
+        write_atomically(path, new)
     except OSError as error:
         log.warning("metrics of repeated rounds stay: %s", error.strerror)
-        temporary.unlink(missing_ok=True)
 
 
 def _kept(line: bytes, last: Mapping[str, int]) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from shoal_base.files import write_atomically
 from shoal_wire.types import PublishedGroup, Task
 
 log = logging.getLogger(__name__)
@@ -99,6 +100,4 @@ class Quarantine:
 
     def _write(self, lines: Sequence[str]) -> None:
         lines = lines[-self._max_entries :]
-        temporary = self._path.with_name(f"{self._path.name}.tmp")
-        temporary.write_text("".join(f"{line}\n" for line in lines))
-        temporary.replace(self._path)
+        write_atomically(self._path, "".join(f"{line}\n" for line in lines).encode())

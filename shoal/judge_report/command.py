@@ -15,13 +15,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from p2p.data_dir import write_atomically
 from p2p.net.host import ListenError
 from p2p.net.identity import IdentityError
 from p2p.net.swarm_key import SwarmKeyError, load_swarm_key
 from p2p.process import root_error
 from shoal.judge_report.records import Records, RecordsError, fetch_records, records_in
 from shoal.judge_report.stats import Comparison, compare, unanswered
+from shoal_base.files import write_atomically
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageExit, fail
 from shoal_wire.judge_messages import JudgeRecord, Mode
 

@@ -22,9 +22,9 @@ from p2p.gossip.interface import (
     GossipStats,
     MeshPeer,
     OversizeError,
-    Validator,
     Watch,
 )
+from p2p.intake.validation import Validator
 from shoal.simulation.host import SimulatedHost
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Outcome, Reason, Verdict, verdict
@@ -84,7 +84,6 @@ class SimulatedGossip:
         self._cache: dict[MessageId, tuple[Message, int]] = {}
         self._beat = 0
         self._running = False
-        self._published = 0
         self._verdicts: Counter[Reason] = Counter()
         self.counts: Counter[str] = Counter()
         host.gossip = self
@@ -126,7 +125,6 @@ class SimulatedGossip:
             raise OversizeError(f"{len(data)} bytes, one gossip message holds {limit}")
         await trio.lowlevel.checkpoint()
         self._sequence += 1
-        self._published += 1
         message = Message(
             author=self._host.peer_id, sequence=self._sequence, topic=topic, data=data
         )
@@ -180,9 +178,6 @@ class SimulatedGossip:
         return GossipStats(
             pubsub=dict(self.counts),
             verdicts=dict(self._verdicts),
-            published=self._published,
-            publish_skipped=0,
-            queued_frames=0,
         )
 
     def _is_worth_telling(self, peer_id: PeerId) -> bool:

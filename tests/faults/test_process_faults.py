@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -101,7 +102,7 @@ def test_a_clock_an_hour_ahead_hurts_only_itself(stage: Stage, tmp_path: Path) -
         "--bootstrap",
         honest.address,
         *flags,
-        environment={"PYTHONPATH": str(site)},
+        environment={"PYTHONPATH": os.pathsep.join([str(site), *sys.path])},
     ).start()
     status = honest.wait_status(
         lambda s: sum(s["verdicts"]["ignore"].get(r, 0) for r in ("near_future",)) >= 3,

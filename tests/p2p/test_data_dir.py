@@ -1,8 +1,11 @@
-"""The small files of a data directory, and what neighbours make of them."""
+"""A data directory's owner and small files, and what neighbours make of them."""
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,12 +13,13 @@ import pytest
 from p2p.data_dir import (
     ADDRESSES_FILE,
     MANIFEST_FILE,
+    DataDirInUseError,
     load_manifest,
+    lock_data_dir,
     remembered_listen,
     save_manifest,
     sibling_addresses,
     write_addresses,
-    write_atomically,
 )
 from tests.support import factories as make
 
@@ -100,9 +104,35 @@ def test_a_manifest_survives_and_a_damaged_one_is_named_and_left(
     assert "manifest is not used" in caplog.text
 
 
-def test_a_file_is_replaced_whole_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    write_atomically(path, b"one")
-    write_atomically(path, b"two")
-    assert path.read_bytes() == b"two"
-    assert [item.name for item in tmp_path.iterdir()] == ["file"]
+HOLD = """
+import sys, pathlib
+from p2p.data_dir import lock_data_dir
+with lock_data_dir(pathlib.Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_second_process_on_a_directory_is_refused(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": f"{root}:{root / 'proto'}"},
+    )
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        expected = pytest.raises(DataDirInUseError, match=f"process {holder.pid};")
+        with expected as caught, lock_data_dir(tmp_path):
+            pytest.fail("two owners")
+        assert "\n" not in str(caught.value)
+    finally:
+        holder.kill()
+        holder.wait()
+    # kill -9 leaves the file behind, not the lock.
+    with lock_data_dir(tmp_path):
+        assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
+    with lock_data_dir(tmp_path):
+        pass

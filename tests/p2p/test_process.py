@@ -19,8 +19,9 @@ import pytest
 import trio
 import trio.testing
 
+from p2p.data_dir import DataDirInUseError, lock_data_dir
 from p2p.net.host import ListenError
-from p2p.net.identity import DataDirInUseError, Identity, lock_data_dir
+from p2p.net.identity import Identity
 from p2p.process import (
     Serving,
     call_on_parent_end,

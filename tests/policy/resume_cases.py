@@ -152,7 +152,7 @@ def _main(
 def _set_trap(flushes: int) -> None:
     from policy.checkpoint import saving as checkpoint
 
-    flush, seen = checkpoint._sync, 0
+    flush, seen = checkpoint.sync, 0
 
     def counting(path: Path) -> None:
         nonlocal seen
@@ -161,7 +161,7 @@ def _set_trap(flushes: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         flush(path)
 
-    checkpoint._sync = counting
+    checkpoint.sync = counting
 
 
 def newest(data_dir: Path) -> Path:

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from p2p.data_dir import IDENTITY_FILE
-from p2p.net.identity import lock_data_dir
+from p2p.data_dir import IDENTITY_FILE, lock_data_dir
 from shoal.__main__ import COMMANDS, main
 from shoal_settings.schema import fields_of, public_name
 

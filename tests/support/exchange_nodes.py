@@ -24,7 +24,8 @@ from p2p.fetch.backfill import BackfillSettings
 from p2p.fetch.exchange import ExchangeSettings
 from p2p.fetch.gaps import GapLimits
 from p2p.gossip.gossip import GossipSettings
-from p2p.gossip.interface import Gossip, Validator
+from p2p.gossip.interface import Gossip
+from p2p.intake.validation import Validator
 from p2p.live_node import LiveNode
 from p2p.net.host import HostSettings
 from p2p.net.identity import Identity

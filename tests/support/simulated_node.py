@@ -18,9 +18,10 @@ import trio
 
 from bootstrap.peer import BootstrapPeer
 from p2p.gossip.gossip import GossipSettings
-from p2p.gossip.interface import Gossip, Validator, Watch
-from p2p.gossip.router import MeshSettings
+from p2p.gossip.interface import Gossip, Watch
+from p2p.gossip.scorer import MeshSettings
 from p2p.intake.ledger import LedgerLimits
+from p2p.intake.validation import Validator
 from p2p.ipc.server import NodeService
 from p2p.live_node import LiveNode
 from p2p.net.host import HostSettings

@@ -16,7 +16,8 @@ from libp2p.pubsub.pb import rpc_pb2
 
 from p2p.gossip.mixing import MIX_EVERY_S, MeshMixer
 from p2p.gossip.outbound import OutboundQueue
-from p2p.gossip.router import GossipRouter, MeshSettings
+from p2p.gossip.router import GossipRouter
+from p2p.gossip.scorer import MeshSettings
 from p2p.standing.scoring import Cause
 
 TOPIC = "/shoal/test"

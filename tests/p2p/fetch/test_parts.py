@@ -1,8 +1,7 @@
-"""The pure parts of fetching: the queue of pulls, gaps, the shelf, quotas."""
+"""The pure parts of fetching: the queue of pulls, gaps, the shelf."""
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -10,8 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from p2p.fetch.gaps import GapEnd, GapLimits, GapTracker
 from p2p.fetch.pull_queue import PullJob, PullQueue, QueueLimits
 from p2p.fetch.shelf import Shelf
-from p2p.fetch.stats import Source
-from p2p.token_bucket import KeyedBuckets, Rate, TokenBucket
+from p2p.intake.validation import Source
+from p2p.token_bucket import Rate
 from shoal_wire.types import BatchId, PeerId
 from shoal_wire.verdict import Reason
 from tests.support import factories as make
@@ -37,33 +36,6 @@ def offer(queue: PullQueue, one: PullJob, now: float = 0.0) -> Reason | None:
     if reason is None:
         queue.add(one, now)
     return reason
-
-
-# Quotas
-
-
-def test_a_bucket_refills_to_its_burst_and_no_further() -> None:
-    bucket = TokenBucket(Rate(burst=10, per_second=2), now=0.0)
-    assert bucket.try_take(10, 0.0)
-    assert not bucket.try_take(1, 0.4)
-    assert bucket.wait_s(1, 0.4) == pytest.approx(0.1)
-    assert bucket.try_take(1, 0.5)
-    assert bucket.available(1000.0) == 10
-    bucket.take(30, 1000.0)
-    assert bucket.available(1000.0) == -20
-    assert bucket.wait_s(1, 1000.0) == 10.5
-    # More than a burst never comes together: wait for a full bucket.
-    assert bucket.wait_s(99, 1000.0) == 15
-
-
-def test_keys_have_buckets_of_their_own_and_the_oldest_is_forgotten() -> None:
-    buckets: KeyedBuckets[str] = KeyedBuckets(Rate(burst=1, per_second=0.01), max_keys=2)
-    for key in ("a", "b"):
-        assert buckets.of(key, 0.0).try_take(1, 0.0)
-    assert not buckets.of("a", 0.0).try_take(1, 0.0)
-    assert buckets.of("c", 0.0).try_take(1, 0.0)
-    assert not buckets.of("a", 0.0).try_take(1, 0.0)
-    assert buckets.of("b", 0.0).try_take(1, 0.0)
 
 
 # The queue

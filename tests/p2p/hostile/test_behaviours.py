@@ -19,7 +19,7 @@ from p2p.gossip.flood_gate import FloodLimits
 from p2p.gossip.gossip import GossipSettings
 from p2p.gossip.outbound import encode_frame
 from p2p.gossip.pubsub import PubsubLimits
-from p2p.gossip.router import MeshSettings
+from p2p.gossip.scorer import MeshSettings
 from p2p.net.host import DialError
 from p2p.net.inbound_gate import GateLimits
 from p2p.net.swarm import SwarmSettings

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,11 +12,9 @@ from libp2p.crypto.rsa import create_new_key_pair as create_rsa_key_pair
 from libp2p.peer.id import ID
 
 from p2p.net.identity import (
-    DataDirInUseError,
     IdentityError,
     identity_from_seed,
     load_or_create_identity,
-    lock_data_dir,
     public_key_from_id_bytes,
 )
 from shoal_wire.envelope import peer_id_of
@@ -153,37 +149,3 @@ def test_hashed_and_cut_peer_ids_hold_no_key() -> None:
     assert public_key_from_id_bytes(raw + b"\0") is None
     assert public_key_from_id_bytes(b"\x12\x20" + bytes(32)) is None
     assert public_key_from_id_bytes(b"") is None
-
-
-HOLD = """
-import sys, pathlib
-from p2p.net.identity import lock_data_dir
-with lock_data_dir(pathlib.Path(sys.argv[1])):
-    print("held", flush=True)
-    sys.stdin.read()
-"""
-
-
-def test_second_process_on_a_directory_is_refused(tmp_path: Path) -> None:
-    root = Path(__file__).parents[3]
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(tmp_path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": f"{root}:{root / 'proto'}"},
-    )
-    try:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == b"held\n"
-        expected = pytest.raises(DataDirInUseError, match=f"process {holder.pid};")
-        with expected as caught, lock_data_dir(tmp_path):
-            pytest.fail("two owners")
-        one_line(caught.value)
-    finally:
-        holder.kill()
-        holder.wait()
-    # kill -9 leaves the file behind, not the lock.
-    with lock_data_dir(tmp_path):
-        assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
-    with lock_data_dir(tmp_path):
-        pass

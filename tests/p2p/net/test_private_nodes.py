@@ -13,12 +13,12 @@ import trio
 
 from bootstrap.peer import BootstrapPeer
 from p2p.net.identity import load_or_create_identity
-from p2p.net.swarm_key import format_swarm_key
 from p2p.node import Node
 from p2p.parts import Tuning
 from shoal.__main__ import main
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
+from tests.p2p.net.private_swarms import format_swarm_key, num_refused
 from tests.support.nodes import until
 from tests.support.peers import address_of, open_peer
 from tests.support.running_node import quiet_settings
@@ -56,10 +56,10 @@ async def test_only_listed_peers_join(tmp_path: Path) -> None:
             assert stranger.member.discovery.solo, "it goes on alone, and does not exit"
             (target,) = stranger.member.discovery.snapshot()
             assert "list of peers" in target.last_error
-            assert boot.member.host.num_refused
+            assert num_refused(boot.member.host)
             # The list holds at every member, not only where it was made.
             stranger.member.discovery.add_peer(_addr(friend), "exchange")
-            await until(lambda: friend.member.host.num_refused)
+            await until(lambda: num_refused(friend.member.host))
             assert not friend.member.host.is_connected(stranger.member.peer_id)
 
 
@@ -96,7 +96,7 @@ async def test_only_peers_with_the_key_join(tmp_path: Path) -> None:
         ):
             await until(lambda: any(friend.member.gossip.mesh().values()))
             assert stranger.member.discovery.solo
-            assert boot.member.host.num_refused
+            assert num_refused(boot.member.host)
 
 
 @pytest.mark.parametrize("command", ["node", "bootstrap"])

@@ -39,9 +39,8 @@ def test_newest_addresses_come_first_and_the_oldest_go() -> None:
     book = PeerBook(max_addresses=3)
     book.note_connected(at(IDS[0], 1, 2), now_ms=1)
     book.note_connected(at(IDS[0], 3, 2), now_ms=2)
-    book.note_addresses(at(IDS[0], 4))
+    book.note_connected(at(IDS[0], 4), now_ms=3)
     assert book.get(IDS[0]).addresses == at(IDS[0], 4, 3, 2).addresses  # type: ignore[union-attr]
-    book.note_addresses(at(IDS[1], 4))
     book.note_failed(IDS[1])
     assert book.get(IDS[1]) is None
 
@@ -54,7 +53,7 @@ def test_peer_without_address_is_not_kept() -> None:
 
 OPERATIONS = st.lists(
     st.tuples(
-        st.sampled_from(["connected", "failed", "addresses"]),
+        st.sampled_from(["connected", "failed"]),
         st.sampled_from(IDS),
         st.lists(st.integers(1, 65535), max_size=5),
     ),
@@ -71,10 +70,8 @@ def test_bounds_hold_after_every_operation_and_survive_the_file(
         if what == "connected":
             book.note_connected(at(peer_id, *ports), now_ms=now)
             assert not ports or book.get(peer_id) is not None, "the newest is never the one to go"
-        elif what == "failed":
-            book.note_failed(peer_id)
         else:
-            book.note_addresses(at(peer_id, *ports))
+            book.note_failed(peer_id)
         assert len(book) <= 5
         assert all(1 <= len(entry.addresses) <= 3 for entry in book.ranked())
     again = PeerBook.from_json(book.to_json(), max_peers=5)

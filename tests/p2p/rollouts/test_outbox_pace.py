@@ -23,7 +23,7 @@ def test_whatever_the_trainer_makes_peers_take_it_all(
     ledger, pace, now = PublisherLedger(), new_pace(0.0), 0.0
     for sequence, (num_groups, pause_s) in enumerate(batches):
         now += pause_s
-        now += pace.wait_s(now)
+        now += pace.wait_s(0, now)
         pace.owe(num_groups, now)
         arrives = now + delay_s * (sequence % 2)
         batch = BatchId(sequence.to_bytes(32, "big"))
@@ -34,7 +34,7 @@ def test_whatever_the_trainer_makes_peers_take_it_all(
 def test_a_flush_of_everything_that_waits_is_spread_and_taken_whole() -> None:
     ledger, pace, now = PublisherLedger(), new_pace(0.0), 0.0
     for sequence in range(MAX_UNSENT):
-        now += pace.wait_s(now)
+        now += pace.wait_s(0, now)
         pace.owe(8, now)
         batch = BatchId(sequence.to_bytes(32, "big"))
         assert ledger.check(ME, sequence, batch, 8, now) is None

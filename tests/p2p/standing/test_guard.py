@@ -13,8 +13,7 @@ import trio
 
 from p2p.net.host import DialError, Libp2pHost
 from p2p.net.identity import Identity
-from p2p.standing.file import REPUTATION_FILE
-from p2p.standing.guard import ControlError, PeerGuard
+from p2p.standing.guard import REPUTATION_FILE, ControlError, PeerGuard
 from p2p.standing.scoring import Cause
 from shoal.__main__ import main
 from shoal_ipc.messages import ControlAction

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from p2p.standing.file import REPUTATION_FILE, load_reputation, save_reputation
+from p2p.standing.guard import REPUTATION_FILE, load_reputation, save_reputation
 from p2p.standing.reputation import (
     BAN_SECONDS,
     MAX_BAN_SECONDS,

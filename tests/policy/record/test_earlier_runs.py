@@ -79,7 +79,7 @@ def test_what_cannot_be_moved_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "earlier-1").symlink_to(tmp_path / "nowhere")
     aside = set_aside(tmp_path)
     assert aside == tmp_path / "earlier-2"
-    (tmp_path / "started-over.tmp").mkdir()
+    (tmp_path / "started-over").mkdir()
     with pytest.raises(StartOverError, match="started-over"):
         note_started_over(tmp_path, "a")
 

@@ -1,0 +1,73 @@
+"""Files that are whole after any kill: written beside their place, then moved into it.
+
+    name.tmp-PID-random  ── fsync ──▶  rename (or link) ── fsync the folder ──▶  name
+
+All of it blocks.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace `path` whole or not at all; durable when this returns. Raises OSError."""
+    with _beside(path, content, mode=0o666) as temporary:
+        temporary.replace(path)
+    sync(path.parent)
+
+
+def create_atomically(path: Path, content: bytes, *, mode: int) -> None:
+    """Make `path`, which must not be there, with at most the permissions of `mode`; durable.
+
+    Raises:
+        FileExistsError: it is there, perhaps since this very moment; it stays as it is.
+        OSError: it cannot be made.
+    """
+    with _beside(path, content, mode=mode) as temporary:
+        # A link, unlike a rename, never replaces a file that appeared meanwhile.
+        os.link(temporary, path)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Flush a file, or a folder's names, to the disk. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_at_most(path: Path, max_bytes: int) -> bytes:
+    """Return a file's content. Raises OSError, and ValueError if it is longer than that."""
+    with path.open("rb") as file:
+        content = file.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise ValueError("the file is too long")
+    return content
+
+
+def set_corrupt_aside(path: Path) -> Path:
+    """Move a file that cannot be read out of the way, for a person to look at; return where to."""
+    return path.replace(path.with_name(f"{path.name}.corrupt"))
+
+
+@contextmanager
+def _beside(path: Path, content: bytes, *, mode: int) -> Iterator[Path]:
+    """A file of this content in the folder of `path`, on disk; gone when the context ends."""
+    temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}-{secrets.token_hex(4)}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    descriptor = os.open(temporary, flags, mode)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(descriptor)
+        yield temporary
+    finally:
+        temporary.unlink(missing_ok=True)
