@@ -14,27 +14,26 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 import trio
 
 from p2p.intake.ledger import Equivocation, PublisherLedger
+from p2p.intake.questions import check_questions, coordinates_of
 from p2p.intake.validation import (
     Rejected,
     Source,
     ValidationContext,
-    check_questions,
-    coordinates_of,
     open_announcement,
-    open_batch,
     open_fetched,
+    open_message,
+    open_payload,
 )
 from p2p.threads import InThread
 from shoal_tasks.errors import UnknownFamily, WorkerUnavailable
 from shoal_tasks.types import TaskCoordinates
-from shoal_wire.announcement import Announcement, is_announcement
-from shoal_wire.limits import WHOLE_MESSAGE_BYTES
+from shoal_wire import limits
+from shoal_wire.announcement import Announcement
 from shoal_wire.types import BatchId, Digest, PeerId, SignedBatch
 from shoal_wire.verdict import ACCEPT, Reason, Verdict, verdict
 
@@ -116,11 +115,23 @@ class Intake:
 
     async def validate(self, data: bytes, author: PeerId, forwarder: PeerId) -> Verdict:
         """Gossip's validator: judge one message and queue it if it is valid."""
+        context, now_ms = self._context, self._wall_ms()
         try:
-            if is_announcement(data):
-                await self._validate_announcement(data, author, forwarder)
-            else:
-                await self._validate_batch(data, author)
+            envelope = open_message(data, author=author, context=context)
+            match envelope.payload_type:
+                case limits.ANNOUNCEMENT_PAYLOAD_TYPE:
+                    told = open_announcement(
+                        envelope, author=author, context=context, now_ms=now_ms
+                    )
+                    await self._take_announcement(told, author, forwarder, statement=data)
+                case _:
+                    signed = open_payload(envelope, author=author, context=context, now_ms=now_ms)
+                    await self._check_new(signed)
+                    regenerated = await self._regenerate(coordinates_of(signed.batch))
+                    _reject_for(check_questions(signed.batch, regenerated))
+                    # Guard: another copy may have been judged while this one was at the worker.
+                    await self._check_new(signed)
+                    self._accept(signed, Source.GOSSIP)
         except Rejected as rejected:
             return verdict(rejected.reason)
         return ACCEPT
@@ -139,11 +150,12 @@ class Intake:
                 raise Rejected(Reason.SIGNER_NOT_SENDER)
             # An announced batch is the publisher's live traffic: the quota is there for it.
             reserve_share = 0.0 if source is Source.PULL else RESERVE_SHARE
-            await self._check_ledger(signed, reserve_share)
-            await self._check_questions_patiently(signed)
+            await self._check_new(signed, reserve_share)
+            regenerated = await self._regenerate_patiently(coordinates_of(signed.batch))
+            _reject_for(check_questions(signed.batch, regenerated))
             await self._wait_for_room()
-            # Gossip may have brought a copy meanwhile.
-            await self._check_ledger(signed, reserve_share)
+            # Guard: gossip may have brought a copy while this one was at the worker or waited.
+            await self._check_new(signed, reserve_share)
             self._accept(signed, source)
         except Rejected as rejected:
             return verdict(rejected.reason)
@@ -154,47 +166,28 @@ class Intake:
         return self._send.statistics().current_buffer_used
 
     async def _open_fetched(self, raw: bytes, publisher: PeerId) -> SignedBatch:
-        open_it = partial(
-            open_fetched,
-            raw,
-            publisher=publisher,
-            context=self._context,
-            now_ms=self._wall_ms(),
-        )
-        if len(raw) <= WHOLE_MESSAGE_BYTES:
+        context, now_ms = self._context, self._wall_ms()
+
+        def open_it() -> SignedBatch:
+            envelope = open_fetched(raw, context=context)
+            return open_payload(envelope, author=publisher, context=context, now_ms=now_ms)
+
+        if len(raw) <= limits.WHOLE_MESSAGE_BYTES:
             return open_it()
         # Some 20 ms a megabyte: the loop must not stand still for it.
         return await self._in_thread(open_it, limiter=self._opening)
 
-    async def _validate_batch(self, data: bytes, author: PeerId) -> None:
-        signed = open_batch(data, author=author, context=self._context, now_ms=self._wall_ms())
-        await self._check_ledger(signed)
-        await self._check_questions(signed)
-        # A copy may have been judged while this one waited for the worker.
-        await self._check_ledger(signed)
-        self._accept(signed, Source.GOSSIP)
-
-    async def _validate_announcement(self, data: bytes, author: PeerId, forwarder: PeerId) -> None:
-        announcement = open_announcement(
-            data, author=author, context=self._context, now_ms=self._wall_ms()
-        )
-        await self._check_number(
-            author,
-            announcement.sequence,
-            announcement.batch_id,
-            announcement.num_groups,
-            statement=data,
-        )
-        reason = self._listener.announced(author, announcement, forwarder)
+    async def _take_announcement(
+        self, told: Announcement, author: PeerId, forwarder: PeerId, *, statement: bytes
+    ) -> None:
+        now = trio.current_time()
+        reason = self._ledger.check(author, told.sequence, told.batch_id, told.num_groups, now)
         if reason is not None:
-            raise Rejected(reason)
+            await self._refuse(reason, author, told.sequence, told.batch_id, statement)
+        _reject_for(self._listener.announced(author, told, forwarder))
         if not self._listener.pulls:
             self._ledger.record(
-                author,
-                announcement.sequence,
-                announcement.batch_id,
-                announcement.num_groups,
-                trio.current_time(),
+                author, told.sequence, told.batch_id, told.num_groups, trio.current_time()
             )
 
     def _accept(self, signed: SignedBatch, source: Source) -> None:
@@ -212,26 +205,23 @@ class Intake:
         )
         self._listener.accepted(signed, source)
 
-    async def _check_questions(self, signed: SignedBatch) -> None:
+    async def _regenerate(self, tasks: list[TaskCoordinates]) -> list[Digest]:
         try:
-            regenerated = await self._questions.question_digests(coordinates_of(signed.batch))
+            return await self._questions.question_digests(tasks)
         except WorkerUnavailable:
             raise Rejected(Reason.WORKER_UNAVAILABLE) from None
         except UnknownFamily:
             raise Rejected(Reason.UNKNOWN_FAMILY) from None
-        reason = check_questions(signed.batch, regenerated)
-        if reason is not None:
-            raise Rejected(reason)
 
-    async def _check_questions_patiently(self, signed: SignedBatch) -> None:
+    async def _regenerate_patiently(self, tasks: list[TaskCoordinates]) -> list[Digest]:
         for _ in range(_WORKER_TRIES - 1):
             try:
-                return await self._check_questions(signed)
+                return await self._regenerate(tasks)
             except Rejected as rejected:
                 if rejected.reason is not Reason.WORKER_UNAVAILABLE:
                     raise
             await trio.sleep(_WORKER_PAUSE_SECONDS)
-        return await self._check_questions(signed)
+        return await self._regenerate(tasks)
 
     async def _wait_for_room(self) -> None:
         with trio.move_on_after(_QUEUE_SECONDS):
@@ -239,35 +229,38 @@ class Intake:
             while self.queue_length() >= self._send.statistics().max_buffer_size:  # noqa: ASYNC110
                 await trio.sleep(0.05)
 
-    async def _check_ledger(self, signed: SignedBatch, reserve_share: float = 0.0) -> None:
-        await self._check_number(
+    async def _check_new(self, signed: SignedBatch, reserve_share: float = 0.0) -> None:
+        """Ask the ledger whether the batch is new and within its publisher's quota."""
+        reason = self._ledger.check(
             signed.publisher,
             signed.batch.sequence,
             signed.batch_id,
             len(signed.batch.groups),
-            statement=signed.envelope,
+            trio.current_time(),
             reserve_share=reserve_share,
         )
+        if reason is not None:
+            await self._refuse(
+                reason, signed.publisher, signed.batch.sequence, signed.batch_id, signed.envelope
+            )
 
-    async def _check_number(
+    async def _refuse(
         self,
+        reason: Reason,
         publisher: PeerId,
         sequence: int,
         batch_id: BatchId,
-        num_groups: int,
-        *,
         statement: bytes,
-        reserve_share: float = 0.0,
-    ) -> None:
-        """`statement` is what the publisher signed: the batch, or its announcement."""
-        now = trio.current_time()
-        reason = self._ledger.check(
-            publisher, sequence, batch_id, num_groups, now, reserve_share=reserve_share
-        )
+    ) -> NoReturn:
+        """Reject; `statement`, which the publisher signed, proves it where it signed two."""
         if reason is Reason.EQUIVOCATION:
-            pair = self._ledger.accuse(publisher, sequence, batch_id, now)
+            pair = self._ledger.accuse(publisher, sequence, batch_id, trio.current_time())
             if pair is not None:
                 log.warning("%s signed two batches as number %d", publisher, sequence)
                 await self._accuse(pair, statement)
-        if reason is not None:
-            raise Rejected(reason)
+        raise Rejected(reason)
+
+
+def _reject_for(reason: Reason | None) -> None:
+    if reason is not None:
+        raise Rejected(reason)

@@ -8,7 +8,6 @@ from typing import Any
 import trio
 
 from p2p.fetch.exchange import RolloutExchange
-from p2p.intake.validation import group_coordinates
 from p2p.ipc.inspector import SCHEMA_VERSION, view
 from p2p.ipc.judge_link import JudgeLink
 from p2p.ipc.service import TrainerLink
@@ -19,6 +18,7 @@ from p2p.rollouts.pool import RolloutPool
 from p2p.rollouts.recent import RecentGroup, RecentRollouts
 from p2p.trainer_child import ChildState, TrainerChild
 from shoal_tasks.errors import TaskError
+from shoal_tasks.wire_tasks import coordinates_of
 
 _MAX_ROLLOUTS = 200
 _TRAINER_KEYS = (
@@ -162,7 +162,8 @@ class NodeViews(CoreViews):
 
     async def _questions(self, found: list[RecentGroup]) -> list[str | None]:
         """Regenerate questions; an inline task carries its own."""
-        tasks = [group_coordinates(r.group.group) for r in found if not r.group.group.task.inline]
+        wanted = (recent.group.group.task for recent in found)
+        tasks = [coordinates_of(task) for task in wanted if task.inline is None]
         try:
             made = iter(await self._member.worker.questions(tasks) if tasks else ())
         except TaskError:

@@ -15,8 +15,9 @@ import trio
 from p2p.buffer.replay import ReplayBuffer
 from p2p.buffer.types import Entry, InsertOutcome, Pool, Strategy
 from p2p.intake.ledger import Equivocation, PublisherLedger
-from p2p.intake.validation import Rejected, published_groups, reopen_batch
+from p2p.intake.validation import Rejected, reopen_batch
 from p2p.rollouts.contributions import Contributions, account
+from p2p.rollouts.groups import published_groups
 from p2p.standing.reputation import Reputation
 from p2p.standing.sampling import SamplingStandings, draw_weights
 from p2p.store.store import Store, StoreError

@@ -7,12 +7,9 @@ from dataclasses import dataclass
 from google.protobuf.message import DecodeError
 
 from shoal_wire.codec import PayloadError
-from shoal_wire.envelope import payload_type_of
 from shoal_wire.fields import Wires
 from shoal_wire.limits import (
-    ANNOUNCEMENT_PAYLOAD_TYPE,
     DIGEST_BYTES,
-    MAX_ANNOUNCEMENT_BYTES,
     MAX_GROUPS_PER_BATCH,
     MAX_SEQUENCE,
     SCHEMA_MAJOR,
@@ -87,10 +84,3 @@ def check_announcement(
     if announcement.num_bytes > manifest.rules.max_envelope_bytes:
         return Reason.OVERSIZE_PAYLOAD
     return Reason.TOO_OLD if announcement.expires_ms < now_ms else None
-
-
-def is_announcement(raw: bytes) -> bool:
-    """Return whether an envelope says that it holds an announcement; it is not verified."""
-    if len(raw) > MAX_ANNOUNCEMENT_BYTES:
-        return False
-    return payload_type_of(raw) == ANNOUNCEMENT_PAYLOAD_TYPE

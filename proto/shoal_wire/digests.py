@@ -24,7 +24,7 @@ def question_digest(question: str) -> Digest:
 
 def batch_id(envelope: bytes) -> BatchId:
     """Return the 32-byte id of a sealed envelope: the SHA-256 of its exact bytes."""
-    return BatchId(sha256(envelope))
+    return BatchId(hashlib.sha256(envelope).digest())
 
 
 def group_id(group: RolloutGroup) -> GroupId:

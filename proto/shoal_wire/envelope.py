@@ -6,7 +6,7 @@ are verified. Nothing is re-encoded in between.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from cryptography.exceptions import InvalidSignature
@@ -38,6 +38,7 @@ class SignedEnvelope:
     """An envelope whose signature holds."""
 
     signer: PeerId
+    payload_type: bytes
     payload: bytes
     raw: bytes
     """The exact bytes that were opened."""
@@ -70,17 +71,20 @@ def seal(
     ).SerializeToString()
 
 
-def open_envelope(raw: bytes, *, payload_type: bytes = BATCH_PAYLOAD_TYPE) -> SignedEnvelope:
+def open_envelope(
+    raw: bytes, *, payload_types: Collection[bytes] = (BATCH_PAYLOAD_TYPE,)
+) -> SignedEnvelope:
     """Verify `raw` and return its signer and payload, cheap checks first.
 
     Raises:
-        EnvelopeError: with the reason, for anything that is not a valid envelope of this type.
+        EnvelopeError: with the reason, for anything that is not a valid envelope of these types.
     """
     try:
         message = rollout_pb2.Envelope.FromString(raw)
     except DecodeError:
         raise EnvelopeError(Reason.MALFORMED_ENVELOPE) from None
-    if message.payload_type != payload_type:
+    payload_type = message.payload_type
+    if payload_type not in payload_types:
         raise EnvelopeError(Reason.WRONG_PAYLOAD_TYPE)
     key = message.public_key
     if len(key) != _ED25519_KEY_BYTES or not key.startswith(_ED25519_PREFIX):
@@ -92,15 +96,9 @@ def open_envelope(raw: bytes, *, payload_type: bytes = BATCH_PAYLOAD_TYPE) -> Si
         )
     except (InvalidSignature, ValueError):
         raise EnvelopeError(Reason.BAD_SIGNATURE) from None
-    return SignedEnvelope(signer=peer_id_of(raw_key), payload=message.payload, raw=raw)
-
-
-def payload_type_of(raw: bytes) -> bytes | None:
-    """Return what an envelope says it holds, unverified; None if it does not parse."""
-    try:
-        return bytes(rollout_pb2.Envelope.FromString(raw).payload_type)
-    except DecodeError:
-        return None
+    return SignedEnvelope(
+        signer=peer_id_of(raw_key), payload_type=payload_type, payload=message.payload, raw=raw
+    )
 
 
 def signed_bytes(payload_type: bytes, payload: bytes) -> bytes:

@@ -124,7 +124,7 @@ def seal_record(record: JudgeRecord, *, public_key: bytes, sign: Callable[[bytes
 def open_record(envelope: bytes, *, judge: PeerId) -> JudgeRecord:
     """Verify an envelope as a record that `judge` signed. Raises RemoteError: it is not."""
     try:
-        opened = open_envelope(bounded_record(envelope), payload_type=RECORD_PAYLOAD_TYPE)
+        opened = open_envelope(bounded_record(envelope), payload_types=(RECORD_PAYLOAD_TYPE,))
     except EnvelopeError as error:
         raise RemoteError(f"record: {error.reason.value}") from None
     if opened.signer != judge:

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from p2p.intake.validation import Rejected, published_groups, reopen_batch
+from p2p.intake.validation import Rejected, reopen_batch
+from p2p.rollouts.groups import published_groups
 from p2p.store.archive import Archived
 from shoal_tasks.families import FamilySpec, config_digest
 from shoal_tasks.types import ScoreRequest

@@ -15,7 +15,13 @@ from libp2p.pubsub.pb import rpc_pb2
 
 from p2p.gossip.messages import fault_of, message_id, sign_message
 from p2p.gossip.pubsub import _refuse_hollow
-from p2p.intake.validation import Rejected, ValidationContext, open_announcement, open_batch
+from p2p.intake.validation import (
+    Rejected,
+    ValidationContext,
+    open_announcement,
+    open_message,
+    open_payload,
+)
 from p2p.net.address import parse_peer_address, parse_peer_id, parse_transport
 from p2p.net.identify import _addresses, _printable
 from p2p.net.identity import identity_from_seed
@@ -27,7 +33,7 @@ from shoal_ipc import messages as m
 from shoal_ipc.codec import decode_ipc, encode_ipc
 from shoal_ipc.framing import FrameDecoder, FrameError, encode_frame
 from shoal_wire import judge
-from shoal_wire.announcement import encode_announcement, is_announcement
+from shoal_wire.announcement import encode_announcement
 from shoal_wire.codec import PayloadError, decode_batch, encode_batch
 from shoal_wire.compression import CorruptFrameError, OversizeFrameError, compress, decompress
 from shoal_wire.envelope import EnvelopeError, open_envelope, peer_id_of, seal
@@ -94,7 +100,9 @@ def _signed(payload: bytes) -> None:
     """A hostile author signs whatever it likes."""
     context = ValidationContext(rules=sample.batch_rules(), me=AUTHOR.peer_id)
     raw = sample.sealed(payload)
-    open_batch(raw, author=PeerId(PEER), context=context, now_ms=sample.NOW_MS)
+    author = PeerId(PEER)
+    envelope = open_message(raw, author=author, context=context)
+    open_payload(envelope, author=author, context=context, now_ms=sample.NOW_MS)
 
 
 def _announcement(payload: bytes) -> None:
@@ -107,9 +115,9 @@ def _announcement(payload: bytes) -> None:
         sign=key.sign,
         payload_type=ANNOUNCEMENT_PAYLOAD_TYPE,
     )
-    is_announcement(raw)
     author = peer_id_of(public_key)
-    open_announcement(raw, author=author, context=context, now_ms=sample.NOW_MS)
+    envelope = open_message(raw, author=author, context=context)
+    open_announcement(envelope, author=author, context=context, now_ms=sample.NOW_MS)
 
 
 def _rpc(raw: bytes) -> None:
@@ -204,7 +212,7 @@ def _record(raw: bytes) -> None:
 
 def _record_payload() -> bytes:
     envelope = judge.seal_record(RECORD, public_key=AUTHOR.public_key_bytes, sign=AUTHOR.sign)
-    return open_envelope(envelope, payload_type=judge.RECORD_PAYLOAD_TYPE).payload
+    return open_envelope(envelope, payload_types=(judge.RECORD_PAYLOAD_TYPE,)).payload
 
 
 TARGETS: dict[str, Target] = {

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from p2p.buffer.types import Pool
-from p2p.intake.validation import open_batch, reopen_batch
+from p2p.intake.validation import open_message, open_payload, reopen_batch
 from policy.node.link import NodeLink
 from policy.surroundings import Interrupted
 from shoal_ipc.client import NodeClient
@@ -87,7 +87,9 @@ def test_what_is_shared_is_valid_and_holds_no_reward(node: NodeThread) -> None:
     assert len(batch.groups) == record.groups_local == 3
     context = make.context(node.node.manifest, make.fresh_identity().peer_id)
     raw = node.node.gossip.published[0][1]
-    open_batch(raw, author=node.node.identity.peer_id, context=context, now_ms=wall_ms())
+    author = node.node.identity.peer_id
+    envelope = open_message(raw, author=author, context=context)
+    open_payload(envelope, author=author, context=context, now_ms=wall_ms())
     worker = make.real_worker()
     for group in batch.groups:
         assert len(group.completions) <= 4

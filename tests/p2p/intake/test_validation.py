@@ -6,20 +6,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from p2p.intake.questions import check_questions, coordinates_of
 from p2p.intake.validation import (
     Rejected,
-    check_questions,
-    coordinates_of,
-    group_coordinates,
-    open_batch,
-    published_groups,
+    ValidationContext,
+    open_announcement,
+    open_fetched,
+    open_message,
+    open_payload,
     reopen_batch,
 )
+from p2p.rollouts.groups import published_groups
 from shoal_wire.codec import encode_batch
 from shoal_wire.digests import batch_id, group_id, question_digest
 from shoal_wire.envelope import seal
-from shoal_wire.limits import MAX_BATCH_BYTES
-from shoal_wire.types import Digest, InlineTask, RolloutGroup, SignedBatch
+from shoal_wire.limits import (
+    ANNOUNCEMENT_PAYLOAD_TYPE,
+    MAX_ANNOUNCEMENT_BYTES,
+    MAX_BATCH_BYTES,
+)
+from shoal_wire.types import Digest, InlineTask, PeerId, RolloutGroup, SignedBatch
 from shoal_wire.verdict import Outcome, Reason, verdict
 from tests.support import factories as make
 
@@ -31,8 +37,14 @@ INLINE = make.group(
 )
 
 
-def opened(raw: bytes, author: make.Author = PEER, now_ms: int = make.NOW_MS) -> SignedBatch:
-    return open_batch(raw, author=author.peer_id, context=CONTEXT, now_ms=now_ms)
+def opened(
+    raw: bytes,
+    author: PeerId = PEER.peer_id,
+    context: ValidationContext = CONTEXT,
+    now_ms: int = make.NOW_MS,
+) -> SignedBatch:
+    envelope = open_message(raw, author=author, context=context)
+    return open_payload(envelope, author=author, context=context, now_ms=now_ms)
 
 
 def reason_of(raw: bytes, **options: object) -> Reason:
@@ -64,7 +76,7 @@ def test_reasons_follow_the_order_from_cheap_to_dear() -> None:
         (stranger.envelope(), stranger.peer_id, Reason.WRONG_SWARM),
     ):
         with pytest.raises(Rejected) as caught:
-            open_batch(raw, author=author, context=mine, now_ms=make.NOW_MS)
+            opened(raw, author, mine)
         assert caught.value.reason is expected
 
 
@@ -102,6 +114,27 @@ def test_our_own_disk_is_asked_for_wholeness_not_for_age() -> None:
     assert caught.value.reason is Reason.OVERSIZE_PAYLOAD
 
 
+def test_an_announcement_is_no_batch_and_a_batch_no_announcement() -> None:
+    def sealed(num_bytes: int) -> bytes:
+        return seal(
+            bytes(num_bytes),
+            public_key=PEER.identity.public_key_bytes,
+            sign=PEER.identity.sign,
+            payload_type=ANNOUNCEMENT_PAYLOAD_TYPE,
+        )
+
+    told = open_message(sealed(8), author=PEER.peer_id, context=CONTEXT)
+    assert told.payload_type == ANNOUNCEMENT_PAYLOAD_TYPE
+    assert reason_of(sealed(8)) is Reason.WRONG_PAYLOAD_TYPE
+    # One too long for what it says is opened as a batch, and is none.
+    assert reason_of(sealed(MAX_ANNOUNCEMENT_BYTES)) is Reason.WRONG_PAYLOAD_TYPE
+    with pytest.raises(Rejected, match="wrong_payload_type"):
+        open_fetched(sealed(8), context=CONTEXT)
+    batch = open_message(PEER.envelope(), author=PEER.peer_id, context=CONTEXT)
+    with pytest.raises(Rejected, match="wrong_payload_type"):
+        open_announcement(batch, author=PEER.peer_id, context=CONTEXT, now_ms=make.NOW_MS)
+
+
 @given(st.binary(max_size=300))
 @settings(deadline=None)
 def test_no_bytes_are_more_than_a_verdict(junk: bytes) -> None:
@@ -124,7 +157,6 @@ def test_only_regenerable_tasks_are_asked_of_the_worker() -> None:
     groups = [make.group(1), INLINE, make.group(2)]
     batch = PEER.batch(groups)
     assert coordinates_of(batch) == [make.coordinates_at(1), make.coordinates_at(2)]
-    assert group_coordinates(groups[2]) == make.coordinates_at(2)
     true = [g.task.question_digest for g in (groups[0], groups[2])]
     assert check_questions(batch, true) is None
     assert check_questions(batch, true[::-1]) is Reason.QUESTION_MISMATCH

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from p2p.buffer.types import Pool
-from p2p.intake.validation import published_groups, reopen_batch
+from p2p.intake.validation import reopen_batch
+from p2p.rollouts.groups import published_groups
 from policy.node.link import NodeLink
 from shoal_ipc import messages as m
 from shoal_ipc.client import NodeClient

@@ -11,15 +11,14 @@ import pytest
 import trio
 import trio.testing
 
-from p2p.intake.validation import open_announcement, open_batch
+from p2p.intake.validation import open_announcement, open_message, open_payload
 from p2p.rollouts import outbox as outbox_module
 from p2p.rollouts.outbox import Outbox, OversizeBatchError
 from p2p.store.store import Store, StoreError, StoreFault
 from p2p.token_bucket import Rate
-from shoal_wire.announcement import is_announcement
 from shoal_wire.codec import decode_batch
 from shoal_wire.envelope import open_envelope
-from shoal_wire.limits import MAX_BATCH_BYTES
+from shoal_wire.limits import ANNOUNCEMENT_PAYLOAD_TYPE, MAX_BATCH_BYTES
 from shoal_wire.types import RolloutBatch
 from tests.support import factories as make
 from tests.support.local_node import FakeGossip, wall_ms
@@ -85,7 +84,8 @@ async def test_batches_go_out_in_order_as_peers_accept_them(tmp_path: Path) -> N
         assert [batch.sequence for batch in bench.sent()] == [1, 2, 3, 4, 5]
         context = make.context(bench.manifest, make.fresh_identity().peer_id)
         for topic, data in bench.gossip.published:
-            open_batch(data, author=PEER.peer_id, context=context, now_ms=wall_ms())
+            message = open_message(data, author=PEER.peer_id, context=context)
+            open_payload(message, author=PEER.peer_id, context=context, now_ms=wall_ms())
             assert topic == bench.manifest.topic(bench.manifest.shard_of(PEER.peer_id))
         assert bench.outbox.num_batches_sent == 5
 
@@ -217,11 +217,12 @@ async def test_a_big_batch_is_announced_as_what_it_is(tmp_path: Path) -> None:
         with trio.fail_after(20):
             await bench.outbox.drained()
         (_, small), (_, message) = bench.gossip.published
-        assert not is_announcement(small)
-        assert is_announcement(message)
-        envelope = own.envelope or b""
         context = make.context(bench.manifest, make.fresh_identity().peer_id)
-        told = open_announcement(message, author=PEER.peer_id, context=context, now_ms=wall_ms())
+        author = PEER.peer_id
+        assert contents(small).sequence == 1
+        heard = open_message(message, author=author, context=context)
+        told = open_announcement(heard, author=author, context=context, now_ms=wall_ms())
+        envelope = own.envelope or b""
         batch = contents(envelope)
         assert (told.batch_id, told.num_bytes) == (own.batch_id, len(envelope))
         assert (told.sequence, told.previous_sequence, told.num_groups) == (2, 1, 1)
@@ -265,5 +266,10 @@ async def test_announcements_go_out_no_faster_than_peers_pull(
             await bench.outbox.accept(make.publish(groups, key=b"%d" % number))
         await until(lambda: bench.outbox.num_batches_announced == 2)
         await trio.sleep(0.05)
-        assert [is_announcement(data) for _, data in bench.gossip.published] == [True, True]
+        context = make.context(bench.manifest, make.fresh_identity().peer_id)
+        types = [
+            open_message(data, author=PEER.peer_id, context=context).payload_type
+            for _, data in bench.gossip.published
+        ]
+        assert types == [ANNOUNCEMENT_PAYLOAD_TYPE] * 2
         assert bench.outbox.num_unsent == 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from p2p.intake.validation import published_groups
+from p2p.rollouts.groups import published_groups
 from p2p.rollouts.recent import RecentRollouts
 from tests.support import factories as make
 
