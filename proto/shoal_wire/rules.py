@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from shoal_wire import limits
@@ -36,10 +36,19 @@ def check_batch(batch: RolloutBatch, rules: BatchRules, *, now_ms: int) -> Reaso
     """
     if batch.swarm_digest != rules.manifest.digest:
         return Reason.WRONG_SWARM
+    reason = check_time(batch.created_ms, rules.manifest.rules, now_ms)
+    if reason is not None:
+        return reason
+    if not (
+        batch.previous_sequence < batch.sequence < limits.MAX_SEQUENCE
+        and batch.round < limits.MAX_ROUND
+        and batch.policy.policy_version < limits.MAX_ROUND
+    ):
+        return Reason.BAD_NUMBER
     return (
-        check_time(batch.created_ms, rules.manifest.rules, now_ms)
-        or _check_header(batch)
-        or _check_groups(batch, rules)
+        _check_name(batch.policy.model_name)
+        or _check_sampling(batch.sampling)
+        or _check_groups(batch.groups, rules)
     )
 
 
@@ -55,18 +64,10 @@ def check_time(created_ms: int, rules: SwarmRules, now_ms: int) -> Reason | None
     return None
 
 
-def _check_header(batch: RolloutBatch) -> Reason | None:
-    if not (
-        batch.previous_sequence < batch.sequence < limits.MAX_SEQUENCE
-        and batch.round < limits.MAX_ROUND
-        and batch.policy.policy_version < limits.MAX_ROUND
-    ):
-        return Reason.BAD_NUMBER
-    if len(batch.policy.model_name.encode()) > limits.MAX_NAME_BYTES:
+def _check_name(name: str) -> Reason | None:
+    if len(name.encode()) > limits.MAX_NAME_BYTES:
         return Reason.BAD_FIELD
-    if "\0" in batch.policy.model_name:
-        return Reason.FORBIDDEN_CHARACTER
-    return _check_sampling(batch.sampling)
+    return Reason.FORBIDDEN_CHARACTER if "\0" in name else None
 
 
 def _check_sampling(sampling: SamplingParams) -> Reason | None:
@@ -79,12 +80,12 @@ def _check_sampling(sampling: SamplingParams) -> Reason | None:
     return None if good else Reason.BAD_NUMBER
 
 
-def _check_groups(batch: RolloutBatch, rules: BatchRules) -> Reason | None:
-    if not batch.groups:
+def _check_groups(groups: Sequence[RolloutGroup], rules: BatchRules) -> Reason | None:
+    if not groups:
         return Reason.NO_GROUPS
     swarm_rules = rules.manifest.rules
     ignored: Reason | None = None
-    for group in batch.groups:
+    for group in groups:
         reason = _check_completions(group, swarm_rules) or _check_task(group.task, rules)
         if reason in (Reason.UNKNOWN_FAMILY, Reason.OTHER_VERIFIER_VERSION):
             # A reject further on outweighs what would only be ignored.
@@ -114,10 +115,9 @@ def _check_inline(task: Task, rules: SwarmRules) -> Reason | None:
         return Reason.INLINE_NOT_ALLOWED
     # Names of other tasks are compared with the manifest's; these are free, so they are bounded.
     for name in (task.family, task.verifier, task.verifier_version):
-        if len(name.encode()) > limits.MAX_NAME_BYTES:
-            return Reason.BAD_FIELD
-        if "\0" in name:
-            return Reason.FORBIDDEN_CHARACTER
+        reason = _check_name(name)
+        if reason is not None:
+            return reason
     for text in (task.inline.question, task.inline.answer):
         if len(text.encode()) > limits.MAX_INLINE_TASK_BYTES:
             return Reason.OVERSIZE_TEXT
