@@ -21,7 +21,7 @@ from p2p.rollouts.groups import published_groups
 from p2p.standing.reputation import Reputation
 from p2p.standing.sampling import SamplingStandings, draw_weights
 from p2p.store.store import Store, StoreError
-from shoal_wire.codec import group_to_bytes
+from shoal_wire.codec import group_size
 from shoal_wire.digests import batch_id
 from shoal_wire.manifest import Manifest
 from shoal_wire.types import BatchId, GroupId, PeerId, PublishedGroup, SignedBatch
@@ -244,7 +244,7 @@ class RolloutPool:
         for group in published_groups(signed):
             entry = Entry(
                 group=group,
-                num_bytes=len(group_to_bytes(group.group)) + share + _overhead(group),
+                num_bytes=group_size(group.group) + share + _overhead(group),
                 own=own,
                 received_at=received_at,
             )

@@ -46,6 +46,11 @@ class PayloadError(RemoteError):
 
 def encode_batch(batch: RolloutBatch) -> bytes:
     """Return the compressed payload of `batch`, ready to be sealed."""
+    return compression.compress(batch_to_bytes(batch))
+
+
+def batch_to_bytes(batch: RolloutBatch) -> bytes:
+    """Return the encoding of `batch` before compression: what `decode_batch` bounds."""
     message = pb.RolloutBatch(
         schema_major=SCHEMA_MAJOR,
         swarm_digest=batch.swarm_digest,
@@ -57,7 +62,9 @@ def encode_batch(batch: RolloutBatch) -> bytes:
         groups=[group_to_pb(group) for group in batch.groups],
         previous_sequence=batch.previous_sequence,
     )
-    return compression.compress(message.SerializeToString())
+    for group, encoded in zip(batch.groups, message.groups, strict=True):
+        group.note("known_bytes", encoded.ByteSize())
+    return message.SerializeToString()
 
 
 def decode_batch(payload: bytes, *, max_bytes: int) -> RolloutBatch:
@@ -90,9 +97,15 @@ def decode_batch(payload: bytes, *, max_bytes: int) -> RolloutBatch:
         created_ms=message.created_ms,
         policy=policy_from_pb(message.policy),
         sampling=sampling_from_pb(message.sampling),
-        groups=tuple(group_from_pb(group) for group in message.groups),
+        groups=tuple(_sized_group(group) for group in message.groups),
         previous_sequence=message.previous_sequence,
     )
+
+
+def _sized_group(message: pb.RolloutGroup) -> RolloutGroup:
+    group = group_from_pb(message)
+    group.note("known_bytes", message.ByteSize())
+    return group
 
 
 def policy_to_pb(policy: PolicyInfo) -> pb.PolicyInfo:
@@ -214,5 +227,18 @@ def _completion_from_pb(message: pb.Completion) -> Completion:
 
 
 def group_to_bytes(group: RolloutGroup) -> bytes:
-    """Return a group's uncompressed encoding: its size is what the buffer counts."""
+    """Return a group's uncompressed encoding."""
     return group_to_pb(group).SerializeToString()
+
+
+def group_size(group: RolloutGroup) -> int:
+    """Return the length of a group's uncompressed encoding: what the buffer counts.
+
+    A batch's codec knows it; only a group that was in none is encoded for it.
+    """
+    try:
+        return group.known_bytes
+    except AttributeError:
+        size = group_to_pb(group).ByteSize()
+        group.note("known_bytes", size)
+        return size

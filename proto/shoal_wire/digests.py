@@ -32,7 +32,17 @@ def group_id(group: RolloutGroup) -> GroupId:
 
     It covers the task's coordinates and every completion's text and finish reason, and nothing
     else: a replay in another batch, under another signer or with other claims is the same group.
+    Hashed once, however often it is asked for.
     """
+    try:
+        return group.known_id
+    except AttributeError:
+        found = _content_id(group)
+        group.note("known_id", found)
+        return found
+
+
+def _content_id(group: RolloutGroup) -> GroupId:
     task = group.task
     fields: list[bytes] = [
         _GROUP_DOMAIN,

@@ -73,8 +73,26 @@ class Completion:
     """The generator's per-token log-probabilities, in nats: a claim, never trusted."""
 
 
+class _Known:
+    """What follows from a value that never changes, noted where it was first worked out.
+
+    No part of the value: not compared, not copied, not on the wire.
+    """
+
+    __slots__ = ("known_bytes", "known_id")
+
+    known_bytes: int
+    """See `codec.group_size`."""
+    known_id: GroupId
+    """See `digests.group_id`."""
+
+    def note(self, name: str, fact: object) -> None:
+        """Keep a fact for whoever asks next; the value itself stays frozen."""
+        object.__setattr__(self, name, fact)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RolloutGroup:
+class RolloutGroup(_Known):
     """One node's L completions for one task: the paper's rollout Rⁿ(q)."""
 
     task: Task
