@@ -143,13 +143,13 @@ async def _publish(
 async def _send(publisher: ExchangeNode, request: m.Publish, *, whole: bool) -> int:
     """Publish as the outbox does, or past it; return the envelope's size."""
     if not whole:
-        own = await publisher.outbox.accept(request)
-        assert own.envelope is not None
-        publisher.pool.keep_own(own.envelope)
-        return len(own.envelope)
+        accepted = await publisher.outbox.accept(request)
+        assert accepted.signed is not None
+        publisher.pool.keep_own(accepted.signed)
+        return len(accepted.signed.envelope)
     own = await publisher.store.reserve_own(
         request.client_key,
-        lambda sequence, previous: publisher.outbox.seal(request, sequence, previous),
+        lambda sequence, previous: publisher.outbox.seal(request, sequence, previous).envelope,
     )
     assert own.envelope is not None
     topic = publisher.manifest.topic(publisher.manifest.shard_of(publisher.peer_id))

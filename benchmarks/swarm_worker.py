@@ -200,9 +200,9 @@ class Fleet:
             self._late = max(self._late, trio.current_time() - due)
             called = time.time()
             own = await node.outbox.accept(request)
-            assert own.envelope is not None
+            assert own.signed is not None
             self.published[own.batch_id.hex()] = (node.member.peer_id, called)
-            node.pool.keep_own(own.envelope)
+            node.pool.keep_own(own.signed)
             due += every_s
 
     async def snapshot(self) -> Any:

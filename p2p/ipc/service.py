@@ -152,8 +152,8 @@ class Service(InspectorService):
             own = await self._outbox.accept(body)
         except OversizeBatchError as error:
             return m.Failure(reason=str(error))
-        if own.is_new and own.envelope is not None:
-            self._pool.keep_own(own.envelope)
+        if own.signed is not None:
+            self._pool.keep_own(own.signed)
         return m.PublishReply(sequence=own.sequence, batch_id=own.batch_id, is_new=own.is_new)
 
     def _sample(self, holder: str, body: m.Sample) -> m.Body:

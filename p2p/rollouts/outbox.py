@@ -27,12 +27,14 @@ from p2p.store.store import OwnBatch, StoreError
 from p2p.token_bucket import Rate, TokenBucket
 from shoal_ipc import messages as m
 from shoal_wire.announcement import Announcement, encode_announcement
-from shoal_wire.codec import PayloadError, decode_batch, encode_batch
+from shoal_wire.codec import batch_to_bytes
+from shoal_wire.compression import compress
 from shoal_wire.digests import batch_id
 from shoal_wire.envelope import seal
-from shoal_wire.limits import ANNOUNCEMENT_PAYLOAD_TYPE
+from shoal_wire.limits import ANNOUNCEMENT_PAYLOAD_TYPE, MAX_GROUPS_PER_BATCH
 from shoal_wire.manifest import Manifest
-from shoal_wire.types import BatchId, PeerId, RolloutBatch
+from shoal_wire.types import BatchId, PeerId, RolloutBatch, SignedBatch
+from shoal_wire.verdict import Reason
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
@@ -89,6 +91,21 @@ class Signer(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """A batch of this node's that is on disk."""
+
+    sequence: int
+    batch_id: BatchId
+    signed: SignedBatch | None
+    """As it was sealed; None for a resend of one that was accepted before."""
+
+    @property
+    def is_new(self) -> bool:
+        """False for a resend."""
+        return self.signed is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Waiting:
     """A batch on disk that has not gone out."""
 
@@ -117,6 +134,7 @@ class Outbox:
         wall_ms: Callable[[], int],
     ) -> None:
         self._manifest = manifest
+        self._me = peer_id
         self._topic = manifest.topic(manifest.shard_of(peer_id))
         self._signer = signer
         self._store = store
@@ -157,39 +175,39 @@ class Outbox:
             self._progress = trio.Event()
             await self._progress.wait()
 
-    async def accept(self, request: m.Publish) -> OwnBatch:
+    async def accept(self, request: m.Publish) -> Accepted:
         """Seal and store a batch; on return it is on disk and will go out.
 
         Raises:
             StoreError: it is not on disk, and not accepted.
             OversizeBatchError: peers would reject it.
         """
-        own = await self._store.reserve_own(
-            request.client_key,
-            lambda sequence, previous: self.seal(request, sequence, previous),
-        )
-        if own.is_new and own.envelope is not None:
-            self._unsent.append(
-                self._waiting(own.sequence, own.envelope, self._wall_ms(), len(request.groups))
-            )
+        sealed: list[SignedBatch] = []
+
+        def make_envelope(sequence: int, previous: int) -> bytes:
+            # Called again under another number if its transaction is: the last is on disk.
+            sealed[:] = [self.seal(request, sequence, previous)]
+            return sealed[0].envelope
+
+        own = await self._store.reserve_own(request.client_key, make_envelope)
+        signed = sealed[0] if own.is_new else None
+        if signed is not None:
+            self._unsent.append(self._waiting(signed))
             await self._bound()
             self._wake.set()
-        return own
+        return Accepted(sequence=own.sequence, batch_id=own.batch_id, signed=signed)
 
     async def _take_up(self) -> None:
         """Queue what an earlier run left; batches of a swarm that was left are given up."""
         for own in await self._store.unsent():
-            batch = self._reopen(own)
-            if batch is not None and own.envelope is not None:
-                waiting = self._waiting(
-                    own.sequence, own.envelope, batch.created_ms, len(batch.groups)
-                )
-                self._unsent.append(waiting)
+            signed = self._reopen(own)
+            if signed is not None:
+                self._unsent.append(self._waiting(signed))
             else:
                 self.num_batches_expired += 1
                 await self._done_with(own.sequence)
 
-    def _reopen(self, own: OwnBatch) -> RolloutBatch | None:
+    def _reopen(self, own: OwnBatch) -> SignedBatch | None:
         """Return a stored batch if it is whole and of this swarm."""
         try:
             signed = reopen_batch(
@@ -198,31 +216,30 @@ class Outbox:
         except Rejected as rejected:
             log.warning("an unsent batch is damaged (%s); given up", rejected.reason)
             return None
-        return signed.batch if signed.batch.swarm_digest == self._manifest.digest else None
+        return signed if signed.batch.swarm_digest == self._manifest.digest else None
 
-    def _waiting(
-        self, sequence: int, envelope: bytes, created_ms: int, num_groups: int
-    ) -> _Waiting:
-        too_big = len(envelope) > self._manifest.rules.max_whole_bytes
+    def _waiting(self, signed: SignedBatch) -> _Waiting:
+        batch, num_bytes = signed.batch, len(signed.envelope)
+        too_big = num_bytes > self._manifest.rules.max_whole_bytes
         return _Waiting(
-            sequence=sequence,
-            created_ms=created_ms,
-            message=self._announce(envelope) if too_big else envelope,
-            announces=batch_id(envelope) if too_big else None,
-            num_groups=num_groups,
-            num_bytes=len(envelope),
+            sequence=batch.sequence,
+            created_ms=batch.created_ms,
+            message=self._announce(signed) if too_big else signed.envelope,
+            announces=signed.batch_id if too_big else None,
+            num_groups=len(batch.groups),
+            num_bytes=num_bytes,
         )
 
-    def _announce(self, envelope: bytes) -> bytes:
-        batch = reopen_batch(envelope, max_bytes=self._manifest.rules.max_batch_bytes).batch
+    def _announce(self, signed: SignedBatch) -> bytes:
+        batch = signed.batch
         announcement = Announcement(
             swarm_digest=batch.swarm_digest,
             sequence=batch.sequence,
             previous_sequence=batch.previous_sequence,
             created_ms=batch.created_ms,
             num_groups=len(batch.groups),
-            batch_id=batch_id(envelope),
-            num_bytes=len(envelope),
+            batch_id=signed.batch_id,
+            num_bytes=len(signed.envelope),
             expires_ms=batch.created_ms + self._manifest.rules.max_age_seconds * 1000,
         )
         return seal(
@@ -232,8 +249,8 @@ class Outbox:
             payload_type=ANNOUNCEMENT_PAYLOAD_TYPE,
         )
 
-    def seal(self, request: m.Publish, sequence: int, previous: int) -> bytes:
-        """Return the envelope of a batch under that number; raises OversizeBatchError."""
+    def seal(self, request: m.Publish, sequence: int, previous: int) -> SignedBatch:
+        """Return a batch under that number, signed; raises OversizeBatchError."""
         batch = RolloutBatch(
             swarm_digest=self._manifest.digest,
             sequence=sequence,
@@ -244,17 +261,29 @@ class Outbox:
             groups=request.groups,
             previous_sequence=previous,
         )
-        payload = encode_batch(batch)
-        rules = self._manifest.rules
-        try:
-            # As peers will unpack it: repetitive text is short on the wire and long after it.
-            decode_batch(payload, max_bytes=rules.max_batch_bytes)
-        except PayloadError as error:
-            raise OversizeBatchError(
-                f"peers would reject the batch: {error} (the swarm takes up to"
-                f" {rules.max_batch_bytes} bytes, unpacked)"
-            ) from None
-        return seal(payload, public_key=self._signer.public_key_bytes, sign=self._signer.sign)
+        content = batch_to_bytes(batch)
+        self._check_unpacks(len(content), len(batch.groups))
+        envelope = seal(
+            compress(content), public_key=self._signer.public_key_bytes, sign=self._signer.sign
+        )
+        return SignedBatch(
+            batch_id=batch_id(envelope), publisher=self._me, batch=batch, envelope=envelope
+        )
+
+    def _check_unpacks(self, num_bytes: int, num_groups: int) -> None:
+        """Refuse what `decode_batch` would at peers, of what this node's own socket let through."""
+        max_bytes = self._manifest.rules.max_batch_bytes
+        if num_bytes > max_bytes:
+            # Unpacked: repetitive text is short on the wire and long after it.
+            reason = Reason.OVERSIZE_PAYLOAD
+        elif num_groups > MAX_GROUPS_PER_BATCH:
+            reason = Reason.TOO_MANY_GROUPS
+        else:
+            return
+        raise OversizeBatchError(
+            f"peers would reject the batch: {reason.value} (the swarm takes up to"
+            f" {max_bytes} bytes, unpacked)"
+        )
 
     async def _send_first(self) -> None:
         pace = self._pace = self._pace or new_pace(trio.current_time())

@@ -135,9 +135,8 @@ class RolloutPool:
         else:
             self._on_kept(signed, self._wall_ms())
 
-    def keep_own(self, envelope: bytes) -> int:
+    def keep_own(self, signed: SignedBatch) -> int:
         """Insert an own batch that is already on disk; return its number of groups."""
-        signed = self._reopen(envelope)
         now = trio.current_time()
         self._insert(signed, received_at=now, now=now)
         self._on_kept(signed, self._wall_ms())

@@ -33,10 +33,9 @@ from p2p.node import Node
 from p2p.parts import Libp2pNetwork, Parts, Tuning
 from p2p.peers.discovery import DiscoverySettings
 from p2p.shards.keeper import ShardSettings
-from p2p.store.store import OwnBatch
 from shoal_settings.schema import Settings
 from shoal_wire.manifest import Manifest
-from shoal_wire.types import PeerId, RolloutGroup
+from shoal_wire.types import PeerId, RolloutGroup, SignedBatch
 from shoal_wire.verdict import Outcome, Reason, Verdict
 from tests.support import factories as make
 from tests.support.nodes import fresh_identity, until
@@ -154,14 +153,14 @@ class ExchangeNode:
         topic = self.manifest.topic(self.manifest.shard_of(other.peer_id))
         return any(m.peer_id == other.peer_id for m in self.gossip.mesh().get(topic, ()))
 
-    async def share(self, *groups: int | RolloutGroup) -> OwnBatch:
+    async def share(self, *groups: int | RolloutGroup) -> SignedBatch:
         """Publish a batch with these groups, or a group for each of these tasks."""
         made = [make.group(g) if isinstance(g, int) else g for g in groups]
         request = make.publish(made, key=b"e%d" % next(_keys))
         own = await self.outbox.accept(request)
-        assert own.envelope is not None
-        self.pool.keep_own(own.envelope)
-        return own
+        assert own.signed is not None
+        self.pool.keep_own(own.signed)
+        return own.signed
 
     async def store_batch(self, envelope: bytes) -> None:
         """Have another's batch as if it had come long ago: nobody is told."""

@@ -51,8 +51,8 @@ class SwarmNode:
         """Share a batch with one group for each of these tasks; it is on disk on return."""
         request = make.publish([make.group(n) for n in numbers], key=b"k%d" % next(_keys))
         own = await self.node.outbox.accept(request)
-        assert own.envelope is not None
-        self.node.pool.keep_own(own.envelope)
+        assert own.signed is not None
+        self.node.pool.keep_own(own.signed)
         self.published |= set(numbers)
 
     def heard(self) -> set[int]:

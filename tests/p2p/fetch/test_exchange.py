@@ -127,7 +127,6 @@ async def test_a_big_batch_comes_by_pull_one_copy_each(tmp_path: Path, size: int
             await node.meet(*nodes[:i])
         groups = big_groups(0, size)
         own = await nodes[0].share(*groups)
-        assert own.envelope is not None
         assert len(own.envelope) > size * 0.9
         everything = set(range(len(groups)))
         await until(lambda: all(node.heard() == everything for node in nodes[1:]))
@@ -150,7 +149,7 @@ async def test_big_batches_go_on_to_those_who_do_not_know_the_publisher(tmp_path
         await until(lambda: len(end.heard()) == 2 + len(groups))
         assert not end.host.is_connected(publisher.peer_id)
         assert end.counts()["batches"]["pull"] == 1
-        assert middle.counts()["bytes_out"] == len(big.envelope or b"")
+        assert middle.counts()["bytes_out"] == len(big.envelope)
 
 
 async def test_a_late_joiner_gets_big_batches_too_and_gives_them_on(tmp_path: Path) -> None:
@@ -186,8 +185,8 @@ async def test_an_equivocator_is_found_out_by_its_announcement(tmp_path: Path) -
         first = await publisher.share(1)
         await until(lambda: receiver.heard() == {1})
         author = make.Author(publisher.manifest, identity=publisher.identity, now_ms=wall_ms())
-        other = author.batch(big_groups(5, 100_000), sequence=first.sequence)
-        message = publisher.outbox._announce(author.envelope(other))
+        other = author.batch(big_groups(5, 100_000), sequence=first.batch.sequence)
+        message = publisher.outbox._announce(author.signed(other))
         topic = publisher.manifest.topic(publisher.manifest.shard_of(publisher.peer_id))
         await publisher.gossip.publish(topic, message)
         await until(lambda: receiver.heard() == set())

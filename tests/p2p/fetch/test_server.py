@@ -279,7 +279,7 @@ async def test_a_request_that_does_not_parse_resets_the_stream(tmp_path: Path) -
             encode_query(WholeQuery(batch_ids=(own.batch_id,))),
             max_response_bytes=MAX_ANSWER_BYTES,
         )
-        assert decode_answer(raw) == Envelopes(envelopes=(own.envelope or b"",))
+        assert decode_answer(raw) == Envelopes(envelopes=(own.envelope,))
 
 
 @pytest.mark.parametrize("reads", [True, False])

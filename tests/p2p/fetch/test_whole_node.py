@@ -35,7 +35,8 @@ def running(data_dir: Path, *bootstrap: LiveNode) -> AbstractAsyncContextManager
 
 async def share(node: LiveNode, groups: list[RolloutGroup], key: bytes) -> None:
     own = await node.outbox.accept(make.publish(groups, key=key))
-    node.pool.keep_own(own.envelope or b"")
+    assert own.signed is not None
+    node.pool.keep_own(own.signed)
 
 
 def external(node: LiveNode) -> int:

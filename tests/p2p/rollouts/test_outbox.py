@@ -11,14 +11,14 @@ import pytest
 import trio
 import trio.testing
 
-from p2p.intake.validation import open_announcement, open_message, open_payload
+from p2p.intake.validation import open_announcement, open_message, open_payload, reopen_batch
 from p2p.rollouts import outbox as outbox_module
 from p2p.rollouts.outbox import Outbox, OversizeBatchError
 from p2p.store.store import Store, StoreError, StoreFault
 from p2p.token_bucket import Rate
-from shoal_wire.codec import decode_batch
+from shoal_wire.codec import batch_to_bytes, decode_batch
 from shoal_wire.envelope import open_envelope
-from shoal_wire.limits import ANNOUNCEMENT_PAYLOAD_TYPE, MAX_BATCH_BYTES
+from shoal_wire.limits import ANNOUNCEMENT_PAYLOAD_TYPE, MAX_BATCH_BYTES, MAX_GROUPS_PER_BATCH
 from shoal_wire.types import RolloutBatch
 from tests.support import factories as make
 from tests.support.local_node import FakeGossip, wall_ms
@@ -113,7 +113,10 @@ async def test_a_restart_sends_the_same_bytes_and_goes_on_counting(tmp_path: Pat
         await bench.share(3)
         with trio.fail_after(20):
             await bench.outbox.drained()
-        assert [data for _, data in bench.gossip.published][:2] == [first.envelope, second.envelope]
+        assert [data for _, data in bench.gossip.published][:2] == [
+            first.signed.envelope,
+            second.signed.envelope,
+        ]
         assert [batch.sequence for batch in bench.sent()] == [1, 2, 3]
     async with opened(tmp_path) as bench:
         assert bench.outbox.num_unsent == 0
@@ -222,7 +225,7 @@ async def test_a_big_batch_is_announced_as_what_it_is(tmp_path: Path) -> None:
         assert contents(small).sequence == 1
         heard = open_message(message, author=author, context=context)
         told = open_announcement(heard, author=author, context=context, now_ms=wall_ms())
-        envelope = own.envelope or b""
+        envelope = own.signed.envelope
         batch = contents(envelope)
         assert (told.batch_id, told.num_bytes) == (own.batch_id, len(envelope))
         assert (told.sequence, told.previous_sequence, told.num_groups) == (2, 1, 1)
@@ -238,6 +241,38 @@ async def test_a_batch_over_the_cap_once_unpacked_is_refused(tmp_path: Path) -> 
         with pytest.raises(OversizeBatchError):
             await bench.outbox.accept(make.publish(bomb, key=b"bomb"))
         assert bench.outbox.num_unsent == 0
+
+
+async def test_what_was_sealed_is_what_peers_open(tmp_path: Path) -> None:
+    async with opened(tmp_path) as bench:
+        own = await bench.outbox.accept(make.publish([make.group(1), make.group(2)]))
+        again = reopen_batch(own.signed.envelope, max_bytes=MAX_BATCH_BYTES)
+        assert own.signed == again
+        assert (own.sequence, own.batch_id) == (again.batch.sequence, again.batch_id)
+
+
+async def test_the_bound_on_the_unpacked_batch_is_that_of_peers(tmp_path: Path) -> None:
+    # Peers take a batch of exactly that many bytes, and none that is a byte longer.
+    request = make.publish([make.group(n, ("7" * 3000,) * 4) for n in range(12)], key=b"full")
+    async with opened(tmp_path, send=False) as bench:
+        (length,) = {len(batch_to_bytes(bench.outbox.seal(request, 5, 4).batch))}
+    async with opened(tmp_path, max_batch_bytes=length - 1) as bench:
+        with pytest.raises(OversizeBatchError, match="oversize_payload"):
+            bench.outbox.seal(request, 5, 4)
+    async with opened(tmp_path, max_batch_bytes=length) as bench:
+        signed = bench.outbox.seal(request, 5, 4)
+        author, context = PEER.peer_id, make.context(bench.manifest, make.fresh_identity().peer_id)
+        message = open_message(signed.envelope, author=author, context=context)
+        heard = open_payload(message, author=author, context=context, now_ms=wall_ms())
+        assert heard == signed
+
+
+async def test_a_batch_of_too_many_groups_is_refused(tmp_path: Path) -> None:
+    async with opened(tmp_path) as bench:
+        groups = [make.group(number) for number in range(MAX_GROUPS_PER_BATCH + 1)]
+        with pytest.raises(OversizeBatchError, match="too_many_groups"):
+            await bench.outbox.accept(make.publish(groups))
+        assert (await bench.outbox.accept(make.publish(groups[:-1]))).is_new
 
 
 async def test_a_disk_that_fails_does_not_end_the_outbox(

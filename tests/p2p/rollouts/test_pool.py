@@ -41,7 +41,7 @@ async def test_a_restart_brings_back_own_and_other_groups_with_their_age(tmp_pat
     async with start(tmp_path) as node:
         await node.receive(signed)
         own = await node.outbox.accept(make.publish([make.group(7)]))
-        node.pool.keep_own(own.envelope)
+        node.pool.keep_own(own.signed)
         before = node.buffer.stats(trio.current_time())
         received = [view.entry.received_at for view in node.buffer.residents()]
         assert node.pool.groups_received == 2
