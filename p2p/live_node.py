@@ -25,12 +25,11 @@ from p2p.rollouts.outbox import Outbox
 from p2p.rollouts.pool import RolloutPool
 from p2p.rollouts.recent import RecentRollouts
 from p2p.shards.plan import DemandMeter, demand_of
-from p2p.store.archive import ARCHIVE_FILE, Archive, Archived
+from p2p.store.archive import ARCHIVE_FILE, Archive
 from p2p.store.store import Store
 from p2p.trainer_child import TrainerChild
 from shoal_settings.schema import Settings
 from shoal_wire.manifest import Manifest
-from shoal_wire.types import SignedBatch
 
 
 class LiveNode:
@@ -82,11 +81,9 @@ class LiveNode:
             max_age_seconds=settings.buffer_seconds,
             max_store_bytes=2 * settings.buffer_bytes,
             wall_ms=parts.wall_ms,
-            on_group=lambda group: self.recent.add(group, received_ms=parts.wall_ms()),
             reputation=peer.guard.reputation,
             draws=settings.draws,
-            on_kept=self._kept,
-            on_withdrawn=self.exchange.withdrawn,
+            keepers=(self.recent, self.exchange, self.archive),
         )
         self.member = Member(
             peer,
@@ -151,18 +148,6 @@ class LiveNode:
     async def status(self) -> dict[str, Any]:
         """Return the status view."""
         return await self.views.status({})
-
-    def _kept(self, signed: SignedBatch, received_ms: int) -> None:
-        """A batch is on disk: others may ask for it, and the archive keeps it."""
-        self.exchange.kept(signed, received_ms)
-        self.archive.keep(
-            Archived(
-                batch_id=signed.batch_id,
-                own=signed.publisher == self.peer.peer_id,
-                received_ms=received_ms,
-                envelope=signed.envelope,
-            )
-        )
 
     def _room(self) -> int:
         """Return how many groups of others the buffer could still take."""

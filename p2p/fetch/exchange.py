@@ -2,7 +2,7 @@
 
 intake ─ announced, accepted ─▶ BatchFetch, GapRepair ─┐
 Backfill ──────────────────────▶ BatchFetch ───────────┴─▶ RolloutAsker ─▶ peers ─▶ intake
-pool ─ kept, withdrawn ─▶ Shelf ─▶ RolloutServer ─▶ peers
+pool ─ event ─▶ Shelf ─▶ RolloutServer ─▶ peers
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
+from p2p.events import BatchKept, BatchWithdrawn, Event
 from p2p.fetch.asker import ANSWER_SECONDS, RolloutAsker
 from p2p.fetch.backfill import Backfill, BackfillSettings
 from p2p.fetch.batches import BatchFetch
@@ -168,13 +169,13 @@ class RolloutExchange(Listener):
         self.stats.groups[source] += len(signed.batch.groups)
         self.gaps.accepted(signed)
 
-    def kept(self, signed: SignedBatch, received_ms: int) -> None:
-        """Learn that a batch is on disk: it can be given to others."""
-        self.shelf.put(signed, received_ms=received_ms)
-
-    def withdrawn(self, batch_id: BatchId) -> None:
-        """Learn that a batch is no longer to be given to others."""
-        self.shelf.remove(batch_id)
+    def notice(self, event: Event) -> None:
+        """Put what is on disk on the shelf, and take what was withdrawn off it."""
+        match event:
+            case BatchKept():
+                self.shelf.put(event.signed, received_ms=event.received_ms)
+            case BatchWithdrawn():
+                self.shelf.remove(event.batch_id)
 
     def view(self) -> dict[str, Any]:
         """Return the counters as JSON values; docs/debug.md names them."""

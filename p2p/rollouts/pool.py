@@ -14,6 +14,7 @@ import trio
 
 from p2p.buffer.replay import ReplayBuffer
 from p2p.buffer.types import Entry, InsertOutcome, Pool, Strategy
+from p2p.events import BatchKept, BatchWithdrawn, Event, Keeper, NewGroups
 from p2p.intake.ledger import Equivocation, PublisherLedger
 from p2p.intake.validation import Rejected, reopen_batch
 from p2p.rollouts.contributions import Contributions, account
@@ -24,7 +25,7 @@ from p2p.store.store import Store, StoreError
 from shoal_wire.codec import group_size
 from shoal_wire.digests import batch_id
 from shoal_wire.manifest import Manifest
-from shoal_wire.types import BatchId, GroupId, PeerId, PublishedGroup, SignedBatch
+from shoal_wire.types import GroupId, PeerId, PublishedGroup, SignedBatch
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
@@ -55,12 +56,9 @@ class RolloutPool:
         wall_ms: Callable[[], int],
         reputation: Reputation | None = None,
         draws: str = "standing",
-        on_group: Callable[[PublishedGroup], None] = lambda _group: None,
-        on_kept: Callable[[SignedBatch, int], None] = lambda _signed, _received_ms: None,
-        on_withdrawn: Callable[[BatchId], None] = lambda _batch_id: None,
+        keepers: Sequence[Keeper] = (),
     ) -> None:
-        """`on_kept` learns of batches on disk and when they came, `on_withdrawn` of those taken
-        back: what can be given to others."""
+        """`keepers` are told in this order, each whatever becomes of the others."""
         self._buffer = buffer
         self._store = store
         self._me = me
@@ -70,9 +68,7 @@ class RolloutPool:
         self._wall_ms = wall_ms
         self._reputation = reputation
         self._draws = draws
-        self._on_group = on_group
-        self._on_kept = on_kept
-        self._on_withdrawn = on_withdrawn
+        self._keepers = tuple(keepers)
         self.groups_received = 0
         self.groups_published = 0
 
@@ -97,8 +93,9 @@ class RolloutPool:
             if signed.publisher != self._me:
                 ledger.remember(signed.publisher, signed.batch.sequence, signed.batch_id, now)
             age = max(0.0, (self._wall_ms() - stored.received_ms) / 1000)
-            self._insert(signed, received_at=now - age, now=now)
-            self._on_kept(signed, stored.received_ms)
+            own = signed.publisher == self._me
+            self._insert(signed, own=own, received_at=now - age, now=now)
+            self._tell(BatchKept(signed=signed, received_ms=stored.received_ms, own=own))
         for pair in await self._store.evidence():
             ledger.condemn(pair.publisher, pair.sequence, batch_id(pair.second), now)
         log.debug("restored %d batches", len(state.batches))
@@ -121,7 +118,8 @@ class RolloutPool:
         the groups stay usable.
         """
         self.groups_received += len(signed.batch.groups)
-        self._insert(signed, received_at=trio.current_time(), now=trio.current_time())
+        now = trio.current_time()
+        self._insert(signed, own=False, received_at=now, now=now)
         try:
             await self._store.add_external(
                 signed.batch_id,
@@ -133,13 +131,13 @@ class RolloutPool:
         except StoreError as error:
             log.warning("batch kept in memory only: %s", error)
         else:
-            self._on_kept(signed, self._wall_ms())
+            self._tell(BatchKept(signed=signed, received_ms=self._wall_ms(), own=False))
 
     def keep_own(self, signed: SignedBatch) -> int:
         """Insert an own batch that is already on disk; return its number of groups."""
         now = trio.current_time()
-        self._insert(signed, received_at=now, now=now)
-        self._on_kept(signed, self._wall_ms())
+        self._insert(signed, own=True, received_at=now, now=now)
+        self._tell(BatchKept(signed=signed, received_ms=self._wall_ms(), own=True))
         self.groups_published += len(signed.batch.groups)
         return len(signed.batch.groups)
 
@@ -228,7 +226,7 @@ class RolloutPool:
             if view.entry.group.batch_id == pair.first
         ]
         self._buffer.discard(ids)
-        self._on_withdrawn(pair.first)
+        self._tell(BatchWithdrawn(batch_id=pair.first))
         try:
             await self._store.add_equivocation(pair.publisher, pair.sequence, pair.first, second)
         except StoreError as error:
@@ -237,9 +235,9 @@ class RolloutPool:
     def _reopen(self, envelope: bytes) -> SignedBatch:
         return reopen_batch(envelope, max_bytes=self._manifest.rules.max_batch_bytes)
 
-    def _insert(self, signed: SignedBatch, *, received_at: float, now: float) -> None:
-        own = signed.publisher == self._me
+    def _insert(self, signed: SignedBatch, *, own: bool, received_at: float, now: float) -> None:
         share = len(signed.envelope) // max(1, len(signed.batch.groups))
+        new = []
         for group in published_groups(signed):
             entry = Entry(
                 group=group,
@@ -248,7 +246,17 @@ class RolloutPool:
                 received_at=received_at,
             )
             if self._buffer.insert(entry, now) is InsertOutcome.STORED:
-                self._on_group(group)
+                new.append(group)
+        if new:
+            self._tell(NewGroups(groups=tuple(new), at_ms=self._wall_ms()))
+
+    def _tell(self, event: Event) -> None:
+        for keeper in self._keepers:
+            try:
+                keeper.notice(event)
+            except Exception:
+                # A fault in one place must not cost the others their batch.
+                log.exception("%s did not take %s", type(keeper).__name__, type(event).__name__)
 
     async def _prune(self) -> None:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from p2p.events import Event, NewGroups
 from shoal_base.bounded import BoundedDict
 from shoal_wire.types import GroupId, PeerId, PublishedGroup
 
@@ -19,7 +20,7 @@ class RecentGroup:
     """Counts up; `--follow` asks for what comes after one."""
     group: PublishedGroup
     received_ms: int | None
-    """Wall clock when it entered the buffer."""
+    """Wall clock when this run of the node took it in."""
     rewards: tuple[float, ...] | None = None
 
 
@@ -30,8 +31,14 @@ class RecentRollouts:
         self._groups: BoundedDict[GroupId, RecentGroup] = BoundedDict(capacity)
         self._next = 1
 
+    def notice(self, event: Event) -> None:
+        """Remember groups that are new here."""
+        if isinstance(event, NewGroups):
+            for group in event.groups:
+                self.add(group, received_ms=event.at_ms)
+
     def add(self, group: PublishedGroup, *, received_ms: int | None = None) -> None:
-        """Remember a group that entered the buffer."""
+        """Remember a group."""
         self._groups[group.group_id] = RecentGroup(
             number=self._next, group=group, received_ms=received_ms
         )

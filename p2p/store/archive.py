@@ -1,6 +1,6 @@
 """What a node has seen, for whoever studies it: every valid batch as its signed bytes, on disk.
 
-    keep() ─▶ bounded queue (newest dropped and counted when full) ─▶ run() ─▶ one transaction
+    notice() ─▶ bounded queue (newest dropped and counted when full) ─▶ run() ─▶ one transaction
 
 Apart from the store, which forgets what the buffer no longer needs. Bounded in bytes, the oldest
 going first. A convenience: a full disk or a damaged file costs the archive, never the node.
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
+from p2p.events import BatchKept, Event
 from p2p.store.database import open_for_reading, open_for_writing
 from p2p.threads import InThread
 from shoal_wire.manifest import Manifest
@@ -118,6 +119,18 @@ class Archive:
         self._send, self._receive = trio.open_memory_channel[Archived](QUEUE_BATCHES)
         self.num_dropped = 0
         """Batches that came faster than the disk took them."""
+
+    def notice(self, event: Event) -> None:
+        """Keep every batch that is on disk."""
+        if isinstance(event, BatchKept):
+            self.keep(
+                Archived(
+                    batch_id=event.signed.batch_id,
+                    own=event.own,
+                    received_ms=event.received_ms,
+                    envelope=event.signed.envelope,
+                )
+            )
 
     def keep(self, batch: Archived) -> None:
         """Queue a batch; never waits."""

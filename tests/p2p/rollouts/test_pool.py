@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from p2p.buffer.types import Pool, Strategy
+from p2p.events import BatchKept, BatchWithdrawn, Event, NewGroups
 from p2p.intake.ledger import Equivocation
 from p2p.store.store import StoreError, StoreFault
 from shoal_wire.types import GroupId, SignedBatch
@@ -155,10 +156,70 @@ async def test_a_full_disk_keeps_others_groups_in_memory(
         raise StoreError(StoreFault.FULL, "disk full")
 
     async with start(tmp_path) as node:
+        notes = Notes()
+        node.pool._keepers = (notes,)
         monkeypatch.setattr(node.store, "add_external", fail)
         await node.receive(batch(author(), 1))
         assert node.buffer.ready(Pool.EXTERNAL) == 1
         assert "memory only" in caplog.text
+        assert [type(event) for event in notes.events] == [NewGroups], "others cannot have it"
+
+
+class Notes:
+    """A keeper that writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def notice(self, event: Event) -> None:
+        self.events.append(event)
+
+
+class Broken:
+    """A keeper with a fault."""
+
+    def notice(self, event: Event) -> None:
+        raise RuntimeError(f"no room for a {type(event).__name__}")
+
+
+async def test_keepers_hear_of_groups_batches_and_withdrawals(tmp_path: Path) -> None:
+    ann, notes = author(), Notes()
+    signed = batch(ann, 1, 2, sequence=5)
+    async with start(tmp_path) as node:
+        node.pool._keepers = (notes,)
+        await node.receive(signed)
+        own = await node.outbox.accept(make.publish([make.group(7)]))
+        node.pool.keep_own(own.signed)
+        await node.receive(batch(ann, 1, sequence=6))
+        new, kept, own_new, own_kept, known_kept = notes.events
+        assert isinstance(new, NewGroups)
+        assert [group.group for group in new.groups] == list(signed.batch.groups)
+        assert isinstance(kept, BatchKept)
+        assert (kept.signed, kept.own) == (signed, False)
+        assert isinstance(own_new, NewGroups)
+        assert own_new.groups[0].publisher == ME.peer_id
+        assert isinstance(own_kept, BatchKept)
+        assert (own_kept.signed, own_kept.own) == (own.signed, True)
+        # Its only group is here already: the batch is kept, but nothing in it is new.
+        assert isinstance(known_kept, BatchKept)
+        pair = Equivocation(
+            publisher=ann.peer_id, sequence=5, first=signed.batch_id, second=own.batch_id
+        )
+        await node.pool.withdraw(pair, b"second")
+        assert notes.events[5:] == [BatchWithdrawn(batch_id=signed.batch_id)]
+
+
+async def test_one_keepers_fault_costs_the_others_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    notes = Notes()
+    async with start(tmp_path) as node:
+        node.pool._keepers = (Broken(), notes)
+        await node.receive(batch(author(), 1))
+        assert node.buffer.ready(Pool.EXTERNAL) == 1
+        assert len((await node.store.load()).batches) == 1
+    assert [type(event) for event in notes.events] == [NewGroups, BatchKept]
+    assert "Broken did not take NewGroups" in caplog.text
 
 
 async def test_pruning_leaves_what_is_still_of_use(tmp_path: Path) -> None:
