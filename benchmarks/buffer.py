@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks.buffer_peers import PEERS, Store
 from benchmarks.harness import Goal, Options, Report, main, median, note
-from p2p.buffer.replay import BufferLimits, Entry, InsertOutcome, ReplayBuffer, Strategy
+from p2p.buffer.replay import BufferLimits, Entry, InsertOutcome, ReplayBuffer
 from shoal_wire.types import (
     BatchId,
     Completion,
@@ -90,8 +90,6 @@ class Shoal:
             max_age_seconds=3600.0,
             max_groups_per_publisher=CAPACITY,
             max_bytes_per_publisher=CAPACITY * GROUP_BYTES,
-            own_max_groups=1,
-            own_max_bytes=GROUP_BYTES,
         )
         self._buffer = ReplayBuffer(limits, random.Random(1))
         self._number = 0
@@ -119,7 +117,7 @@ class Shoal:
             for _ in entries:
                 bytearray(self._payload)
         ids = [entry.group.group_id for entry in entries]
-        assert self._buffer.ack(ids, "bench", 0.0) == count
+        assert self._buffer.consume(ids) == count
 
     def close(self) -> None:
         """Nothing to end."""
@@ -192,10 +190,7 @@ def _flood(*, num_ticks: int) -> dict[str, Any]:
         "attacker_rate_factor": _FLOOD_FACTOR,
         "slots": _FLOOD_SLOTS,
         "fair_share": round(fair, 4),
-        **{
-            str(strategy): _flood_share(strategy, num_ticks)
-            for strategy in (Strategy.UNIFORM_PUBLISHERS, Strategy.UNIFORM_GROUPS)
-        },
+        "uniform_publishers": _flood_share(num_ticks),
         "first_in_first_out_uniform": _fifo_share(num_ticks),
     }
 
@@ -219,7 +214,7 @@ def _fifo_share(num_ticks: int) -> dict[str, Any]:
     }
 
 
-def _flood_share(strategy: Strategy, num_ticks: int) -> dict[str, Any]:
+def _flood_share(num_ticks: int) -> dict[str, Any]:
     """Return the attacker's share of groups drawn and acknowledged while it floods."""
     limits = BufferLimits(
         max_groups=_FLOOD_SLOTS,
@@ -227,8 +222,6 @@ def _flood_share(strategy: Strategy, num_ticks: int) -> dict[str, Any]:
         max_age_seconds=float(num_ticks),
         max_groups_per_publisher=_FLOOD_SLOTS,
         max_bytes_per_publisher=_FLOOD_SLOTS * GROUP_BYTES,
-        own_max_groups=1,
-        own_max_bytes=GROUP_BYTES,
     )
     buffer = ReplayBuffer(limits, random.Random(1))
     senders = _senders()
@@ -240,13 +233,12 @@ def _flood_share(strategy: Strategy, num_ticks: int) -> dict[str, Any]:
             number += 1
         entries = buffer.lease(
             _FLOOD_DRAWS_PER_TICK,
-            strategy=strategy,
             holder="trainer",
             now=float(tick),
             lease_seconds=60.0,
         )
         drawn.update(entry.group.publisher for entry in entries)
-        buffer.ack([entry.group.group_id for entry in entries], "trainer", float(tick))
+        buffer.consume([entry.group.group_id for entry in entries])
     return {
         "attacker_share": round(drawn["attacker"] / drawn.total(), 4),
         "draws": drawn.total(),
@@ -285,7 +277,6 @@ def _entry(number: int, publisher: str, *, received_at: float) -> Entry:
             group=_GROUP,
         ),
         num_bytes=GROUP_BYTES,
-        own=False,
         received_at=received_at,
     )
 

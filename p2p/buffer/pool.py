@@ -1,4 +1,4 @@
-"""One pool of the replay buffer: its groups by publisher, and whom a newcomer displaces. Pure.
+"""The replay buffer's groups by publisher, and whom a newcomer displaces. Pure.
 
 Every call is O(log n) amortised. Only *ready* groups, those that nobody has leased, can be
 displaced, expire or be drawn, so only they are in the heaps and draw sets.
@@ -6,46 +6,13 @@ displaced, expire or be drawn, so only they are in the heaps and draw sets.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from p2p.buffer.containers import DrawSet, LazyHeap, OrderHeap
 from p2p.buffer.types import BufferLimits, DropCause, Entry
 from shoal_base.bounded import BoundedDict
 from shoal_wire.types import PeerId
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolLimits:
-    """Bounds of one pool, in all and for each publisher."""
-
-    max_groups: int
-    max_bytes: int
-    max_groups_per_publisher: int
-    max_bytes_per_publisher: int
-    max_departed_publishers: int
-
-
-def own_limits(limits: BufferLimits) -> PoolLimits:
-    """Return the bounds of the pool of own groups, which have one publisher."""
-    return PoolLimits(
-        max_groups=limits.own_max_groups,
-        max_bytes=limits.own_max_bytes,
-        max_groups_per_publisher=limits.own_max_groups,
-        max_bytes_per_publisher=limits.own_max_bytes,
-        max_departed_publishers=limits.max_departed_publishers,
-    )
-
-
-def external_limits(limits: BufferLimits) -> PoolLimits:
-    """Return the bounds of the pool of other nodes' groups."""
-    return PoolLimits(
-        max_groups=limits.max_groups,
-        max_bytes=limits.max_bytes,
-        max_groups_per_publisher=limits.max_groups_per_publisher,
-        max_bytes_per_publisher=limits.max_bytes_per_publisher,
-        max_departed_publishers=limits.max_departed_publishers,
-    )
 
 
 @dataclass(slots=True, eq=False)
@@ -56,7 +23,6 @@ class Slot:
     arrival: int
     """The buffer's running number."""
     ready: bool = False
-    uses: int = 0
     draws: int = 0
 
 
@@ -116,24 +82,28 @@ class _Ranking:
 class GroupPool:
     """Groups of many publishers within fixed bounds."""
 
-    def __init__(self, limits: PoolLimits) -> None:
+    def __init__(self, limits: BufferLimits) -> None:
         self.limits = limits
         self.num_groups = 0
         self.num_bytes = 0
         self.shelves: dict[PeerId, Shelf] = {}
         self.departed: BoundedDict[PeerId, Counters]
         self.departed = BoundedDict(limits.max_departed_publishers)
-        self.ready: DrawSet[Slot] = DrawSet()
         self.ready_publishers: DrawSet[PeerId] = DrawSet()
         self._ready_by_arrival: dict[int, Slot] = {}
         self.oldest: OrderHeap[Slot] = OrderHeap(self._ready_by_arrival)
-        self.newest: OrderHeap[Slot] = OrderHeap(self._ready_by_arrival)
         self._most_groups = _Ranking(lambda peer: self.shelves[peer].groups)
         self._most_bytes = _Ranking(lambda peer: self.shelves[peer].bytes)
 
-    def could_ever_hold(self, num_bytes: int) -> bool:
-        """Return whether a group of this size fits an empty pool."""
-        return num_bytes <= min(self.limits.max_bytes, self.limits.max_bytes_per_publisher)
+    @property
+    def num_ready(self) -> int:
+        """How many groups nobody has leased."""
+        return len(self._ready_by_arrival)
+
+    @property
+    def max_group_bytes(self) -> int:
+        """The largest group that fits an empty pool."""
+        return min(self.limits.max_bytes, self.limits.max_bytes_per_publisher)
 
     def counters(self, publisher: PeerId) -> Counters:
         """Return the counters of a publisher that has groups here."""
@@ -181,10 +151,8 @@ class GroupPool:
         slot.ready = True
         self._ready_by_arrival[arrival] = slot
         shelf.ready.add(slot)
-        self.ready.add(slot)
         shelf.by_age.push(received_at, arrival, len(shelf.ready))
-        self.oldest.push(received_at, arrival, len(self.ready))
-        self.newest.push(-received_at, arrival, len(self.ready))
+        self.oldest.push(received_at, arrival, self.num_ready)
         if was_bare:
             self.ready_publishers.add(publisher)
             self._rank(publisher, shelf)
@@ -196,7 +164,6 @@ class GroupPool:
         slot.ready = False
         del self._ready_by_arrival[slot.arrival]
         shelf.ready.discard(slot)
-        self.ready.discard(slot)
         if not shelf.ready:
             self.ready_publishers.discard(publisher)
             self._rank(publisher, shelf)
@@ -243,10 +210,3 @@ class GroupPool:
     def _rank(self, publisher: PeerId, shelf: Shelf) -> None:
         self._most_groups.changed(publisher, evictable=bool(shelf.ready))
         self._most_bytes.changed(publisher, evictable=bool(shelf.ready))
-
-    def set_aside(self, slots: Iterable[Slot]) -> list[Slot]:
-        """Take the ready ones of `slots` and return them, for `make_ready` afterwards."""
-        taken = [slot for slot in slots if slot.ready]
-        for slot in taken:
-            self.take(slot)
-        return taken

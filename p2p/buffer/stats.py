@@ -1,4 +1,4 @@
-"""The buffer's read model: counters and a snapshot of both pools. Pure."""
+"""The buffer's read model: counters and a snapshot. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from p2p.buffer.own import OwnGroups
 from p2p.buffer.pool import GroupPool, Shelf
 from p2p.buffer.types import BufferLimits, BufferStats, DropCause, PublisherStats
 from shoal_wire.types import PeerId
@@ -23,8 +24,8 @@ class BufferTotals:
 def snapshot(
     *,
     limits: BufferLimits,
-    own: GroupPool,
-    external: GroupPool,
+    own: OwnGroups,
+    pool: GroupPool,
     leased: int,
     totals: BufferTotals,
     dropped: Mapping[str, int],
@@ -32,20 +33,17 @@ def snapshot(
     max_publishers: int,
 ) -> BufferStats:
     """Return the statistics at `now`; O(publishers) and the groups of those listed."""
-    shelves = [
-        (shelf.groups, publisher, pool is own, shelf)
-        for pool in (own, external)
-        for publisher, shelf in pool.shelves.items()
-    ]
-    largest = heapq.nlargest(max_publishers, shelves, key=lambda item: item[0])
+    rows = [_own_row(own, now)] if own else []
+    others = heapq.nlargest(max_publishers, pool.shelves.items(), key=lambda item: item[1].groups)
+    rows += [_row(publisher, shelf, now) for publisher, shelf in others]
+    rows.sort(key=lambda row: -row.groups)
     return BufferStats(
-        groups=external.num_groups,
-        bytes=external.num_bytes,
-        own_groups=own.num_groups,
+        groups=pool.num_groups,
+        bytes=pool.num_bytes,
+        own_groups=len(own),
         own_bytes=own.num_bytes,
         leased=leased,
-        ready_own=len(own.ready),
-        ready_external=len(external.ready),
+        ready=pool.num_ready,
         capacity_groups=limits.max_groups,
         capacity_bytes=limits.max_bytes,
         evicted=dropped.get(DropCause.EVICTED_BY_QUOTA, 0)
@@ -54,19 +52,33 @@ def snapshot(
         consumed_total=totals.consumed,
         stored_total=totals.stored,
         draws_total=totals.draws,
-        publishers=len(shelves),
-        per_publisher=tuple(
-            _publisher(publisher, is_own, shelf, now) for _, publisher, is_own, shelf in largest
-        ),
+        publishers=len(pool.shelves) + bool(own),
+        per_publisher=tuple(rows[:max_publishers]),
     )
 
 
-def _publisher(publisher: PeerId, own: bool, shelf: Shelf, now: float) -> PublisherStats:
+def _own_row(own: OwnGroups, now: float) -> PublisherStats:
+    oldest, newest = own.oldest(), own.newest()
+    assert oldest is not None
+    assert newest is not None
+    return PublisherStats(
+        peer_id=oldest.publisher,
+        own=True,
+        groups=len(own),
+        bytes=own.num_bytes,
+        oldest_age_s=now - oldest.received_at,
+        newest_age_s=now - newest.received_at,
+        draws=0,
+        stored_total=own.stored_total,
+    )
+
+
+def _row(publisher: PeerId, shelf: Shelf, now: float) -> PublisherStats:
     oldest = shelf.by_age.peek()
     newest = max((slot.entry.received_at for slot in shelf.ready), default=None)
     return PublisherStats(
         peer_id=publisher,
-        own=own,
+        own=False,
         groups=shelf.groups,
         bytes=shelf.bytes,
         oldest_age_s=None if oldest is None else now - oldest.entry.received_at,

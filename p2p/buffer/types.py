@@ -13,17 +13,12 @@ class BufferLimits:
     """Bounds that hold after every operation. Ages are seconds, sizes bytes; all are positive."""
 
     max_groups: int
-    """External groups in all."""
+    """Groups in all; as many own ones are remembered beside them."""
     max_bytes: int
     max_age_seconds: float
     """A group that was received longer ago leaves, unless it is leased."""
     max_groups_per_publisher: int
     max_bytes_per_publisher: int
-    own_max_groups: int
-    """Own groups: a pool apart, which no external group can displace."""
-    own_max_bytes: int
-    max_uses: int = 1
-    """Acknowledged uses after which a group is consumed."""
     max_consumed_ids: int = 65_536
     """Ids remembered as consumed, and as seen; the oldest is forgotten first."""
     max_departed_publishers: int = 4096
@@ -33,24 +28,6 @@ class BufferLimits:
         for field in fields(self):
             if not getattr(self, field.name) > 0:
                 raise ValueError(f"buffer limit {field.name} must be positive")
-
-
-class Pool(StrEnum):
-    """SAPO's two sources of training groups (Alg. 1, SampleSelf and SampleExternal)."""
-
-    OWN = "own"
-    EXTERNAL = "external"
-
-
-class Strategy(StrEnum):
-    """How groups are drawn. All draw without replacement."""
-
-    UNIFORM_PUBLISHERS = "uniform_publishers"
-    """A publisher first, then one of its groups: flooding does not raise a publisher's share."""
-    UNIFORM_GROUPS = "uniform_groups"
-    """The paper's: every group alike."""
-    NEWEST = "newest"
-    """The most recently received first; not random."""
 
 
 class InsertOutcome(StrEnum):
@@ -91,7 +68,6 @@ class Entry:
     group: PublishedGroup
     num_bytes: int
     """What the group costs; its share of the envelope, or its serialised size."""
-    own: bool
     received_at: float
     """Seconds, on the clock of every `now` passed to the buffer."""
 
@@ -123,15 +99,14 @@ class PublisherStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BufferStats:
-    """A snapshot. `groups` and `bytes` are external; own ones are counted apart."""
+    """A snapshot. `groups` and `bytes` are of others; own ones are counted apart."""
 
     groups: int
     bytes: int
     own_groups: int
     own_bytes: int
     leased: int
-    ready_own: int
-    ready_external: int
+    ready: int
     capacity_groups: int
     capacity_bytes: int
     evicted: int

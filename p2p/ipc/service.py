@@ -9,7 +9,7 @@ from typing import Any
 
 import trio
 
-from p2p.buffer.types import Entry, Pool, Strategy
+from p2p.buffer.types import Entry
 from p2p.ipc.inspector import Control, InspectorService, View, answer_view, carry_out
 from p2p.ipc.judge_link import JudgeLink
 from p2p.rollouts.outbox import Outbox, OversizeBatchError
@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 _HELD_LEASE_SECONDS = 86_400.0
 _MAX_LEASE_SECONDS = 86_400.0
 _MAX_SAMPLE = 4096
+_STRATEGIES = ("", "uniform_publishers")
+"""Names of the one way in which groups are drawn."""
 _MAX_SAMPLE_BYTES = 16 * 1024 * 1024
 """Half of what an IPC frame holds."""
 
@@ -157,23 +159,21 @@ class Service(InspectorService):
         return m.PublishReply(sequence=own.sequence, batch_id=own.batch_id, is_new=own.is_new)
 
     def _sample(self, holder: str, body: m.Sample) -> m.Body:
-        try:
-            strategy = Strategy(body.strategy) if body.strategy else Strategy.UNIFORM_PUBLISHERS
-        except ValueError:
+        if body.strategy not in _STRATEGIES:
             return m.Failure(reason=f"unknown strategy {body.strategy!r}")
+        if body.exclude_ids:
+            return m.Failure(reason="a sample cannot leave out groups by id")
         entries = self._pool.lease(
             holder,
-            num_local=min(body.num_local, _MAX_SAMPLE),
-            num_external=min(body.num_external, _MAX_SAMPLE),
-            strategy=strategy,
+            min(body.num_external, _MAX_SAMPLE),
             lease_seconds=_lease_seconds(body.lease_seconds),
-            exclude=body.exclude_ids,
         )
         entries = self._within_a_frame(holder, entries)
         return m.SampleReply(
-            groups=tuple(m.SampledGroup(published=e.group, own=e.own) for e in entries),
-            ready_local=self._pool.buffer.ready(Pool.OWN),
-            ready_external=self._pool.buffer.ready(Pool.EXTERNAL),
+            groups=tuple(m.SampledGroup(published=entry.group, own=False) for entry in entries),
+            # Own groups are not drawn from here: of `num_local` there are never any.
+            ready_local=0,
+            ready_external=self._pool.buffer.ready(),
         )
 
     def _within_a_frame(self, holder: str, entries: list[Entry]) -> list[Entry]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from p2p.buffer.replay import ReplayBuffer
-from p2p.buffer.types import Entry, InsertOutcome, Pool, Strategy
+from p2p.buffer.types import Entry, InsertOutcome
 from p2p.events import BatchKept, BatchWithdrawn, Event, Keeper, NewGroups
 from p2p.intake.ledger import Equivocation, PublisherLedger
 from p2p.intake.validation import Rejected, reopen_batch
@@ -25,7 +25,7 @@ from p2p.store.store import Store, StoreError
 from shoal_wire.codec import group_size
 from shoal_wire.digests import batch_id
 from shoal_wire.manifest import Manifest
-from shoal_wire.types import GroupId, PeerId, PublishedGroup, SignedBatch
+from shoal_wire.types import BatchId, GroupId, PeerId, PublishedGroup, SignedBatch
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
@@ -80,7 +80,7 @@ class RolloutPool:
     async def restore(self, ledger: PublisherLedger) -> None:
         """Fill buffer and ledger from disk; damaged rows are named and left out."""
         state = await self._store.load()
-        self._buffer.mark_consumed(state.consumed_ids)
+        self._buffer.consume(state.consumed_ids)
         now = trio.current_time()
         for stored in state.batches:
             try:
@@ -94,7 +94,7 @@ class RolloutPool:
                 ledger.remember(signed.publisher, signed.batch.sequence, signed.batch_id, now)
             age = max(0.0, (self._wall_ms() - stored.received_ms) / 1000)
             own = signed.publisher == self._me
-            self._insert(signed, own=own, received_at=now - age, now=now)
+            self._take_in(published_groups(signed), len(signed.envelope), now - age, own=own)
             self._tell(BatchKept(signed=signed, received_ms=stored.received_ms, own=own))
         for pair in await self._store.evidence():
             ledger.condemn(pair.publisher, pair.sequence, batch_id(pair.second), now)
@@ -112,14 +112,14 @@ class RolloutPool:
                 await self._prune()
 
     async def keep_external(self, signed: SignedBatch) -> None:
-        """Insert a validated batch, then write it to disk.
+        """Put a validated batch into the buffer, then write it to disk.
 
         Its durability is a convenience (a restart keeps its buffer), so a full disk is logged and
         the groups stay usable.
         """
         self.groups_received += len(signed.batch.groups)
         now = trio.current_time()
-        self._insert(signed, own=False, received_at=now, now=now)
+        self._take_in(published_groups(signed), len(signed.envelope), now, own=False)
         try:
             await self._store.add_external(
                 signed.batch_id,
@@ -134,53 +134,39 @@ class RolloutPool:
             self._tell(BatchKept(signed=signed, received_ms=self._wall_ms(), own=False))
 
     def keep_own(self, signed: SignedBatch) -> int:
-        """Insert an own batch that is already on disk; return its number of groups."""
+        """Take in an own batch that is already on disk; return its number of groups."""
         now = trio.current_time()
-        self._insert(signed, own=True, received_at=now, now=now)
+        self._take_in(published_groups(signed), len(signed.envelope), now, own=True)
         self._tell(BatchKept(signed=signed, received_ms=self._wall_ms(), own=True))
         self.groups_published += len(signed.batch.groups)
         return len(signed.batch.groups)
 
-    def lease(
-        self,
-        holder: str,
-        *,
-        num_local: int,
-        num_external: int,
-        strategy: Strategy,
-        lease_seconds: float,
-        exclude: Sequence[GroupId],
-    ) -> list[Entry]:
-        """Lease up to the asked numbers of own and external groups."""
+    def lease(self, holder: str, count: int, *, lease_seconds: float) -> list[Entry]:
+        """Lease up to `count` groups of others."""
+        if not count:
+            return []
         now = trio.current_time()
-        leased: list[Entry] = []
-        for pool, count in ((Pool.OWN, num_local), (Pool.EXTERNAL, num_external)):
-            if count:
-                leased += self._buffer.lease(
-                    count,
-                    pool=pool,
-                    strategy=strategy,
-                    holder=holder,
-                    now=now,
-                    lease_seconds=lease_seconds,
-                    exclude=exclude,
-                    weights=self._weights(now) if pool is Pool.EXTERNAL else None,
-                )
-        return leased
+        return self._buffer.lease(
+            count,
+            holder=holder,
+            now=now,
+            lease_seconds=lease_seconds,
+            weights=self._weights(now),
+        )
 
     def _weights(self, now: float) -> dict[PeerId, float] | None:
         if self._reputation is None:
             return None
-        publishers = self._buffer.publishers(Pool.EXTERNAL)
+        publishers = self._buffer.publishers()
         weights = self._reputation.sampling_weights(publishers, now)
-        return draw_weights(self._draws, weights, self._buffer.contributed(Pool.EXTERNAL))
+        return draw_weights(self._draws, weights, self._buffer.contributed())
 
     def contributions(self, connected: Collection[PeerId]) -> Contributions:
         """Return the account of draws against contributions; `connected` peers are named too."""
         now = trio.current_time()
         standings = SamplingStandings() if self._reputation is None else self._reputation.sampling
         return account(
-            self._buffer.counters(Pool.EXTERNAL),
+            self._buffer.counters(),
             connected=connected,
             weights=self._weights(now) or {},
             standings=standings,
@@ -190,15 +176,21 @@ class RolloutPool:
 
     def verified(self, group_id: GroupId, rewards: Sequence[float]) -> None:
         """Take in the trainer's rewards of a group that is here: its publisher's standing."""
-        view = self._buffer.get(group_id)
-        if view is None or self._reputation is None:
+        view, own = self._buffer.get(group_id), self._buffer.get_own(group_id)
+        if self._reputation is None:
+            return
+        if view is not None:
+            publisher, family = view.entry.group.publisher, view.entry.group.group.task.family
+        elif own is not None:
+            publisher, family = own.publisher, own.family
+        else:
             return
         self._reputation.sampling.report(
             group_id,
-            publisher=view.entry.group.publisher,
-            family=view.entry.group.group.task.family,
+            publisher=publisher,
+            family=family,
             rewards=rewards,
-            own=view.entry.own,
+            own=view is None,
             now=trio.current_time(),
         )
 
@@ -212,8 +204,7 @@ class RolloutPool:
         """
         if consumed:
             await self._store.consume(list(consumed), self._wall_ms())
-            self._buffer.ack(consumed, holder, trio.current_time())
-            self._buffer.mark_consumed(consumed)
+            self._buffer.consume(consumed)
         if released:
             self._buffer.release(released, holder)
         return len(consumed) + len(released)
@@ -235,17 +226,18 @@ class RolloutPool:
     def _reopen(self, envelope: bytes) -> SignedBatch:
         return reopen_batch(envelope, max_bytes=self._manifest.rules.max_batch_bytes)
 
-    def _insert(self, signed: SignedBatch, *, own: bool, received_at: float, now: float) -> None:
-        share = len(signed.envelope) // max(1, len(signed.batch.groups))
+    def _take_in(
+        self, groups: Sequence[PublishedGroup], num_bytes: int, received_at: float, *, own: bool
+    ) -> None:
+        """Offer the groups of an envelope of `num_bytes` to the buffer; tell which are new."""
+        now = trio.current_time()
+        share = num_bytes // max(1, len(groups))
+        offer = self._buffer.note_own if own else self._buffer.insert
         new = []
-        for group in published_groups(signed):
-            entry = Entry(
-                group=group,
-                num_bytes=group_size(group.group) + share + _overhead(group),
-                own=own,
-                received_at=received_at,
-            )
-            if self._buffer.insert(entry, now) is InsertOutcome.STORED:
+        for group in groups:
+            cost = group_size(group.group) + share + _overhead(group)
+            entry = Entry(group=group, num_bytes=cost, received_at=received_at)
+            if offer(entry, now) is InsertOutcome.STORED:
                 new.append(group)
         if new:
             self._tell(NewGroups(groups=tuple(new), at_ms=self._wall_ms()))
@@ -258,10 +250,15 @@ class RolloutPool:
                 # A fault in one place must not cost the others their batch.
                 log.exception("%s did not take %s", type(keeper).__name__, type(event).__name__)
 
+    def _of_use(self) -> set[BatchId]:
+        """Return the batches of which a group is here, or is still shown as this node's own."""
+        theirs = {view.entry.group.batch_id for view in self._buffer.residents()}
+        return theirs | {group.batch_id for group in self._buffer.own_groups()}
+
     async def _prune(self) -> None:
         try:
             await self._store.prune(
-                keep={view.entry.group.batch_id for view in self._buffer.residents()},
+                keep=self._of_use(),
                 max_age_ms=int(self._max_age_seconds * 1000),
                 max_bytes=self._max_store_bytes,
                 grace_ms=_SERVED_MS,

@@ -87,11 +87,13 @@ class Sample:
     """Lease groups → `SampleReply`, with as many as there are, at once."""
 
     num_local: int = 0
+    """Of the trainer's own groups a node has none: it answers with none."""
     num_external: int = 0
     strategy: str = ""
-    """Empty for the node's default."""
+    """Empty or `uniform_publishers`; a node refuses any other."""
     lease_seconds: float = 600.0
     exclude_ids: tuple[GroupId, ...] = ()
+    """Empty; a node refuses to leave out groups by id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

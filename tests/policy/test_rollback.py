@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from p2p.buffer.types import Pool
 from policy.generation.local import NonFiniteError
 from policy.model.loading import Policy
 from policy.node.link import NodeLink
@@ -50,7 +49,7 @@ def test_weights_that_a_step_spoilt_are_taken_back(tmp_path: Path, model: str) -
         good: dict[str, torch.Tensor] = {}
 
         def on_round(record: RoundRecord, _progress: Progress) -> None:
-            ready.append(node.node.buffer.ready(Pool.EXTERNAL))
+            ready.append(node.node.buffer.ready())
             if record.round == 2:
                 made.checkpoint()
                 good.update(case.weights(made.course.policy))

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from p2p.buffer.types import Pool
 from p2p.intake.validation import open_message, open_payload, reopen_batch
 from policy.node.link import NodeLink
 from policy.surroundings import Interrupted
@@ -108,7 +107,7 @@ def test_external_groups_are_trained_on_beside_own_ones(node: NodeThread) -> Non
     assert record.reward_external == 0.5
     link.drain()
     assert len(link.leases().held) == 2
-    assert node.node.buffer.ready(Pool.EXTERNAL) == 2
+    assert node.node.buffer.ready() == 2
     verified = [r for r in node.node.recent.after(0, limit=99) if r.group.publisher == publisher]
     assert [recent.rewards for recent in verified] == [(0.0, 1.0, 0.0, 1.0)] * 4
 
@@ -152,7 +151,7 @@ def test_it_looks_on_for_signal_but_not_for_ever(node: NodeThread) -> None:
     record = rounds.play(1, 0).record
     link.drain()
     assert record.external_drawn == 8
-    assert node.node.buffer.ready(Pool.EXTERNAL) == 4
+    assert node.node.buffer.ready() == 4
 
 
 @pytest.mark.parametrize("at", range(5))
@@ -175,7 +174,7 @@ def test_told_to_stop_before_the_update_nothing_has_changed(node: NodeThread, at
         rounds.play(1, 0)
     assert case.same_weights(before, case.weights(policy))
     link.drain()
-    assert node.node.buffer.ready(Pool.EXTERNAL) == 3
+    assert node.node.buffer.ready() == 3
     assert link.leases() == type(link.leases())()
     assert link.consumed_for_checkpoint() == ()
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from p2p.buffer.types import Pool
 from policy.checkpoint.saving import CheckpointError
 from policy.model.loading import ModelError
 from policy.node.link import NodeLink
@@ -136,7 +135,7 @@ def test_groups_are_given_up_only_once_a_checkpoint_holds_them(tmp_path: Path, m
         killed.run()
         killed._link._client.close()  # type: ignore[union-attr]
         node.restart()
-        assert node.node.buffer.ready(Pool.EXTERNAL) == 2
+        assert node.node.buffer.ready() == 2
         resumed = trainer(
             tmp_path, model, link=NodeLink(node.node.client()), local=1, external=2, rounds=4
         )

@@ -60,7 +60,6 @@ class SwarmNode:
         return {
             view.entry.group.group.task.seed - make.coordinates_at(0).seed
             for view in self.node.buffer.residents()
-            if not view.entry.own
         }
 
 

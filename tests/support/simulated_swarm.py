@@ -282,6 +282,7 @@ class World(Observer):
         within = (
             stats.groups <= limits.buffer_groups
             and stats.bytes <= limits.buffer_bytes
+            and stats.own_groups <= limits.buffer_groups
             and all(
                 row.groups <= limits.publisher_groups for row in stats.per_publisher if not row.own
             )

@@ -50,14 +50,13 @@ def entry(
     publisher: str = "p",
     *,
     num_bytes: int = 10,
-    own: bool = False,
     received_at: float = 0.0,
 ) -> Entry:
     """Return group `number` as `publisher` sent it."""
     return Entry(
         group=PublishedGroup(
             group_id=group_id(number),
-            publisher=OWN_PEER if own else PeerId(publisher),
+            publisher=PeerId(publisher),
             batch_id=BatchId(bytes(32)),
             round=0,
             created_ms=0,
@@ -66,7 +65,6 @@ def entry(
             group=_GROUP,
         ),
         num_bytes=num_bytes,
-        own=own,
         received_at=received_at,
     )
 
@@ -79,8 +77,6 @@ def limits(**changes: float) -> BufferLimits:
         "max_age_seconds": 1000.0,
         "max_groups_per_publisher": 1000,
         "max_bytes_per_publisher": 1_000_000,
-        "own_max_groups": 100,
-        "own_max_bytes": 100_000,
     }
     return BufferLimits(**{**values, **changes})  # type: ignore[arg-type]
 

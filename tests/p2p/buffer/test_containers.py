@@ -96,7 +96,7 @@ def test_what_leaves_the_buffer_leaves_memory() -> None:
     gc.collect()
     assert sum(text() is not None for text in texts) == 50
     leased = buffer.lease(30, holder="t", now=0.0, lease_seconds=9.0)
-    buffer.ack([one.group.group_id for one in leased], "t", 0.0)
+    buffer.consume([one.group.group_id for one in leased])
     del leased
     gc.collect()
     assert sum(text() is not None for text in texts) == 20
@@ -113,7 +113,7 @@ def test_a_stream_of_publishers_leaves_a_bounded_trace() -> None:
     before = _bytes_of(buffer)
     for number in range(3000):
         buffer.insert(entry(number, f"p{number}"), 0.0)
-        buffer.mark_consumed([group_id(number)])
+        buffer.consume([group_id(number)])
     assert _bytes_of(buffer) - before < 100_000
 
 

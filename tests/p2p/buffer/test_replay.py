@@ -7,13 +7,7 @@ from collections import Counter
 
 import pytest
 
-from p2p.buffer.replay import (
-    GroupState,
-    InsertOutcome,
-    Pool,
-    ReplayBuffer,
-    Strategy,
-)
+from p2p.buffer.replay import GroupState, InsertOutcome, ReplayBuffer
 from shoal_wire.types import GroupId, PeerId
 from tests.p2p.buffer.entries import OWN_PEER, entry, group_id, ids_of, limits
 
@@ -38,6 +32,10 @@ def lease(buffer: ReplayBuffer, count: int, now: float = 0.0, **kwargs: object) 
 
 def resident(buffer: ReplayBuffer) -> set[GroupId]:
     return {view.entry.group.group_id for view in buffer.residents()}
+
+
+def own(buffer: ReplayBuffer) -> set[GroupId]:
+    return {group.group_id for group in buffer.own_groups()}
 
 
 def ids(*numbers: int) -> set[GroupId]:
@@ -68,8 +66,8 @@ class TestInsert:
             make().insert(entry(1, num_bytes=0), 0.0)
 
     def test_limits_must_be_positive(self) -> None:
-        with pytest.raises(ValueError, match="max_uses"):
-            limits(max_uses=0)
+        with pytest.raises(ValueError, match="max_age_seconds"):
+            limits(max_age_seconds=0)
 
 
 class TestEviction:
@@ -108,13 +106,15 @@ class TestEviction:
         assert resident(buffer) == ids(0, 1, 2, 3, 5)
 
     def test_own_groups_and_external_ones_never_displace_each_other(self) -> None:
-        buffer = make(max_groups=2, own_max_groups=2)
+        buffer = make(max_groups=2)
         for number in range(4):
-            buffer.insert(entry(number, own=True), 0.0)
+            buffer.note_own(entry(number, OWN_PEER), 0.0)
         fill(buffer, "p", range(10, 14))
-        assert resident(buffer) == ids(2, 3, 12, 13)
+        assert own(buffer) == ids(2, 3)
+        assert resident(buffer) == ids(12, 13)
         stats = buffer.stats(13.0)
         assert (stats.groups, stats.own_groups) == (2, 2)
+        assert stats.dropped == {"evicted_by_capacity": 2, "evicted_by_quota": 2}
 
     def test_leased_groups_stay_and_the_newcomer_is_refused(self) -> None:
         buffer = make(max_groups=3)
@@ -131,13 +131,13 @@ class TestEviction:
         buffer = make(max_bytes=100)
         fill(buffer, "fat", range(4), num_bytes=15)
         fill(buffer, "mid", range(4, 6), num_bytes=20)
-        held = lease(buffer, 2, now=6.0, exclude=ids(0, 1, 2, 3))
+        held = lease(buffer, 2, now=6.0, weights={PeerId("fat"): 0.0})
         assert set(held) == ids(4, 5)
         before = resident(buffer)
         # One group of `fat` is too little, and after it `mid` itself would be the largest.
         assert buffer.insert(entry(9, "mid", num_bytes=20), 6.0) is InsertOutcome.OVER_QUOTA
         assert resident(buffer) == before
-        assert buffer.ready(Pool.EXTERNAL) == 4
+        assert buffer.ready() == 4
         assert buffer.stats(6.0).evicted == 0
 
 
@@ -151,49 +151,32 @@ class TestLease:
         assert set(first) | set(rest) == ids(0, 1, 2, 3, 4)
         assert len(rest) == 2
 
-    def test_pools_are_drawn_apart(self) -> None:
+    def test_own_groups_are_never_drawn(self) -> None:
         buffer = make()
-        buffer.insert(entry(1, own=True), 0.0)
+        buffer.note_own(entry(1, OWN_PEER), 0.0)
         buffer.insert(entry(2), 0.0)
-        assert lease(buffer, 9, pool=Pool.OWN) == [group_id(1)]
-        assert lease(buffer, 9, pool=Pool.EXTERNAL) == [group_id(2)]
+        assert lease(buffer, 9) == [group_id(2)]
 
-    def test_excluded_groups_are_left_and_can_be_drawn_later(self) -> None:
-        buffer = make()
-        fill(buffer, "p", range(4))
-        unknown = group_id(99)
-        assert set(lease(buffer, 9, now=4.0, exclude=[*ids(0, 1), unknown])) == ids(2, 3)
-        assert set(lease(buffer, 9, now=4.0)) == ids(0, 1)
-
-    def test_newest_first(self) -> None:
-        buffer = make()
-        fill(buffer, "p", range(4))
-        drawn = lease(buffer, 2, now=4.0, strategy=Strategy.NEWEST)
-        assert drawn == [group_id(3), group_id(2)]
-
-    @pytest.mark.parametrize("strategy", Strategy)
-    def test_a_publisher_of_no_standing_is_never_drawn(self, strategy: Strategy) -> None:
+    def test_a_publisher_of_no_standing_is_never_drawn(self) -> None:
         buffer = make()
         fill(buffer, "good", range(3))
         fill(buffer, "bad", range(3, 30))
         weights = {PeerId("bad"): 0.0}
-        assert set(lease(buffer, 30, now=30.0, strategy=strategy, weights=weights)) == ids(0, 1, 2)
-        assert lease(buffer, 1, now=30.0, strategy=strategy, weights=weights) == []
-        assert buffer.ready(Pool.EXTERNAL) == 27
+        assert set(lease(buffer, 30, now=30.0, weights=weights)) == ids(0, 1, 2)
+        assert lease(buffer, 1, now=30.0, weights=weights) == []
+        assert buffer.ready() == 27
 
     @pytest.mark.parametrize(
-        ("strategy", "weight", "share"),
+        ("weight", "share"),
         [
-            (Strategy.UNIFORM_PUBLISHERS, 1.0, 1 / 2),
-            (Strategy.UNIFORM_PUBLISHERS, 0.25, 1 / 5),
-            (Strategy.UNIFORM_GROUPS, 1.0, 3 / 4),
-            (Strategy.UNIFORM_GROUPS, 0.25, 3 / 7),
+            (1.0, 1 / 2),
+            (0.25, 1 / 5),
             # So unlikely that the exact draw over all publishers has to step in.
-            (Strategy.UNIFORM_PUBLISHERS, 0.0005, 1 / 2001),
+            (0.0005, 1 / 2001),
         ],
     )
-    def test_shares_follow_strategy_and_weight(
-        self, strategy: Strategy, weight: float, share: float
+    def test_a_publishers_share_follows_its_weight_not_its_number_of_groups(
+        self, weight: float, share: float
     ) -> None:
         buffer = make()
         fill(buffer, "few", range(4))
@@ -201,12 +184,7 @@ class TestLease:
         drawn = Counter[str]()
         for _ in range(4000):
             (group,) = buffer.lease(
-                1,
-                strategy=strategy,
-                holder="t",
-                now=16.0,
-                lease_seconds=9.0,
-                weights={PeerId("many"): weight},
+                1, holder="t", now=16.0, lease_seconds=9.0, weights={PeerId("many"): weight}
             )
             drawn[group.group.publisher] += 1
             buffer.release_holder("t")
@@ -254,10 +232,10 @@ class TestLease:
         fill(buffer, "p", range(2))
         held = lease(buffer, 2, now=2.0)
         assert buffer.release(held, "somebody else") == 0
-        assert buffer.ready(Pool.EXTERNAL) == 0
+        assert buffer.ready() == 0
         assert buffer.release(held[:1], "trainer") == 1
         assert buffer.release_holder("trainer") == 1
-        assert buffer.ready(Pool.EXTERNAL) == 2
+        assert buffer.ready() == 2
 
     def test_the_same_seed_and_calls_give_the_same_draws(self) -> None:
         def draws(seed: int) -> list[GroupId]:
@@ -266,8 +244,8 @@ class TestLease:
             for number in range(300):
                 for offset in range(3):
                     buffer.insert(entry(3 * number + offset, f"p{number % 7}"), float(number))
-                batch = lease(buffer, 2, now=float(number), strategy=list(Strategy)[number % 3])
-                buffer.ack(batch[:1], "trainer", float(number))
+                batch = lease(buffer, 2, now=float(number))
+                buffer.consume(batch[:1])
                 buffer.release(batch[1:], "trainer")
                 drawn += batch
             return drawn
@@ -276,43 +254,76 @@ class TestLease:
         assert draws(5) != draws(6)
 
 
+class TestOwn:
+    def test_what_this_node_made_is_not_taken_from_another(self) -> None:
+        buffer = make(max_groups=1)
+        assert buffer.note_own(entry(1, OWN_PEER), 0.0) is InsertOutcome.STORED
+        assert buffer.insert(entry(1, "copycat"), 0.0) is InsertOutcome.DUPLICATE
+        # Nor once it has been forgotten as an own one, nor is what another made first an own one.
+        buffer.note_own(entry(2, OWN_PEER), 0.0)
+        assert own(buffer) == ids(2)
+        assert buffer.insert(entry(1, "copycat"), 0.0) is InsertOutcome.DUPLICATE
+        buffer.insert(entry(3), 0.0)
+        assert buffer.note_own(entry(3, OWN_PEER), 0.0) is InsertOutcome.DUPLICATE
+
+    def test_they_are_forgotten_by_number_size_and_age(self) -> None:
+        buffer = make(max_groups=4, max_bytes=100, max_age_seconds=10.0)
+        for number in range(6):
+            buffer.note_own(entry(number, OWN_PEER, received_at=float(number)), float(number))
+        assert own(buffer) == ids(2, 3, 4, 5)
+        buffer.note_own(entry(6, OWN_PEER, num_bytes=85, received_at=6.0), 6.0)
+        assert own(buffer) == ids(5, 6)
+        assert buffer.stats(6.0).own_bytes == 95
+        assert buffer.note_own(entry(7, OWN_PEER, num_bytes=101), 6.0) is InsertOutcome.TOO_LARGE
+        assert buffer.note_own(entry(8, OWN_PEER), 10.0) is InsertOutcome.TOO_OLD
+        assert buffer.expire(15.0) == 1
+        assert own(buffer) == ids(6)
+        assert buffer.stats(15.0).dropped == {
+            "evicted_by_quota": 5,
+            "expired": 1,
+            "too_large": 1,
+            "too_old": 1,
+        }
+
+    def test_no_text_of_them_is_kept(self) -> None:
+        buffer = make()
+        buffer.note_own(entry(1, OWN_PEER), 0.0)
+        assert resident(buffer) == set()
+        assert buffer.get(group_id(1)) is None
+        remembered = buffer.get_own(group_id(1))
+        assert remembered is not None
+        assert (remembered.publisher, remembered.family) == (OWN_PEER, "basic_arithmetic")
+
+
 class TestConsume:
     def test_an_acknowledged_group_never_comes_back(self) -> None:
         buffer = make()
         fill(buffer, "p", range(2))
         held = lease(buffer, 2, now=2.0)
-        assert buffer.ack(held, "trainer", 2.0) == 2
-        assert buffer.ack(held, "trainer", 2.0) == 0
+        assert buffer.consume(held) == 2
+        assert buffer.consume(held) == 0
         assert resident(buffer) == set()
         assert buffer.insert(entry(1), 2.0) is InsertOutcome.CONSUMED_BEFORE
-
-    def test_uses_are_counted_up_to_the_limit(self) -> None:
-        buffer = make(max_uses=2)
-        fill(buffer, "p", range(1))
-        for _ in range(2):
-            assert buffer.ack(lease(buffer, 1), "trainer", 0.0) == 1
-        assert lease(buffer, 1) == []
-        assert buffer.insert(entry(0), 0.0) is InsertOutcome.CONSUMED_BEFORE
 
     def test_an_acknowledgement_after_the_lease_ran_out_still_counts(self) -> None:
         buffer = make()
         fill(buffer, "p", range(1))
         lease(buffer, 1, now=0.0, lease_seconds=1.0)
         assert lease(buffer, 1, now=2.0, holder="second") == [group_id(0)]
-        assert buffer.ack([group_id(0)], "trainer", 2.0) == 1
+        assert buffer.consume([group_id(0)]) == 1
         assert buffer.release_holder("second") == 0
         assert resident(buffer) == set()
 
     def test_ids_of_a_checkpoint_are_consumed_before_they_arrive(self) -> None:
         buffer = make()
         fill(buffer, "p", range(1))
-        assert buffer.mark_consumed([group_id(0), group_id(7), group_id(7)]) == 2
+        assert buffer.consume([group_id(0), group_id(7), group_id(7)]) == 2
         assert resident(buffer) == set()
         assert buffer.insert(entry(7), 0.0) is InsertOutcome.CONSUMED_BEFORE
 
     def test_the_memory_of_ids_is_bounded_and_forgets_the_oldest(self) -> None:
         buffer = make(max_consumed_ids=3)
-        buffer.mark_consumed(group_id(number) for number in range(4))
+        buffer.consume(group_id(number) for number in range(4))
         assert buffer.insert(entry(0), 0.0) is InsertOutcome.STORED
         assert buffer.insert(entry(1), 0.0) is InsertOutcome.CONSUMED_BEFORE
 
@@ -325,7 +336,7 @@ class TestReconnect:
         buffer.release_holder("before")
         assert buffer.hold(ids(0, 1), "after", 3.0, 60.0) == 2
         assert lease(buffer, 3, now=3.0) == [group_id(2)]
-        assert buffer.ack(ids(0, 1), "after", 3.0) == 2
+        assert buffer.consume(ids(0, 1)) == 2
 
     def test_a_held_group_is_taken_over_from_the_old_connection(self) -> None:
         buffer = make()
@@ -339,7 +350,7 @@ class TestReconnect:
         buffer = make()
         assert buffer.hold(ids(5), "after", 0.0, 60.0) == 0
         assert buffer.insert(entry(5), 1.0) is InsertOutcome.DUPLICATE
-        buffer.ack(ids(5), "after", 1.0)
+        buffer.consume(ids(5))
         assert buffer.insert(entry(5), 1.0) is InsertOutcome.CONSUMED_BEFORE
 
     def test_leases_on_groups_that_are_not_here_are_bounded(self) -> None:
@@ -350,7 +361,7 @@ class TestReconnect:
 
     def test_a_consumed_group_is_not_held(self) -> None:
         buffer = make()
-        buffer.mark_consumed(ids(1))
+        buffer.consume(ids(1))
         assert buffer.hold(ids(1), "after", 0.0, 60.0) == 0
         assert buffer.release_holder("after") == 0
 
@@ -372,8 +383,8 @@ class TestViews:
         buffer = make()
         fill(buffer, "a", range(3))
         fill(buffer, "b", range(3, 4))
-        buffer.insert(entry(4, own=True, received_at=4.0), 4.0)
-        lease(buffer, 1, now=5.0, strategy=Strategy.NEWEST)
+        buffer.note_own(entry(4, OWN_PEER, received_at=4.0), 4.0)
+        lease(buffer, 1, now=5.0, weights={PeerId("a"): 0.0})
         stats = buffer.stats(5.0)
         by_peer = {item.peer_id: item for item in stats.per_publisher}
         assert set(by_peer) == {"a", "b", OWN_PEER}
@@ -381,7 +392,16 @@ class TestViews:
         assert (a.groups, a.bytes, a.oldest_age_s, a.newest_age_s, a.draws) == (3, 30, 5.0, 3.0, 0)
         assert (b.groups, b.oldest_age_s, b.draws, b.stored_total) == (1, None, 1, 1)
         assert (stats.groups, stats.bytes, stats.own_bytes, stats.leased) == (4, 40, 10, 1)
-        assert (stats.ready_external, stats.ready_own, stats.publishers) == (3, 1, 3)
+        assert (stats.ready, stats.publishers) == (3, 3)
+        mine = by_peer[OWN_PEER]
+        assert (mine.own, mine.groups, mine.bytes, mine.draws, mine.stored_total) == (
+            True,
+            1,
+            10,
+            0,
+            1,
+        )
+        assert (mine.oldest_age_s, mine.newest_age_s) == (1.0, 1.0)
         assert [item.peer_id for item in buffer.stats(5.0, max_publishers=1).per_publisher] == ["a"]
 
     def test_a_publishers_counters_outlive_its_groups_within_a_bound(self) -> None:
@@ -408,7 +428,7 @@ def test_a_flooder_gets_no_more_than_a_publishers_share() -> None:
             view = buffer.get(group)
             assert view is not None
             drawn[view.entry.group.publisher] += 1
-        buffer.ack(batch, "trainer", float(tick))
+        buffer.consume(batch)
     # A fair share is 1 / 21 = 4.76 %; 20,000 draws have a standard deviation of 0.15 %.
     assert drawn.total() == 20_000
     assert drawn["attacker"] / drawn.total() <= 0.05

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import trio
 
-from p2p.buffer.types import Strategy
 from p2p.live_node import LiveNode
 from p2p.node import Node
 from p2p.parts import Tuning
@@ -56,14 +55,7 @@ async def test_a_newcomer_holds_what_was_shared_before_it_came(tmp_path: Path) -
             # Gossip still remembers some of them; whichever way they came, it was once.
             assert sum(view["batches"].values()) == 6
             # Its trainer draws them, and it gives them on.
-            leased = new.pool.lease(
-                "trainer",
-                num_local=0,
-                num_external=99,
-                strategy=Strategy.UNIFORM_PUBLISHERS,
-                lease_seconds=60.0,
-                exclude=(),
-            )
+            leased = new.pool.lease("trainer", 99, lease_seconds=60.0)
             assert len(leased) == 5 + len(big)
             await until(lambda: len(new.exchange.shelf) == 6)
 

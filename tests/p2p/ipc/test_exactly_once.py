@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from p2p.buffer.types import Pool
 from p2p.intake.validation import reopen_batch
 from p2p.rollouts.groups import published_groups
 from policy.node.link import NodeLink
@@ -235,4 +234,4 @@ def test_a_hello_that_is_read_late_takes_nothing_from_a_later_connection(tmp_pat
             assert isinstance(decode_ipc(answer).body, m.Failure)
         link.drain()
         assert later.connects == 1
-        assert node.node.buffer.ready(Pool.EXTERNAL) == 0
+        assert node.node.buffer.ready() == 0

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import trio
 
-from p2p.buffer.types import Pool
 from p2p.ipc import server as ipc_server
 from p2p.ipc.server import IpcServer, SocketPathError
 from p2p.ipc.service import InspectorService
@@ -168,10 +167,10 @@ async def test_a_reader_that_does_not_read_is_closed_and_gives_back_its_leases(
         await fill(node, 3)
         wire = await greet(node)
         assert isinstance(await wire.ask(m.Sample(num_external=3)), m.SampleReply)
-        assert node.buffer.ready(Pool.EXTERNAL) == 0
+        assert node.buffer.ready() == 0
         await wire.send(m.Inspect(view="large"))
         await until(lambda: not node.link.connected)
-        assert node.buffer.ready(Pool.EXTERNAL) == 3
+        assert node.buffer.ready() == 3
         await still_serves(node)
 
 
@@ -217,7 +216,7 @@ async def test_an_inspector_may_only_look(tmp_path: Path, body: m.Body) -> None:
         reply = await wire.ask(body)
         assert isinstance(reply, m.Failure)
         assert type(body).__name__ in reply.reason
-        assert node.buffer.ready(Pool.EXTERNAL) == 1
+        assert node.buffer.ready() == 1
         assert node.outbox.num_unsent == 0
         assert not node.link.connected
 
@@ -226,7 +225,7 @@ async def test_an_inspectors_hello_consumes_nothing(tmp_path: Path) -> None:
     async with open_local_node(tmp_path) as node:
         (group_id,) = await fill(node, 1)
         await greet(node, m.Role.INSPECTOR, consumed_ids=(group_id,), held_ids=(group_id,))
-        assert node.buffer.ready(Pool.EXTERNAL) == 1
+        assert node.buffer.ready() == 1
 
 
 async def test_the_end_of_a_connection_gives_back_its_leases(tmp_path: Path) -> None:
@@ -237,7 +236,7 @@ async def test_the_end_of_a_connection_gives_back_its_leases(tmp_path: Path) -> 
         assert isinstance(reply, m.SampleReply)
         assert (len(reply.groups), reply.ready_external) == (3, 2)
         await wire.stream.aclose()
-        await until(lambda: node.buffer.ready(Pool.EXTERNAL) == 5)
+        await until(lambda: node.buffer.ready() == 5)
         assert not node.link.connected
 
 
@@ -250,7 +249,7 @@ async def test_a_reconnect_consumes_and_holds_what_the_trainer_says(tmp_path: Pa
         assert [item.published.group_id for item in reply.groups] == [ids[3]]
         # Held ones come back when the trainer goes, the consumed one never.
         await wire.stream.aclose()
-        await until(lambda: node.buffer.ready(Pool.EXTERNAL) == 3)
+        await until(lambda: node.buffer.ready() == 3)
 
 
 async def test_a_newer_trainer_takes_the_place_of_the_older(tmp_path: Path) -> None:
@@ -259,7 +258,7 @@ async def test_a_newer_trainer_takes_the_place_of_the_older(tmp_path: Path) -> N
         old = await greet(node)
         await old.ask(m.Sample(num_external=2))
         new = await greet(node)
-        assert node.buffer.ready(Pool.EXTERNAL) == 2
+        assert node.buffer.ready() == 2
         refused = await old.ask(m.Sample(num_external=1))
         assert isinstance(refused, m.Failure)
         assert not refused.retryable
@@ -270,7 +269,7 @@ async def test_a_newer_trainer_takes_the_place_of_the_older(tmp_path: Path) -> N
         await old.stream.aclose()
         await still_serves(node)
         assert node.link.connected
-        assert node.buffer.ready(Pool.EXTERNAL) == 0
+        assert node.buffer.ready() == 0
 
 
 async def test_a_disk_that_fails_in_the_handshake_is_an_answer(
@@ -286,7 +285,7 @@ async def test_a_disk_that_fails_in_the_handshake_is_an_answer(
         assert isinstance(reply, m.Failure)
         assert reply.retryable
         assert "disk full" in reply.reason
-        assert node.buffer.ready(Pool.EXTERNAL) == 1
+        assert node.buffer.ready() == 1
         await until(lambda: not node.link.connected)
 
 

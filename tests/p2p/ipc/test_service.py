@@ -9,11 +9,10 @@ from typing import TypeVar
 import pytest
 import trio
 
-from p2p.buffer.types import Pool
 from p2p.store.store import StoreError, StoreFault
 from shoal_ipc import messages as m
 from shoal_ipc.client import NodeClient, NodeRefused
-from shoal_wire.types import RolloutGroup
+from shoal_wire.types import GroupId, RolloutGroup
 from tests.support import factories as make
 from tests.support.local_node import LocalNode, open_local_node, wall_ms
 
@@ -44,13 +43,13 @@ async def test_a_published_batch_is_on_disk_in_the_buffer_and_on_its_way(tmp_pat
         with trio.fail_after(20):
             await node.outbox.drained()
         assert len(node.gossip.published) == 1
-        assert node.buffer.ready(Pool.OWN) == 2
+        assert node.buffer.stats(trio.current_time()).own_groups == 2
         again = await ask(client, request, m.PublishReply)
         assert again == m.PublishReply(sequence=1, batch_id=reply.batch_id, is_new=False)
         assert node.pool.groups_published == 2
+        # Own groups are the trainer's already: an old one that asks for them gets none.
         own = await ask(client, m.Sample(num_local=5), m.SampleReply)
-        assert all(item.own for item in own.groups)
-        assert [item.published.batch_id for item in own.groups] == [reply.batch_id] * 2
+        assert own == m.SampleReply(groups=(), ready_local=0, ready_external=0)
         client.close()
 
 
@@ -80,7 +79,7 @@ async def test_what_peers_would_reject_is_refused_here(tmp_path: Path, case: str
         assert "\n" not in str(failure)
         assert not failure.retryable
         assert node.outbox.num_unsent == 0
-        assert node.buffer.ready(Pool.OWN) == 0
+        assert node.buffer.stats(trio.current_time()).own_groups == 0
         # The connection is as good as before.
         assert (await ask(client, make.publish(), m.PublishReply)).sequence == 1
         client.close()
@@ -122,10 +121,9 @@ async def test_external_groups_come_with_their_provenance(tmp_path: Path) -> Non
             assert isinstance(item.published.group, RolloutGroup)
         released = tuple(item.published.group_id for item in reply.groups)
         await ask(client, m.Settle(released_ids=released), m.Done)
-        rest = m.Sample(num_external=9, exclude_ids=released)
-        third = await ask(client, rest, m.SampleReply)
-        assert len(third.groups) == 1
-        assert third.ready_external == 2
+        again = await ask(client, m.Sample(num_external=9), m.SampleReply)
+        assert len(again.groups) == 3
+        assert again.ready_external == 0
         client.close()
 
 
@@ -139,7 +137,7 @@ async def test_settled_groups_do_not_come_back_after_a_restart(tmp_path: Path) -
         await ask(client, m.Settle(consumed_ids=(consumed,)), m.Done)
         client.close()
     async with open_local_node(tmp_path, identity=identity, manifest=manifest) as node:
-        assert node.buffer.ready(Pool.EXTERNAL) == 2
+        assert node.buffer.ready() == 2
         client = node.client()
         reply = await ask(client, m.Sample(num_external=9), m.SampleReply)
         assert consumed not in {item.published.group_id for item in reply.groups}
@@ -150,6 +148,8 @@ async def test_settled_groups_do_not_come_back_after_a_restart(tmp_path: Path) -
     ("body", "said"),
     [
         (m.Sample(num_external=1, strategy="by_taste"), "by_taste"),
+        (m.Sample(num_external=1, strategy="newest"), "newest"),
+        (m.Sample(num_external=1, exclude_ids=(GroupId(bytes(16)),)), "leave out"),
         (m.TrainerStatus(json="{"), "not JSON"),
         (m.TrainerStatus(json="[1]"), "not a JSON object"),
         (m.Inspect(view="nothing"), "no view 'nothing'"),

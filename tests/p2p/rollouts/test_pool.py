@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 import trio
 
-from p2p.buffer.types import Pool, Strategy
+from p2p.buffer.replay import Entry, OwnGroup
 from p2p.events import BatchKept, BatchWithdrawn, Event, NewGroups
 from p2p.intake.ledger import Equivocation
+from p2p.rollouts import pool as pool_module
 from p2p.store.store import StoreError, StoreFault
-from shoal_wire.types import GroupId, SignedBatch
+from shoal_wire.types import GroupId, PeerId, SignedBatch
 from shoal_wire.verdict import Reason
 from tests.support import factories as make
 from tests.support.local_node import LocalNode, open_local_node, wall_ms
@@ -29,7 +30,15 @@ def author() -> make.Author:
 
 
 def external_ids(node: LocalNode) -> set[GroupId]:
-    return {v.entry.group.group_id for v in node.buffer.residents() if not v.entry.own}
+    return {view.entry.group.group_id for view in node.buffer.residents()}
+
+
+def own_ids(node: LocalNode) -> list[GroupId]:
+    return [group.group_id for group in node.buffer.own_groups()]
+
+
+def all_here(node: LocalNode) -> list[Entry | OwnGroup]:
+    return [*(view.entry for view in node.buffer.residents()), *node.buffer.own_groups()]
 
 
 def batch(of: make.Author, *numbers: int, **changes: object) -> SignedBatch:
@@ -44,15 +53,15 @@ async def test_a_restart_brings_back_own_and_other_groups_with_their_age(tmp_pat
         own = await node.outbox.accept(make.publish([make.group(7)]))
         node.pool.keep_own(own.signed)
         before = node.buffer.stats(trio.current_time())
-        received = [view.entry.received_at for view in node.buffer.residents()]
+        received = [item.received_at for item in all_here(node)]
         assert node.pool.groups_received == 2
     async with start(tmp_path) as node:
         after = node.buffer.stats(trio.current_time())
         assert (after.groups, after.own_groups) == (before.groups, before.own_groups) == (2, 1)
-        assert after.bytes == before.bytes
+        assert (after.bytes, after.own_bytes) == (before.bytes, before.own_bytes)
         # What is restored has not just been received: its age goes on.
-        for view, earlier in zip(node.buffer.residents(), received, strict=True):
-            assert view.entry.received_at == pytest.approx(earlier, abs=5.0)
+        for item, earlier in zip(all_here(node), received, strict=True):
+            assert item.received_at == pytest.approx(earlier, abs=5.0)
         ledger = node.ledger
         reason = ledger.check(ann.peer_id, signed.batch.sequence, signed.batch_id, 2, 0.0)
         assert reason is Reason.DUPLICATE
@@ -105,14 +114,7 @@ async def test_both_batches_of_a_double_signer_are_gone_for_good(tmp_path: Path)
     async with start(tmp_path) as node:
         for signed in (first, innocent):
             await node.receive(signed)
-        leased = node.pool.lease(
-            "trainer",
-            num_local=0,
-            num_external=1,
-            strategy=Strategy.NEWEST,
-            lease_seconds=60.0,
-            exclude=(),
-        )
+        leased = node.pool.lease("trainer", 1, lease_seconds=60.0)
         assert len(leased) == 1
         await node.pool.withdraw(pair, second.envelope)
         kept = external_ids(node)
@@ -160,7 +162,7 @@ async def test_a_full_disk_keeps_others_groups_in_memory(
         node.pool._keepers = (notes,)
         monkeypatch.setattr(node.store, "add_external", fail)
         await node.receive(batch(author(), 1))
-        assert node.buffer.ready(Pool.EXTERNAL) == 1
+        assert node.buffer.ready() == 1
         assert "memory only" in caplog.text
         assert [type(event) for event in notes.events] == [NewGroups], "others cannot have it"
 
@@ -216,7 +218,7 @@ async def test_one_keepers_fault_costs_the_others_nothing(
     async with start(tmp_path) as node:
         node.pool._keepers = (Broken(), notes)
         await node.receive(batch(author(), 1))
-        assert node.buffer.ready(Pool.EXTERNAL) == 1
+        assert node.buffer.ready() == 1
         assert len((await node.store.load()).batches) == 1
     assert [type(event) for event in notes.events] == [NewGroups, BatchKept]
     assert "Broken did not take NewGroups" in caplog.text
@@ -232,19 +234,63 @@ async def test_pruning_leaves_what_is_still_of_use(tmp_path: Path) -> None:
         assert len(external_ids(node)) == 3
 
 
+async def test_an_own_batch_stays_on_disk_as_long_as_its_groups_are_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_module, "_SERVED_MS", 0)
+    async with start(tmp_path) as node:
+        own = await node.outbox.accept(make.publish([make.group(7)]))
+        node.pool.keep_own(own.signed)
+        with trio.fail_after(20):
+            await node.outbox.drained()
+        monkeypatch.setattr(node.store, "_wall_ms", lambda: wall_ms() + 1000)
+        await node.pool._prune()
+        assert len((await node.store.load()).batches) == 1
+        node.buffer.expire(trio.current_time() + 3600.0)
+        assert own_ids(node) == []
+        await node.pool._prune()
+        assert (await node.store.load()).batches == ()
+
+
+async def test_the_trainers_rewards_of_own_groups_are_a_measure_for_others(tmp_path: Path) -> None:
+    ann = author()
+    async with start(tmp_path) as node:
+        await node.receive(batch(ann, 1))
+        own = await node.outbox.accept(make.publish([make.group(7)]))
+        node.pool.keep_own(own.signed)
+        (mine,), (theirs,) = own_ids(node), external_ids(node)
+        told: list[tuple[GroupId, PeerId, str, bool]] = []
+
+        def note(
+            group_id: GroupId, *, publisher: PeerId, family: str, own: bool, **_: object
+        ) -> None:
+            told.append((group_id, publisher, family, own))
+
+        node.reputation.sampling.report = note  # type: ignore[method-assign,assignment]
+        for group_id in (mine, theirs, GroupId(bytes(16))):
+            node.pool.verified(group_id, [0.0, 1.0])
+        assert told == [
+            (mine, ME.peer_id, make.GCD.name, True),
+            (theirs, ann.peer_id, make.GCD.name, False),
+        ]
+
+
+async def test_nobody_gets_credit_for_sending_what_this_node_made(tmp_path: Path) -> None:
+    async with start(tmp_path) as node:
+        own = await node.outbox.accept(make.publish([make.group(7)]))
+        node.pool.keep_own(own.signed)
+    async with start(tmp_path) as node:
+        await node.receive(batch(author(), 7, 8))
+        assert len(external_ids(node)) == 1
+        assert not external_ids(node) & set(own_ids(node))
+
+
 async def test_draws_are_held_against_contributions(tmp_path: Path) -> None:
     ann, bob = author(), author()
     async with start(tmp_path) as node:
         await node.receive(batch(ann, 1, 2, 3))
         await node.receive(batch(bob, 4))
-        leased = node.pool.lease(
-            "trainer",
-            num_local=0,
-            num_external=4,
-            strategy=Strategy.UNIFORM_PUBLISHERS,
-            lease_seconds=60.0,
-            exclude=(),
-        )
+        leased = node.pool.lease("trainer", 4, lease_seconds=60.0)
         await node.pool.settle("trainer", [entry.group.group_id for entry in leased], [])
         account = node.pool.contributions({ME.peer_id})
         assert [(p.peer_id, p.contributed, p.drawn) for p in account.peers] == [

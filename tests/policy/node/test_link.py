@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import trio
 
-from p2p.buffer.types import Pool
 from p2p.intake.validation import reopen_batch
 from p2p.store.store import OwnBatch
 from policy.node import outgoing
@@ -140,7 +139,7 @@ def test_sharing_does_not_wait_for_the_disk_and_sampling_ahead_not_for_sharing(
         assert link.flush()
         assert link.counts.batches_published == outgoing.MAX_SENT_BATCHES
         link.drain()
-        assert node.node.buffer.ready(Pool.EXTERNAL) == 1
+        assert node.node.buffer.ready() == 1
         link._client.close()  # type: ignore[union-attr]
 
 
@@ -232,7 +231,7 @@ def test_groups_are_acknowledged_only_with_the_checkpoint(tmp_path: Path) -> Non
         assert link.leases() == Leases(held=(ids[2],))
         link.end_leases(released=(ids[2],))
         link.drain()
-        assert node.node.buffer.ready(Pool.EXTERNAL) == 1
+        assert node.node.buffer.ready() == 1
         link._client.close()  # type: ignore[union-attr]
 
 
