@@ -1,6 +1,6 @@
 """What a node has seen, for whoever studies it: every valid batch as its signed bytes, on disk.
 
-    notice() ─▶ bounded queue (newest dropped and counted when full) ─▶ run() ─▶ one transaction
+    notice() ─▶ bounded queue (newest dropped when full) ─▶ run() ─▶ one transaction
 
 Apart from the store, which forgets what the buffer no longer needs. Bounded in bytes, the oldest
 going first. A convenience: a full disk or a damaged file costs the archive, never the node.
@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -117,8 +117,6 @@ class Archive:
         self._max_bytes = max_bytes
         self._limiter = trio.CapacityLimiter(1)
         self._send, self._receive = trio.open_memory_channel[Archived](QUEUE_BATCHES)
-        self.num_dropped = 0
-        """Batches that came faster than the disk took them."""
 
     def notice(self, event: Event) -> None:
         """Keep every batch that is on disk."""
@@ -133,13 +131,11 @@ class Archive:
             )
 
     def keep(self, batch: Archived) -> None:
-        """Queue a batch; never waits."""
+        """Queue a batch; never waits: what comes faster than the disk takes it is lost."""
         if not self._max_bytes:
             return
-        try:
+        with suppress(trio.WouldBlock, trio.BrokenResourceError):
             self._send.send_nowait(batch)
-        except (trio.WouldBlock, trio.BrokenResourceError):
-            self.num_dropped += 1
 
     async def run(
         self, manifest: Manifest, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -186,7 +182,6 @@ class Archive:
         try:
             await self._in_thread(lambda: file.add(batches))
         except sqlite3.Error as error:
-            self.num_dropped += len(batches)
             log.warning("%d batches not archived: %s", len(batches), error)
 
     async def _in_thread(self, call: Callable[[], T]) -> T:

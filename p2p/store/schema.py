@@ -2,7 +2,7 @@
 
 `meta` says whose database it is and which sequence comes next; `batches` holds sealed envelopes,
 own (the outbox) and external; `client_keys` outlives its batches, so that a resend is known as
-such; `publishers` keeps each publisher's highest sequence when its batches have gone.
+such. Nothing reads or writes `publishers`: it is there for nodes of versions that do.
 """
 
 from __future__ import annotations

@@ -198,13 +198,7 @@ class StoreCore:
         received_ms: int,
     ) -> bool:
         """Store a valid batch of another node; False if it was here."""
-        is_new = self._insert_batch(batch_id, publisher, sequence, False, envelope, received_ms)
-        self._db.execute(
-            "INSERT INTO publishers VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET"
-            " highest = max(highest, excluded.highest), heard_ms = excluded.heard_ms",
-            (publisher, sequence, received_ms),
-        )
-        return is_new
+        return self._insert_batch(batch_id, publisher, sequence, False, envelope, received_ms)
 
     def _insert_batch(
         self,
@@ -278,7 +272,6 @@ class StoreCore:
             " ORDER BY received_ms, rowid"
         )
         consumed = self._db.execute("SELECT group_id FROM consumed ORDER BY position")
-        highest = self._db.execute("SELECT publisher, highest FROM publishers")
         (next_sequence,) = self._db.execute(
             "SELECT value FROM meta WHERE key = 'next_sequence'"
         ).fetchone()
@@ -296,7 +289,6 @@ class StoreCore:
             ),
             consumed_ids=tuple(GroupId(group_id) for (group_id,) in consumed),
             next_sequence=next_sequence,
-            highest_sequences={PeerId(publisher): number for publisher, number in highest},
         )
 
     def prune(
@@ -334,11 +326,6 @@ class StoreCore:
             " FROM batches) WHERE so_far > ?)",
             (max_bytes,),
         ).rowcount
-        self._db.execute(
-            "DELETE FROM publishers WHERE publisher NOT IN"
-            " (SELECT publisher FROM publishers ORDER BY heard_ms DESC LIMIT ?)",
-            (self._limits.max_publishers,),
-        )
         return pruned
 
 

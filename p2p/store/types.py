@@ -58,8 +58,6 @@ class StoreLimits:
     max_client_keys: int = 10_000
     max_consumed_ids: int = 65_536
     max_equivocations: int = 64
-    max_publishers: int = 4096
-    """Publishers whose highest sequence is kept; the least recently heard goes first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,8 +93,6 @@ class StoredState:
     consumed_ids: tuple[GroupId, ...]
     """The newest `max_consumed_ids`, oldest first."""
     next_sequence: int
-    highest_sequences: dict[PeerId, int]
-    """Of every publisher remembered, including those whose batches are gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

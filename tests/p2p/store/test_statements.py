@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +51,10 @@ def reserve(core: StoreCore, key: bytes, *, now_ms: int = NOW, num_bytes: int = 
     return batch
 
 
-def receive(core: StoreCore, number: int, *, publisher: str = "other", at_ms: int = NOW) -> BatchId:
+def receive(core: StoreCore, number: int, *, at_ms: int = NOW) -> BatchId:
     envelope = b"external %d" % number + bytes(100)
     name = batch_id(envelope)
-    run(core, lambda c: c.add_external(name, PeerId(publisher), number, envelope, at_ms))
+    run(core, lambda c: c.add_external(name, OTHER, number, envelope, at_ms))
     return name
 
 
@@ -245,16 +246,22 @@ class TestExternalBatches:
         assert (batch.publisher, batch.sequence, batch.own) == (OTHER, 3, False)
         assert batch.envelope.startswith(b"external 3")
 
-    def test_the_highest_sequence_outlives_the_batches_within_a_bound(self, path: Path) -> None:
-        core = opened(path, limits=StoreLimits(max_publishers=2))
-        receive(core, 9, publisher="a", at_ms=NOW + 1)
-        receive(core, 4, publisher="a", at_ms=NOW + 2)
-        receive(core, 1, publisher="b", at_ms=NOW + 3)
-        receive(core, 2, publisher="forgotten", at_ms=NOW)
-        run(core, lambda c: c.prune(now_ms=NOW + 99, max_age_ms=5, max_bytes=1 << 20))
-        state = run(core, StoreCore.load)
-        assert state.batches == ()
-        assert state.highest_sequences == {"a": 9, "b": 1}
+    def test_a_node_of_a_version_that_notes_publishers_finds_where(self, path: Path) -> None:
+        opened(path).close()
+        with closing(sqlite3.connect(path)) as database:
+            database.execute(
+                "INSERT INTO publishers VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET"
+                " highest = max(highest, excluded.highest), heard_ms = excluded.heard_ms",
+                (OTHER, 7, NOW),
+            )
+            database.commit()
+        core = opened(path)
+        receive(core, 9)
+        run(core, lambda c: c.prune(now_ms=NOW, max_age_ms=5, max_bytes=1 << 20))
+        core.close()
+        with closing(sqlite3.connect(path)) as database:
+            rows = database.execute("SELECT publisher, highest FROM publishers").fetchall()
+        assert rows == [(OTHER, 7)]
 
     def test_equivocation_moves_the_first_batch_to_the_evidence(self, path: Path) -> None:
         core = opened(path, limits=StoreLimits(max_equivocations=2))
