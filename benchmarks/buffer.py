@@ -20,7 +20,8 @@ from typing import Any
 
 from benchmarks.buffer_peers import PEERS, Store
 from benchmarks.harness import Goal, Options, Report, main, median, note
-from p2p.buffer.replay import BufferLimits, Entry, InsertOutcome, ReplayBuffer
+from p2p.buffer.replay import ReplayBuffer
+from p2p.buffer.types import BufferLimits, Entry, InsertOutcome
 from shoal_wire.types import (
     BatchId,
     Completion,

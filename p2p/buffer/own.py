@@ -1,45 +1,16 @@
-"""What the buffer remembers of this node's own groups: all but what they say. Pure.
+"""What the buffer remembers of this node's own groups: all but their text. Pure.
 
-Nobody here draws them, so their texts need not stay. They are counted and shown beside others'
-groups, are known again when somebody sends the same content, and say which batches on disk are
-still of use.
+Nobody here draws them. They are counted and shown beside others' groups, are known again when
+somebody sends the same content, and say which batches on disk are still of use.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 
 from p2p.buffer.types import Entry
-from shoal_wire.types import BatchId, GroupId, PeerId
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwnGroup:
-    """One own group without its completions."""
-
-    group_id: GroupId
-    publisher: PeerId
-    """This node."""
-    batch_id: BatchId
-    family: str
-    num_bytes: int
-    received_at: float
-    """Seconds, on the buffer's clock."""
-
-
-def own_group(entry: Entry) -> OwnGroup:
-    """Return what is remembered of an own group."""
-    group = entry.group
-    return OwnGroup(
-        group_id=group.group_id,
-        publisher=group.publisher,
-        batch_id=group.batch_id,
-        family=group.group.task.family,
-        num_bytes=entry.num_bytes,
-        received_at=entry.received_at,
-    )
+from shoal_wire.types import GroupId
 
 
 class OwnGroups:
@@ -48,30 +19,21 @@ class OwnGroups:
     def __init__(self, *, max_groups: int, max_bytes: int) -> None:
         self._max_groups = max_groups
         self._max_bytes = max_bytes
-        self._groups: OrderedDict[GroupId, OwnGroup] = OrderedDict()
+        self.entries: OrderedDict[GroupId, Entry] = OrderedDict()
+        """Without their completions; `num_bytes` is what they would cost with them."""
         self.num_bytes = 0
         self.stored_total = 0
 
-    def __len__(self) -> int:
-        return len(self._groups)
-
-    def __contains__(self, group_id: GroupId) -> bool:
-        return group_id in self._groups
-
-    def __iter__(self) -> Iterator[OwnGroup]:
-        return iter(self._groups.values())
-
-    def get(self, group_id: GroupId) -> OwnGroup | None:
-        """Return what is remembered of an own group."""
-        return self._groups.get(group_id)
-
-    def add(self, group: OwnGroup) -> int:
+    def add(self, entry: Entry) -> int:
         """Remember a group that is not remembered; return how many had to go for it."""
-        self._groups[group.group_id] = group
-        self.num_bytes += group.num_bytes
+        group = entry.group.group
+        bare = replace(group, task=replace(group.task, inline=None), completions=())
+        remembered = replace(entry, group=replace(entry.group, group=bare))
+        self.entries[entry.group.group_id] = remembered
+        self.num_bytes += entry.num_bytes
         self.stored_total += 1
         gone = 0
-        while len(self._groups) > self._max_groups or self.num_bytes > self._max_bytes:
+        while len(self.entries) > self._max_groups or self.num_bytes > self._max_bytes:
             self._forget_oldest()
             gone += 1
         return gone
@@ -84,14 +46,10 @@ class OwnGroups:
             gone += 1
         return gone
 
-    def oldest(self) -> OwnGroup | None:
+    def oldest(self) -> Entry | None:
         """Return what will be forgotten first."""
-        return next(iter(self._groups.values()), None)
-
-    def newest(self) -> OwnGroup | None:
-        """Return what was added last."""
-        return next(reversed(self._groups.values()), None)
+        return next(iter(self.entries.values()), None)
 
     def _forget_oldest(self) -> None:
-        _, gone = self._groups.popitem(last=False)
+        _, gone = self.entries.popitem(last=False)
         self.num_bytes -= gone.num_bytes

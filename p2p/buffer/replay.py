@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator
 
 from p2p.buffer.drawing import Weights, draw
 from p2p.buffer.leases import LeaseBook
-from p2p.buffer.own import OwnGroup, OwnGroups, own_group
+from p2p.buffer.own import OwnGroups
 from p2p.buffer.pool import Counters, GroupPool, Slot
 from p2p.buffer.stats import BufferTotals, snapshot
 from p2p.buffer.types import (
@@ -36,18 +36,6 @@ from p2p.buffer.types import (
 )
 from shoal_base.bounded import BoundedDict
 from shoal_wire.types import GroupId, PeerId
-
-__all__ = [
-    "BufferLimits",
-    "BufferStats",
-    "DropCause",
-    "Entry",
-    "GroupState",
-    "GroupView",
-    "InsertOutcome",
-    "OwnGroup",
-    "ReplayBuffer",
-]
 
 
 class ReplayBuffer:
@@ -104,7 +92,7 @@ class ReplayBuffer:
             self._dropped[outcome] += 1
             return outcome
         self._note_stored(entry)
-        if gone := self._own.add(own_group(entry)):
+        if gone := self._own.add(entry):
             self._dropped[DropCause.EVICTED_BY_QUOTA] += gone
         return InsertOutcome.STORED
 
@@ -116,7 +104,7 @@ class ReplayBuffer:
             return InsertOutcome.CONSUMED_BEFORE
         if group_id in self._slots or group_id in self._seen:
             return InsertOutcome.DUPLICATE
-        if group_id in self._own or group_id in self._leases:
+        if group_id in self._own.entries or group_id in self._leases:
             return InsertOutcome.DUPLICATE
         if now - entry.received_at >= self._limits.max_age_seconds:
             return InsertOutcome.TOO_OLD
@@ -257,13 +245,13 @@ class ReplayBuffer:
         slot = self._slots.get(group_id)
         return None if slot is None else _view(slot)
 
-    def get_own(self, group_id: GroupId) -> OwnGroup | None:
-        """Return what is remembered of a group of this node's own."""
-        return self._own.get(group_id)
+    def get_own(self, group_id: GroupId) -> Entry | None:
+        """Return a group of this node's own, without its text."""
+        return self._own.entries.get(group_id)
 
-    def own_groups(self) -> Iterator[OwnGroup]:
-        """Yield what is remembered of this node's own groups, oldest first; O(n)."""
-        return iter(self._own)
+    def own_groups(self) -> Iterator[Entry]:
+        """Yield this node's own groups, without their text, oldest first; O(n)."""
+        return iter(self._own.entries.values())
 
     def residents(self) -> Iterator[GroupView]:
         """Yield every resident group, which are others', in the order of arrival; O(n)."""

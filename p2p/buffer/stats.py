@@ -33,17 +33,16 @@ def snapshot(
     max_publishers: int,
 ) -> BufferStats:
     """Return the statistics at `now`; O(publishers) and the groups of those listed."""
-    rows = [_own_row(own, now)] if own else []
+    rows = [_own_row(own, now)] if own.entries else []
     others = heapq.nlargest(max_publishers, pool.shelves.items(), key=lambda item: item[1].groups)
     rows += [_row(publisher, shelf, now) for publisher, shelf in others]
     rows.sort(key=lambda row: -row.groups)
     return BufferStats(
         groups=pool.num_groups,
         bytes=pool.num_bytes,
-        own_groups=len(own),
+        own_groups=len(own.entries),
         own_bytes=own.num_bytes,
         leased=leased,
-        ready=pool.num_ready,
         capacity_groups=limits.max_groups,
         capacity_bytes=limits.max_bytes,
         evicted=dropped.get(DropCause.EVICTED_BY_QUOTA, 0)
@@ -52,19 +51,17 @@ def snapshot(
         consumed_total=totals.consumed,
         stored_total=totals.stored,
         draws_total=totals.draws,
-        publishers=len(pool.shelves) + bool(own),
         per_publisher=tuple(rows[:max_publishers]),
     )
 
 
 def _own_row(own: OwnGroups, now: float) -> PublisherStats:
-    oldest, newest = own.oldest(), own.newest()
-    assert oldest is not None
-    assert newest is not None
+    entries = own.entries.values()
+    oldest, newest = next(iter(entries)), next(reversed(entries))
     return PublisherStats(
-        peer_id=oldest.publisher,
+        peer_id=oldest.group.publisher,
         own=True,
-        groups=len(own),
+        groups=len(entries),
         bytes=own.num_bytes,
         oldest_age_s=now - oldest.received_at,
         newest_age_s=now - newest.received_at,

@@ -106,7 +106,6 @@ class BufferStats:
     own_groups: int
     own_bytes: int
     leased: int
-    ready: int
     capacity_groups: int
     capacity_bytes: int
     evicted: int
@@ -116,7 +115,5 @@ class BufferStats:
     consumed_total: int
     stored_total: int
     draws_total: int
-    publishers: int
-    """Publishers with groups; `per_publisher` may list fewer."""
     per_publisher: tuple[PublisherStats, ...]
-    """The largest first."""
+    """The largest first, and no more of them than were asked for."""

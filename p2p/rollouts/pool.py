@@ -133,13 +133,12 @@ class RolloutPool:
         else:
             self._tell(BatchKept(signed=signed, received_ms=self._wall_ms(), own=False))
 
-    def keep_own(self, signed: SignedBatch) -> int:
-        """Take in an own batch that is already on disk; return its number of groups."""
+    def keep_own(self, signed: SignedBatch) -> None:
+        """Take in an own batch that is already on disk."""
         now = trio.current_time()
         self._take_in(published_groups(signed), len(signed.envelope), now, own=True)
         self._tell(BatchKept(signed=signed, received_ms=self._wall_ms(), own=True))
         self.groups_published += len(signed.batch.groups)
-        return len(signed.batch.groups)
 
     def lease(self, holder: str, count: int, *, lease_seconds: float) -> list[Entry]:
         """Lease up to `count` groups of others."""
@@ -176,19 +175,14 @@ class RolloutPool:
 
     def verified(self, group_id: GroupId, rewards: Sequence[float]) -> None:
         """Take in the trainer's rewards of a group that is here: its publisher's standing."""
-        view, own = self._buffer.get(group_id), self._buffer.get_own(group_id)
-        if self._reputation is None:
-            return
-        if view is not None:
-            publisher, family = view.entry.group.publisher, view.entry.group.group.task.family
-        elif own is not None:
-            publisher, family = own.publisher, own.family
-        else:
+        view = self._buffer.get(group_id)
+        entry = self._buffer.get_own(group_id) if view is None else view.entry
+        if entry is None or self._reputation is None:
             return
         self._reputation.sampling.report(
             group_id,
-            publisher=publisher,
-            family=family,
+            publisher=entry.group.publisher,
+            family=entry.group.group.task.family,
             rewards=rewards,
             own=view is None,
             now=trio.current_time(),
@@ -252,8 +246,8 @@ class RolloutPool:
 
     def _of_use(self) -> set[BatchId]:
         """Return the batches of which a group is here, or is still shown as this node's own."""
-        theirs = {view.entry.group.batch_id for view in self._buffer.residents()}
-        return theirs | {group.batch_id for group in self._buffer.own_groups()}
+        theirs = (view.entry for view in self._buffer.residents())
+        return {entry.group.batch_id for entry in (*theirs, *self._buffer.own_groups())}
 
     async def _prune(self) -> None:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from p2p.buffer.replay import BufferLimits, Entry
+from p2p.buffer.types import BufferLimits, Entry
 from shoal_wire.types import (
     BatchId,
     Completion,

@@ -7,7 +7,8 @@ from collections import Counter
 
 import pytest
 
-from p2p.buffer.replay import GroupState, InsertOutcome, ReplayBuffer
+from p2p.buffer.replay import ReplayBuffer
+from p2p.buffer.types import GroupState, InsertOutcome
 from shoal_wire.types import GroupId, PeerId
 from tests.p2p.buffer.entries import OWN_PEER, entry, group_id, ids_of, limits
 
@@ -35,7 +36,7 @@ def resident(buffer: ReplayBuffer) -> set[GroupId]:
 
 
 def own(buffer: ReplayBuffer) -> set[GroupId]:
-    return {group.group_id for group in buffer.own_groups()}
+    return {item.group.group_id for item in buffer.own_groups()}
 
 
 def ids(*numbers: int) -> set[GroupId]:
@@ -292,7 +293,9 @@ class TestOwn:
         assert buffer.get(group_id(1)) is None
         remembered = buffer.get_own(group_id(1))
         assert remembered is not None
-        assert (remembered.publisher, remembered.family) == (OWN_PEER, "basic_arithmetic")
+        group = remembered.group
+        assert (group.publisher, group.group.task.family) == (OWN_PEER, "basic_arithmetic")
+        assert group.group.completions == ()
 
 
 class TestConsume:
@@ -392,7 +395,7 @@ class TestViews:
         assert (a.groups, a.bytes, a.oldest_age_s, a.newest_age_s, a.draws) == (3, 30, 5.0, 3.0, 0)
         assert (b.groups, b.oldest_age_s, b.draws, b.stored_total) == (1, None, 1, 1)
         assert (stats.groups, stats.bytes, stats.own_bytes, stats.leased) == (4, 40, 10, 1)
-        assert (stats.ready, stats.publishers) == (3, 3)
+        assert buffer.ready() == 3
         mine = by_peer[OWN_PEER]
         assert (mine.own, mine.groups, mine.bytes, mine.draws, mine.stored_total) == (
             True,

@@ -9,7 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from p2p.buffer.replay import Entry, GroupState, InsertOutcome, ReplayBuffer
+from p2p.buffer.replay import ReplayBuffer
+from p2p.buffer.types import Entry, GroupState, InsertOutcome
 from shoal_wire.types import GroupId, PeerId
 from tests.p2p.buffer.entries import OWN_PEER, entry, group_id, ids_of, limits
 
@@ -268,7 +269,7 @@ class BufferMachine(RuleBasedStateMachine):
         assert states == {
             key: GroupState.LEASED if key in self.leases else GroupState.READY for key in self.here
         }
-        assert [group.group_id for group in self.buffer.own_groups()] == list(self.own)
+        assert [item.group.group_id for item in self.buffer.own_groups()] == list(self.own)
         self.within_bounds()
 
     @invariant()
@@ -281,7 +282,7 @@ class BufferMachine(RuleBasedStateMachine):
         assert stats.own_groups == len(self.own)
         assert stats.own_bytes == sum(item.num_bytes for item in self.own.values())
         assert stats.leased == len([key for key in self.here if key in self.leases])
-        assert stats.ready == len(self.ready())
+        assert self.buffer.ready() == len(self.ready())
         by_peer = {item.peer_id: item for item in stats.per_publisher}
         for name in (*PUBLISHERS, OWN_PEER):
             held = self.own.values() if name == OWN_PEER else self.held(PeerId(name))

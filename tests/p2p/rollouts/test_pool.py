@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from p2p.buffer.replay import Entry, OwnGroup
+from p2p.buffer.types import Entry
 from p2p.events import BatchKept, BatchWithdrawn, Event, NewGroups
 from p2p.intake.ledger import Equivocation
 from p2p.rollouts import pool as pool_module
@@ -34,10 +34,10 @@ def external_ids(node: LocalNode) -> set[GroupId]:
 
 
 def own_ids(node: LocalNode) -> list[GroupId]:
-    return [group.group_id for group in node.buffer.own_groups()]
+    return [item.group.group_id for item in node.buffer.own_groups()]
 
 
-def all_here(node: LocalNode) -> list[Entry | OwnGroup]:
+def all_here(node: LocalNode) -> list[Entry]:
     return [*(view.entry for view in node.buffer.residents()), *node.buffer.own_groups()]
 
 
