@@ -17,13 +17,12 @@ from shoal_wire.types import PeerId
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """A resident group and its counters. Compared by identity."""
+    """A resident group. Compared by identity."""
 
     entry: Entry
     arrival: int
     """The buffer's running number."""
     ready: bool = False
-    draws: int = 0
 
 
 @dataclass(slots=True)

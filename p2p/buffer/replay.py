@@ -30,8 +30,6 @@ from p2p.buffer.types import (
     BufferStats,
     DropCause,
     Entry,
-    GroupState,
-    GroupView,
     InsertOutcome,
 )
 from shoal_base.bounded import BoundedDict
@@ -137,7 +135,6 @@ class ReplayBuffer:
             if slot is None:
                 break
             self._lease_slot(slot, holder, now + lease_seconds)
-            slot.draws += 1
             self._pool.counters(slot.entry.group.publisher).draws += 1
             entries.append(slot.entry)
         self._totals.draws += len(entries)
@@ -240,10 +237,10 @@ class ReplayBuffer:
         present = {publisher: shelf.counters for publisher, shelf in shelves.items()}
         return {**self._pool.departed, **present}
 
-    def get(self, group_id: GroupId) -> GroupView | None:
+    def get(self, group_id: GroupId) -> Entry | None:
         """Return a resident group."""
         slot = self._slots.get(group_id)
-        return None if slot is None else _view(slot)
+        return None if slot is None else slot.entry
 
     def get_own(self, group_id: GroupId) -> Entry | None:
         """Return a group of this node's own, without its text."""
@@ -253,9 +250,9 @@ class ReplayBuffer:
         """Yield this node's own groups, without their text, oldest first; O(n)."""
         return iter(self._own.entries.values())
 
-    def residents(self) -> Iterator[GroupView]:
+    def residents(self) -> Iterator[Entry]:
         """Yield every resident group, which are others', in the order of arrival; O(n)."""
-        return (_view(slot) for slot in self._slots.values())
+        return (slot.entry for slot in self._slots.values())
 
     def stats(self, now: float, *, max_publishers: int = 256) -> BufferStats:
         """Return a snapshot; the `max_publishers` with most groups are listed."""
@@ -306,11 +303,3 @@ class ReplayBuffer:
             self._leased_slots -= 1
         self._pool.remove(slot)
         del self._slots[slot.entry.group.group_id]
-
-
-def _view(slot: Slot) -> GroupView:
-    return GroupView(
-        entry=slot.entry,
-        state=GroupState.READY if slot.ready else GroupState.LEASED,
-        draws=slot.draws,
-    )

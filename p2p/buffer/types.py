@@ -54,13 +54,6 @@ class DropCause(StrEnum):
     """Withdrawn by the node, e.g. after an equivocation."""
 
 
-class GroupState(StrEnum):
-    """Where a resident group stands."""
-
-    READY = "ready"
-    LEASED = "leased"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """A group as it is offered to the buffer."""
@@ -70,16 +63,6 @@ class Entry:
     """What the group costs; its share of the envelope, or its serialised size."""
     received_at: float
     """Seconds, on the clock of every `now` passed to the buffer."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupView:
-    """A resident group for display."""
-
-    entry: Entry
-    state: GroupState
-    draws: int
-    """How often it was leased."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

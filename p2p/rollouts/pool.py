@@ -175,8 +175,8 @@ class RolloutPool:
 
     def verified(self, group_id: GroupId, rewards: Sequence[float]) -> None:
         """Take in the trainer's rewards of a group that is here: its publisher's standing."""
-        view = self._buffer.get(group_id)
-        entry = self._buffer.get_own(group_id) if view is None else view.entry
+        theirs = self._buffer.get(group_id)
+        entry = theirs or self._buffer.get_own(group_id)
         if entry is None or self._reputation is None:
             return
         self._reputation.sampling.report(
@@ -184,7 +184,7 @@ class RolloutPool:
             publisher=entry.group.publisher,
             family=entry.group.group.task.family,
             rewards=rewards,
-            own=view is None,
+            own=theirs is None,
             now=trio.current_time(),
         )
 
@@ -206,9 +206,9 @@ class RolloutPool:
     async def withdraw(self, pair: Equivocation, second: bytes) -> None:
         """Take back the first of two batches signed under one number; keep both as evidence."""
         ids = [
-            view.entry.group.group_id
-            for view in self._buffer.residents()
-            if view.entry.group.batch_id == pair.first
+            entry.group.group_id
+            for entry in self._buffer.residents()
+            if entry.group.batch_id == pair.first
         ]
         self._buffer.discard(ids)
         self._tell(BatchWithdrawn(batch_id=pair.first))
@@ -246,8 +246,8 @@ class RolloutPool:
 
     def _of_use(self) -> set[BatchId]:
         """Return the batches of which a group is here, or is still shown as this node's own."""
-        theirs = (view.entry for view in self._buffer.residents())
-        return {entry.group.batch_id for entry in (*theirs, *self._buffer.own_groups())}
+        shown = (*self._buffer.residents(), *self._buffer.own_groups())
+        return {entry.group.batch_id for entry in shown}
 
     async def _prune(self) -> None:
         try:

@@ -173,7 +173,7 @@ class ExchangeNode:
     def heard(self) -> set[int]:
         """Return the tasks of others' groups that have entered the buffer."""
         first = make.coordinates_at(0).seed
-        return {view.entry.group.group.task.seed - first for view in self.buffer.residents()}
+        return {entry.group.group.task.seed - first for entry in self.buffer.residents()}
 
     def counts(self) -> dict[str, Any]:
         """Return what `shoal debug fetch` shows."""

@@ -58,8 +58,8 @@ class SwarmNode:
     def heard(self) -> set[int]:
         """Return the tasks of other nodes' groups that have entered its buffer."""
         return {
-            view.entry.group.group.task.seed - make.coordinates_at(0).seed
-            for view in self.node.buffer.residents()
+            entry.group.group.task.seed - make.coordinates_at(0).seed
+            for entry in self.node.buffer.residents()
         }
 
 

@@ -76,7 +76,7 @@ async def attacked(world: World) -> None:
 
 
 def residents_of(node: SimulatedNode, batch_id: bytes) -> list[object]:
-    return [v for v in node.live.buffer.residents() if v.entry.group.batch_id == batch_id]
+    return [e for e in node.live.buffer.residents() if e.group.batch_id == batch_id]
 
 
 ATTACKED = Plan(

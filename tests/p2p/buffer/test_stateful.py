@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from p2p.buffer.replay import ReplayBuffer
-from p2p.buffer.types import Entry, GroupState, InsertOutcome
+from p2p.buffer.types import Entry, InsertOutcome
 from shoal_wire.types import GroupId, PeerId
 from tests.p2p.buffer.entries import OWN_PEER, entry, group_id, ids_of, limits
 
@@ -115,7 +115,7 @@ class BufferMachine(RuleBasedStateMachine):
         if expected is not None:
             assert outcome is expected
             return
-        after = {view.entry.group.group_id for view in self.buffer.residents()}
+        after = {item.group.group_id for item in self.buffer.residents()}
         displaced = frozenset(self.here) - after
         possible = self.possible_victims(item, frozenset(self.here))
         if outcome is InsertOutcome.OVER_QUOTA:
@@ -265,10 +265,9 @@ class BufferMachine(RuleBasedStateMachine):
     def agrees_with_the_model(self) -> None:
         if not hasattr(self, "buffer"):
             return
-        states = {view.entry.group.group_id: view.state for view in self.buffer.residents()}
-        assert states == {
-            key: GroupState.LEASED if key in self.leases else GroupState.READY for key in self.here
-        }
+        assert [item.group.group_id for item in self.buffer.residents()] == list(self.here)
+        ready = {key: slot.ready for key, slot in self.buffer._slots.items()}
+        assert ready == {key: key not in self.leases for key in self.here}
         assert [item.group.group_id for item in self.buffer.own_groups()] == list(self.own)
         self.within_bounds()
 

@@ -40,7 +40,7 @@ async def test_a_late_joiner_gets_what_was_shared_before_its_time(tmp_path: Path
         assert counts["batches"]["backfill"] == 11
         assert counts["batches"]["gossip"] == 0
         assert counts["gaps"]["seen"] == 0
-        held = {view.entry.group.batch_id for view in joiner.buffer.residents()}
+        held = {entry.group.batch_id for entry in joiner.buffer.residents()}
         assert own.batch_id in held
         # Two further holders have nothing new: nothing comes twice.
         rounds = counts["backfill_rounds"]

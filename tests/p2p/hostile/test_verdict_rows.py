@@ -231,7 +231,7 @@ async def test_two_batches_under_one_number_lose_both_and_cost_the_signer_alone(
         assert victim.score(signer.peer_id) == pytest.approx(-4.0, abs=0.1)
         assert victim.score(other.peer_id) == 0.0, "it may have seen only one of the two"
         held = list(victim.node.buffer.residents())
-        publishers = {view.entry.group.publisher for view in held}
+        publishers = {entry.group.publisher for entry in held}
         assert signer.peer_id not in publishers
 
 

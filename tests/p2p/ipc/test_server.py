@@ -85,7 +85,7 @@ async def fill(node: LocalNode, count: int) -> list[GroupId]:
     """Give the node groups of another publisher; return their ids."""
     author = make.Author(node.manifest, now_ms=wall_ms())
     await node.receive(author.signed(author.batch([make.group(n) for n in range(count)])))
-    return [view.entry.group.group_id for view in node.buffer.residents()]
+    return [entry.group.group_id for entry in node.buffer.residents()]
 
 
 async def test_the_handshake_says_who_the_node_is(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def author() -> make.Author:
 
 
 def external_ids(node: LocalNode) -> set[GroupId]:
-    return {view.entry.group.group_id for view in node.buffer.residents()}
+    return {entry.group.group_id for entry in node.buffer.residents()}
 
 
 def own_ids(node: LocalNode) -> list[GroupId]:
@@ -38,7 +38,7 @@ def own_ids(node: LocalNode) -> list[GroupId]:
 
 
 def all_here(node: LocalNode) -> list[Entry]:
-    return [*(view.entry for view in node.buffer.residents()), *node.buffer.own_groups()]
+    return [*node.buffer.residents(), *node.buffer.own_groups()]
 
 
 def batch(of: make.Author, *numbers: int, **changes: object) -> SignedBatch:
