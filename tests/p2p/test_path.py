@@ -21,21 +21,27 @@ import trio
 import trio.testing
 
 from p2p.buffer.replay import ReplayBuffer
+from p2p.data_dir import save_manifest
 from p2p.events import BatchKept
 from p2p.intake.intake import Intake
 from p2p.intake.ledger import PublisherLedger
+from p2p.live_node import LiveNode
+from p2p.node import Node
 from p2p.rollouts.outbox import Outbox
 from p2p.rollouts.pool import RolloutPool
 from p2p.rollouts.recent import RecentRollouts
 from p2p.store.archive import Archive
 from p2p.store.store import Store
-from shoal.simulation.parts import at_once
+from shoal.simulation.network import SimulatedNetwork
+from shoal.simulation.parts import NoSocket, at_once, simulated_parts
 from shoal_wire.envelope import SignedEnvelope
 from shoal_wire.types import RolloutBatch, SignedBatch
 from shoal_wire.verdict import ACCEPT
 from tests.p2p.buffer.entries import limits
 from tests.support import factories as make
 from tests.support.local_node import FakeGossip
+from tests.support.nodes import until
+from tests.support.running_node import quiet_settings
 
 MANIFEST = make.swarm()
 GROUPS = 3
@@ -185,6 +191,43 @@ async def test_the_way_of_a_batch_that_gossip_brings(tmp_path: Path, nursery: tr
     assert walk.count("group_to_bytes") == walk.count("group_to_pb") == 0
     way = walk.until("ReplayBuffer.insert")
     assert len(way) <= MAX_CARRYING_RECEIVED, _drawn(way)
+    assert max(walk.entries().values()) <= MAX_ENTRIES, walk.entries()
+
+
+async def test_in_a_whole_node_three_look_on(tmp_path: Path, nursery: trio.Nursery) -> None:
+    author, found = make.Author(MANIFEST), list[LiveNode]()
+    ready = trio.Event()
+
+    def on_ready(live: LiveNode) -> None:
+        found.append(live)
+        ready.set()
+
+    save_manifest(tmp_path, MANIFEST)
+    node = Node(
+        identity=make.fresh_identity(),
+        settings=quiet_settings(tmp_path, listen=("/ip4/127.0.0.1/tcp/4001",)),
+        on_ready=on_ready,
+        socket=NoSocket,
+        parts=simulated_parts(
+            SimulatedNetwork(random.Random(0)),
+            worker=lambda _families, _patience_s: make.InstantWorker(),
+            wall_ms=_wall_ms,
+            rng=random.Random(0),
+        ),
+    )
+    nursery.start_soon(node.run)
+    await ready.wait()
+    (live,) = found
+    raw = author.envelope(author.batch([make.group(number) for number in range(GROUPS)]))
+    walk = Walk(raw)
+    with walk.recording():
+        verdict = await live.member.intake.validate(raw, author.peer_id, author.peer_id)
+        await until(lambda: len(live.exchange.shelf) == 1)
+    assert verdict is ACCEPT
+    assert live.buffer.ready() == GROUPS
+    # The exchange counts it, the gaps and the shards too: that is all that the wiring adds.
+    way = walk.until("ReplayBuffer.insert")
+    assert len(way) <= MAX_CARRYING_RECEIVED + 3, _drawn(way)
     assert max(walk.entries().values()) <= MAX_ENTRIES, walk.entries()
 
 
