@@ -14,8 +14,7 @@ import trio
 
 from p2p.buffer.replay import ReplayBuffer
 from p2p.buffer.types import BufferLimits
-from p2p.fetch.exchange import RolloutExchange
-from p2p.intake.ledger import Equivocation
+from p2p.fetch.exchange import FetchBook, RolloutExchange
 from p2p.ipc.judge_link import JudgeLink
 from p2p.ipc.node_views import NodeViews
 from p2p.ipc.service import Service, TrainerLink
@@ -60,16 +59,10 @@ class LiveNode:
             limits_of(settings), random.Random(settings.seed) if settings.seed else parts.rng
         )
         self._demand = DemandMeter(external=settings.external, oversample=settings.oversample)
-        self.exchange = RolloutExchange(
-            host=peer.host,
+        book = FetchBook(
+            me=peer.peer_id,
             manifest=manifest,
             ledger=peer.ledger,
-            store=store,
-            intake=lambda: self.member.intake,
-            shards=lambda: frozenset(self.member.shards.shards),
-            wanted_groups=self._room,
-            report=peer.guard.on_verdict,
-            wall_ms=parts.wall_ms,
             settings=peer.tuning.exchange,
             rng=parts.rng,
         )
@@ -83,15 +76,31 @@ class LiveNode:
             wall_ms=parts.wall_ms,
             reputation=peer.guard.reputation,
             draws=settings.draws,
-            keepers=(self.recent, self.exchange, self.archive),
+            keepers=(self.recent, book.shelf, self.archive),
         )
         self.member = Member(
             peer,
             manifest,
             keep=self.pool.keep_external,
-            accuse=self._accuse,
-            listener=self.exchange,
+            accuse=self.pool.withdraw,
+            announcements=book.wanted,
+            observers=(book,),
             wanted_per_s=self._wanted_per_s,
+        )
+        shards = self.member.shards
+        self.exchange = RolloutExchange(
+            host=peer.host,
+            manifest=manifest,
+            ledger=peer.ledger,
+            store=store,
+            book=book,
+            intake=self.member.intake,
+            shards=lambda: frozenset(shards.shards),
+            wanted_groups=self._room,
+            report=peer.guard.on_verdict,
+            wall_ms=parts.wall_ms,
+            settings=peer.tuning.exchange,
+            rng=parts.rng,
         )
         self.outbox = Outbox(
             manifest=manifest,
@@ -157,10 +166,6 @@ class LiveNode:
     def _wanted_per_s(self) -> float:
         """Return how many groups of others the trainer draws a second."""
         return demand_of(self._demand, self.link.status, trio.current_time())
-
-    async def _accuse(self, pair: Equivocation, envelope: bytes) -> None:
-        """Withdraw the first of two batches with one number, and keep both as evidence."""
-        await self.pool.withdraw(pair, envelope)
 
 
 def limits_of(settings: Settings) -> BufferLimits:
