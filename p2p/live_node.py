@@ -8,12 +8,14 @@ member (intake, shards) ─▶ pool ─▶ buffer, store ─▶ service ─▶ s
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import trio
 
 from p2p.buffer.replay import ReplayBuffer
 from p2p.buffer.types import BufferLimits
+from p2p.events import Keeper
 from p2p.fetch.exchange import FetchBook, RolloutExchange
 from p2p.ipc.judge_link import JudgeLink
 from p2p.ipc.node_views import NodeViews
@@ -66,18 +68,7 @@ class LiveNode:
             settings=peer.tuning.exchange,
             rng=parts.rng,
         )
-        self.pool = RolloutPool(
-            buffer=self.buffer,
-            store=store,
-            me=peer.peer_id,
-            manifest=manifest,
-            max_age_seconds=settings.buffer_seconds,
-            max_store_bytes=2 * settings.buffer_bytes,
-            wall_ms=parts.wall_ms,
-            reputation=peer.guard.reputation,
-            draws=settings.draws,
-            keepers=(self.recent, book.shelf, self.archive),
-        )
+        self.pool = self._pool((self.recent, book.shelf, self.archive))
         self.member = Member(
             peer,
             manifest,
@@ -87,21 +78,7 @@ class LiveNode:
             observers=(book,),
             wanted_per_s=self._wanted_per_s,
         )
-        shards = self.member.shards
-        self.exchange = RolloutExchange(
-            host=peer.host,
-            manifest=manifest,
-            ledger=peer.ledger,
-            store=store,
-            book=book,
-            intake=self.member.intake,
-            shards=lambda: frozenset(shards.shards),
-            wanted_groups=self._room,
-            report=peer.guard.on_verdict,
-            wall_ms=parts.wall_ms,
-            settings=peer.tuning.exchange,
-            rng=parts.rng,
-        )
+        self.exchange = self._exchange(book)
         self.outbox = Outbox(
             manifest=manifest,
             peer_id=peer.peer_id,
@@ -125,15 +102,50 @@ class LiveNode:
             exchange=self.exchange,
             judge=self.judge,
         )
-        self.service = Service(
-            me=peer.peer_id,
-            manifest=manifest,
+        self.service = self._service()
+
+    def _pool(self, keepers: Sequence[Keeper]) -> RolloutPool:
+        settings = self.peer.settings
+        return RolloutPool(
+            buffer=self.buffer,
+            store=self.store,
+            me=self.peer.peer_id,
+            manifest=self.manifest,
+            max_age_seconds=settings.buffer_seconds,
+            max_store_bytes=2 * settings.buffer_bytes,
+            wall_ms=self.peer.parts.wall_ms,
+            reputation=self.peer.guard.reputation,
+            draws=settings.draws,
+            keepers=keepers,
+        )
+
+    def _exchange(self, book: FetchBook) -> RolloutExchange:
+        peer, shards = self.peer, self.member.shards
+        return RolloutExchange(
+            host=peer.host,
+            manifest=self.manifest,
+            ledger=peer.ledger,
+            store=self.store,
+            book=book,
+            intake=self.member.intake,
+            shards=lambda: frozenset(shards.shards),
+            wanted_groups=self._room,
+            report=peer.guard.on_verdict,
+            wall_ms=peer.parts.wall_ms,
+            settings=peer.tuning.exchange,
+            rng=peer.parts.rng,
+        )
+
+    def _service(self) -> Service:
+        return Service(
+            me=self.peer.peer_id,
+            manifest=self.manifest,
             pool=self.pool,
             outbox=self.outbox,
             recent=self.recent,
             link=self.link,
             views=self.views.by_name(),
-            control=peer.guard.control,
+            control=self.peer.guard.control,
             judge=self.judge,
         )
 

@@ -11,22 +11,19 @@ fetched again. The bounds are `PullQueue`'s and `PullLimits`.
 from __future__ import annotations
 
 import logging
-import random
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import trio
 
-from p2p.fetch.asker import NoAnswerError, RolloutAsker
+from p2p.fetch.asker import NoAnswerError
+from p2p.fetch.means import FetchMeans
 from p2p.fetch.pull import BatchPull, PullLimits, UnavailableError
 from p2p.fetch.pull_queue import PullJob
-from p2p.fetch.stats import FetchStats
 from p2p.fetch.wanted import Wanted
 from p2p.intake.validation import Source
-from p2p.standing.scoring import Report
 from shoal_wire.digests import batch_id as id_of_envelope
 from shoal_wire.limits import MAX_CHUNK_BYTES, MAX_WHOLE_BATCHES, WHOLE_MESSAGE_BYTES
-from shoal_wire.manifest import Manifest
 from shoal_wire.rollout_messages import BatchRef, Envelopes, WholeQuery
 from shoal_wire.types import BatchId, PeerId
 from shoal_wire.verdict import Outcome, Reason, Verdict, verdict
@@ -45,40 +42,23 @@ Take = Callable[[bytes, PeerId, int, Source], Awaitable[Verdict]]
 """``await take(envelope, publisher, sequence, source)``: the intake's judgement."""
 
 
-class Neighbours(Protocol):
-    """Who is connected."""
-
-    def connected_peers(self) -> frozenset[PeerId]:
-        """Return the peers with a live connection."""
-
-
 class BatchFetch:
     """Start with ``await nursery.start(fetch.run)``."""
 
     def __init__(
         self,
         *,
-        manifest: Manifest,
-        host: Neighbours,
-        asker: RolloutAsker,
+        means: FetchMeans,
         wanted: Wanted,
         take: Take,
-        report: Report,
-        stats: FetchStats,
-        wall_ms: Callable[[], int],
-        rng: random.Random | None = None,
         limits: PullLimits | None = None,
     ) -> None:
-        self._rules = manifest.rules
-        self._host = host
-        self._asker = asker
+        self._rules = means.manifest.rules
+        self._host, self._asker, self._stats = means.host, means.asker, means.stats
+        self._report, self._wall_ms, self._rng = means.report, means.wall_ms, means.rng
         self._wanted = wanted
         self._take_in = take
-        self._report = report
-        self._stats = stats
-        self._wall_ms = wall_ms
-        self._rng = rng or random.Random()
-        self._pull = BatchPull(asker, limits)
+        self._pull = BatchPull(means.asker, limits)
 
     def wants(self, ref: BatchRef) -> bool:
         """Return whether a listed batch is worth fetching."""

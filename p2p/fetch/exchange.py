@@ -19,6 +19,7 @@ from p2p.fetch.backfill import Backfill, BackfillSettings
 from p2p.fetch.batches import BatchFetch
 from p2p.fetch.gap_repair import GapRepair, GapWatch
 from p2p.fetch.gaps import GapLimits
+from p2p.fetch.means import FetchMeans
 from p2p.fetch.pull import PullLimits
 from p2p.fetch.pull_queue import QueueLimits
 from p2p.fetch.server import SERVE_LIMITS, EnvelopeStore, RolloutServer, ServeLimits
@@ -107,49 +108,40 @@ class RolloutExchange:
         rng: random.Random | None = None,
     ) -> None:
         """`shards` are those listened to, `wanted_groups` what the buffer could still take."""
-        settings, rng = settings or ExchangeSettings(), rng or random.Random()
+        settings = settings or ExchangeSettings()
         self._host = host
         self._intake = intake
         self._streams = settings.streams
         self._book = book
         self.shelf = book.shelf
-        stats = book.stats
-        asker = RolloutAsker(
-            host=host, report=report, stats=stats, answer_seconds=settings.answer_seconds
-        )
-        self._fetch = fetch = BatchFetch(
+        means = FetchMeans(
             manifest=manifest,
             host=host,
-            asker=asker,
-            wanted=book.wanted,
-            take=self._take,
+            asker=RolloutAsker(
+                host=host, report=report, stats=book.stats, answer_seconds=settings.answer_seconds
+            ),
+            ledger=ledger,
+            stats=book.stats,
             report=report,
-            stats=stats,
             wall_ms=wall_ms,
-            rng=rng,
-            limits=settings.pull,
+            rng=rng or random.Random(),
+        )
+        self._fetch = BatchFetch(
+            means=means, wanted=book.wanted, take=self._take, limits=settings.pull
         )
         self._repair = GapRepair(
-            host=host,
-            asker=asker,
-            fetch=fetch,
+            means=means,
+            fetch=self._fetch,
             watch=book.gaps,
-            ledger=ledger,
-            stats=stats,
-            rng=rng,
             is_wanted=lambda publisher: manifest.shard_of(publisher) in shards(),
         )
-        self.twins = TwinWatch(me=host.peer_id, asker=asker, own=store)
+        self.twins = TwinWatch(me=host.peer_id, asker=means.asker, own=store)
         self._backfill = Backfill(
-            manifest=manifest,
-            host=host,
-            asker=asker,
-            fetch=fetch,
+            means=means,
+            fetch=self._fetch,
             shards=shards,
             wanted_groups=wanted_groups,
-            stats=stats,
             twins=self.twins,
-            rng=rng,
             settings=settings.backfill,
         )
         self._server = RolloutServer(
@@ -157,7 +149,7 @@ class RolloutExchange:
             store=store,
             is_pending=book.wanted.is_pending,
             report=report,
-            stats=stats,
+            stats=book.stats,
             wall_ms=wall_ms,
             limits=settings.serve,
         )

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from p2p.fetch.asker import NoAnswerError, RolloutAsker
-from p2p.fetch.batches import BatchFetch, Neighbours
+from p2p.fetch.asker import NoAnswerError
+from p2p.fetch.batches import BatchFetch
 from p2p.fetch.gaps import Gap, GapEnd, GapLimits, GapTracker
+from p2p.fetch.means import FetchMeans
 from p2p.fetch.stats import FetchStats
 from p2p.intake.intake import BatchAccepted
 from p2p.intake.ledger import PublisherLedger
@@ -77,22 +78,15 @@ class GapRepair:
     def __init__(
         self,
         *,
-        host: Neighbours,
-        asker: RolloutAsker,
+        means: FetchMeans,
         fetch: BatchFetch,
         watch: GapWatch,
-        ledger: PublisherLedger,
-        stats: FetchStats,
-        rng: random.Random,
         is_wanted: Callable[[PeerId], bool] = lambda _publisher: True,
     ) -> None:
-        self._host = host
-        self._asker = asker
+        self._host, self._asker, self._ledger = means.host, means.asker, means.ledger
+        self._stats, self._rng = means.stats, means.rng
         self._fetch = fetch
         self._watch = watch
-        self._ledger = ledger
-        self._stats = stats
-        self._rng = rng
         self._is_wanted = is_wanted
         self._slots = trio.Semaphore(_MAX_AT_ONCE)
 
