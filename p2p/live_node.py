@@ -16,7 +16,9 @@ import trio
 from p2p.buffer.replay import ReplayBuffer
 from p2p.buffer.types import BufferLimits
 from p2p.events import Keeper
+from p2p.fetch.asker import RolloutAsker
 from p2p.fetch.exchange import FetchBook, RolloutExchange
+from p2p.fetch.means import FetchMeans
 from p2p.ipc.judge_link import JudgeLink
 from p2p.ipc.node_views import NodeViews
 from p2p.ipc.service import Service, TrainerLink
@@ -79,29 +81,9 @@ class LiveNode:
             wanted_per_s=self._wanted_per_s,
         )
         self.exchange = self._exchange(book)
-        self.outbox = Outbox(
-            manifest=manifest,
-            peer_id=peer.peer_id,
-            signer=peer.host.identity,
-            store=store,
-            gossip=peer.gossip,
-            wall_ms=parts.wall_ms,
-        )
-        self.judge = (
-            JudgeLink(host=peer.host, manifest=manifest, address=settings.judge)
-            if settings.judge != "none"
-            else None
-        )
-        self.views = NodeViews(
-            self.member,
-            outbox=self.outbox,
-            pool=self.pool,
-            recent=self.recent,
-            link=self.link,
-            child=child,
-            exchange=self.exchange,
-            judge=self.judge,
-        )
+        self.outbox = self._outbox()
+        self.judge = self._judge_link()
+        self.views = self._views()
         self.service = self._service()
 
     def _pool(self, keepers: Sequence[Keeper]) -> RolloutPool:
@@ -120,20 +102,60 @@ class LiveNode:
         )
 
     def _exchange(self, book: FetchBook) -> RolloutExchange:
-        peer, shards = self.peer, self.member.shards
+        peer, shards, settings = self.peer, self.member.shards, self.peer.tuning.exchange
+        report = peer.guard.on_verdict
+        asker = RolloutAsker(
+            host=peer.host,
+            report=report,
+            stats=book.stats,
+            answer_seconds=settings.answer_seconds,
+        )
         return RolloutExchange(
             host=peer.host,
-            manifest=self.manifest,
-            ledger=peer.ledger,
+            means=FetchMeans(
+                manifest=self.manifest,
+                host=peer.host,
+                asker=asker,
+                ledger=peer.ledger,
+                stats=book.stats,
+                report=report,
+                wall_ms=peer.parts.wall_ms,
+                rng=peer.parts.rng,
+            ),
             store=self.store,
             book=book,
             intake=self.member.intake,
             shards=lambda: frozenset(shards.shards),
             wanted_groups=self._room,
-            report=peer.guard.on_verdict,
-            wall_ms=peer.parts.wall_ms,
-            settings=peer.tuning.exchange,
-            rng=peer.parts.rng,
+            settings=settings,
+        )
+
+    def _outbox(self) -> Outbox:
+        return Outbox(
+            manifest=self.manifest,
+            peer_id=self.peer.peer_id,
+            signer=self.peer.host.identity,
+            store=self.store,
+            gossip=self.peer.gossip,
+            wall_ms=self.peer.parts.wall_ms,
+        )
+
+    def _judge_link(self) -> JudgeLink | None:
+        address = self.peer.settings.judge
+        if address == "none":
+            return None
+        return JudgeLink(host=self.peer.host, manifest=self.manifest, address=address)
+
+    def _views(self) -> NodeViews:
+        return NodeViews(
+            self.member,
+            outbox=self.outbox,
+            pool=self.pool,
+            recent=self.recent,
+            link=self.link,
+            child=self.child,
+            exchange=self.exchange,
+            judge=self.judge,
         )
 
     def _service(self) -> Service:

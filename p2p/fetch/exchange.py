@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
-from p2p.fetch.asker import ANSWER_SECONDS, RolloutAsker
+from p2p.fetch.asker import ANSWER_SECONDS
 from p2p.fetch.backfill import Backfill, BackfillSettings
 from p2p.fetch.batches import BatchFetch
 from p2p.fetch.gap_repair import GapRepair, GapWatch
@@ -32,7 +32,6 @@ from p2p.intake.ledger import PublisherLedger
 from p2p.intake.validation import Source
 from p2p.net.interface import Host
 from p2p.net.request import RequestLimits
-from p2p.standing.scoring import Report
 from shoal_wire.limits import MAX_REQUEST_BYTES, ROLLOUTS_PROTOCOL
 from shoal_wire.manifest import Manifest
 from shoal_wire.types import BatchId, PeerId
@@ -95,17 +94,13 @@ class RolloutExchange:
         self,
         *,
         host: Host,
-        manifest: Manifest,
-        ledger: PublisherLedger,
+        means: FetchMeans,
         store: BatchStore,
         book: FetchBook,
         intake: Intake,
         shards: Callable[[], frozenset[int]],
         wanted_groups: Callable[[], int],
-        report: Report,
-        wall_ms: Callable[[], int],
         settings: ExchangeSettings | None = None,
-        rng: random.Random | None = None,
     ) -> None:
         """`shards` are those listened to, `wanted_groups` what the buffer could still take."""
         settings = settings or ExchangeSettings()
@@ -114,17 +109,15 @@ class RolloutExchange:
         self._streams = settings.streams
         self._book = book
         self.shelf = book.shelf
-        means = FetchMeans(
-            manifest=manifest,
-            host=host,
-            asker=RolloutAsker(
-                host=host, report=report, stats=book.stats, answer_seconds=settings.answer_seconds
-            ),
-            ledger=ledger,
+        self.twins = TwinWatch(me=host.peer_id, asker=means.asker, own=store)
+        self._server = RolloutServer(
+            shelf=book.shelf,
+            store=store,
+            is_pending=book.wanted.is_pending,
+            report=means.report,
             stats=book.stats,
-            report=report,
-            wall_ms=wall_ms,
-            rng=rng or random.Random(),
+            wall_ms=means.wall_ms,
+            limits=settings.serve,
         )
         self._fetch = BatchFetch(
             means=means, wanted=book.wanted, take=self._take, limits=settings.pull
@@ -133,9 +126,8 @@ class RolloutExchange:
             means=means,
             fetch=self._fetch,
             watch=book.gaps,
-            is_wanted=lambda publisher: manifest.shard_of(publisher) in shards(),
+            is_wanted=lambda publisher: means.manifest.shard_of(publisher) in shards(),
         )
-        self.twins = TwinWatch(me=host.peer_id, asker=means.asker, own=store)
         self._backfill = Backfill(
             means=means,
             fetch=self._fetch,
@@ -143,15 +135,6 @@ class RolloutExchange:
             wanted_groups=wanted_groups,
             twins=self.twins,
             settings=settings.backfill,
-        )
-        self._server = RolloutServer(
-            shelf=book.shelf,
-            store=store,
-            is_pending=book.wanted.is_pending,
-            report=report,
-            stats=book.stats,
-            wall_ms=wall_ms,
-            limits=settings.serve,
         )
 
     def serve(self) -> None:
