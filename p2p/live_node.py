@@ -8,14 +8,17 @@ member (intake, shards) ─▶ pool ─▶ buffer, store ─▶ service ─▶ s
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import trio
 
 from p2p.buffer.replay import ReplayBuffer
 from p2p.buffer.types import BufferLimits
-from p2p.fetch.exchange import RolloutExchange
-from p2p.intake.ledger import Equivocation
+from p2p.events import Keeper
+from p2p.fetch.asker import RolloutAsker
+from p2p.fetch.exchange import FetchBook, RolloutExchange
+from p2p.fetch.means import FetchMeans
 from p2p.ipc.judge_link import JudgeLink
 from p2p.ipc.node_views import NodeViews
 from p2p.ipc.service import Service, TrainerLink
@@ -60,71 +63,111 @@ class LiveNode:
             limits_of(settings), random.Random(settings.seed) if settings.seed else parts.rng
         )
         self._demand = DemandMeter(external=settings.external, oversample=settings.oversample)
-        self.exchange = RolloutExchange(
-            host=peer.host,
+        book = FetchBook(
+            me=peer.peer_id,
             manifest=manifest,
             ledger=peer.ledger,
-            store=store,
-            intake=lambda: self.member.intake,
-            shards=lambda: frozenset(self.member.shards.shards),
-            wanted_groups=self._room,
-            report=peer.guard.on_verdict,
-            wall_ms=parts.wall_ms,
             settings=peer.tuning.exchange,
             rng=parts.rng,
         )
-        self.pool = RolloutPool(
-            buffer=self.buffer,
-            store=store,
-            me=peer.peer_id,
-            manifest=manifest,
-            max_age_seconds=settings.buffer_seconds,
-            max_store_bytes=2 * settings.buffer_bytes,
-            wall_ms=parts.wall_ms,
-            reputation=peer.guard.reputation,
-            draws=settings.draws,
-            keepers=(self.recent, self.exchange, self.archive),
-        )
+        self.pool = self._pool((self.recent, book.shelf, self.archive))
         self.member = Member(
             peer,
             manifest,
             keep=self.pool.keep_external,
-            accuse=self._accuse,
-            listener=self.exchange,
+            accuse=self.pool.withdraw,
+            announcements=book.wanted,
+            observers=(book,),
             wanted_per_s=self._wanted_per_s,
         )
-        self.outbox = Outbox(
-            manifest=manifest,
-            peer_id=peer.peer_id,
-            signer=peer.host.identity,
-            store=store,
-            gossip=peer.gossip,
-            wall_ms=parts.wall_ms,
+        self.exchange = self._exchange(book)
+        self.outbox = self._outbox()
+        self.judge = self._judge_link()
+        self.views = self._views()
+        self.service = self._service()
+
+    def _pool(self, keepers: Sequence[Keeper]) -> RolloutPool:
+        settings = self.peer.settings
+        return RolloutPool(
+            buffer=self.buffer,
+            store=self.store,
+            me=self.peer.peer_id,
+            manifest=self.manifest,
+            max_age_seconds=settings.buffer_seconds,
+            max_store_bytes=2 * settings.buffer_bytes,
+            wall_ms=self.peer.parts.wall_ms,
+            reputation=self.peer.guard.reputation,
+            draws=settings.draws,
+            keepers=keepers,
         )
-        self.judge = (
-            JudgeLink(host=peer.host, manifest=manifest, address=settings.judge)
-            if settings.judge != "none"
-            else None
+
+    def _exchange(self, book: FetchBook) -> RolloutExchange:
+        peer, shards, settings = self.peer, self.member.shards, self.peer.tuning.exchange
+        report = peer.guard.on_verdict
+        asker = RolloutAsker(
+            host=peer.host,
+            report=report,
+            stats=book.stats,
+            answer_seconds=settings.answer_seconds,
         )
-        self.views = NodeViews(
+        return RolloutExchange(
+            host=peer.host,
+            means=FetchMeans(
+                manifest=self.manifest,
+                host=peer.host,
+                asker=asker,
+                ledger=peer.ledger,
+                stats=book.stats,
+                report=report,
+                wall_ms=peer.parts.wall_ms,
+                rng=peer.parts.rng,
+            ),
+            store=self.store,
+            book=book,
+            intake=self.member.intake,
+            shards=lambda: frozenset(shards.shards),
+            wanted_groups=self._room,
+            settings=settings,
+        )
+
+    def _outbox(self) -> Outbox:
+        return Outbox(
+            manifest=self.manifest,
+            peer_id=self.peer.peer_id,
+            signer=self.peer.host.identity,
+            store=self.store,
+            gossip=self.peer.gossip,
+            wall_ms=self.peer.parts.wall_ms,
+        )
+
+    def _judge_link(self) -> JudgeLink | None:
+        address = self.peer.settings.judge
+        if address == "none":
+            return None
+        return JudgeLink(host=self.peer.host, manifest=self.manifest, address=address)
+
+    def _views(self) -> NodeViews:
+        return NodeViews(
             self.member,
             outbox=self.outbox,
             pool=self.pool,
             recent=self.recent,
             link=self.link,
-            child=child,
+            child=self.child,
             exchange=self.exchange,
             judge=self.judge,
         )
-        self.service = Service(
-            me=peer.peer_id,
-            manifest=manifest,
+
+    def _service(self) -> Service:
+        return Service(
+            me=self.peer.peer_id,
+            manifest=self.manifest,
             pool=self.pool,
             outbox=self.outbox,
             recent=self.recent,
             link=self.link,
             views=self.views.by_name(),
-            control=peer.guard.control,
+            control=self.peer.guard.control,
             judge=self.judge,
         )
 
@@ -157,10 +200,6 @@ class LiveNode:
     def _wanted_per_s(self) -> float:
         """Return how many groups of others the trainer draws a second."""
         return demand_of(self._demand, self.link.status, trio.current_time())
-
-    async def _accuse(self, pair: Equivocation, envelope: bytes) -> None:
-        """Withdraw the first of two batches with one number, and keep both as evidence."""
-        await self.pool.withdraw(pair, envelope)
 
 
 def limits_of(settings: Settings) -> BufferLimits:

@@ -5,13 +5,13 @@ task worker ─▶ intake ─▶ shards (subscribe) ─▶ mDNS, DHT ─▶ read
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 
-from p2p.intake.intake import Intake, Listener
+from p2p.intake.intake import Announcements, Intake, Observer
 from p2p.intake.ledger import Equivocation
 from p2p.intake.validation import ValidationContext
 from p2p.net.address import is_circuit, parse_peer_address
@@ -19,7 +19,7 @@ from p2p.parts import Running
 from p2p.peer import ListeningPeer
 from p2p.peers import exchange as peer_services
 from p2p.peers.discovery import TargetKind
-from p2p.shards.keeper import ShardKeeper
+from p2p.shards.keeper import ShardKeeper, ShardTraffic
 from p2p.shards.plan import ShardPlan
 from shoal_tasks.swarm import rules_of, specs_of
 from shoal_wire.manifest import Manifest
@@ -46,7 +46,8 @@ class Member:
         *,
         keep: Keep,
         accuse: Accuse,
-        listener: Listener | None = None,
+        announcements: Announcements | None = None,
+        observers: Sequence[Observer] = (),
         wanted_per_s: Callable[[], float] | None = None,
         worker_patience_seconds: float = _WORKER_PATIENCE_SECONDS,
     ) -> None:
@@ -59,19 +60,20 @@ class Member:
         self.host, self.gossip, self.discovery = peer.host, peer.gossip, peer.discovery
         self.guard, self.ledger = peer.guard, peer.ledger
         parts, settings = peer.parts, peer.settings
-        self._keep = keep
+        traffic = ShardTraffic(manifest)
         self.worker = parts.worker(specs_of(manifest, settings.task_file), worker_patience_seconds)
         self.intake = Intake(
             context=ValidationContext(rules=rules_of(manifest), me=peer.peer_id),
             questions=self.worker,
             ledger=peer.ledger,
-            keep=self._count_and_keep,
+            keep=keep,
             accuse=accuse,
             wall_ms=parts.wall_ms,
-            listener=listener,
+            announcements=announcements,
+            observers=(traffic, *observers),
             in_thread=parts.in_thread,
         )
-        self.shards = self._shard_keeper(wanted_per_s)
+        self.shards = self._shard_keeper(traffic, wanted_per_s)
 
     @property
     def peer_id(self) -> PeerId:
@@ -89,11 +91,9 @@ class Member:
         if settings.dht or settings.dht_peer:
             await nursery.start(self._dht().run)
 
-    async def _count_and_keep(self, signed: SignedBatch) -> None:
-        self.shards.note_received(signed)
-        await self._keep(signed)
-
-    def _shard_keeper(self, wanted_per_s: Callable[[], float] | None) -> ShardKeeper:
+    def _shard_keeper(
+        self, traffic: ShardTraffic, wanted_per_s: Callable[[], float] | None
+    ) -> ShardKeeper:
         peer, settings = self.peer, self.peer.settings
         num_shards = self.manifest.rules.shard_count
         asked = settings.subscribe_shards
@@ -113,6 +113,7 @@ class Member:
                 limits=peer.tuning.shard_limits,
             ),
             directory=peer.shard_directory,
+            traffic=traffic,
             validate=self.intake.validate,
             ask=partial(peer_services.fetch_peers, peer.host),
             publishes=wanted_per_s is not None,

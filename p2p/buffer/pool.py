@@ -86,8 +86,7 @@ class GroupPool:
         self.num_groups = 0
         self.num_bytes = 0
         self.shelves: dict[PeerId, Shelf] = {}
-        self.departed: BoundedDict[PeerId, Counters]
-        self.departed = BoundedDict(limits.max_departed_publishers)
+        self.departed = BoundedDict[PeerId, Counters](limits.max_departed_publishers)
         self.ready_publishers: DrawSet[PeerId] = DrawSet()
         self._ready_by_arrival: dict[int, Slot] = {}
         self.oldest: OrderHeap[Slot] = OrderHeap(self._ready_by_arrival)

@@ -10,21 +10,19 @@ split those who stayed know nothing new.
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import trio
 
-from p2p.fetch.asker import NoAnswerError, RolloutAsker
-from p2p.fetch.batches import BatchFetch, Neighbours
-from p2p.fetch.stats import FetchStats
+from p2p.fetch.asker import NoAnswerError
+from p2p.fetch.batches import BatchFetch
+from p2p.fetch.means import FetchMeans
 from p2p.fetch.twins import TwinWatch
 from p2p.intake.validation import Source
 from shoal_base.bounded import BoundedDict
 from shoal_wire.limits import MAX_SHARDS_PER_PEER
-from shoal_wire.manifest import Manifest
 from shoal_wire.rollout_messages import BatchRef, Listing, RecentQuery
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Reason
@@ -65,26 +63,20 @@ class Backfill:
     def __init__(
         self,
         *,
-        manifest: Manifest,
-        host: Neighbours,
-        asker: RolloutAsker,
+        means: FetchMeans,
         fetch: BatchFetch,
         shards: Callable[[], frozenset[int]],
         wanted_groups: Callable[[], int],
-        stats: FetchStats,
         twins: TwinWatch,
-        rng: random.Random,
         settings: BackfillSettings | None = None,
     ) -> None:
-        self._manifest = manifest
-        self._host = host
-        self._asker = asker
+        """`shards` are those listened to, `wanted_groups` what the buffer could still take."""
+        self._manifest, self._host, self._asker = means.manifest, means.host, means.asker
+        self._stats, self._rng = means.stats, means.rng
         self._fetch = fetch
         self._shards = shards
         self._wanted_groups = wanted_groups
-        self._stats = stats
         self._twins = twins
-        self._rng = rng
         self._settings = settings or BackfillSettings()
         self._heard_at = trio.current_time()
         """Start of the last round that was answered, of the shards below."""

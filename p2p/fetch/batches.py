@@ -11,25 +11,19 @@ fetched again. The bounds are `PullQueue`'s and `PullLimits`.
 from __future__ import annotations
 
 import logging
-import random
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import trio
 
-from p2p.fetch.asker import NoAnswerError, RolloutAsker
+from p2p.fetch.asker import NoAnswerError
+from p2p.fetch.means import FetchMeans
 from p2p.fetch.pull import BatchPull, PullLimits, UnavailableError
-from p2p.fetch.pull_queue import PullJob, PullQueue, QueueLimits
-from p2p.fetch.stats import FetchStats
-from p2p.intake.intake import RESERVE_SHARE
-from p2p.intake.ledger import PublisherLedger
+from p2p.fetch.pull_queue import PullJob
+from p2p.fetch.wanted import Wanted
 from p2p.intake.validation import Source
-from p2p.standing.scoring import Report
-from shoal_base.bounded import BoundedDict
-from shoal_wire.announcement import Announcement
 from shoal_wire.digests import batch_id as id_of_envelope
 from shoal_wire.limits import MAX_CHUNK_BYTES, MAX_WHOLE_BATCHES, WHOLE_MESSAGE_BYTES
-from shoal_wire.manifest import Manifest
 from shoal_wire.rollout_messages import BatchRef, Envelopes, WholeQuery
 from shoal_wire.types import BatchId, PeerId
 from shoal_wire.verdict import Outcome, Reason, Verdict, verdict
@@ -39,7 +33,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_MAX_REFUSED = 4096
 _OTHER_CANDIDATES = 4
 """Peers asked beside those that are known to have had something to do with a batch."""
 _PASSING = frozenset({Reason.INTAKE_FULL, Reason.WORKER_UNAVAILABLE, Reason.OVER_QUOTA})
@@ -49,93 +42,31 @@ Take = Callable[[bytes, PeerId, int, Source], Awaitable[Verdict]]
 """``await take(envelope, publisher, sequence, source)``: the intake's judgement."""
 
 
-class Neighbours(Protocol):
-    """Who is connected."""
-
-    def connected_peers(self) -> frozenset[PeerId]:
-        """Return the peers with a live connection."""
-
-
 class BatchFetch:
     """Start with ``await nursery.start(fetch.run)``."""
 
     def __init__(
         self,
         *,
-        me: PeerId,
-        manifest: Manifest,
-        host: Neighbours,
-        asker: RolloutAsker,
-        ledger: PublisherLedger,
+        means: FetchMeans,
+        wanted: Wanted,
         take: Take,
-        report: Report,
-        stats: FetchStats,
-        wall_ms: Callable[[], int],
-        rng: random.Random | None = None,
-        queue_limits: QueueLimits | None = None,
-        pull_limits: PullLimits | None = None,
+        limits: PullLimits | None = None,
     ) -> None:
-        self._me = me
-        self._rules = manifest.rules
-        self._host = host
-        self._asker = asker
-        self._ledger = ledger
+        self._rules = means.manifest.rules
+        self._host, self._asker, self._stats = means.host, means.asker, means.stats
+        self._report, self._wall_ms, self._rng = means.report, means.wall_ms, means.rng
+        self._wanted = wanted
         self._take_in = take
-        self._report = report
-        self._stats = stats
-        self._wall_ms = wall_ms
-        self._rng = rng or random.Random()
-        self._queue = PullQueue(queue_limits or QueueLimits(), trio.current_time())
-        self._pull = BatchPull(asker, pull_limits)
-        self._fetching: set[BatchId] = set()
-        self._refused: BoundedDict[BatchId, None] = BoundedDict(_MAX_REFUSED)
-        self._wake = trio.Event()
-
-    @property
-    def queue(self) -> PullQueue:
-        """What waits and runs, for views."""
-        return self._queue
-
-    def is_pending(self, batch_id: BatchId) -> bool:
-        """Return whether a batch is being fetched."""
-        return batch_id in self._queue or batch_id in self._fetching
-
-    def announced(
-        self, publisher: PeerId, announcement: Announcement, forwarder: PeerId
-    ) -> Reason | None:
-        """Queue an announced batch; return why not. Its signature and number have been checked."""
-        job = PullJob(
-            batch_id=announcement.batch_id,
-            publisher=publisher,
-            sequence=announcement.sequence,
-            num_bytes=announcement.num_bytes,
-            source=Source.PULL,
-            hints=tuple(dict.fromkeys((forwarder, publisher))),
-            expires_ms=announcement.expires_ms,
-        )
-        reason = Reason.DUPLICATE if job.batch_id in self._refused else self._enqueue(job)
-        self._stats.announced += reason is None
-        return reason
+        self._pull = BatchPull(means.asker, limits)
 
     def wants(self, ref: BatchRef) -> bool:
         """Return whether a listed batch is worth fetching."""
-        if (
-            ref.publisher == self._me
-            or ref.num_bytes > self._rules.max_envelope_bytes
-            or ref.batch_id in self._refused
-            or self.is_pending(ref.batch_id)
-        ):
-            return False
-        reason = self._ledger.check(
-            ref.publisher,
-            ref.sequence,
-            ref.batch_id,
-            ref.num_groups,
-            trio.current_time(),
-            reserve_share=RESERVE_SHARE,
-        )
-        # A listing is not signed: it accuses nobody, and what it shows would prove itself.
-        return reason in (None, Reason.EQUIVOCATION)
+        return self._wanted.wants(ref)
+
+    def is_pending(self, batch_id: BatchId) -> bool:
+        """Return whether a batch is being fetched."""
+        return self._wanted.is_pending(batch_id)
 
     async def fetch_listed(self, peer_id: PeerId, refs: Sequence[BatchRef], source: Source) -> int:
         """Fetch from a peer what it listed and we want; return the number of batches got.
@@ -150,7 +81,7 @@ class BatchFetch:
             if not self.wants(ref):
                 continue
             if ref.num_bytes > WHOLE_MESSAGE_BYTES:
-                self._enqueue(_job_of(ref, peer_id, source, self._deadline_ms()))
+                self._wanted.enqueue(_job_of(ref, peer_id, source, self._deadline_ms()))
             else:
                 small.append(ref)
         got = 0
@@ -163,23 +94,12 @@ class BatchFetch:
         async with trio.open_nursery() as nursery:
             task_status.started()
             while True:
-                while (job := self._queue.start_next()) is not None:
+                while (job := self._wanted.queue.start_next()) is not None:
                     nursery.start_soon(self._run_job, job)
-                await self._wake.wait()
-                self._wake = trio.Event()
+                await self._wanted.until_changed()
 
     def _deadline_ms(self) -> int:
         return self._wall_ms() + 1000 * self._rules.max_age_seconds
-
-    def _enqueue(self, job: PullJob) -> Reason | None:
-        now = trio.current_time()
-        if job.batch_id in self._fetching:
-            return Reason.DUPLICATE
-        reason = self._queue.refuse(job, now)
-        if reason is None:
-            self._queue.add(job, now)
-            self._wake.set()
-        return reason
 
     async def _run_job(self, job: PullJob) -> None:
         try:
@@ -190,20 +110,19 @@ class BatchFetch:
                 job.batch_id, job.num_bytes, lambda: self._candidates(job)
             )
             self._came(job)
-            self._queue.strike(job.publisher, failed=False)
+            self._wanted.queue.strike(job.publisher, failed=False)
             await self._judge(pulled.envelope, pulled.provider, job)
         except UnavailableError as error:
             self._give_up(job, error)
         finally:
-            self._queue.finish(job.batch_id)
-            self._wake.set()
+            self._wanted.finish(job)
 
     def _came(self, job: PullJob) -> None:
         self._stats.bytes_in[job.source] += job.num_bytes
-        self._queue.flowed(job.num_bytes, trio.current_time())
+        self._wanted.queue.flowed(job.num_bytes, trio.current_time())
 
     def _give_up(self, job: PullJob, error: UnavailableError) -> None:
-        self._queue.strike(job.publisher, failed=True)
+        self._wanted.queue.strike(job.publisher, failed=True)
         if job.source is not Source.PULL:
             return
         self._stats.announced_given_up += 1
@@ -222,10 +141,8 @@ class BatchFetch:
         expected = {ref.batch_id: ref for ref in refs if not self.is_pending(ref.batch_id)}
         if not expected:
             return 0
-        mine = frozenset(expected)
-        self._fetching |= mine
         got = 0
-        try:
+        with self._wanted.fetching(expected):
             query = WholeQuery(batch_ids=tuple(expected))
             answer = await self._asker.ask(peer_id, query, Envelopes)
             for envelope in answer.envelopes:
@@ -236,8 +153,6 @@ class BatchFetch:
                 job = _job_of(ref, peer_id, source, self._deadline_ms())
                 self._came(job)
                 got += await self._judge(envelope, peer_id, job)
-        finally:
-            self._fetching -= mine
         return got
 
     async def _judge(self, envelope: bytes, provider: PeerId, job: PullJob) -> bool:
@@ -248,7 +163,7 @@ class BatchFetch:
             return True
         self._stats.failures[judged.reason.value] += 1
         if judged.reason not in _PASSING:
-            self._refused.setdefault(job.batch_id, None)
+            self._wanted.refuse(job.batch_id)
         announced = job.source is Source.PULL
         if judged.reason is Reason.SIGNER_NOT_SENDER:
             # Whoever said that this digest is that publisher's batch was wrong.

@@ -14,29 +14,28 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
-from p2p.events import BatchKept, BatchWithdrawn, Event
-from p2p.fetch.asker import ANSWER_SECONDS, RolloutAsker
+from p2p.fetch.asker import ANSWER_SECONDS
 from p2p.fetch.backfill import Backfill, BackfillSettings
 from p2p.fetch.batches import BatchFetch
-from p2p.fetch.gap_repair import GapRepair
+from p2p.fetch.gap_repair import GapRepair, GapWatch
 from p2p.fetch.gaps import GapLimits
+from p2p.fetch.means import FetchMeans
 from p2p.fetch.pull import PullLimits
 from p2p.fetch.pull_queue import QueueLimits
 from p2p.fetch.server import SERVE_LIMITS, EnvelopeStore, RolloutServer, ServeLimits
 from p2p.fetch.shelf import Shelf
 from p2p.fetch.stats import FetchStats
 from p2p.fetch.twins import OwnBatches, TwinWatch
-from p2p.intake.intake import Intake, Listener
+from p2p.fetch.wanted import Wanted
+from p2p.intake.intake import BatchAccepted, Intake
 from p2p.intake.ledger import PublisherLedger
 from p2p.intake.validation import Source
 from p2p.net.interface import Host
 from p2p.net.request import RequestLimits
-from p2p.standing.scoring import Report
-from shoal_wire.announcement import Announcement
 from shoal_wire.limits import MAX_REQUEST_BYTES, ROLLOUTS_PROTOCOL
 from shoal_wire.manifest import Manifest
-from shoal_wire.types import BatchId, PeerId, SignedBatch
-from shoal_wire.verdict import Reason, Verdict
+from shoal_wire.types import BatchId, PeerId
+from shoal_wire.verdict import Verdict
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
@@ -59,80 +58,83 @@ class BatchStore(EnvelopeStore, OwnBatches, Protocol):
     """Where envelopes are, and which of them this node made."""
 
 
-class RolloutExchange(Listener):
-    """Make it before the topics are joined, `serve` then, and run it when the intake is there."""
+class FetchBook:
+    """What the intake and the pool tell those who fetch and serve: made before either."""
 
-    pulls = True
+    def __init__(
+        self,
+        *,
+        me: PeerId,
+        manifest: Manifest,
+        ledger: PublisherLedger,
+        settings: ExchangeSettings | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        settings = settings or ExchangeSettings()
+        self.stats = FetchStats()
+        self.wanted = Wanted(
+            me=me, manifest=manifest, ledger=ledger, stats=self.stats, limits=settings.queue
+        )
+        self.gaps = GapWatch(
+            ledger=ledger, stats=self.stats, rng=rng or random.Random(), limits=settings.gaps
+        )
+        self.shelf = Shelf(manifest)
+
+    def accepted(self, told: BatchAccepted) -> None:
+        """Count a valid batch, and see whether one before it is missing."""
+        self.stats.batches[told.source] += 1
+        self.stats.groups[told.source] += told.num_groups
+        self.gaps.accepted(told)
+
+
+class RolloutExchange:
+    """`serve` before the topics are joined, and run it from then on."""
 
     def __init__(
         self,
         *,
         host: Host,
-        manifest: Manifest,
-        ledger: PublisherLedger,
+        means: FetchMeans,
         store: BatchStore,
-        intake: Callable[[], Intake],
+        book: FetchBook,
+        intake: Intake,
         shards: Callable[[], frozenset[int]],
         wanted_groups: Callable[[], int],
-        report: Report,
-        wall_ms: Callable[[], int],
         settings: ExchangeSettings | None = None,
-        rng: random.Random | None = None,
     ) -> None:
-        settings, rng = settings or ExchangeSettings(), rng or random.Random()
+        """`shards` are those listened to, `wanted_groups` what the buffer could still take."""
+        settings = settings or ExchangeSettings()
         self._host = host
         self._intake = intake
         self._streams = settings.streams
-        self.stats = stats = FetchStats()
-        self.shelf = Shelf(manifest)
-        asker = RolloutAsker(
-            host=host, report=report, stats=stats, answer_seconds=settings.answer_seconds
+        self._book = book
+        self.shelf = book.shelf
+        self.twins = TwinWatch(me=host.peer_id, asker=means.asker, own=store)
+        self._server = RolloutServer(
+            shelf=book.shelf,
+            store=store,
+            is_pending=book.wanted.is_pending,
+            report=means.report,
+            stats=book.stats,
+            wall_ms=means.wall_ms,
+            limits=settings.serve,
         )
-        self.fetch = fetch = BatchFetch(
-            me=host.peer_id,
-            manifest=manifest,
-            host=host,
-            asker=asker,
-            ledger=ledger,
-            take=self._take,
-            report=report,
-            stats=stats,
-            wall_ms=wall_ms,
-            rng=rng,
-            queue_limits=settings.queue,
-            pull_limits=settings.pull,
+        self._fetch = BatchFetch(
+            means=means, wanted=book.wanted, take=self._take, limits=settings.pull
         )
-        self.gaps = GapRepair(
-            host=host,
-            asker=asker,
-            fetch=fetch,
-            ledger=ledger,
-            stats=stats,
-            rng=rng,
-            limits=settings.gaps,
-            is_wanted=lambda publisher: manifest.shard_of(publisher) in shards(),
+        self._repair = GapRepair(
+            means=means,
+            fetch=self._fetch,
+            watch=book.gaps,
+            is_wanted=lambda publisher: means.manifest.shard_of(publisher) in shards(),
         )
-        self.twins = TwinWatch(me=host.peer_id, asker=asker, own=store)
         self._backfill = Backfill(
-            manifest=manifest,
-            host=host,
-            asker=asker,
-            fetch=fetch,
+            means=means,
+            fetch=self._fetch,
             shards=shards,
             wanted_groups=wanted_groups,
-            stats=stats,
             twins=self.twins,
-            rng=rng,
             settings=settings.backfill,
-        )
-        self._server = RolloutServer(
-            shelf=self.shelf,
-            store=store,
-            is_pending=fetch.is_pending,
-            report=report,
-            stats=stats,
-            wall_ms=wall_ms,
-            limits=settings.serve,
         )
 
     def serve(self) -> None:
@@ -148,7 +150,7 @@ class RolloutExchange(Listener):
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Fetch what is announced, missing or new until cancelled."""
         async with trio.open_nursery() as nursery:
-            for part in (self.fetch, self.gaps, self._backfill):
+            for part in (self._fetch, self._repair, self._backfill):
                 await nursery.start(part.run)
             task_status.started()
 
@@ -157,29 +159,9 @@ class RolloutExchange(Listener):
         for batch_id in batch_ids:
             await self._server.given(batch_id)
 
-    def announced(
-        self, publisher: PeerId, announcement: Announcement, forwarder: PeerId
-    ) -> Reason | None:
-        """Take up an announcement that the intake has checked."""
-        return self.fetch.announced(publisher, announcement, forwarder)
-
-    def accepted(self, signed: SignedBatch, source: Source) -> None:
-        """Count a valid batch, and see whether one before it is missing."""
-        self.stats.batches[source] += 1
-        self.stats.groups[source] += len(signed.batch.groups)
-        self.gaps.accepted(signed)
-
-    def notice(self, event: Event) -> None:
-        """Put what is on disk on the shelf, and take what was withdrawn off it."""
-        match event:
-            case BatchKept():
-                self.shelf.put(event.signed, received_ms=event.received_ms)
-            case BatchWithdrawn():
-                self.shelf.remove(event.batch_id)
-
     def view(self) -> dict[str, Any]:
         """Return the counters as JSON values; docs/debug.md names them."""
-        stats, queue = self.stats, self.fetch.queue
+        stats, queue = self._book.stats, self._book.wanted.queue
         return {
             "batches": {source.value: stats.batches[source] for source in Source},
             "groups": {source.value: stats.groups[source] for source in Source},
@@ -187,7 +169,7 @@ class RolloutExchange(Listener):
                 source.value: stats.bytes_in[source] for source in Source if source != "gossip"
             },
             "gaps": {
-                "open": self.gaps.num_open,
+                "open": len(self._book.gaps.gaps),
                 "seen": stats.gaps_seen,
                 "mended": stats.gaps_mended,
                 "given_up": stats.gaps_given_up,
@@ -210,6 +192,6 @@ class RolloutExchange(Listener):
     async def _take(
         self, envelope: bytes, publisher: PeerId, sequence: int, source: Source
     ) -> Verdict:
-        return await self._intake().take(
+        return await self._intake.take(
             envelope, publisher=publisher, sequence=sequence, source=source
         )

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from p2p.fetch.asker import NoAnswerError, RolloutAsker
-from p2p.fetch.batches import BatchFetch, Neighbours
+from p2p.fetch.asker import NoAnswerError
+from p2p.fetch.batches import BatchFetch
 from p2p.fetch.gaps import Gap, GapEnd, GapLimits, GapTracker
+from p2p.fetch.means import FetchMeans
 from p2p.fetch.stats import FetchStats
+from p2p.intake.intake import BatchAccepted
 from p2p.intake.ledger import PublisherLedger
 from p2p.intake.validation import Source
 from shoal_wire.rollout_messages import Listing, SinceQuery
-from shoal_wire.types import PeerId, SignedBatch
+from shoal_wire.types import PeerId
 from shoal_wire.verdict import Reason
 
 if TYPE_CHECKING:
@@ -29,68 +31,77 @@ _MAX_AT_ONCE = 4
 _JITTER_SECONDS = 0.5
 
 
+class GapWatch:
+    """Notes which numbers of whom are missing, from what comes in."""
+
+    def __init__(
+        self,
+        *,
+        ledger: PublisherLedger,
+        stats: FetchStats,
+        rng: random.Random,
+        limits: GapLimits | None = None,
+    ) -> None:
+        self._ledger = ledger
+        self._stats = stats
+        self._rng = rng
+        self.gaps = GapTracker(limits)
+        self._opened = trio.Event()
+
+    def accepted(self, told: BatchAccepted) -> None:
+        """Learn of a valid batch: it may be one that was missed, or show one."""
+        if self.gaps.arrived(told.publisher, told.sequence) is GapEnd.MENDED:
+            self._stats.gaps_mended += 1
+        previous = told.previous_sequence
+        if not previous or self._ledger.knows(told.publisher, previous):
+            return
+        after = self._ledger.highest_below(told.publisher, previous)
+        if after is None:
+            return  # the first ever heard of it
+        # Everybody who missed it would ask at the same moment.
+        now = trio.current_time() + self._rng.uniform(0, _JITTER_SECONDS)
+        dropped = self.gaps.open(told.publisher, previous, after=after, now=now)
+        self._stats.gaps_given_up += sum(gap.tries > 0 for gap in dropped)
+        self._opened.set()
+
+    async def until_due(self) -> None:
+        """Wait until a gap is opened, or one that is open is to be asked for."""
+        next_due = self.gaps.next_due()
+        with trio.move_on_at(trio.current_time() + 3600 if next_due is None else next_due):
+            await self._opened.wait()
+        self._opened = trio.Event()
+
+
 class GapRepair:
     """Start with ``await nursery.start(repair.run)``."""
 
     def __init__(
         self,
         *,
-        host: Neighbours,
-        asker: RolloutAsker,
+        means: FetchMeans,
         fetch: BatchFetch,
-        ledger: PublisherLedger,
-        stats: FetchStats,
-        rng: random.Random,
-        limits: GapLimits | None = None,
+        watch: GapWatch,
         is_wanted: Callable[[PeerId], bool] = lambda _publisher: True,
     ) -> None:
-        self._host = host
-        self._asker = asker
+        self._host, self._asker, self._ledger = means.host, means.asker, means.ledger
+        self._stats, self._rng = means.stats, means.rng
         self._fetch = fetch
-        self._ledger = ledger
-        self._stats = stats
-        self._rng = rng
+        self._watch = watch
         self._is_wanted = is_wanted
-        self._gaps = GapTracker(limits)
         self._slots = trio.Semaphore(_MAX_AT_ONCE)
-        self._wake = trio.Event()
-
-    @property
-    def num_open(self) -> int:
-        """Numbers that are missing now."""
-        return len(self._gaps)
-
-    def accepted(self, signed: SignedBatch) -> None:
-        """Learn of a valid batch: it may be one that was missed, or show one."""
-        publisher, batch = signed.publisher, signed.batch
-        if self._gaps.arrived(publisher, batch.sequence) is GapEnd.MENDED:
-            self._stats.gaps_mended += 1
-        previous = batch.previous_sequence
-        if not previous or self._ledger.knows(publisher, previous):
-            return
-        after = self._ledger.highest_below(publisher, previous)
-        if after is None:
-            return  # the first ever heard of it
-        # Everybody who missed it would ask at the same moment.
-        now = trio.current_time() + self._rng.uniform(0, _JITTER_SECONDS)
-        dropped = self._gaps.open(publisher, previous, after=after, now=now)
-        self._stats.gaps_given_up += sum(gap.tries > 0 for gap in dropped)
-        self._wake.set()
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Ask for what is missing until cancelled."""
         async with trio.open_nursery() as nursery:
             task_status.started()
             while True:
-                for gap in self._gaps.due(trio.current_time()):
+                gaps = self._watch.gaps
+                for gap in gaps.due(trio.current_time()):
                     self._stats.gaps_seen += gap.tries == 0
-                    self._gaps.start_try(gap, trio.current_time())
+                    gaps.start_try(gap, trio.current_time())
                     await self._slots.acquire()
                     nursery.start_soon(self._try, gap)
-                next_due = self._gaps.next_due()
-                with trio.move_on_at(trio.current_time() + 3600 if next_due is None else next_due):
-                    await self._wake.wait()
-                self._wake = trio.Event()
+                await self._watch.until_due()
 
     async def _try(self, gap: Gap) -> None:
         try:
@@ -100,7 +111,7 @@ class GapRepair:
         finally:
             self._slots.release()
         unwanted = not self._is_wanted(gap.publisher)
-        if self._gaps.end_try(gap, at_once=unwanted):
+        if self._watch.gaps.end_try(gap, at_once=unwanted):
             self._stats.gaps_given_up += 1
 
     def _whom_to_ask(self, gap: Gap) -> list[PeerId]:

@@ -52,8 +52,7 @@ class GapTracker:
 
     def __init__(self, limits: GapLimits | None = None) -> None:
         self._limits = limits or GapLimits()
-        self._gaps: BoundedDict[PeerId, BoundedDict[int, Gap]]
-        self._gaps = BoundedDict(self._limits.max_publishers)
+        self._gaps = BoundedDict[PeerId, BoundedDict[int, Gap]](self._limits.max_publishers)
 
     def __len__(self) -> int:
         return sum(map(len, self._gaps.values()))

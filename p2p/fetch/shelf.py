@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from p2p.events import BatchKept, BatchWithdrawn, Event
 from shoal_base.bounded import BoundedDict
 from shoal_wire.manifest import Manifest
 from shoal_wire.rollout_messages import BatchRef
@@ -38,6 +39,14 @@ class Shelf:
 
     def __len__(self) -> int:
         return len(self._held)
+
+    def notice(self, event: Event) -> None:
+        """Put what is on disk on the shelf, and take what was withdrawn off it."""
+        match event:
+            case BatchKept():
+                self.put(event.signed, received_ms=event.received_ms)
+            case BatchWithdrawn():
+                self.remove(event.batch_id)
 
     def put(self, signed: SignedBatch, *, received_ms: int) -> None:
         """Put a valid batch, which is on disk, on the shelf."""

@@ -13,7 +13,8 @@ afterwards and judged like any other.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 import trio
@@ -60,8 +61,26 @@ class QuestionSource(Protocol):
         """Return one 16-byte digest a task; raises WorkerUnavailable."""
 
 
-class Listener:
-    """Learns of what the intake lets through; this one does not care, as a relay does not."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchAccepted:
+    """A valid batch is on its way to the buffer."""
+
+    publisher: PeerId
+    sequence: int
+    previous_sequence: int
+    num_groups: int
+    source: Source
+
+
+class Observer(Protocol):
+    """Learns of what the intake lets through."""
+
+    def accepted(self, told: BatchAccepted) -> None:
+        """Take note; must not wait, and must not raise."""
+
+
+class Announcements:
+    """Takes up what is announced; this one does not care, as a relay does not."""
 
     pulls = False
     """Whether announced batches are pulled. Where not, the announcement itself counts as seen and
@@ -72,9 +91,6 @@ class Listener:
     ) -> Reason | None:
         """Take up an announcement; return why not. It is forwarded if there is no reason."""
         return None
-
-    def accepted(self, signed: SignedBatch, source: Source) -> None:
-        """Learn of a valid batch that is on its way to the buffer."""
 
 
 class Intake:
@@ -89,7 +105,8 @@ class Intake:
         keep: Callable[[SignedBatch], Awaitable[None]],
         accuse: Callable[[Equivocation, bytes], Awaitable[None]],
         wall_ms: Callable[[], int],
-        listener: Listener | None = None,
+        announcements: Announcements | None = None,
+        observers: Sequence[Observer] = (),
         queue_batches: int = QUEUE_BATCHES,
         in_thread: InThread = trio.to_thread.run_sync,
     ) -> None:
@@ -99,7 +116,8 @@ class Intake:
         self._keep = keep
         self._accuse = accuse
         self._wall_ms = wall_ms
-        self._listener = listener or Listener()
+        self._announcements = announcements or Announcements()
+        self._observers = tuple(observers)
         self._in_thread = in_thread
         self._opening = trio.CapacityLimiter(1)
         self._send, self._receive = trio.open_memory_channel[SignedBatch](queue_batches)
@@ -184,8 +202,8 @@ class Intake:
         reason = self._ledger.check(author, told.sequence, told.batch_id, told.num_groups, now)
         if reason is not None:
             await self._refuse(reason, author, told.sequence, told.batch_id, statement)
-        _reject_for(self._listener.announced(author, told, forwarder))
-        if not self._listener.pulls:
+        _reject_for(self._announcements.announced(author, told, forwarder))
+        if not self._announcements.pulls:
             self._ledger.record(
                 author, told.sequence, told.batch_id, told.num_groups, trio.current_time()
             )
@@ -203,7 +221,15 @@ class Intake:
             len(batch.groups),
             trio.current_time(),
         )
-        self._listener.accepted(signed, source)
+        told = BatchAccepted(
+            publisher=signed.publisher,
+            sequence=batch.sequence,
+            previous_sequence=batch.previous_sequence,
+            num_groups=len(batch.groups),
+            source=source,
+        )
+        for observer in self._observers:
+            observer.accepted(told)
 
     async def _regenerate(self, tasks: list[TaskCoordinates]) -> list[Digest]:
         try:

@@ -57,8 +57,7 @@ class PublisherLedger:
         self._rate = Rate(
             burst=self._limits.burst_groups, per_second=self._limits.groups_per_second
         )
-        self._publishers: BoundedDict[PeerId, _Publisher]
-        self._publishers = BoundedDict(self._limits.max_publishers)
+        self._publishers = BoundedDict[PeerId, _Publisher](self._limits.max_publishers)
         self._evidence: list[Equivocation] = []
 
     @property

@@ -91,7 +91,8 @@ class Dht:
             for entry in map(parse_peer_address, entries)
         )
         self._facade = _DhtHost(host)
-        self._dht: KadDHT
+        self._dht: KadDHT | None = None
+        """The library's, while this takes part."""
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Take part until cancelled."""
@@ -104,18 +105,18 @@ class Dht:
             await trio.sleep(self._round_s)
 
     async def _take_part(self) -> None:
-        self._dht = KadDHT(self._facade, DHTMode.SERVER, enable_values=False)
+        dht = self._dht = KadDHT(self._facade, DHTMode.SERVER, enable_values=False)
         announced_at = -ANNOUNCE_SECONDS
         pause = min(_FIRST_SECONDS, self._round_s)
-        async with background_trio_service(self._dht):
+        async with background_trio_service(dht):
             while True:
                 self._offer_entries()
-                if await self._learn_peers():
+                if await self._learn_peers(dht):
                     now = trio.current_time()
-                    if now - announced_at >= ANNOUNCE_SECONDS and await self._announce():
+                    if now - announced_at >= ANNOUNCE_SECONDS and await self._announce(dht):
                         announced_at = now
                     if self._wanted():
-                        await self._look()
+                        await self._look(dht)
                     await self._facade.hang_up(self._counts)
                 await trio.sleep(pause)
                 pause = min(self._round_s, pause * 2)
@@ -125,29 +126,29 @@ class Dht:
             if not self._host.is_connected(peer.peer_id):
                 self._on_found(peer)
 
-    async def _learn_peers(self) -> int:
+    async def _learn_peers(self, dht: KadDHT) -> int:
         """Put connected peers with an address into the routing table; return how many it holds."""
         for peer_id in sorted(self._host.connected_peers()):
             addresses = [Multiaddr(a) for a in self._host.peer_addresses(peer_id)]
             if addresses:
                 libp2p_id = to_libp2p_id(peer_id)
                 self._facade.learn(libp2p_id, addresses)
-                await self._dht.routing_table.add_peer(PeerInfo(libp2p_id, addresses))
-        return self._dht.get_routing_table_size()
+                await dht.routing_table.add_peer(PeerInfo(libp2p_id, addresses))
+        return dht.get_routing_table_size()
 
-    async def _announce(self) -> bool:
+    async def _announce(self, dht: KadDHT) -> bool:
         with trio.move_on_after(_LOOKUP_SECONDS):
-            return bool(await self._dht.provide(self._key))
+            return bool(await dht.provide(self._key))
         return False
 
-    async def _look(self) -> None:
-        store, key = self._dht.provider_store, bytes.fromhex(self._key)
+    async def _look(self, dht: KadDHT) -> None:
+        store, key = dht.provider_store, bytes.fromhex(self._key)
         # The library asks nobody while it knows a provider itself: such as us, after announcing.
         known = [info for info in store.get_providers(key) if info.peer_id != self._facade.own_id]
         store.providers.pop(key, None)
         found: list[PeerInfo] = []
         with trio.move_on_after(_LOOKUP_SECONDS):
-            found = await self._dht.find_providers(self._key, _MAX_FOUND)
+            found = await dht.find_providers(self._key, _MAX_FOUND)
         for info in known:
             store.add_provider(key, info)
         if key in store.providing_keys:

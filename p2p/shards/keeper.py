@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
+from p2p.intake.intake import BatchAccepted
 from p2p.intake.validation import Validator
 from p2p.net.host import DialError
 from p2p.shards.directory import ShardDirectory
@@ -34,7 +35,7 @@ from p2p.shards.plan import ShardPlan
 from shoal_base.bounded import BoundedDict
 from shoal_wire.manifest import Manifest
 from shoal_wire.peers import PeerAddresses
-from shoal_wire.types import PeerId, SignedBatch
+from shoal_wire.types import PeerId
 from shoal_wire.verdict import Reason, Verdict, verdict
 
 if TYPE_CHECKING:
@@ -93,6 +94,18 @@ class ShardSettings:
     max_remembered: int = 1024
 
 
+class ShardTraffic:
+    """Groups of others that were valid, by shard."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._manifest = manifest
+        self.groups: Counter[int] = Counter()
+
+    def accepted(self, told: BatchAccepted) -> None:
+        """Count a valid batch of another node."""
+        self.groups[self._manifest.shard_of(told.publisher)] += told.num_groups
+
+
 class ShardKeeper:
     """Start with ``await nursery.start(keeper.run)``; started means subscribed."""
 
@@ -105,6 +118,7 @@ class ShardKeeper:
         manifest: Manifest,
         plan: ShardPlan,
         directory: ShardDirectory,
+        traffic: ShardTraffic,
         validate: Validator,
         ask: Ask,
         publishes: bool = True,
@@ -126,7 +140,7 @@ class ShardKeeper:
         self._settings = settings or ShardSettings()
         self._rng = rng or random.Random()
         self._own = manifest.shard_of(me) if publishes else None
-        self._received: Counter[int] = Counter()
+        self._traffic = traffic
         self._num_peers: Mapping[int, int] = {}
         self._changed = trio.Event()
         self._asked: BoundedDict[PeerId, float] = BoundedDict(self._settings.max_remembered)
@@ -147,10 +161,6 @@ class ShardKeeper:
     def rate(self, shard: int) -> float:
         """Return the groups heard a second in `shard`, lately."""
         return self._plan.rate(shard)
-
-    def note_received(self, signed: SignedBatch) -> None:
-        """Count a valid batch of another node."""
-        self._received[self._manifest.shard_of(signed.publisher)] += len(signed.batch.groups)
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Follow the plan until cancelled."""
@@ -178,7 +188,7 @@ class ShardKeeper:
 
     async def _follow(self) -> bool:
         change = self._plan.tick(
-            trio.current_time(), wanted_per_s=self._wanted_per_s(), received=self._received
+            trio.current_time(), wanted_per_s=self._wanted_per_s(), received=self._traffic.groups
         )
         for shard in change.join:
             await self._gossip.subscribe(self._manifest.topic(shard), self._validator(shard))

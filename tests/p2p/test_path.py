@@ -194,7 +194,7 @@ async def test_the_way_of_a_batch_that_gossip_brings(tmp_path: Path, nursery: tr
     assert max(walk.entries().values()) <= MAX_ENTRIES, walk.entries()
 
 
-async def test_in_a_whole_node_three_look_on(tmp_path: Path, nursery: trio.Nursery) -> None:
+async def test_in_a_whole_node_the_way_is_as_short(tmp_path: Path, nursery: trio.Nursery) -> None:
     author, found = make.Author(MANIFEST), list[LiveNode]()
     ready = trio.Event()
 
@@ -225,9 +225,8 @@ async def test_in_a_whole_node_three_look_on(tmp_path: Path, nursery: trio.Nurse
         await until(lambda: len(live.exchange.shelf) == 1)
     assert verdict is ACCEPT
     assert live.buffer.ready() == GROUPS
-    # The exchange counts it, the gaps and the shards too: that is all that the wiring adds.
     way = walk.until("ReplayBuffer.insert")
-    assert len(way) <= MAX_CARRYING_RECEIVED + 3, _drawn(way)
+    assert len(way) <= MAX_CARRYING_RECEIVED, _drawn(way)
     assert max(walk.entries().values()) <= MAX_ENTRIES, walk.entries()
 
 

@@ -50,18 +50,19 @@ def backfill(peers: Peers, seed: int) -> Backfill:
     async def nothing(*_: object) -> None:
         await trio.lowlevel.checkpoint()
 
+    means = SimpleNamespace(
+        manifest=SimpleNamespace(rules=SimpleNamespace(max_age_seconds=3600), shard_of=hash),
+        host=peers,
+        asker=peers,
+        stats=FetchStats(),
+        rng=random.Random(seed),
+    )
     return Backfill(
-        manifest=cast(
-            "Any", SimpleNamespace(rules=SimpleNamespace(max_age_seconds=3600), shard_of=hash)
-        ),
-        host=cast("Any", peers),
-        asker=cast("Any", peers),
+        means=cast("Any", means),
         fetch=cast("Any", SimpleNamespace(fetch_listed=nothing, wants=lambda _ref: True)),
         shards=lambda: frozenset({0}),
         wanted_groups=lambda: 100,
-        stats=FetchStats(),
         twins=cast("Any", SimpleNamespace(ask=nothing)),
-        rng=random.Random(seed),
     )
 
 

@@ -113,7 +113,7 @@ async def test_a_gap_that_nobody_can_mend_is_given_up(tmp_path: Path) -> None:
         lost = await publisher.share(3)
         await until(lambda: len(receiver.verdicts) == 3)
         receiver.deaf = False
-        publisher.exchange.notice(BatchWithdrawn(batch_id=lost.batch_id))
+        publisher.exchange.shelf.notice(BatchWithdrawn(batch_id=lost.batch_id))
         await publisher.share(4)
         await until(lambda: receiver.counts()["gaps"]["given_up"] == 1)
         assert receiver.heard() == {1, 2, 4}

@@ -24,7 +24,7 @@ async def taking_part(host: Libp2pHost, found: list[PeerAddresses]) -> AsyncIter
     dht = Dht(host=host, digest=DIGEST, on_found=found.append, wanted=lambda: False, round_s=3600.0)
     async with trio.open_nursery() as nursery:
         await nursery.start(dht.run)
-        await until(lambda: hasattr(dht, "_dht"))
+        await until(lambda: dht._dht is not None)
         yield dht
         nursery.cancel_scope.cancel()
 
@@ -45,11 +45,11 @@ async def test_a_node_that_has_announced_itself_still_asks_the_others() -> None:
         )
         await two.dial(one.listen_addrs()[0])
         await until(lambda: two.peer_addresses(one.peer_id))
-        assert await mine._learn_peers() == 1
-        assert await mine._announce()
-        await mine._look()
+        assert await mine._learn_peers(mine._dht) == 1
+        assert await mine._announce(mine._dht)
+        await mine._look(mine._dht)
         assert found == [PeerAddresses(peer_id=somebody, addresses=(transport,))]
-        await mine._look()
+        await mine._look(mine._dht)
         assert found[1:] == found[:1], "what is remembered is told again, never oneself"
 
 

@@ -1,0 +1,127 @@
+"""What is to be fetched, and what need not be: jobs, batches under way, and those refused here.
+
+the intake: announced, accepted ─▶ Wanted, GapWatch ─▶ whoever fetches (made after the intake)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import trio
+
+from p2p.fetch.pull_queue import PullJob, PullQueue, QueueLimits
+from p2p.fetch.stats import FetchStats
+from p2p.intake.intake import RESERVE_SHARE, Announcements
+from p2p.intake.ledger import PublisherLedger
+from p2p.intake.validation import Source
+from shoal_base.bounded import BoundedDict
+from shoal_wire.announcement import Announcement
+from shoal_wire.manifest import Manifest
+from shoal_wire.rollout_messages import BatchRef
+from shoal_wire.types import BatchId, PeerId
+from shoal_wire.verdict import Reason
+
+_MAX_REFUSED = 4096
+
+
+class Wanted(Announcements):
+    """The account of batches that gossip did not bring. It asks nobody itself."""
+
+    pulls = True
+    """The intake's question: what is announced here is fetched."""
+
+    def __init__(
+        self,
+        *,
+        me: PeerId,
+        manifest: Manifest,
+        ledger: PublisherLedger,
+        stats: FetchStats,
+        limits: QueueLimits | None = None,
+    ) -> None:
+        self._me = me
+        self._rules = manifest.rules
+        self._ledger = ledger
+        self._stats = stats
+        self.queue = PullQueue(limits or QueueLimits(), trio.current_time())
+        """Jobs that wait or run."""
+        self._fetching: set[BatchId] = set()
+        self._refused: BoundedDict[BatchId, None] = BoundedDict(_MAX_REFUSED)
+        self._changed = trio.Event()
+
+    def is_pending(self, batch_id: BatchId) -> bool:
+        """Return whether a batch is being fetched."""
+        return batch_id in self.queue or batch_id in self._fetching
+
+    def announced(
+        self, publisher: PeerId, announcement: Announcement, forwarder: PeerId
+    ) -> Reason | None:
+        """Queue an announced batch; return why not. Its signature and number have been checked."""
+        job = PullJob(
+            batch_id=announcement.batch_id,
+            publisher=publisher,
+            sequence=announcement.sequence,
+            num_bytes=announcement.num_bytes,
+            source=Source.PULL,
+            hints=tuple(dict.fromkeys((forwarder, publisher))),
+            expires_ms=announcement.expires_ms,
+        )
+        reason = Reason.DUPLICATE if job.batch_id in self._refused else self.enqueue(job)
+        self._stats.announced += reason is None
+        return reason
+
+    def wants(self, ref: BatchRef) -> bool:
+        """Return whether a listed batch is worth fetching."""
+        if (
+            ref.publisher == self._me
+            or ref.num_bytes > self._rules.max_envelope_bytes
+            or ref.batch_id in self._refused
+            or self.is_pending(ref.batch_id)
+        ):
+            return False
+        reason = self._ledger.check(
+            ref.publisher,
+            ref.sequence,
+            ref.batch_id,
+            ref.num_groups,
+            trio.current_time(),
+            reserve_share=RESERVE_SHARE,
+        )
+        # A listing is not signed: it accuses nobody, and what it shows would prove itself.
+        return reason in (None, Reason.EQUIVOCATION)
+
+    def enqueue(self, job: PullJob) -> Reason | None:
+        """Queue a job; return why not."""
+        now = trio.current_time()
+        if job.batch_id in self._fetching:
+            return Reason.DUPLICATE
+        reason = self.queue.refuse(job, now)
+        if reason is None:
+            self.queue.add(job, now)
+            self._changed.set()
+        return reason
+
+    def finish(self, job: PullJob) -> None:
+        """A running job has ended, with or without the batch."""
+        self.queue.finish(job.batch_id)
+        self._changed.set()
+
+    async def until_changed(self) -> None:
+        """Wait until a job was queued or has ended."""
+        await self._changed.wait()
+        self._changed = trio.Event()
+
+    @contextmanager
+    def fetching(self, batch_ids: Iterable[BatchId]) -> Iterator[None]:
+        """Note that these are being fetched at once, without the queue."""
+        mine = frozenset(batch_ids)
+        self._fetching |= mine
+        try:
+            yield
+        finally:
+            self._fetching -= mine
+
+    def refuse(self, batch_id: BatchId) -> None:
+        """Never fetch this batch again: what came under its id was not valid."""
+        self._refused.setdefault(batch_id, None)

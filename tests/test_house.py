@@ -1,0 +1,124 @@
+"""The house's own rules, read off the code: sizes, rooms, whole objects, one-line signs."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+ROOMS = ("bootstrap", "p2p", "policy", "proto", "shoal")
+MAX_FILE_LINES = 500
+MAX_FUNCTION_LINES = 60
+TOP = {
+    ".ci", ".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md",
+    "SECURITY.md", "benchmarks", "bootstrap", "docs", "p2p", "policy", "proto", "pyproject.toml",
+    "shoal", "tests",
+}  # fmt: skip
+
+
+def tracked(*under: str) -> list[Path]:
+    """Return the tracked files below these folders; all files of a copy without history."""
+    command = ["git", "ls-files", *under]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    names = found.stdout.splitlines() or [
+        str(path.relative_to(ROOT)) for name in under for path in (ROOT / name).rglob("*.py")
+    ]
+    return [ROOT / name for name in names]
+
+
+def product() -> Iterator[tuple[Path, ast.Module]]:
+    """Every product module, parsed; generated code left out."""
+    for path in tracked(*ROOMS):
+        if path.suffix == ".py" and not path.name.endswith("_pb2.py") and path.exists():
+            yield path, ast.parse(path.read_text(encoding="utf-8"))
+
+
+def at(path: Path, node: ast.stmt | ast.expr) -> str:
+    """Where a node is, for a failure's text."""
+    return f"{path.relative_to(ROOT)}:{node.lineno}"
+
+
+def test_the_top_holds_the_card_and_no_more() -> None:
+    found = {path.relative_to(ROOT).parts[0] for path in tracked(".")}
+    assert found <= TOP, found - TOP
+
+
+def test_files_and_functions_are_short() -> None:
+    long = []
+    for path, tree in product():
+        if len(path.read_text(encoding="utf-8").splitlines()) > MAX_FILE_LINES:
+            long.append(str(path.relative_to(ROOT)))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                if lines > MAX_FUNCTION_LINES:
+                    long.append(f"{at(path, node)} {node.name}: {lines}")
+    assert not long, long
+
+
+def test_no_attribute_waits_for_its_value() -> None:
+    """An object in which everything exists: ``self.part: Part`` without a part is not one."""
+    waiting = [
+        f"{at(path, node)} {ast.unparse(node)}"
+        for path, tree in product()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.AnnAssign)
+        and node.value is None
+        and isinstance(node.target, ast.Attribute)
+    ]
+    assert not waiting, waiting
+
+
+def test_no_library_is_changed_from_outside() -> None:
+    """A module global of a library that is assigned here is one for all peers of a process."""
+    changed = []
+    for path, tree in product():
+        libraries = {
+            alias.asname or alias.name.partition(".")[0]
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for alias in node.names
+            if _is_foreign(node, alias)
+        }
+        for node in ast.walk(tree):
+            targets = node.targets if isinstance(node, ast.Assign) else ()
+            changed += [
+                f"{at(path, node)} {ast.unparse(target)}"
+                for target in targets
+                if isinstance(target, ast.Attribute)
+                and isinstance(target.value, ast.Name)
+                and target.value.id in libraries
+            ]
+    assert not changed, changed
+
+
+def _is_foreign(node: ast.Import | ast.ImportFrom, alias: ast.alias) -> bool:
+    module = node.module or "" if isinstance(node, ast.ImportFrom) else alias.name
+    return module.partition(".")[0] in ("libp2p", "trio", "multiaddr", "torch", "transformers")
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_every_package_says_in_one_line_what_it_is(room: str) -> None:
+    signs = [path for path in tracked(room) if path.name == "__init__.py" and path.exists()]
+    silent = [
+        str(path.relative_to(ROOT))
+        for path in signs
+        if path.parent.name != "v1" and not ast.get_docstring(ast.parse(path.read_text("utf-8")))
+    ]
+    assert not silent, silent
+
+
+def test_tests_mirror_the_rooms() -> None:
+    """A folder of tests below p2p, policy or shoal is named after the room that it tests."""
+    cases = {"hostile"}  # a hostile peer against the whole node
+    lost = [
+        str(folder.relative_to(ROOT))
+        for area in ("p2p", "policy", "shoal")
+        for folder in {path.parent for path in tracked(f"tests/{area}") if path.suffix == ".py"}
+        if folder.name not in cases and not (ROOT / folder.relative_to(ROOT / "tests")).is_dir()
+    ]
+    assert not lost, lost
