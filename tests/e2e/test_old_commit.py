@@ -8,16 +8,15 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
+from tests.support.data_folder import read_archive_file
 from tests.support.old_commit import debug, run, steady
 from tests.support.processes import (
     LOOPBACK,
@@ -163,7 +162,11 @@ def _has_heard_all_of(node: ShoalProcess, other: ShoalProcess) -> None:
 
     wait_for(told, SHARE_SECONDS, f"{node.data_dir.name} to have all that the other published")
     wait_for(
-        lambda: _archived(node, own=False) == _archived(other, own=True) or None,
+        lambda: (
+            read_archive_file(node.data_dir, own=False)
+            == read_archive_file(other.data_dir, own=True)
+            or None
+        ),
         SHARE_SECONDS,
         "the batches of the other archived as they were signed",
     )
@@ -172,13 +175,6 @@ def _has_heard_all_of(node: ShoalProcess, other: ShoalProcess) -> None:
     assert status["peers"] == 2
     assert status["identity_shared"] is False
     _thinks_well_of(node, other)
-
-
-def _archived(node: ShoalProcess, *, own: bool) -> dict[bytes, bytes]:
-    """Envelopes by batch id."""
-    with closing(sqlite3.connect(node.data_dir / "archive.db")) as database:
-        query = "SELECT batch_id, envelope FROM batches WHERE own = ?"
-        return dict(database.execute(query, (own,)).fetchall())
 
 
 def _thinks_well_of(node: ShoalProcess, other: ShoalProcess) -> None:
