@@ -205,3 +205,21 @@ def _both_commands_export_the_same(old: Program, root: Path, turn: str) -> None:
         written.append({path.name: path.read_bytes() for path in out.iterdir()})
     assert written[0] == written[1]
     assert "rollouts.jsonl" in written[0]
+
+
+@pytest.mark.parametrize("order", [("old", "new"), ("new", "old")], ids="-".join)
+def test_a_bootstrap_keeps_its_name_its_address_and_its_orders(
+    tmp_path: Path, old: Program, order: tuple[str, str]
+) -> None:
+    said = []
+    for turn in order:
+        program = old if turn == "old" else PRESENT
+        with open_stage(tmp_path, program) as stage:
+            bootstrap = stage.bootstrap()
+            if not said:
+                debug(program, bootstrap.data_dir, "block", BLOCKED)
+            scores = debug(program, bootstrap.data_dir, "scores")["scores"]
+            said.append((bootstrap.peer_id, bootstrap.ready_line["addresses"], scores))
+            assert bootstrap.stop() == 0, bootstrap.log
+    assert said[0] == said[1]
+    assert [row["peer_id"] for row in said[0][2] if row["blocked"]] == [BLOCKED]
