@@ -180,6 +180,10 @@ class Libp2pHost:
                         nursery.cancel_scope.cancel()
                         await self._shut_down()
         finally:
+            # Cancelled, the library forgets connections without closing their sockets.
+            for connection in self._table.all_connections():
+                abort(connection)
+                self.on_disconnection(connection)
             self._stopped.set()
 
     async def close(self) -> None:
