@@ -1,7 +1,9 @@
 """Gossip as the node sees it: topics, validators, publish, mesh.
 
 `Libp2pGossip` is the real thing; a simulation has another. `tests/conformance` runs one suite
-against both.
+against both. Where they differ by intent: the simulated one carries no bytes, so nothing of it is
+malformed, and it charges nobody with a `Cause`; it reads everybody as fast as they send; whom it
+has pruned may be grafted at once; and its meshes do not mix.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ OVERLOAD = frozenset(
         Reason.VALIDATOR_FAULT,
     }
 )
-"""Our own troubles: the message is not marked seen, so that another copy may come through."""
+"""Our own troubles: the message is not marked seen, so that another copy may come through: a later
+one of another peer, or one that is offered again within the next heartbeats, and asked for once a
+second."""
 
 
 class OversizeError(Exception):
@@ -34,13 +38,22 @@ class Watch(Protocol):
     """What gossip tells of peers, and asks about them: the node's judgement of others."""
 
     def on_verdict(self, forwarder: PeerId, author: PeerId | None, judged: Verdict) -> None:
-        """Learn of a judged message; the author is None if the signature did not hold."""
+        """Learn of a judged message, once.
+
+        The author is None if the message broke the rules of gossip itself, so that nobody has
+        judged it: its signature does not hold, or it is too long. What this raises is counted as a
+        fault and costs that message only.
+        """
 
     def on_behaviour(self, peer_id: PeerId, cause: Cause) -> None:
         """Learn of what no verdict shows, each time."""
 
     def score(self, peer_id: PeerId) -> float:
-        """Return a peer's points, which decide whom the mesh keeps: 0 is neutral."""
+        """Return a peer's points: 0 is neutral, and so is whatever this raises.
+
+        Below the mesh's gossip threshold a peer gets no messages and no offers and is in no mesh;
+        below the graylist threshold nothing that it sends is read (gossipsub v1.1).
+        """
 
     def is_protected(self, peer_id: PeerId) -> bool:
         """Return whether this peer may not be banned for what it sends."""
@@ -86,28 +99,32 @@ class GossipStats:
 class Gossip(Protocol):
     """Every message of a peer goes to its topic's validator, which hands on what it accepts.
 
-    Own messages are not validated and not delivered to ourselves.
+    Own messages are not validated and not delivered to ourselves; one in our name from elsewhere is
+    dropped. What is accepted goes on to the mesh, but not back to its forwarder or author, and what
+    was said in the last heartbeats is offered to the topic's other peers, newcomers among them.
     """
 
     async def subscribe(self, topic: str, validator: Validator) -> None:
         """Join `topic`; every message of a peer goes to `validator`, each at most once at a time.
 
         The validator has two seconds; later, or if it raises, the message is ignored, counted
-        and not marked as seen.
+        and not marked as seen. Nothing is handed on before its verdict.
         """
 
     async def unsubscribe(self, topic: str) -> None:
-        """Leave `topic`."""
+        """Leave `topic`; what is still on its way is dropped, or judged LEFT_TOPIC."""
 
     async def publish(self, topic: str, data: bytes) -> int:
         """Queue `data` for the topic's peers and return for how many; 0 means nobody is there.
+
+        One need not be subscribed; and the same data again is another message.
 
         Raises:
             OversizeError: `data` is longer than the limit, and would vanish on its way.
         """
 
     def mesh(self) -> dict[str, list[MeshPeer]]:
-        """Return each topic's mesh, the oldest member first."""
+        """Return the mesh of each topic of this node, the oldest member first."""
 
     def topics(self) -> tuple[str, ...]:
         """Return the topics this node is subscribed to."""

@@ -78,6 +78,10 @@ class ConnectionTable:
         """Return the connections to `peer_id`."""
         return [entry.connection for entry in self._entries.get(peer_id, [])]
 
+    def all_connections(self) -> list[INetConn]:
+        """Return the connections to everybody."""
+        return [entry.connection for entries in self._entries.values() for entry in entries]
+
     def add(self, peer_id: PeerId, connection: INetConn) -> list[INetConn]:
         """Add `connection`; return the connections to cut, which may include it."""
         inbound = connection.direction == Libp2pDirection.INBOUND

@@ -15,6 +15,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 import trio
 from libp2p.abc import INetConn, INetStream, INetwork, INotifee
@@ -120,6 +121,7 @@ class Libp2pHost:
         self._stop = trio.Event()
         self._stopped = trio.Event()
         self._table = ConnectionTable(self.peer_id)
+        self._dialling: WeakValueDictionary[str, trio.Lock] = WeakValueDictionary()
         self._host.get_network().register_notifee(_Notifee(self))
 
     @property
@@ -180,6 +182,10 @@ class Libp2pHost:
                         nursery.cancel_scope.cancel()
                         await self._shut_down()
         finally:
+            # Cancelled, the library forgets connections without closing their sockets.
+            for connection in self._table.all_connections():
+                abort(connection)
+                self.on_disconnection(connection)
             self._stopped.set()
 
     async def close(self) -> None:
@@ -282,11 +288,15 @@ class Libp2pHost:
             raise DialError(f"{target.peer_id} is banned for now")
         if self.is_connected(target.peer_id):
             return target.peer_id
+        at = str(target) if is_circuit(target.transport) else target.transport
         swarm, peer = self._host.get_network(), to_libp2p_id(target.peer_id)
+        # Of two connections by one side each end may keep the other one, and then none is left.
+        one_at_a_time = self._dialling.setdefault(str(target), trio.Lock())
         try:
             with trio.fail_after(timeout):
-                at = str(target) if is_circuit(target.transport) else target.transport
-                await swarm.dial_addr(Multiaddr(at), peer)
+                async with one_at_a_time:
+                    if not self.is_connected(target.peer_id):
+                        await swarm.dial_addr(Multiaddr(at), peer)
         except trio.TooSlowError:
             raise DialError(f"{address} did not answer within {timeout:g} s") from None
         except SwarmException as error:

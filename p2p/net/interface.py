@@ -1,6 +1,9 @@
 """What a peer needs of its connections. `Libp2pHost` is the real thing; a simulation has another.
 
-`tests/conformance` runs one suite against both.
+`tests/conformance` runs one suite against both. Where they differ by intent: a simulated host knows
+at once what a peer says of itself, gives for the other end of an inbound connection the address
+where that peer listens, refuses nobody before the handshake, and notices at once that a connection
+has ended, which takes the real one some tenths of a second.
 """
 
 from __future__ import annotations
@@ -38,21 +41,22 @@ class Host(Protocol):
     ) -> None:
         """Call `connected` at a peer's first connection, `disconnected` at the end of its last.
 
-        Both run inside the loop and must return at once; what one raises harms nobody else.
+        Both run inside the loop and must return at once; what one raises harms nobody else. One may
+        cut the peer off.
         """
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run until `close` or cancellation; started means listening.
+        """Run until `close` or cancellation, which end all connections; started means listening.
 
         Raises:
             ListenError: an address is malformed or taken.
         """
 
     async def close(self) -> None:
-        """Close connections and sockets and wait until `run` has ended."""
+        """Close connections and sockets and wait until `run` has ended; again does nothing."""
 
     def listen_addrs(self) -> tuple[str, ...]:
-        """Full multiaddresses that others can dial."""
+        """Full multiaddresses that others can dial; none while it does not listen."""
 
     # Who is connected
 
@@ -74,13 +78,16 @@ class Host(Protocol):
     async def dial(self, address: str, *, timeout: float = 10.0) -> PeerId:  # noqa: ASYNC109
         """Connect to one full multiaddress; an existing connection to that peer is enough.
 
+        However many dials there are at once, from both ends, one connection is left.
+
         Raises:
             ValueError: `address` is malformed.
-            DialError: no connection within `timeout` seconds, or another peer answered.
+            DialError: no connection within `timeout` seconds, another peer answered, or one of the
+                two does not have the other. One line.
         """
 
     async def disconnect(self, peer_id: PeerId) -> None:
-        """Close every connection to `peer_id` politely."""
+        """Close every connection to `peer_id` politely; none is left here on return."""
 
     def abort(self, peer_id: PeerId) -> None:
         """Cut every connection to `peer_id` at once."""
@@ -103,7 +110,10 @@ class Host(Protocol):
         """True unless the swarm has a list of peers without `peer_id`."""
 
     def refused_connections(self) -> dict[str, int]:
-        """Inbound connections closed before their handshake, by reason, since the start."""
+        """Inbound connections closed before their handshake, by reason, since the start.
+
+        Empty in a simulation.
+        """
 
     # Requests
 
@@ -118,7 +128,10 @@ class Host(Protocol):
     ) -> None:
         """Answer requests of `protocol_id` by ``await handler(peer_id, request)``.
 
-        An exception of the handler, an oversize request or a missed deadline resets the stream.
+        An exception of the handler, an oversize request, a missed deadline or too many requests at
+        once reset the stream. A handler goes on when nobody waits for its answer any longer;
+        `on_sent` learns of each request whose answer went out to somebody who did wait. A later
+        handler of the same protocol takes the place of an earlier one.
         """
 
     async def request(
@@ -133,7 +146,9 @@ class Host(Protocol):
         """Send `payload` to a connected peer and return its answer.
 
         Raises:
-            RequestError: the reason is in `.failure`.
+            RequestError: the reason is in `.failure`: NOT_CONNECTED, UNSUPPORTED if nobody serves
+                the protocol there, OVERSIZE of an answer, TIMEOUT, or RESET by the other side or by
+                the end of the connection.
         """
 
     async def ping(self, peer_id: PeerId, *, timeout: float = 5.0) -> float:  # noqa: ASYNC109

@@ -36,6 +36,8 @@ MessageId = tuple[PeerId, int]
 _OFFERED_BEATS = 3
 """Heartbeats for which an id is offered."""
 _CACHED_BEATS = 5
+_ASK_AGAIN_S = 1.0
+"""What is offered is asked of one peer a second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +83,9 @@ class SimulatedGossip:
         self._peer_topics: dict[str, dict[PeerId, None]] = {}
         self._seen: OrderedDict[MessageId, float] = OrderedDict()
         self._judging: set[MessageId] = set()
+        self._validating = trio.CapacityLimiter(self._settings.max_validating)
         self._cache: dict[MessageId, tuple[Message, int]] = {}
+        self._asked: dict[MessageId, float] = {}
         self._beat = 0
         self._running = False
         self._verdicts: Counter[Reason] = Counter()
@@ -135,13 +139,14 @@ class SimulatedGossip:
         """Send any message, also one that is not this node's, as an attacker may."""
         self._cache[message.key] = (message, self._beat)
         mesh = self._mesh.get(message.topic, {})
+        targets = [peer for peer in mesh if self._is_worth_telling(peer)]
         others = [
             peer
             for peer in self._peer_topics.get(message.topic, ())
             if peer not in mesh and self._is_worth_telling(peer)
         ]
         self._rng.shuffle(others)
-        targets = [*mesh, *others[: max(0, self._shape.degree - len(mesh))]]
+        targets += others[: max(0, self._shape.degree - len(targets))]
         for peer in targets:
             self._pass_on(peer, message)
         return len(targets)
@@ -181,7 +186,17 @@ class SimulatedGossip:
         )
 
     def _is_worth_telling(self, peer_id: PeerId) -> bool:
-        return self._watch.score(peer_id) >= self._shape.gossip_threshold
+        return self._score(peer_id) >= self._shape.gossip_threshold
+
+    def _is_unread(self, peer_id: PeerId) -> bool:
+        return self._score(peer_id) < self._shape.graylist_threshold
+
+    def _score(self, peer_id: PeerId) -> float:
+        try:
+            return self._watch.score(peer_id)
+        except Exception:  # the node's code, in the network's task
+            logger.exception("the score function failed")
+            return 0.0
 
     # Peers
 
@@ -236,8 +251,11 @@ class SimulatedGossip:
 
         def arrive() -> None:
             host = network.host(peer_id)
-            if host is not None and host.is_connected(me) and network.reaches(me, peer_id):
-                action(host.gossip)
+            if host is None or not host.is_connected(me) or not network.reaches(me, peer_id):
+                return
+            gossip: SimulatedGossip | None = host.gossip
+            if gossip is not None and not gossip._is_unread(me):
+                action(gossip)
 
         network.call_at(due, arrive)
 
@@ -248,13 +266,15 @@ class SimulatedGossip:
         self._network.send(me, peer_id, lambda host: host.gossip._on_message(message, me))
 
     def _on_message(self, message: Message, forwarder: PeerId) -> None:
-        self.counts["received"] += 1
-        if self._watch.score(forwarder) < self._shape.graylist_threshold:
+        if self._is_unread(forwarder):
             return
+        self.counts["received"] += 1
         if self._knows(message.key):
             self.counts["duplicate"] += 1
         elif message.topic not in self._validators:
             self.counts["unknown_topic"] += 1
+        elif len(message.data) > self._settings.limits.max_message_bytes:
+            self._report(forwarder, None, verdict(Reason.OVERSIZE_MESSAGE))
         elif message.forged:
             self._report(forwarder, None, verdict(Reason.BAD_SIGNATURE))
         elif message.author == self._host.peer_id:
@@ -267,14 +287,15 @@ class SimulatedGossip:
     async def _take(self, message: Message, forwarder: PeerId) -> None:
         judged = await self._judge(message, forwarder)
         self._judging.discard(message.key)
-        self._report(forwarder, message.author, judged)
+        if not self._report(forwarder, message.author, judged):
+            return
         if judged.reason not in OVERLOAD:
             self._mark_seen(message.key)
         if judged.outcome is Outcome.ACCEPT:
             self.counts["forwarded"] += 1
             self._cache[message.key] = (message, self._beat)
             for peer in list(self._mesh.get(message.topic, ())):
-                if peer not in (forwarder, message.author):
+                if peer not in (forwarder, message.author) and self._is_worth_telling(peer):
                     self._pass_on(peer, message)
 
     async def _judge(self, message: Message, forwarder: PeerId) -> Verdict:
@@ -283,15 +304,23 @@ class SimulatedGossip:
             return verdict(Reason.LEFT_TOPIC)
         try:
             with trio.move_on_after(self._settings.validator_deadline_s):
-                return await validator(message.data, message.author, forwarder)
+                async with self._validating:
+                    return await validator(message.data, message.author, forwarder)
         except Exception:  # the validator is the node's code over a stranger's bytes
             logger.exception("the validator of %s failed", message.topic)
             return verdict(Reason.VALIDATOR_FAULT)
         return verdict(Reason.VALIDATOR_TIMEOUT)
 
-    def _report(self, forwarder: PeerId, author: PeerId | None, judged: Verdict) -> None:
-        self._watch.on_verdict(forwarder, author, judged)
+    def _report(self, forwarder: PeerId, author: PeerId | None, judged: Verdict) -> bool:
+        """Tell the watch; False if that failed, which costs this message only."""
+        try:
+            self._watch.on_verdict(forwarder, author, judged)
+        except Exception:  # the node's code, in the network's task
+            self.counts["fault"] += 1
+            logger.exception("message from %s failed", forwarder)
+            return False
         self._verdicts[judged.reason] += 1
+        return True
 
     def _knows(self, key: MessageId) -> bool:
         if key in self._judging:
@@ -313,10 +342,12 @@ class SimulatedGossip:
             self._keep_mesh(topic)
         if self._cache:
             self._offer()
-        horizon = trio.current_time() - self._settings.limits.seen_ttl_s
+        now = trio.current_time()
+        self._asked = {key: at for key, at in self._asked.items() if now - at < _ASK_AGAIN_S}
+        horizon = now - self._settings.limits.seen_ttl_s
         while self._seen and next(iter(self._seen.values())) < horizon:
             self._seen.popitem(last=False)
-        self._network.call_at(trio.current_time() + self._shape.heartbeat_s, self._beat_and_go_on)
+        self._network.call_at(now + self._shape.heartbeat_s, self._beat_and_go_on)
 
     def _keep_mesh(self, topic: str) -> None:
         mesh, subscribed = self._mesh[topic], self._peer_topics.get(topic, {})
@@ -350,13 +381,20 @@ class SimulatedGossip:
                 outside = [peer for peer in peers if peer not in self._mesh[topic]]
                 count = max(self._shape.degree, len(outside) // 4)
                 peers = self._rng.sample(outside, min(count, len(outside)))
-            for peer in peers:
-                self._control(peer, lambda gossip, k=keys: gossip._on_offer(k, me))  # type: ignore[misc]
+            for peer in filter(self._is_worth_telling, peers):
+                self._control(peer, lambda gossip, t=topic, k=keys: gossip._on_offer(t, k, me))  # type: ignore[misc]
 
-    def _on_offer(self, keys: Iterable[MessageId], peer_id: PeerId) -> None:
-        me = self._host.peer_id
-        wanted = [key for key in keys if not self._knows(key)]
+    def _on_offer(self, topic: str, keys: Iterable[MessageId], peer_id: PeerId) -> None:
+        if topic not in self._mesh:
+            return
+        me, now = self._host.peer_id, trio.current_time()
+        wanted = [
+            key
+            for key in keys
+            if not self._knows(key) and now - self._asked.get(key, -_ASK_AGAIN_S) >= _ASK_AGAIN_S
+        ]
         if wanted:
+            self._asked.update(dict.fromkeys(wanted, now))
             self._control(peer_id, lambda gossip: gossip._on_want(wanted, me))
 
     def _on_want(self, keys: Iterable[MessageId], peer_id: PeerId) -> None:

@@ -6,19 +6,20 @@ What a connection costs is latency: a dial three trips, a request three, a ping 
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
-from p2p.net.address import parse_peer_address, parse_transport
+from p2p.net.address import PeerAddress, parse_peer_address, parse_transport
 from p2p.net.admission import Admission
 from p2p.net.connections import ConnectionInfo, Direction
 from p2p.net.host import DialError, ListenError
 from p2p.net.identity import Identity
 from p2p.net.request import RequestError, RequestFailure, RequestHandler, RequestLimits
+from shoal.simulation.requests import Call, SimulatedServer
 from shoal_wire.types import PeerId
 
 if TYPE_CHECKING:
@@ -52,45 +53,15 @@ class OrderedPeers(frozenset[PeerId]):
 class _Connection:
     direction: Direction
     since: float
-
-
-@dataclass(slots=True)
-class _Protocol:
-    handler: RequestHandler
-    max_request_bytes: int
-    limits: RequestLimits
-    on_sent: Callable[[PeerId, bytes], None]
-    active: Counter[PeerId]
-
-    async def serve(self, peer_id: PeerId, request: bytes) -> bytes | None:
-        """Answer as the real server does; None where that resets the stream."""
-        if len(request) > self.max_request_bytes or self._is_busy(peer_id):
-            return None
-        self.active[peer_id] += 1
-        try:
-            with trio.move_on_after(self.limits.handle_deadline_s):
-                return await self.handler(peer_id, request)
-        except Exception:
-            logger.debug("a handler failed", exc_info=True)
-        finally:
-            self.active[peer_id] -= 1
-            if not self.active[peer_id]:
-                del self.active[peer_id]
-        return None
-
-    def _is_busy(self, peer_id: PeerId) -> bool:
-        limits = self.limits
-        return (
-            self.active[peer_id] >= limits.max_concurrent_per_peer
-            or self.active.total() >= limits.max_concurrent
-        )
+    waiting: dict[trio.CancelScope, None] = field(default_factory=dict)
+    """Who waits for an answer over it."""
 
 
 class SimulatedHost:
     """Start with ``await nursery.start(host.run)``."""
 
     def __init__(self, network: SimulatedNetwork, identity: Identity, address: str) -> None:
-        """`address` is a transport address like ``/ip4/10.0.0.1/tcp/4001``."""
+        """`address` is a transport address like ``/ip4/10.0.0.1/tcp/4001``; port 0 is any."""
         self._network = network
         self._identity = identity
         self.address = address
@@ -99,7 +70,7 @@ class SimulatedHost:
         self._admission = Admission()
         self._connected: list[Callable[[PeerId], None]] = []
         self._disconnected: list[Callable[[PeerId], None]] = []
-        self._protocols: dict[str, _Protocol] = {}
+        self._servers: dict[str, SimulatedServer] = {}
         self._nursery: trio.Nursery | None = None
         self._services: list[Service] = []
         self._stop = trio.Event()
@@ -132,14 +103,14 @@ class SimulatedHost:
             self._nursery.start_soon(task, *arguments)
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Be on the network until closed, or cancelled, which is as sudden as a kill."""
-        try:
-            parse_transport(self.address)
-        except ValueError as error:
-            raise ListenError(f"cannot listen on {self.address}: {error}") from None
+        """Be on the network until closed, or cancelled, which is as sudden as a kill.
+
+        Raises:
+            ListenError: the address is malformed or taken.
+        """
         try:
             async with trio.open_nursery() as self._nursery:
-                self._network.add(self)
+                self._listen()
                 for service in self._services:
                     service.start()
                 task_status.started()
@@ -157,9 +128,17 @@ class SimulatedHost:
         self._stop.set()
         await self._stopped.wait()
 
+    def _listen(self) -> None:
+        try:
+            self.address = self._network.free_address(parse_transport(self.address))
+        except ValueError as error:
+            raise ListenError(f"cannot listen on {self.address}: {error}") from None
+        self._network.add(self)
+
     def listen_addrs(self) -> tuple[str, ...]:
-        """Its full address."""
-        return (f"{self.address}/p2p/{self.peer_id}",)
+        """Its full address, while it is on the network."""
+        is_on = self._network.host(self.peer_id) is self
+        return (f"{self.address}/p2p/{self.peer_id}",) if is_on else ()
 
     def add_peer_callbacks(
         self,
@@ -222,11 +201,19 @@ class SimulatedHost:
         if peer_id in self._peers:
             await trio.lowlevel.checkpoint()
             return peer_id
+        with trio.move_on_after(timeout):
+            if not await self._reach(target):
+                raise DialError(f"cannot connect to {address}: refused")
+            return peer_id
+        raise DialError(f"{address} did not answer within {timeout:g} s")
+
+    async def _reach(self, target: PeerAddress) -> bool:
+        """Connect if `target` and this host will have it; False if not."""
+        peer_id = target.peer_id
         await trio.sleep(3 * self._network.latency(self.peer_id, peer_id))
-        host = self._network.host(peer_id)
         if not self._network.reaches(self.peer_id, peer_id):
-            await trio.sleep(timeout)
-            raise DialError(f"{address} did not answer within {timeout:g} s")
+            await trio.sleep_forever()
+        host = self._network.host(peer_id)
         if (
             host is None
             or host.address != target.transport
@@ -234,9 +221,9 @@ class SimulatedHost:
             or not self.welcomes(peer_id)
             or self._network.host(self.peer_id) is not self
         ):
-            raise DialError(f"cannot connect to {address}: refused")
+            return False
         self._network.connect(self.peer_id, peer_id)
-        return peer_id
+        return True
 
     async def disconnect(self, peer_id: PeerId) -> None:
         """End the connection to `peer_id`."""
@@ -293,8 +280,11 @@ class SimulatedHost:
         on_sent: Callable[[PeerId, bytes], None] = lambda _peer_id, _request: None,
     ) -> None:
         """Answer requests of `protocol_id`."""
-        self._protocols[protocol_id] = _Protocol(
-            handler, max_request_bytes, limits or RequestLimits(), on_sent, Counter()
+        self._servers[protocol_id] = SimulatedServer(
+            handler=handler,
+            max_request_bytes=max_request_bytes,
+            limits=limits or RequestLimits(),
+            on_sent=on_sent,
         )
 
     async def request(
@@ -306,48 +296,65 @@ class SimulatedHost:
         max_response_bytes: int,
         timeout: float = 10.0,  # noqa: ASYNC109
     ) -> bytes:
-        """Ask a connected peer; its handler runs in the asker's task, after two trips."""
-        if peer_id not in self._peers:
-            raise RequestError(RequestFailure.NOT_CONNECTED, peer_id)
-        with trio.move_on_after(timeout):
+        """Ask a connected peer; its handler runs in a task of its own, after two trips."""
+        with self._waiting_for(peer_id, timeout):
             return await self._ask(peer_id, protocol_id, payload, max_response_bytes)
         raise RequestError(RequestFailure.TIMEOUT, peer_id)
+
+    async def ping(self, peer_id: PeerId, *, timeout: float = 5.0) -> float:  # noqa: ASYNC109
+        """Return one round trip in milliseconds."""
+        with self._waiting_for(peer_id, timeout):
+            trip = await self._travel(peer_id, 2)
+            return 2000 * trip
+        raise RequestError(RequestFailure.TIMEOUT, peer_id)
+
+    @contextmanager
+    def _waiting_for(self, peer_id: PeerId, timeout: float) -> Iterator[None]:
+        """Wait for what `peer_id` answers, at most for `timeout`, and not beyond the connection.
+
+        Raises:
+            RequestError: there is no connection, or no longer.
+        """
+        connection = self._peers.get(peer_id)
+        if connection is None:
+            raise RequestError(RequestFailure.NOT_CONNECTED, peer_id)
+        with trio.move_on_after(timeout), trio.CancelScope() as scope:
+            connection.waiting[scope] = None
+            try:
+                yield
+            finally:
+                del connection.waiting[scope]
+        if scope.cancelled_caught:
+            raise RequestError(RequestFailure.RESET, peer_id)
+
+    async def _travel(self, peer_id: PeerId, trips: int) -> float:
+        """Wait for so many trips over a link, for ever if it is parted; return one, in seconds."""
+        trip = self._network.latency(self.peer_id, peer_id)
+        await trio.sleep(trips * trip)
+        if not self._network.reaches(self.peer_id, peer_id):
+            await trio.sleep_forever()
+        return trip
 
     async def _ask(
         self, peer_id: PeerId, protocol_id: str, payload: bytes, max_response_bytes: int
     ) -> bytes:
-        trip = self._network.latency(self.peer_id, peer_id)
-        await trio.sleep(2 * trip)
+        await self._travel(peer_id, 2)
         host = self._network.host(peer_id)
-        if host is None or peer_id not in self._peers:
-            raise RequestError(RequestFailure.RESET, peer_id)
-        if not self._network.reaches(self.peer_id, peer_id):
-            await trio.sleep_forever()
-        protocol = host._protocols.get(protocol_id)
-        if protocol is None:
+        server = None if host is None else host._servers.get(protocol_id)
+        if host is None or server is None:
             raise RequestError(RequestFailure.UNSUPPORTED, peer_id)
-        answer = await protocol.serve(self.peer_id, payload)
-        if answer is None:
-            raise RequestError(RequestFailure.RESET, peer_id)
-        await trio.sleep(trip)
-        if len(answer) > max_response_bytes:
-            raise RequestError(RequestFailure.OVERSIZE, peer_id)
-        protocol.on_sent(self.peer_id, payload)
-        return answer
-
-    async def ping(self, peer_id: PeerId, *, timeout: float = 5.0) -> float:  # noqa: ASYNC109
-        """Return one round trip in milliseconds."""
-        if peer_id not in self._peers:
-            raise RequestError(RequestFailure.NOT_CONNECTED, peer_id)
-        with trio.move_on_after(timeout):
-            trip = self._network.latency(self.peer_id, peer_id)
-            await trio.sleep(2 * trip)
-            if not self._network.reaches(self.peer_id, peer_id):
-                await trio.sleep_forever()
-            if peer_id not in self._peers:
+        call = Call(asker=self.peer_id, request=payload)
+        try:
+            host.start_soon(server.serve, call)
+            await call.ended.wait()
+            if call.answer is None:
                 raise RequestError(RequestFailure.RESET, peer_id)
-            return 2000 * trip
-        raise RequestError(RequestFailure.TIMEOUT, peer_id)
+            await self._travel(peer_id, 1)
+        finally:
+            call.is_awaited = False
+        if len(call.answer) > max_response_bytes:
+            raise RequestError(RequestFailure.OVERSIZE, peer_id)
+        return call.answer
 
     # Called by the network.
 
@@ -360,8 +367,10 @@ class SimulatedHost:
 
     def on_disconnected(self, peer_id: PeerId) -> None:
         """Lose a connection."""
-        if peer_id in self._peers:
-            del self._peers[peer_id]
+        connection = self._peers.pop(peer_id, None)
+        if connection is not None:
+            for scope in connection.waiting:
+                scope.cancel()
             self._sorted = None
             _call_all(self._disconnected, peer_id)
 

@@ -11,6 +11,7 @@ order of a set, so one seed gives one run.
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
 import random
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from p2p.net.connections import Direction
+from p2p.net.host import ListenError
 from shoal_wire.types import PeerId
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 _GRAINS_A_SECOND = 100
 """Events of one grain share a step of Trio's loop, which costs more than they do."""
+_FIRST_FREE_PORT = 49_152
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +64,7 @@ class SimulatedNetwork:
         self._actions: dict[int, list[Callable[[], None]]] = {}
         self._wake = trio.Event()
         self._next = -1
+        self._ports = itertools.count(_FIRST_FREE_PORT)
         self.now = 0.0
         """The time, without asking Trio each time."""
 
@@ -89,16 +93,26 @@ class SimulatedNetwork:
         if grain < self._next or self._next < 0:
             self._wake.set()
 
+    def free_address(self, transport: str) -> str:
+        """Return `transport`, with a port for port 0. Raises ListenError if it is taken."""
+        if transport.endswith("/tcp/0"):
+            return f"{transport[:-1]}{next(self._ports)}"
+        if any(host.address == transport for host in self._hosts.values()):
+            raise ListenError(f"cannot listen on {transport}: it is taken")
+        return transport
+
     def add(self, host: SimulatedHost) -> None:
         """Let a host be reached; one with the same id takes the old one's place."""
+        if (old := self._hosts.get(host.peer_id)) is not None:
+            self.remove(old)
         self._hosts[host.peer_id] = host
 
     def remove(self, host: SimulatedHost) -> None:
         """A host is gone, as with kill -9: its peers see their connections end."""
         if self._hosts.get(host.peer_id) is host:
+            for peer_id in host.connected_peers():
+                self.disconnect(host.peer_id, peer_id)
             del self._hosts[host.peer_id]
-        for peer_id in host.connected_peers():
-            self.disconnect(host.peer_id, peer_id)
 
     def host(self, peer_id: PeerId) -> SimulatedHost | None:
         """Return a host that is up."""
@@ -157,8 +171,11 @@ class SimulatedNetwork:
 
     def connect(self, one: PeerId, other: PeerId) -> None:
         """Open a connection between two hosts that are up; `one` has dialled."""
-        self._hosts[one].on_connected(other, Direction.OUT)
-        self._hosts[other].on_connected(one, Direction.IN)
+        here, there = self._hosts[one], self._hosts[other]
+        here.on_connected(other, Direction.OUT)
+        there.on_connected(one, Direction.IN)
+        if not here.is_connected(other):  # by a callback of its own, before there was another end
+            self.disconnect(one, other)
 
     def disconnect(self, one: PeerId, other: PeerId) -> None:
         """End a connection for both sides, if there is one."""

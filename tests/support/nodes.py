@@ -13,8 +13,14 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, cast
 
 import trio
+from libp2p.custom_types import TProtocol
+from libp2p.identity.identify.identify import ID as IDENTIFY_ID
+from libp2p.identity.identify.pb.identify_pb2 import Identify
+from libp2p.peer.id import ID
+from libp2p.utils.varint import read_varint_prefixed_bytes_limited
 
 from p2p.gossip.gossip import GossipSettings, Libp2pGossip
 from p2p.gossip.interface import Unwatched
@@ -196,3 +202,13 @@ def is_meshed(node: TestNode, nodes: list[TestNode], topic: str) -> bool:
     """True if the mesh of `node` holds all other `nodes`."""
     members = {member.peer_id for member in node.gossip.mesh().get(topic, [])}
     return {other.peer_id for other in nodes} - {node.peer_id} <= members
+
+
+async def protocols_of(address: str) -> set[str]:
+    """Connect to a peer and return the protocols that it says it serves."""
+    async with open_test_host() as host:
+        peer = ID.from_base58(await host.dial(address))
+        library = cast("Any", host.libp2p_host)
+        stream = await library.new_stream(peer, [TProtocol(IDENTIFY_ID)])
+        told = Identify.FromString(await read_varint_prefixed_bytes_limited(stream, 1 << 16))
+        return set(told.protocols)

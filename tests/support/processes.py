@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,30 @@ from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailab
 LOOPBACK = "/ip4/127.0.0.1/tcp/0"
 START_SECONDS = 90.0
 """Patience, not a measurement: a loaded machine imports slowly."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """Which shoal a process runs."""
+
+    module: str = "shoal"
+    tree: Path | None = None
+    """Root of its source tree; None for the one that the tests import."""
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """What stands before the name of a `shoal` command."""
+        return (sys.executable, "-m", self.module)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What lets Python find the tree."""
+        if self.tree is None:
+            return {}
+        return {"PYTHONPATH": os.pathsep.join((str(self.tree), str(self.tree / "proto")))}
+
+
+PRESENT = Program()
 
 
 class ShoalProcess:
@@ -31,14 +56,20 @@ class ShoalProcess:
         *flags: str,
         prefix: tuple[str, ...] = (),
         environment: Mapping[str, str] | None = None,
+        program: Program = PRESENT,
     ) -> None:
         self.data_dir = data_dir
-        self._environment = {**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})}
+        self._environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            **program.environment,
+            **(environment or {}),
+        }
+        # Python looks into the folder it starts in before it looks anywhere else.
+        self._folder = program.tree
         self._arguments = [
             *prefix,
-            sys.executable,
-            "-m",
-            "shoal",
+            *program.command,
             command,
             "--supervised",
             "--json",
@@ -47,6 +78,7 @@ class ShoalProcess:
             *flags,
         ]
         self._process: subprocess.Popen[bytes] | None = None
+        self._said_before = 0
         self.ready_line: dict[str, Any] = {}
 
     @property
@@ -66,9 +98,13 @@ class ShoalProcess:
 
     def start(self) -> ShoalProcess:
         """Start it and wait until it is ready."""
+        return self.launch().wait_ready()
+
+    def launch(self) -> ShoalProcess:
+        """Start it."""
         self.data_dir.mkdir(parents=True, exist_ok=True)
         output = (self.data_dir / "out.txt").open("ab")
-        offset = (self.data_dir / "out.txt").stat().st_size
+        self._said_before = (self.data_dir / "out.txt").stat().st_size
         with output, (self.data_dir / "log.txt").open("ab") as log:
             self._process = subprocess.Popen(
                 self._arguments,
@@ -77,17 +113,22 @@ class ShoalProcess:
                 stderr=log,
                 start_new_session=True,
                 env=self._environment,
+                cwd=self._folder,
             )
+        return self
+
+    def wait_ready(self) -> ShoalProcess:
+        """Wait until it has said that it is ready, which a trainer never does."""
         self.ready_line = wait_for(
-            lambda: self._find_ready(offset), START_SECONDS, f"{self.data_dir.name} to be ready"
+            self._find_ready, START_SECONDS, f"{self.data_dir.name} to be ready"
         )
         return self
 
-    def _find_ready(self, offset: int) -> dict[str, Any] | None:
+    def _find_ready(self) -> dict[str, Any] | None:
         if not self.alive:
             raise AssertionError(f"{self.data_dir.name} ended while starting:\n{self.log}")
         with (self.data_dir / "out.txt").open("rb") as file:
-            file.seek(offset)
+            file.seek(self._said_before)
             for line in file:
                 if line.startswith(b'{"event": "ready"') and line.endswith(b"\n"):
                     found: dict[str, Any] = json.loads(line)
@@ -183,8 +224,9 @@ def wait_for(check: Callable[[], Any], seconds: float, what: str) -> Any:
 class Stage:
     """Starts processes for one test and ends them all."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, program: Program = PRESENT) -> None:
         self._root = root
+        self._program = program
         self._processes: list[ShoalProcess] = []
 
     def process(
@@ -200,7 +242,12 @@ class Stage:
         `prefix` is a command that runs it (``prlimit …``); `environment` is added to this one's.
         """
         made = ShoalProcess(
-            command, self._root / name, *flags, prefix=prefix, environment=environment
+            command,
+            self._root / name,
+            *flags,
+            prefix=prefix,
+            environment=environment,
+            program=self._program,
         )
         self._processes.append(made)
         return made
@@ -233,9 +280,9 @@ class Stage:
 
 
 @contextlib.contextmanager
-def open_stage(root: Path) -> Iterator[Stage]:
-    """A stage that is cleared whatever happens on it."""
-    stage = Stage(root)
+def open_stage(root: Path, program: Program = PRESENT) -> Iterator[Stage]:
+    """A stage that is cleared whatever happens on it; all on it run `program`."""
+    stage = Stage(root, program)
     try:
         yield stage
     finally:

@@ -1,0 +1,71 @@
+"""Requests over the simulated network: one protocol of one host, and the calls it answers."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import trio
+
+from p2p.net.request import RequestHandler, RequestLimits
+from shoal_wire.types import PeerId
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Call:
+    """One request, from the moment it arrives to the moment that nobody waits for it any more."""
+
+    asker: PeerId
+    request: bytes
+    ended: trio.Event = field(default_factory=trio.Event)
+    answer: bytes | None = None
+    """Once ended; None if the stream was reset."""
+    is_awaited: bool = True
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class SimulatedServer:
+    """Serves one protocol as `p2p.net.request.RequestServer` does."""
+
+    handler: RequestHandler
+    max_request_bytes: int
+    limits: RequestLimits
+    on_sent: Callable[[PeerId, bytes], None]
+    active: Counter[PeerId] = field(default_factory=Counter)
+
+    async def serve(self, call: Call) -> None:
+        """Answer `call`, in a task of the host that is asked."""
+        call.answer = await self._answer(call.asker, call.request)
+        call.ended.set()
+        if call.answer is None or not call.is_awaited:
+            return
+        try:
+            self.on_sent(call.asker, call.request)
+        except Exception:  # the answer is out; a listener's fault must not end the host
+            logger.exception("on_sent failed")
+
+    async def _answer(self, asker: PeerId, request: bytes) -> bytes | None:
+        if len(request) > self.max_request_bytes or self._is_busy(asker):
+            return None
+        self.active[asker] += 1
+        try:
+            with trio.move_on_after(self.limits.handle_deadline_s):
+                return await self.handler(asker, request)
+        except Exception:
+            logger.debug("a handler failed", exc_info=True)
+        finally:
+            self.active[asker] -= 1
+            if not self.active[asker]:
+                del self.active[asker]
+        return None
+
+    def _is_busy(self, asker: PeerId) -> bool:
+        limits = self.limits
+        return (
+            self.active[asker] >= limits.max_concurrent_per_peer
+            or self.active.total() >= limits.max_concurrent
+        )

@@ -1,0 +1,28 @@
+"""Every test of this folder runs in both worlds."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.conformance.worlds import (
+    RealWorld,
+    SimulatedWorld,
+    World,
+    in_real_time,
+    in_virtual_time,
+    open_world,
+)
+
+BOTH = [
+    pytest.param(RealWorld, id="real", marks=pytest.mark.trio(run=in_real_time)),
+    pytest.param(SimulatedWorld, id="simulated", marks=pytest.mark.trio(run=in_virtual_time)),
+]
+
+
+@pytest.fixture(params=BOTH)
+async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    """A network without anybody on it yet."""
+    async with open_world(request.param) as made:
+        yield made

@@ -1,0 +1,339 @@
+"""What `p2p.gossip.interface` says of validators and of the watch, of both gossips."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import trio
+
+from p2p.gossip.gossip import GossipSettings
+from p2p.gossip.interface import OVERLOAD
+from p2p.gossip.pubsub import PubsubLimits
+from p2p.net.interface import Host
+from shoal_wire.types import PeerId
+from shoal_wire.verdict import ACCEPT, Outcome, Reason, Verdict, verdict
+from tests.conformance.talkers import Talker, connect, mesh
+from tests.conformance.worlds import BEAT_S, QUICK, Saying, World
+from tests.support.nodes import fresh_identity, until
+
+TOPIC = "/shoal/test/0"
+IMPATIENT = replace(QUICK, validator_deadline_s=0.05)
+
+
+class Judge:
+    """A validator that finds one reason the first time, and the same or another ever after."""
+
+    def __init__(self, reason: Reason, *, then: Reason | None = None) -> None:
+        self._reason = reason
+        self._then = then or reason
+        self.calls = 0
+
+    async def __call__(self, data: bytes) -> Verdict:
+        """Give the verdict, raise or take for ever, as the reason needs."""
+        self.calls += 1
+        reason, self._reason = self._reason, self._then
+        await trio.lowlevel.checkpoint()
+        if reason is Reason.VALIDATOR_FAULT:
+            raise RuntimeError("a validator's fault")
+        if reason is Reason.VALIDATOR_TIMEOUT:
+            await trio.sleep_forever()
+        return verdict(reason)
+
+
+# What travels on
+
+
+async def test_what_is_accepted_travels_on(world: World) -> None:
+    first, middle, last = await world.chain()
+    await mesh(TOPIC, first, middle, last)
+    assert await first.say(TOPIC, b"pass it on") == 1
+    await until(lambda: last.watch.verdicts)
+    (here,), (there,) = middle.deliveries, last.deliveries
+    assert (here.author, here.forwarder) == (first.peer_id, first.peer_id)
+    assert (there.author, there.forwarder) == (first.peer_id, middle.peer_id)
+    assert there.data == b"pass it on"
+    assert middle.watch.verdicts == [(first.peer_id, first.peer_id, ACCEPT)]
+    assert last.watch.verdicts == [(middle.peer_id, first.peer_id, ACCEPT)]
+    assert first.watch.verdicts == []
+
+
+NOT_ACCEPTED = [
+    Reason.BAD_NUMBER,
+    Reason.TOO_OLD,
+    Reason.INTAKE_FULL,
+    Reason.VALIDATOR_TIMEOUT,
+    Reason.VALIDATOR_FAULT,
+]
+
+
+@pytest.mark.parametrize("reason", NOT_ACCEPTED)
+async def test_what_is_not_accepted_goes_no_further(world: World, reason: Reason) -> None:
+    first, middle, last = await world.chain(IMPATIENT)
+    await mesh(TOPIC, first, middle, last)
+    middle.judge = Judge(reason)
+    await first.say(TOPIC, b"judge me")
+    await until(lambda: middle.watch.verdicts)
+    await world.rest()
+    assert set(middle.watch.verdicts) == {(first.peer_id, first.peer_id, verdict(reason))}
+    assert middle.gossip.stats().verdicts == {reason: len(middle.watch.verdicts)}
+    assert middle.count("forwarded") == 0
+    assert last.heard == []
+    assert last.count("received") == 0
+    expected = Outcome.REJECT if reason is Reason.BAD_NUMBER else Outcome.IGNORE
+    assert {judged.outcome for _, _, judged in middle.watch.verdicts} == {expected}
+
+
+async def test_nothing_travels_on_before_its_verdict(world: World) -> None:
+    first, middle, last = await world.chain(replace(QUICK, validator_deadline_s=20.0))
+    await mesh(TOPIC, first, middle, last)
+    release = trio.Event()
+
+    async def slow(_data: bytes) -> Verdict:
+        await release.wait()
+        return ACCEPT
+
+    middle.judge = slow
+    await first.say(TOPIC, b"wait")
+    await until(lambda: middle.heard)
+    await world.rest()
+    assert last.heard == []
+    assert middle.watch.verdicts == []
+    release.set()
+    await until(lambda: last.heard == [b"wait"])
+    assert middle.heard == [b"wait"], "what is being judged is not judged again"
+
+
+# Copies
+
+
+async def test_copies_are_judged_once(world: World) -> None:
+    author, two, three = await world.talkers(3)
+    await mesh(TOPIC, author, two, three)
+    await author.say(TOPIC, b"once")
+    await until(lambda: two.count("duplicate") + three.count("duplicate") >= 1)
+    await world.rest()
+    assert two.heard == three.heard == [b"once"]
+    for talker in (two, three):
+        assert talker.reasons == [Reason.VALID]
+        assert talker.count("received") == 1 + talker.count("duplicate")
+
+
+async def test_a_copy_of_what_is_being_judged_is_not_judged(world: World) -> None:
+    author, slow, quick = await world.talkers(3)
+    await mesh(TOPIC, author, slow, quick)
+    release = trio.Event()
+
+    async def wait(_data: bytes) -> Verdict:
+        await release.wait()
+        return verdict(Reason.TOO_OLD)
+
+    slow.judge = wait
+    await author.say(TOPIC, b"once")
+    await until(lambda: slow.count("duplicate") == 1)
+    assert slow.heard == [b"once"]
+    release.set()
+    await until(lambda: slow.watch.verdicts)
+    assert slow.reasons == [Reason.TOO_OLD]
+
+
+@pytest.mark.parametrize("reason", sorted(OVERLOAD))
+async def test_after_our_own_trouble_another_copy_is_judged(world: World, reason: Reason) -> None:
+    one, two = await world.talkers(2, IMPATIENT)
+    await mesh(TOPIC, one, two)
+    two.judge = Judge(reason, then=Reason.VALID)
+    await one.say(TOPIC, b"again, please")
+    await until(lambda: Reason.VALID in two.reasons)
+    await world.rest()
+    assert two.reasons == [reason, Reason.VALID]
+    assert two.heard == [b"again, please"] * 2
+
+
+async def test_what_is_offered_again_and_again_is_asked_for_once_a_second(world: World) -> None:
+    one, two = await world.talkers(2)
+    await mesh(TOPIC, one, two)
+    two.judge = Judge(Reason.INTAKE_FULL)
+    await one.say(TOPIC, b"too much")
+    await until(lambda: len(two.watch.verdicts) == 2)
+    await world.rest()
+    assert two.reasons == [Reason.INTAKE_FULL] * 2
+
+
+async def test_what_was_ignored_for_itself_is_not_judged_again(world: World) -> None:
+    one, two = await world.talkers(2)
+    await mesh(TOPIC, one, two)
+    two.judge = judge = Judge(Reason.TOO_OLD)
+    await one.say(TOPIC, b"stale")
+    await until(lambda: two.watch.verdicts)
+    await world.rest()
+    assert judge.calls == 1
+    assert two.reasons == [Reason.TOO_OLD]
+
+
+async def test_only_so_many_are_judged_at_once(world: World) -> None:
+    settings = replace(QUICK, max_validating=1, validator_deadline_s=10.0)
+    one, two = await world.talkers(2, settings)
+    await mesh(TOPIC, one, two)
+    running = peak = 0
+
+    async def count(_data: bytes) -> Verdict:
+        nonlocal running, peak
+        running += 1
+        peak = max(peak, running)
+        await trio.sleep(BEAT_S)
+        running -= 1
+        return ACCEPT
+
+    two.judge = count
+    for data in (b"one", b"two", b"three"):
+        await one.say(TOPIC, data)
+    await until(lambda: two.reasons == [Reason.VALID] * 3)
+    assert peak == 1
+    assert sorted(two.heard) == [b"one", b"three", b"two"]
+
+
+# Messages that no honest gossip sends
+
+
+async def stranger_of(world: World, talker: Talker) -> Host:
+    """Return a host without gossip, connected to `talker`, that sends what it likes."""
+    host = await world.host()
+    await connect(host, talker.host)
+    return host
+
+
+async def test_a_forged_message_has_no_author_and_shuts_nothing_out(world: World) -> None:
+    one, two = await world.talkers(2)
+    await mesh(TOPIC, one, two)
+    stranger = await stranger_of(world, one)
+    real = Saying(author=fresh_identity(), number=7, topic=TOPIC, data=b"real")
+    await world.send(stranger, one.peer_id, replace(real, data=b"forged", forged=True))
+    await until(lambda: one.watch.verdicts)
+    assert one.watch.verdicts == [(stranger.peer_id, None, verdict(Reason.BAD_SIGNATURE))]
+    await world.send(stranger, one.peer_id, real)
+    await until(lambda: two.heard)
+    assert one.heard == two.heard == [b"real"]
+    assert one.deliveries[0].author == real.author.peer_id
+    assert one.deliveries[0].forwarder == stranger.peer_id
+    assert one.gossip.stats().verdicts == {Reason.BAD_SIGNATURE: 1, Reason.VALID: 1}
+
+
+async def test_a_message_in_my_own_name_is_dropped(world: World) -> None:
+    one, two = await world.talkers(2)
+    await mesh(TOPIC, one, two)
+    stranger = await stranger_of(world, one)
+    mine = Saying(author=one.host.identity, number=7, topic=TOPIC, data=b"of an earlier life")
+    await world.send(stranger, one.peer_id, mine)
+    await until(lambda: one.count("own_echo") == 1)
+    await world.rest()
+    assert one.heard == two.heard == []
+    assert one.watch.verdicts == []
+
+
+async def test_a_message_of_a_topic_not_subscribed_to_is_dropped(world: World) -> None:
+    one = await world.talker()
+    await one.join(TOPIC)
+    stranger = await stranger_of(world, one)
+    elsewhere = Saying(author=stranger.identity, number=7, topic="/other", data=b"x")
+    await world.send(stranger, one.peer_id, elsewhere)
+    await until(lambda: one.count("unknown_topic") == 1)
+    assert one.heard == []
+    assert one.watch.verdicts == []
+
+
+async def test_a_message_over_the_receivers_limit_is_rejected(world: World) -> None:
+    limits = PubsubLimits(max_message_bytes=1000)
+    one = await world.talker()
+    two = await world.talker(GossipSettings(mesh=QUICK.mesh, limits=limits))
+    await one.dial(two)
+    await mesh(TOPIC, one, two)
+    await one.say(TOPIC, bytes(1001))
+    await until(lambda: two.watch.verdicts)
+    assert two.watch.verdicts[0] == (one.peer_id, None, verdict(Reason.OVERSIZE_MESSAGE))
+    assert two.heard == []
+
+
+# What the watch thinks of a peer
+
+DISTRUSTED = -20.0
+"""Below the gossip threshold."""
+GRAYLISTED = -60.0
+
+
+def think(one: Talker, other: Talker, score: float) -> None:
+    one.watch.score_of = lambda peer_id: score if peer_id == other.peer_id else 0.0
+
+
+async def test_who_is_distrusted_is_told_nothing(world: World) -> None:
+    one, bad = await world.talkers(2)
+    await mesh(TOPIC, one, bad)
+    think(one, bad, DISTRUSTED)
+    assert await one.say(TOPIC, b"secret") == 0
+    await until(lambda: one.members(TOPIC) == set())
+    await world.rest()
+    assert bad.heard == []
+    assert one.gossip.topic_peers(TOPIC) == (bad.peer_id,), "it is no stranger for that"
+    await bad.say(TOPIC, b"news")
+    await until(lambda: one.heard == [b"news"])
+    think(one, bad, 0.0)
+    assert await one.say(TOPIC, b"trust") == 1
+    await until(lambda: bad.heard == [b"trust"])
+
+
+async def test_who_is_distrusted_hears_nothing_by_us(world: World) -> None:
+    first, middle, bad = await world.chain()
+    await mesh(TOPIC, first, middle, bad)
+    think(middle, bad, DISTRUSTED)
+    assert await first.say(TOPIC, b"secret") == 1
+    await until(lambda: middle.heard)
+    await world.rest()
+    assert bad.heard == []
+    assert bad.count("received") == 0
+
+
+async def test_who_is_graylisted_is_not_read(world: World) -> None:
+    one, bad, good = await world.talkers(3)
+    await mesh(TOPIC, one, bad, good)
+    think(one, bad, GRAYLISTED)
+    good.judge = Judge(Reason.TOO_OLD)  # nothing of bad's comes round by good
+    await bad.say(TOPIC, b"spam")
+    await bad.join("/shoal/test/bad")
+    await until(lambda: good.watch.verdicts)
+    await until(lambda: set(good.gossip.peer_topics(bad.peer_id)) == {TOPIC, "/shoal/test/bad"})
+    await good.say(TOPIC, b"news")
+    await until(lambda: one.heard)
+    await world.rest()
+    assert one.heard == [b"news"]
+    assert one.count("received") == 1
+    assert one.gossip.peer_topics(bad.peer_id) == (TOPIC,)
+    assert [forwarder for forwarder, _, _ in one.watch.verdicts] == [good.peer_id]
+
+
+async def test_a_score_that_raises_is_neutral(world: World) -> None:
+    one, two = await world.talkers(2)
+
+    def broken(peer_id: PeerId) -> float:
+        raise RuntimeError(peer_id)
+
+    one.watch.score_of = broken
+    await mesh(TOPIC, one, two)
+    assert await one.say(TOPIC, b"hello") == 1
+    await two.say(TOPIC, b"hello yourself")
+    await until(lambda: one.heard and two.heard)
+
+
+async def test_a_watch_that_raises_costs_that_message_only(world: World) -> None:
+    one, two = await world.talkers(2)
+    await mesh(TOPIC, one, two)
+    learn = two.watch.on_verdict
+
+    def broken(forwarder: PeerId, author: PeerId | None, judged: Verdict) -> None:
+        two.watch.on_verdict = learn  # type: ignore[method-assign]
+        raise RuntimeError(forwarder)
+
+    two.watch.on_verdict = broken  # type: ignore[method-assign]
+    await one.say(TOPIC, b"first")
+    await until(lambda: two.count("fault") == 1)
+    await one.say(TOPIC, b"second")
+    await until(lambda: b"second" in two.heard)
+    assert two.host.is_connected(one.peer_id)

@@ -1,0 +1,254 @@
+"""The same network twice: libp2p on loopback in real time, and `shoal.simulation` in virtual time.
+
+async with open_world(RealWorld) as world:
+    alice, bob = await world.talkers(2)
+    await alice.dial(bob)
+    await until(lambda: alice.host.is_connected(bob.peer_id))
+
+What a world opens ends with it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import trio
+import trio.testing
+from libp2p.pubsub.pb import rpc_pb2
+
+from p2p.gossip.gossip import GossipSettings, Libp2pGossip
+from p2p.gossip.interface import Gossip, Watch
+from p2p.gossip.messages import sign_message
+from p2p.gossip.scorer import MeshSettings
+from p2p.net.address import to_libp2p_id
+from p2p.net.host import HostSettings, Libp2pHost
+from p2p.net.identity import Identity
+from p2p.net.interface import Host
+from shoal.simulation.gossip import Message, SimulatedGossip
+from shoal.simulation.host import SimulatedHost
+from shoal.simulation.network import SimulatedNetwork
+from shoal_wire.types import PeerId
+from tests.conformance.talkers import Talker, connect
+from tests.support.network import HostilePeer, Relay, at_port, open_relay
+from tests.support.nodes import LOOPBACK, RecordingWatch, fresh_identity
+
+if TYPE_CHECKING:
+    from trio_typing import TaskStatus
+
+Main = Callable[[], Awaitable[Any]]
+
+_LIMIT_S = 60.0
+"""What hangs must not stop the other tests."""
+BEAT_S = 0.05
+QUICK = GossipSettings(mesh=MeshSettings(heartbeat_s=BEAT_S))
+"""Offers are made twenty times a second, so that what is never said can be waited for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cable:
+    """A way to a host that can be cut without a word to either end."""
+
+    address: str
+    pull: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saying:
+    """A message of anybody's, sent by a peer that keeps to no rule."""
+
+    author: Identity
+    number: int
+    topic: str
+    data: bytes
+    forged: bool = False
+
+
+class World(ABC):
+    """Hosts on one network."""
+
+    rest_s: float
+    """Longer than a message is offered."""
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self._nursery = nursery
+
+    @abstractmethod
+    def make_host(self, *, identity: Identity | None = None, listen: str | None = None) -> Host:
+        """Return a host that does not run, and listens at an address of its own if not told."""
+
+    @abstractmethod
+    def make_gossip(self, host: Host, watch: Watch, settings: GossipSettings) -> Gossip:
+        """Return gossip for a host that does not run yet."""
+
+    @abstractmethod
+    async def cable(self, host: Host) -> Cable:
+        """Lay a cable to a running host."""
+
+    @abstractmethod
+    async def send(self, sender: Host, target: PeerId, saying: Saying) -> None:
+        """Let a host without gossip send `saying` to a peer that it is connected to."""
+
+    async def start(self, host: Host) -> None:
+        """Run a host until the world ends."""
+        await self._nursery.start(host.run)
+
+    async def rest(self) -> None:
+        """Wait where a test says that nothing comes."""
+        await trio.sleep(self.rest_s)
+
+    async def host(self) -> Host:
+        """Run a host."""
+        host = self.make_host()
+        await self.start(host)
+        return host
+
+    async def hosts(self, count: int) -> list[Host]:
+        """Run `count` hosts."""
+        return [await self.host() for _ in range(count)]
+
+    async def pair(self) -> list[Host]:
+        """Run two hosts, the first of which has dialled the second."""
+        one, two = await self.hosts(2)
+        await connect(one, two)
+        return [one, two]
+
+    async def talker(self, settings: GossipSettings = QUICK) -> Talker:
+        """Run a host with gossip."""
+        host, watch = self.make_host(), RecordingWatch()
+        gossip = self.make_gossip(host, watch, settings)
+        await self.start(host)
+        return Talker(host=host, gossip=gossip, watch=watch)
+
+    async def talkers(self, count: int, settings: GossipSettings = QUICK) -> list[Talker]:
+        """Run `count` hosts with gossip, every one connected to every other."""
+        talkers = [await self.talker(settings) for _ in range(count)]
+        for one, other in itertools.combinations(talkers, 2):
+            await one.dial(other)
+        return talkers
+
+    async def chain(self, settings: GossipSettings = QUICK) -> list[Talker]:
+        """Run three of whom the first and the last know only the one between them."""
+        first, middle, last = [await self.talker(settings) for _ in range(3)]
+        await first.dial(middle)
+        await last.dial(middle)
+        return [first, middle, last]
+
+
+class RealWorld(World):
+    """libp2p over loopback."""
+
+    rest_s = 4 * BEAT_S
+
+    def make_host(self, *, identity: Identity | None = None, listen: str | None = None) -> Host:
+        """Return a libp2p host."""
+        settings = HostSettings(listen=(LOOPBACK if listen is None else listen,))
+        return Libp2pHost(identity=identity or fresh_identity(), settings=settings)
+
+    def make_gossip(self, host: Host, watch: Watch, settings: GossipSettings) -> Gossip:
+        """Return gossipsub."""
+        return Libp2pGossip(host=_real(host), watch=watch, settings=settings)
+
+    async def cable(self, host: Host) -> Cable:
+        """Lay a TCP relay in front of `host`, which can stop to forward."""
+        relay: Relay = await self._nursery.start(_serve_relay, _real(host))
+        return Cable(address=at_port(_real(host), relay.port), pull=relay.pull_cable)
+
+    async def send(self, sender: Host, target: PeerId, saying: Saying) -> None:
+        """Write an RPC to a pubsub stream."""
+        id_bytes = to_libp2p_id(saying.author.peer_id).to_bytes()
+        message = sign_message(saying.author, id_bytes, saying.topic, saying.data, saying.number)
+        if saying.forged:
+            message.signature = bytes(64)
+        await HostilePeer(_real(sender), target).send_rpc(rpc_pb2.RPC(publish=[message]))
+
+
+async def _serve_relay(host: Libp2pHost, *, task_status: TaskStatus[Relay]) -> None:
+    async with open_relay(host) as relay:
+        task_status.started(relay)
+        await trio.sleep_forever()
+
+
+def _real(host: Host) -> Libp2pHost:
+    assert isinstance(host, Libp2pHost)
+    return host
+
+
+class SimulatedWorld(World):
+    """Hosts in memory; to be run by `in_virtual_time`."""
+
+    rest_s = 40 * BEAT_S
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        super().__init__(nursery)
+        self._network = SimulatedNetwork(random.Random(0))
+        self._numbers = itertools.count(1)
+        nursery.start_soon(self._network.run)
+
+    def make_host(self, *, identity: Identity | None = None, listen: str | None = None) -> Host:
+        """Return a simulated host."""
+        if listen is None:
+            listen = f"/ip4/10.0.0.{next(self._numbers)}/tcp/4001"
+        return SimulatedHost(self._network, identity or fresh_identity(), listen)
+
+    def make_gossip(self, host: Host, watch: Watch, settings: GossipSettings) -> Gossip:
+        """Return simulated gossip."""
+        rng = random.Random(host.peer_id)
+        return SimulatedGossip(_simulated(host), rng, watch=watch, settings=settings)
+
+    async def cable(self, host: Host) -> Cable:
+        """Return the only way to `host`; pulled, it parts it from everybody."""
+        alone = host.peer_id
+
+        def pull() -> None:
+            self._network.partition(lambda peer_id: int(peer_id == alone))
+
+        return Cable(address=host.listen_addrs()[0], pull=pull)
+
+    async def send(self, sender: Host, target: PeerId, saying: Saying) -> None:
+        """Put a message on the network."""
+        await trio.lowlevel.checkpoint()
+        message = Message(
+            author=saying.author.peer_id,
+            sequence=saying.number,
+            topic=saying.topic,
+            data=saying.data,
+            forged=saying.forged,
+        )
+        source = sender.peer_id
+        self._network.send(source, target, lambda host: host.gossip._on_message(message, source))
+
+
+def _simulated(host: Host) -> SimulatedHost:
+    assert isinstance(host, SimulatedHost)
+    return host
+
+
+@asynccontextmanager
+async def open_world(kind: type[World]) -> AsyncIterator[World]:
+    """Make a world, and end all that it runs."""
+    async with trio.open_nursery() as nursery:
+        world = kind(nursery)
+        yield world
+        nursery.cancel_scope.cancel()
+
+
+def in_real_time(main: Main, *, clock: None, instruments: Any) -> Any:
+    """Run a test as `trio.run` does, for no longer than a minute."""
+    return trio.run(_limited, main, instruments=instruments)
+
+
+def in_virtual_time(main: Main, *, clock: None, instruments: Any) -> Any:
+    """Run a test in a time that passes when everybody waits."""
+    jumping = trio.testing.MockClock(autojump_threshold=0)
+    return trio.run(_limited, main, clock=jumping, instruments=instruments)
+
+
+async def _limited(main: Main) -> Any:
+    with trio.fail_after(_LIMIT_S):
+        return await main()

@@ -1,0 +1,226 @@
+"""A data directory that an earlier commit wrote, kept in the repository, is read to the last row.
+
+`tests/fixtures/folder_1bdb8eb/README.md` says how it came about.  `test_old_folder.py` does the
+same with live processes, where the history is there to run them from.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from p2p.judge.store import JudgeStore
+from p2p.peers.peer_book import load_peer_book
+from p2p.standing.guard import REPUTATION_FILE, load_reputation
+from p2p.standing.reputation import Reputation
+from p2p.store.archive import ARCHIVE_FILE, ArchiveFile, read_archive
+from p2p.store.store import StoreCore
+from shoal.__main__ import main
+from shoal_wire.types import PeerId
+from tests.support.data_folder import (
+    DataFolder,
+    newest_checkpoint,
+    read_folder,
+    read_json,
+    read_metrics,
+)
+from tests.support.old_commit import FIXTURES, key_paths
+from tests.support.processes import LOOPBACK, open_stage
+
+FOLDER = FIXTURES / "folder_1bdb8eb"
+OLD = FOLDER / "node"
+WALL_MS = 1_800_000_000_000
+
+
+@pytest.fixture
+def node_dir(tmp_path: Path) -> Path:
+    return _copy("node", tmp_path)
+
+
+def _copy(name: str, root: Path) -> Path:
+    """A copy that may be written, with the modes that git does not keep."""
+    target = Path(shutil.copytree(FOLDER / name, root / name))
+    (target / "identity.key").chmod(0o600)
+    return target
+
+
+def _rows(path: Path, query: str) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(path)) as db:
+        return db.execute(query).fetchall()
+
+
+def _store(node_dir: Path) -> StoreCore:
+    peer_id = read_json(node_dir / "last-status.json")["peer_id"]
+    return StoreCore(node_dir / "node.db", peer_id=peer_id)
+
+
+def test_the_store_gives_back_every_batch_and_every_consumed_id(node_dir: Path) -> None:
+    columns = "batch_id, publisher, sequence, own, envelope, received_ms"
+    batches = _rows(node_dir / "node.db", f"SELECT {columns} FROM batches ORDER BY received_ms")
+    consumed = _rows(node_dir / "node.db", "SELECT group_id FROM consumed ORDER BY position")
+    with closing(_store(node_dir)) as store:
+        state = store.load()
+        unsent = store.unsent()
+    found = [
+        (b.batch_id, b.publisher, b.sequence, b.own, b.envelope, b.received_ms)
+        for b in state.batches
+    ]
+    assert found == batches
+    assert {own for *_, own, _, _ in batches} == {0, 1}
+    assert [(group_id,) for group_id in state.consumed_ids] == consumed
+    assert len(consumed) > 2
+    assert {b.batch_id: b.envelope for b in unsent} == read_folder(OLD).unsent
+    assert len(unsent) == 1
+
+
+def test_the_store_goes_on_counting_and_knows_what_was_handed_over(node_dir: Path) -> None:
+    before = read_folder(node_dir)
+    numbers: list[tuple[int, int]] = []
+
+    def envelope(sequence: int, previous: int) -> bytes:
+        numbers.append((sequence, previous))
+        return b"an envelope"
+
+    with closing(_store(node_dir)) as store:
+        for key, (sequence, batch_id) in before.client_keys.items():
+            again = store.reserve_own(key, envelope, now_ms=WALL_MS)
+            assert (again.sequence, again.batch_id, again.is_new) == (sequence, batch_id, False)
+        made = store.reserve_own(b"a new key", envelope, now_ms=WALL_MS)
+    last = max(sequence for sequence, _ in before.client_keys.values())
+    assert numbers == [(before.next_sequence, last)]
+    assert (made.sequence, made.is_new) == (before.next_sequence, True)
+
+
+def test_the_store_keeps_the_proof_against_a_publisher(node_dir: Path) -> None:
+    query = "SELECT publisher, sequence, first, second FROM equivocations"
+    ((publisher, sequence, first, second),) = _rows(node_dir / "node.db", query)
+    with closing(_store(node_dir)) as store:
+        (pair,) = store.evidence()
+    assert (pair.publisher, pair.sequence, pair.first, pair.second) == (
+        publisher,
+        sequence,
+        first,
+        second,
+    )
+
+
+def test_a_new_database_has_all_that_the_old_commit_asks_of_one(tmp_path: Path) -> None:
+    """So that the old commit can go on in a folder that is written now."""
+    StoreCore(tmp_path / "node.db", peer_id=PeerId("me")).close()
+    ArchiveFile(tmp_path / ARCHIVE_FILE, max_bytes=1).close()
+    JudgeStore(tmp_path / "judge.db", judge=PeerId("me")).close()
+    for old in ("node/node.db", f"node/{ARCHIVE_FILE}", "judge/judge.db"):
+        new = tmp_path / Path(old).name
+        query = "SELECT type, name, sql FROM sqlite_master"
+        assert set(_rows(FOLDER / old, query)) <= set(_rows(new, query)), old
+    query = "SELECT key, typeof(value) FROM meta"
+    for old in ("node/node.db", "judge/judge.db"):
+        assert set(_rows(FOLDER / old, query)) <= set(_rows(tmp_path / Path(old).name, query))
+    query = "SELECT value FROM meta WHERE key = 'schema_version'"
+    assert _rows(tmp_path / "node.db", query) == _rows(FOLDER / "node/node.db", query)
+
+
+def test_peers_and_their_standing_are_as_they_were_left(node_dir: Path) -> None:
+    book = load_peer_book(node_dir / "peers.json")
+    assert len(book) == 3
+    assert json.loads(book.to_json()) == read_json(node_dir / "peers.json")
+    saved = read_json(node_dir / REPUTATION_FILE)
+    reputation, then = Reputation(), saved["saved_ms"]
+    load_reputation(node_dir / REPUTATION_FILE, reputation, 100.0, wall_ms=then)
+    assert json.loads(reputation.to_json(100.0, wall_ms=then)) == saved
+    (banned,) = (row["peer_id"] for row in saved["peers"] if "ban_s" in row)
+    assert reputation.banned(100.0) == {banned: 600.0}
+    assert reputation.blocked == frozenset(saved["blocked"])
+    assert all(reputation.is_protected(peer_id) for peer_id in saved["protected"])
+
+
+def test_the_archive_is_exported_as_the_old_commit_exported_it(
+    node_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    archived = read_folder(node_dir).archived
+    kept = list(read_archive(node_dir / ARCHIVE_FILE))
+    assert {batch.batch_id: batch.envelope for batch in kept} == archived
+    assert list(archived) == [batch.batch_id for batch in kept]
+    out = tmp_path / "export"
+    command = ["export", "--data-dir", str(node_dir), "--out", str(out), "--format", "jsonl"]
+    assert main(command) == 0, capsys.readouterr().err
+    for path in (FOLDER / "export").iterdir():
+        assert (out / path.name).read_text() == path.read_text()
+
+
+def test_a_judges_records_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    judge_dir = _copy("judge", tmp_path)
+    command = ["judge", "report", "--data-dir", str(judge_dir), "--out", str(tmp_path / "r")]
+    assert main([*command, "--json"]) == 0, capsys.readouterr().err
+    report = json.loads(capsys.readouterr().out)
+    envelopes = _rows(judge_dir / "judge.db", "SELECT envelope FROM records")
+    assert report["records"] == len(envelopes) > 0
+    assert report["records_refused"] == 0
+    assert (judge_dir / "addresses").read_text().strip().endswith(f"/p2p/{report['judge']}")
+
+
+def test_the_checkpoint_is_loaded_and_saved_as_it_was(node_dir: Path, tmp_path: Path) -> None:
+    from policy.checkpoint.saving import latest_checkpoint, load_checkpoint, save_checkpoint
+    from policy.record.progress import Progress
+
+    found = latest_checkpoint(node_dir)
+    assert found.skipped == ()
+    assert found.path == newest_checkpoint(node_dir)
+    loaded = load_checkpoint(found.path, lr=1e-3)
+    progress = Progress.from_json(loaded.state.counters)
+    assert progress.to_json() == loaded.state.counters
+    assert progress.groups_external_used > 0
+    saved = save_checkpoint(tmp_path, loaded.policy, loaded.optimizer, loaded.state)
+    files = [sorted(p.relative_to(top) for p in top.rglob("*")) for top in (found.path, saved)]
+    assert files[0] == files[1]
+    assert (saved / "state.json").read_text() == (found.path / "state.json").read_text()
+    weights = "model/model.safetensors"
+    assert (saved / weights).read_bytes() == (found.path / weights).read_bytes()
+    manifests = [read_json(path / "manifest.json") for path in (found.path, saved)]
+    assert manifests[0]["format_version"] == manifests[1]["format_version"]
+    assert manifests[0]["files"].keys() == manifests[1]["files"].keys()
+
+
+@pytest.mark.timeout(200)
+def test_a_node_goes_on_in_it(tmp_path: Path) -> None:
+    node_dir = _copy("node", tmp_path)
+    before = read_folder(node_dir)
+    told = read_json(node_dir / "last-status.json")
+    flags = ("--model", "small", "--local", "2", "--completions", "4", "--eval-every", "0")
+    with open_stage(tmp_path) as stage:
+        node = stage.process(
+            "node", "node", "--listen", LOOPBACK, "--no-mdns", "--rounds", "6", *flags
+        ).start()
+        assert node.peer_id == told["peer_id"]
+        assert node.wait() == 0, node.log
+        assert "Traceback" not in node.log
+    after = read_folder(node_dir)
+    _is_continued(before, after)
+    status = read_json(node_dir / "last-status.json")
+    assert status["swarm"] == told["swarm"]
+    assert status["groups_external_used"] >= told["groups_external_used"] > 0
+    assert key_paths(status) >= key_paths(told)
+    rounds = [row.keys() for row in read_metrics(node_dir) if row["event"] == "round"]
+    assert rounds[-1] >= rounds[0]
+    old, new = (read_json(newest_checkpoint(path) / "state.json") for path in (OLD, node_dir))
+    assert key_paths(old) <= key_paths(new)
+
+
+def _is_continued(before: DataFolder, after: DataFolder) -> None:
+    assert after.identity == before.identity
+    assert list(after.rounds) == list(range(1, 7))
+    assert after.checkpoint_round == 6
+    assert after.next_sequence > before.next_sequence
+    assert after.client_keys.items() > before.client_keys.items()
+    assert after.consumed >= before.consumed
+    assert after.archived.items() > before.archived.items()
+    assert after.known_peers == before.known_peers
+    assert (after.blocked, after.protected) == (before.blocked, before.protected)
+    for name in ("groups_local_used", "tokens_generated", "num_tokens"):
+        assert after.counters[name] > before.counters[name], name
