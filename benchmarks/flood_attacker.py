@@ -27,7 +27,7 @@ from p2p.net.address import parse_peer_address
 from p2p.net.host import DialError, HostSettings, Libp2pHost
 from p2p.net.identity import identity_from_seed
 from p2p.parts import wall_ms
-from p2p.peers.exchange import fetch_manifest
+from p2p.peers.services import fetch_manifest
 from shoal_wire.codec import encode_batch
 from shoal_wire.envelope import seal
 from shoal_wire.manifest import Manifest

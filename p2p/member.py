@@ -17,7 +17,7 @@ from p2p.intake.validation import ValidationContext
 from p2p.net.address import is_circuit, parse_peer_address
 from p2p.parts import Running
 from p2p.peer import ListeningPeer
-from p2p.peers import exchange as peer_services
+from p2p.peers import services
 from p2p.peers.discovery import TargetKind
 from p2p.shards.keeper import ShardKeeper, ShardTraffic
 from p2p.shards.plan import ShardPlan
@@ -115,7 +115,7 @@ class Member:
             directory=peer.shard_directory,
             traffic=traffic,
             validate=self.intake.validate,
-            ask=partial(peer_services.fetch_peers, peer.host),
+            ask=partial(services.fetch_peers, peer.host),
             publishes=wanted_per_s is not None,
             keep=frozenset(parse_peer_address(address).peer_id for address in settings.bootstrap),
             wanted_per_s=wanted_per_s or (lambda: 0.0),

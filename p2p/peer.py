@@ -19,7 +19,7 @@ from p2p.net.inbound_gate import GateLimits
 from p2p.net.swarm import SwarmSettings
 from p2p.net.swarm_key import key_of_settings
 from p2p.parts import REAL, Network, Parts, Tuning
-from p2p.peers import exchange as peer_services
+from p2p.peers import services
 from p2p.peers.discovery import Discovery, TargetKind
 from p2p.peers.manifest_source import Found, ManifestSource
 from p2p.peers.outside import ReachServer
@@ -71,7 +71,7 @@ class ListeningPeer:
             host=self.host,
             bootstrap=settings.bootstrap,
             book_path=self.data_dir / BOOK_FILE,
-            fetch_peers=partial(peer_services.fetch_peers, self.host),
+            fetch_peers=partial(services.fetch_peers, self.host),
             settings=self.tuning.discovery,
             counts=self.is_of_swarm,
             rank=self.guard.rank,
@@ -111,7 +111,7 @@ class ListeningPeer:
             ListenError: an address cannot be listened on.
             ManifestError: the bootstrap's swarm needs something this version does not know.
         """
-        peer_services.serve_peers(
+        services.serve_peers(
             self.host,
             lambda: self.discovery.book,
             self.shard_directory,
@@ -130,7 +130,7 @@ class ListeningPeer:
             nursery.start_soon(self._watch_siblings)
         found = await self.source.find()
         self._admit(found.manifest)
-        peer_services.serve_manifest(self.host, found.manifest)
+        services.serve_manifest(self.host, found.manifest)
         return found
 
     def _admit(self, manifest: Manifest) -> None:

@@ -34,7 +34,7 @@ class Counters:
 
 
 @dataclass(slots=True)
-class Shelf:
+class PublisherGroups:
     """One publisher's groups."""
 
     counters: Counters
@@ -85,7 +85,7 @@ class GroupPool:
         self.limits = limits
         self.num_groups = 0
         self.num_bytes = 0
-        self.shelves: dict[PeerId, Shelf] = {}
+        self.shelves: dict[PeerId, PublisherGroups] = {}
         self.departed = BoundedDict[PeerId, Counters](limits.max_departed_publishers)
         self.ready_publishers: DrawSet[PeerId] = DrawSet()
         self._ready_by_arrival: dict[int, Slot] = {}
@@ -113,7 +113,7 @@ class GroupPool:
         shelf = self.shelves.get(publisher)
         if shelf is None:
             known = publisher in self.departed
-            shelf = Shelf(
+            shelf = PublisherGroups(
                 counters=self.departed.pop(publisher) if known else Counters(),
                 by_age=OrderHeap(self._ready_by_arrival),
             )
@@ -205,6 +205,6 @@ class GroupPool:
             return DropCause.EVICTED_BY_CAPACITY, self.shelves[fattest].by_age.peek()
         return DropCause.EVICTED_BY_CAPACITY, own_oldest
 
-    def _rank(self, publisher: PeerId, shelf: Shelf) -> None:
+    def _rank(self, publisher: PeerId, shelf: PublisherGroups) -> None:
         self._most_groups.changed(publisher, evictable=bool(shelf.ready))
         self._most_bytes.changed(publisher, evictable=bool(shelf.ready))

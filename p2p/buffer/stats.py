@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from p2p.buffer.own import OwnGroups
-from p2p.buffer.pool import GroupPool, Shelf
+from p2p.buffer.pool import GroupPool, PublisherGroups
 from p2p.buffer.types import BufferLimits, BufferStats, DropCause, PublisherStats
 from shoal_wire.types import PeerId
 
@@ -70,7 +70,7 @@ def _own_row(own: OwnGroups, now: float) -> PublisherStats:
     )
 
 
-def _row(publisher: PeerId, shelf: Shelf, now: float) -> PublisherStats:
+def _row(publisher: PeerId, shelf: PublisherGroups, now: float) -> PublisherStats:
     oldest = shelf.by_age.peek()
     newest = max((slot.entry.received_at for slot in shelf.ready), default=None)
     return PublisherStats(

@@ -109,7 +109,7 @@ class BatchFetch:
             pulled = await self._pull.pull(
                 job.batch_id, job.num_bytes, lambda: self._candidates(job)
             )
-            self._came(job)
+            self._count_bytes(job)
             self._wanted.queue.strike(job.publisher, failed=False)
             await self._judge(pulled.envelope, pulled.provider, job)
         except UnavailableError as error:
@@ -117,7 +117,7 @@ class BatchFetch:
         finally:
             self._wanted.finish(job)
 
-    def _came(self, job: PullJob) -> None:
+    def _count_bytes(self, job: PullJob) -> None:
         self._stats.bytes_in[job.source] += job.num_bytes
         self._wanted.queue.flowed(job.num_bytes, trio.current_time())
 
@@ -151,7 +151,7 @@ class BatchFetch:
                     self._asker.offend(peer_id, Reason.WRONG_OBJECT)
                     raise NoAnswerError(Reason.WRONG_OBJECT)
                 job = _job_of(ref, peer_id, source, self._deadline_ms())
-                self._came(job)
+                self._count_bytes(job)
                 got += await self._judge(envelope, peer_id, job)
         return got
 

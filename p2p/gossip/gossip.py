@@ -72,7 +72,7 @@ class Libp2pGossip:
             self._router,
             identity=host.identity,
             limits=self._settings.limits,
-            judge=self._judge,
+            validate=self._validate,
             report=self._report,
             ban=self._ban,
             charge=charge,
@@ -150,7 +150,7 @@ class Libp2pGossip:
             verdicts=dict(self._verdicts),
         )
 
-    async def _judge(self, topic: str, data: bytes, author: ID, forwarder: ID) -> Verdict:
+    async def _validate(self, topic: str, data: bytes, author: ID, forwarder: ID) -> Verdict:
         validator = self._validators.get(topic)
         if validator is None:
             # Subscribed when the message was read, and no longer: nobody's fault.

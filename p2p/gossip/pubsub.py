@@ -46,8 +46,8 @@ from shoal_wire.verdict import Outcome, Verdict, verdict
 
 logger = logging.getLogger(__name__)
 
-Judge = Callable[[str, bytes, ID, ID], Awaitable[Verdict]]
-"""``await judge(topic, data, author, forwarder)``: never raises, always in bounded time."""
+Validate = Callable[[str, bytes, ID, ID], Awaitable[Verdict]]
+"""``await validate(topic, data, author, forwarder)``: never raises, always in bounded time."""
 Report = Callable[[ID, ID | None, Verdict], None]
 """``report(forwarder, author, verdict)``: one call for each message judged."""
 Charge = Callable[[ID, Cause], None]
@@ -115,7 +115,7 @@ class GuardedPubsub(Pubsub):
         *,
         identity: Identity,
         limits: PubsubLimits,
-        judge: Judge,
+        validate: Validate,
         report: Report,
         ban: Callable[[ID], None],
         charge: Charge,
@@ -133,7 +133,7 @@ class GuardedPubsub(Pubsub):
         self.counter = time.time_ns()
         self._identity = identity
         self._limits = limits
-        self._judge = judge
+        self._validate = validate
         self._report = report
         self._ban = ban
         self._charge = charge
@@ -286,7 +286,7 @@ class GuardedPubsub(Pubsub):
         try:
             await self.router.announce_large(message, forwarder)
             author = ID(bytes(message.from_id))
-            judged = await self._judge(message.topicIDs[0], message.data, author, forwarder)
+            judged = await self._validate(message.topicIDs[0], message.data, author, forwarder)
             await self._conclude(forwarder, author, message, judged)
         finally:
             self._in_flight.discard(key)

@@ -17,7 +17,7 @@ from p2p.data_dir import load_manifest, save_manifest
 from p2p.net.address import parse_peer_address
 from p2p.net.host import RequestError
 from p2p.net.interface import Host
-from p2p.peers import exchange as peer_services
+from p2p.peers import services
 from shoal_settings.schema import Settings
 from shoal_tasks.swarm import specs_of, starting_families
 from shoal_wire.errors import ManifestError
@@ -141,7 +141,7 @@ class ManifestSource:
 
 async def _try_fetch(host: Host, peer_id: PeerId) -> Manifest | None:
     try:
-        return await peer_services.fetch_manifest(host, peer_id)
+        return await services.fetch_manifest(host, peer_id)
     except (RequestError, ManifestError) as error:
         log.warning("no manifest from %s: %s", peer_id, error)
         return None

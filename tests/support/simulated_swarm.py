@@ -25,8 +25,7 @@ from p2p.buffer.replay import ReplayBuffer
 from p2p.data_dir import save_manifest
 from p2p.intake import validation
 from p2p.net.identity import Identity, identity_from_seed
-from p2p.peers import discovery
-from p2p.peers import exchange as peer_services
+from p2p.peers import discovery, services
 from shoal.simulation import host as simulated_host
 from shoal.simulation.clock import deterministic
 from shoal.simulation.network import LinkSettings, SimulatedNetwork
@@ -41,7 +40,7 @@ EPOCH_MS = 1_700_000_000_000
 _PURE = tuple(
     (module, name)
     for name in ("open_envelope", "decode_batch", "parse_peer_address", "parse_transport")
-    for module in (validation, peer_services, discovery, simulated_host)
+    for module in (validation, services, discovery, simulated_host)
     if hasattr(module, name)
 )
 

@@ -12,8 +12,8 @@ import trio.testing
 
 from p2p.data_dir import load_manifest, save_manifest
 from p2p.net.host import Libp2pHost
-from p2p.peers import exchange as peer_services
 from p2p.peers import manifest_source as module
+from p2p.peers import services
 from p2p.peers.manifest_source import ManifestSource, manifest_of_settings
 from p2p.peers.peer_book import PeerBook
 from shoal_settings.schema import Settings
@@ -55,7 +55,7 @@ async def pair(
     """A peer, not yet connected to its bootstrap, and the bootstrap's address."""
     async with open_test_host() as bootstrap, open_test_host() as host:
         if isinstance(serves, Manifest):
-            peer_services.serve_manifest(bootstrap, serves)
+            services.serve_manifest(bootstrap, serves)
         elif serves is not None:
 
             async def answer(_peer: PeerId, _request: bytes) -> bytes:
@@ -180,16 +180,16 @@ async def test_a_peer_tells_whom_it_knows_but_not_the_asker() -> None:
         open_test_host() as asker,
         open_test_host() as third,
     ):
-        peer_services.serve_peers(server, lambda: book)
+        services.serve_peers(server, lambda: book)
         for host in (asker, third):
             await host.dial(server.listen_addrs()[0])
         known = PeerAddresses(peer_id=remembered, addresses=("/ip4/192.0.2.7/tcp/4001",))
         book.note_connected(known, now_ms=0)
         with trio.fail_after(20):
-            found = await peer_services.fetch_peers(asker, server.peer_id)
+            found = await services.fetch_peers(asker, server.peer_id)
             while third.peer_id not in {peer.peer_id for peer in found}:
                 await trio.sleep(0.01)  # until identify has told the third one's address
-                found = await peer_services.fetch_peers(asker, server.peer_id)
+                found = await services.fetch_peers(asker, server.peer_id)
         assert [peer.peer_id for peer in found] == [third.peer_id, remembered]
         assert found[1].addresses == ("/ip4/192.0.2.7/tcp/4001",)
 
@@ -202,7 +202,7 @@ async def test_nonsense_instead_of_peers_is_nobody(answer: bytes) -> None:
     async with open_test_host() as server, open_test_host() as asker:
         server.set_request_handler(PEERS_PROTOCOL, nonsense, max_request_bytes=10)
         await asker.dial(server.listen_addrs()[0])
-        assert await peer_services.fetch_peers(asker, server.peer_id) == []
+        assert await services.fetch_peers(asker, server.peer_id) == []
     async with open_test_host() as silent, open_test_host() as asker:
         await asker.dial(silent.listen_addrs()[0])
-        assert await peer_services.fetch_peers(asker, silent.peer_id) == []
+        assert await services.fetch_peers(asker, silent.peer_id) == []
