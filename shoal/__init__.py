@@ -1,1 +1,1 @@
-"""The face of the program: `shoal` and its commands."""
+"""The face of the program: `shoal`, its commands, and the simulated network that some run on."""

@@ -1,1 +1,1 @@
-"""Tests."""
+"""The tests: a mirror of the rooms, and of what crosses them."""

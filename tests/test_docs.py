@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
+import math
 import re
 from pathlib import Path
 
@@ -13,7 +15,13 @@ from shoal.__main__ import COMMANDS
 from shoal_wire.verdict import Reason
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+TOPS = {path.name for folder in (ROOT, ROOT / "proto") for path in folder.iterdir()}
+SOURCES = {
+    path.name
+    for top in ("benchmarks", "bootstrap", "p2p", "policy", "proto", "shoal", "tests")
+    for path in (ROOT / top).rglob("*.py")
+}
 
 
 def _read(name: str) -> str:
@@ -50,7 +58,85 @@ def test_every_make_target_is_in_its_help() -> None:
         assert f"make {target}" in makefile.split("install: $(STAMP)")[0]
 
 
-def test_links_in_the_documentation_lead_somewhere() -> None:
-    for page in PAGES:
-        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_in_the_documentation_lead_somewhere(page: Path) -> None:
+    for target, section in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", page.read_text()):
+        path = page.parent / target if target else page
+        assert path.exists(), f"{page.name} links to {target}"
+        assert not section or section in _sections(path), f"{page.name} links to #{section}"
+
+
+def _sections(page: Path) -> set[str]:
+    """Return a page's headings as links name them."""
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.S)
+    headings = re.findall(r"^#+ (.*)$", text, re.M)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_file_that_is_named_is_there(page: Path) -> None:
+    missing = [
+        named
+        for named in re.findall(r"`([\w./*-]+)(?:::\w+)?`", page.read_text())
+        if (_is_path(named) and not _found(named)) or (_is_source(named) and named not in SOURCES)
+    ]
+    assert not missing, missing
+
+
+def _is_path(named: str) -> bool:
+    return "/" in named and named.partition("/")[0] in TOPS
+
+
+def _is_source(named: str) -> bool:
+    return named.endswith(".py") and "/" not in named and "*" not in named
+
+
+def _found(named: str) -> bool:
+    return any(any(folder.glob(named.rstrip("/"))) for folder in (ROOT, ROOT / "proto"))
+
+
+PLAN = "docs/architecture.md"
+
+
+def test_what_the_plan_places_in_a_file_is_there() -> None:
+    """`FILE` `Class.method` on a line: the file defines it."""
+    placed = re.findall(r"`([\w/]+\.py)` `(\w+(?:\.\w+)?)`", _read(PLAN))
+    assert len(placed) > 20
+    for path, name in placed:
+        assert name in _defined(ROOT / path), f"{name} is not in {path}"
+
+
+def _defined(path: Path) -> set[str]:
+    kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    tops = [node for node in ast.parse(path.read_text()).body if isinstance(node, kinds)]
+    return {node.name for node in tops} | {
+        f"{node.name}.{part.name}" for node in tops for part in node.body if isinstance(part, kinds)
+    }
+
+
+def test_the_plans_bounds_and_deadlines_are_those_of_the_code() -> None:
+    """`FILE`: `NAME` = 5, `OTHER` = 2.0 on a line: the file says so."""
+    stated = re.findall(r"`([\w/]+\.py)`: ((?:`\w+` = [\d.]+(?:, )?)+)", _read(PLAN))
+    assert len(stated) > 15
+    for path, values in stated:
+        source = (ROOT / path).read_text()
+        for name, value in re.findall(r"`(\w+)` = ([\d.]+)", values):
+            found = re.search(rf"^\s*{name}\b[^=\n]*= ([\w. *<]+?),?$", source, re.M)
+            assert found is not None, f"{name} is not in {path}"
+            assert _number(found[1]) == float(value), f"{name} of {path} is {found[1]}"
+
+
+def _number(text: str) -> float:
+    """Return what a product of numbers is."""
+    return math.prod(float(factor.replace("_", "")) for factor in text.split("*"))
+
+
+@pytest.mark.parametrize("top", ["p2p", "policy", "shoal"])
+def test_the_plan_has_every_room(top: str) -> None:
+    rooms = re.search(
+        rf"^\*\*Rooms of `{top}`\*\*.*?(?=^\*\*Rooms|^The contracts)", _read(PLAN), re.M | re.S
+    )
+    assert rooms is not None
+    for path in (ROOT / top).iterdir():
+        if path.suffix == ".py" or (path / "__init__.py").exists():
+            assert path.stem == "__init__" or f"`{path.stem}`" in rooms[0], path

@@ -57,8 +57,8 @@ _GRAYLISTED_PAUSE_S = 1.0
 """Between two RPCs of a peer whose RPCs are thrown away unread."""
 _MAX_PARTS = 16_384
 _MESSAGES_A_STEP = 64
-_MAX_OFFENDERS = 1024
 """Messages taken from one RPC before everybody else has a turn."""
+_MAX_OFFENDERS = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -329,7 +329,7 @@ class GossipRouter(GossipSub):
         self._track_since()
 
     def _mix(self, to_graft: dict[ID, list[str]], to_prune: dict[ID, list[str]]) -> None:
-        """Take a peer from outside into each mesh that is due (`mesh_mixing` says why)."""
+        """Take a peer from outside into each mesh that is due (`p2p.gossip.mixing` says why)."""
         now = trio.current_time()
         self._mixer.keep_only(self.mesh)
         for topic, members in self.mesh.items():

@@ -1,1 +1,1 @@
-"""The node's socket, and what it answers to trainer and inspectors."""
+"""The node's socket: what it answers to trainer and inspectors, and what it asks a judge."""

@@ -48,7 +48,7 @@ class TrainerLink:
 
 
 class Service(InspectorService):
-    """Answers requests; see `ipc_messages` for what each promises."""
+    """Answers requests; see `shoal_ipc.messages` for what each promises."""
 
     def __init__(
         self,

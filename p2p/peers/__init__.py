@@ -1,1 +1,1 @@
-"""Who is there: discovery, peer exchange, DHT, mDNS, relays and reach."""
+"""Who is there, and of which swarm: discovery, peer lists, manifest, DHT, mDNS, relays, reach."""

@@ -5,7 +5,7 @@
 They go out at a pace under the quota that peers allow a publisher, so an honest node is never over
 it; a trainer that makes more than that sees the oldest given up.
 
-A batch too big to be gossiped whole is announced by its digest; peers pull it (`rollout_serve`).
+A batch too big to be gossiped whole is announced by its digest; peers pull it (`p2p.fetch.server`).
 Batches go out in order. One that nobody was there to hear waits; after a restart the unsent ones
 go out again as the same bytes under the same sequence number, so receivers see a duplicate.
 """

@@ -1,1 +1,1 @@
-"""Tests."""
+"""Tests of shoal_base."""

@@ -1,1 +1,1 @@
-"""Tests."""
+"""Whole swarms as real processes."""

@@ -1,0 +1,1 @@
+"""Processes killed, stopped and starved, and links that break."""

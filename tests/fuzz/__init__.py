@@ -1,0 +1,1 @@
+"""Bytes of strangers, damaged by the million, into every reader of them."""

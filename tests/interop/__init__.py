@@ -1,0 +1,1 @@
+"""Swarms with an implementation that is not this one."""

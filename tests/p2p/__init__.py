@@ -1,1 +1,1 @@
-"""Tests."""
+"""Tests of p2p."""

@@ -11,7 +11,8 @@ import pytest
 from shoal_settings.schema import Settings, fields_of, public_name
 from tests.settings import settings_cases as case
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "settings.md"
+ROOT = Path(__file__).parents[2]
+DOCUMENT = ROOT / "docs" / "settings.md"
 FIELDS = tuple(Settings.model_fields)
 SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
@@ -55,6 +56,18 @@ def _bounds(field: str) -> str:
 def rows() -> list[str]:
     lines = DOCUMENT.read_text(encoding="utf-8").splitlines()
     return [line for line in lines if re.match(r"\| `[a-z_]+` \|", line)]
+
+
+@pytest.fixture(scope="module")
+def product() -> str:
+    """The code that may read settings."""
+    rooms = ("bootstrap", "p2p", "policy", "shoal")
+    return "".join(path.read_text() for room in rooms for path in (ROOT / room).rglob("*.py"))
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_a_key_is_read(field: str, product: str) -> None:
+    assert re.search(rf"settings\.{field}\b", product), "nothing reads it"
 
 
 @pytest.mark.parametrize("field", FIELDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import logging
 import os
@@ -77,6 +78,14 @@ def test_no_command_at_all_shows_the_same_and_is_a_mistake(
 def test_the_version_is_the_installed_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--version") == 0
     assert re.fullmatch(r"shoal \d+\.\d+\S*\n", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_is_there(name: str) -> None:
+    for module in (COMMANDS[name].module, *COMMANDS[name].parts.values()):
+        found = importlib.util.find_spec(module)
+        assert found is not None and found.origin is not None, module
+        assert re.search(r"^def main\(argv", Path(found.origin).read_text(), re.M), module
 
 
 @pytest.mark.parametrize(

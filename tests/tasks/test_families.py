@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import random
+import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoal_settings.schema import TASK_PRESETS
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.families import (
     EASY,
@@ -33,6 +36,7 @@ from shoal_tasks.spec import (
 )
 from shoal_wire.digests import question_digest
 
+TASKS_PAGE = Path(__file__).parents[2] / "docs" / "tasks.md"
 PAPER_GENERATORS = {
     "arc_1d",
     "basic_arithmetic",
@@ -54,6 +58,21 @@ def test_presets_hold_the_families_they_claim() -> None:
     assert all(spec.answer_format is AnswerFormat.PLAIN for spec in EASY + EASY_PAPER)
     names = [spec.name for spec in EASY + EASY_PAPER + PAPER]
     assert len(set(names)) == len(names)
+
+
+def test_the_setting_names_every_preset() -> None:
+    assert (*PRESETS, "none") == TASK_PRESETS
+
+
+def test_the_documentation_lists_every_family_of_every_preset() -> None:
+    rows = re.findall(
+        r"^\| `([\w-]+)` \| `(\w+)` \| (\w+) \| .+ \| (\w+) \|$", TASKS_PAGE.read_text(), re.M
+    )
+    assert rows == [
+        (preset, spec.name, spec.generator, spec.answer_format)
+        for preset, specs in PRESETS.items()
+        for spec in specs
+    ]
 
 
 def test_digests_are_those_peers_already_use() -> None:

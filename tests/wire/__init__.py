@@ -1,1 +1,1 @@
-"""Tests."""
+"""Tests of shoal_wire and shoal_ipc."""

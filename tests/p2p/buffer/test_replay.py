@@ -1,4 +1,4 @@
-"""The replay buffer, rule by rule. `test_buffer_stateful.py` runs random sequences."""
+"""The replay buffer, rule by rule. `test_stateful.py` runs random sequences."""
 
 from __future__ import annotations
 

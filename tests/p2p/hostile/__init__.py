@@ -1,0 +1,1 @@
+"""A peer that breaks the rules, against a whole node."""

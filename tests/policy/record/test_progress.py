@@ -7,13 +7,22 @@ from dataclasses import fields
 
 import pytest
 
-from policy.record.progress import WINDOW, Progress, RoundRecord
+from policy.record.progress import WINDOW, Progress, RoundRecord, completion_figures
 
 
 def record(number: int, reward: float | None, **changes: object) -> RoundRecord:
     values: dict[str, object] = {field.name: 1 for field in fields(RoundRecord)}
     values |= {"round": number, "reward_local": reward, **changes}
     return RoundRecord(**values)  # type: ignore[arg-type]
+
+
+def test_the_figures_of_completions_are_fields_of_a_round_and_all_of_their_kind() -> None:
+    named = {field.name for field in fields(RoundRecord)}
+    figures = set(completion_figures([3], 0))
+    assert figures == {name for name in named if name.startswith("completion_")} | {
+        "tokens_generated"
+    }
+    assert set(completion_figures([], 0)) == figures
 
 
 def test_counters_add_up() -> None:

@@ -1,1 +1,1 @@
-"""Tests of tasks.sandbox."""
+"""Tests of shoal_tasks.sandbox."""

@@ -1,4 +1,4 @@
-"""What a process in the sandbox can no longer do, tried from inside by `sandbox_probe`."""
+"""What a process in the sandbox can no longer do, tried from inside by `probe.py`."""
 
 from __future__ import annotations
 

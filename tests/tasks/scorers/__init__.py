@@ -1,1 +1,1 @@
-"""Tests of tasks.scorers."""
+"""Tests of shoal_tasks.scorers."""

@@ -13,8 +13,10 @@ import pytest
 from reasoning_gym.factory import create_dataset
 
 from shoal_tasks.answers import GARBAGE_SCORE
+from shoal_tasks.generators import SAFE_REPLACEMENT
 from shoal_tasks.scorers.literals import parse_literal, rows_of
 from shoal_tasks.scorers.safe_scorers import (
+    _SCORERS,
     safe_score,
     score_propositional_logic,
     score_spell_backward,
@@ -88,6 +90,10 @@ def agree(ours: float, theirs: float, answer: str, entry: dict[str, Any]) -> boo
         return ours == 0.0
     # What the library gives to any text at all is worth nothing here: it need not be the same.
     return max(ours, GARBAGE_SCORE) == max(theirs, GARBAGE_SCORE)
+
+
+def test_every_replacement_is_there() -> None:
+    assert set(_SCORERS) | {"propositional_logic"} == SAFE_REPLACEMENT
 
 
 def unreachable(_answer: str, _entry: object) -> float:

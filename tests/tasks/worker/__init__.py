@@ -1,1 +1,1 @@
-"""Tests of tasks.worker."""
+"""Tests of shoal_tasks.worker."""

@@ -1,0 +1,176 @@
+"""docs/changing.md followed to the letter, in a copy of the tree: it works, and only whole.
+
+Each of the page's changes that has code is applied block by block. The tests that its section names
+pass then, and with any one block left out they fail.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = (ROOT / "docs" / "changing.md").read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Block:
+    """One edit of a file."""
+
+    path: str
+    lines: tuple[str, ...]
+    """Each behind its mark: a space stays, + comes, - goes."""
+
+    def applied(self, text: str) -> str:
+        """Return the file's text after the edit; what is only new goes to its end."""
+        before, after = self._side("-"), self._side("+")
+        if not before:
+            return text + after
+        assert text.count(before) == 1, f"{self.path} does not hold these lines once: {before}"
+        return text.replace(before, after)
+
+    def _side(self, mark: str) -> str:
+        return "".join(f"{line[1:]}\n" for line in self.lines if line[:1] in (" ", mark, ""))
+
+
+@dataclass(frozen=True)
+class Change:
+    """A section of the page that is spelled out in code."""
+
+    title: str
+    blocks: tuple[Block, ...]
+    tests: tuple[str, ...]
+
+
+def changes() -> dict[str, Change]:
+    found = {}
+    for section in PAGE.split("\n## ")[1:]:
+        title, _, body = section.partition("\n")
+        named = re.search(r"^\*\*Tests\*\*: ((?:.+\n)+)", body, re.M)
+        if named is not None:
+            found[title] = Change(
+                title=title,
+                blocks=tuple(
+                    Block(path=path, lines=tuple(lines.splitlines()))
+                    for path, lines in re.findall(r"```diff\n# (\S+)\n(.*?)```", body, re.S)
+                ),
+                tests=tuple(re.findall(r"`([^`]+)`", named[1])),
+            )
+    return found
+
+
+CHANGES = changes()
+SLOWER = {"A debug view"}
+"""Its tests import the node."""
+PARTS = [
+    pytest.param(
+        title,
+        number,
+        id=f"{title}, {block.path} ({number})",
+        marks=pytest.mark.slow if title in SLOWER else (),
+    )
+    for title, change in CHANGES.items()
+    for number, block in enumerate(change.blocks)
+    if not block.path.startswith("tests/")  # nothing but people misses a test
+]
+
+
+class Tree:
+    """A copy of the tree, as it is again after each change."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        listed = subprocess.run(
+            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+            cwd=ROOT,
+            capture_output=True,
+            check=False,
+        )
+        if listed.returncode != 0:
+            pytest.skip(f"git does not say what is in the tree: {listed.stderr.decode()}")
+        names = listed.stdout.decode().rstrip("\0").split("\0")
+        for name in names:
+            if (ROOT / name).is_file():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(ROOT / name, folder / name)
+        self._times = itertools.count(1)
+
+    @contextmanager
+    def changed(self, change: Change, *, leave_out: int | None = None) -> Iterator[None]:
+        """Make a change, or all but one block of it, and take it back."""
+        blocks = [block for number, block in enumerate(change.blocks) if number != leave_out]
+        before = {block.path: (self.folder / block.path).read_text() for block in blocks}
+        after = dict(before)
+        for block in blocks:
+            after[block.path] = block.applied(after[block.path])
+        self._write(after)
+        yield
+        self._write(before)
+
+    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """Run a Python module with the copy's modules."""
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("SHOAL_")}
+        environment["PYTHONPATH"] = f"{self.folder}{os.pathsep}{self.folder / 'proto'}"
+        return subprocess.run(
+            [sys.executable, "-m", *command],
+            cwd=self.folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+
+    def test(self, change: Change) -> subprocess.CompletedProcess[str]:
+        """Run the tests that a change names."""
+        return self.run("pytest", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *change.tests)
+
+    def _write(self, texts: dict[str, str]) -> None:
+        for name, text in texts.items():
+            path = self.folder / name
+            path.write_text(text)
+            # What Python has compiled it knows by the second: two changes may be in one.
+            now = next(self._times)
+            os.utime(path, (now, now))
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    return Tree(tmp_path_factory.mktemp("tree"))
+
+
+def test_the_page_has_code_for_what_it_says_it_has() -> None:
+    assert set(CHANGES) == {"A strategy word", "A debug view", "A metric"}
+
+
+@pytest.mark.parametrize("title", CHANGES)
+def test_a_change_that_is_whole_passes_its_tests(tree: Tree, title: str) -> None:
+    with tree.changed(CHANGES[title]):
+        done = tree.test(CHANGES[title])
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("title", "number"), PARTS)
+def test_a_change_without_one_of_its_blocks_fails_them(tree: Tree, title: str, number: int) -> None:
+    with tree.changed(CHANGES[title], leave_out=number):
+        done = tree.test(CHANGES[title])
+    assert done.returncode != 0, f"nothing misses {CHANGES[title].blocks[number]}"
+
+
+def test_the_new_word_is_taken_by_the_trainer(tree: Tree) -> None:
+    asked = ("shoal", "trainer", "--strategy", "positive+short", "--print-config")
+    refused = tree.run(*asked)
+    assert refused.returncode == 2
+    assert "must be some of" in refused.stderr
+    with tree.changed(CHANGES["A strategy word"]):
+        assert 'strategy = "positive+short"' in tree.run(*asked).stdout
