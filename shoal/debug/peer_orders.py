@@ -52,7 +52,9 @@ def show_order(console: Console, answer: dict[str, Any]) -> None:
 
 def show_scores(console: Console, view: dict[str, Any]) -> None:
     """Every peer of whom something is held, the worst first."""
-    rows = table("peer", "points", "merit", "drawn", "reports", "for", "state")
+    rows = table(
+        *("peer", "points", "merit", "drawn", "reports", "for", "state"), below=("for", "state")
+    )
     for row in view["scores"]:
         rows.add_row(
             peer_name(console, row["peer_id"]),
@@ -63,7 +65,7 @@ def show_scores(console: Console, view: dict[str, Any]) -> None:
             ", ".join(f"{cause} {points:.0f}" for cause, points in row["points"].items()) or "-",
             _state(row),
         )
-    print_table(console, rows, view["scores"], "nothing is held of anybody")
+    print_table(console, rows, "nothing is held of anybody")
     if view["refused"]:
         refused = ", ".join(f"{count} {why}" for why, count in view["refused"].items())
         console.print(f"connections refused before their handshake: {refused}")

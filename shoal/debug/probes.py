@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from shoal.debug.node import Answer, RunningNode, Tell, positive
+from shoal_base.terminal import styled
 
 _COLOURS = {"ok": "green", "warn": "yellow", "bad": "red"}
 
@@ -19,14 +20,10 @@ def doctor(console: Console, view: dict[str, Any]) -> None:
     """One line a finding, and below it what to do."""
     for finding in view["findings"]:
         colour = _COLOURS[finding["state"]]
-        console.print(
-            f"[{colour}]{finding['state']:<4}[/{colour}]  {finding['check']:<10}  ",
-            end="",
-            soft_wrap=True,
-        )
-        console.print(finding["says"], markup=False, soft_wrap=True)
+        found = f"  {finding['check']:<10}  {finding['says']}"
+        console.print(styled((f"{finding['state']:<4}", colour), found), soft_wrap=True)
         if finding["do"]:
-            console.print(f"{'':18}→ {finding['do']}", markup=False, soft_wrap=True)
+            console.print(f"{'':18}→ {finding['do']}", soft_wrap=True)
     counts = [f["state"] for f in view["findings"]]
     console.print(f"{counts.count('bad')} bad, {counts.count('warn')} to look at")
 
