@@ -22,7 +22,7 @@ _DONE = {
 
 def add_peer(parser: argparse.ArgumentParser) -> None:
     """Add whom the order is about."""
-    parser.add_argument("peer", metavar="PEER", help="a peer id")
+    parser.add_argument("peer", metavar="PEER", help="a peer id, or its end as tables show it")
 
 
 def add_protected(parser: argparse.ArgumentParser) -> None:
@@ -36,8 +36,9 @@ def order(node: RunningNode, arguments: argparse.Namespace, _tell: Tell) -> Iter
     action = m.ControlAction(arguments.view)
     if getattr(arguments, "off", False):
         action = m.ControlAction.UNPROTECT
-    node.order(action, arguments.peer)
-    shown = node.ask("scores", peer=arguments.peer)
+    meant = node.ask("scores", peer=arguments.peer)["scores"][0]["peer_id"]
+    node.order(action, meant)
+    shown = node.ask("scores", peer=meant)
     yield {
         "schema_version": shown["schema_version"],
         "action": str(action),
