@@ -26,7 +26,7 @@ from p2p.net.host import Libp2pHost
 from p2p.parts import wall_ms
 from shoal.__main__ import COMMANDS
 from shoal.debug.views import VIEWS
-from shoal_base.visible import visible
+from shoal_base.visible import visible, visible_name
 from shoal_ipc.client import SOCKET_NAME, NodeClient
 from shoal_wire.digests import question_digest
 from shoal_wire.manifest import Manifest, decode_manifest
@@ -36,8 +36,8 @@ from tests.support import factories as make
 from tests.support.hostile_text import ALL_THAT_UTF8_HOLDS
 from tests.support.network import HostilePeer
 from tests.support.nodes import open_test_host
-from tests.support.processes import ShoalProcess, open_stage, wait_for
-from tests.support.terminals import acting_on_screen, shown
+from tests.support.processes import LOOPBACK, ShoalProcess, open_stage, wait_for
+from tests.support.terminals import acting_on_screen, announced, shown
 
 TEXT = ALL_THAT_UTF8_HOLDS.replace("\0", "")
 """A null is refused on the wire."""
@@ -190,6 +190,40 @@ async def test_nothing_acts_in_what_a_node_shows(tmp_path: Path) -> None:
 @pytest.mark.slow
 async def test_nothing_acts_in_anything_that_is_shown(tmp_path: Path) -> None:
     await _show_all(tmp_path, (40, 200, None), lambda _argv: True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "last"),
+    [
+        (["node", "--no-trainer", "--no-mdns"], "look inside: shoal debug status"),
+        (["bootstrap"], "join it: "),
+        (["judge"], "ask it: "),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_a_peer_says_who_it_is_so_that_nothing_acts(
+    tmp_path: Path, command: list[str], last: str
+) -> None:
+    flags = ["--listen", LOOPBACK, "--swarm-name", NAME, "--data-dir", FOLDER]
+    said = announced([*command, *flags], tmp_path, last=last)
+    assert visible_name(NAME) in said
+    assert not acting_on_screen(said)
+
+
+@pytest.mark.slow
+def test_a_swarm_and_a_trainer_show_nothing_that_acts(tmp_path: Path) -> None:
+    played = ["--rounds", "2", "--swarm-name", NAME, "--log", "none", "--data-dir"]
+    commands = [
+        ["swarm", "--nodes", "1", *played, FOLDER],
+        ["trainer", "--alone", *played[:2], "--data-dir", FOLDER[:4]],
+        ["debug", "status", "--last", "--data-dir", f"{FOLDER}/node-1"],
+    ]
+    found = shown(commands, tmp_path, columns=80)
+    for argv, (code, text) in zip(commands, found, strict=True):
+        assert code == 0, (argv, text)
+        assert not acting_on_screen(text), (argv, text)
+    assert not acting_on_screen((tmp_path / FOLDER / "node-1" / "log.txt").read_text())
 
 
 def _is_quick(argv: list[str]) -> bool:

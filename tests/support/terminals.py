@@ -32,17 +32,45 @@ def shown(
 
     What moves the cursor or colours for shoal itself is left out.
     """
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("SHOAL_", "COLUMNS"))}
-    environment |= {"TERM": "xterm-256color", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "tests.support.terminals", json.dumps(commands)]
-    environment["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, filter(None, sys.path)))
-    raw = _run(command, folder, environment, columns)
+    raw = _run(command, folder, _environment(), columns)
     text = raw.decode("utf-8").replace("\r\n", "\n")
     text = _OWN.sub("", text)
     parts = _MARK.split(text)
     assert len(parts) == 3 * len(commands) + 1, text[-3000:]
     assert parts[-1] == "", parts[-1]
     return [(int(parts[at + 2]), parts[at]) for at in range(0, 3 * len(commands), 3)]
+
+
+def announced(argv: Sequence[str], folder: Path, *, last: str) -> str:
+    """Run a command that serves, in a terminal, until it has shown `last`; return all it shows."""
+    master, process = _start([sys.executable, "-m", "shoal", *argv], folder, _environment(), 80)
+    found = b""
+    with process:
+        while last.encode() not in found:
+            found += os.read(master, 1 << 16)
+        process.terminate()
+        found += read_terminal(master)
+    return _OWN.sub("", found.decode("utf-8").replace("\r\n", "\n"))
+
+
+def _environment() -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SHOAL_", "COLUMNS"))}
+    path = os.pathsep.join(map(os.path.abspath, filter(None, sys.path)))
+    return kept | {"TERM": "xterm-256color", "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
+
+
+def _start(
+    command: Sequence[str], folder: Path, environment: Mapping[str, str], columns: int
+) -> tuple[int, subprocess.Popen[bytes]]:
+    """Start a command in a terminal; return the terminal's other end and the process."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    process = subprocess.Popen(
+        command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=slave, stderr=slave
+    )
+    os.close(slave)
+    return master, process
 
 
 def _run(
@@ -60,12 +88,8 @@ def _run(
             check=False,
         )
         return done.stdout
-    master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    with subprocess.Popen(
-        command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=slave, stderr=slave
-    ):
-        os.close(slave)
+    master, process = _start(command, folder, environment, columns)
+    with process:
         return read_terminal(master)
 
 
