@@ -29,8 +29,7 @@ def say(line: str = "", *, error: bool = False) -> None:
 
 def say_lines(text: str) -> None:
     """Print text of our own, which may have several lines."""
-    for line in visible_lines(text):
-        print(line, flush=True)
+    print("\n".join(visible_lines(text)), flush=True)
 
 
 def say_json(value: Any) -> None:
