@@ -228,7 +228,9 @@ class GuardedPubsub(Pubsub):
         self, slots: trio.Semaphore, peer_id: ID, flow: SenderFlow, message: rpc_pb2.Message
     ) -> None:
         self.counts["received"] += 1
-        if self.knows(message_id(message)):
+        key = message_id(message)
+        if self.knows(key):
+            self.router.note_holder(peer_id, key)
             self.counts["duplicate"] += 1
             flow.wasted(1.0, trio.current_time())
         elif not self._is_subscribed_to_msg(message):
@@ -300,6 +302,8 @@ class GuardedPubsub(Pubsub):
             self.seen_messages.add(message_id(message))
         if judged.outcome == Outcome.ACCEPT:
             self.counts["forwarded"] += 1
+            for holder in (forwarder, author):
+                self.router.note_holder(holder, message_id(message))
             await self.router.publish(forwarder, message)
 
     def _account(self, forwarder: ID, author: ID | None, judged: Verdict) -> None:

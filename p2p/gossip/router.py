@@ -29,6 +29,7 @@ from libp2p.pubsub.pb import rpc_pb2
 
 from p2p.gossip.messages import message_id
 from p2p.gossip.mixing import MOST_LEAVING, MeshMixer
+from p2p.gossip.offers import OfferBook
 from p2p.gossip.outbound import OutboundQueue, encode_frame
 from p2p.gossip.scorer import AppScorer, MeshSettings
 from p2p.standing.scoring import Cause
@@ -96,6 +97,7 @@ class GossipRouter(GossipSub):
         self._settings = mesh
         self.scorer: AppScorer = AppScorer(mesh, score)
         self._mixer = MeshMixer(random.Random())
+        self._offers = OfferBook[ID](_MAX_IDS_PER_HEARTBEAT)
         self._since: dict[tuple[str, ID], float] = {}
         self._excused: set[tuple[str, ID]] = set()
         """Who has sent one GRAFT into a back-off that may have crossed our PRUNE."""
@@ -221,16 +223,22 @@ class GossipRouter(GossipSub):
         if ihave_msg.topicID not in self.mesh:
             return
         now = trio.current_time()
-        wanted = [
-            i
-            for i in self._heed(sender_peer_id, ihave_msg.messageIDs)
-            if not self.pubsub.knows(i) and now - self._asked.get(i, -_ASK_AGAIN_S) >= _ASK_AGAIN_S
-        ]
+        offered = self._heed(sender_peer_id, ihave_msg.messageIDs)
+        wanted = []
+        for key in offered:
+            if self.pubsub.knows(key):
+                self._offers.note_holder(sender_peer_id, key)
+            elif now - self._asked.get(key, -_ASK_AGAIN_S) >= _ASK_AGAIN_S:
+                wanted.append(key)
         if wanted:
             self._asked.update(dict.fromkeys(wanted, now))
             if sender_peer_id not in self._promises and len(self._promises) < _MAX_PROMISES:
                 self._promises[sender_peer_id] = (random.choice(wanted), now + _PROMISE_S)
             await self.emit_iwant(wanted, sender_peer_id)
+
+    def note_holder(self, peer: ID, key: bytes) -> None:
+        """`peer` has sent or written a message that we know: it needs no offer of it."""
+        self._offers.note_holder(peer, key)
 
     async def handle_iwant(self, iwant_msg: rpc_pb2.ControlIWant, sender_peer_id: ID) -> None:
         """Send what is asked for and still cached, each message at most three times."""
@@ -317,6 +325,7 @@ class GossipRouter(GossipSub):
         self._mix(to_graft, to_prune)
         await self._emit_control_msgs(to_graft, to_prune, self._to_offer())
         self.mcache.shift()
+        self._offers.keep_only(self.pubsub.peers, self.mcache.msgs)
         self._prune_idontwant_entries()
         self._heeded.clear()
         self._control_entries.clear()
@@ -372,8 +381,8 @@ class GossipRouter(GossipSub):
         return unfit
 
     def _to_offer(self) -> dict[ID, dict[str, list[bytes]]]:
-        """Offer recent ids to peers outside the mesh, and in small swarms to all: it is the only
-        repair of a message that a full queue or a busy validator dropped."""
+        """Offer recent ids to peers outside the mesh, and in small swarms to all: it is the quickest
+        repair of a message that a full queue or a busy validator dropped. Once an id and peer."""
         offers: dict[ID, dict[str, list[bytes]]] = {}
         for topic, mesh in self.mesh.items():
             ids = self.mcache.window(topic)[-_MAX_IDS_PER_HEARTBEAT // 4 :]
@@ -383,8 +392,12 @@ class GossipRouter(GossipSub):
                 count = max(self.degree, len(outside) // 4)
                 peers = random.sample(outside, min(count, len(outside)))
             for peer in peers if ids else ():
-                if self._is_idle(peer) and self.scorer.allow_gossip(peer, [topic]):
-                    offers.setdefault(peer, {})[topic] = ids
+                if (
+                    self._is_idle(peer)
+                    and self.scorer.allow_gossip(peer, [topic])
+                    and (news := self._offers.news(peer, ids))
+                ):
+                    offers.setdefault(peer, {})[topic] = news
         return offers
 
     def _is_idle(self, peer: ID) -> bool:
