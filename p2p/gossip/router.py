@@ -381,8 +381,8 @@ class GossipRouter(GossipSub):
         return unfit
 
     def _to_offer(self) -> dict[ID, dict[str, list[bytes]]]:
-        """Offer recent ids to peers outside the mesh, and in small swarms to all: it is the quickest
-        repair of a message that a full queue or a busy validator dropped. Once an id and peer."""
+        """Offer recent ids to peers outside the mesh, and in small swarms to all, once: it is the
+        quickest repair of a message that a full queue or a busy validator dropped."""
         offers: dict[ID, dict[str, list[bytes]]] = {}
         for topic, mesh in self.mesh.items():
             ids = self.mcache.window(topic)[-_MAX_IDS_PER_HEARTBEAT // 4 :]
