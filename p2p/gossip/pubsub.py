@@ -151,6 +151,10 @@ class GuardedPubsub(Pubsub):
         """True if a message is seen or being judged."""
         return key in self._in_flight or self.seen_messages.has(key)
 
+    def judges(self, key: bytes) -> bool:
+        """True if a message is being judged."""
+        return key in self._in_flight
+
     # Inbound
 
     async def stream_handler(self, stream: INetStream) -> None:
@@ -297,13 +301,15 @@ class GuardedPubsub(Pubsub):
         self, forwarder: ID, author: ID, message: rpc_pb2.Message, judged: Verdict
     ) -> None:
         """The one place where a verdict becomes what gossipsub does with the message."""
+        key = message_id(message)
         self._account(forwarder, author, judged)
+        self.router.note_sent(forwarder, key)
         if judged.reason not in OVERLOAD:
-            self.seen_messages.add(message_id(message))
+            self.seen_messages.add(key)
         if judged.outcome == Outcome.ACCEPT:
             self.counts["forwarded"] += 1
             for holder in (forwarder, author):
-                self.router.note_holder(holder, message_id(message))
+                self.router.note_holder(holder, key)
             await self.router.publish(forwarder, message)
 
     def _account(self, forwarder: ID, author: ID | None, judged: Verdict) -> None:
