@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import trio
 
+from p2p.collector import spare_collector
 from p2p.data_dir import IDENTITY_FILE, DataDirInUseError, lock_data_dir
 from p2p.flags import parse
 from p2p.ipc.server import SOCKET_NAME, SocketPathError, check_socket_path
@@ -127,6 +128,7 @@ async def run_until_stopped(peer: PeerLife[Any], _settings: Settings) -> int | N
 def _serve_in(settings: Settings, serving: Serving[L, J], *, supervised: bool) -> int:
     """Run peers one after another until one does not ask for a new start."""
     identity = load_or_create_identity(settings.data_dir / IDENTITY_FILE)
+    spare_collector()
     code = None
     while code is None:
         try:
