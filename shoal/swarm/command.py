@@ -6,6 +6,7 @@ bootstrap process ─address─▶ node processes ─their sockets─▶ table, 
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from p2p.flags import parse
 from p2p.process import DataDirError, call_on_signal, locked, root_error
 from shoal.swarm.local_process import ChildDied, LocalProcess
 from shoal.swarm.members import Member, members_table, progress_line
+from shoal_settings.called import called
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from shoal_settings.loader import to_flags
 from shoal_settings.schema import Settings
@@ -215,5 +217,6 @@ class _Swarm:
             self._print_event("end")
             return
         self._console.print(self._table())
-        root = self._settings.data_dir
-        print(f"the same numbers: shoal debug status --last --data-dir {root}/node-1, and so on")
+        first = shlex.quote(str(self._settings.data_dir / "node-1"))
+        again = f"{called()} debug status --last --data-dir {first}"
+        print(f"the same numbers: {again}, and so on")

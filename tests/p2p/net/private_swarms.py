@@ -12,5 +12,5 @@ def format_swarm_key(key: bytes) -> str:
 
 def num_refused(host: Libp2pHost) -> int:
     """Return the connections refused because of the swarm's key or its list of peers."""
-    count: int = host._host.get_network().refusals.count
+    count: int = host._host.get_network().refusals.counts.total()
     return count
