@@ -34,7 +34,7 @@ def parse(
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add_flags(parser, command)
+    add_flags(parser, command, defaults)
     # Given by a parent shoal process: end when standard input does.
     parser.add_argument("--supervised", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args(argv)

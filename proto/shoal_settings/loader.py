@@ -36,8 +36,13 @@ class Loaded:
     """Field name to `default`, a file's path, a variable's name or a flag."""
 
 
-def add_flags(parser: argparse.ArgumentParser, command: Command) -> None:
-    """Add `command`'s flags, `--config` and `--print-config` to `parser`."""
+def add_flags(
+    parser: argparse.ArgumentParser, command: Command, defaults: Mapping[str, Any] | None = None
+) -> None:
+    """Add `command`'s flags, `--config` and `--print-config` to `parser`.
+
+    `defaults` are the command's own, which its help shows instead of the schema's.
+    """
     parser.add_argument(
         "--config", metavar="FILE", help="TOML file of settings (default: ./shoal.toml, if any)"
     )
@@ -45,7 +50,8 @@ def add_flags(parser: argparse.ArgumentParser, command: Command) -> None:
         "--print-config", action="store_true", help="show every setting and its origin, and exit"
     )
     for field in fields_of(command):
-        _add_flag(parser, field, Settings.model_fields[field])
+        info = Settings.model_fields[field]
+        _add_flag(parser, field, info, (defaults or {}).get(field, info.default))
 
 
 def load(
@@ -117,10 +123,12 @@ def describe_text(loaded: Loaded, command: Command) -> str:
     return "\n".join(lines)
 
 
-def _add_flag(parser: argparse.ArgumentParser, field: str, info: FieldInfo) -> None:
+def _add_flag(
+    parser: argparse.ArgumentParser, field: str, info: FieldInfo, default: object
+) -> None:
     flag = _flag(field)
     description = (info.description or "").replace("%", "%%")
-    shown = _shown_default(info)
+    shown = _shown_default(default)
     text = f"{description} (default: {shown})" if shown else description
     common: dict[str, Any] = {"dest": field, "default": None, "help": text}
     if info.annotation is bool:
@@ -153,8 +161,7 @@ def _metavar(field: str) -> str:
     )
 
 
-def _shown_default(info: FieldInfo) -> str:
-    default = info.default
+def _shown_default(default: object) -> str:
     if isinstance(default, bool):
         return "on" if default else ""
     if isinstance(default, tuple):

@@ -38,7 +38,12 @@ class NodeSettings(BaseModel):
     bootstrap: tuple[str, ...] = key(
         (), "node bootstrap", "Multiaddress of a bootstrap peer, ending in /p2p/ID; repeatable."
     )
-    mdns: bool = key(True, "node", "Look for peers on the local network by mDNS.")
+    mdns: bool = key(
+        True,
+        "node bootstrap swarm",
+        "Look for peers on this machine and the local network: data directories side by side, "
+        "mDNS. Off for `swarm`, whose nodes no other joins without it.",
+    )
     dht: bool = key(
         False,
         "node bootstrap",

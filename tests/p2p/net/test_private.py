@@ -19,8 +19,14 @@ from p2p.net.bars import GREETING, Bar
 from p2p.net.host import DialError
 from p2p.net.private import ClearStream, PrivateStream, WrongSwarmKeyError, xsalsa20
 from p2p.net.swarm import SwarmSettings
-from p2p.net.swarm_key import SwarmKeyError, load_swarm_key, parse_swarm_key
-from tests.p2p.net.private_swarms import format_swarm_key, num_refused
+from p2p.net.swarm_key import (
+    SwarmKeyError,
+    format_swarm_key,
+    load_or_create_swarm_key,
+    load_swarm_key,
+    parse_swarm_key,
+)
+from tests.p2p.net.private_swarms import num_refused
 from tests.support.network import port_of
 from tests.support.nodes import fresh_identity, open_test_host, open_test_node, until
 
@@ -52,6 +58,19 @@ def test_key_files_are_kubos(tmp_path: Path) -> None:
     path.write_text("/key/swarm/psk/1.0.0/\n/base16/\n" + "6b" * 32 + "\n")
     assert load_swarm_key(path) == KEY
     assert parse_swarm_key(format_swarm_key(KEY)) == KEY
+
+
+def test_a_key_is_made_once_and_only_its_owner_reads_it(tmp_path: Path) -> None:
+    path = tmp_path / "swarm.key"
+    key = load_or_create_swarm_key(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert load_or_create_swarm_key(path) == load_swarm_key(path) == key
+    assert load_or_create_swarm_key(tmp_path / "other.key") != key
+    with pytest.raises(SwarmKeyError, match="cannot make the swarm key"):
+        load_or_create_swarm_key(tmp_path / "none" / "swarm.key")
+    path.write_text("hello")
+    with pytest.raises(SwarmKeyError, match="not three lines"):
+        load_or_create_swarm_key(path)
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,13 @@ from bootstrap.peer import BootstrapPeer
 from p2p.ipc.views import CoreViews
 from p2p.net.bars import Bar
 from p2p.net.identity import load_or_create_identity
+from p2p.net.swarm_key import format_swarm_key
 from p2p.node import Node
 from p2p.parts import Tuning
 from shoal.__main__ import main
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
-from tests.p2p.net.private_swarms import format_swarm_key, num_refused
+from tests.p2p.net.private_swarms import num_refused
 from tests.support.nodes import until
 from tests.support.peers import address_of, open_peer
 from tests.support.running_node import quiet_settings
