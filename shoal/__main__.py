@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 
 from shoal_settings.exits import EXIT_OK, EXIT_USAGE
+from shoal_settings.parser import did_you_mean
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +63,8 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `shoal`; return the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] == ["help"] and arguments[1:]:
+        arguments = [*arguments[1:], "--help"]
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(_usage())
         return EXIT_OK if arguments else EXIT_USAGE
@@ -70,7 +73,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_OK
     name, rest = arguments[0], arguments[1:]
     if name not in COMMANDS:
-        print(f"shoal: no command {name!r}; there are {', '.join(COMMANDS)}", file=sys.stderr)
+        there = f"{did_you_mean(name, COMMANDS)}; there are {', '.join(COMMANDS)}"
+        print(f"shoal: no command {name!r}{there}", file=sys.stderr)
         return EXIT_USAGE
     module = COMMANDS[name].module
     if rest and rest[0] in COMMANDS[name].parts:
@@ -86,7 +90,7 @@ def _usage() -> str:
         "Post-train a language model by reinforcement learning together with others, over a\n"
         "peer-to-peer network and with no server.\n\n"
         f"commands:\n{rows}\n\n"
-        "`shoal COMMAND --help` explains each. Start with `shoal node`: alone it trains alone."
+        "`shoal help COMMAND` explains each. Start with `shoal node`: alone it trains alone."
     )
 
 

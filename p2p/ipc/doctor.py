@@ -110,6 +110,8 @@ class Facts:
     disk_free_bytes: int
     files_open: int
     files_limit: int
+    other_network: bool = True
+    """The machine has an address beside loopback's."""
     key: KeySeen | None = None
     """None in a public swarm."""
 
@@ -256,8 +258,10 @@ def _transports(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             check="transports",
             state=State.OK,
-            says="listens on loopback only: peers on other machines cannot connect to this node",
-            do="--listen /ip4/0.0.0.0/tcp/4001, if they should",
+            says="listens on loopback only: peers on other machines cannot connect to this node"
+            if facts.other_network
+            else "this machine has no network but loopback: no peer on another machine is reached",
+            do="--listen /ip4/0.0.0.0/tcp/4001, if they should" if facts.other_network else "",
         )
 
 

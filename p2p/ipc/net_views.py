@@ -25,7 +25,7 @@ from p2p.ipc.doctor import (
 )
 from p2p.ipc.inspector import SCHEMA_VERSION, View, view
 from p2p.member import Member
-from p2p.net.address import parse_peer_address, parse_peer_id
+from p2p.net.address import has_other_network, parse_peer_address, parse_peer_id
 from p2p.net.host import DialError, RequestError
 from p2p.net.swarm_key import SwarmKeyError, key_of_settings
 from p2p.peers.outside import Outside, ask_outside, tcp_ports
@@ -95,6 +95,7 @@ class NetViews:
             transports=self._transports(),
             peers=len(connected),
             relays=len(member.peer.relays.relays),
+            other_network=has_other_network(),
             key=await member.peer.parts.in_thread(self._key),
             bootstraps=tuple(sorted(bootstraps, key=lambda seen: seen.address)),
             outside=tuple(self._seen(seen, ports) for seen in outside),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args, get_origin
@@ -16,6 +16,7 @@ from typing import Any, get_args, get_origin
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
+from shoal_settings.parser import did_you_mean
 from shoal_settings.schema import Command, Settings, fields_of, public_name
 
 ENV_PREFIX = "SHOAL_"
@@ -193,7 +194,7 @@ def _file_layer(arguments: argparse.Namespace, environment: Mapping[str, str]) -
     known = _known_names()
     for key in table:
         if key not in known:
-            raise SettingsError(f"{path}: unknown key {key!r}{_closest(key, known)}")
+            raise SettingsError(f"{path}: unknown key {key!r}{did_you_mean(key, known)}")
     return {known[key]: (value, str(path)) for key, value in table.items()}
 
 
@@ -205,7 +206,7 @@ def _environment_layer(environment: Mapping[str, str]) -> _Layer:
             continue
         key = variable.removeprefix(ENV_PREFIX).lower()
         if key not in known:
-            raise SettingsError(f"unknown variable {variable}{_closest(key, known)}")
+            raise SettingsError(f"unknown variable {variable}{did_you_mean(key, known)}")
         layer[known[key]] = (value, variable)
     return layer
 
@@ -227,13 +228,6 @@ def _given_flag(field: str, value: Any) -> str:
 
 def _known_names() -> dict[str, str]:
     return {public_name(field): field for field in Settings.model_fields}
-
-
-def _closest(key: str, known: Sequence[str] | Mapping[str, str]) -> str:
-    import difflib
-
-    close = difflib.get_close_matches(key, list(known), n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def _explain(error: ValidationError, origins: Mapping[str, str]) -> str:

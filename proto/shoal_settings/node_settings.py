@@ -183,6 +183,14 @@ class NodeSettings(BaseModel):
             raise ValueError("must be a number")
         return value
 
+    @field_validator("data_dir", mode="before")
+    @classmethod
+    def _named(cls, value: Any) -> Any:
+        """Refuse the empty path, which would be the folder that one stands in."""
+        if isinstance(value, str) and not value.strip():
+            raise ValueError("is empty; . is the folder you are in")
+        return value
+
     @field_validator("listen", "bootstrap", "dht_peer", "task_file", "allow_peers", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:

@@ -114,6 +114,15 @@ def test_the_key_is_advised_only_where_it_may_be_the_cause() -> None:
     assert only(replace(HEALTHY, key=key), "swarm key").state is State.OK
 
 
+def test_who_has_loopback_only_is_not_told_to_listen_elsewhere() -> None:
+    facts = replace(HEALTHY, listens=("/ip4/127.0.0.1/tcp/4001",))
+    advice = [f.do for f in diagnose(facts) if "loopback" in f.says]
+    assert advice == ["--listen /ip4/0.0.0.0/tcp/4001, if they should"]
+    (found,) = [f for f in diagnose(replace(facts, other_network=False)) if "loopback" in f.says]
+    assert "this machine has no network but loopback" in found.says
+    assert not found.do
+
+
 def test_a_mesh_of_everybody_there_is_healthy() -> None:
     facts = replace(HEALTHY, topics=(TopicSeen(topic="t", peers=2, mesh=2),))
     assert only(facts, "mesh").state is State.OK
