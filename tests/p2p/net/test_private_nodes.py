@@ -12,8 +12,11 @@ from typing import Any
 import pytest
 import trio
 
+from bootstrap import __main__ as bootstrap_command
 from bootstrap.peer import BootstrapPeer
 from p2p.ipc.views import CoreViews
+from p2p.judge import __main__ as judge_command
+from p2p.judge.peer import JudgePeer
 from p2p.net.bars import Bar
 from p2p.net.identity import load_or_create_identity
 from p2p.net.swarm_key import format_swarm_key
@@ -50,7 +53,7 @@ def running(
     return open_peer(kind, data_dir, tuning=replace(tuning, bootstrap_s=wait_s), **changes)
 
 
-async def test_only_listed_peers_join(tmp_path: Path) -> None:
+async def test_only_listed_peers_join(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     friend_id = id_in(tmp_path / "friend")
     async with running(BootstrapPeer, tmp_path / "boot", allow_peers=(friend_id,)) as boot:
         assert boot.member.manifest.rules.allowed_peers == tuple(
@@ -66,6 +69,11 @@ async def test_only_listed_peers_join(tmp_path: Path) -> None:
             assert stranger.member.discovery.solo, "it goes on alone, and does not exit"
             (target,) = stranger.member.discovery.snapshot()
             assert "list of peers" in target.last_error
+            # Not at the first time, which may be chance; the second dial is a second later.
+            await until(lambda: f"cannot join by {at[0]}: {Bar.NOT_LISTED.says}" in caplog.text)
+            own_id = stranger.member.peer_id
+            assert f"{own_id} is not on the swarm's list of peers" in caplog.text
+            assert f"--allow-peers {own_id}" in caplog.text
             assert num_refused(boot.member.host)
             # The list holds at every member, not only where it was made.
             stranger.member.discovery.add_peer(_addr(friend), "exchange")
@@ -157,6 +165,19 @@ async def test_the_doctor_sees_that_the_key_file_has_changed(tmp_path: Path) -> 
         assert "start it again" in found["do"]
         await key.unlink()
         assert "cannot read the swarm key" in (await seen())["says"]
+
+
+async def test_what_is_printed_to_be_copied_names_the_key(tmp_path: Path) -> None:
+    key = tmp_path / "swarm.key"
+    await trio.Path(key).write_text(format_swarm_key(b"k" * 32))
+    for kind, announce in (
+        (BootstrapPeer, bootstrap_command._announce),
+        (JudgePeer, judge_command._announce),
+    ):
+        settings = quiet_settings(tmp_path / kind.__name__, swarm_key=str(key))
+        async with running(kind, settings.data_dir, swarm_key=str(key)) as peer:
+            (line,) = [said for said in announce(peer, settings) if " it: " in said]
+            assert f" {address_of(peer)} --swarm-key {key}" in line
 
 
 @pytest.mark.parametrize("command", ["node", "bootstrap"])
