@@ -90,7 +90,7 @@ def _usage() -> str:
         "Post-train a language model by reinforcement learning together with others, over a\n"
         "peer-to-peer network and with no server.\n\n"
         f"commands:\n{rows}\n\n"
-        "`shoal help COMMAND` explains each. Start with `shoal node`: alone it trains alone."
+        "`shoal COMMAND --help` explains each. Start with `shoal node`: alone it trains alone."
     )
 
 
