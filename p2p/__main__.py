@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 
@@ -15,6 +16,7 @@ from p2p.process import Serving, serve
 from p2p.store.store import StoreError
 from shoal_base.files import write_atomically
 from shoal_base.visible import visible_name
+from shoal_settings.called import called
 from shoal_settings.exits import EXIT_OK, EXIT_USAGE
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import TaskError
@@ -71,7 +73,8 @@ def _announce(node: LiveNode, settings: Settings) -> Iterator[str]:
     yield f"swarm {name} {manifest.short_name}, {len(manifest.families)} families"
     for address in member.host.listen_addrs():
         yield f"  listening on {address}"
-    yield f"look inside: shoal debug status --data-dir {settings.data_dir}"
+    folder = shlex.quote(str(settings.data_dir))
+    yield f"look inside: {called()} debug status --data-dir {folder}"
 
 
 if __name__ == "__main__":

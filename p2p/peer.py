@@ -55,7 +55,8 @@ class ListeningPeer:
         self.tuning = tuning or Tuning.of(settings)
         self.data_dir = settings.data_dir
         self.started_at = trio.current_time()
-        self.network = parts.network(identity, _host_settings(settings))
+        self.swarm_key = key_of_settings(settings)
+        self.network = parts.network(identity, _host_settings(settings, self.swarm_key))
         self.host = self.network.host
         self.ledger = PublisherLedger(self.tuning.ledger)
         self.guard = PeerGuard(
@@ -156,13 +157,13 @@ class ListeningPeer:
             await trio.sleep(self.tuning.siblings_s)
 
 
-def _host_settings(settings: Settings) -> HostSettings:
+def _host_settings(settings: Settings, swarm_key: bytes | None) -> HostSettings:
     return HostSettings(
         listen=remembered_listen(settings.listen, settings.data_dir),
         swarm=SwarmSettings(
             max_connections=settings.max_connections,
             gate=GateLimits(prefix_connections=settings.prefix_connections),
-            key=key_of_settings(settings),
+            key=swarm_key,
         ),
     )
 

@@ -35,6 +35,7 @@ from shoal_settings.exits import (
     fail,
 )
 from shoal_settings.loader import SettingsError, add_flags, describe, describe_text, load
+from shoal_settings.parser import Parser, path
 from shoal_settings.schema import Settings
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.swarm import specs_of, starting_families
@@ -93,13 +94,13 @@ class StopFlag:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `shoal trainer`; return the exit code."""
-    parser = argparse.ArgumentParser(prog="shoal trainer", description=DESCRIPTION)
+    parser = Parser(prog="shoal trainer", description=DESCRIPTION)
     add_flags(parser, "trainer")
     parser.add_argument("--supervised", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--node-run", default="", help=argparse.SUPPRESS)
     parser.add_argument(
         "--export",
-        type=Path,
+        type=path,
         metavar="DIR",
         help="write the newest checkpoint as a Hugging Face model folder, LoRA merged, and exit",
     )
@@ -324,6 +325,7 @@ def _only_trainer(data_dir: Path, stop: StopFlag) -> Iterator[None]:
     except OSError as error:
         raise SettingsError(f"cannot use {data_dir} as a folder: {error.strerror}") from None
     deadline = time.monotonic() + _LOCK_SECONDS
+    said = False
     with (data_dir / "trainer.lock").open("a") as file:
         while True:
             try:
@@ -334,6 +336,13 @@ def _only_trainer(data_dir: Path, stop: StopFlag) -> Iterator[None]:
                     raise SettingsError(
                         f"another trainer is using {data_dir}; choose another --data-dir"
                     ) from None
+                if not said:
+                    log.warning(
+                        "another trainer is using %s: waiting for it to end, %g s at most",
+                        data_dir,
+                        _LOCK_SECONDS,
+                    )
+                    said = True
                 time.sleep(0.1)
         yield
 

@@ -48,6 +48,17 @@ class BootstrapSeen:
     latency_ms: float | None
     """One round trip; None if it is not connected or did not answer."""
     error: str = ""
+    mends: str = ""
+    """What mends it; empty where that is not known for certain."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeySeen:
+    """The key of a private swarm."""
+
+    file: str
+    problem: str = ""
+    """Why the file could not be used again; empty if it holds the key in use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +109,10 @@ class Facts:
     disk_free_bytes: int
     files_open: int
     files_limit: int
+    other_network: bool = True
+    """The machine has an address beside loopback's."""
+    key: KeySeen | None = None
+    """None in a public swarm."""
 
 
 def diagnose(facts: Facts) -> tuple[Finding, ...]:
@@ -107,6 +122,7 @@ def diagnose(facts: Facts) -> tuple[Finding, ...]:
         for check in (
             _peers,
             _bootstraps,
+            _swarm_key,
             _reachable,
             _observed,
             _transports,
@@ -130,7 +146,9 @@ def _peers(facts: Facts) -> Iterator[Finding]:
         check="peers",
         state=State.BAD if settled and facts.bootstraps else State.WARN,
         says="nobody is connected" if settled else "nobody is connected yet",
-        do="give the address of a peer that is up: --bootstrap /ip4/…/tcp/…/p2p/…",
+        do="see what each bootstrap says"
+        if facts.bootstraps
+        else "give the address of a peer that is up: --bootstrap /ip4/…/tcp/…/p2p/…",
     )
 
 
@@ -142,8 +160,9 @@ def _bootstraps(facts: Facts) -> Iterator[Finding]:
                 check="bootstrap",
                 # One that answers is enough, and those that have met stay together without any.
                 state=State.WARN if num_answering or facts.peers else State.BAD,
-                says=f"{seen.address} does not answer: {seen.error or 'not connected'}",
-                do="check that it runs and that the address is right; it is tried for ever",
+                says=f"{seen.address} {'cannot be joined' if seen.mends else 'does not answer'}: "
+                f"{seen.error or 'not connected'}",
+                do=seen.mends or _check_bootstrap(facts),
             )
             continue
         slow = seen.latency_ms > _SLOW_MS
@@ -153,6 +172,24 @@ def _bootstraps(facts: Facts) -> Iterator[Finding]:
             says=f"{seen.address} answers in {seen.latency_ms:.1f} ms",
             do="the link is slow or that machine is overloaded" if slow else "",
         )
+
+
+def _check_bootstrap(facts: Facts) -> str:
+    """Say what to look at where it is not known what is wrong."""
+    both = f", and that it has the same swarm key ({facts.key.file})" if facts.key else ""
+    return f"check that it runs and that the address is right{both}; it is tried for ever"
+
+
+def _swarm_key(facts: Facts) -> Iterator[Finding]:
+    if facts.key is None:
+        return
+    changed = bool(facts.key.problem)
+    yield Finding(
+        check="swarm key",
+        state=State.WARN if changed else State.OK,
+        says=facts.key.problem or f"a private swarm, of the key in {facts.key.file}",
+        do="it still uses the key that it started with: start it again" if changed else "",
+    )
 
 
 def _reachable(facts: Facts) -> Iterator[Finding]:
@@ -220,8 +257,10 @@ def _transports(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             check="transports",
             state=State.OK,
-            says="listens on loopback only: peers on other machines cannot connect to this node",
-            do="--listen /ip4/0.0.0.0/tcp/4001, if they should",
+            says="listens on loopback only: peers on other machines cannot connect to this node"
+            if facts.other_network
+            else "this machine has no network but loopback: no peer on another machine is reached",
+            do="--listen /ip4/0.0.0.0/tcp/4001, if they should" if facts.other_network else "",
         )
 
 

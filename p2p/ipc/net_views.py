@@ -14,12 +14,21 @@ import psutil
 import trio
 
 from p2p.gossip.scorer import MeshSettings
-from p2p.ipc.doctor import BootstrapSeen, Facts, OutsideSeen, State, TopicSeen, diagnose
+from p2p.ipc.doctor import (
+    BootstrapSeen,
+    Facts,
+    KeySeen,
+    OutsideSeen,
+    State,
+    TopicSeen,
+    diagnose,
+)
 from p2p.ipc.inspector import SCHEMA_VERSION, View, view
 from p2p.ipc.which_peer import which_peer
 from p2p.member import Member
-from p2p.net.address import parse_peer_address
+from p2p.net.address import has_other_network, parse_peer_address
 from p2p.net.host import DialError, RequestError
+from p2p.net.swarm_key import SwarmKeyError, key_of_settings
 from p2p.peers.outside import Outside, ask_outside, tcp_ports
 from shoal_wire.types import PeerId
 
@@ -95,6 +104,8 @@ class NetViews:
             transports=self._transports(),
             peers=len(connected),
             relays=len(member.peer.relays.relays),
+            other_network=has_other_network(),
+            key=await member.peer.parts.in_thread(self._key),
             bootstraps=tuple(sorted(bootstraps, key=lambda seen: seen.address)),
             outside=tuple(self._seen(seen, ports) for seen in outside),
             topics=self._topics(),
@@ -129,15 +140,31 @@ class NetViews:
     async def _try_bootstrap(self, address: str, found: list[BootstrapSeen]) -> None:
         host = self._member.host
         peer_id = parse_peer_address(address).peer_id
-        latency_ms, error = None, ""
+        latency_ms, error, mends = None, "", ""
         if peer_id == host.peer_id:
             return
         try:
             await host.dial(address, timeout=_DIAL_SECONDS)
             latency_ms = round(await host.ping(peer_id, timeout=_DIAL_SECONDS), 3)
-        except (DialError, RequestError) as failure:
+        except DialError as failure:
+            bar = failure.bar
+            error, mends = (bar.says, bar.do) if bar else (str(failure), "")
+        except RequestError as failure:
             error = str(failure)
-        found.append(BootstrapSeen(address=address, latency_ms=latency_ms, error=error))
+        seen = BootstrapSeen(address=address, latency_ms=latency_ms, error=error, mends=mends)
+        found.append(seen)
+
+    def _key(self) -> KeySeen | None:
+        """Read the key's file again: who has changed it expects the change to be in force."""
+        settings = self._member.peer.settings
+        if settings.swarm_key == "none":
+            return None
+        try:
+            same = key_of_settings(settings) == self._member.peer.swarm_key
+        except SwarmKeyError as error:
+            return KeySeen(file=settings.swarm_key, problem=str(error))
+        changed = f"{settings.swarm_key} has another key than when this one started"
+        return KeySeen(file=settings.swarm_key, problem="" if same else changed)
 
     def _seen(self, seen: Outside, ports: tuple[int, ...]) -> OutsideSeen:
         return OutsideSeen(
