@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 
+from shoal_base.output import end_with_the_reader, flush_output
 from shoal_settings.exits import EXIT_OK, EXIT_USAGE
 
 
@@ -61,6 +62,13 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `shoal`; return the exit code."""
+    end_with_the_reader()
+    code = _run(argv)
+    flush_output()
+    return code
+
+
+def _run(argv: Sequence[str] | None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(_usage())

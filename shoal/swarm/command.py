@@ -21,6 +21,7 @@ from p2p.flags import parse
 from p2p.process import DataDirError, call_on_signal, locked, root_error
 from shoal.swarm.local_process import ChildDied, LocalProcess
 from shoal.swarm.members import Member, members_table, progress_line
+from shoal_base.output import outlive_the_terminal
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from shoal_settings.loader import to_flags
 from shoal_settings.schema import Settings
@@ -45,6 +46,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         loaded, _ = parse("swarm", "swarm", DESCRIPTION, argv, defaults=DEFAULTS)
         settings = loaded.settings
+        outlive_the_terminal()
         with locked(settings.data_dir):
             return trio.run(_run, settings)
     except UsageExit as end:
