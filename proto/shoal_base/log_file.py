@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import os
 import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-PRIVATE_FILE = 0o600
+from shoal_base.files import append_whole
+
 IN_FILE_ALONE = {"in_file_alone": True}
 """`extra` of a record that the console has in another form."""
 
@@ -46,25 +46,10 @@ class BoundedFile:
             self._num_lost = 0
 
     def _write(self, data: bytes) -> None:
-        descriptor = self._open()
-        try:
-            size = os.fstat(descriptor).st_size
-            if size and size + len(data) > self._half:
+        with contextlib.suppress(FileNotFoundError):
+            if self._path.stat().st_size + len(data) > self._half:
                 self._path.replace(self._path.with_name(f"{self._path.name}.1"))
-                os.close(descriptor)
-                descriptor, size = self._open(), 0
-            try:
-                if os.write(descriptor, data) < len(data):
-                    raise OSError("half a line")
-            except OSError:
-                os.ftruncate(descriptor, size)
-                raise
-        finally:
-            os.close(descriptor)
-
-    def _open(self) -> int:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        return os.open(self._path, flags, PRIVATE_FILE)
+        append_whole(self._path, data)
 
 
 class LogLines(logging.Formatter):

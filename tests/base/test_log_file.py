@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from shoal_base import log_file
 from shoal_base.log_file import BoundedFile, LogLines, log_to_file
 
 
@@ -59,7 +58,7 @@ def test_what_a_full_disk_does_not_take_is_counted(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as full:
-        full.setattr(log_file.os, "write", half)
+        full.setattr(os, "write", half)
         file.append(b"lost\n")
         file.append(b"lost too\n")
     file.append(b"last\n")
