@@ -33,6 +33,7 @@ from p2p.net.swarm_key import SwarmKeyError
 from p2p.peer_life import PeerLife
 from shoal_base.log_file import LogLines, log_to_console, log_to_file
 from shoal_base.output import outlive_the_terminal
+from shoal_base.private import private
 from shoal_settings.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UsageExit, fail
 from shoal_settings.loader import Loaded
 from shoal_settings.schema import Command, Settings
@@ -217,6 +218,7 @@ def locked(path: Path) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         try:
             path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            stack.enter_context(private(path))
             stack.enter_context(lock_data_dir(path))
         except OSError as error:
             raise DataDirError(f"cannot use {path} as a folder: {error.strerror}") from None

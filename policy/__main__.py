@@ -27,6 +27,7 @@ from policy.record.sinks import sink_names
 from policy.rollouts import public_model_name
 from shoal_base.log_file import LogLines, log_to_console, log_to_file
 from shoal_base.output import end_with_the_reader, outlive_the_terminal
+from shoal_base.private import private
 from shoal_ipc.client import SOCKET_NAME, NodeClient
 from shoal_settings.exits import EXIT_DIVERGED, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
 from shoal_settings.loader import SettingsError, add_flags, describe, describe_text, load
@@ -317,11 +318,11 @@ def _only_trainer(settings: Settings, stop: StopFlag) -> Iterator[None]:
     """
     data_dir = settings.data_dir
     try:
-        data_dir.mkdir(parents=True, exist_ok=True)
+        data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise SettingsError(f"cannot use {data_dir} as a folder: {error.strerror}") from None
     deadline = time.monotonic() + _LOCK_SECONDS
-    with (data_dir / "trainer.lock").open("a") as file:
+    with private(data_dir), (data_dir / "trainer.lock").open("a") as file:
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -37,6 +37,7 @@ def started(*command: str, **how: Any) -> Iterator[subprocess.Popen[bytes]]:
 def test_a_node_whose_terminal_closes_trains_on(tmp_path: Path) -> None:
     """As ssh that breaks, or a tmux that is closed: SIGHUP, and every write is an EIO."""
     data_dir = tmp_path / "node"
+    data_dir.mkdir(mode=0o755)
     master, slave = pty.openpty()
 
     def in_a_session_of_its_own() -> None:
@@ -60,6 +61,9 @@ def test_a_node_whose_terminal_closes_trains_on(tmp_path: Path) -> None:
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
     assert list((data_dir / "checkpoints").iterdir()), "it ended in order"
+    found = [data_dir, *data_dir.rglob("*")]
+    open_to_others = [path for path in found if path.stat().st_mode & 0o077]
+    assert not open_to_others, "all of it is its user's alone"
 
 
 def test_a_bootstrap_goes_on_without_who_reads_it(tmp_path: Path) -> None:
