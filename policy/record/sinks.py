@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from policy.record.earlier_runs import TENSORBOARD_FOLDER, num_earlier_runs
 from policy.record.event_files import EventFiles
+from shoal_base.visible import visible_name
 from shoal_settings.loader import SettingsError
 from shoal_settings.schema import Settings
 
@@ -106,7 +107,7 @@ class MetricSinks:
             return
         number = int(event["round"])
         figures = {
-            name: float(value)
+            visible_name(name): float(value)  # a family's name is in it
             for name, value in event.items()
             if name != "round" and isinstance(value, int | float) and not isinstance(value, bool)
         }

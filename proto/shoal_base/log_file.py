@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shoal_base.files import append_whole
+from shoal_base.visible import visible_lines
 
 IN_FILE_ALONE = {"in_file_alone": True}
 """`extra` of a record that the console has in another form."""
@@ -104,7 +105,8 @@ def log_to_file(path: Path, max_bytes: int, lines: LogLines) -> Iterator[None]:
     try:
         yield
     except Exception:
-        file.append(traceback.format_exc().encode(errors="backslashreplace"))
+        trace = "".join(f"    {line}\n" for line in visible_lines(traceback.format_exc().rstrip()))
+        file.append(trace.encode(errors="backslashreplace"))
         raise
     finally:
         logging.getLogger().removeHandler(handler)

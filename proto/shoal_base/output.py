@@ -22,6 +22,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TextIO
 
+from shoal_base.lines import say
+
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
@@ -90,7 +92,7 @@ class _EndsWithReader(_Outlet):
             raise SystemExit(EXIT_NO_READER) from None
         except OSError as error:
             self._lose()
-            print(f"shoal: cannot write its output: {error.strerror}", file=sys.stderr)
+            say(f"shoal: cannot write its output: {error.strerror}", error=True)
             raise SystemExit(_EXIT_NOT_WRITTEN) from None
         return len(raw)
 

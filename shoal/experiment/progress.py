@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from shoal.experiment.plan import Job
+from shoal_base.terminal import Terminal
 
 SAY_EVERY_SECONDS = 10.0
 
@@ -26,7 +27,7 @@ class JobProgress:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`num_rounds`: what is left to play, all jobs together."""
-        self._console = console or Console(stderr=True, highlight=False)
+        self._console = console or Terminal(stderr=True)
         self._clock = clock
         self._started = clock()
         self._next = self._started + SAY_EVERY_SECONDS
@@ -38,11 +39,11 @@ class JobProgress:
     def __enter__(self) -> Self:
         if self._console.is_terminal and self._total:
             self._bar = Progress(
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(),
-                TextColumn("{task.percentage:>3.0f} %"),
+                TextColumn("{task.percentage:>3.0f} %", markup=False),
                 TimeElapsedColumn(),
-                TextColumn("{task.fields[left]}"),
+                TextColumn("{task.fields[left]}", markup=False),
                 console=self._console,
             )
             self._bar.start()

@@ -5,14 +5,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.util
-import json
-import sys
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.progress import Progress
 
 from p2p.store.archive import (
@@ -25,6 +22,8 @@ from p2p.store.archive import (
 )
 from shoal.export.rows import CHUNK_BATCHES, RowMaker, Tally, items_of
 from shoal.export.sinks import Card, open_sinks
+from shoal_base.lines import say, say_json, say_lines
+from shoal_base.terminal import Terminal
 from shoal_settings.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UsageExit, fail
 from shoal_tasks.errors import TaskError
 from shoal_tasks.families import FamilySpec
@@ -109,7 +108,10 @@ def _run(arguments: argparse.Namespace) -> int:
         "groups_not_verified": card.groups if arguments.no_verify else tally.unknown,
         "pushed_to": arguments.hub,
     }
-    print(json.dumps(report) if arguments.json else _sentence(report))
+    if arguments.json:
+        say_json(report)
+    else:
+        say_lines(_sentence(report))
     return EXIT_OK
 
 
@@ -125,7 +127,7 @@ def _write(arguments: argparse.Namespace, formats: Sequence[str]) -> tuple[Card,
         if not arguments.no_verify and families:
             worker = stack.enter_context(TaskWorker(families))
         progress = stack.enter_context(
-            Progress(console=Console(stderr=True), transient=True, disable=arguments.json)
+            Progress(console=Terminal(stderr=True), transient=True, disable=arguments.json)
         )
         maker = RowMaker(worker, families, tally)
         bar = progress.add_task("batches", total=num_batches)
@@ -158,7 +160,7 @@ def _families(path: Path, task_files: Sequence[str]) -> tuple[FamilySpec, ...]:
             for spec in specs_of(decode_manifest(raw), task_files):
                 found.setdefault(spec.name, spec)
         except ManifestError as error:
-            print(f"shoal export: {error}: exported without rewards", file=sys.stderr)
+            say(f"shoal export: {error}: exported without rewards", error=True)
     return tuple(found.values())
 
 

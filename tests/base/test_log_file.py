@@ -79,11 +79,9 @@ def test_lines_for_programs(tmp_path: Path, log: logging.Logger) -> None:
         try:
             raise ValueError("so")
         except ValueError:
-            log.exception("it\nfailed")
+            log.exception("it failed")
     line = json.loads((tmp_path / "a.log").read_text())
-    assert (
-        line["level"] == "error" and line["process"] == "node" and line["message"] == "it\nfailed"
-    )
+    assert line["level"] == "error" and line["process"] == "node" and line["message"] == "it failed"
     assert "ValueError: so" in line["traceback"]
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4}", line["time"])
 
