@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
@@ -20,6 +21,8 @@ from shoal_settings.called import called
 from shoal_settings.exits import EXIT_OK, EXIT_USAGE
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import TaskError
+
+log = logging.getLogger(__name__)
 
 DESCRIPTION = """\
 Run a node and its trainer: join a swarm, train on verifiable tasks, share every answer, learn
@@ -63,7 +66,11 @@ async def _run(node: Node, settings: Settings) -> int | None:
 async def _keep_last_status(node: Node, settings: Settings) -> None:
     """Leave the last numbers for `shoal debug status --last`."""
     content = json.dumps(node.last_status, indent=1).encode()
-    await trio.to_thread.run_sync(write_atomically, settings.data_dir / LAST_STATUS_FILE, content)
+    try:
+        path = settings.data_dir / LAST_STATUS_FILE
+        await trio.to_thread.run_sync(write_atomically, path, content)
+    except OSError as error:
+        log.warning("the last numbers are not kept: %s", error.strerror)
 
 
 def _announce(node: LiveNode, settings: Settings) -> Iterator[str]:

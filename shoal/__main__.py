@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 
 from shoal_base.lines import guard_process, say, say_lines
+from shoal_base.output import end_with_the_reader, flush_output
 from shoal_settings.exits import EXIT_OK, EXIT_USAGE
 from shoal_settings.parser import did_you_mean
 
@@ -64,6 +65,13 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `shoal`; return the exit code."""
     guard_process()
+    end_with_the_reader()
+    code = _run(argv)
+    flush_output()
+    return code
+
+
+def _run(argv: Sequence[str] | None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] == ["help"] and arguments[1:]:
         arguments = [*arguments[1:], "--help"]

@@ -107,6 +107,10 @@ class Facts:
     buffered: tuple[int, int] | None
     """External groups in the buffer and their limit; None for a bootstrap peer."""
     disk_free_bytes: int
+    disk_full: bool = False
+    """A write was refused for lack of room."""
+    paused: str = ""
+    """Why the trainer is paused; empty while it is not."""
     files_open: int
     files_limit: int
     other_network: bool = True
@@ -301,11 +305,14 @@ def _trainer(facts: Facts) -> Iterator[Finding]:
     if facts.trainer is None:
         return
     state, do = State.OK, ""
-    if facts.trainer in _BROKEN_TRAINER:
+    if facts.paused:
+        state, do = State.BAD, "make room: it goes on by itself, and nothing is lost"
+    elif facts.trainer in _BROKEN_TRAINER:
         state, do = State.BAD, "read its last lines in the node's log; start the node again after"
     elif facts.trainer in _WAITING_TRAINER:
         state, do = State.WARN, "it ended and will be started again: read the node's log"
-    yield Finding(check="trainer", state=state, says=facts.trainer, do=do)
+    says = f"{facts.trainer}: {facts.paused}" if facts.paused else facts.trainer
+    yield Finding(check="trainer", state=state, says=says, do=do)
 
 
 def _buffer(facts: Facts) -> Iterator[Finding]:
@@ -329,12 +336,12 @@ def _disk(facts: Facts) -> Iterator[Finding]:
     state = State.OK
     if free < DISK_WARN_BYTES:
         state = State.BAD if free < DISK_BAD_BYTES else State.WARN
-    yield Finding(
-        check="disk",
-        state=state,
-        says=f"{free / 1024**3:.1f} GiB free in the data directory",
-        do="" if state is State.OK else "make room: checkpoints and the outbox are written there",
-    )
+    do = "" if state is State.OK else "make room: checkpoints and the outbox are written there"
+    says = f"{free / 1024**3:.1f} GiB free in the data directory"
+    if facts.disk_full:
+        state, says = State.BAD, f"full: {says}"
+        do = "make room: what is not written waits in memory, and is written by itself then"
+    yield Finding(check="disk", state=state, says=says, do=do)
 
 
 def _files(facts: Facts) -> Iterator[Finding]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import resource
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -114,7 +113,9 @@ class NetViews:
             trainer=status["trainer"]["state"] if "trainer" in status else None,
             groups_received=status.get("groups_received"),
             buffered=(buffer["groups"], buffer["capacity_groups"]) if buffer else None,
-            disk_free_bytes=shutil.disk_usage(member.peer.data_dir).free,
+            disk_free_bytes=status["disk"]["free_bytes"],
+            disk_full=status["disk"]["full"],
+            paused=str(status["trainer"].get("paused") or "") if "trainer" in status else "",
             files_open=psutil.Process().num_fds(),
             files_limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         )

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from p2p.disk import Refused, say_refused
 from p2p.net.host import DialError
 from p2p.peers.news import BarNews, BootstrapNews
 from p2p.peers.peer_book import PeerBook, load_peer_book, save_peer_book
@@ -72,6 +73,7 @@ class Discovery:
         counts: Callable[[PeerId], bool] = lambda _peer: True,
         wall_ms: Callable[[], int] = lambda: int(time.time() * 1000),
         in_thread: InThread = trio.to_thread.run_sync,
+        refused: Refused = say_refused,
     ) -> None:
         """Peers of higher `rank` are dialled first; those that do not `counts` are no reason to
         stop looking: strangers to the swarm, met by the DHT or as a relay's guests."""
@@ -85,6 +87,7 @@ class Discovery:
         self._counts = counts
         self._wall_ms = wall_ms
         self._in_thread = in_thread
+        self._refused = refused
         self._targets = Targets(self._settings, self._rng, rank)
         self._bar_news = BarNews()
         self._wake = trio.Event()
@@ -304,6 +307,6 @@ class Discovery:
         try:
             await self._in_thread(save_peer_book, self._book_path, text)
         except OSError as error:
-            logger.warning("cannot save the peer book: %s", error)
+            self._refused("the peer book is not saved", error)
             return saved
         return text

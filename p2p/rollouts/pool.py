@@ -129,7 +129,7 @@ class RolloutPool:
                 self._wall_ms(),
             )
         except StoreError as error:
-            log.warning("batch kept in memory only: %s", error)
+            log.log(error.log_level, "batch kept in memory only: %s", error)
         else:
             self._tell(BatchKept(signed=signed, received_ms=self._wall_ms(), own=False))
 
@@ -215,7 +215,7 @@ class RolloutPool:
         try:
             await self._store.add_equivocation(pair.publisher, pair.sequence, pair.first, second)
         except StoreError as error:
-            log.warning("evidence not kept: %s", error)
+            log.log(error.log_level, "evidence not kept: %s", error)
 
     def _reopen(self, envelope: bytes) -> SignedBatch:
         return reopen_batch(envelope, max_bytes=self._manifest.rules.max_batch_bytes)
@@ -258,7 +258,7 @@ class RolloutPool:
                 grace_ms=_SERVED_MS,
             )
         except StoreError as error:
-            log.warning("store not pruned: %s", error)
+            log.log(error.log_level, "store not pruned: %s", error)
 
 
 def _overhead(group: PublishedGroup) -> int:

@@ -8,6 +8,7 @@ file, or a node's trainer, whose terminal the node writes on too), a JSON object
 from __future__ import annotations
 
 import json
+import logging
 import sys
 import time
 from collections import deque
@@ -21,15 +22,20 @@ from rich.text import Text
 from policy.record.metrics import held_out_metrics, round_metrics
 from policy.record.progress import WINDOW, Progress, RoundRecord
 from shoal_base.lines import say_json
+from shoal_base.log_file import IN_FILE_ALONE
 from shoal_base.terminal import Terminal
 from shoal_ipc import messages as m
 from shoal_ipc.client import NodeClient, NodeRefused, NodeUnavailable
 from shoal_settings.schema import Settings
 
+log = logging.getLogger(__name__)
+
 SAY_EVERY_SECONDS = 2.0
 DRAW_EVERY_SECONDS = 0.1
 SPARE = ("start", "pace", "external reward", "share")
 """What a line goes without, one after the other, until it fits the terminal."""
+KEEP_EVERY_SECONDS = 60.0
+"""In the trainer's log, which is there when the terminal is not."""
 PEERS_EVERY_SECONDS = 5.0
 
 
@@ -51,7 +57,7 @@ class Narrator:
         self._redraws = self._console.is_terminal and not supervised
         self._clock = clock
         self._peers = peers
-        self._next = float("-inf")
+        self._next = self._next_kept = float("-inf")
         self._open = False
         self._pace: deque[tuple[int, float]] = deque(maxlen=WINDOW)
         """Tokens and seconds of the latest rounds."""
@@ -67,6 +73,9 @@ class Narrator:
         self._pace.append((record.tokens_generated + record.num_tokens, record.seconds))
         self._groups.append((record.groups_external, record.groups_external + record.groups_local))
         is_last = record.round == self._settings.rounds
+        if self._clock() >= self._next_kept or is_last:
+            self._next_kept = self._clock() + KEEP_EVERY_SECONDS
+            log.info("%s", self._line(record, progress), extra=IN_FILE_ALONE)
         if self._clock() < self._next and not is_last:
             return
         self._next = self._clock() + (DRAW_EVERY_SECONDS if self._redraws else SAY_EVERY_SECONDS)

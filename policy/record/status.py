@@ -36,6 +36,8 @@ class Status:
     last_round: Mapping[str, Any] | None
     """The figures of the latest round, if it has just ended."""
     trains: bool = True
+    paused: str = ""
+    """Why no round is played for now."""
 
     def to_json(self) -> str:
         """Return it as the node takes it: one JSON object."""
@@ -58,6 +60,7 @@ class Status:
             "tokens_generated": progress.tokens_generated,
             "held_out": progress.held_out,
             "last_round": self.last_round,
+            "paused": self.paused or None,
         }
         if not self.trains:
             known = {name: value for name, value in known.items() if name not in _OF_TRAINING}

@@ -23,6 +23,7 @@ from shoal.swarm.isolation import bootstrap_settings, key_of_swarm, node_name, n
 from shoal.swarm.local_process import ChildDied, LocalProcess
 from shoal.swarm.members import Member, members_table, progress_line
 from shoal_base.lines import say, say_json
+from shoal_base.output import outlive_the_terminal
 from shoal_base.terminal import Terminal
 from shoal_settings.called import called
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
@@ -51,6 +52,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         loaded, _ = parse("swarm", "swarm", DESCRIPTION, argv, defaults=DEFAULTS)
         settings = loaded.settings
+        outlive_the_terminal()
         with locked(settings.data_dir):
             return trio.run(_run, settings, key_of_swarm(settings))
     except UsageExit as end:

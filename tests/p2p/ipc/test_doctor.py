@@ -89,6 +89,8 @@ def outside(**changes: Any) -> dict[str, Any]:
         ("trainer", State.BAD, {"trainer": "broken"}),
         ("trainer", State.WARN, {"trainer": "waiting"}),
         ("buffer", State.WARN, {"groups_received": 0}),
+        ("disk", State.BAD, {"disk_full": True}),
+        ("trainer", State.BAD, {"trainer": "paused", "paused": "no space left on the disk"}),
         ("disk", State.WARN, {"disk_free_bytes": 1024**3}),
         ("disk", State.BAD, {"disk_free_bytes": 1024**2}),
         ("files", State.WARN, {"files_limit": 256}),

@@ -157,6 +157,7 @@ async def test_a_full_disk_keeps_others_groups_in_memory(
     async def fail(*_: object) -> None:
         raise StoreError(StoreFault.FULL, "disk full")
 
+    caplog.set_level("DEBUG", logger="p2p.rollouts")
     async with start(tmp_path) as node:
         notes = Notes()
         node.pool._keepers = (notes,)
