@@ -183,6 +183,7 @@ _UNSIGNED = frozenset(
     {
         Reason.OVERSIZE_PAYLOAD,
         Reason.MALFORMED_ENVELOPE,
+        Reason.NOT_CANONICAL,
         Reason.WRONG_PAYLOAD_TYPE,
         Reason.KEY_NOT_ED25519,
         Reason.BAD_SIGNATURE,
