@@ -254,7 +254,8 @@ def test_nobody_but_the_stranger_pays_and_all_honest_batches_arrive(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @given(st.lists(offers(), max_size=20), st.integers(0, 2**16))
-@settings(max_examples=3000, deadline=None)
+@settings(max_examples=1500, deadline=None)
 def test_the_same_of_thousands_of_strangers(told: list[Offer], seed: int) -> None:
     check(told, seed)
