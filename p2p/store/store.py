@@ -196,6 +196,10 @@ class Store:
         """Return the latest own batch's number, 0 if there is none."""
         return await self._submit(StoreCore.last_own_sequence)
 
+    async def forgotten_up_to(self) -> int:
+        """Return the highest number below which own batches may be forgotten, 0 if none are."""
+        return await self._submit(StoreCore.forgotten_up_to)
+
     async def add_external(
         self,
         batch_id: BatchId,
@@ -228,6 +232,10 @@ class Store:
     async def evidence(self) -> list[EvidencePair]:
         """Return the pairs kept as proof of equivocation, oldest first."""
         return await self._submit(StoreCore.evidence)
+
+    async def drop_evidence(self, publisher: PeerId, sequence: int) -> None:
+        """Forget a pair that proves nothing."""
+        await self._submit(lambda core: core.drop_evidence(publisher, sequence))
 
     async def load(self) -> StoredState:
         """Return what a node resumes from."""

@@ -103,10 +103,12 @@ class StoredState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvidencePair:
-    """Two envelopes of one signer under one sequence: proof that it equivocated."""
+    """Two envelopes of one signer under one sequence, kept as proof that it equivocated."""
 
     publisher: PeerId
     sequence: int
     first: bytes | None
     """None if the first was no longer on disk."""
+    first_id: BatchId | None
+    """Its id; None where an earlier version found it no longer on disk."""
     second: bytes
