@@ -17,7 +17,6 @@ import random
 import secrets
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -25,6 +24,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from shoal_base.children import environment, python
 from shoal_settings.exits import EXIT_DIVERGED, EXIT_FAILED, EXIT_OK, EXIT_USAGE
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class TrainerChild:
         rng: random.Random | None = None,
         on_state: Callable[[ChildState], None] = lambda _state: None,
         command: Sequence[str] = (
-            *(sys.executable, "-m", "policy"),
+            *python("-m", "policy"),
             *("--supervised", "--node-run", NODE_RUN),
         ),
     ) -> None:
@@ -124,6 +124,7 @@ class TrainerChild:
             process = await trio.lowlevel.open_process(
                 self._command,
                 stdin=subprocess.PIPE,  # its end tells the child that we are gone
+                env=environment(),
                 start_new_session=True,  # Ctrl-C is ours to handle
             )
         except OSError as error:  # no memory or no process left: a reason to wait, not to die

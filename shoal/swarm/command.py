@@ -6,7 +6,6 @@ bootstrap process ─address─▶ node processes ─their sockets─▶ table, 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -21,6 +20,7 @@ from p2p.flags import parse
 from p2p.process import DataDirError, call_on_signal, locked, root_error
 from shoal.swarm.local_process import ChildDied, LocalProcess
 from shoal.swarm.members import Member, members_table, progress_line
+from shoal_base.children import python
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from shoal_settings.loader import to_flags
 from shoal_settings.schema import Settings
@@ -108,7 +108,7 @@ class _Swarm:
         settings: Settings,
     ) -> LocalProcess:
         await trio.Path(settings.data_dir).mkdir(parents=True, exist_ok=True)
-        program = [sys.executable, "-m", "shoal", command, "--supervised"]
+        program = python("-m", "shoal", command, "--supervised")
         process = LocalProcess([*program, *to_flags(settings, command)], settings.data_dir)
         await nursery.start(process.run)
         processes.append(process)

@@ -223,4 +223,4 @@ def test_it_ends_with_its_node_however_that_dies() -> None:
 def test_the_real_command_is_the_supervised_trainer(name: str) -> None:
     child = TrainerChild(["--rounds=3"])
     by_this_node = ["--supervised", "--node-run", NODE_RUN]
-    assert child._command == [sys.executable, "-m", name, *by_this_node, "--rounds=3"]
+    assert child._command == [sys.executable, "-P", "-m", name, *by_this_node, "--rounds=3"]
