@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import trio
 
@@ -13,8 +14,9 @@ from p2p.live_node import LiveNode
 from p2p.node import Node, NodeEnd
 from p2p.process import Serving, serve
 from p2p.store.store import StoreError
+from shoal_base.extras import missing_for_trainer
 from shoal_base.files import write_atomically
-from shoal_settings.exits import EXIT_OK, EXIT_USAGE
+from shoal_settings.exits import EXIT_OK, EXIT_USAGE, fail
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import TaskError
 
@@ -36,13 +38,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     serving = Serving(
         name="node",
         description=DESCRIPTION,
-        make=Node,
+        make=_make,
         run=_run,
         announce=_announce,
         settings_of="node",
         failures=(StoreError, TaskError),
     )
     return serve(serving, argv)
+
+
+def _make(*, settings: Settings, **given: Any) -> Node:
+    """Return a node; raises UsageExit where its trainer could not even be started."""
+    if not settings.no_trainer:
+        served = settings.no_train and settings.generator == "openai"
+        if (missing := missing_for_trainer(served=served)) is not None:
+            raise fail("node", f"{missing} (or --no-trainer, for a node that trains nothing)")
+    return Node(settings=settings, **given)
 
 
 async def _run(node: Node, settings: Settings) -> int | None:

@@ -93,6 +93,8 @@ class Facts:
     """Most a batch may come from the future before others refuse it."""
     trainer: str | None
     """State of the trainer; None for a bootstrap peer."""
+    trainer_error: str
+    """What the last trainer that failed said of it; empty where none has, or it is over."""
     groups_received: int | None
     buffered: tuple[int, int] | None
     """External groups in the buffer and their limit; None for a bootstrap peer."""
@@ -268,10 +270,11 @@ def _trainer(facts: Facts) -> Iterator[Finding]:
         return
     state, do = State.OK, ""
     if facts.trainer in _BROKEN_TRAINER:
-        state, do = State.BAD, "read its last lines in the node's log; start the node again after"
+        state, do = State.BAD, "mend that; the node's log has more; then start the node again"
     elif facts.trainer in _WAITING_TRAINER:
-        state, do = State.WARN, "it ended and will be started again: read the node's log"
-    yield Finding(check="trainer", state=state, says=facts.trainer, do=do)
+        state, do = State.WARN, "it ended and will be started again: the node's log has more"
+    why = f": {facts.trainer_error}" if facts.trainer_error and state is not State.OK else ""
+    yield Finding(check="trainer", state=state, says=f"{facts.trainer}{why}", do=do)
 
 
 def _buffer(facts: Facts) -> Iterator[Finding]:
