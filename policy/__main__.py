@@ -23,8 +23,10 @@ from typing import TYPE_CHECKING, Any
 from policy.node.link import NodeLink
 from policy.record.earlier_runs import StartOverError, has_started_over, note_started_over
 from policy.record.narrator import Narrator, PeerCount
+from policy.record.phases import Phases
 from policy.record.sinks import sink_names
 from policy.rollouts import public_model_name
+from shoal_base.extras import missing_for_trainer
 from shoal_ipc.client import SOCKET_NAME, NodeClient
 from shoal_settings.exits import EXIT_DIVERGED, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
 from shoal_settings.loader import SettingsError, add_flags, describe, describe_text, load
@@ -133,13 +135,23 @@ class Supervision:
 def _run(settings: Settings, stop: StopFlag, supervision: Supervision, export: Path | None) -> int:
     _quieten_libraries()
     try:
+        served = settings.no_train and settings.generator == "openai"
+        if (missing := missing_for_trainer(served=served)) is not None:
+            raise SettingsError(missing)
         if settings.no_train:
             with _only_trainer(settings.data_dir, stop):
                 return _generate_only(settings, stop, supervision)
         return _run_policy(settings, stop, supervision, export)
     except (ManifestError, SettingsError, StartOverError) as error:
-        print(f"shoal trainer: {error}", file=sys.stderr)
-        return EXIT_FAILED if isinstance(error, ManifestError) else EXIT_USAGE
+        return _end(str(error), EXIT_FAILED if isinstance(error, ManifestError) else EXIT_USAGE)
+    except ImportError as error:
+        log.debug("not importable", exc_info=True)
+        return _end(f"this installation lacks what it needs: {error}", EXIT_USAGE)
+
+
+def _end(why: str, code: int) -> int:
+    print(f"shoal trainer: {why}", file=sys.stderr)
+    return code
 
 
 def _run_policy(
@@ -150,21 +162,29 @@ def _run_policy(
     from policy.checkpoint.saving import CheckpointError
     from policy.distributed import RankError
     from policy.model.loading import ModelError
+    from policy.refusals import refusal_of
     from policy.rollback import DivergedError
 
+    phases = Phases()
     try:
         if export is not None:
             print(f"exported {export_model(settings, export).name} to {export}")
             return EXIT_OK
-        return _run_ranks(settings, stop, supervision)
-    except (ModelError, CheckpointError, RankError, DivergedError) as error:
-        print(f"shoal trainer: {error}", file=sys.stderr)
-        if isinstance(error, DivergedError):
-            return EXIT_DIVERGED
-        return EXIT_USAGE if isinstance(error, ModelError) else EXIT_FAILED
+        return _run_ranks(settings, stop, supervision, phases)
+    except DivergedError as error:
+        return _end(str(error), EXIT_DIVERGED)
+    except (ManifestError, SettingsError, StartOverError, ImportError):
+        raise
+    except Exception as error:
+        if export is None and not phases.has_answered and (why := refusal_of(error, settings)):
+            log.debug("refused", exc_info=True)
+            return _end(why, EXIT_USAGE)
+        if isinstance(error, ModelError | CheckpointError | RankError):
+            return _end(str(error), EXIT_USAGE if isinstance(error, ModelError) else EXIT_FAILED)
+        raise
 
 
-def _run_ranks(settings: Settings, stop: StopFlag, supervision: Supervision) -> int:
+def _run_ranks(settings: Settings, stop: StopFlag, supervision: Supervision, phases: Phases) -> int:
     """Train, or work for the process that does."""
     import torch
 
@@ -182,17 +202,18 @@ def _run_ranks(settings: Settings, stop: StopFlag, supervision: Supervision) -> 
     leader = None if ranks is None else Leader(ranks)
     means = Means(generate=leader.generate, update=leader.update) if leader else Means()
     if settings.generator == "openai":
-        means = replace(means, answer=_remote_answers(settings, stop))
+        means = replace(means, answer=_remote_answers(settings, stop, phases))
     with _only_trainer(settings.data_dir, stop):
         refuse_wrong_model(settings)  # before it waits for a node and starts a worker
-        code = _with_tasks(settings, stop, supervision, partial(Trainer, means=means))
+        make = partial(Trainer, means=means)
+        code = _with_tasks(settings, stop, supervision, phases, make)
     if leader is not None:
         leader.close()
     return code
 
 
 def _remote_answers(
-    settings: Settings, stop: StopFlag
+    settings: Settings, stop: StopFlag, phases: Phases
 ) -> Callable[[Sequence[Question], Policy], list[OwnGroup]]:
     """A server's answers, with the policy's own token ids."""
     from policy.generation.remote import RemoteError, remote_generator
@@ -206,9 +227,11 @@ def _remote_answers(
 
     def answer(questions: Sequence[Question], policy: Policy) -> list[OwnGroup]:
         try:
-            groups = remote.answer(questions)
+            groups = remote.answer(questions, phases.step)
         except RemoteError as error:
             raise ModelError(str(error)) from None
+        if remote.why_none:
+            log.warning("%s; this round has the groups of others alone", remote.why_none)
         return [own for group in groups if (own := reencode(policy, group)) is not None]
 
     return answer
@@ -220,22 +243,28 @@ def _generate_only(settings: Settings, stop: StopFlag, supervision: Supervision)
 
     if settings.generator == "self":
         raise SettingsError("--no-train needs --generator openai and the --base-url of a server")
+    phases = Phases()
     try:
         remote = remote_generator(settings, stop)
         make = partial(
             GenerateOnly,
-            answer=lambda questions, _round: remote.answer(questions),
+            answer=lambda questions, _round: remote.answer(questions, phases.step),
+            why_none=lambda: remote.why_none,
             author=Author(
                 model_name=public_model_name(remote_model(settings)), tokenizer_digest=Digest(b"")
             ),
         )
-        return _with_tasks(settings, stop, supervision, make)
+        return _with_tasks(settings, stop, supervision, phases, make)
     except RemoteError as error:
         raise SettingsError(str(error)) from None
 
 
 def _with_tasks(
-    settings: Settings, stop: StopFlag, supervision: Supervision, make: Callable[..., Any]
+    settings: Settings,
+    stop: StopFlag,
+    supervision: Supervision,
+    phases: Phases,
+    make: Callable[..., Any],
 ) -> int:
     """Run what `make` returns, with tasks from a worker of its own and a node's swarm."""
     from policy.surroundings import Surroundings
@@ -249,12 +278,17 @@ def _with_tasks(
         return EXIT_OK
     families = specs_of(manifest, settings.task_file)
     narrator = Narrator(settings, supervised=supervision.by_node, peers=PeerCount(client))
+    phases.listen(narrator.hear)
     limits = WorkerLimits(request_timeout_seconds=settings.verify_seconds)
     worker = TaskWorker(families, limits=limits)  # started below, by its first question
     runner = make(
         _unless_started_over(settings, supervision.node_run),
         Surroundings(
-            tasks=TaskSource(worker, families), link=link, rules=manifest.rules, should_stop=stop
+            tasks=TaskSource(worker, families),
+            link=link,
+            rules=manifest.rules,
+            should_stop=stop,
+            phases=phases,
         ),
         seed=_seed(settings, client.peer_id if client else None),
         on_round=narrator,
@@ -335,6 +369,8 @@ def _quieten_libraries() -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    for name in ("httpx", "httpcore"):  # a line for each request
+        logging.getLogger(name).setLevel(logging.WARNING)
 
 
 if __name__ == "__main__":

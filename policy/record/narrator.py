@@ -19,6 +19,7 @@ from rich.segment import ControlType
 from rich.text import Text
 
 from policy.record.metrics import held_out_metrics, round_metrics
+from policy.record.phases import Doing
 from policy.record.progress import WINDOW, Progress, RoundRecord
 from shoal_ipc import messages as m
 from shoal_ipc.client import NodeClient, NodeRefused, NodeUnavailable
@@ -29,6 +30,9 @@ DRAW_EVERY_SECONDS = 0.1
 WIDE = 110
 """Columns from which on a redrawn line has room for the reward at the start."""
 PEERS_EVERY_SECONDS = 5.0
+PHASE_AFTER_SECONDS = 5.0
+"""A phase that takes longer is told of."""
+PHASE_EVERY_SECONDS = 15.0
 
 
 class Narrator:
@@ -56,6 +60,7 @@ class Narrator:
         self._groups: deque[tuple[int, int]] = deque(maxlen=WINDOW)
         """External and all groups of the latest rounds."""
         self._evaluated: int | None = None
+        self._next_phase = float("-inf")
 
     def __call__(self, record: RoundRecord, progress: Progress) -> None:
         """Tell of a round, if it is time to."""
@@ -71,6 +76,15 @@ class Narrator:
         self._show(self._line(record, progress))
         if is_last:
             self.close()
+
+    def hear(self, doing: Doing) -> None:
+        """Tell of a phase that takes long, if it is time to."""
+        if self._settings.json_output or doing.seconds < PHASE_AFTER_SECONDS:
+            return
+        if not self._redraws and self._clock() < self._next_phase:
+            return
+        self._next_phase = self._clock() + PHASE_EVERY_SECONDS
+        self._show(Text(str(doing)))
 
     def close(self) -> None:
         """Leave the redrawn line as it is; what follows starts on one of its own."""

@@ -21,6 +21,7 @@ from p2p.process import DataDirError, call_on_signal, locked, root_error
 from shoal.swarm.local_process import ChildDied, LocalProcess
 from shoal.swarm.members import Member, members_table, progress_line
 from shoal_base.children import python
+from shoal_base.extras import missing_for_trainer
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from shoal_settings.loader import to_flags
 from shoal_settings.schema import Settings
@@ -45,6 +46,8 @@ def main(argv: Sequence[str]) -> int:
     try:
         loaded, _ = parse("swarm", "swarm", DESCRIPTION, argv, defaults=DEFAULTS)
         settings = loaded.settings
+        if (missing := missing_for_trainer()) is not None:
+            raise fail("swarm", missing)
         with locked(settings.data_dir):
             return trio.run(_run, settings)
     except UsageExit as end:
