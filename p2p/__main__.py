@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import trio
@@ -16,6 +17,7 @@ from p2p.process import Serving, serve
 from p2p.store.store import StoreError
 from shoal_base.extras import missing_for_trainer
 from shoal_base.files import write_atomically
+from shoal_base.node_folders import folders_for, numbered
 from shoal_settings.exits import EXIT_OK, EXIT_USAGE, fail
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import TaskError
@@ -43,6 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         announce=_announce,
         settings_of="node",
         failures=(StoreError, TaskError),
+        folders=_folders,
     )
     return serve(serving, argv)
 
@@ -54,6 +57,13 @@ def _make(*, settings: Settings, **given: Any) -> Node:
         if (missing := missing_for_trainer(served=served)) is not None:
             raise fail("node", f"{missing} (or --no-trainer, for a node that trains nothing)")
     return Node(settings=settings, **given)
+
+
+def _folders(settings: Settings) -> Iterable[Path]:
+    """Where a node may be: each model has its own folder, a node without one the first."""
+    if settings.no_trainer:
+        return numbered(settings.data_dir)
+    return folders_for(settings.model, settings.data_dir)
 
 
 async def _run(node: Node, settings: Settings) -> int | None:

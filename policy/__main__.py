@@ -27,9 +27,10 @@ from policy.record.phases import Phases
 from policy.record.sinks import sink_names
 from policy.rollouts import public_model_name
 from shoal_base.extras import missing_for_trainer
+from shoal_base.node_folders import folders_for
 from shoal_ipc.client import SOCKET_NAME, NodeClient
 from shoal_settings.exits import EXIT_DIVERGED, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
-from shoal_settings.loader import SettingsError, add_flags, describe, describe_text, load
+from shoal_settings.loader import Loaded, SettingsError, add_flags, describe, describe_text, load
 from shoal_settings.schema import Settings
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.swarm import specs_of, starting_families
@@ -118,8 +119,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(
         level=loaded.settings.log_level.upper(), format="%(levelname)s trainer: %(message)s"
     )
+    settings = _in_its_folder(loaded)
     supervision = Supervision(by_node=arguments.supervised, node_run=arguments.node_run)
-    return _run(loaded.settings, stop, supervision, arguments.export)
+    return _run(settings, stop, supervision, arguments.export)
+
+
+def _in_its_folder(loaded: Loaded) -> Settings:
+    """Return the settings with the folder that is meant where none is named.
+
+    Beside a node it is the node's, which has none of its own for each model if it was started
+    without a trainer.
+    """
+    settings = loaded.settings
+    default = settings.data_dir
+    if loaded.origins["data_dir"] != "default":
+        return settings
+    own = next(iter(folders_for(settings.model, default)), default)
+    beside_a_node = not settings.alone and (default / SOCKET_NAME).exists()
+    has_its_node = (own / SOCKET_NAME).exists()
+    chosen = default if beside_a_node and not has_its_node else own
+    return settings.model_copy(update={"data_dir": chosen})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

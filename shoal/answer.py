@@ -11,7 +11,9 @@ from pathlib import Path
 
 from rich.console import Console
 
+from shoal.nearby import running_node
 from shoal.node_link import NodeLink, check_author, open_link
+from shoal_base.node_folders import NODE_FOLDER
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from shoal_tasks.errors import TaskError
 from shoal_tasks.hand_made import completion_of
@@ -44,7 +46,7 @@ def main(argv: Sequence[str]) -> int:
     console = Console(highlight=False, stderr=arguments.json)
     try:
         author = check_author("answer", arguments.author)
-        link = open_link("answer", arguments.data_dir, arguments.task_file)
+        link = open_link("answer", running_node(arguments.data_dir), arguments.task_file)
         families = _chosen(link, arguments.family)
         with TaskWorker(families) as worker:
             shared = _ask_all(link, worker, families, arguments, console, author)
@@ -66,9 +68,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--data-dir",
         type=Path,
-        default=Path(".shoal/node"),
+        default=NODE_FOLDER,
         metavar="DIR",
-        help="the node's folder",
+        help="the node's folder (.shoal/node, or the only other node that runs)",
     )
     parser.add_argument("--family", metavar="NAME", help="only questions of this family")
     parser.add_argument("--count", type=int, default=0, metavar="N", help="end after N (0: go on)")

@@ -9,7 +9,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from shoal.nearby import running_node
 from shoal.node_link import NodeLink, check_author, open_link
+from shoal_base.node_folders import NODE_FOLDER
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from shoal_tasks.errors import TaskError
 from shoal_tasks.hand_made import RowError, read_groups
@@ -35,7 +37,7 @@ def main(argv: Sequence[str]) -> int:
         author = check_author("publish", arguments.author)
         if (arguments.file is None) == (arguments.draw is None):
             raise fail("publish", "give a FILE to publish, or --draw N to get questions")
-        link = open_link("publish", arguments.data_dir, arguments.task_file)
+        link = open_link("publish", running_node(arguments.data_dir), arguments.task_file)
         with TaskWorker(link.families) as worker:
             if arguments.draw is not None:
                 return _draw(worker, arguments.draw)
@@ -61,9 +63,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--data-dir",
         type=Path,
-        default=Path(".shoal/node"),
+        default=NODE_FOLDER,
         metavar="DIR",
-        help="the node's folder",
+        help="the node's folder (.shoal/node, or the only other node that runs)",
     )
     parser.add_argument(
         "--author", default="script", metavar="NAME", help="who answered, told to peers (script)"

@@ -19,6 +19,7 @@ import pytest
 import trio
 import trio.testing
 
+from p2p.__main__ import _folders
 from p2p.data_dir import DataDirInUseError, lock_data_dir
 from p2p.net.host import ListenError
 from p2p.net.identity import Identity
@@ -240,3 +241,16 @@ def test_a_package_runs_its_process(module: str, command: str) -> None:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     assert done.stdout.startswith(f"usage: shoal {command} ")
+
+
+def test_each_model_has_a_folder_by_default() -> None:
+    toy, other = loaded("--model=tiny"), loaded("--model=tiny-sparse")
+    with own_data_dir(toy, _folders) as first, own_data_dir(other, _folders) as second:
+        assert first.data_dir == Path(".shoal/node")
+        assert second.data_dir == Path(".shoal/node-tiny-sparse")
+        with own_data_dir(other, _folders) as third:
+            assert third.data_dir == Path(".shoal/node-tiny-sparse-2")
+    with own_data_dir(loaded("--model=tiny-sparse", "--no-trainer"), _folders) as fourth:
+        assert fourth.data_dir == Path(".shoal/node")
+    with own_data_dir(loaded("--model=tiny-sparse", "--data-dir=mine"), _folders) as named:
+        assert named.data_dir == Path("mine")
