@@ -17,7 +17,7 @@ from p2p.process import Serving, serve
 from p2p.store.store import StoreError
 from shoal_base.extras import missing_for_trainer
 from shoal_base.files import write_atomically
-from shoal_base.node_folders import folders_for, numbered
+from shoal_base.node_folders import folders_for, newest_checkpoint, numbered
 from shoal_settings.exits import EXIT_OK, EXIT_USAGE, fail
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import TaskError
@@ -69,6 +69,9 @@ def _folders(settings: Settings) -> Iterable[Path]:
 async def _run(node: Node, settings: Settings) -> int | None:
     end = await node.run()
     await _keep_last_status(node, settings)
+    if not settings.json_output:
+        for line in _kept(node, settings, end):
+            print(line, flush=True)
     match end:
         case NodeEnd.MANIFEST_CHANGED:
             return None
@@ -76,6 +79,18 @@ async def _run(node: Node, settings: Settings) -> int | None:
             return EXIT_USAGE
         case _:
             return EXIT_OK
+
+
+def _kept(node: Node, settings: Settings, end: NodeEnd) -> Iterator[str]:
+    """What people are told at the end: what there is, and how to go on."""
+    played = node.last_status.get("round", 0)
+    if end is NodeEnd.FINISHED and settings.rounds:
+        more = f"ROUNDS={2 * settings.rounds} (--rounds) goes on"
+        yield f"{played} of {settings.rounds} rounds are done; {more}"
+    elif end is NodeEnd.STOPPED and not settings.no_trainer:
+        checkpoint = newest_checkpoint(settings.data_dir)
+        kept = f"checkpoint {checkpoint.name}" if checkpoint else "no checkpoint yet"
+        yield f"stopped at round {played}: {kept} in {settings.data_dir}; start it again to go on"
 
 
 async def _keep_last_status(node: Node, settings: Settings) -> None:

@@ -163,6 +163,10 @@ def _run(settings: Settings, stop: StopFlag, supervision: Supervision, export: P
         return _run_policy(settings, stop, supervision, export)
     except (ManifestError, SettingsError, StartOverError) as error:
         return _end(str(error), EXIT_FAILED if isinstance(error, ManifestError) else EXIT_USAGE)
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # rich ends a program so, in silence
+            return _end("its standard output is gone: nobody reads what it says", EXIT_FAILED)
+        raise
     except ImportError as error:
         log.debug("not importable", exc_info=True)
         return _end(f"this installation lacks what it needs: {error}", EXIT_USAGE)
@@ -319,6 +323,8 @@ def _with_tasks(
             runner.run()
     finally:
         narrator.close()
+    if not supervision.by_node:
+        narrator.say_if_all_was_played()
     return EXIT_OK
 
 
@@ -390,6 +396,8 @@ def _quieten_libraries() -> None:
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     for name in ("httpx", "httpcore"):  # a line for each request
         logging.getLogger(name).setLevel(logging.WARNING)
+    for name in ("huggingface_hub", "transformers"):  # they print what they log themselves
+        logging.getLogger(name).propagate = False
 
 
 if __name__ == "__main__":

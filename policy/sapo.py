@@ -173,12 +173,17 @@ class Rounds:
             num_completions=this.config.num_completions,
             params=this.config.sampling,
             generator=generator,
-            on_step=self._phases.step,
+            on_step=self._on_step,
         )
         return [
             OwnGroup(question=question, answers=tuple(sample.as_answer() for sample in row))
             for question, row in zip(asked, samples, strict=True)
         ]
+
+    def _on_step(self, done: int, fraction: float) -> None:
+        self._phases.step(done, fraction)
+        if self._means.generate is generate:  # processes that share the work go on together
+            self._stop_if_told()
 
     def _share(self, this: Round, own: Sequence[OwnGroup]) -> list[SharedGroup | None]:
         """Publish own groups; return what was shared of each, None where nothing was.

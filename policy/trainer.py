@@ -34,6 +34,7 @@ from policy.rollback import Watch, weights_finite
 from policy.round.config import balance_from_settings, round_config
 from policy.sapo import THIS_PROCESS, Learner, Means, Outcome, Rounds
 from policy.surroundings import Interrupted, Surroundings
+from policy.tiny import MODEL_NAMES
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import TaskError
 
@@ -58,7 +59,14 @@ class Trainer:
             ModelError: the model cannot be used.
             CheckpointError: the newest checkpoint cannot be read, or is of another model.
         """
+        names_itself = settings.model not in MODEL_NAMES
+        if names_itself:  # the embedded ones are there at once
+            log.info("loading model %s", settings.model)
         self.course = course = begin_or_resume(settings, seed=seed)
+        if names_itself:
+            num_weights = sum(weight.numel() for weight in course.policy.model.parameters())
+            where = course.policy.device
+            log.info("it is loaded: %.1f million weights on %s", num_weights / 1e6, where)
         _refuse_unsupported(settings, course)
         self._settings, self._seed, self._on_round = settings, seed, on_round
         self._tasks, self._link, self._should_stop = around.tasks, around.link, around.should_stop
@@ -92,7 +100,8 @@ class Trainer:
             DivergedError: going back to the last good weights did not help.
         """
         try:
-            refuse_unanswerable(self.course.policy, self._tasks)
+            if not self._should_stop():
+                refuse_unanswerable(self.course.policy, self._tasks)
             self._play_rounds()
             self._write_judged(
                 self._judged.wait_for_score(

@@ -61,9 +61,11 @@ class Narrator:
         """External and all groups of the latest rounds."""
         self._evaluated: int | None = None
         self._next_phase = float("-inf")
+        self._has_played = False
 
     def __call__(self, record: RoundRecord, progress: Progress) -> None:
         """Tell of a round, if it is time to."""
+        self._has_played = True
         if self._settings.json_output:
             self._say_json(record, progress)
             return
@@ -91,6 +93,12 @@ class Narrator:
         if self._open:
             self._console.print()
             self._open = False
+
+    def say_if_all_was_played(self) -> None:
+        """Say why nothing was told, where an earlier run has played all rounds that are wanted."""
+        rounds = self._settings.rounds
+        if rounds and not self._has_played and not self._settings.json_output:
+            self._console.print(f"{rounds} rounds are done: --rounds {2 * rounds} goes on")
 
     def _say_json(self, record: RoundRecord, progress: Progress) -> None:
         events = [("round", round_metrics(record, progress))]

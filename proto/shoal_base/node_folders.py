@@ -74,14 +74,25 @@ def _as_folder(model: str) -> str | None:
     return None
 
 
+def newest_checkpoint(folder: Path) -> Path | None:
+    """Return a folder's newest checkpoint by its name; None where there is none."""
+    try:
+        names = [(_CHECKPOINT.fullmatch(path.name), path) for path in _checkpoints(folder)]
+    except OSError:
+        return None
+    found = [(int(match[1]), int(match[2] or 0), path) for match, path in names if match]
+    return max(found)[2] if found else None
+
+
 def model_in(folder: Path) -> str | None:
     """Return the model of a folder's newest checkpoint; None where there is none to be read."""
-    found = []
+    newest = newest_checkpoint(folder)
     try:
-        for path in (folder / "checkpoints").iterdir():
-            if match := _CHECKPOINT.fullmatch(path.name):
-                found.append((int(match[1]), int(match[2] or 0), path))
-        newest = max(found)[2]
-        return str(json.loads((newest / "state.json").read_text())["model_name"])
+        document = json.loads((newest / "state.json").read_text()) if newest else {}
+        return str(document["model_name"])
     except (OSError, ValueError, LookupError, TypeError):
         return None
+
+
+def _checkpoints(folder: Path) -> list[Path]:
+    return list((folder / "checkpoints").iterdir())
