@@ -6,7 +6,9 @@ import json
 import logging
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import trio
 
@@ -15,10 +17,13 @@ from p2p.live_node import LiveNode
 from p2p.node import Node, NodeEnd
 from p2p.process import Serving, serve
 from p2p.store.store import StoreError
+from shoal_base.extras import missing_for_trainer
 from shoal_base.files import write_atomically
+from shoal_base.lines import say
+from shoal_base.node_folders import folders_for, newest_checkpoint, numbered
 from shoal_base.visible import visible_name
 from shoal_settings.called import called
-from shoal_settings.exits import EXIT_OK, EXIT_USAGE
+from shoal_settings.exits import EXIT_OK, EXIT_USAGE, fail
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import TaskError
 
@@ -42,18 +47,38 @@ def main(argv: Sequence[str] | None = None) -> int:
     serving = Serving(
         name="node",
         description=DESCRIPTION,
-        make=Node,
+        make=_make,
         run=_run,
         announce=_announce,
         settings_of="node",
         failures=(StoreError, TaskError),
+        folders=_folders,
     )
     return serve(serving, argv)
+
+
+def _make(*, settings: Settings, **given: Any) -> Node:
+    """Return a node; raises UsageExit where its trainer could not even be started."""
+    if not settings.no_trainer:
+        served = settings.no_train and settings.generator == "openai"
+        if (missing := missing_for_trainer(served=served)) is not None:
+            raise fail("node", f"{missing} (or --no-trainer, for a node that trains nothing)")
+    return Node(settings=settings, **given)
+
+
+def _folders(settings: Settings) -> Iterable[Path]:
+    """Where a node may be: each model has its own folder, a node without one the first."""
+    if settings.no_trainer:
+        return numbered(settings.data_dir)
+    return folders_for(settings.model, settings.data_dir)
 
 
 async def _run(node: Node, settings: Settings) -> int | None:
     end = await node.run()
     await _keep_last_status(node, settings)
+    if not settings.json_output:
+        for line in _kept(node, settings, end):
+            say(line)
     match end:
         case NodeEnd.MANIFEST_CHANGED:
             return None
@@ -61,6 +86,18 @@ async def _run(node: Node, settings: Settings) -> int | None:
             return EXIT_USAGE
         case _:
             return EXIT_OK
+
+
+def _kept(node: Node, settings: Settings, end: NodeEnd) -> Iterator[str]:
+    """What people are told at the end: what there is, and how to go on."""
+    played = node.last_status.get("round", 0)
+    if end is NodeEnd.FINISHED and settings.rounds:
+        more = f"ROUNDS={2 * settings.rounds} (--rounds) goes on"
+        yield f"{played} of {settings.rounds} rounds are done; {more}"
+    elif end is NodeEnd.STOPPED and not settings.no_trainer:
+        checkpoint = newest_checkpoint(settings.data_dir)
+        kept = f"checkpoint {checkpoint.name}" if checkpoint else "no checkpoint yet"
+        yield f"stopped at round {played}: {kept} in {settings.data_dir}; start it again to go on"
 
 
 async def _keep_last_status(node: Node, settings: Settings) -> None:

@@ -76,6 +76,8 @@ class Node:
 
     def stop(self) -> None:
         """Ask the node to end; it closes in order and returns."""
+        if not self._stop.is_set():
+            log.info("stopping: the trainer writes its last checkpoint, what is unsent goes out")
         self._stop.set()
 
     async def run(self) -> NodeEnd:

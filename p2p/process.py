@@ -33,6 +33,7 @@ from p2p.net.swarm_key import SwarmKeyError
 from p2p.peer_life import PeerLife
 from shoal_base.lines import guard_process, say, say_json
 from shoal_base.log_file import LogLines, log_to_console, log_to_file
+from shoal_base.node_folders import numbered
 from shoal_base.output import outlive_the_terminal
 from shoal_base.private import private
 from shoal_settings.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UsageExit, fail
@@ -44,8 +45,6 @@ if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
 log = logging.getLogger(__name__)
-
-_MAX_NUMBERED = 64
 
 
 class DataDirError(Exception):
@@ -104,6 +103,8 @@ class Serving(Generic[L, J]):
     """What programs are told then, beyond who it is and where."""
     failures: tuple[type[Exception], ...]
     """What ends it with one line and exit code 1."""
+    folders: Callable[[Settings], Iterable[Path]] = lambda settings: numbered(settings.data_dir)
+    """Where it may keep its data when no folder is named; the first that is free is its own."""
 
 
 def serve(serving: Serving[L, J], argv: Sequence[str] | None) -> int:
@@ -114,7 +115,7 @@ def serve(serving: Serving[L, J], argv: Sequence[str] | None) -> int:
             name, serving.settings_of, serving.description, argv, defaults=serving.defaults
         )
         lines = start_logging(loaded.settings, name)
-        with own_data_dir(loaded) as settings:
+        with own_data_dir(loaded, serving.folders) as settings:
             log_path = settings.data_dir / f"{name}.log"
             outlive_the_terminal(partial(say_terminal_gone, log_path))
             with log_to_file(log_path, settings.log_bytes, lines):
@@ -177,23 +178,22 @@ def _say_ready(serving: Serving[L, J], settings: Settings, peer: J) -> None:
 
 
 @contextlib.contextmanager
-def own_data_dir(loaded: Loaded) -> Iterator[Settings]:
+def own_data_dir(
+    loaded: Loaded,
+    folders: Callable[[Settings], Iterable[Path]] = lambda settings: numbered(settings.data_dir),
+) -> Iterator[Settings]:
     """Lock the data directory and yield the settings with it.
 
-    A directory the user named is theirs: in use means refused. The default one gives way to
-    `…-2`, `…-3`, so that a second `shoal node` on the same machine just works.
+    A directory the user named is theirs: in use means refused. The default one gives way to the
+    next of `folders`, so that a second `shoal node` on the same machine just works.
 
     Raises:
         DataDirInUseError: the named directory is in use.
         DataDirError, SocketPathError: it cannot be used.
     """
     settings = loaded.settings
-    candidates = [settings.data_dir]
-    if loaded.origins["data_dir"] == "default":
-        candidates += [
-            settings.data_dir.with_name(f"{settings.data_dir.name}-{number}")
-            for number in range(2, _MAX_NUMBERED)
-        ]
+    is_default = loaded.origins["data_dir"] == "default"
+    candidates = list(folders(settings)) if is_default else [settings.data_dir]
     with contextlib.ExitStack() as stack:
         chosen = _enter_first_free(stack, candidates)
         check_socket_path(chosen / SOCKET_NAME)  # now, not after the node has joined its swarm

@@ -22,6 +22,11 @@ class TaskSource:
         self._families = tuple(families)
         self._by_name = {family.name: family for family in families}
 
+    @property
+    def num_families(self) -> int:
+        """How many families the swarm has."""
+        return len(self._families)
+
     def draw(self, rng: random.Random, count: int) -> list[Question]:
         """Draw `count` fresh questions, families by weight with replacement."""
         return [self._question(at, text) for at, text in self._worker.draw(rng, count)]

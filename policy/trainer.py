@@ -19,12 +19,14 @@ from policy.checkpoint.saving import CheckpointError, NoRoomError, save_checkpoi
 from policy.course import Course, begin_or_resume, take_back
 from policy.evaluate import EvaluationStopped, evaluate, evaluation_interval
 from policy.generation.local import NonFiniteError
+from policy.generation.questions import refuse_unanswerable
 from policy.judged import Judged
 from policy.model.loading import ModelError
 from policy.model.memory import can_checkpoint
 from policy.model.reference import load_reference
 from policy.record.metrics import METRICS_FILE, MetricsFile, held_out_metrics, round_metrics
 from policy.record.pause import Pause
+from policy.record.phases import Doing, Phase
 from policy.record.progress import Progress, RoundRecord
 from policy.record.quarantine import QUARANTINE_FILE, Quarantine
 from policy.record.sinks import MetricSinks
@@ -33,6 +35,7 @@ from policy.rollback import Watch, weights_finite
 from policy.round.config import balance_from_settings, round_config
 from policy.sapo import THIS_PROCESS, Learner, Means, Outcome, Rounds
 from policy.surroundings import Interrupted, Surroundings
+from policy.tiny import MODEL_NAMES
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import TaskError
 
@@ -57,10 +60,19 @@ class Trainer:
             ModelError: the model cannot be used.
             CheckpointError: the newest checkpoint cannot be read, or is of another model.
         """
+        names_itself = settings.model not in MODEL_NAMES
+        if names_itself:  # the embedded ones are there at once
+            log.info("loading model %s", settings.model)
         self.course = course = begin_or_resume(settings, seed=seed)
+        if names_itself:
+            num_weights = sum(weight.numel() for weight in course.policy.model.parameters())
+            where = course.policy.device
+            log.info("it is loaded: %.1f million weights on %s", num_weights / 1e6, where)
         _refuse_unsupported(settings, course)
         self._settings, self._seed, self._on_round = settings, seed, on_round
         self._tasks, self._link, self._should_stop = around.tasks, around.link, around.should_stop
+        self._phases = around.phases
+        self._last_record: RoundRecord | None = None
         self._link.restore_consumed(course.consumed_ids)
         config = round_config(settings, seed)
         self._sampling = config.sampling
@@ -80,6 +92,7 @@ class Trainer:
         self._checkpoint_waits = False
         self._last_checkpoint = time.monotonic()
         self._checkpoint_round = course.round
+        self._phases.listen(self._tell_phase)
 
     def run(self) -> None:
         """Play rounds until told to stop or `--rounds` is reached; then write a checkpoint.
@@ -87,10 +100,13 @@ class Trainer:
         A full disk is waited for; told to stop then, the rounds since the last checkpoint are lost.
 
         Raises:
+            ModelError: it can be asked none of the questions.
             CheckpointError: the last checkpoint could not be written.
             DivergedError: going back to the last good weights did not help.
         """
         try:
+            if not self._should_stop():
+                refuse_unanswerable(self.course.policy, self._tasks)
             self._play_rounds()
             self._write_judged(
                 self._judged.wait_for_score(
@@ -159,6 +175,7 @@ class Trainer:
         if not weights_finite(course.policy):
             log.error("no checkpoint of round %d: its weights are not finite", course.round)
             return
+        self._phases.enter(Phase.SAVING, round=course.round)
         self._link.flush()  # what the checkpoint says is done is on the node's disk then
         state = course.state(self._link.consumed_for_checkpoint())
         try:
@@ -195,6 +212,7 @@ class Trainer:
         self._evaluate_if_due()
         self._write_judged(self._judged.after_round(course.round, course.policy_version))
         self._tell_status("training", record)
+        self._last_record = record
         self._on_round(record, progress)
         if self._watch.due(outcome.stats):
             self._roll_back()
@@ -217,6 +235,11 @@ class Trainer:
         done = course.progress.held_out
         if not every or course.round % every or (done and done["round"] == course.round):
             return
+        self._phases.enter(
+            Phase.EVALUATING,
+            round=course.round,
+            of=self._settings.eval_per_family * self._tasks.num_families,
+        )
         try:
             held_out = evaluate(
                 course.policy,
@@ -225,6 +248,7 @@ class Trainer:
                 per_family=self._settings.eval_per_family,
                 sampling=self._sampling,
                 should_stop=self._should_stop,
+                on_step=self._phases.step,
             ).to_json()
         except EvaluationStopped:
             return  # made up for when the run is resumed
@@ -248,7 +272,12 @@ class Trainer:
             left = self._settings.round_seconds - (time.monotonic() - started)
             if left <= 0:
                 return
+            if self._phases.doing.phase is not Phase.WAITING:
+                self._phases.enter(Phase.WAITING, round=self.course.round + 1)
             time.sleep(min(0.05, left))
+
+    def _tell_phase(self, _doing: Doing) -> None:
+        self._tell_status("training", self._last_record)
 
     def _tell_status(self, state: str, record: RoundRecord | None, *, paused: str = "") -> None:
         course = self.course
@@ -260,6 +289,7 @@ class Trainer:
             progress=course.progress,
             last_round=None if record is None else asdict(record),
             paused=paused,
+            doing=self._phases.doing if state == "training" else None,
         )
         self._link.tell_status(status.to_json())
 

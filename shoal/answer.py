@@ -6,10 +6,11 @@ import argparse
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
+from shoal.nearby import running_node
 from shoal.node_link import NodeLink, check_author, open_link
 from shoal_base.lines import say_json
+from shoal_base.node_folders import NODE_FOLDER
 from shoal_base.terminal import Terminal, styled
 from shoal_base.visible import visible_lines, visible_name
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
@@ -45,7 +46,7 @@ def main(argv: Sequence[str]) -> int:
     console = Terminal(stderr=arguments.json)
     try:
         author = check_author("answer", arguments.author)
-        link = open_link("answer", arguments.data_dir, arguments.task_file)
+        link = open_link("answer", running_node(arguments.data_dir), arguments.task_file)
         families = _chosen(link, arguments.family)
         with TaskWorker(families) as worker:
             shared = _ask_all(link, worker, families, arguments, console, author)
@@ -67,9 +68,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--data-dir",
         type=path,
-        default=Path(".shoal/node"),
+        default=NODE_FOLDER,
         metavar="DIR",
-        help="the node's folder",
+        help="the node's folder (.shoal/node, or the only other node that runs)",
     )
     parser.add_argument("--family", metavar="NAME", help="only questions of this family")
     parser.add_argument(

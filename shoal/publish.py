@@ -8,8 +8,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from shoal.nearby import running_node
 from shoal.node_link import NodeLink, check_author, open_link
 from shoal_base.lines import readable_json, say, say_json
+from shoal_base.node_folders import NODE_FOLDER
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from shoal_settings.parser import Parser, path, whole
 from shoal_tasks.errors import TaskError
@@ -36,7 +38,7 @@ def main(argv: Sequence[str]) -> int:
         author = check_author("publish", arguments.author)
         if (arguments.file is None) == (arguments.draw is None):
             raise fail("publish", "give a FILE to publish, or --draw N to get questions")
-        link = open_link("publish", arguments.data_dir, arguments.task_file)
+        link = open_link("publish", running_node(arguments.data_dir), arguments.task_file)
         with TaskWorker(link.families) as worker:
             if arguments.draw is not None:
                 return _draw(worker, arguments.draw)
@@ -65,9 +67,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--data-dir",
         type=path,
-        default=Path(".shoal/node"),
+        default=NODE_FOLDER,
         metavar="DIR",
-        help="the node's folder",
+        help="the node's folder (.shoal/node, or the only other node that runs)",
     )
     parser.add_argument(
         "--author", default="script", metavar="NAME", help="who answered, told to peers (script)"

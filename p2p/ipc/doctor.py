@@ -103,6 +103,8 @@ class Facts:
     """Most a batch may come from the future before others refuse it."""
     trainer: str | None
     """State of the trainer; None for a bootstrap peer."""
+    trainer_error: str
+    """What the last trainer that failed said of it; empty where none has, or it is over."""
     groups_received: int | None
     buffered: tuple[int, int] | None
     """External groups in the buffer and their limit; None for a bootstrap peer."""
@@ -308,10 +310,11 @@ def _trainer(facts: Facts) -> Iterator[Finding]:
     if facts.paused:
         state, do = State.BAD, "make room: it goes on by itself, and nothing is lost"
     elif facts.trainer in _BROKEN_TRAINER:
-        state, do = State.BAD, "read its last lines in the node's log; start the node again after"
+        state, do = State.BAD, "mend that; the node's log has more; then start the node again"
     elif facts.trainer in _WAITING_TRAINER:
-        state, do = State.WARN, "it ended and will be started again: read the node's log"
-    says = f"{facts.trainer}: {facts.paused}" if facts.paused else facts.trainer
+        state, do = State.WARN, "it ended and will be started again: the node's log has more"
+    why = facts.paused or (facts.trainer_error if state is not State.OK else "")
+    says = f"{facts.trainer}: {why}" if why else facts.trainer
     yield Finding(check="trainer", state=state, says=says, do=do)
 
 

@@ -29,6 +29,7 @@ from p2p.net.address import has_other_network, parse_peer_address
 from p2p.net.host import DialError, RequestError
 from p2p.net.swarm_key import SwarmKeyError, key_of_settings
 from p2p.peers.outside import Outside, ask_outside, tcp_ports
+from p2p.trainer_child import ending
 from shoal_wire.types import PeerId
 
 _MAX_ASKED = 8
@@ -111,6 +112,7 @@ class NetViews:
             mesh_low=MeshSettings().degree_low,
             clock_limit_ms=1000 * member.manifest.rules.max_future_seconds,
             trainer=status["trainer"]["state"] if "trainer" in status else None,
+            trainer_error=_last_words(status.get("trainer", {})),
             groups_received=status.get("groups_received"),
             buffered=(buffer["groups"], buffer["capacity_groups"]) if buffer else None,
             disk_free_bytes=status["disk"]["free_bytes"],
@@ -206,3 +208,13 @@ def _kind(transport: str) -> str:
         return "relay"
     parts = transport.split("/")
     return f"{parts[3]} over {parts[1]}" if len(parts) > 3 else "unknown"
+
+
+def _last_words(trainer: Mapping[str, Any]) -> str:
+    """Say how the last trainer that failed ended, and when there is another; empty for none."""
+    if not trainer.get("last_exit"):
+        return ""
+    said = trainer["last_error"] or "it said nothing"
+    wait = trainer["next_start_s"]
+    when = "" if wait is None else f"; next start in {wait:.0f} s"
+    return f"{ending(trainer['last_exit'])}: {said}{when}"

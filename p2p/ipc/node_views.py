@@ -34,6 +34,8 @@ _TRAINER_KEYS = (
     "last_round",
     "held_out",
     "paused",
+    "phase",
+    "progress",
 )
 
 
@@ -236,6 +238,26 @@ class NodeViews(CoreViews):
             "restarts": child.restarts if child is not None else 0,
             "connected": self._link.connected,
             **{key: reported.get(key) for key in _TRAINER_KEYS},
+            **self._phase(),
+            **self._last_words(),
+        }
+
+    def _phase(self) -> dict[str, Any]:
+        """What the trainer says that it does; that it is being started is seen from here."""
+        if self._link.connected:
+            return {}
+        loading = self._child is not None and self._child.state is ChildState.RUNNING
+        return {"phase": "loading" if loading else None, "progress": None}
+
+    def _last_words(self) -> dict[str, Any]:
+        """How the last trainer that failed ended, and when there is another."""
+        child = self._child
+        if child is None or child.last_exit is None:
+            return {"last_exit": None, "last_error": None, "next_start_s": None}
+        return {
+            "last_exit": child.last_exit,
+            "last_error": child.last_error or None,
+            "next_start_s": _rounded(child.next_start_s),
         }
 
     def _trainer_state(self) -> str:

@@ -20,6 +20,7 @@ from rich.segment import ControlType
 from rich.text import Text
 
 from policy.record.metrics import held_out_metrics, round_metrics
+from policy.record.phases import Doing
 from policy.record.progress import WINDOW, Progress, RoundRecord
 from shoal_base.lines import say_json
 from shoal_base.log_file import IN_FILE_ALONE
@@ -37,6 +38,9 @@ SPARE = ("start", "pace", "external reward", "share")
 KEEP_EVERY_SECONDS = 60.0
 """In the trainer's log, which is there when the terminal is not."""
 PEERS_EVERY_SECONDS = 5.0
+PHASE_AFTER_SECONDS = 5.0
+"""A phase that takes longer is told of."""
+PHASE_EVERY_SECONDS = 15.0
 
 
 class Narrator:
@@ -64,9 +68,12 @@ class Narrator:
         self._groups: deque[tuple[int, int]] = deque(maxlen=WINDOW)
         """External and all groups of the latest rounds."""
         self._evaluated: int | None = None
+        self._next_phase = float("-inf")
+        self._has_played = False
 
     def __call__(self, record: RoundRecord, progress: Progress) -> None:
         """Tell of a round, if it is time to."""
+        self._has_played = True
         if self._settings.json_output:
             self._say_json(record, progress)
             return
@@ -83,11 +90,26 @@ class Narrator:
         if is_last:
             self.close()
 
+    def hear(self, doing: Doing) -> None:
+        """Tell of a phase that takes long, if it is time to."""
+        if self._settings.json_output or doing.seconds < PHASE_AFTER_SECONDS:
+            return
+        if not self._redraws and self._clock() < self._next_phase:
+            return
+        self._next_phase = self._clock() + PHASE_EVERY_SECONDS
+        self._show(Text(str(doing)))
+
     def close(self) -> None:
         """Leave the redrawn line as it is; what follows starts on one of its own."""
         if self._open:
             self._console.print()
             self._open = False
+
+    def say_if_all_was_played(self) -> None:
+        """Say why nothing was told, where an earlier run has played all rounds that are wanted."""
+        rounds = self._settings.rounds
+        if rounds and not self._has_played and not self._settings.json_output:
+            self._console.print(f"{rounds} rounds are done: --rounds {2 * rounds} goes on")
 
     def _say_json(self, record: RoundRecord, progress: Progress) -> None:
         events = [("round", round_metrics(record, progress))]

@@ -11,6 +11,8 @@ import shutil
 import sys
 from pathlib import Path
 
+from shoal_base.children import python
+
 _NAME = "shoal"
 _MADE = f".venv/bin/{_NAME}"
 
@@ -19,7 +21,7 @@ def called() -> str:
     """Return the words that start `shoal` again from this folder."""
     started = Path(sys.argv[0])
     if started.name == "__main__.py":
-        return f"{_shortest(Path(sys.executable))} -m {_NAME}"
+        return f"{_shortest(Path(python()[0]))} -m {_NAME}"
     if started.name != _NAME:  # imported by another program
         return _NAME
     return _shortest(started)

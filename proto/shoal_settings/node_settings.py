@@ -26,8 +26,8 @@ class NodeSettings(BaseModel):
     data_dir: Path = key(
         Path(".shoal/node"),
         "node bootstrap trainer swarm debug",
-        "Folder for identity, buffer, checkpoints and socket. "
-        "Nodes on one machine differ only in it.",
+        "Folder for identity, buffer, checkpoints and socket; of a node whose model is not tiny, "
+        "by default, .shoal/node-MODEL. Nodes on one machine differ only in it.",
     )
     # Network
     listen: Annotated[tuple[str, ...], Field(min_length=1)] = key(

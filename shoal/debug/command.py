@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
+from p2p.data_dir import LAST_STATUS_FILE
 from shoal.debug.node import RunningNode
 from shoal.debug.views import VIEWS, View
+from shoal.nearby import folder_with, running_node
 from shoal_base.lines import say_json
 from shoal_base.terminal import Terminal
 from shoal_ipc.client import NodeRefused, NodeUnavailable
@@ -26,7 +29,10 @@ def main(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(_view_first(argv))
     try:
         loaded = load("debug", arguments, os.environ)
-        return _show(VIEWS[arguments.view], arguments, loaded.settings)
+        settings = loaded.settings
+        if loaded.origins["data_dir"] == "default":
+            settings = settings.model_copy(update={"data_dir": _folder(arguments)})
+        return _show(VIEWS[arguments.view], arguments, settings)
     except SettingsError as error:
         return fail("debug", str(error)).code
     except UsageExit as end:
@@ -35,6 +41,13 @@ def main(argv: Sequence[str]) -> int:
         return fail("debug", str(error), EXIT_FAILED).code
     except (KeyboardInterrupt, BrokenPipeError):
         return EXIT_OK
+
+
+def _folder(arguments: argparse.Namespace) -> Path:
+    """Return the folder that is meant where none is named."""
+    if getattr(arguments, "last", False):
+        return folder_with(LAST_STATUS_FILE)
+    return running_node()
 
 
 def _show(view: View, arguments: argparse.Namespace, settings: Settings) -> int:
@@ -74,7 +87,10 @@ def _parser() -> argparse.ArgumentParser:
     for name, row in VIEWS.items():
         view = views.add_parser(name, help=row.help, description=row.help)
         view.add_argument(
-            "--data-dir", dest="data_dir", metavar="DIR", help="the node's folder (.shoal/node)"
+            "--data-dir",
+            dest="data_dir",
+            metavar="DIR",
+            help="the node's folder (.shoal/node, or the only other node)",
         )
         view.add_argument(
             "--json",

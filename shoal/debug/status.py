@@ -70,6 +70,8 @@ def _trainer_rows(rows: Table, view: dict[str, Any]) -> None:
     rows.add_row("trainer", f"{trainer['state']}{pid}, {trainer['restarts']} restarts")
     if trainer.get("paused"):
         rows.add_row("paused", f"{trainer['paused']}: it goes on by itself when there is room")
+    for label, text in _doing(trainer):
+        rows.add_row(label, text)
     rows.add_row("round", str(view["round"]))
     rows.add_row(
         "own reward",
@@ -82,6 +84,24 @@ def _trainer_rows(rows: Table, view: dict[str, Any]) -> None:
     )
     if view["outbox"]["unsent"]:
         rows.add_row("outbox", f"{view['outbox']['unsent']} batches wait for a peer")
+
+
+def _doing(trainer: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """What the trainer does, and how the last one that failed ended."""
+    progress = trainer.get("progress")
+    if trainer.get("phase"):
+        counted = f", {progress['done']} of {progress['of']}" if progress and progress["of"] else ""
+        since = f", for {duration(progress['seconds'])}" if progress else ""
+        left = progress["left_s"] if progress else None
+        yield (
+            "phase",
+            f"{trainer['phase']}{counted}{since}"
+            + ("" if left is None else f", ~{duration(left)} left"),
+        )
+    if trainer.get("last_exit"):
+        wait = trainer["next_start_s"]
+        when = "" if wait is None else f"; next start in {duration(wait)}"
+        yield "last end", f"exit {trainer['last_exit']}: {trainer['last_error'] or '-'}{when}"
 
 
 def _buffer_rows(rows: Table, view: dict[str, Any]) -> None:

@@ -26,6 +26,7 @@ from shoal.experiment.progress import JobProgress
 from shoal.experiment.reading.report import write_report
 from shoal.experiment.reading.results import load_runs
 from shoal.experiment.reading.table import rich_table
+from shoal_base.extras import missing_for_trainer
 from shoal_base.lines import say, say_json, say_lines
 from shoal_base.terminal import Terminal
 from shoal_settings.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, fail
@@ -35,6 +36,8 @@ from shoal_wire.errors import ManifestError
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `shoal experiment`; return the exit code."""
     arguments = parser().parse_args(argv)
+    if (missing := missing_for_trainer()) is not None:
+        return fail("experiment", missing).code
     try:
         experiment = make_experiment(arguments)
         out = _output_folder(arguments)

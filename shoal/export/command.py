@@ -22,7 +22,9 @@ from p2p.store.archive import (
 )
 from shoal.export.rows import CHUNK_BATCHES, RowMaker, Tally, items_of
 from shoal.export.sinks import Card, open_sinks
+from shoal.nearby import folder_with
 from shoal_base.lines import say, say_json, say_lines
+from shoal_base.node_folders import NODE_FOLDER
 from shoal_base.terminal import Terminal
 from shoal_settings.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UsageExit, fail
 from shoal_settings.parser import Parser, path
@@ -68,9 +70,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--data-dir",
         type=path,
-        default=Path(".shoal/node"),
+        default=NODE_FOLDER,
         metavar="DIR",
-        help="the node's folder",
+        help="the node's folder (.shoal/node, or the only other one with an archive)",
     )
     parser.add_argument(
         "--out", type=path, default=Path("rollouts"), metavar="DIR", help="new folder (rollouts)"
@@ -118,7 +120,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _write(arguments: argparse.Namespace, formats: Sequence[str]) -> tuple[Card, Tally]:
     """Write rows and card; return what was counted on the way."""
-    path = arguments.data_dir / ARCHIVE_FILE
+    path = folder_with(ARCHIVE_FILE, arguments.data_dir) / ARCHIVE_FILE
     families = _families(path, arguments.task_file)
     num_batches = count_archive(path, own=arguments.own)
     card, tally = Card(), Tally()

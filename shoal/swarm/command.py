@@ -6,7 +6,6 @@ bootstrap process ─address─▶ node processes ─their sockets─▶ table, 
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -22,6 +21,8 @@ from p2p.process import DataDirError, call_on_signal, locked, root_error
 from shoal.swarm.isolation import bootstrap_settings, key_of_swarm, node_name, node_settings
 from shoal.swarm.local_process import ChildDied, LocalProcess
 from shoal.swarm.members import Member, members_table, progress_line
+from shoal_base.children import python
+from shoal_base.extras import missing_for_trainer
 from shoal_base.lines import say, say_json
 from shoal_base.output import outlive_the_terminal
 from shoal_base.terminal import Terminal
@@ -52,6 +53,8 @@ def main(argv: Sequence[str]) -> int:
     try:
         loaded, _ = parse("swarm", "swarm", DESCRIPTION, argv, defaults=DEFAULTS)
         settings = loaded.settings
+        if (missing := missing_for_trainer()) is not None:
+            raise fail("swarm", missing)
         outlive_the_terminal()
         with locked(settings.data_dir):
             return trio.run(_run, settings, key_of_swarm(settings))
@@ -115,7 +118,7 @@ class _Swarm:
         settings: Settings,
     ) -> LocalProcess:
         await trio.Path(settings.data_dir).mkdir(parents=True, exist_ok=True)
-        program = [sys.executable, "-m", "shoal", command, "--supervised"]
+        program = python("-m", "shoal", command, "--supervised")
         process = LocalProcess([*program, *to_flags(settings, command)], settings.data_dir)
         await nursery.start(process.run)
         processes.append(process)

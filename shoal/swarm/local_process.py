@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from p2p.data_dir import LAST_STATUS_FILE
+from shoal_base.children import environment
 from shoal_base.log_file import BoundedFile
 from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
@@ -54,6 +55,7 @@ class LocalProcess:
             stdin=subprocess.PIPE,  # its end tells the child that we are gone
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            env=environment(),
             start_new_session=True,
         )
         task_status.started()

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from shoal.experiment.folder import is_done
 from shoal.experiment.plan import Job
+from shoal_base.children import inherited
 from shoal_base.lines import guard_process
 
 if TYPE_CHECKING:  # it brings torch, which takes seconds
@@ -124,7 +125,8 @@ def _start(out: Path) -> _Worker:
     context = mp.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_work, args=(theirs, out), daemon=False)
-    process.start()
+    with inherited():
+        process.start()
     theirs.close()
     return _Worker(process, ours)
 

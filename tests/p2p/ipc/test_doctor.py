@@ -41,6 +41,7 @@ HEALTHY = Facts(
     mesh_low=4,
     clock_limit_ms=120_000,
     trainer="training",
+    trainer_error="",
     groups_received=9,
     buffered=(9, 4096),
     disk_free_bytes=50 * 1024**3,
@@ -157,3 +158,10 @@ def test_a_relay_makes_up_for_a_closed_port() -> None:
 def test_a_bootstrap_peer_has_no_trainer_and_no_buffer() -> None:
     facts = replace(HEALTHY, trainer=None, buffered=None, groups_received=None)
     assert {"trainer", "buffer"} & {f.check for f in diagnose(facts)} == set()
+
+
+def test_a_trainer_that_ended_is_named_with_its_cause() -> None:
+    why = "exit code 1: ValueError: odd; next start in 3 s"
+    found = only(replace(HEALTHY, trainer="waiting", trainer_error=why), "trainer")
+    assert found.says == f"waiting: {why}"
+    assert only(replace(HEALTHY, trainer_error=why), "trainer").says == "training", "it is over"
