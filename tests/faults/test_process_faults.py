@@ -192,11 +192,12 @@ def test_a_full_disk_stops_nothing_but_what_needs_it(small_disk: Path, tmp_path:
         stage.close()
 
 
+@pytest.mark.slow
 def test_a_full_disk_pauses_and_loses_nothing(small_disk: Path) -> None:
     """Said in log, status and doctor; no round is played twice, and all are once there is room."""
     stage = Stage(small_disk)
     try:
-        node = stage.node("node", "--rounds", "400", "--round-seconds", "0.05")
+        node = stage.node("node", "--rounds", "150", "--round-seconds", "0.05")
         node.wait_status(lambda s: s["round"] >= 5, "training")
         filler = small_disk / "filler"
         _fill(filler)
@@ -216,7 +217,7 @@ def test_a_full_disk_pauses_and_loses_nothing(small_disk: Path) -> None:
         stage.close()
     lines = (node.data_dir / "metrics.jsonl").read_text().splitlines()
     rounds = [event["round"] for event in map(json.loads, lines) if event["event"] == "round"]
-    assert rounds == list(range(1, 401))
+    assert rounds == list(range(1, 151))
     assert node.log.count("goes there once there is room") <= 1
     assert "Traceback" not in node.log
 
