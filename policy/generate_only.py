@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -18,14 +19,17 @@ from pathlib import Path
 from typing import Any
 
 from policy.record.earlier_runs import STATE_FILE, set_aside
-from policy.record.metrics import METRICS_FILE, MetricsFile, round_metrics
+from policy.record.metrics import METRICS_FILE, MetricsFile, reward_spread, round_metrics
 from policy.record.progress import Progress, RoundRecord, completion_figures
 from policy.record.status import Status
 from policy.rollouts import OwnGroup, Question, publish_requests, sampling_params, shareable
 from policy.surroundings import Surroundings
+from policy.watched import Watched
 from shoal_base.files import write_atomically
 from shoal_settings.schema import Settings
 from shoal_wire.types import Digest, FinishReason, PolicyInfo
+
+log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.05
 _EMPTY_PAUSE_SECONDS = 2.0
@@ -56,6 +60,7 @@ class GenerateOnly:
         answer: Answer,
         author: Author,
         on_round: Callable[[RoundRecord, Progress], None] = lambda _record, _progress: None,
+        on_news: Callable[[str], None] = log.warning,
     ) -> None:
         self._settings, self._seed, self._on_round = settings, seed, on_round
         self._tasks, self._link, self._rules = around.tasks, around.link, around.rules
@@ -66,6 +71,9 @@ class GenerateOnly:
             set_aside(settings.data_dir)
         self.round, self.progress = _load(self._state_path)
         self._metrics = MetricsFile(settings.data_dir / METRICS_FILE, last_round=self.round)
+        self._watched = Watched(
+            settings, around.tasks, self.progress.learning, on_news=on_news, trains=False
+        )
 
     def run(self) -> None:
         """Play rounds until told to stop or `--rounds` is reached."""
@@ -98,13 +106,16 @@ class GenerateOnly:
         _save(self._state_path, number, self.progress)
         self._share(own)
         rewards = self._tasks.verify_own(own)
-        return _record(
+        record = _record(
             number,
             own,
             rewards,
             seconds=time.monotonic() - started,
             seconds_generate=generated - started,
         )
+        self._watched.after_round(record, own, rewards)
+        self.progress.learning = self._watched.to_json()
+        return record
 
     def _share(self, own: Sequence[OwnGroup]) -> None:
         settings = self._settings
@@ -133,6 +144,7 @@ class GenerateOnly:
             model=self._author.model_name,
             progress=self.progress,
             last_round=None if record is None else round_metrics(record, self.progress),
+            learning=self._watched.view(),
             trains=False,
         )
         self._link.tell_status(status.to_json())
@@ -152,6 +164,8 @@ def _record(
     num_cut = sum(answer.finish_reason is FinishReason.LENGTH for answer in answers)
     known |= completion_figures([answer.num_tokens for answer in answers], num_cut)
     known |= seconds | {"round": number, "groups_local": len(own)}
+    known |= {"own_groups": len(own), "own_answers": len(answers)}
+    known["own_frac_reward_zero_std"] = reward_spread([one for one in rewards if one]).zero_share
     if scores:
         known["reward_local"] = sum(scores) / len(scores)
     return RoundRecord(**known)

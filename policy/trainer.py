@@ -32,6 +32,7 @@ from policy.rollback import Watch, weights_finite
 from policy.round.config import balance_from_settings, round_config
 from policy.sapo import THIS_PROCESS, Learner, Means, Outcome, Rounds
 from policy.surroundings import Interrupted, Surroundings
+from policy.watched import Watched
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import TaskError
 
@@ -48,6 +49,7 @@ class Trainer:
         *,
         seed: int,
         on_round: Callable[[RoundRecord, Progress], None] = lambda _record, _progress: None,
+        on_news: Callable[[str], None] = log.warning,
         means: Means = THIS_PROCESS,
     ) -> None:
         """Load the policy, or take up where a checkpoint stands.
@@ -74,6 +76,7 @@ class Trainer:
         self._judged = Judged(settings, course.policy, self._link, config.sampling, seed=seed)
         self._metrics = _metrics_file(settings, course)
         self._sinks = MetricSinks(settings, last_round=course.round)
+        self._watched = Watched(settings, around.tasks, course.progress.learning, on_news=on_news)
         self._watch = Watch()
         self._last_checkpoint = time.monotonic()
         self._checkpoint_round = course.round
@@ -130,6 +133,7 @@ class Trainer:
             log.error("no checkpoint of round %d: its weights are not finite", course.round)
             return
         self._link.flush()  # what the checkpoint says is done is on the node's disk then
+        course.progress.learning = self._watched.to_json()
         state = course.state(self._link.consumed_for_checkpoint())
         save_checkpoint(self._settings.data_dir, course.policy, course.optimizer, state)
         self._checkpoint_round = course.round
@@ -159,6 +163,7 @@ class Trainer:
         self._write_down("round", round_metrics(record, progress))
         self._evaluate_if_due()
         self._write_judged(self._judged.after_round(course.round, course.policy_version))
+        self._watched.after_round(record, outcome.own, outcome.own_rewards, progress.held_out)
         self._tell_status("training", record)
         self._on_round(record, progress)
         if self._watch.due(outcome.stats):
@@ -222,6 +227,7 @@ class Trainer:
             model=course.policy.name,
             progress=course.progress,
             last_round=None if record is None else asdict(record),
+            learning=self._watched.view(),
         )
         self._link.tell_status(status.to_json())
 

@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from shoal_wire.types import PeerId
 
@@ -73,6 +74,15 @@ class OutsideSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LearningSeen:
+    """What the trainer says of its own learning: one finding, or that there is none."""
+
+    state: State
+    says: str
+    do: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """Everything a diagnosis is made of."""
 
@@ -93,9 +103,16 @@ class Facts:
     """Most a batch may come from the future before others refuse it."""
     trainer: str | None
     """State of the trainer; None for a bootstrap peer."""
+    learning: tuple[LearningSeen, ...]
+    """What stands, or one that is ok; none where no trainer has said anything."""
+    groups_looked_at: int | None
+    """Groups of others that the trainer has looked at lately; None where it wants none, and before
+    it can tell."""
     groups_received: int | None
     buffered: tuple[int, int] | None
     """External groups in the buffer and their limit; None for a bootstrap peer."""
+    groups_too_old: int
+    """Groups of others that no trainer drew before they were too old."""
     disk_free_bytes: int
     files_open: int
     files_limit: int
@@ -114,6 +131,7 @@ def diagnose(facts: Facts) -> tuple[Finding, ...]:
             _clock,
             _mesh,
             _trainer,
+            _learning,
             _buffer,
             _disk,
             _files,
@@ -272,6 +290,38 @@ def _trainer(facts: Facts) -> Iterator[Finding]:
     elif facts.trainer in _WAITING_TRAINER:
         state, do = State.WARN, "it ended and will be started again: read the node's log"
     yield Finding(check="trainer", state=state, says=facts.trainer, do=do)
+
+
+def _learning(facts: Facts) -> Iterator[Finding]:
+    for seen in facts.learning:
+        yield Finding(check="learning", state=seen.state, says=seen.says, do=seen.do)
+    received = facts.groups_received or 0
+    # Of peers that have gone, the last groups grow too old as well.
+    if facts.groups_looked_at == 0 and facts.peers and 2 * facts.groups_too_old > received:
+        yield Finding(
+            check="learning",
+            state=State.WARN,
+            says=f"others' groups are passed over: {facts.groups_too_old} of {received} became too "
+            "old, and the trainer was given none lately",
+            do="keep them longer (--buffer-seconds); see the clock above, and buffer below",
+        )
+
+
+def learning_of(said: object) -> tuple[LearningSeen, ...]:
+    """Return what a trainer's word on its learning says; nothing of one that cannot be read."""
+    try:
+        return tuple(_learning_of(said))
+    except (LookupError, TypeError, ValueError):
+        return ()
+
+
+def _learning_of(said: Any) -> Iterator[LearningSeen]:
+    if not said["findings"]:
+        yield LearningSeen(state=State.OK, says=str(said["says"]), do="")
+    for one in said["findings"]:
+        shown = f"; {one['example']}" if one["example"] else ""
+        says = f"{one['says']}, since round {one['since']}{shown}"
+        yield LearningSeen(state=State(one["state"]), says=says, do=str(one["do"]))
 
 
 def _buffer(facts: Facts) -> Iterator[Finding]:

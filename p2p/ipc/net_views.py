@@ -13,8 +13,17 @@ from typing import Any
 import psutil
 import trio
 
+from p2p.buffer.types import DropCause, InsertOutcome
 from p2p.gossip.scorer import MeshSettings
-from p2p.ipc.doctor import BootstrapSeen, Facts, OutsideSeen, State, TopicSeen, diagnose
+from p2p.ipc.doctor import (
+    BootstrapSeen,
+    Facts,
+    OutsideSeen,
+    State,
+    TopicSeen,
+    diagnose,
+    learning_of,
+)
 from p2p.ipc.inspector import SCHEMA_VERSION, View, view
 from p2p.member import Member
 from p2p.net.address import parse_peer_address, parse_peer_id
@@ -80,6 +89,8 @@ class NetViews:
         outside, bootstraps = await self._ask_around(connected, ports)
         status = await self._status({})
         buffer = status.get("buffer")
+        trainer = status.get("trainer") or {}
+        learning = trainer.get("learning")
         return Facts(
             uptime_s=status["uptime_s"],
             listens=tuple(_transport(address) for address in member.host.listen_addrs()),
@@ -92,8 +103,11 @@ class NetViews:
             mesh_low=MeshSettings().degree_low,
             clock_limit_ms=1000 * member.manifest.rules.max_future_seconds,
             trainer=status["trainer"]["state"] if "trainer" in status else None,
+            learning=learning_of(learning),
+            groups_looked_at=_looked_at(learning) if self._wants_others() else None,
             groups_received=status.get("groups_received"),
             buffered=(buffer["groups"], buffer["capacity_groups"]) if buffer else None,
+            groups_too_old=_too_old(buffer["dropped"]) if buffer else 0,
             disk_free_bytes=shutil.disk_usage(member.peer.data_dir).free,
             files_open=psutil.Process().num_fds(),
             files_limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
@@ -140,6 +154,10 @@ class NetViews:
             clock_ahead_ms=seen.clock_ahead_ms,
         )
 
+    def _wants_others(self) -> bool:
+        settings = self._member.peer.settings
+        return settings.external > 0 and not settings.no_train
+
     def _topics(self) -> tuple[TopicSeen, ...]:
         gossip = self._member.gossip
         meshes = gossip.mesh()
@@ -157,6 +175,18 @@ class NetViews:
         counts = Counter({_kind(_transport(address)): 0 for address in host.listen_addrs()})
         counts.update(_kind(connection.address) for connection in host.connections())
         return tuple(sorted(counts.items()))
+
+
+def _looked_at(learning: object) -> int | None:
+    """Groups of others that the trainer looked at lately, once it has played enough rounds."""
+    if not isinstance(learning, dict) or learning.get("state") in (None, "early"):
+        return None
+    drawn = learning.get("drawn")
+    return drawn if isinstance(drawn, int) else None
+
+
+def _too_old(dropped: Mapping[str, int]) -> int:
+    return dropped.get(InsertOutcome.TOO_OLD, 0) + dropped.get(DropCause.EXPIRED, 0)
 
 
 def _transport(address: str) -> str:

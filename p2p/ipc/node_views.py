@@ -32,6 +32,7 @@ _TRAINER_KEYS = (
     "tokens_generated",
     "last_round",
     "held_out",
+    "learning",
 )
 
 

@@ -8,6 +8,7 @@ file, or a node's trainer, whose terminal the node writes on too), a JSON object
 from __future__ import annotations
 
 import json
+import logging
 import sys
 import time
 from collections import deque
@@ -23,6 +24,8 @@ from policy.record.progress import WINDOW, Progress, RoundRecord
 from shoal_ipc import messages as m
 from shoal_ipc.client import NodeClient, NodeRefused, NodeUnavailable
 from shoal_settings.schema import Settings
+
+log = logging.getLogger(__name__)
 
 SAY_EVERY_SECONDS = 2.0
 DRAW_EVERY_SECONDS = 0.1
@@ -71,6 +74,11 @@ class Narrator:
         self._show(self._line(record, progress))
         if is_last:
             self.close()
+
+    def news(self, line: str) -> None:
+        """Tell at once what is not told of by a round."""
+        self.close()
+        log.warning("%s", line)
 
     def close(self) -> None:
         """Leave the redrawn line as it is; what follows starts on one of its own."""

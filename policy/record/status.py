@@ -35,6 +35,8 @@ class Status:
     progress: Progress
     last_round: Mapping[str, Any] | None
     """The figures of the latest round, if it has just ended."""
+    learning: Mapping[str, Any]
+    """Whether it learns: `policy.record.learning.Learning.view`."""
     trains: bool = True
 
     def to_json(self) -> str:
@@ -58,6 +60,7 @@ class Status:
             "tokens_generated": progress.tokens_generated,
             "held_out": progress.held_out,
             "last_round": self.last_round,
+            "learning": self.learning,
         }
         if not self.trains:
             known = {name: value for name, value in known.items() if name not in _OF_TRAINING}

@@ -110,3 +110,11 @@ def test_programs_read_what_the_file_holds(capsys: pytest.CaptureFixture[str]) -
 def test_without_a_node_nobody_knows_how_many_peers() -> None:
     assert PeerCount(None)() is None
     assert narrator.PEERS_EVERY_SECONDS > 1
+
+
+def test_news_stands_on_a_line_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    made, output = told(Clock(), terminal=True, width=60)
+    play(made, 1)
+    made.news("learning: it is over")
+    assert output.getvalue().endswith("\n")
+    assert caplog.messages == ["learning: it is over"]
