@@ -12,9 +12,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.progress import Progress
-
 from p2p.store.archive import (
     ARCHIVE_FILE,
     Archived,
@@ -23,6 +20,7 @@ from p2p.store.archive import (
     read_archive,
     read_manifests,
 )
+from shoal.counted import Counted
 from shoal.export.rows import CHUNK_BATCHES, RowMaker, Tally, items_of
 from shoal.export.sinks import Card, open_sinks
 from shoal_settings.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UsageExit, fail
@@ -54,7 +52,8 @@ def main(argv: Sequence[str]) -> int:
     except TaskError as error:
         return fail("export", str(error), EXIT_FAILED).code
     except OSError as error:
-        return fail("export", f"{arguments.out}: {error.strerror}", EXIT_FAILED).code
+        where = error.filename or arguments.out
+        return fail("export", f"{where}: {error.strerror}", EXIT_FAILED).code
     except KeyboardInterrupt:
         return fail("export", "interrupted; what is written is incomplete", EXIT_INTERRUPTED).code
 
@@ -124,16 +123,15 @@ def _write(arguments: argparse.Namespace, formats: Sequence[str]) -> tuple[Card,
         worker = None
         if not arguments.no_verify and families:
             worker = stack.enter_context(TaskWorker(families))
-        progress = stack.enter_context(
-            Progress(console=Console(stderr=True), transient=True, disable=arguments.json)
-        )
-        maker = RowMaker(worker, families, tally)
-        bar = progress.add_task("batches", total=num_batches)
+        counted = stack.enter_context(Counted("batches", num_batches))
+        maker, done = RowMaker(worker, families, tally), 0
+        counted.told(done)
         for chunk in _chunks(path, own=arguments.own):
             rows = list(maker.rows([item for batch in chunk for item in items_of(batch, tally)]))
             sink.write(rows)
             card.count(rows)
-            progress.advance(bar, len(chunk))
+            done += len(chunk)
+            counted.told(done)
     card.write(arguments.out, formats)
     return card, tally
 
