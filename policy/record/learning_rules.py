@@ -85,9 +85,9 @@ def _something(known: Known) -> bool:
 
 def _says_nothing(known: Known) -> str:
     lately = known.lately
-    of = f"{lately.answers} in {lately.rounds} rounds"
+    of = f"{lately.answers} of the last {lately.rounds} rounds"
     if not lately.reward:
-        return f"own answers earn nothing: none of {of} did"
+        return f"no own answer has earned anything, of {of}"
     return f"own answers earn next to nothing: {lately.reward:.4f}, mean of {of}"
 
 

@@ -153,7 +153,9 @@ class Progress:
 
     def to_json(self) -> dict[str, Any]:
         """Return the counters for a checkpoint."""
-        return {name: getattr(self, name) for name in Progress.__dataclass_fields__}
+        counters = {name: getattr(self, name) for name in Progress.__dataclass_fields__}
+        # A checkpoint from before it was watched is saved again as it was.
+        return {k: v for k, v in counters.items() if k != "learning" or v is not None}
 
     @classmethod
     def from_json(cls, counters: Mapping[str, Any]) -> Progress:

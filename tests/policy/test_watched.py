@@ -83,14 +83,14 @@ def test_tasks_that_are_too_hard_are_said_with_an_answer_and_again_after_a_resta
     news, told = play(tmp_path, "paper", 31)
     (line,) = news
     assert line.startswith(
-        "learning: own answers earn nothing: none of 960 in 30 rounds did; asked"
+        "learning: no own answer has earned anything, of 960 of the last 30 rounds; asked"
     )
     assert "What to do: " in line
     (finding,) = told["findings"]
     assert (told["state"], finding["since"]) == ("bad", 30)
     assert finding["example"] in line
     again, told = play(tmp_path, "paper", 32)
-    assert [one.split(":")[1] for one in again] == [" own answers earn nothing"]
+    assert [one.split(",")[0] for one in again] == ["learning: no own answer has earned anything"]
     assert told["findings"][0]["since"] == 30
 
 
