@@ -14,6 +14,7 @@ from p2p.node import Node, NodeEnd
 from p2p.process import Serving, serve
 from p2p.store.store import StoreError
 from shoal_base.files import write_atomically
+from shoal_base.visible import visible_name
 from shoal_settings.exits import EXIT_OK, EXIT_USAGE
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import TaskError
@@ -66,7 +67,8 @@ async def _keep_last_status(node: Node, settings: Settings) -> None:
 def _announce(node: LiveNode, settings: Settings) -> Iterator[str]:
     member, manifest = node.member, node.member.manifest
     yield f"node {member.peer_id}  (data in {settings.data_dir})"
-    yield f"swarm {manifest.swarm_name} {manifest.short_name}, {len(manifest.families)} families"
+    name = visible_name(manifest.swarm_name)
+    yield f"swarm {name} {manifest.short_name}, {len(manifest.families)} families"
     for address in member.host.listen_addrs():
         yield f"  listening on {address}"
     yield f"look inside: shoal debug status --data-dir {settings.data_dir}"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from p2p.peers.discovery import parse_bootstrap
+from shoal_base.lines import say_json, say_lines
 from shoal_settings.exits import EXIT_OK, UsageExit, fail
 from shoal_settings.loader import Loaded, SettingsError, add_flags, describe, describe_text, load
 from shoal_settings.schema import Command, Settings
@@ -44,8 +44,10 @@ def parse(
     except SettingsError as error:
         raise fail(name, str(error)) from None
     if arguments.print_config:
-        as_json = loaded.settings.json_output
-        print(json.dumps(describe(loaded, command)) if as_json else describe_text(loaded, command))
+        if loaded.settings.json_output:
+            say_json(describe(loaded, command))
+        else:
+            say_lines(describe_text(loaded, command))
         raise UsageExit(EXIT_OK)
     return loaded, bool(arguments.supervised)
 

@@ -20,6 +20,7 @@ from p2p.net.swarm import SwarmSettings
 from p2p.net.swarm_key import key_of_settings
 from p2p.parts import REAL, Network, Parts, Tuning
 from p2p.peers import services
+from p2p.peers.clock_watch import ClockWatch
 from p2p.peers.discovery import Discovery, TargetKind
 from p2p.peers.manifest_source import Found, ManifestSource
 from p2p.peers.outside import ReachServer
@@ -79,6 +80,7 @@ class ListeningPeer:
             wall_ms=parts.wall_ms,
             in_thread=parts.in_thread,
         )
+        self.clock_watch = ClockWatch(host=self.host, rng=parts.rng, wall_ms=parts.wall_ms)
         self.source = ManifestSource(
             host=self.host,
             data_dir=self.data_dir,
@@ -117,7 +119,7 @@ class ListeningPeer:
             self.shard_directory,
             self.relay.addresses_of if self.relay is not None else lambda _peer: (),
         )
-        ReachServer(host=self.host).serve()
+        ReachServer(host=self.host, wall_ms=self.parts.wall_ms).serve()
         if (known := self.source.local()) is not None:
             self._admit(known)
         await self.guard.load()
@@ -126,6 +128,7 @@ class ListeningPeer:
         await self.parts.in_thread(write_addresses, self.data_dir, self.host.listen_addrs())
         await nursery.start(self.discovery.run)
         await nursery.start(self.relays.run)
+        nursery.start_soon(self.clock_watch.run)
         if self.settings.mdns:
             nursery.start_soon(self._watch_siblings)
         found = await self.source.find()

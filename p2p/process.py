@@ -11,7 +11,6 @@ order. What the user can mend ends the process with one line.
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import signal
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import trio
 
+from p2p.collector import spare_collector
 from p2p.data_dir import IDENTITY_FILE, DataDirInUseError, lock_data_dir
 from p2p.flags import parse
 from p2p.ipc.server import SOCKET_NAME, SocketPathError, check_socket_path
@@ -32,6 +32,7 @@ from p2p.net.host import ListenError
 from p2p.net.identity import Identity, IdentityError, load_or_create_identity
 from p2p.net.swarm_key import SwarmKeyError
 from p2p.peer_life import PeerLife
+from shoal_base.lines import guard_process, say, say_json
 from shoal_settings.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UsageExit, fail
 from shoal_settings.loader import Loaded
 from shoal_settings.schema import Command, Settings
@@ -127,6 +128,7 @@ async def run_until_stopped(peer: PeerLife[Any], _settings: Settings) -> int | N
 def _serve_in(settings: Settings, serving: Serving[L, J], *, supervised: bool) -> int:
     """Run peers one after another until one does not ask for a new start."""
     identity = load_or_create_identity(settings.data_dir / IDENTITY_FILE)
+    spare_collector()
     code = None
     while code is None:
         try:
@@ -152,7 +154,8 @@ async def _serve_once(
 
 def _say_ready(serving: Serving[L, J], settings: Settings, peer: J) -> None:
     if not settings.json_output:
-        print("\n".join(serving.announce(peer, settings)), flush=True)
+        for line in serving.announce(peer, settings):
+            say(line)
         return
     member, manifest = peer.member, peer.member.manifest
     ready = {
@@ -163,7 +166,7 @@ def _say_ready(serving: Serving[L, J], settings: Settings, peer: J) -> None:
         "data_dir": str(settings.data_dir),
         **serving.facts(peer),
     }
-    print(json.dumps(ready), flush=True)
+    say_json(ready)
 
 
 @contextlib.contextmanager
@@ -218,7 +221,11 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def start_logging(settings: Settings, who: str) -> None:
-    """Log to standard error, so that standard output stays for results and JSON."""
+    """Log to standard error, so that standard output stays for results and JSON.
+
+    Nothing that a record quotes acts on a terminal: `shoal_base.lines`.
+    """
+    guard_process()
     logging.basicConfig(
         level=settings.log_level.upper(),
         format=f"%(levelname)s {who}: %(message)s",

@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import fcntl
 import hashlib
-import json
 import logging
 import os
 import signal
@@ -25,8 +24,16 @@ from policy.record.earlier_runs import StartOverError, has_started_over, note_st
 from policy.record.narrator import Narrator, PeerCount
 from policy.record.sinks import sink_names
 from policy.rollouts import public_model_name
+from shoal_base.lines import guard_process, say, say_json, say_lines
 from shoal_ipc.client import SOCKET_NAME, NodeClient
-from shoal_settings.exits import EXIT_DIVERGED, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
+from shoal_settings.exits import (
+    EXIT_DIVERGED,
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_USAGE,
+    fail,
+)
 from shoal_settings.loader import SettingsError, add_flags, describe, describe_text, load
 from shoal_settings.schema import Settings
 from shoal_tasks.limits import WorkerLimits
@@ -101,13 +108,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         loaded = load("trainer", arguments, os.environ)
         sink_names(loaded.settings.log)
     except SettingsError as error:
-        print(f"shoal trainer: {error}", file=sys.stderr)
-        return EXIT_USAGE
+        return fail("trainer", str(error)).code
     if arguments.print_config:
-        as_json = loaded.settings.json_output
-        shown = json.dumps(describe(loaded, "trainer")) if as_json else None
-        print(shown or describe_text(loaded, "trainer"))
+        if loaded.settings.json_output:
+            say_json(describe(loaded, "trainer"))
+        else:
+            say_lines(describe_text(loaded, "trainer"))
         return EXIT_OK
+    guard_process()
     stop = StopFlag()
     signal.signal(signal.SIGTERM, stop.on_signal)
     signal.signal(signal.SIGINT, stop.on_signal)
@@ -138,8 +146,8 @@ def _run(settings: Settings, stop: StopFlag, supervision: Supervision, export: P
                 return _generate_only(settings, stop, supervision)
         return _run_policy(settings, stop, supervision, export)
     except (ManifestError, SettingsError, StartOverError) as error:
-        print(f"shoal trainer: {error}", file=sys.stderr)
-        return EXIT_FAILED if isinstance(error, ManifestError) else EXIT_USAGE
+        code = EXIT_FAILED if isinstance(error, ManifestError) else EXIT_USAGE
+        return fail("trainer", str(error), code).code
 
 
 def _run_policy(
@@ -154,14 +162,14 @@ def _run_policy(
 
     try:
         if export is not None:
-            print(f"exported {export_model(settings, export).name} to {export}")
+            say(f"exported {export_model(settings, export).name} to {export}")
             return EXIT_OK
         return _run_ranks(settings, stop, supervision)
     except (ModelError, CheckpointError, RankError, DivergedError) as error:
-        print(f"shoal trainer: {error}", file=sys.stderr)
+        code = EXIT_USAGE if isinstance(error, ModelError) else EXIT_FAILED
         if isinstance(error, DivergedError):
-            return EXIT_DIVERGED
-        return EXIT_USAGE if isinstance(error, ModelError) else EXIT_FAILED
+            code = EXIT_DIVERGED
+        return fail("trainer", str(error), code).code
 
 
 def _run_ranks(settings: Settings, stop: StopFlag, supervision: Supervision) -> int:

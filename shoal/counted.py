@@ -10,6 +10,8 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from shoal_base.terminal import Terminal
+
 SAY_EVERY_SECONDS = 10.0
 SURE_SECONDS = 5.0
 """Least time at one pace before it says how long the rest takes."""
@@ -28,7 +30,7 @@ class Counted:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`total` parts are to be done, `unit` in the plural; `stays`: the bar, when they are."""
-        self._console = console or Console(stderr=True, highlight=False)
+        self._console = console or Terminal(stderr=True)
         self._clock = clock
         self._unit, self._total, self._stays = unit, total, stays
         self._next = clock() + SAY_EVERY_SECONDS

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from shoal.node_link import NodeLink, check_author, open_link
+from shoal_base.lines import readable_json, say, say_json
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from shoal_tasks.errors import TaskError
 from shoal_tasks.hand_made import RowError, read_groups
@@ -85,7 +85,7 @@ def _count(text: str) -> int:
 def _draw(worker: TaskWorker, count: int) -> int:
     for task, question in worker.draw(random.SystemRandom(), count):
         row = {"family": task.family, "seed": task.seed, "index": task.index, "question": question}
-        print(json.dumps(row, ensure_ascii=False))
+        say(readable_json(row))
     return EXIT_OK
 
 
@@ -105,8 +105,8 @@ def _publish(link: NodeLink, worker: TaskWorker, name: str, author: str, *, as_j
         raise fail("publish", f"{name} has no rows")
     new = link.publish(groups, author=author)
     if as_json:
-        print(json.dumps({"schema_version": 1, "groups": len(groups), "new": new}))
+        say_json({"schema_version": 1, "groups": len(groups), "new": new})
     else:
         known = f", {len(groups) - new} were published before" if new < len(groups) else ""
-        print(f"published {new} groups as {link.client.peer_id}{known}")
+        say(f"published {new} groups as {link.client.peer_id}{known}")
     return EXIT_OK

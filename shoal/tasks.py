@@ -9,9 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
+from shoal_base.lines import readable_json, say_json
+from shoal_base.terminal import Terminal, styled
+from shoal_base.visible import visible_lines, visible_name
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from shoal_tasks.errors import FamilyError, TaskError
 from shoal_tasks.families import (
@@ -186,35 +188,35 @@ def _completions(spec: FamilySpec, item: TaskItem) -> list[tuple[str, FinishReas
 
 def _show(view: dict[str, Any], render: Any, *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps(view))
+        say_json(view)
     else:
-        render(Console(highlight=False), view)
+        render(Terminal(), view)
 
 
-def _list_families(console: Console, view: dict[str, Any]) -> None:
+def _list_families(console: Terminal, view: dict[str, Any]) -> None:
     for preset in (*PRESETS, _OWN):
         rows = [row for row in view["families"] if row["preset"] == preset]
         if not rows:
             continue
-        console.print("[bold]your own[/]" if preset == _OWN else f"[bold]preset {preset}[/]")
+        console.print("your own" if preset == _OWN else f"preset {preset}", style="bold")
         for row in rows:
             _print_family(console, row)
         console.print()
     console.print(f"generators a family may use: {', '.join(view['generators'])}", soft_wrap=True)
-    console.print("`shoal tasks FAMILY` shows a sample and how it is scored", markup=False)
+    console.print("`shoal tasks FAMILY` shows a sample and how it is scored")
 
 
-def _print_family(console: Console, row: dict[str, Any]) -> None:
-    head = f"  {row['name']:<30} {row['answer_format']:<7} weight {row['weight']:g}"
-    console.print(f"{head}  {row['scorer']}", markup=False, soft_wrap=True)
+def _print_family(console: Terminal, row: dict[str, Any]) -> None:
+    head = f"  {visible_name(row['name']):<30} {row['answer_format']:<7} weight {row['weight']:g}"
+    console.print(f"{head}  {row['scorer']}", soft_wrap=True)
     config = _config(row["config"])
-    console.print(f"      {row['generator']}: {config}", markup=False, soft_wrap=True)
+    console.print(f"      {row['generator']}: {config}", soft_wrap=True)
 
 
-def _show_family(console: Console, view: dict[str, Any]) -> None:
+def _show_family(console: Terminal, view: dict[str, Any]) -> None:
     sample = view["sample"]
     facts = {
-        "family": view["name"],
+        "family": visible_name(view["name"]),
         "preset": view["preset"] or "none: the generator's default",
         "generator": view["generator"],
         "configuration": _config(view["config"]) or "default",
@@ -226,19 +228,29 @@ def _show_family(console: Console, view: dict[str, Any]) -> None:
         table.add_row(name, value)
     console.print(table)
     if view["instruction"] is not None:
-        console.print("\n[bold]instruction[/] (before the question)")
-        console.print(view["instruction"], markup=False, soft_wrap=True)
-    console.print(f"\n[bold]question[/] (seed {sample['seed']}, index {sample['index']})")
-    console.print(sample["question"].strip(), markup=False, soft_wrap=True)
-    console.print("\n[bold]answer[/]")
+        _head(console, "instruction", " (before the question)")
+        _text(console, view["instruction"])
+    _head(console, "question", f" (seed {sample['seed']}, index {sample['index']})")
+    _text(console, sample["question"].strip())
+    _head(console, "answer")
     stated = "any that the scorer accepts" if sample["answer"] is None else sample["answer"]
-    console.print(stated, markup=False, soft_wrap=True)
-    console.print("\n[bold]rewards[/]")
+    _text(console, stated)
+    _head(console, "rewards")
     for row in sample["scored"]:
-        text = json.dumps(row["completion"], ensure_ascii=False)
+        text = readable_json(row["completion"])
         shown = text if len(text) <= _SHOWN_CHARS else f"{text[: _SHOWN_CHARS - 1]}…"
         ending = "" if row["finish_reason"] == "stop" else "  (cut by the token limit)"
-        console.print(f"{row['reward']:5.2f}  {shown}{ending}", markup=False, soft_wrap=True)
+        console.print(f"{row['reward']:5.2f}  {shown}{ending}", soft_wrap=True)
+
+
+def _head(console: Terminal, title: str, more: str = "") -> None:
+    console.print()
+    console.print(styled((title, "bold"), more))
+
+
+def _text(console: Terminal, text: str) -> None:
+    for line in visible_lines(text):
+        console.print(line, soft_wrap=True)
 
 
 _ANSWER_RULES = {

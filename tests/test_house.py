@@ -122,3 +122,25 @@ def test_tests_mirror_the_rooms() -> None:
         if folder.name not in cases and not (ROOT / folder.relative_to(ROOT / "tests")).is_dir()
     ]
     assert not lost, lost
+
+
+SPEAKERS = {"lines.py", "terminal.py"}
+"""Files of `shoal_base` that write: they make all text visible first."""
+
+
+def test_nobody_writes_past_what_makes_text_visible() -> None:
+    """Strangers' text may be in anything: what is printed goes through `shoal_base`."""
+    past = [
+        f"{at(path, node)} {name}"
+        for path, tree in product()
+        if not (path.parent.name == "shoal_base" and path.name in SPEAKERS)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and (name := ast.unparse(node.func)) is not None
+        and (
+            name in ("print", "input", "Console", "Panel", "Text.from_markup")
+            or name.startswith(("sys.stdout.write", "sys.stderr.write", "traceback.print"))
+            or (name == "TextColumn" and "markup=False" not in ast.unparse(node))
+        )
+    ]
+    assert not past, past

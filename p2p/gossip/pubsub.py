@@ -151,6 +151,10 @@ class GuardedPubsub(Pubsub):
         """True if a message is seen or being judged."""
         return key in self._in_flight or self.seen_messages.has(key)
 
+    def judges(self, key: bytes) -> bool:
+        """True if a message is being judged."""
+        return key in self._in_flight
+
     # Inbound
 
     async def stream_handler(self, stream: INetStream) -> None:
@@ -228,7 +232,9 @@ class GuardedPubsub(Pubsub):
         self, slots: trio.Semaphore, peer_id: ID, flow: SenderFlow, message: rpc_pb2.Message
     ) -> None:
         self.counts["received"] += 1
-        if self.knows(message_id(message)):
+        key = message_id(message)
+        if self.knows(key):
+            self.router.note_holder(peer_id, key)
             self.counts["duplicate"] += 1
             flow.wasted(1.0, trio.current_time())
         elif not self._is_subscribed_to_msg(message):
@@ -295,11 +301,15 @@ class GuardedPubsub(Pubsub):
         self, forwarder: ID, author: ID, message: rpc_pb2.Message, judged: Verdict
     ) -> None:
         """The one place where a verdict becomes what gossipsub does with the message."""
+        key = message_id(message)
         self._account(forwarder, author, judged)
+        self.router.note_sent(forwarder, key)
         if judged.reason not in OVERLOAD:
-            self.seen_messages.add(message_id(message))
+            self.seen_messages.add(key)
         if judged.outcome == Outcome.ACCEPT:
             self.counts["forwarded"] += 1
+            for holder in (forwarder, author):
+                self.router.note_holder(holder, key)
             await self.router.publish(forwarder, message)
 
     def _account(self, forwarder: ID, author: ID | None, judged: Verdict) -> None:

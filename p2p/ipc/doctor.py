@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import ipaddress
-import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from p2p.peers.skew import skew_of
 from shoal_wire.types import PeerId
 
 SETTLE_SECONDS = 30.0
 """Before this, a node that has nobody or no mesh yet is only starting."""
-SKEW_WARN_MS = 5_000
 DISK_WARN_BYTES = 2 * 1024**3
 DISK_BAD_BYTES = 200 * 1024**2
 FILES_WANTED = 1024
@@ -245,20 +244,16 @@ def _transports(facts: Facts) -> Iterator[Finding]:
 
 
 def _clock(facts: Facts) -> Iterator[Finding]:
-    if not facts.outside:
+    skew = skew_of([seen.clock_ahead_ms for seen in facts.outside])
+    if skew is None:
         return
-    ahead_ms = statistics.median(seen.clock_ahead_ms for seen in facts.outside)
-    # A clock that is ahead is seen from peers as theirs being behind.
-    state = State.OK
-    if abs(ahead_ms) > SKEW_WARN_MS:
-        state = State.WARN
-    if abs(ahead_ms) > facts.clock_limit_ms:
+    state = State.WARN if skew.is_wrong else State.OK
+    if abs(skew.ahead_ms) > facts.clock_limit_ms:
         state = State.BAD
-    way = "behind" if ahead_ms > 0 else "ahead of"
     yield Finding(
         check="clock",
         state=state,
-        says=f"{abs(ahead_ms) / 1000:.1f} s {way} the median of {len(facts.outside)} peers",
+        says=skew.says(),
         do=""
         if state is State.OK
         else "set the clock (NTP): others refuse batches far off in time",

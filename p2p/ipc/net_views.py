@@ -6,7 +6,7 @@ import random
 import resource
 import shutil
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -25,8 +25,9 @@ from p2p.ipc.doctor import (
     learning_of,
 )
 from p2p.ipc.inspector import SCHEMA_VERSION, View, view
+from p2p.ipc.which_peer import which_peer
 from p2p.member import Member
-from p2p.net.address import parse_peer_address, parse_peer_id
+from p2p.net.address import parse_peer_address
 from p2p.net.host import DialError, RequestError
 from p2p.peers.outside import Outside, ask_outside, tcp_ports
 from shoal_wire.types import PeerId
@@ -37,30 +38,38 @@ _DIAL_SECONDS = 4.0
 
 
 class NetViews:
-    """The two views of any peer; `status` is the peer's own status view."""
+    """The two views of any peer, given its status view and whom a part of an id may name."""
 
-    def __init__(self, member: Member, status: View) -> None:
+    def __init__(
+        self, member: Member, status: View, known_peers: Callable[[], Iterable[PeerId]]
+    ) -> None:
         self._member = member
         self._status = status
+        self._known_peers = known_peers
         self._rng = random.Random()
 
     @view
     async def ping(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """One ping of `peer`, a peer id or an address, connecting to it first if need be."""
+        """One ping of `peer`, an id, its end or an address, connecting to it first if need be.
+
+        `mistaken` says that `peer` names nobody, so that trying again is of no use.
+        """
         text = str(options.get("peer", ""))
         answer: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "peer_id": None, "ms": None}
+        answer["mistaken"] = False
         try:
             peer_id = await self._connected(text)
             answer["peer_id"] = peer_id
             answer["ms"] = round(await self._member.host.ping(peer_id, timeout=_PING_SECONDS), 3)
         except (DialError, RequestError, ValueError) as error:
-            return {**answer, "error": str(error)}
+            mistaken = isinstance(error, ValueError)
+            return {**answer, "mistaken": mistaken, "error": str(error)}
         return {**answer, "error": ""}
 
     async def _connected(self, text: str) -> PeerId:
         if "/" in text:
             return await self._member.host.dial(text, timeout=_DIAL_SECONDS)
-        peer_id = parse_peer_id(text)
+        peer_id = which_peer(text, self._known_peers())
         if peer_id == self._member.peer_id:
             raise ValueError(f"{peer_id} is this node itself")
         known = next((t for t in self._member.discovery.snapshot() if t.peer_id == peer_id), None)

@@ -19,6 +19,7 @@ from p2p.rollouts.recent import RecentGroup, RecentRollouts
 from p2p.trainer_child import ChildState, TrainerChild
 from shoal_tasks.errors import TaskError
 from shoal_tasks.wire_tasks import coordinates_of
+from shoal_wire.types import PeerId
 
 _MAX_ROLLOUTS = 200
 _TRAINER_KEYS = (
@@ -59,6 +60,12 @@ class NodeViews(CoreViews):
         self._child = child
         self._exchange = exchange
         self._judge = judge
+
+    def known_peers(self) -> set[PeerId]:
+        """Return everybody whom a view may name, publishers who are away included."""
+        here = super().known_peers()
+        contributed = {row.peer_id for row in self._pool.contributions(here).peers}
+        return here | contributed | set(self._pool.buffer.publishers())
 
     @view
     async def status(self, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from p2p.judge.peer import JudgePeer, SittingJudge
 from p2p.judge.store import JudgeStoreError
 from p2p.process import Serving, run_until_stopped, serve
+from shoal_base.visible import visible_name
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import TaskError
 
@@ -42,7 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _announce(peer: SittingJudge, settings: Settings) -> Iterator[str]:
     manifest, addresses = peer.member.manifest, peer.member.host.listen_addrs()
-    yield f"judge of swarm {manifest.swarm_name} {manifest.short_name}; nodes reach it at"
+    name = visible_name(manifest.swarm_name)
+    yield f"judge of swarm {name} {manifest.short_name}; nodes reach it at"
     for address in addresses:
         yield f"  {address}"
     yield f"ask it: shoal node --judge {addresses[0]}"

@@ -99,10 +99,17 @@ def parse_peer_id(text: str) -> PeerId:
         peer_id = ID.from_base58(text)
         raw = peer_id.to_bytes()
     except Exception as error:  # noqa: BLE001 - base58 raises several types, all meaning "no"
-        raise ValueError(f"{text!r} is not a peer id: {error}") from None
+        raise ValueError(f"{text!r} is not a peer id{_why_not(text, error)}") from None
     if len(raw) < 34 or raw[0] not in (0x00, 0x12) or raw[1] != len(raw) - 2:
         raise ValueError(f"{text!r} is not a peer id")
     return PeerId(peer_id.to_base58())
+
+
+def _why_not(text: str, error: Exception) -> str:
+    """Return what is wrong with a peer id, where more can be said than that it is none."""
+    if "…" in text or "..." in text:
+        return ": it is cut short; a whole one is printed by the peer as it starts"
+    return f": {error}" if text.isascii() else ""
 
 
 def to_libp2p_id(peer_id: PeerId) -> ID:

@@ -21,6 +21,8 @@ from rich.text import Text
 
 from policy.record.metrics import held_out_metrics, round_metrics
 from policy.record.progress import WINDOW, Progress, RoundRecord
+from shoal_base.lines import say_json
+from shoal_base.terminal import Terminal
 from shoal_ipc import messages as m
 from shoal_ipc.client import NodeClient, NodeRefused, NodeUnavailable
 from shoal_settings.schema import Settings
@@ -48,7 +50,7 @@ class Narrator:
     ) -> None:
         """`supervised`: a node writes on the same terminal. `peers`: how many it has, if known."""
         self._settings = settings
-        self._console = console or Console(file=sys.stdout, highlight=False, soft_wrap=True)
+        self._console = console or Terminal(file=sys.stdout, soft_wrap=True)
         self._redraws = self._console.is_terminal and not supervised
         self._clock = clock
         self._peers = peers
@@ -95,7 +97,7 @@ class Narrator:
             place = 0 if held_out["round"] < record.round else 1
             events.insert(place, ("held_out", held_out_metrics(held_out)))
         for kind, figures in events:
-            print(json.dumps({"event": kind, **figures}), flush=True)
+            say_json({"event": kind, **figures})
 
     def _show(self, line: Text) -> None:
         if not self._redraws:

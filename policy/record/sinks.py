@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from policy.record.earlier_runs import TENSORBOARD_FOLDER, num_earlier_runs
+from shoal_base.visible import visible_name
 from shoal_settings.loader import SettingsError
 from shoal_settings.schema import Settings
 
@@ -93,7 +94,7 @@ class MetricSinks:
         """Give an event's figures to all sinks; what is no number is left out."""
         number = int(event["round"])
         figures = {
-            name: float(value)
+            visible_name(name): float(value)  # a family's name is in it
             for name, value in event.items()
             if name != "round" and isinstance(value, int | float) and not isinstance(value, bool)
         }

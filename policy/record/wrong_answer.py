@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from shoal_base.visible import visible
 from shoal_tasks.answers import extract_tagged
 
 SHOWN_CHARACTERS = 160
@@ -97,13 +98,6 @@ def commonest(unrewarded: Sequence[Unrewarded]) -> WrongAnswer | None:
         why=str(why),
         alike=alike,
         of=len(unrewarded),
-    )
-
-
-def visible(text: str) -> str:
-    r"""Return `text` in one line in which no character acts: others stand as ``\x1b``, ``\n``."""
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text
     )
 
 

@@ -6,7 +6,6 @@ Errors are for people: one line that names the key, where it came from and what 
 from __future__ import annotations
 
 import argparse
-import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any, get_args, get_origin
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
+from shoal_base.lines import readable_json
 from shoal_settings.schema import Command, Settings, fields_of, public_name
 
 ENV_PREFIX = "SHOAL_"
@@ -112,7 +112,7 @@ def describe_text(loaded: Loaded, command: Command) -> str:
     """Return `--print-config` as TOML lines with origins in comments."""
     lines = []
     for key, row in describe(loaded, command).items():
-        shown = json.dumps(row["value"], ensure_ascii=False)
+        shown = readable_json(row["value"])
         lines.append(f"{key} = {shown}  # {row['origin']}")
     return "\n".join(lines)
 

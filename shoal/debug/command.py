@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from collections.abc import Sequence
 
-from rich.console import Console
-
 from shoal.debug.node import RunningNode
 from shoal.debug.views import VIEWS, View
+from shoal_base.lines import say_json
+from shoal_base.terminal import Terminal
 from shoal_ipc.client import NodeRefused, NodeUnavailable
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from shoal_settings.loader import SettingsError, load
@@ -38,15 +37,15 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _show(view: View, arguments: argparse.Namespace, settings: Settings) -> int:
-    console = Console(highlight=False)
+    console = Terminal()
 
     def tell(text: str) -> None:
         if not settings.json_output:
-            console.print(text, markup=False, soft_wrap=True)
+            console.print(text, soft_wrap=True)
 
     for answer in view.answers(RunningNode(settings.data_dir), arguments, tell):
         if settings.json_output:
-            print(json.dumps(answer), flush=True)
+            say_json(answer)
         else:
             view.show(console, answer)
         if view.failed(answer):

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from shoal.debug.node import Answer, RunningNode, Tell
 from shoal.layout import duration, number, pairs, short_topic, size
+from shoal_base.visible import visible_name
 
 
 def add_last(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +30,7 @@ def status(console: Console, view: dict[str, Any]) -> None:
     """The node at a glance."""
     rows = pairs()
     rows.add_row("peer id", view["peer_id"])
-    rows.add_row("swarm", f"{view['swarm']['name']}  {view['swarm']['digest'][:12]}")
+    rows.add_row("swarm", f"{visible_name(view['swarm']['name'])}  {view['swarm']['digest'][:12]}")
     for address in view["addresses"]:
         rows.add_row("address", address)
     rows.add_row("up", duration(view["uptime_s"]))
@@ -100,7 +101,7 @@ def identity(console: Console, view: dict[str, Any]) -> None:
     rows = pairs()
     rows.add_row("peer id", view["peer_id"])
     rows.add_row("ed25519 key", view["public_key"])
-    rows.add_row("swarm", f"{view['swarm']['name']}  {view['swarm']['digest']}")
+    rows.add_row("swarm", f"{visible_name(view['swarm']['name'])}  {view['swarm']['digest']}")
     for address in view["addresses"]:
         rows.add_row("address", address)
     console.print(rows)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.util
-import json
-import sys
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -23,6 +21,7 @@ from p2p.store.archive import (
 from shoal.counted import Counted
 from shoal.export.rows import CHUNK_BATCHES, RowMaker, Tally, items_of
 from shoal.export.sinks import Card, open_sinks
+from shoal_base.lines import say, say_json, say_lines
 from shoal_settings.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UsageExit, fail
 from shoal_tasks.errors import TaskError
 from shoal_tasks.families import FamilySpec
@@ -108,7 +107,10 @@ def _run(arguments: argparse.Namespace) -> int:
         "groups_not_verified": card.groups if arguments.no_verify else tally.unknown,
         "pushed_to": arguments.hub,
     }
-    print(json.dumps(report) if arguments.json else _sentence(report))
+    if arguments.json:
+        say_json(report)
+    else:
+        say_lines(_sentence(report))
     return EXIT_OK
 
 
@@ -156,7 +158,7 @@ def _families(path: Path, task_files: Sequence[str]) -> tuple[FamilySpec, ...]:
             for spec in specs_of(decode_manifest(raw), task_files):
                 found.setdefault(spec.name, spec)
         except ManifestError as error:
-            print(f"shoal export: {error}: exported without rewards", file=sys.stderr)
+            say(f"shoal export: {error}: exported without rewards", error=True)
     return tuple(found.values())
 
 

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import trio
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from p2p.net.host import ListenError
@@ -22,6 +20,9 @@ from p2p.process import root_error
 from shoal.judge_report.records import Records, RecordsError, fetch_records, records_in
 from shoal.judge_report.stats import Comparison, compare, unanswered
 from shoal_base.files import write_atomically
+from shoal_base.lines import say_json
+from shoal_base.terminal import Terminal
+from shoal_base.visible import visible_name
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageExit, fail
 from shoal_wire.judge_messages import JudgeRecord, Mode
 
@@ -127,9 +128,9 @@ def _run(arguments: argparse.Namespace, records: Records) -> int:
     content = json.dumps(report, indent=1).encode()
     write_atomically(arguments.out / "report.json", content)
     if arguments.json:
-        print(json.dumps(report))
+        say_json(report)
     else:
-        _show(Console(), report, comparisons)
+        _show(Terminal(), report, comparisons)
     return EXIT_OK
 
 
@@ -155,7 +156,7 @@ def _compared(
     ]
 
 
-def _show(console: Console, report: dict[str, Any], comparisons: Sequence[Comparison]) -> None:
+def _show(console: Terminal, report: dict[str, Any], comparisons: Sequence[Comparison]) -> None:
     table = Table()
     for name in ("model", "arm", "peers", "answers", "pass@1", "± se", "better, adjusted p < 0.05"):
         table.add_column(name)
@@ -165,7 +166,7 @@ def _show(console: Console, report: dict[str, Any], comparisons: Sequence[Compar
                 continue
             regions = [f"{a}-{b}" for a, b, better in one.regions if better is mode]
             table.add_row(
-                escape(one.model),
+                visible_name(one.model),
                 str(mode),
                 str(arm.peers),
                 str(arm.answers),

@@ -5,14 +5,12 @@ bootstrap process ─address─▶ node processes ─their sockets─▶ table, 
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 import trio
-from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
@@ -21,6 +19,8 @@ from p2p.flags import parse
 from p2p.process import DataDirError, call_on_signal, locked, root_error
 from shoal.swarm.local_process import ChildDied, LocalProcess
 from shoal.swarm.members import Member, members_table, progress_line
+from shoal_base.lines import say, say_json
+from shoal_base.terminal import Terminal
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from shoal_settings.loader import to_flags
 from shoal_settings.schema import Settings
@@ -73,7 +73,7 @@ class _Swarm:
         self._settings = settings
         self._stop = trio.Event()
         self._members: list[Member] = []
-        self._console = Console(highlight=False)
+        self._console = Terminal()
 
     def stop(self) -> None:
         self._stop.set()
@@ -195,11 +195,11 @@ class _Swarm:
         if self._settings.json_output:
             self._print_event("progress")
         else:
-            print(progress_line(self._members), flush=True)
+            say(progress_line(self._members))
 
     def _print_event(self, name: str) -> None:
         rows = [member.row() for member in self._members]
-        print(json.dumps({"event": name, "nodes": rows}), flush=True)
+        say_json({"event": name, "nodes": rows})
 
     def _raise_if_one_failed(self) -> None:
         """Raise ChildDied where a node ended by itself."""
@@ -216,4 +216,4 @@ class _Swarm:
             return
         self._console.print(self._table())
         root = self._settings.data_dir
-        print(f"the same numbers: shoal debug status --last --data-dir {root}/node-1, and so on")
+        say(f"the same numbers: shoal debug status --last --data-dir {root}/node-1, and so on")

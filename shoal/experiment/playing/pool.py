@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from shoal.experiment.folder import is_done
 from shoal.experiment.plan import Job
+from shoal_base.lines import guard_process
 
 if TYPE_CHECKING:  # it brings torch, which takes seconds
     from shoal.experiment.playing.in_process import Workers
@@ -135,6 +136,7 @@ def _give(worker: _Worker, job: Job) -> None:
 
 def _work(pipe: Connection, out: Path) -> None:
     """The life of a worker process: jobs from the pipe until it closes."""
+    guard_process()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     import torch

@@ -282,7 +282,7 @@ async def test_hostile_control_messages_leave_no_trace() -> None:
         assert set(router.back_off) <= {TOPIC}
         assert max(router._heeded.values(), default=0) <= 4096
         assert victim.gossip.stats().pubsub.get("fault", 0) == 0
-        await until(lambda: not router._asked, patience_s=15)
+        await until(lambda: not router._wants, patience_s=15)
 
 
 async def test_asking_for_one_message_ten_thousand_times_yields_three() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from p2p.store.archive import ARCHIVE_FILE, Archived, ArchiveFile
 from shoal.export.command import main
+from shoal.export.sinks import Card
 from shoal_tasks.families import TRAIN_SEED_MIN
 from shoal_wire.digests import batch_id
 from shoal_wire.types import RolloutGroup
@@ -110,6 +111,24 @@ def test_the_path_that_is_wrong_is_the_one_that_is_named(
 def test_a_folder_with_files_in_it_is_left_alone(node_dir: Path) -> None:
     assert main(["--data-dir", str(node_dir), "--out", str(node_dir)]) == 2
     assert sorted(path.name for path in node_dir.iterdir()) == [ARCHIVE_FILE]
+
+
+@pytest.mark.parametrize(
+    ("name", "cell"),
+    [
+        ("gcd_easy", "gcd_easy"),
+        ("a|b", r"a\|b"),
+        ("\x1b[2J", r"\\x1b\[2J"),
+        ("a\nb ", r"a\\nb\\x20"),
+        ("_a_ **b** <i>", r"\_a\_ \*\*b\*\* \<i\>"),
+        ("http://evil.example", r"http\:\/\/evil\.example"),
+    ],
+)
+def test_nothing_acts_on_the_card(tmp_path: Path, name: str, cell: str) -> None:
+    card = Card()
+    card.count([{"completions": ["a"], "publisher": "b", "family": name, "rewards": None}])
+    card.write(tmp_path, ["jsonl"])
+    assert (tmp_path / "README.md").read_text().splitlines()[-1] == f"| {cell} | 1 |"
 
 
 def _group(number: int, *, right: bool = True) -> RolloutGroup:
