@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 
@@ -15,9 +17,12 @@ from p2p.process import Serving, serve
 from p2p.store.store import StoreError
 from shoal_base.files import write_atomically
 from shoal_base.visible import visible_name
+from shoal_settings.called import called
 from shoal_settings.exits import EXIT_OK, EXIT_USAGE
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import TaskError
+
+log = logging.getLogger(__name__)
 
 DESCRIPTION = """\
 Run a node and its trainer: join a swarm, train on verifiable tasks, share every answer, learn
@@ -61,7 +66,11 @@ async def _run(node: Node, settings: Settings) -> int | None:
 async def _keep_last_status(node: Node, settings: Settings) -> None:
     """Leave the last numbers for `shoal debug status --last`."""
     content = json.dumps(node.last_status, indent=1).encode()
-    await trio.to_thread.run_sync(write_atomically, settings.data_dir / LAST_STATUS_FILE, content)
+    try:
+        path = settings.data_dir / LAST_STATUS_FILE
+        await trio.to_thread.run_sync(write_atomically, path, content)
+    except OSError as error:
+        log.warning("the last numbers are not kept: %s", error.strerror)
 
 
 def _announce(node: LiveNode, settings: Settings) -> Iterator[str]:
@@ -71,7 +80,8 @@ def _announce(node: LiveNode, settings: Settings) -> Iterator[str]:
     yield f"swarm {name} {manifest.short_name}, {len(manifest.families)} families"
     for address in member.host.listen_addrs():
         yield f"  listening on {address}"
-    yield f"look inside: shoal debug status --data-dir {settings.data_dir}"
+    folder = shlex.quote(str(settings.data_dir))
+    yield f"look inside: {called()} debug status --data-dir {folder}"
 
 
 if __name__ == "__main__":

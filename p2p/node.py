@@ -95,6 +95,7 @@ class Node:
             # If the database is lost and the key is not, numbers must not repeat.
             first_sequence=wall_ms(),
             in_thread=self._parts.in_thread,
+            refused=peer.disk.refused,
         )
         async with trio.open_nursery() as nursery:
             await nursery.start(store.run)

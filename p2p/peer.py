@@ -11,6 +11,7 @@ from functools import partial
 import trio
 
 from p2p.data_dir import remembered_listen, sibling_addresses, write_addresses
+from p2p.disk import Disk
 from p2p.intake.ledger import PublisherLedger
 from p2p.net.address import parse_peer_address
 from p2p.net.host import HostSettings
@@ -55,9 +56,11 @@ class ListeningPeer:
         self.tuning = tuning or Tuning.of(settings)
         self.data_dir = settings.data_dir
         self.started_at = trio.current_time()
-        self.network = parts.network(identity, _host_settings(settings))
+        self.swarm_key = key_of_settings(settings)
+        self.network = parts.network(identity, _host_settings(settings, self.swarm_key))
         self.host = self.network.host
         self.ledger = PublisherLedger(self.tuning.ledger)
+        self.disk = Disk(self.data_dir, in_thread=parts.in_thread)
         self.guard = PeerGuard(
             host=self.host,
             data_dir=self.data_dir,
@@ -66,6 +69,7 @@ class ListeningPeer:
             max_peers=settings.max_connections - settings.max_connections // 8,
             wall_ms=parts.wall_ms,
             in_thread=parts.in_thread,
+            refused=self.disk.refused,
         )
         self.gossip = self.network.gossip(self.guard, self.tuning.gossip)
         self.discovery = Discovery(
@@ -79,6 +83,7 @@ class ListeningPeer:
             rng=parts.rng,
             wall_ms=parts.wall_ms,
             in_thread=parts.in_thread,
+            refused=self.disk.refused,
         )
         self.clock_watch = ClockWatch(host=self.host, rng=parts.rng, wall_ms=parts.wall_ms)
         self.source = ManifestSource(
@@ -86,6 +91,7 @@ class ListeningPeer:
             data_dir=self.data_dir,
             settings=settings,
             wait_s=self.tuning.bootstrap_s,
+            refused=self.disk.refused,
         )
         self.relay = _relay_of(self.network, settings)
         self.relays = self.network.relays(
@@ -125,7 +131,11 @@ class ListeningPeer:
         await self.guard.load()
         await nursery.start(self.guard.run)
         await nursery.start(self.host.run)
-        await self.parts.in_thread(write_addresses, self.data_dir, self.host.listen_addrs())
+        nursery.start_soon(self.disk.watch)
+        try:
+            await self.parts.in_thread(write_addresses, self.data_dir, self.host.listen_addrs())
+        except OSError as error:  # its next run finds another port, siblings find it by mDNS
+            self.disk.refused("the own addresses are not saved", error)
         await nursery.start(self.discovery.run)
         await nursery.start(self.relays.run)
         nursery.start_soon(self.clock_watch.run)
@@ -156,13 +166,13 @@ class ListeningPeer:
             await trio.sleep(self.tuning.siblings_s)
 
 
-def _host_settings(settings: Settings) -> HostSettings:
+def _host_settings(settings: Settings, swarm_key: bytes | None) -> HostSettings:
     return HostSettings(
         listen=remembered_listen(settings.listen, settings.data_dir),
         swarm=SwarmSettings(
             max_connections=settings.max_connections,
             gate=GateLimits(prefix_connections=settings.prefix_connections),
-            key=key_of_settings(settings),
+            key=swarm_key,
         ),
     )
 

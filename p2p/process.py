@@ -5,7 +5,7 @@
                                            └────────────┘
 
 A signal, or with `--supervised` the end of standard input, asks the peer to stop; it closes in
-order. What the user can mend ends the process with one line.
+order. A terminal that goes away ends nothing. What the user can mend ends it with one line.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import contextlib
 import logging
 import os
 import signal
-import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -33,6 +32,9 @@ from p2p.net.identity import Identity, IdentityError, load_or_create_identity
 from p2p.net.swarm_key import SwarmKeyError
 from p2p.peer_life import PeerLife
 from shoal_base.lines import guard_process, say, say_json
+from shoal_base.log_file import LogLines, log_to_console, log_to_file
+from shoal_base.output import outlive_the_terminal
+from shoal_base.private import private
 from shoal_settings.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UsageExit, fail
 from shoal_settings.loader import Loaded
 from shoal_settings.schema import Command, Settings
@@ -40,6 +42,8 @@ from shoal_wire.errors import ManifestError
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
+
+log = logging.getLogger(__name__)
 
 _MAX_NUMBERED = 64
 
@@ -109,9 +113,12 @@ def serve(serving: Serving[L, J], argv: Sequence[str] | None) -> int:
         loaded, supervised = parse(
             name, serving.settings_of, serving.description, argv, defaults=serving.defaults
         )
-        start_logging(loaded.settings, name)
+        lines = start_logging(loaded.settings, name)
         with own_data_dir(loaded) as settings:
-            return _serve_in(settings, serving, supervised=supervised)
+            log_path = settings.data_dir / f"{name}.log"
+            outlive_the_terminal(partial(say_terminal_gone, log_path))
+            with log_to_file(log_path, settings.log_bytes, lines):
+                return _serve_in(settings, serving, supervised=supervised)
     except UsageExit as end:
         return end.code
     except USAGE_ERRORS as error:
@@ -214,26 +221,34 @@ def locked(path: Path) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         try:
             path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            stack.enter_context(private(path))
             stack.enter_context(lock_data_dir(path))
         except OSError as error:
             raise DataDirError(f"cannot use {path} as a folder: {error.strerror}") from None
         yield
 
 
-def start_logging(settings: Settings, who: str) -> None:
-    """Log to standard error, so that standard output stays for results and JSON.
+def start_logging(settings: Settings, who: str) -> LogLines:
+    """Log to standard error; return how its lines look.
 
     Nothing that a record quotes acts on a terminal: `shoal_base.lines`.
     """
     guard_process()
-    logging.basicConfig(
-        level=settings.log_level.upper(),
-        format=f"%(levelname)s {who}: %(message)s",
-        stream=sys.stderr,
-    )
+    lines = LogLines(who, as_json=settings.log_json)
+    log_to_console(settings.log_level, lines)
     # The library narrates every connection, and its faults are counted by ours.
     for name in ("libp2p", "multiaddr", "zeroconf", "async_service", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
+    return lines
+
+
+def say_terminal_gone(log_path: Path) -> None:
+    """Say in the log what a person who comes back wants to know."""
+    log.warning(
+        "the terminal is gone; going on without it: the log is %s, `kill %d` ends this process",
+        log_path,
+        os.getpid(),
+    )
 
 
 async def call_on_parent_end(callback: Callable[[], None]) -> None:

@@ -25,6 +25,9 @@ from policy.record.narrator import Narrator, PeerCount
 from policy.record.sinks import sink_names
 from policy.rollouts import public_model_name
 from shoal_base.lines import guard_process, say, say_json, say_lines
+from shoal_base.log_file import LogLines, log_to_console, log_to_file
+from shoal_base.output import end_with_the_reader, outlive_the_terminal
+from shoal_base.private import private
 from shoal_ipc.client import SOCKET_NAME, NodeClient
 from shoal_settings.exits import (
     EXIT_DIVERGED,
@@ -35,6 +38,7 @@ from shoal_settings.exits import (
     fail,
 )
 from shoal_settings.loader import SettingsError, add_flags, describe, describe_text, load
+from shoal_settings.parser import Parser, path
 from shoal_settings.schema import Settings
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.swarm import specs_of, starting_families
@@ -48,6 +52,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+LOG_FILE = "trainer.log"
 _LOCK_SECONDS = 30.0
 
 DESCRIPTION = """\
@@ -93,13 +98,14 @@ class StopFlag:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `shoal trainer`; return the exit code."""
-    parser = argparse.ArgumentParser(prog="shoal trainer", description=DESCRIPTION)
+    end_with_the_reader()
+    parser = Parser(prog="shoal trainer", description=DESCRIPTION)
     add_flags(parser, "trainer")
     parser.add_argument("--supervised", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--node-run", default="", help=argparse.SUPPRESS)
     parser.add_argument(
         "--export",
-        type=Path,
+        type=path,
         metavar="DIR",
         help="write the newest checkpoint as a Hugging Face model folder, LoRA merged, and exit",
     )
@@ -121,9 +127,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGINT, stop.on_signal)
     if arguments.supervised:
         stop.watch_parent()
-    logging.basicConfig(
-        level=loaded.settings.log_level.upper(), format="%(levelname)s trainer: %(message)s"
-    )
+    log_to_console(loaded.settings.log_level, _lines(loaded.settings))
+    if arguments.export is None:
+        outlive_the_terminal()
     supervision = Supervision(by_node=arguments.supervised, node_run=arguments.node_run)
     return _run(loaded.settings, stop, supervision, arguments.export)
 
@@ -142,7 +148,7 @@ def _run(settings: Settings, stop: StopFlag, supervision: Supervision, export: P
     _quieten_libraries()
     try:
         if settings.no_train:
-            with _only_trainer(settings.data_dir, stop):
+            with _only_trainer(settings, stop):
                 return _generate_only(settings, stop, supervision)
         return _run_policy(settings, stop, supervision, export)
     except (ManifestError, SettingsError, StartOverError) as error:
@@ -191,7 +197,7 @@ def _run_ranks(settings: Settings, stop: StopFlag, supervision: Supervision) -> 
     means = Means(generate=leader.generate, update=leader.update) if leader else Means()
     if settings.generator == "openai":
         means = replace(means, answer=_remote_answers(settings, stop))
-    with _only_trainer(settings.data_dir, stop):
+    with _only_trainer(settings, stop):
         refuse_wrong_model(settings)  # before it waits for a node and starts a worker
         code = _with_tasks(settings, stop, supervision, partial(Trainer, means=means))
     if leader is not None:
@@ -315,17 +321,19 @@ def _seed(settings: Settings, peer_id: PeerId | None) -> int:
 
 
 @contextlib.contextmanager
-def _only_trainer(data_dir: Path, stop: StopFlag) -> Iterator[None]:
-    """Hold the data directory's trainer lock.
+def _only_trainer(settings: Settings, stop: StopFlag) -> Iterator[None]:
+    """Hold the data directory's trainer lock, and log into it.
 
     A predecessor whose node was killed may still be writing its last checkpoint: wait for it.
     """
+    data_dir = settings.data_dir
     try:
-        data_dir.mkdir(parents=True, exist_ok=True)
+        data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise SettingsError(f"cannot use {data_dir} as a folder: {error.strerror}") from None
     deadline = time.monotonic() + _LOCK_SECONDS
-    with (data_dir / "trainer.lock").open("a") as file:
+    said = False
+    with private(data_dir), (data_dir / "trainer.lock").open("a") as file:
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -335,8 +343,20 @@ def _only_trainer(data_dir: Path, stop: StopFlag) -> Iterator[None]:
                     raise SettingsError(
                         f"another trainer is using {data_dir}; choose another --data-dir"
                     ) from None
+                if not said:
+                    log.warning(
+                        "another trainer is using %s: waiting for it to end, %g s at most",
+                        data_dir,
+                        _LOCK_SECONDS,
+                    )
+                    said = True
                 time.sleep(0.1)
-        yield
+        with log_to_file(data_dir / LOG_FILE, settings.log_bytes, _lines(settings)):
+            yield
+
+
+def _lines(settings: Settings) -> LogLines:
+    return LogLines("trainer", as_json=settings.log_json)
 
 
 def _quieten_libraries() -> None:

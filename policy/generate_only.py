@@ -20,12 +20,13 @@ from typing import Any
 
 from policy.record.earlier_runs import STATE_FILE, set_aside
 from policy.record.metrics import METRICS_FILE, MetricsFile, reward_spread, round_metrics
+from policy.record.pause import Pause
 from policy.record.progress import Progress, RoundRecord, completion_figures
 from policy.record.status import Status
 from policy.rollouts import OwnGroup, Question, publish_requests, sampling_params, shareable
 from policy.surroundings import Surroundings
 from policy.watched import Watched
-from shoal_base.files import write_atomically
+from shoal_base.files import is_full, write_atomically
 from shoal_settings.schema import Settings
 from shoal_wire.types import Digest, FinishReason, PolicyInfo
 
@@ -70,9 +71,14 @@ class GenerateOnly:
         if not settings.resume:
             set_aside(settings.data_dir)
         self.round, self.progress = _load(self._state_path)
-        self._metrics = MetricsFile(settings.data_dir / METRICS_FILE, last_round=self.round)
         self._watched = Watched(
             settings, around.tasks, self.progress.learning, on_news=on_news, trains=False
+        )
+        self._pause = Pause(lack=self._lack, should_stop=self._should_stop, tell=self._tell_paused)
+        self._metrics = MetricsFile(
+            settings.data_dir / METRICS_FILE,
+            last_round=self.round,
+            max_bytes=settings.metrics_bytes,
         )
 
     def run(self) -> None:
@@ -90,9 +96,24 @@ class GenerateOnly:
             self._on_round(record, self.progress)
             least = self._settings.round_seconds
             self._wait(started, least if record.groups_local else max(least, _EMPTY_PAUSE_SECONDS))
-        _save(self._state_path, self.round, self.progress)
+        self._pause.hold()
         self._link.flush()
         self._tell("finished" if rounds and self.round >= rounds else "stopped", None)
+
+    def _lack(self) -> str:
+        """Write down how far this is; return why that is not possible, empty if it is."""
+        try:
+            _save(self._state_path, self.round, self.progress)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            return f"no space left in {self._settings.data_dir}"
+        if not self._metrics.flush():
+            return f"no space left in {self._settings.data_dir}"
+        return self._link.lack_of_room()
+
+    def _tell_paused(self, why: str) -> None:
+        self._tell("paused" if why else "generating", None, paused=why)
 
     def _play(self, started: float) -> RoundRecord | None:
         """One round; None when told to stop before anything was shared."""
@@ -103,7 +124,8 @@ class GenerateOnly:
         if self._should_stop():
             return None
         self.round = number
-        _save(self._state_path, number, self.progress)
+        if not self._pause.hold():
+            return None
         self._share(own)
         rewards = self._tasks.verify_own(own)
         record = _record(
@@ -136,7 +158,7 @@ class GenerateOnly:
         while not self._should_stop() and time.monotonic() - started < seconds:
             time.sleep(_POLL_SECONDS)
 
-    def _tell(self, state: str, record: RoundRecord | None) -> None:
+    def _tell(self, state: str, record: RoundRecord | None, *, paused: str = "") -> None:
         status = Status(
             state=state,
             round=self.round,
@@ -146,6 +168,7 @@ class GenerateOnly:
             last_round=None if record is None else round_metrics(record, self.progress),
             learning=self._watched.view(),
             trains=False,
+            paused=paused,
         )
         self._link.tell_status(status.to_json())
         if state in ("finished", "stopped"):

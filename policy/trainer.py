@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from policy.checkpoint.saving import CheckpointError, save_checkpoint
+from policy.checkpoint.saving import CheckpointError, NoRoomError, save_checkpoint
 from policy.course import Course, begin_or_resume, take_back
 from policy.evaluate import EvaluationStopped, evaluate, evaluation_interval
 from policy.generation.local import NonFiniteError
@@ -24,6 +24,7 @@ from policy.model.loading import ModelError
 from policy.model.memory import can_checkpoint
 from policy.model.reference import load_reference
 from policy.record.metrics import METRICS_FILE, MetricsFile, held_out_metrics, round_metrics
+from policy.record.pause import Pause
 from policy.record.progress import Progress, RoundRecord
 from policy.record.quarantine import QUARANTINE_FILE, Quarantine
 from policy.record.sinks import MetricSinks
@@ -78,11 +79,15 @@ class Trainer:
         self._sinks = MetricSinks(settings, last_round=course.round)
         self._watched = Watched(settings, around.tasks, course.progress.learning, on_news=on_news)
         self._watch = Watch()
+        self._pause = Pause(lack=self._lack, should_stop=self._should_stop, tell=self._tell_paused)
+        self._checkpoint_waits = False
         self._last_checkpoint = time.monotonic()
         self._checkpoint_round = course.round
 
     def run(self) -> None:
         """Play rounds until told to stop or `--rounds` is reached; then write a checkpoint.
+
+        A full disk is waited for; told to stop then, the rounds since the last checkpoint are lost.
 
         Raises:
             CheckpointError: the last checkpoint could not be written.
@@ -95,7 +100,7 @@ class Trainer:
                     self.course.round, self.course.policy_version, self._should_stop
                 )
             )
-            self.checkpoint()
+            self._last_checkpoint_written()
         finally:
             self._sinks.close()
         self._link.flush()
@@ -121,7 +126,32 @@ class Trainer:
                 self._roll_back()
                 continue
             self._finish_round(outcome)
+            self._pause.hold()
             self._pace(started)
+
+    def _last_checkpoint_written(self) -> None:
+        try:
+            self.checkpoint()
+        except NoRoomError:
+            if not self._pause.hold():
+                raise
+
+    def _lack(self) -> str:
+        """Write what could not be written; return why it still cannot, empty if all is."""
+        if not self._metrics.flush():
+            return f"no space left in {self._settings.data_dir}"
+        if self._checkpoint_waits:
+            try:
+                self.checkpoint()
+            except NoRoomError as error:
+                return str(error)
+            except CheckpointError as error:
+                self._checkpoint_waits = False
+                log.error("checkpoint failed, training goes on: %s", error)
+        return self._link.lack_of_room()
+
+    def _tell_paused(self, why: str) -> None:
+        self._tell_status("paused" if why else "training", None, paused=why)
 
     def checkpoint(self) -> None:
         """Write a checkpoint of the rounds so far, then acknowledge what it contains."""
@@ -135,7 +165,12 @@ class Trainer:
         self._link.flush()  # what the checkpoint says is done is on the node's disk then
         course.progress.learning = self._watched.to_json()
         state = course.state(self._link.consumed_for_checkpoint())
-        save_checkpoint(self._settings.data_dir, course.policy, course.optimizer, state)
+        try:
+            save_checkpoint(self._settings.data_dir, course.policy, course.optimizer, state)
+        except NoRoomError:
+            self._checkpoint_waits = True
+            raise
+        self._checkpoint_waits = False
         self._checkpoint_round = course.round
         course.has_checkpoint = True
         self._link.consume_held()
@@ -175,6 +210,8 @@ class Trainer:
             return
         try:
             self.checkpoint()
+        except NoRoomError:
+            return  # no round begins before it is written
         except CheckpointError as error:
             # The next one may succeed (space freed); until then nothing is acknowledged.
             log.error("checkpoint failed, training goes on: %s", error)
@@ -218,7 +255,7 @@ class Trainer:
                 return
             time.sleep(min(0.05, left))
 
-    def _tell_status(self, state: str, record: RoundRecord | None) -> None:
+    def _tell_status(self, state: str, record: RoundRecord | None, *, paused: str = "") -> None:
         course = self.course
         status = Status(
             state=state,
@@ -228,6 +265,7 @@ class Trainer:
             progress=course.progress,
             last_round=None if record is None else asdict(record),
             learning=self._watched.view(),
+            paused=paused,
         )
         self._link.tell_status(status.to_json())
 
@@ -248,4 +286,5 @@ def _metrics_file(settings: Settings, course: Course) -> MetricsFile:
         settings.data_dir / METRICS_FILE,
         last_round=course.round,
         last_held_out=evaluated["round"],
+        max_bytes=settings.metrics_bytes,
     )

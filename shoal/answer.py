@@ -13,6 +13,7 @@ from shoal_base.lines import say_json
 from shoal_base.terminal import Terminal, styled
 from shoal_base.visible import visible_lines, visible_name
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
+from shoal_settings.parser import Parser, path, whole
 from shoal_tasks.errors import TaskError
 from shoal_tasks.hand_made import completion_of
 from shoal_tasks.spec import AnswerFormat, FamilySpec
@@ -58,20 +59,22 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="shoal answer",
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--data-dir",
-        type=Path,
+        type=path,
         default=Path(".shoal/node"),
         metavar="DIR",
         help="the node's folder",
     )
     parser.add_argument("--family", metavar="NAME", help="only questions of this family")
-    parser.add_argument("--count", type=int, default=0, metavar="N", help="end after N (0: go on)")
+    parser.add_argument(
+        "--count", type=whole(0), default=0, metavar="N", help="end after N (0: go on)"
+    )
     parser.add_argument(
         "--author", default="a person", metavar="NAME", help="who answers, told to peers (a person)"
     )

@@ -11,6 +11,7 @@ from pathlib import Path
 from shoal.node_link import NodeLink, check_author, open_link
 from shoal_base.lines import readable_json, say, say_json
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
+from shoal_settings.parser import Parser, path, whole
 from shoal_tasks.errors import TaskError
 from shoal_tasks.hand_made import RowError, read_groups
 from shoal_tasks.worker.sync import TaskWorker
@@ -49,18 +50,21 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="shoal publish",
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("file", nargs="?", metavar="FILE", help="JSON lines; - is standard input")
     parser.add_argument(
-        "--draw", type=_count, metavar="N", help="print N fresh questions of the swarm's families"
+        "--draw",
+        type=whole(1, 100_000),
+        metavar="N",
+        help="print N fresh questions of the swarm's families",
     )
     parser.add_argument(
         "--data-dir",
-        type=Path,
+        type=path,
         default=Path(".shoal/node"),
         metavar="DIR",
         help="the node's folder",
@@ -73,13 +77,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
-
-
-def _count(text: str) -> int:
-    value = int(text)
-    if not 1 <= value <= 100_000:
-        raise argparse.ArgumentTypeError("must be 1 to 100000")
-    return value
 
 
 def _draw(worker: TaskWorker, count: int) -> int:

@@ -15,6 +15,7 @@ from shoal_base.lines import readable_json, say_json
 from shoal_base.terminal import Terminal, styled
 from shoal_base.visible import visible_lines, visible_name
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
+from shoal_settings.parser import Parser, whole
 from shoal_tasks.errors import FamilyError, TaskError
 from shoal_tasks.families import (
     PRESETS,
@@ -81,7 +82,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="shoal tasks",
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -89,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("family", nargs="?", metavar="FAMILY", help="show this family")
     parser.add_argument(
         "--seed",
-        type=_seed,
+        type=whole(0, SEED_LIMIT - 1),
         default=TRAIN_SEED_MIN,
         help="seed of the sample (default: %(default)s)",
     )
@@ -98,13 +99,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
-
-
-def _seed(text: str) -> int:
-    value = int(text)
-    if not 0 <= value < SEED_LIMIT:
-        raise argparse.ArgumentTypeError(f"must be 0 to {SEED_LIMIT - 1}")
-    return value
 
 
 def _own(task_files: Sequence[str]) -> tuple[FamilySpec, ...]:

@@ -110,7 +110,7 @@ class BatchFetch:
                 job.batch_id, job.num_bytes, lambda: self._candidates(job)
             )
             self._count_bytes(job)
-            self._wanted.queue.strike(job.publisher, failed=False)
+            self._wanted.queue.strike(job, failed=False)
             await self._judge(pulled.envelope, pulled.provider, job)
         except UnavailableError as error:
             self._give_up(job, error)
@@ -122,7 +122,7 @@ class BatchFetch:
         self._wanted.queue.flowed(job.num_bytes, trio.current_time())
 
     def _give_up(self, job: PullJob, error: UnavailableError) -> None:
-        self._wanted.queue.strike(job.publisher, failed=True)
+        self._wanted.queue.strike(job, failed=True)
         if job.source is not Source.PULL:
             return
         self._stats.announced_given_up += 1
@@ -138,11 +138,11 @@ class BatchFetch:
         return likely + self._rng.sample(others, min(_OTHER_CANDIDATES, len(others)))
 
     async def _fetch_small(self, peer_id: PeerId, refs: list[BatchRef], source: Source) -> int:
-        expected = {ref.batch_id: ref for ref in refs if not self.is_pending(ref.batch_id)}
+        expected = {ref.batch_id: ref for ref in refs if not self._wanted.is_claim_pending(ref)}
         if not expected:
             return 0
         got = 0
-        with self._wanted.fetching(expected):
+        with self._wanted.fetching(expected.values()):
             query = WholeQuery(batch_ids=tuple(expected))
             answer = await self._asker.ask(peer_id, query, Envelopes)
             for envelope in answer.envelopes:
@@ -163,7 +163,7 @@ class BatchFetch:
             return True
         self._stats.failures[judged.reason.value] += 1
         if judged.reason not in _PASSING:
-            self._wanted.refuse(job.batch_id)
+            self._wanted.refuse(job)
         announced = job.source is Source.PULL
         if judged.reason is Reason.SIGNER_NOT_SENDER:
             # Whoever said that this digest is that publisher's batch was wrong.
@@ -183,6 +183,7 @@ _UNSIGNED = frozenset(
     {
         Reason.OVERSIZE_PAYLOAD,
         Reason.MALFORMED_ENVELOPE,
+        Reason.NOT_CANONICAL,
         Reason.WRONG_PAYLOAD_TYPE,
         Reason.KEY_NOT_ED25519,
         Reason.BAD_SIGNATURE,

@@ -284,6 +284,8 @@ class GuardedPubsub(Pubsub):
         if fault is not None:
             self._account(forwarder, None, verdict(fault))
             return
+        # Anybody can add these, and peers that verify every byte would blame who passed them on.
+        message.DiscardUnknownFields()
         if message.from_id == self._own_id:
             self.counts["own_echo"] += 1
             self.seen_messages.add(key)

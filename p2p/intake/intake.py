@@ -176,7 +176,9 @@ class Intake:
             await self._check_new(signed, reserve_share)
             self._accept(signed, source)
         except Rejected as rejected:
-            return verdict(rejected.reason)
+            # One of this node's own is another's than it was said to be, like any other's.
+            is_mine = rejected.reason is Reason.CLAIMS_TO_BE_ME
+            return verdict(Reason.SIGNER_NOT_SENDER if is_mine else rejected.reason)
         return ACCEPT
 
     def queue_length(self) -> int:

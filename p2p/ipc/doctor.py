@@ -49,6 +49,17 @@ class BootstrapSeen:
     latency_ms: float | None
     """One round trip; None if it is not connected or did not answer."""
     error: str = ""
+    mends: str = ""
+    """What mends it; empty where that is not known for certain."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeySeen:
+    """The key of a private swarm."""
+
+    file: str
+    problem: str = ""
+    """Why the file could not be used again; empty if it holds the key in use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,8 +124,16 @@ class Facts:
     groups_too_old: int
     """Groups of others that no trainer drew before they were too old."""
     disk_free_bytes: int
+    disk_full: bool = False
+    """A write was refused for lack of room."""
+    paused: str = ""
+    """Why the trainer is paused; empty while it is not."""
     files_open: int
     files_limit: int
+    other_network: bool = True
+    """The machine has an address beside loopback's."""
+    key: KeySeen | None = None
+    """None in a public swarm."""
 
 
 def diagnose(facts: Facts) -> tuple[Finding, ...]:
@@ -124,6 +143,7 @@ def diagnose(facts: Facts) -> tuple[Finding, ...]:
         for check in (
             _peers,
             _bootstraps,
+            _swarm_key,
             _reachable,
             _observed,
             _transports,
@@ -148,7 +168,9 @@ def _peers(facts: Facts) -> Iterator[Finding]:
         check="peers",
         state=State.BAD if settled and facts.bootstraps else State.WARN,
         says="nobody is connected" if settled else "nobody is connected yet",
-        do="give the address of a peer that is up: --bootstrap /ip4/…/tcp/…/p2p/…",
+        do="see what each bootstrap says"
+        if facts.bootstraps
+        else "give the address of a peer that is up: --bootstrap /ip4/…/tcp/…/p2p/…",
     )
 
 
@@ -160,8 +182,9 @@ def _bootstraps(facts: Facts) -> Iterator[Finding]:
                 check="bootstrap",
                 # One that answers is enough, and those that have met stay together without any.
                 state=State.WARN if num_answering or facts.peers else State.BAD,
-                says=f"{seen.address} does not answer: {seen.error or 'not connected'}",
-                do="check that it runs and that the address is right; it is tried for ever",
+                says=f"{seen.address} {'cannot be joined' if seen.mends else 'does not answer'}: "
+                f"{seen.error or 'not connected'}",
+                do=seen.mends or _check_bootstrap(facts),
             )
             continue
         slow = seen.latency_ms > _SLOW_MS
@@ -171,6 +194,24 @@ def _bootstraps(facts: Facts) -> Iterator[Finding]:
             says=f"{seen.address} answers in {seen.latency_ms:.1f} ms",
             do="the link is slow or that machine is overloaded" if slow else "",
         )
+
+
+def _check_bootstrap(facts: Facts) -> str:
+    """Say what to look at where it is not known what is wrong."""
+    both = f", and that it has the same swarm key ({facts.key.file})" if facts.key else ""
+    return f"check that it runs and that the address is right{both}; it is tried for ever"
+
+
+def _swarm_key(facts: Facts) -> Iterator[Finding]:
+    if facts.key is None:
+        return
+    changed = bool(facts.key.problem)
+    yield Finding(
+        check="swarm key",
+        state=State.WARN if changed else State.OK,
+        says=facts.key.problem or f"a private swarm, of the key in {facts.key.file}",
+        do="it still uses the key that it started with: start it again" if changed else "",
+    )
 
 
 def _reachable(facts: Facts) -> Iterator[Finding]:
@@ -238,8 +279,10 @@ def _transports(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             check="transports",
             state=State.OK,
-            says="listens on loopback only: peers on other machines cannot connect to this node",
-            do="--listen /ip4/0.0.0.0/tcp/4001, if they should",
+            says="listens on loopback only: peers on other machines cannot connect to this node"
+            if facts.other_network
+            else "this machine has no network but loopback: no peer on another machine is reached",
+            do="--listen /ip4/0.0.0.0/tcp/4001, if they should" if facts.other_network else "",
         )
 
 
@@ -280,11 +323,14 @@ def _trainer(facts: Facts) -> Iterator[Finding]:
     if facts.trainer is None:
         return
     state, do = State.OK, ""
-    if facts.trainer in _BROKEN_TRAINER:
+    if facts.paused:
+        state, do = State.BAD, "make room: it goes on by itself, and nothing is lost"
+    elif facts.trainer in _BROKEN_TRAINER:
         state, do = State.BAD, "read its last lines in the node's log; start the node again after"
     elif facts.trainer in _WAITING_TRAINER:
         state, do = State.WARN, "it ended and will be started again: read the node's log"
-    yield Finding(check="trainer", state=state, says=facts.trainer, do=do)
+    says = f"{facts.trainer}: {facts.paused}" if facts.paused else facts.trainer
+    yield Finding(check="trainer", state=state, says=says, do=do)
 
 
 def _learning(facts: Facts) -> Iterator[Finding]:
@@ -340,12 +386,12 @@ def _disk(facts: Facts) -> Iterator[Finding]:
     state = State.OK
     if free < DISK_WARN_BYTES:
         state = State.BAD if free < DISK_BAD_BYTES else State.WARN
-    yield Finding(
-        check="disk",
-        state=state,
-        says=f"{free / 1024**3:.1f} GiB free in the data directory",
-        do="" if state is State.OK else "make room: checkpoints and the outbox are written there",
-    )
+    do = "" if state is State.OK else "make room: checkpoints and the outbox are written there"
+    says = f"{free / 1024**3:.1f} GiB free in the data directory"
+    if facts.disk_full:
+        state, says = State.BAD, f"full: {says}"
+        do = "make room: what is not written waits in memory, and is written by itself then"
+    yield Finding(check="disk", state=state, says=says, do=do)
 
 
 def _files(facts: Facts) -> Iterator[Finding]:

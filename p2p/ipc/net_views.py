@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import resource
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -18,6 +17,7 @@ from p2p.gossip.scorer import MeshSettings
 from p2p.ipc.doctor import (
     BootstrapSeen,
     Facts,
+    KeySeen,
     OutsideSeen,
     State,
     TopicSeen,
@@ -27,8 +27,9 @@ from p2p.ipc.doctor import (
 from p2p.ipc.inspector import SCHEMA_VERSION, View, view
 from p2p.ipc.which_peer import which_peer
 from p2p.member import Member
-from p2p.net.address import parse_peer_address
+from p2p.net.address import has_other_network, parse_peer_address
 from p2p.net.host import DialError, RequestError
+from p2p.net.swarm_key import SwarmKeyError, key_of_settings
 from p2p.peers.outside import Outside, ask_outside, tcp_ports
 from shoal_wire.types import PeerId
 
@@ -106,6 +107,8 @@ class NetViews:
             transports=self._transports(),
             peers=len(connected),
             relays=len(member.peer.relays.relays),
+            other_network=has_other_network(),
+            key=await member.peer.parts.in_thread(self._key),
             bootstraps=tuple(sorted(bootstraps, key=lambda seen: seen.address)),
             outside=tuple(self._seen(seen, ports) for seen in outside),
             topics=self._topics(),
@@ -117,7 +120,9 @@ class NetViews:
             groups_received=status.get("groups_received"),
             buffered=(buffer["groups"], buffer["capacity_groups"]) if buffer else None,
             groups_too_old=_too_old(buffer["dropped"]) if buffer else 0,
-            disk_free_bytes=shutil.disk_usage(member.peer.data_dir).free,
+            disk_free_bytes=status["disk"]["free_bytes"],
+            disk_full=status["disk"]["full"],
+            paused=str(status["trainer"].get("paused") or "") if "trainer" in status else "",
             files_open=psutil.Process().num_fds(),
             files_limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         )
@@ -143,15 +148,31 @@ class NetViews:
     async def _try_bootstrap(self, address: str, found: list[BootstrapSeen]) -> None:
         host = self._member.host
         peer_id = parse_peer_address(address).peer_id
-        latency_ms, error = None, ""
+        latency_ms, error, mends = None, "", ""
         if peer_id == host.peer_id:
             return
         try:
             await host.dial(address, timeout=_DIAL_SECONDS)
             latency_ms = round(await host.ping(peer_id, timeout=_DIAL_SECONDS), 3)
-        except (DialError, RequestError) as failure:
+        except DialError as failure:
+            bar = failure.bar
+            error, mends = (bar.says, bar.do) if bar else (str(failure), "")
+        except RequestError as failure:
             error = str(failure)
-        found.append(BootstrapSeen(address=address, latency_ms=latency_ms, error=error))
+        seen = BootstrapSeen(address=address, latency_ms=latency_ms, error=error, mends=mends)
+        found.append(seen)
+
+    def _key(self) -> KeySeen | None:
+        """Read the key's file again: who has changed it expects the change to be in force."""
+        settings = self._member.peer.settings
+        if settings.swarm_key == "none":
+            return None
+        try:
+            same = key_of_settings(settings) == self._member.peer.swarm_key
+        except SwarmKeyError as error:
+            return KeySeen(file=settings.swarm_key, problem=str(error))
+        changed = f"{settings.swarm_key} has another key than when this one started"
+        return KeySeen(file=settings.swarm_key, problem="" if same else changed)
 
     def _seen(self, seen: Outside, ports: tuple[int, ...]) -> OutsideSeen:
         return OutsideSeen(

@@ -34,6 +34,7 @@ _TRAINER_KEYS = (
     "last_round",
     "held_out",
     "learning",
+    "paused",
 )
 
 

@@ -15,7 +15,7 @@ from p2p.ipc.judge_link import JudgeLink
 from p2p.rollouts.outbox import Outbox, OversizeBatchError
 from p2p.rollouts.pool import RolloutPool
 from p2p.rollouts.recent import RecentRollouts
-from p2p.store.store import StoreError
+from p2p.store.store import StoreError, StoreFault
 from shoal_ipc import messages as m
 from shoal_wire.manifest import Manifest
 from shoal_wire.rules import check_completion
@@ -82,7 +82,7 @@ class Service(InspectorService):
             try:
                 await self._pool.settle(holder, hello.consumed_ids, ())
             except StoreError as error:
-                return m.Failure(reason=str(error), retryable=True)
+                return _not_now(error)
             if self._link.holder != holder:
                 # It said hello again on another connection: these leases would end with this one.
                 return m.Failure(reason="another trainer has taken this one's place")
@@ -108,7 +108,7 @@ class Service(InspectorService):
         try:
             return await answer
         except StoreError as error:
-            return m.Failure(reason=str(error), retryable=True)
+            return _not_now(error)
 
     async def goodbye(self, holder: str, role: m.Role) -> None:
         """The connection has ended: its leases go back."""
@@ -201,6 +201,11 @@ class Service(InspectorService):
             return m.Failure(reason="status is not a JSON object")
         self._link.status = status
         return m.Done(count=1)
+
+
+def _not_now(error: StoreError) -> m.Failure:
+    full = error.fault is StoreFault.FULL
+    return m.Failure(reason=f"{m.NO_ROOM}: {error}" if full else str(error), retryable=True)
 
 
 def _lease_seconds(asked: float) -> float:

@@ -10,6 +10,7 @@ from typing import Any
 
 import trio
 
+from p2p.disk import free_bytes
 from p2p.ipc.inspector import SCHEMA_VERSION, View, view, views_of
 from p2p.ipc.net_views import NetViews
 from p2p.ipc.which_peer import which_peer
@@ -52,6 +53,7 @@ class CoreViews:
             "peers": len(peers),
             "mesh": {topic: len(members) for topic, members in member.gossip.mesh().items()},
             "solo": not peers,
+            "disk": {"full": member.peer.disk.full, "free_bytes": free_bytes(member.peer.data_dir)},
             "verdicts": member.guard.verdicts.totals(),
             "relays": list(member.peer.relays.relays),
             "relay": None

@@ -16,6 +16,8 @@ from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
 from shoal_wire.types import PeerId
 
+_ANY = ("/ip4/0.0.0.0", "/ip6/::")
+
 _HOST_PROTOCOLS = ("ip4", "ip6", "dns4", "dns6", "dns", "dnsaddr")
 MAX_ADDRESS_CHARS = 512
 _SLOW_WEBSOCKET = "WebSocket is not supported: half as fast as TCP, and it cannot be cut off"
@@ -134,6 +136,12 @@ def is_unspecified(transport: str) -> bool:
     """True for 0.0.0.0 and ::, which say where to listen but not where to dial."""
     host, _ = host_and_port(transport)
     return host in ("0.0.0.0", "::")
+
+
+def has_other_network() -> bool:
+    """True if this machine has an address beside loopback's."""
+    own = [a for any_host in _ANY for a in expand_unspecified(f"{any_host}/tcp/0")]
+    return any(not ipaddress.ip_address(host_and_port(address)[0]).is_loopback for address in own)
 
 
 def expand_unspecified(transport: str) -> list[str]:

@@ -327,7 +327,7 @@ class Outbox:
             await self._store.mark_sent(sequence)
         except StoreError as error:
             # After a restart it goes out once more, as a duplicate.
-            log.warning("batch %d is not noted as sent: %s", sequence, error)
+            log.log(error.log_level, "batch %d is not noted as sent: %s", sequence, error)
 
 
 def new_pace(now: float) -> TokenBucket:

@@ -62,6 +62,8 @@ class Outgoing:
         self._client = client
         self._waiting: deque[_Waiting] = deque()
         self.counts = ShareCounts()
+        self.no_room = ""
+        """Why the node takes no batch, while that is its full disk."""
 
     def share(self, batch: m.Publish) -> None:
         """Send a batch, and any that wait, without waiting for the node's disk."""
@@ -81,6 +83,13 @@ class Outgoing:
         while self._waiting and self._send_waiting() and self._read_answer(self._waiting[0]):
             pass
         return not self._waiting
+
+    def _take_in_refusal(self, why: str) -> None:
+        """The batch stays here, and may be taken later."""
+        if m.NO_ROOM in why:
+            self.no_room = m.NO_ROOM  # the round's end waits for it, and says so
+        else:
+            log.warning("node could not take a batch now: %s", why)
 
     def _bound(self) -> None:
         """Drop the oldest beyond the bound, those on their way excepted."""
@@ -130,11 +139,12 @@ class Outgoing:
             return False
         except NodeRefused as refused:
             if refused.retryable:
-                log.warning("node could not take a batch now: %s", refused)
+                self._take_in_refusal(str(refused))
                 return False
             log.error("node refused a batch: %s", refused)
             self._give_up(waiting)
             return True
+        self.no_room = ""
         self._waiting.remove(waiting)
         if reply.is_new:
             self.counts.batches_published += 1

@@ -12,7 +12,7 @@ import logging
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rich.console import Console
 from rich.control import Control
@@ -22,6 +22,7 @@ from rich.text import Text
 from policy.record.metrics import held_out_metrics, round_metrics
 from policy.record.progress import WINDOW, Progress, RoundRecord
 from shoal_base.lines import say_json
+from shoal_base.log_file import IN_FILE_ALONE
 from shoal_base.terminal import Terminal
 from shoal_ipc import messages as m
 from shoal_ipc.client import NodeClient, NodeRefused, NodeUnavailable
@@ -31,8 +32,10 @@ log = logging.getLogger(__name__)
 
 SAY_EVERY_SECONDS = 2.0
 DRAW_EVERY_SECONDS = 0.1
-WIDE = 110
-"""Columns from which on a redrawn line has room for the reward at the start."""
+SPARE = ("start", "pace", "external reward", "share")
+"""What a line goes without, one after the other, until it fits the terminal."""
+KEEP_EVERY_SECONDS = 60.0
+"""In the trainer's log, which is there when the terminal is not."""
 PEERS_EVERY_SECONDS = 5.0
 
 
@@ -54,7 +57,7 @@ class Narrator:
         self._redraws = self._console.is_terminal and not supervised
         self._clock = clock
         self._peers = peers
-        self._next = float("-inf")
+        self._next = self._next_kept = float("-inf")
         self._open = False
         self._pace: deque[tuple[int, float]] = deque(maxlen=WINDOW)
         """Tokens and seconds of the latest rounds."""
@@ -70,6 +73,9 @@ class Narrator:
         self._pace.append((record.tokens_generated + record.num_tokens, record.seconds))
         self._groups.append((record.groups_external, record.groups_external + record.groups_local))
         is_last = record.round == self._settings.rounds
+        if self._clock() >= self._next_kept or is_last:
+            self._next_kept = self._clock() + KEEP_EVERY_SECONDS
+            log.info("%s", self._line(record, progress), extra=IN_FILE_ALONE)
         if self._clock() < self._next and not is_last:
             return
         self._next = self._clock() + (DRAW_EVERY_SECONDS if self._redraws else SAY_EVERY_SECONDS)
@@ -104,33 +110,45 @@ class Narrator:
             self._console.print(line)
             return
         self._console.control(Control(ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2)))
-        line.truncate(max(20, self._console.width - 1), overflow="ellipsis")
         self._console.print(line, end="")
         self._open = True
 
     def _line(self, record: RoundRecord, progress: Progress) -> Text:
+        """Return the line of a round, no wider than the terminal: one that wraps breaks words."""
+        line = self._line_without((), record, progress)
+        if not self._console.is_terminal:
+            return line
+        room = max(20, self._console.width - 1)
+        for number in range(1, len(SPARE) + 1):
+            if line.cell_len <= room:
+                break
+            line = self._line_without(SPARE[:number], record, progress)
+        line.truncate(room, overflow="ellipsis")
+        return line
+
+    def _line_without(self, spared: Sequence[str], record: RoundRecord, progress: Progress) -> Text:
         total = f"/{self._settings.rounds}" if self._settings.rounds else ""
         line = Text("round ")
         line.append(f"{record.round}{total}", style="bold")
         line.append("  own reward ")
         line.append(_show(progress.reward_now), style="bold green")
-        if not self._redraws or self._console.width >= WIDE:
+        if "start" not in spared:
             line.append(f" (start {_show(progress.reward_start)})")
         if progress.held_out is not None:
             line.append(f"  held-out {_show(progress.held_out['pass@1'])}")
-        line.append(f"  external {self._external(record)}", style="cyan")
-        line.append(f"  {self._rate():,.0f} tok/s")
+        line.append(f"  external {self._external(record, spared)}", style="cyan")
+        if "pace" not in spared:
+            line.append(f"  {self._rate():,.0f} tok/s")
         peers = self._peers()
         if peers is not None:
             line.append(f"  {peers} peer{'s' * (peers != 1)}")
         return line
 
-    def _external(self, record: RoundRecord) -> str:
+    def _external(self, record: RoundRecord, spared: Sequence[str]) -> str:
         external, groups = (sum(column) for column in zip(*self._groups, strict=True))
-        share = f" ({external / groups:.0%})" if groups else ""
-        reward = (
-            f" reward {record.reward_external:.2f}" if record.reward_external is not None else ""
-        )
+        share = f" ({external / groups:.0%})" if groups and "share" not in spared else ""
+        told = record.reward_external is not None and "external reward" not in spared
+        reward = f" reward {record.reward_external:.2f}" if told else ""
         return f"{record.groups_external}/{self._settings.external}{share}{reward}"
 
     def _rate(self) -> float:

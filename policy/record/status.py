@@ -38,6 +38,8 @@ class Status:
     learning: Mapping[str, Any]
     """Whether it learns: `policy.record.learning.Learning.view`."""
     trains: bool = True
+    paused: str = ""
+    """Why no round is played for now."""
 
     def to_json(self) -> str:
         """Return it as the node takes it: one JSON object."""
@@ -61,6 +63,7 @@ class Status:
             "held_out": progress.held_out,
             "last_round": self.last_round,
             "learning": self.learning,
+            "paused": self.paused or None,
         }
         if not self.trains:
             known = {name: value for name, value in known.items() if name not in _OF_TRAINING}

@@ -13,6 +13,7 @@ from shoal_base.terminal import Terminal
 from shoal_ipc.client import NodeRefused, NodeUnavailable
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from shoal_settings.loader import SettingsError, load
+from shoal_settings.parser import Parser
 from shoal_settings.schema import Settings
 
 DESCRIPTION = """\
@@ -22,7 +23,7 @@ Works while the trainer is down. Exit codes: 0 ok, 1 failed, 2 usage, 3 no node 
 
 def main(argv: Sequence[str]) -> int:
     """Run `shoal debug`; return the exit code."""
-    arguments = _parser().parse_args(argv)
+    arguments = _parser().parse_args(_view_first(argv))
     try:
         loaded = load("debug", arguments, os.environ)
         return _show(VIEWS[arguments.view], arguments, loaded.settings)
@@ -53,8 +54,18 @@ def _show(view: View, arguments: argparse.Namespace, settings: Settings) -> int:
     return EXIT_OK
 
 
+def _view_first(argv: Sequence[str]) -> list[str]:
+    """Put flags that stand before the view behind it, where its parser knows them."""
+    words, before = list(argv), []
+    while words and words[0].startswith("-") and words[0] not in ("-h", "--help"):
+        num_words = 2 if words[0] in ("--data-dir", "--config") else 1
+        before += words[:num_words]
+        words = words[num_words:]
+    return [*words[:1], *before, *words[1:]]
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="shoal debug",
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from shoal.debug.node import Answer, RunningNode, Tell, positive
+from shoal.debug.node import Answer, RunningNode, Tell
 from shoal.layout import (
     age,
     cut,
@@ -24,6 +24,7 @@ from shoal.layout import (
 )
 from shoal_base.terminal import styled
 from shoal_base.visible import visible, visible_name
+from shoal_settings.parser import whole
 
 _QUESTION_CHARS = 2000
 _TEXT_CHARS = 60
@@ -115,7 +116,7 @@ def fetch(console: Console, view: dict[str, Any]) -> None:
 def add_follow(parser: argparse.ArgumentParser) -> None:
     """Add `--follow` and `--limit`."""
     parser.add_argument("--follow", action="store_true", help="go on as new ones come")
-    parser.add_argument("--limit", type=positive, default=10, metavar="N", help="how many (10)")
+    parser.add_argument("--limit", type=whole(1), default=10, metavar="N", help="how many (10)")
 
 
 def latest(node: RunningNode, arguments: argparse.Namespace, _tell: Tell) -> Iterator[Answer]:

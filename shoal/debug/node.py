@@ -71,14 +71,6 @@ class RunningNode:
         raise fail("debug", f"no node is running in {self._data_dir}{hint}", EXIT_NO_NODE)
 
 
-def positive(text: str) -> int:
-    """Read a flag's number of 1 or more. Raises ValueError."""
-    value = int(text)
-    if value < 1:
-        raise ValueError(text)
-    return value
-
-
 def _running_nodes(data_dir: Path) -> list[Path]:
     """Return nearby data directories in which somebody answers on the socket."""
     root = data_dir.parent

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import statistics
 import time
 from collections.abc import Iterator
@@ -10,8 +11,9 @@ from typing import Any
 
 from rich.console import Console
 
-from shoal.debug.node import Answer, RunningNode, Tell, positive
+from shoal.debug.node import Answer, RunningNode, Tell
 from shoal_base.terminal import styled
+from shoal_settings.parser import whole
 
 _COLOURS = {"ok": "green", "warn": "yellow", "bad": "red"}
 
@@ -38,7 +40,7 @@ def add_ping(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "peer", metavar="PEER", help="a peer id, its end, or an address to connect to"
     )
-    parser.add_argument("--count", type=positive, default=4, metavar="N", help="pings (4)")
+    parser.add_argument("--count", type=whole(1), default=4, metavar="N", help="pings (4)")
     parser.add_argument(
         "--interval", type=_seconds, default=1.0, metavar="S", help="seconds between (1)"
     )
@@ -92,7 +94,7 @@ def is_lost(view: dict[str, Any]) -> bool:
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 <= value <= 3600:
-        raise ValueError(text)
-    return value
+    with contextlib.suppress(ValueError):
+        if 0 <= (value := float(text)) <= 3600:
+            return value
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds, 0 to 3600")

@@ -36,6 +36,8 @@ def status(console: Console, view: dict[str, Any]) -> None:
     rows.add_row("up", duration(view["uptime_s"]))
     where = "alone: nobody else is connected" if view["solo"] else f"{view['peers']} connected"
     rows.add_row("peers", where)
+    if view.get("disk", {}).get("full"):
+        rows.add_row("disk", f"full: {size(view['disk']['free_bytes'])} left")
     for topic, members in view["mesh"].items():
         rows.add_row("mesh", f"{members} in {short_topic(topic)}")
     if "trainer" in view:
@@ -66,6 +68,8 @@ def _trainer_rows(rows: Table, view: dict[str, Any]) -> None:
     trainer = view["trainer"]
     pid = f", pid {trainer['pid']}" if trainer["pid"] else ""
     rows.add_row("trainer", f"{trainer['state']}{pid}, {trainer['restarts']} restarts")
+    if trainer.get("paused"):
+        rows.add_row("paused", f"{trainer['paused']}: it goes on by itself when there is room")
     rows.add_row("round", str(view["round"]))
     rows.add_row(
         "own reward",

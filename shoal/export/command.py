@@ -23,6 +23,7 @@ from shoal.export.rows import CHUNK_BATCHES, RowMaker, Tally, items_of
 from shoal.export.sinks import Card, open_sinks
 from shoal_base.lines import say, say_json, say_lines
 from shoal_settings.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UsageExit, fail
+from shoal_settings.parser import Parser, path
 from shoal_tasks.errors import TaskError
 from shoal_tasks.families import FamilySpec
 from shoal_tasks.swarm import specs_of
@@ -58,20 +59,20 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="shoal export",
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--data-dir",
-        type=Path,
+        type=path,
         default=Path(".shoal/node"),
         metavar="DIR",
         help="the node's folder",
     )
     parser.add_argument(
-        "--out", type=Path, default=Path("rollouts"), metavar="DIR", help="new folder (rollouts)"
+        "--out", type=path, default=Path("rollouts"), metavar="DIR", help="new folder (rollouts)"
     )
     parser.add_argument(
         "--format", action="append", choices=FORMATS, help="write only this (both)", default=[]

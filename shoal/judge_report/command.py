@@ -24,6 +24,7 @@ from shoal_base.lines import say_json
 from shoal_base.terminal import Terminal
 from shoal_base.visible import visible_name
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageExit, fail
+from shoal_settings.parser import Parser, path
 from shoal_wire.judge_messages import JudgeRecord, Mode
 
 DESCRIPTION = """\
@@ -61,23 +62,23 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="shoal judge report",
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     source = parser.add_mutually_exclusive_group()
     source.add_argument(
-        "--data-dir", type=Path, default=Path(".shoal/judge"), metavar="DIR", help="judge's folder"
+        "--data-dir", type=path, default=Path(".shoal/judge"), metavar="DIR", help="judge's folder"
     )
     source.add_argument(
         "--from", dest="address", metavar="MULTIADDR", help="ask the judge at this address"
     )
     parser.add_argument(
-        "--swarm-key", type=Path, metavar="FILE", help="key of a private swarm, for --from"
+        "--swarm-key", type=path, metavar="FILE", help="key of a private swarm, for --from"
     )
     parser.add_argument(
-        "--out", type=Path, default=Path("judge-report"), metavar="DIR", help="(judge-report)"
+        "--out", type=path, default=Path("judge-report"), metavar="DIR", help="(judge-report)"
     )
     parser.add_argument("--model", metavar="NAME", help="only this model")
     parser.add_argument(

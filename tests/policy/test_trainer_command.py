@@ -207,8 +207,8 @@ def test_a_second_trainer_in_the_same_folder_is_refused(
     assert "another trainer is using d" in capsys.readouterr().err
 
 
-def test_a_predecessor_that_is_still_writing_is_waited_for(
-    model: str, monkeypatch: pytest.MonkeyPatch
+def test_a_predecessor_that_is_still_writing_is_waited_for_and_that_is_said_at_once(
+    model: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     free: list[bool] = []
     monkeypatch.setattr(command, "_with_tasks", lambda *_: free.append(held.closed) or 0)
@@ -220,6 +220,8 @@ def test_a_predecessor_that_is_still_writing_is_waited_for(
     assert main(flags(model, "--alone")) == 0
     timer.join()
     assert free == [True]
+    said = [line for line in caplog.messages if "another trainer is using d" in line]
+    assert said == ["another trainer is using d: waiting for it to end, 30 s at most"]
 
 
 def test_the_end_of_its_standard_input_is_its_nodes_end() -> None:

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from bootstrap.peer import BootstrapPeer
+from p2p.fetch.backfill import BackfillSettings
+from p2p.fetch.exchange import ExchangeSettings
 from p2p.gossip.gossip import GossipSettings
 from p2p.gossip.interface import Gossip, Watch
 from p2p.gossip.scorer import MeshSettings
@@ -63,6 +65,8 @@ class NodeSettings:
     heartbeat_s: float = 1.0
     tick_s: float = 1.0
     """Of the shard keeper and of peer exchange."""
+    backfill_s: float = 60.0
+    """Between two rounds in which peers are asked for what they have."""
     buffer_groups: int = 400
     buffer_bytes: int = 1 << 20
     publisher_groups: int = 60
@@ -333,6 +337,7 @@ def _tuning_of(settings: NodeSettings, of: Settings) -> Tuning:
             keep_connections=settings.target_peers,
         ),
         shard_limits=settings.shards,
+        exchange=ExchangeSettings(backfill=BackfillSettings(every_seconds=settings.backfill_s)),
         gossip=GossipSettings(mesh=MeshSettings(heartbeat_s=settings.heartbeat_s)),
         ledger=settings.ledger,
     )

@@ -71,7 +71,7 @@ def _swarm_name(folder: Path) -> str:
 
 def _bootstrap(stack: contextlib.ExitStack, data_dir: Path, job: Job, name: str) -> str:
     settings = job.node_settings(0, data_dir).model_copy(
-        update={"swarm_name": name, "listen": (LISTEN,), "json_output": True}
+        update={"swarm_name": name, "listen": (LISTEN,), "mdns": False, "json_output": True}
     )
     process = _start(stack, "bootstrap", settings, stdout=subprocess.PIPE)
     assert process.stdout is not None

@@ -11,6 +11,7 @@ from p2p.ipc.doctor import (
     BootstrapSeen,
     Facts,
     Finding,
+    KeySeen,
     LearningSeen,
     OutsideSeen,
     State,
@@ -22,6 +23,7 @@ from shoal_wire.types import PeerId
 
 BOOT = BootstrapSeen(address="/ip4/192.0.2.1/tcp/4001/p2p/X", latency_ms=20.0)
 DEAD = BootstrapSeen(address="/ip4/192.0.2.2/tcp/4001/p2p/Y", latency_ms=None, error="refused")
+BARRED = replace(DEAD, error="the peer has another swarm key", mends="--swarm-key FILE")
 SEEN = OutsideSeen(
     peer_id=PeerId("P"),
     observed="/ip4/198.51.100.7/tcp/50000",
@@ -78,6 +80,8 @@ def outside(**changes: Any) -> dict[str, Any]:
         ("bootstrap", State.BAD, {"bootstraps": (DEAD,), "peers": 0}),
         ("bootstrap", State.WARN, {"bootstraps": (DEAD,)}),
         ("bootstrap", State.WARN, {"bootstraps": (replace(BOOT, latency_ms=1500.0),)}),
+        ("bootstrap", State.WARN, {"bootstraps": (BARRED,)}),
+        ("swarm key", State.WARN, {"key": KeySeen(file="swarm.key", problem="has another key")}),
         ("reachable", State.WARN, {"outside": ()}),
         ("reachable", State.WARN, outside(dialled=False)),
         ("reachable", State.WARN, outside(reached=False)),
@@ -90,6 +94,8 @@ def outside(**changes: Any) -> dict[str, Any]:
         ("trainer", State.BAD, {"trainer": "broken"}),
         ("trainer", State.WARN, {"trainer": "waiting"}),
         ("buffer", State.WARN, {"groups_received": 0}),
+        ("disk", State.BAD, {"disk_full": True}),
+        ("trainer", State.BAD, {"trainer": "paused", "paused": "no space left on the disk"}),
         ("disk", State.WARN, {"disk_free_bytes": 1024**3}),
         ("disk", State.BAD, {"disk_free_bytes": 1024**2}),
         ("files", State.WARN, {"files_limit": 256}),
@@ -103,6 +109,25 @@ def test_what_is_wrong_is_found_with_what_to_do(
     assert found.state is state
     assert found.do
     assert "\n" not in found.says + found.do
+
+
+def test_the_key_is_advised_only_where_it_may_be_the_cause() -> None:
+    key = KeySeen(file="swarm.key")
+    alone = replace(HEALTHY, bootstraps=(DEAD,), peers=0)
+    assert "key" not in only(alone, "bootstrap").do
+    assert "swarm.key" in only(replace(alone, key=key), "bootstrap").do
+    assert "give the address" not in only(alone, "peers").do
+    assert only(replace(HEALTHY, bootstraps=(BARRED,)), "bootstrap").do == BARRED.mends
+    assert only(replace(HEALTHY, key=key), "swarm key").state is State.OK
+
+
+def test_who_has_loopback_only_is_not_told_to_listen_elsewhere() -> None:
+    facts = replace(HEALTHY, listens=("/ip4/127.0.0.1/tcp/4001",))
+    advice = [f.do for f in diagnose(facts) if "loopback" in f.says]
+    assert advice == ["--listen /ip4/0.0.0.0/tcp/4001, if they should"]
+    (found,) = [f for f in diagnose(replace(facts, other_network=False)) if "loopback" in f.says]
+    assert "this machine has no network but loopback" in found.says
+    assert not found.do
 
 
 def test_a_mesh_of_everybody_there_is_healthy() -> None:

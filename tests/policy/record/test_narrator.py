@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 
 import pytest
 from rich.console import Console
@@ -91,6 +92,23 @@ def test_a_supervised_trainer_leaves_the_terminal_to_its_node() -> None:
     play(made, 1)
     assert "\r" not in output.getvalue()
     assert output.getvalue().rstrip().endswith("3 peers")
+
+
+@pytest.mark.parametrize("supervised", [False, True])
+@pytest.mark.parametrize("width", [60, 80, 100, 120])
+def test_a_line_fits_its_terminal_and_says_the_same_things_first(
+    width: int, supervised: bool
+) -> None:
+    made, output = told(Clock(), terminal=True, width=width, supervised=supervised, peers=12)
+    play(made, 1)
+    line = re.sub(r"\x1b\[[\d;]*[mK]|\r", "", output.getvalue()).rstrip("\n")
+    assert len(line) < width
+    assert line.startswith("round 1/9  own reward 0.250")
+    assert "external 1/4" in line
+    if width >= 80:
+        assert "held-out 0.500" in line
+        assert line.endswith("12 peers")
+    assert ("(start 0.250)" in line) == (width >= 120)
 
 
 def test_programs_read_what_the_file_holds(capsys: pytest.CaptureFixture[str]) -> None:
