@@ -335,6 +335,7 @@ def _with_tasks(
         ),
         seed=_seed(settings, client.peer_id if client else None),
         on_round=narrator,
+        on_news=narrator.news,
     )
     if not settings.resume:
         note_started_over(settings.data_dir, supervision.node_run)

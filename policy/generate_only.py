@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from policy.record.earlier_runs import STATE_FILE, set_aside
-from policy.record.metrics import METRICS_FILE, MetricsFile, round_metrics
+from policy.record.metrics import METRICS_FILE, MetricsFile, reward_spread, round_metrics
 from policy.record.pause import Pause
 from policy.record.phases import Doing, Phase
 from policy.record.progress import Progress, RoundRecord, completion_figures
 from policy.record.status import Status
 from policy.rollouts import OwnGroup, Question, publish_requests, sampling_params, shareable
 from policy.surroundings import Surroundings
+from policy.watched import Watched
 from shoal_base.files import is_full, write_atomically
 from shoal_settings.schema import Settings
 from shoal_wire.types import Digest, FinishReason, PolicyInfo
@@ -63,6 +64,7 @@ class GenerateOnly:
         author: Author,
         on_round: Callable[[RoundRecord, Progress], None] = lambda _record, _progress: None,
         why_none: Callable[[], str] = lambda: "no answers",
+        on_news: Callable[[str], None] = log.warning,
     ) -> None:
         """`why_none` says why the latest call of `answer` brought none at all."""
         self._settings, self._seed, self._on_round = settings, seed, on_round
@@ -76,6 +78,9 @@ class GenerateOnly:
         if not settings.resume:
             set_aside(settings.data_dir)
         self.round, self.progress = _load(self._state_path)
+        self._watched = Watched(
+            settings, around.tasks, self.progress.learning, on_news=on_news, trains=False
+        )
         self._pause = Pause(lack=self._lack, should_stop=self._should_stop, tell=self._tell_paused)
         self._metrics = MetricsFile(
             settings.data_dir / METRICS_FILE,
@@ -138,13 +143,16 @@ class GenerateOnly:
         self._share(own)
         self._phases.enter(Phase.SCORING, round=number)
         rewards = self._tasks.verify_own(own)
-        return _record(
+        record = _record(
             number,
             own,
             rewards,
             seconds=time.monotonic() - started,
             seconds_generate=generated - started,
         )
+        self._watched.after_round(record, own, rewards)
+        self.progress.learning = self._watched.to_json()
+        return record
 
     def _share(self, own: Sequence[OwnGroup]) -> None:
         settings = self._settings
@@ -184,6 +192,7 @@ class GenerateOnly:
             model=self._author.model_name,
             progress=self.progress,
             last_round=None if record is None else round_metrics(record, self.progress),
+            learning=self._watched.view(),
             trains=False,
             paused=paused,
             doing=self._phases.doing if state == "generating" else None,
@@ -205,6 +214,8 @@ def _record(
     num_cut = sum(answer.finish_reason is FinishReason.LENGTH for answer in answers)
     known |= completion_figures([answer.num_tokens for answer in answers], num_cut)
     known |= seconds | {"round": number, "groups_local": len(own)}
+    known |= {"own_groups": len(own), "own_answers": len(answers)}
+    known["own_frac_reward_zero_std"] = reward_spread([one for one in rewards if one]).zero_share
     if scores:
         known["reward_local"] = sum(scores) / len(scores)
     return RoundRecord(**known)

@@ -81,6 +81,9 @@ class Outcome:
     """Own groups of which too little was fit to be shared."""
     balance: Balance | None
     """I and J of the next round; None where they stay."""
+    own: Sequence[OwnGroup]
+    own_rewards: Sequence[Sequence[float]]
+    """Of the answers of `own`."""
 
 
 class Rounds:
@@ -145,6 +148,8 @@ class Rounds:
             stats=stats,
             num_not_shared=shared.count(None),
             balance=self._balance,
+            own=own,
+            own_rewards=[group.rewards for group in fresh],
         )
 
     def _stop_if_told(self) -> None:

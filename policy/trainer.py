@@ -36,6 +36,7 @@ from policy.round.config import balance_from_settings, round_config
 from policy.sapo import THIS_PROCESS, Learner, Means, Outcome, Rounds
 from policy.surroundings import Interrupted, Surroundings
 from policy.tiny import MODEL_NAMES
+from policy.watched import Watched
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import TaskError
 
@@ -52,6 +53,7 @@ class Trainer:
         *,
         seed: int,
         on_round: Callable[[RoundRecord, Progress], None] = lambda _record, _progress: None,
+        on_news: Callable[[str], None] = log.warning,
         means: Means = THIS_PROCESS,
     ) -> None:
         """Load the policy, or take up where a checkpoint stands.
@@ -87,6 +89,7 @@ class Trainer:
         self._judged = Judged(settings, course.policy, self._link, config.sampling, seed=seed)
         self._metrics = _metrics_file(settings, course)
         self._sinks = MetricSinks(settings, last_round=course.round)
+        self._watched = Watched(settings, around.tasks, course.progress.learning, on_news=on_news)
         self._watch = Watch()
         self._pause = Pause(lack=self._lack, should_stop=self._should_stop, tell=self._tell_paused)
         self._checkpoint_waits = False
@@ -177,6 +180,7 @@ class Trainer:
             return
         self._phases.enter(Phase.SAVING, round=course.round)
         self._link.flush()  # what the checkpoint says is done is on the node's disk then
+        course.progress.learning = self._watched.to_json()
         state = course.state(self._link.consumed_for_checkpoint())
         try:
             save_checkpoint(self._settings.data_dir, course.policy, course.optimizer, state)
@@ -211,6 +215,7 @@ class Trainer:
         self._write_down("round", round_metrics(record, progress))
         self._evaluate_if_due()
         self._write_judged(self._judged.after_round(course.round, course.policy_version))
+        self._watched.after_round(record, outcome.own, outcome.own_rewards, progress.held_out)
         self._tell_status("training", record)
         self._last_record = record
         self._on_round(record, progress)
@@ -288,6 +293,7 @@ class Trainer:
             model=course.policy.name,
             progress=course.progress,
             last_round=None if record is None else asdict(record),
+            learning=self._watched.view(),
             paused=paused,
             doing=self._phases.doing if state == "training" else None,
         )

@@ -6,6 +6,7 @@ import ipaddress
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from p2p.peers.skew import skew_of
 from shoal_wire.types import PeerId
@@ -83,6 +84,15 @@ class OutsideSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LearningSeen:
+    """What the trainer says of its own learning: one finding, or that there is none."""
+
+    state: State
+    says: str
+    do: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """Everything a diagnosis is made of."""
 
@@ -105,9 +115,16 @@ class Facts:
     """State of the trainer; None for a bootstrap peer."""
     trainer_error: str
     """What the last trainer that failed said of it; empty where none has, or it is over."""
+    learning: tuple[LearningSeen, ...]
+    """What stands, or one that is ok; none where no trainer has said anything."""
+    groups_looked_at: int | None
+    """Groups of others that the trainer has looked at lately; None where it wants none, and before
+    it can tell."""
     groups_received: int | None
     buffered: tuple[int, int] | None
     """External groups in the buffer and their limit; None for a bootstrap peer."""
+    groups_too_old: int
+    """Groups of others that no trainer drew before they were too old."""
     disk_free_bytes: int
     disk_full: bool = False
     """A write was refused for lack of room."""
@@ -135,6 +152,7 @@ def diagnose(facts: Facts) -> tuple[Finding, ...]:
             _clock,
             _mesh,
             _trainer,
+            _learning,
             _buffer,
             _disk,
             _files,
@@ -316,6 +334,38 @@ def _trainer(facts: Facts) -> Iterator[Finding]:
     why = facts.paused or (facts.trainer_error if state is not State.OK else "")
     says = f"{facts.trainer}: {why}" if why else facts.trainer
     yield Finding(check="trainer", state=state, says=says, do=do)
+
+
+def _learning(facts: Facts) -> Iterator[Finding]:
+    for seen in facts.learning:
+        yield Finding(check="learning", state=seen.state, says=seen.says, do=seen.do)
+    received = facts.groups_received or 0
+    # Of peers that have gone, the last groups grow too old as well.
+    if facts.groups_looked_at == 0 and facts.peers and 2 * facts.groups_too_old > received:
+        yield Finding(
+            check="learning",
+            state=State.WARN,
+            says=f"others' groups are passed over: {facts.groups_too_old} of {received} became too "
+            "old, and the trainer was given none lately",
+            do="keep them longer (--buffer-seconds); see the clock above, and buffer below",
+        )
+
+
+def learning_of(said: object) -> tuple[LearningSeen, ...]:
+    """Return what a trainer's word on its learning says; nothing of one that cannot be read."""
+    try:
+        return tuple(_learning_of(said))
+    except (LookupError, TypeError, ValueError):
+        return ()
+
+
+def _learning_of(said: Any) -> Iterator[LearningSeen]:
+    if not said["findings"]:
+        yield LearningSeen(state=State.OK, says=str(said["says"]), do="")
+    for one in said["findings"]:
+        shown = f"; {one['example']}" if one["example"] else ""
+        says = f"{one['says']}, since round {one['since']}{shown}"
+        yield LearningSeen(state=State(one["state"]), says=says, do=str(one["do"]))
 
 
 def _buffer(facts: Facts) -> Iterator[Finding]:

@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 import trio
 
+from p2p.buffer.types import DropCause, InsertOutcome
 from p2p.gossip.scorer import MeshSettings
 from p2p.ipc.doctor import (
     BootstrapSeen,
@@ -21,6 +22,7 @@ from p2p.ipc.doctor import (
     State,
     TopicSeen,
     diagnose,
+    learning_of,
 )
 from p2p.ipc.inspector import SCHEMA_VERSION, View, view
 from p2p.ipc.which_peer import which_peer
@@ -98,6 +100,8 @@ class NetViews:
         outside, bootstraps = await self._ask_around(connected, ports)
         status = await self._status({})
         buffer = status.get("buffer")
+        trainer = status.get("trainer") or {}
+        learning = trainer.get("learning")
         return Facts(
             uptime_s=status["uptime_s"],
             listens=tuple(_transport(address) for address in member.host.listen_addrs()),
@@ -113,8 +117,11 @@ class NetViews:
             clock_limit_ms=1000 * member.manifest.rules.max_future_seconds,
             trainer=status["trainer"]["state"] if "trainer" in status else None,
             trainer_error=_last_words(status.get("trainer", {})),
+            learning=learning_of(learning),
+            groups_looked_at=_looked_at(learning) if self._wants_others() else None,
             groups_received=status.get("groups_received"),
             buffered=(buffer["groups"], buffer["capacity_groups"]) if buffer else None,
+            groups_too_old=_too_old(buffer["dropped"]) if buffer else 0,
             disk_free_bytes=status["disk"]["free_bytes"],
             disk_full=status["disk"]["full"],
             paused=str(status["trainer"].get("paused") or "") if "trainer" in status else "",
@@ -179,6 +186,10 @@ class NetViews:
             clock_ahead_ms=seen.clock_ahead_ms,
         )
 
+    def _wants_others(self) -> bool:
+        settings = self._member.peer.settings
+        return settings.external > 0 and not settings.no_train
+
     def _topics(self) -> tuple[TopicSeen, ...]:
         gossip = self._member.gossip
         meshes = gossip.mesh()
@@ -196,6 +207,18 @@ class NetViews:
         counts = Counter({_kind(_transport(address)): 0 for address in host.listen_addrs()})
         counts.update(_kind(connection.address) for connection in host.connections())
         return tuple(sorted(counts.items()))
+
+
+def _looked_at(learning: object) -> int | None:
+    """Groups of others that the trainer looked at lately, once it has played enough rounds."""
+    if not isinstance(learning, dict) or learning.get("state") in (None, "early"):
+        return None
+    drawn = learning.get("drawn")
+    return drawn if isinstance(drawn, int) else None
+
+
+def _too_old(dropped: Mapping[str, int]) -> int:
+    return dropped.get(InsertOutcome.TOO_OLD, 0) + dropped.get(DropCause.EXPIRED, 0)
 
 
 def _transport(address: str) -> str:

@@ -251,9 +251,11 @@ def read_manifests(path: Path) -> list[bytes]:
 
 
 def _open_for_reading(path: Path) -> sqlite3.Connection:
-    if not path.exists():
-        raise ArchiveError(f"no archive of rollouts in {path.parent}: has a node run there?")
     try:
+        if not path.exists():
+            raise ArchiveError(f"no archive of rollouts in {path.parent}: has a node run there?")
         return open_for_reading(path)
+    except OSError as error:
+        raise ArchiveError(f"{path} cannot be read: {error.strerror}") from None
     except sqlite3.Error as error:
         raise ArchiveError(f"{path} cannot be read: {error}") from None

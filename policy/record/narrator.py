@@ -99,6 +99,11 @@ class Narrator:
         self._next_phase = self._clock() + PHASE_EVERY_SECONDS
         self._show(Text(str(doing)))
 
+    def news(self, line: str) -> None:
+        """Tell at once what is not told of by a round."""
+        self.close()
+        log.warning("%s", line)
+
     def close(self) -> None:
         """Leave the redrawn line as it is; what follows starts on one of its own."""
         if self._open:

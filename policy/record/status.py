@@ -36,6 +36,8 @@ class Status:
     progress: Progress
     last_round: Mapping[str, Any] | None
     """The figures of the latest round, if it has just ended."""
+    learning: Mapping[str, Any]
+    """Whether it learns: `policy.record.learning.Learning.view`."""
     trains: bool = True
     paused: str = ""
     """Why no round is played for now."""
@@ -63,6 +65,7 @@ class Status:
             "tokens_generated": progress.tokens_generated,
             "held_out": progress.held_out,
             "last_round": self.last_round,
+            "learning": self.learning,
             "paused": self.paused or None,
             "phase": None if self.doing is None else str(self.doing.phase),
             "progress": None if self.doing is None else self.doing.progress(),

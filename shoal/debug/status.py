@@ -77,6 +77,10 @@ def _trainer_rows(rows: Table, view: dict[str, Any]) -> None:
         "own reward",
         f"{number(trainer['reward_local'])}  (start {number(trainer['reward_start'])})",
     )
+    learning = trainer.get("learning")
+    if learning:
+        more = "" if learning["state"] in ("ok", "early") else ": see shoal debug doctor"
+        rows.add_row("learning", learning["says"] + more)
     rows.add_row(
         "groups",
         f"{view['groups_published']} published, {view['groups_received']} received, "

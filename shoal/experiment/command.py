@@ -15,6 +15,7 @@ from typing import Any
 
 from rich.table import Table
 
+from shoal.counted import Counted
 from shoal.experiment.flags import EMBEDDED, UsageError, make_experiment, parser, rates_of
 from shoal.experiment.folder import is_done, write_config
 from shoal.experiment.paper.tune import best_rates, sweep, tuned
@@ -149,5 +150,5 @@ def _play(experiment: Experiment, out: Path, num_workers: int | None) -> None:
     if num_workers is None:
         num_workers = _default_jobs(experiment)
     left = sum(job.rounds for job in jobs if not is_done(out, job))
-    with JobProgress(num_rounds=left) as progress:
-        Pool(out=out, num_workers=num_workers, on_progress=progress).run(jobs)
+    with Counted("rounds", left, stays=True) as counted:
+        Pool(out=out, num_workers=num_workers, on_progress=JobProgress(counted)).run(jobs)

@@ -10,8 +10,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rich.progress import Progress
-
 from p2p.store.archive import (
     ARCHIVE_FILE,
     Archived,
@@ -20,12 +18,12 @@ from p2p.store.archive import (
     read_archive,
     read_manifests,
 )
+from shoal.counted import Counted
 from shoal.export.rows import CHUNK_BATCHES, RowMaker, Tally, items_of
 from shoal.export.sinks import Card, open_sinks
 from shoal.nearby import folder_with
 from shoal_base.lines import say, say_json, say_lines
 from shoal_base.node_folders import NODE_FOLDER
-from shoal_base.terminal import Terminal
 from shoal_settings.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UsageExit, fail
 from shoal_settings.parser import Parser, path
 from shoal_tasks.errors import TaskError
@@ -56,7 +54,8 @@ def main(argv: Sequence[str]) -> int:
     except TaskError as error:
         return fail("export", str(error), EXIT_FAILED).code
     except OSError as error:
-        return fail("export", f"{arguments.out}: {error.strerror}", EXIT_FAILED).code
+        where = error.filename or arguments.out
+        return fail("export", f"{where}: {error.strerror}", EXIT_FAILED).code
     except KeyboardInterrupt:
         return fail("export", "interrupted; what is written is incomplete", EXIT_INTERRUPTED).code
 
@@ -129,16 +128,15 @@ def _write(arguments: argparse.Namespace, formats: Sequence[str]) -> tuple[Card,
         worker = None
         if not arguments.no_verify and families:
             worker = stack.enter_context(TaskWorker(families))
-        progress = stack.enter_context(
-            Progress(console=Terminal(stderr=True), transient=True, disable=arguments.json)
-        )
-        maker = RowMaker(worker, families, tally)
-        bar = progress.add_task("batches", total=num_batches)
+        counted = stack.enter_context(Counted("batches", num_batches))
+        maker, done = RowMaker(worker, families, tally), 0
+        counted.told(done)
         for chunk in _chunks(path, own=arguments.own):
             rows = list(maker.rows([item for batch in chunk for item in items_of(batch, tally)]))
             sink.write(rows)
             card.count(rows)
-            progress.advance(bar, len(chunk))
+            done += len(chunk)
+            counted.told(done)
     card.write(arguments.out, formats)
     return card, tally
 

@@ -57,7 +57,8 @@ def main(argv: Sequence[str]) -> int:
     except SwarmKeyError as error:
         return fail(_COMMAND, str(error), EXIT_USAGE).code
     except OSError as error:
-        return fail(_COMMAND, f"{arguments.out}: {error.strerror}", EXIT_FAILED).code
+        where = error.filename or arguments.out
+        return fail(_COMMAND, f"{where}: {error.strerror}", EXIT_FAILED).code
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -171,7 +172,7 @@ def _show(console: Terminal, report: dict[str, Any], comparisons: Sequence[Compa
                 str(arm.peers),
                 str(arm.answers),
                 f"{arm.mean:.3f}",
-                f"{arm.error:.3f}",
+                f"{arm.error:.3f}" if arm.peers > 1 else "–",
                 f"rounds {', '.join(regions)}" if regions else "-",
             )
         p = "too few peers" if one.p is None else f"p = {one.p:.3g}"

@@ -12,10 +12,12 @@ from p2p.ipc.doctor import (
     Facts,
     Finding,
     KeySeen,
+    LearningSeen,
     OutsideSeen,
     State,
     TopicSeen,
     diagnose,
+    learning_of,
 )
 from shoal_wire.types import PeerId
 
@@ -42,8 +44,11 @@ HEALTHY = Facts(
     clock_limit_ms=120_000,
     trainer="training",
     trainer_error="",
+    learning=(LearningSeen(state=State.OK, says="nothing wrong", do=""),),
+    groups_looked_at=9,
     groups_received=9,
     buffered=(9, 4096),
+    groups_too_old=0,
     disk_free_bytes=50 * 1024**3,
     files_open=50,
     files_limit=65_536,
@@ -59,8 +64,8 @@ def test_healthy_node_has_nothing_to_do() -> None:
     findings = diagnose(HEALTHY)
     assert {f.state for f in findings} == {State.OK}
     assert not any(f.do for f in findings)
-    looked_at = "peers bootstrap reachable observed transports clock mesh trainer buffer disk files"
-    assert [f.check for f in findings] == looked_at.split()
+    looked_at = "peers bootstrap reachable observed transports clock mesh trainer learning buffer"
+    assert [f.check for f in findings] == [*looked_at.split(), "disk", "files"]
 
 
 def outside(**changes: Any) -> dict[str, Any]:
@@ -165,3 +170,43 @@ def test_a_trainer_that_ended_is_named_with_its_cause() -> None:
     found = only(replace(HEALTHY, trainer="waiting", trainer_error=why), "trainer")
     assert found.says == f"waiting: {why}"
     assert only(replace(HEALTHY, trainer_error=why), "trainer").says == "training", "it is over"
+
+
+SAID: dict[str, Any] = {
+    "state": "bad",
+    "says": "own answers earn nothing (and 1 more)",
+    "rounds": 30,
+    "drawn": 0,
+    "findings": [
+        {"check": "nothing-earned", "state": "bad", "since": 30, "says": "own answers earn nothing",
+         "do": "a stronger model", "example": "asked “2+2?”, expected “4”"},
+        {"check": "all-cut", "state": "warn", "since": 10, "says": "all are cut",
+         "do": "--max-new-tokens", "example": ""},
+    ],
+}  # fmt: skip
+
+
+def test_the_doctor_says_what_the_trainer_says_of_its_learning() -> None:
+    facts = replace(HEALTHY, learning=learning_of(SAID))
+    bad, warn = [one for one in diagnose(facts) if one.check == "learning"]
+    assert (bad.state, bad.do) == (State.BAD, "a stronger model")
+    assert bad.says == "own answers earn nothing, since round 30; asked “2+2?”, expected “4”"
+    assert (warn.state, warn.says) == (State.WARN, "all are cut, since round 10")
+    (well,) = learning_of({**SAID, "findings": [], "says": "nothing wrong"})
+    assert (well.state, well.says, well.do) == (State.OK, "nothing wrong", "")
+
+
+@pytest.mark.parametrize(
+    "said", [None, {}, [], "x", {"findings": 3}, {**SAID, "findings": [{"state": "worse"}]}]
+)
+def test_a_trainer_of_another_version_has_no_finding(said: object) -> None:
+    assert learning_of(said) == ()
+
+
+def test_groups_that_are_too_old_for_the_trainer_are_learning_lost() -> None:
+    lost = {"groups_looked_at": 0, "groups_too_old": 9, "groups_received": 10}
+    _, found = [f for f in diagnose(replace(HEALTHY, **lost)) if f.check == "learning"]
+    assert found.state is State.WARN
+    assert "9 of 10 became too old" in found.says
+    for well in ({"groups_looked_at": 3}, {"groups_looked_at": None}, {"groups_too_old": 3}):
+        assert only(replace(HEALTHY, **{**lost, **well}), "learning").state is State.OK

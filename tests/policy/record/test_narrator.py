@@ -165,3 +165,11 @@ def test_on_a_terminal_it_is_a_line_that_is_redrawn() -> None:
     made.hear(doing(11.0, done=16))
     assert output.getvalue().count("\n") == 0
     assert output.getvalue().endswith("round 1: answering, 16 of 32, ~11 s left")
+
+
+def test_news_stands_on_a_line_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    made, output = told(Clock(), terminal=True, width=60)
+    play(made, 1)
+    made.news("learning: it is over")
+    assert output.getvalue().endswith("\n")
+    assert caplog.messages == ["learning: it is over"]

@@ -14,7 +14,7 @@ def told(**of: object) -> dict[str, object]:
     progress = Progress()
     progress.add(record(1, 0.5))
     known = {"state": "training", "round": 1, "policy_version": 2, "model": "tiny"}
-    status = Status(**known, progress=progress, last_round=None, **of)  # type: ignore[arg-type]
+    status = Status(**known, progress=progress, last_round=None, learning={}, **of)  # type: ignore[arg-type]
     found: dict[str, object] = json.loads(status.to_json())
     return found
 

@@ -94,6 +94,20 @@ def test_what_cannot_be_done_is_one_line(
     assert error.count("\n") == 1
 
 
+def test_the_path_that_is_wrong_is_the_one_that_is_named(
+    node_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A name that is too long stands for a folder that may not be read: root reads all."""
+    wrong = str(tmp_path / (300 * "x"))
+    out = str(tmp_path / "out")
+    assert main(["--data-dir", wrong, "--out", out]) == 2
+    assert capsys.readouterr().err.startswith(
+        f"shoal export: {wrong}/{ARCHIVE_FILE} cannot be read"
+    )
+    assert main(["--data-dir", str(node_dir), "--out", wrong]) == 1
+    assert capsys.readouterr().err.startswith(f"shoal export: {wrong}: ")
+
+
 def test_a_folder_with_files_in_it_is_left_alone(node_dir: Path) -> None:
     assert main(["--data-dir", str(node_dir), "--out", str(node_dir)]) == 2
     assert sorted(path.name for path in node_dir.iterdir()) == [ARCHIVE_FILE]

@@ -208,10 +208,20 @@ def test_the_command_writes_table_figures_and_numbers(
     assert not acting_in(shown) - {"\n"}
 
 
+def test_one_peer_has_no_standard_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keep(tmp_path / "judge", list(made_up(late_gain, peers=1, rounds=60)))
+    flags = ["--data-dir", str(tmp_path / "judge"), "--out", str(tmp_path / "report")]
+    assert main(["judge", "report", *flags]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("–") == 2
+    assert "0.000" not in shown
+
+
 @pytest.mark.parametrize(
     ("flags", "code", "line"),
     [
         (["--data-dir", "nowhere"], 1, "no judge has been in nowhere"),
+        (["--data-dir", 300 * "x"], 1, 300 * "x"),
         (["--window", "0"], 2, "--window must be 1 or more"),
         (["--from", "nonsense"], 1, "not a judge's address"),
         (["--from", "/ip4/127.0.0.1/tcp/1", "--swarm-key", "none.key"], 2, "none.key"),
