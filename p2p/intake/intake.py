@@ -70,6 +70,8 @@ class BatchAccepted:
     previous_sequence: int
     num_groups: int
     source: Source
+    brought_by: PeerId | None = None
+    """The peer that forwarded or gave it, where that is known."""
 
 
 class Observer(Protocol):
@@ -150,7 +152,7 @@ class Intake:
                     _reject_for(check_questions(signed.batch, regenerated))
                     # Guard: another copy may have been judged while this one was at the worker.
                     await self._check_new(signed, said_itself=said_itself)
-                    self._accept(signed, Source.GOSSIP)
+                    self._accept(signed, Source.GOSSIP, forwarder)
                     if said_itself:
                         num_groups = len(signed.batch.groups)
                         self._ledger.said(author, num_groups, trio.current_time())
@@ -159,7 +161,13 @@ class Intake:
         return ACCEPT
 
     async def take(
-        self, raw: bytes, *, publisher: PeerId, sequence: int, source: Source
+        self,
+        raw: bytes,
+        *,
+        publisher: PeerId,
+        sequence: int,
+        source: Source,
+        provider: PeerId | None = None,
     ) -> Verdict:
         """Judge a batch that was asked for as the publisher's under that number; queue it if valid.
 
@@ -178,7 +186,7 @@ class Intake:
             await self._wait_for_room()
             # Guard: gossip may have brought a copy while this one was at the worker or waited.
             await self._check_new(signed, reserve_share=reserve_share)
-            self._accept(signed, source)
+            self._accept(signed, source, provider)
         except Rejected as rejected:
             return verdict(rejected.reason)
         return ACCEPT
@@ -212,7 +220,7 @@ class Intake:
                 author, told.sequence, told.batch_id, told.num_groups, trio.current_time()
             )
 
-    def _accept(self, signed: SignedBatch, source: Source) -> None:
+    def _accept(self, signed: SignedBatch, source: Source, brought_by: PeerId | None) -> None:
         try:
             self._send.send_nowait(signed)
         except trio.WouldBlock:
@@ -231,6 +239,7 @@ class Intake:
             previous_sequence=batch.previous_sequence,
             num_groups=len(batch.groups),
             source=source,
+            brought_by=brought_by,
         )
         for observer in self._observers:
             observer.accepted(told)
