@@ -46,8 +46,8 @@ log = logging.getLogger(__name__)
 MAX_UNSENT = 512
 """Batches that wait for a peer; beyond it the oldest is given up and counted."""
 
-MAX_PACED_GROUPS = 512
-"""Groups that wait for their turn while peers are there: nine seconds of the pace. What a trainer
+MAX_PACED_GROUPS = 1024
+"""Groups that wait for their turn while peers are there: 18 seconds of the pace. What a trainer
 makes beyond it waits there, where the newest are kept."""
 
 _RETRY_SECONDS = 1.0
