@@ -38,8 +38,8 @@ _OTHER_CANDIDATES = 4
 _PASSING = frozenset({Reason.INTAKE_FULL, Reason.WORKER_UNAVAILABLE, Reason.OVER_QUOTA})
 """Reasons that may not hold the next time."""
 
-Take = Callable[[bytes, PeerId, int, Source], Awaitable[Verdict]]
-"""``await take(envelope, publisher, sequence, source)``: the intake's judgement."""
+Take = Callable[[bytes, PeerId, int, Source, PeerId], Awaitable[Verdict]]
+"""``await take(envelope, publisher, sequence, source, provider)``: the intake's judgement."""
 
 
 class BatchFetch:
@@ -157,7 +157,7 @@ class BatchFetch:
 
     async def _judge(self, envelope: bytes, provider: PeerId, job: PullJob) -> bool:
         """Hand over what was fetched, and see that the right one answers for it."""
-        judged = await self._take_in(envelope, job.publisher, job.sequence, job.source)
+        judged = await self._take_in(envelope, job.publisher, job.sequence, job.source, provider)
         if judged.outcome is Outcome.ACCEPT:
             self._report(provider, job.publisher, judged)
             return True
@@ -173,14 +173,16 @@ class BatchFetch:
             else:
                 self._asker.offend(job.hints[0], Reason.MALFORMED_ANSWER)
             return False
-        # What is not even signed says nothing of a publisher, unless it announced that digest.
-        signer = job.publisher if announced or judged.reason not in _UNSIGNED else provider
+        # What is not signed for this swarm says nothing of a publisher, unless it announced that
+        # digest: what it has signed for another one, anybody may have kept.
+        signer = job.publisher if announced or judged.reason not in _NOT_SIGNED_HERE else provider
         self._report(provider, signer, judged)
         return False
 
 
-_UNSIGNED = frozenset(
+_NOT_SIGNED_HERE = frozenset(
     {
+        Reason.WRONG_SWARM,
         Reason.OVERSIZE_PAYLOAD,
         Reason.MALFORMED_ENVELOPE,
         Reason.NOT_CANONICAL,

@@ -14,6 +14,7 @@ the two ends disagreeing for ever about who is subscribed.  Here:
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import time
 from collections import Counter, deque
@@ -29,7 +30,8 @@ from libp2p.peer.id import ID
 from libp2p.pubsub.pb import rpc_pb2
 from libp2p.pubsub.pubsub import Pubsub
 
-from p2p.gossip.flood_gate import FloodGate, FloodLimits, SenderFlow, waste_of
+from p2p.gossip.blame import COPY, BlameBook
+from p2p.gossip.flood_gate import FloodGate, FloodLimits, SenderFlow
 from p2p.gossip.interface import OVERLOAD
 from p2p.gossip.messages import SeenCache, fault_of, message_id, sign_message
 from p2p.gossip.outbound import MAX_RPC_BYTES, OutboundQueue, encode_frame
@@ -138,6 +140,7 @@ class GuardedPubsub(Pubsub):
         self._ban = ban
         self._charge = charge
         self._floods = FloodGate(limits.flood)
+        self._blame = BlameBook(ttl_s=limits.seen_ttl_s, max_ids=limits.max_seen_ids)
         self._own_id = self.my_id.to_bytes()
         self._in_flight: set[bytes] = set()
         self._inbound: dict[ID, INetStream] = {}
@@ -235,14 +238,18 @@ class GuardedPubsub(Pubsub):
         key = message_id(message)
         if self.knows(key):
             self.router.note_holder(peer_id, key)
-            self.counts["duplicate"] += 1
-            flow.wasted(1.0, trio.current_time())
+            self._count_copy(peer_id, flow, key)
         elif not self._is_subscribed_to_msg(message):
             self.counts["unknown_topic"] += 1
-            flow.wasted(1.0, trio.current_time())
+            flow.wasted(COPY, trio.current_time())
         else:
             await slots.acquire()
             self.manager.run_task(self._push_and_release, slots, peer_id, message)
+
+    def _count_copy(self, peer_id: ID, flow: SenderFlow, key: bytes) -> None:
+        self.counts["duplicate"] += 1
+        now = trio.current_time()
+        flow.wasted(self._blame.copied(key, peer_id.to_bytes(), now), now)
 
     async def _push_and_release(
         self, slots: trio.Semaphore, peer_id: ID, message: rpc_pb2.Message
@@ -276,13 +283,15 @@ class GuardedPubsub(Pubsub):
     async def _judge_message(self, forwarder: ID, message: rpc_pb2.Message) -> None:
         key = message_id(message)
         if self.knows(key):
-            self.counts["duplicate"] += 1
+            self._count_copy(forwarder, self._flow_of(forwarder), key)
             return
         # From here to the in-flight mark nothing awaits, and only an authentic message is marked:
         # a forged one must not be able to shut out the real one.
         fault = fault_of(message, self._limits.max_message_bytes)
         if fault is not None:
-            self._account(forwarder, None, verdict(fault))
+            # The forwarder alone: whoever it says the author is may never have seen this.
+            self._account(forwarder, forwarder, message, verdict(fault))
+            self._report(forwarder, None, verdict(fault))
             return
         # Anybody can add these, and peers that verify every byte would blame who passed them on.
         message.DiscardUnknownFields()
@@ -291,6 +300,7 @@ class GuardedPubsub(Pubsub):
             self.seen_messages.add(key)
             return
         self._in_flight.add(key)
+        self._blame.copied(key, forwarder.to_bytes(), trio.current_time())
         try:
             await self.router.announce_large(message, forwarder)
             author = ID(bytes(message.from_id))
@@ -304,7 +314,8 @@ class GuardedPubsub(Pubsub):
     ) -> None:
         """The one place where a verdict becomes what gossipsub does with the message."""
         key = message_id(message)
-        self._account(forwarder, author, judged)
+        self._account(forwarder, author, message, judged)
+        self._report(forwarder, author, judged)
         self.router.note_sent(forwarder, key)
         if judged.reason not in OVERLOAD:
             self.seen_messages.add(key)
@@ -314,11 +325,22 @@ class GuardedPubsub(Pubsub):
                 self.router.note_holder(holder, key)
             await self.router.publish(forwarder, message)
 
-    def _account(self, forwarder: ID, author: ID | None, judged: Verdict) -> None:
-        """Report a verdict and count what the message wasted."""
-        waste = waste_of(judged, own_message=forwarder == author)
-        self._flow_of(forwarder).wasted(waste, trio.current_time())
-        self._report(forwarder, author, judged)
+    def _account(
+        self, forwarder: ID, author: ID, message: rpc_pb2.Message, judged: Verdict
+    ) -> None:
+        """Count what a judged message wasted, for whoever answers for it."""
+        waste = self._blame.judged(
+            judged,
+            key=message_id(message),
+            content=lambda: hashlib.sha256(message.from_id + message.data).digest(),
+            author=author.to_bytes(),
+            forwarder=forwarder.to_bytes(),
+        )
+        now = trio.current_time()
+        if waste.of_forwarder:
+            self._flow_of(forwarder).wasted(waste.of_forwarder, now)
+        if waste.of_author:
+            self._floods.wasted_by_author(author.to_bytes(), waste.of_author, now)
 
     async def publish_own(self, topic: str, data: bytes, wait_s: float) -> int:
         """Sign and queue a message of our own; return how many peers it was queued for.

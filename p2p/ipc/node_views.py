@@ -85,6 +85,7 @@ class NodeViews(CoreViews):
                 "batches_sent": self._outbox.num_batches_sent,
                 "batches_announced": self._outbox.num_batches_announced,
                 "batches_expired": self._outbox.num_batches_expired,
+                "batches_put_off": self._outbox.num_batches_put_off,
             },
             "buffer": self._buffer_totals(),
             "identity_shared": self._exchange.twins.found,

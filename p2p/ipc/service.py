@@ -12,7 +12,7 @@ import trio
 from p2p.buffer.types import Entry
 from p2p.ipc.inspector import Control, InspectorService, View, answer_view, carry_out
 from p2p.ipc.judge_link import JudgeLink
-from p2p.rollouts.outbox import Outbox, OversizeBatchError
+from p2p.rollouts.outbox import MAX_PACED_GROUPS, Outbox, OutboxFullError, OversizeBatchError
 from p2p.rollouts.pool import RolloutPool
 from p2p.rollouts.recent import RecentRollouts
 from p2p.store.store import StoreError, StoreFault
@@ -96,7 +96,7 @@ class Service(InspectorService):
         if isinstance(body, m.Control):
             return await carry_out(self._control, body)
         if role is m.Role.PUBLISHER and isinstance(body, m.Publish):
-            return await self._guarded(self._publish(body))
+            return await self._guarded(self._publish(body, None))
         if role is not m.Role.TRAINER:
             return m.Failure(reason=f"an {role.value} may not ask for {type(body).__name__}")
         if holder != self._link.holder:
@@ -121,7 +121,7 @@ class Service(InspectorService):
     async def _handle_trainer(self, holder: str, body: m.Body) -> m.Body:
         match body:
             case m.Publish():
-                return await self._publish(body)
+                return await self._publish(body, MAX_PACED_GROUPS)
             case m.Sample():
                 return self._sample(holder, body)
             case m.Settle():
@@ -139,7 +139,7 @@ class Service(InspectorService):
             case _:
                 return m.Failure(reason=f"{type(body).__name__} is not a request")
 
-    async def _publish(self, body: m.Publish) -> m.Body:
+    async def _publish(self, body: m.Publish, max_waiting_groups: int | None) -> m.Body:
         if not body.client_key or not body.groups:
             return m.Failure(reason="a batch needs a key and at least one group")
         rules = self._manifest.rules
@@ -151,7 +151,9 @@ class Service(InspectorService):
                 if reason is not None:
                     return m.Failure(reason=f"peers would reject a completion: {reason.value}")
         try:
-            own = await self._outbox.accept(body)
+            own = await self._outbox.accept(body, max_groups=max_waiting_groups)
+        except OutboxFullError as error:
+            return m.Failure(reason=str(error), retryable=True)
         except OversizeBatchError as error:
             return m.Failure(reason=str(error))
         if own.signed is not None:

@@ -184,6 +184,10 @@ class Store:
         """Return own batches that have not gone out, oldest first."""
         return await self._submit(StoreCore.unsent)
 
+    async def last_sent_ms(self) -> int:
+        """Return when the latest own batch went out, by the wall clock; 0 if none has."""
+        return await self._submit(StoreCore.last_sent_ms)
+
     async def envelope_part(self, batch_id: BatchId, offset: int, length: int) -> bytes | None:
         """Return up to `length` bytes of a stored envelope; None if it is not here."""
         return await self._submit(lambda core: core.envelope_part(batch_id, offset, length))

@@ -87,7 +87,16 @@ def _trainer_rows(rows: Table, view: dict[str, Any]) -> None:
         f"{view['groups_external_used']} of others trained on",
     )
     if view["outbox"]["unsent"]:
-        rows.add_row("outbox", f"{view['outbox']['unsent']} batches wait for a peer")
+        rows.add_row("outbox", _outbox(view["outbox"]))
+
+
+def _outbox(outbox: dict[str, Any]) -> str:
+    if not outbox.get("batches_put_off"):
+        return f"{outbox['unsent']} batches wait for a peer"
+    return (
+        f"{outbox['unsent']} batches wait for their turn: the trainer makes more groups than peers"
+        " take of one node, and keeps the newest"
+    )
 
 
 def _doing(trainer: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -19,8 +19,10 @@ import trio
 from bootstrap.peer import BootstrapPeer
 from p2p.fetch.backfill import BackfillSettings
 from p2p.fetch.exchange import ExchangeSettings
+from p2p.gossip.flood_gate import FloodLimits
 from p2p.gossip.gossip import GossipSettings
 from p2p.gossip.interface import Gossip, Watch
+from p2p.gossip.pubsub import PubsubLimits
 from p2p.gossip.scorer import MeshSettings
 from p2p.intake.ledger import LedgerLimits
 from p2p.intake.validation import Validator
@@ -74,6 +76,7 @@ class NodeSettings:
         default_factory=lambda: LedgerLimits(groups_per_second=4.0, burst_groups=128.0)
     )
     shards: ShardLimits = field(default_factory=ShardLimits)
+    flood: FloodLimits = field(default_factory=FloodLimits)
 
 
 class Observer:
@@ -338,7 +341,10 @@ def _tuning_of(settings: NodeSettings, of: Settings) -> Tuning:
         ),
         shard_limits=settings.shards,
         exchange=ExchangeSettings(backfill=BackfillSettings(every_seconds=settings.backfill_s)),
-        gossip=GossipSettings(mesh=MeshSettings(heartbeat_s=settings.heartbeat_s)),
+        gossip=GossipSettings(
+            mesh=MeshSettings(heartbeat_s=settings.heartbeat_s),
+            limits=PubsubLimits(flood=settings.flood),
+        ),
         ledger=settings.ledger,
     )
 
