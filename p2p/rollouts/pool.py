@@ -19,10 +19,10 @@ from p2p.intake.ledger import Equivocation, PublisherLedger
 from p2p.intake.validation import Rejected, reopen_batch
 from p2p.rollouts.contributions import Contributions, account
 from p2p.rollouts.groups import published_groups
+from p2p.rollouts.weight import weight_of
 from p2p.standing.reputation import Reputation
 from p2p.standing.sampling import SamplingStandings, draw_weights
 from p2p.store.store import Store, StoreError
-from shoal_wire.codec import group_size
 from shoal_wire.digests import batch_id
 from shoal_wire.manifest import Manifest
 from shoal_wire.types import BatchId, GroupId, PeerId, PublishedGroup, SignedBatch
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _SWEEP_SECONDS = 5.0
-_GROUP_OVERHEAD_BYTES = 1200
-_COMPLETION_OVERHEAD_BYTES = 120
-"""What Python's objects add to the text, as measured: the bound is on memory, not on text."""
 _PRUNE_SECONDS = 60.0
 _SERVED_MS = 600_000
 """How long a batch that nobody here needs any more stays on disk for peers that missed it."""
@@ -229,7 +226,7 @@ class RolloutPool:
         offer = self._buffer.note_own if own else self._buffer.insert
         new = []
         for group in groups:
-            cost = group_size(group.group) + share + _overhead(group)
+            cost = share + weight_of(group.group)
             entry = Entry(group=group, num_bytes=cost, received_at=received_at)
             if offer(entry, now) is InsertOutcome.STORED:
                 new.append(group)
@@ -259,7 +256,3 @@ class RolloutPool:
             )
         except StoreError as error:
             log.warning("store not pruned: %s", error)
-
-
-def _overhead(group: PublishedGroup) -> int:
-    return _GROUP_OVERHEAD_BYTES + _COMPLETION_OVERHEAD_BYTES * len(group.group.completions)
