@@ -25,7 +25,9 @@ def unpack_halves(data: bytes) -> tuple[float, ...]:
     """
     if len(data) % 2:
         raise ValueError("odd length")
-    values = itemgetter(*struct.unpack(f"<{len(data) // 2}H", data), 0, 0)(_values())[:-2]
+    values: tuple[float, ...] = itemgetter(*struct.unpack(f"<{len(data) // 2}H", data), 0, 0)(
+        _values()
+    )[:-2]
     if not all(map(math.isfinite, values)):
         raise ValueError("not finite")
     return values

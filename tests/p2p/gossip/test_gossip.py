@@ -322,7 +322,7 @@ async def test_equal_scores_do_not_fill_the_mesh() -> None:
         for node in nodes:
             await node.subscribe(TOPIC)
         await until(lambda: all(node.gossip.mesh()[TOPIC] for node in nodes))
-        router.mcache.shift = count_beats
+        router.mcache.shift = count_beats  # type: ignore[method-assign]
         await until(lambda: beats > 10)
         num_ends = sum(len(node.gossip.mesh()[TOPIC]) for node in nodes)
         assert num_ends <= 2 * len(nodes), "each grafts one; fifteen pairs would be 30 ends"
