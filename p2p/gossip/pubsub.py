@@ -203,13 +203,13 @@ class GuardedPubsub(Pubsub):
         return self._floods.flow(peer_id.to_bytes(), trio.current_time(), network=network)
 
     async def _hold_back(self, peer_id: ID, flow: SenderFlow) -> None:
-        """Leave a peer unread that has sent too much; for waste that is charged by the second."""
+        """Leave a peer unread that has sent too much; its own fault is charged by the second."""
         while (wait_s := flow.wait_s(now := trio.current_time())) > 0:
             wait_s = min(wait_s, 1.0)
-            for_waste = flow.owes_waste(now)
+            is_to_blame = flow.is_to_blame(now)
             self.counts["held_back"] += 1
             await trio.sleep(wait_s)
-            if for_waste:
+            if is_to_blame:
                 for _ in range(flow.held(wait_s, trio.current_time())):
                     self._charge(peer_id, Cause.FLOOD)
 
@@ -304,8 +304,9 @@ class GuardedPubsub(Pubsub):
 
     def _account(self, forwarder: ID, author: ID | None, judged: Verdict) -> None:
         """Report a verdict and count what the message wasted."""
-        waste = waste_of(judged, own_message=forwarder == author)
-        self._flow_of(forwarder).wasted(waste, trio.current_time())
+        flow, now, is_own = self._flow_of(forwarder), trio.current_time(), forwarder == author
+        flow.wasted(waste_of(judged, own_message=is_own), now)
+        flow.worked(judged.work_s, now, own_message=is_own)
         self._report(forwarder, author, judged)
 
     async def publish_own(self, topic: str, data: bytes, wait_s: float) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from p2p.events import Event, NewGroups
-from p2p.rollouts.weight import cut_short, weight_of
+from p2p.intake.weight import cut_short, weight_of
 from shoal_wire.types import GroupId, PeerId, PublishedGroup
 
 _MAX_RECENT = 512

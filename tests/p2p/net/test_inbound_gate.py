@@ -100,7 +100,7 @@ def test_useful_messages_are_paced_and_never_an_offence() -> None:
     assert flow.wait_s(0.0) == 0.0
     flow.arrived(10, 0, 0.0)
     assert flow.wait_s(0.0) == pytest.approx(1.0)
-    assert not flow.owes_waste(0.0)
+    assert not flow.is_to_blame(0.0)
     assert flow.wait_s(1.0) == 0.0
 
 
@@ -108,7 +108,7 @@ def test_waste_holds_back_and_each_second_after_the_first_is_an_offence() -> Non
     flow = FloodGate(LIMITS).flow(b"peer", 0.0)
     flow.wasted(1e9, 0.0)
     assert flow.wait_s(0.0) == pytest.approx(2.0), "the debt is bounded"
-    assert flow.owes_waste(0.0)
+    assert flow.is_to_blame(0.0)
     assert [flow.held(1.0, now) for now in (1.0, 2.0, 3.0, 4.0)] == [0, 1, 1, 1]
 
 

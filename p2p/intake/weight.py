@@ -1,4 +1,4 @@
-"""What a group weighs in memory, which its bytes on the wire do not say. Pure.
+"""What a group weighs in memory and costs in work, which its bytes on the wire do not say. Pure.
 
 zstd makes a few hundred bytes of megabytes, one emoji makes four bytes of each character of its
 text, and a log-probability of two bytes is a reference of eight.
@@ -7,6 +7,7 @@ text, and a log-probability of two bytes is a reference of eight.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 
 from shoal_wire.codec import group_size
@@ -17,6 +18,8 @@ COMPLETION_OVERHEAD_BYTES = 120
 """What Python's objects add to the text, as measured."""
 _LOGPROB_OVERHEAD_BYTES = 6
 _SHORT = "…"
+_GROUP_S, _COMPLETION_S, _BYTE_S = 60e-6, 6e-6, 1e-9
+"""What each costs from the envelope to the buffer, as measured."""
 
 
 def weight_of(group: RolloutGroup) -> int:
@@ -37,6 +40,13 @@ def weight_of(group: RolloutGroup) -> int:
         )
         group.note("known_weight", found)
         return found
+
+
+def work_of(groups: Sequence[RolloutGroup]) -> float:
+    """Return what judging and keeping groups costs, in seconds by count: no clock is read."""
+    num_completions = sum(len(group.completions) for group in groups)
+    num_bytes = sum(map(group_size, groups))
+    return _GROUP_S * len(groups) + _COMPLETION_S * num_completions + _BYTE_S * num_bytes
 
 
 def cut_short(published: PublishedGroup, *, max_chars: int) -> PublishedGroup:
