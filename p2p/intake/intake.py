@@ -159,6 +159,7 @@ class Intake:
                                 envelope, author=author, context=context, now_ms=now_ms
                             ),
                             size,
+                            forwarder,
                         )
                         work_s = work_of(signed.batch.groups)
                         await self._check_new(signed)
@@ -208,10 +209,11 @@ class Intake:
 
         # Some 20 ms a megabyte: the loop must not stand still for it.
         is_large = len(raw) > limits.WHOLE_MESSAGE_BYTES
-        envelope = await self._opener.in_thread(open_it) if is_large else open_it()
+        envelope = await self._opener.in_thread(open_it, publisher) if is_large else open_it()
         return await self._opener.open(
             lambda: open_payload(envelope, author=publisher, context=context, now_ms=now_ms),
             declared_size(envelope.payload),
+            publisher,
         )
 
     async def _take_announcement(

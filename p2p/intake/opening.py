@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
 import trio
 
@@ -39,6 +40,8 @@ class Opener:
     def __init__(self, in_thread: InThread) -> None:
         self._in_thread = in_thread
         self._one_at_a_time = trio.CapacityLimiter(1)
+        self._lanes: WeakValueDictionary[PeerId, trio.Lock] = WeakValueDictionary()
+        """Of each forwarder one waits for the thread, so that they take turns."""
         self._open_bytes: Counter[PeerId] = Counter()
 
     @contextmanager
@@ -61,7 +64,9 @@ class Opener:
             if not held[forwarder]:
                 del held[forwarder]
 
-    async def open(self, open_payload: Callable[[], SignedBatch], num_bytes: int) -> SignedBatch:
+    async def open(
+        self, open_payload: Callable[[], SignedBatch], num_bytes: int, forwarder: PeerId
+    ) -> SignedBatch:
         """Return what `open_payload` does, out of the loop if it unpacks to much. Raises Rejected.
 
         Digests and weights of its groups are known by then.
@@ -76,8 +81,9 @@ class Opener:
 
         if num_bytes <= HEAVY_BYTES:
             return open_it()
-        return await self.in_thread(open_it)
+        return await self.in_thread(open_it, forwarder)
 
-    async def in_thread(self, open_it: Callable[[], T]) -> T:
+    async def in_thread(self, open_it: Callable[[], T], forwarder: PeerId) -> T:
         """Return what `open_it` does, out of the loop, one at a time. Raises what it raises."""
-        return await self._in_thread(open_it, limiter=self._one_at_a_time)
+        async with self._lanes.setdefault(forwarder, trio.Lock()):
+            return await self._in_thread(open_it, limiter=self._one_at_a_time)

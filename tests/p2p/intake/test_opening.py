@@ -177,6 +177,22 @@ async def _hold(calls: list[tuple[int, int, bool]]) -> None:
     assert not opener._open_bytes.total()
 
 
+async def test_forwarders_take_turns_at_the_thread() -> None:
+    order: list[str] = []
+
+    async def in_thread(sync_fn: Callable[..., Any], *args: Any, limiter: Any) -> Any:
+        async with limiter:
+            await trio.testing.wait_all_tasks_blocked()
+            return sync_fn(*args)
+
+    opener = Opener(in_thread)
+    async with trio.open_nursery() as nursery:
+        for name in ("greedy", "greedy", "greedy", "modest"):
+            nursery.start_soon(opener.in_thread, lambda name=name: order.append(name), PeerId(name))
+            await trio.lowlevel.checkpoint()
+    assert order.index("modest") <= 1
+
+
 # What a connection may make others work.
 
 LIMITS = FloodLimits()
