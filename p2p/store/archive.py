@@ -32,6 +32,7 @@ T = TypeVar("T")
 
 ARCHIVE_FILE = "archive.db"
 QUEUE_BATCHES = 1024
+QUEUE_BYTES = 32 * 1024 * 1024
 _COMMIT_SECONDS = 1.0
 _TABLES = """
 CREATE TABLE IF NOT EXISTS batches (
@@ -116,6 +117,7 @@ class Archive:
         self._path = path
         self._max_bytes = max_bytes
         self._limiter = trio.CapacityLimiter(1)
+        self._queued_bytes = 0
         self._send, self._receive = trio.open_memory_channel[Archived](QUEUE_BATCHES)
 
     def notice(self, event: Event) -> None:
@@ -134,8 +136,11 @@ class Archive:
         """Queue a batch; never waits: what comes faster than the disk takes it is lost."""
         if not self._max_bytes:
             return
+        if self._queued_bytes + len(batch.envelope) > QUEUE_BYTES:
+            return
         with suppress(trio.WouldBlock, trio.BrokenResourceError):
             self._send.send_nowait(batch)
+            self._queued_bytes += len(batch.envelope)
 
     async def run(
         self, manifest: Manifest, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -169,7 +174,8 @@ class Archive:
         return file
 
     def _waiting(self) -> list[Archived]:
-        found = []
+        found: list[Archived] = []
+        self._queued_bytes = 0
         while True:
             try:
                 found.append(self._receive.receive_nowait())
