@@ -134,8 +134,8 @@ async def test_a_stream_may_begin_with_no_more_than_a_window() -> None:
 
 async def test_many_streams_together_are_bounded() -> None:
     async with open_attack() as attack:
-        for stream_id in await attack.open_streams(40):
-            await attack.pour(stream_id, WINDOW_BYTES)
+        for stream_id in await attack.open_streams(60):
+            await attack.pour(stream_id, WINDOW_BYTES - PIECE_BYTES)
             if attack.is_cut:
                 break
         await until(lambda: attack.is_cut)
@@ -146,7 +146,7 @@ async def test_streams_that_ended_unread_count_until_they_are_gone() -> None:
     async with open_attack() as attack:
         for _ in range(100):
             (stream_id,) = await attack.open_streams(1)
-            await attack.pour(stream_id, WINDOW_BYTES)
+            await attack.pour(stream_id, WINDOW_BYTES - PIECE_BYTES)
             end = FLAG_FIN | FLAG_RST
             if not await attack.send(TYPE_WINDOW_UPDATE, end, stream_id, 0, b""):
                 break
