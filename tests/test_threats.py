@@ -44,6 +44,7 @@ def test_the_quotas_are_those_of_the_code() -> None:
     for said in (
         f"{flood.pace_per_second:.0f} messages a second with bursts of {flood.pace_burst:,.0f}",
         f"{flood.waste_per_second:.0f} a second with bursts of {flood.waste_burst:,.0f}",
+        f"{flood.work_per_second:g} s of work a second with bursts of {flood.work_burst:g} s",
         f"{ledger.groups_per_second:.0f} groups a second with bursts of {ledger.burst_groups:,.0f}",
         f"{gate.prefix_connections} connections, {gate.prefix_handshakes} unfinished handshakes, "
         f"{gate.prefix_per_second:.0f} connections a second with bursts of {gate.prefix_burst:.0f}",

@@ -1,10 +1,11 @@
 """How much of one peer's messages is read, and when reading less becomes a fault. Pure.
 
-Two buckets for each peer, and two, twice as large, for each network (`inbound_gate.prefix_of`), in
+Buckets for each peer, and others, twice as large, for each network (`inbound_gate.prefix_of`), in
 which all of its peers are held back together but none is blamed.  *Pace* counts every message;
 beyond it the stream is simply not read for a while, and TCP holds the peer back.  *Waste* counts
-what brought nothing: copies, messages judged and not kept.  A peer held back for its own waste for
-longer than a grace second is flooding.
+what brought nothing: copies, messages judged and not kept.  *Work* counts what judging took.
+A peer held back for its own waste, or for work that it made itself, for longer than a grace second
+is flooding.
 """
 
 from __future__ import annotations
@@ -29,6 +30,10 @@ class FloodLimits:
     pace_burst: float = 3000.0
     waste_per_second: float = 200.0
     waste_burst: float = 2000.0
+    work_per_second: float = 0.2
+    """Seconds of work, by count (`p2p.intake.opening`), that a peer's messages may make."""
+    work_burst: float = 0.9
+    """A full debt of it is paid in 4.5 s: a sender that waits for a window longer gives up."""
     grace_s: float = 1.0
     """Seconds held back for waste before it counts; from then on each second does."""
 
@@ -44,6 +49,8 @@ class PeerFlow:
         self._grace_s = limits.grace_s
         self._pace = _bucket(limits.pace_burst, limits.pace_per_second, scale, now)
         self._waste = _bucket(limits.waste_burst, limits.waste_per_second, scale, now)
+        self._work = _bucket(limits.work_burst, limits.work_per_second, scale, now)
+        self._own_work = _bucket(limits.work_burst, limits.work_per_second, scale, now)
         self._held_s = 0.0
         self._held_at = now
         self._charged = 0
@@ -56,13 +63,23 @@ class PeerFlow:
         """Count what brought nothing."""
         self._waste.owe(units, now)
 
+    def worked(self, seconds: float, now: float, *, own_message: bool) -> None:
+        """Count what judging a message cost; `own_message`: its author sent it itself."""
+        self._work.owe(seconds, now)
+        if own_message:
+            self._own_work.owe(seconds, now)
+
     def wait_s(self, now: float) -> float:
         """Return for how long the peer should not be read now."""
-        return max(self._pace.wait_s(0.0, now), self._waste.wait_s(0.0, now))
+        buckets = (self._pace, self._waste, self._work)
+        return max(bucket.wait_s(0.0, now) for bucket in buckets)
 
-    def owes_waste(self, now: float) -> bool:
-        """Return whether it is waste that the peer is held back for."""
-        return self._waste.available(now) < 0.0
+    def is_to_blame(self, now: float) -> bool:
+        """Return whether the peer is held back for waste, or for work that it made itself.
+
+        Who forwards what others made dear did nothing that it should not have.
+        """
+        return self._waste.available(now) < 0.0 or self._own_work.available(now) < 0.0
 
     def held(self, seconds: float, now: float) -> int:
         """Say that the peer was held back for waste for `seconds`, until `now`.
@@ -94,13 +111,18 @@ class SenderFlow:
         for flow in self._flows:
             flow.wasted(units, now)
 
+    def worked(self, seconds: float, now: float, *, own_message: bool) -> None:
+        """Count what judging a message cost; see `PeerFlow.worked`."""
+        for flow in self._flows:
+            flow.worked(seconds, now, own_message=own_message)
+
     def wait_s(self, now: float) -> float:
         """Return for how long the peer should not be read now."""
         return max(flow.wait_s(now) for flow in self._flows)
 
-    def owes_waste(self, now: float) -> bool:
-        """Return whether the peer itself has wasted too much."""
-        return self._own.owes_waste(now)
+    def is_to_blame(self, now: float) -> bool:
+        """See `PeerFlow.is_to_blame`."""
+        return self._own.is_to_blame(now)
 
     def held(self, seconds: float, now: float) -> int:
         """See `PeerFlow.held`."""

@@ -210,13 +210,13 @@ class GuardedPubsub(Pubsub):
         return self._floods.flow(peer_id.to_bytes(), trio.current_time(), network=network)
 
     async def _hold_back(self, peer_id: ID, flow: SenderFlow) -> None:
-        """Leave a peer unread that has sent too much; for waste that is charged by the second."""
+        """Leave a peer unread that has sent too much; its own fault is charged by the second."""
         while (wait_s := flow.wait_s(now := trio.current_time())) > 0:
             wait_s = min(wait_s, 1.0)
-            for_waste = flow.owes_waste(now)
+            is_to_blame = flow.is_to_blame(now)
             self.counts["held_back"] += 1
             await trio.sleep(wait_s)
-            if for_waste:
+            if is_to_blame:
                 for _ in range(flow.held(wait_s, trio.current_time())):
                     self._charge(peer_id, Cause.FLOOD)
 
@@ -341,6 +341,7 @@ class GuardedPubsub(Pubsub):
             self._flow_of(forwarder).wasted(waste.of_forwarder, now)
         if waste.of_author:
             self._floods.wasted_by_author(author.to_bytes(), waste.of_author, now)
+        self._flow_of(forwarder).worked(judged.work_s, now, own_message=forwarder == author)
 
     async def publish_own(self, topic: str, data: bytes, wait_s: float) -> int:
         """Sign and queue a message of our own; return how many peers it was queued for.

@@ -27,10 +27,11 @@ from libp2p.pubsub.gossipsub import (
 )
 from libp2p.pubsub.pb import rpc_pb2
 
+from p2p.gossip.message_cache import FrameCache
 from p2p.gossip.messages import message_id
 from p2p.gossip.mixing import MOST_LEAVING, MeshMixer
 from p2p.gossip.offers import OfferBook
-from p2p.gossip.outbound import OutboundQueue, encode_frame
+from p2p.gossip.outbound import OutboundQueue
 from p2p.gossip.scorer import AppScorer, MeshSettings
 from p2p.gossip.wants import Known, WantBook
 from p2p.standing.scoring import Cause
@@ -88,6 +89,7 @@ class GossipRouter(GossipSub):
             spam_protection_enabled=False,
             eclipse_protection_enabled=False,
         )
+        self.mcache: FrameCache = FrameCache(self.mcache.window_size, self.mcache.history_size)
         self._settings = mesh
         self.scorer: AppScorer = AppScorer(mesh, score)
         self._mixer = MeshMixer(random.Random())
@@ -111,8 +113,7 @@ class GossipRouter(GossipSub):
 
     def forward(self, message: rpc_pb2.Message, peers: Iterable[ID]) -> int:
         """Queue `message` for `peers`, encoded once; return how many queues took it."""
-        self.mcache.put(message)
-        frame = encode_frame(rpc_pb2.RPC(publish=[message]))
+        frame = self.mcache.keep(message)
         return sum(self._push_frame(peer, frame) for peer in peers)
 
     def targets(self, message: rpc_pb2.Message, forwarder: ID) -> list[ID]:
@@ -243,11 +244,11 @@ class GossipRouter(GossipSub):
     async def handle_iwant(self, iwant_msg: rpc_pb2.ControlIWant, sender_peer_id: ID) -> None:
         """Send what is asked for and still cached, each message at most three times."""
         for key in self._heed(sender_peer_id, iwant_msg.messageIDs):
-            message = self.mcache.get(key)
-            if message is None or self._resent[sender_peer_id, key] >= _MAX_REPEATS:
+            frame = self.mcache.frame(key)
+            if frame is None or self._resent[sender_peer_id, key] >= _MAX_REPEATS:
                 continue
             self._resent[sender_peer_id, key] += 1
-            self._push_frame(sender_peer_id, encode_frame(rpc_pb2.RPC(publish=[message])))
+            self._push_frame(sender_peer_id, frame)
 
     async def handle_graft(self, graft_msg: rpc_pb2.ControlGraft, sender_peer_id: ID) -> None:
         """Take a peer into a mesh; one below the gossip threshold is sent away."""
@@ -326,12 +327,12 @@ class GossipRouter(GossipSub):
         await self._emit_control_msgs(to_graft, to_prune, self._to_offer())
         await self._ask_for_second_copies()
         self.mcache.shift()
-        self._offers.keep_only(self.pubsub.peers, self.mcache.msgs)
+        self._offers.keep_only(self.pubsub.peers, self.mcache)
         self._prune_idontwant_entries()
         self._heeded.clear()
         self._control_entries.clear()
         self._control_ids.clear()
-        self._resent = Counter({k: n for k, n in self._resent.items() if self.mcache.get(k[1])})
+        self._resent = Counter({k: n for k, n in self._resent.items() if k[1] in self.mcache})
         now = trio.current_time()
         for peer in self._wants.broken(self.pubsub.peers, self.pubsub, now):
             self._charge(peer, Cause.BROKEN_PROMISE)

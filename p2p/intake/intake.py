@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 import trio
 
 from p2p.intake.ledger import Equivocation, PublisherLedger
+from p2p.intake.opening import Opener
 from p2p.intake.questions import check_questions, coordinates_of
 from p2p.intake.validation import (
     Rejected,
@@ -30,11 +31,14 @@ from p2p.intake.validation import (
     open_message,
     open_payload,
 )
+from p2p.intake.weight import weight_of, work_of
 from p2p.threads import InThread
 from shoal_tasks.errors import UnknownFamily, WorkerUnavailable
 from shoal_tasks.types import TaskCoordinates
 from shoal_wire import limits
 from shoal_wire.announcement import Announcement
+from shoal_wire.compression import declared_size
+from shoal_wire.envelope import SignedEnvelope
 from shoal_wire.types import BatchId, Digest, PeerId, SignedBatch
 from shoal_wire.verdict import ACCEPT, Reason, Verdict, verdict
 
@@ -45,6 +49,9 @@ log = logging.getLogger(__name__)
 
 QUEUE_BATCHES = 256
 """Validated batches that may wait for the buffer; beyond it new ones are ignored and counted."""
+
+QUEUE_BYTES = 32 * 1024 * 1024
+"""And what they may weigh, before the last of them."""
 
 RESERVE_SHARE = 0.25
 """Of a publisher's burst of groups: left to what it gossips when its batches are fetched."""
@@ -120,8 +127,8 @@ class Intake:
         self._wall_ms = wall_ms
         self._announcements = announcements or Announcements()
         self._observers = tuple(observers)
-        self._in_thread = in_thread
-        self._opening = trio.CapacityLimiter(1)
+        self._opener = Opener(in_thread)
+        self._queued_bytes = 0
         self._send, self._receive = trio.open_memory_channel[SignedBatch](queue_batches)
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -129,6 +136,7 @@ class Intake:
         task_status.started()
         async with self._receive:
             async for signed in self._receive:
+                self._queued_bytes -= sum(map(weight_of, signed.batch.groups))
                 # Its second copy may have come while it waited here, where none could withdraw it.
                 if not self._ledger.is_equivocated(signed.publisher, signed.batch.sequence):
                     await self._keep(signed)
@@ -136,6 +144,7 @@ class Intake:
     async def validate(self, data: bytes, author: PeerId, forwarder: PeerId) -> Verdict:
         """Gossip's validator: judge one message and queue it if it is valid."""
         context, now_ms = self._context, self._wall_ms()
+        work_s = 0.0
         try:
             envelope = open_message(data, author=author, context=context)
             match envelope.payload_type:
@@ -145,20 +154,29 @@ class Intake:
                     )
                     await self._take_announcement(told, author, forwarder, statement=data)
                 case _:
-                    signed = open_payload(envelope, author=author, context=context, now_ms=now_ms)
                     said_itself = author == forwarder
-                    await self._check_new(signed, said_itself=said_itself)
-                    regenerated = await self._regenerate(coordinates_of(signed.batch))
-                    _reject_for(check_questions(signed.batch, regenerated))
-                    # Guard: another copy may have been judged while this one was at the worker.
-                    await self._check_new(signed, said_itself=said_itself)
-                    self._accept(signed, Source.GOSSIP, forwarder)
+                    size = declared_size(envelope.payload)
+                    with self._opener.room_for(forwarder, size):
+                        signed = await self._opener.open(
+                            lambda: open_payload(
+                                envelope, author=author, context=context, now_ms=now_ms
+                            ),
+                            size,
+                            forwarder,
+                        )
+                        work_s = work_of(signed.batch.groups)
+                        await self._check_new(signed, said_itself=said_itself)
+                        regenerated = await self._regenerate(coordinates_of(signed.batch))
+                        _reject_for(check_questions(signed.batch, regenerated))
+                        # Guard: another copy may have been judged while this was at the worker.
+                        await self._check_new(signed, said_itself=said_itself)
+                        self._accept(signed, Source.GOSSIP, forwarder)
                     if said_itself:
                         num_groups = len(signed.batch.groups)
                         self._ledger.said(author, num_groups, trio.current_time())
         except Rejected as rejected:
-            return verdict(rejected.reason)
-        return ACCEPT
+            return replace(verdict(rejected.reason), work_s=max(work_s, rejected.work_s))
+        return replace(ACCEPT, work_s=work_s)
 
     async def take(
         self,
@@ -200,14 +218,17 @@ class Intake:
     async def _open_fetched(self, raw: bytes, publisher: PeerId) -> SignedBatch:
         context, now_ms = self._context, self._wall_ms()
 
-        def open_it() -> SignedBatch:
-            envelope = open_fetched(raw, context=context)
-            return open_payload(envelope, author=publisher, context=context, now_ms=now_ms)
+        def open_it() -> SignedEnvelope:
+            return open_fetched(raw, context=context)
 
-        if len(raw) <= limits.WHOLE_MESSAGE_BYTES:
-            return open_it()
         # Some 20 ms a megabyte: the loop must not stand still for it.
-        return await self._in_thread(open_it, limiter=self._opening)
+        is_large = len(raw) > limits.WHOLE_MESSAGE_BYTES
+        envelope = await self._opener.in_thread(open_it, publisher) if is_large else open_it()
+        return await self._opener.open(
+            lambda: open_payload(envelope, author=publisher, context=context, now_ms=now_ms),
+            declared_size(envelope.payload),
+            publisher,
+        )
 
     async def _take_announcement(
         self, told: Announcement, author: PeerId, forwarder: PeerId, *, statement: bytes
@@ -223,10 +244,10 @@ class Intake:
             )
 
     def _accept(self, signed: SignedBatch, source: Source, brought_by: PeerId | None) -> None:
-        try:
-            self._send.send_nowait(signed)
-        except trio.WouldBlock:
-            raise Rejected(Reason.INTAKE_FULL) from None
+        if not self._has_room():
+            raise Rejected(Reason.INTAKE_FULL)
+        self._send.send_nowait(signed)
+        self._queued_bytes += sum(map(weight_of, signed.batch.groups))
         batch = signed.batch
         self._ledger.record(
             signed.publisher,
@@ -267,8 +288,12 @@ class Intake:
     async def _wait_for_room(self) -> None:
         with trio.move_on_after(_QUEUE_SECONDS):
             # The buffer takes some a millisecond; a slow disk is what this waits for.
-            while self.queue_length() >= self._send.statistics().max_buffer_size:  # noqa: ASYNC110
+            while not self._has_room():  # noqa: ASYNC110
                 await trio.sleep(0.05)
+
+    def _has_room(self) -> bool:
+        full = self.queue_length() >= self._send.statistics().max_buffer_size
+        return not full and self._queued_bytes < QUEUE_BYTES
 
     async def _check_new(
         self, signed: SignedBatch, *, reserve_share: float = 0.0, said_itself: bool = False

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from p2p.intake.weight import work_of
 from shoal_wire.announcement import Announcement, check_announcement, decode_announcement
 from shoal_wire.codec import PayloadError, decode_batch
 from shoal_wire.digests import batch_id
@@ -52,11 +53,15 @@ class ValidationContext:
 
 
 class Rejected(Exception):  # noqa: N818 - a judgement, not a fault
-    """A message that is not to be kept; `reason` is its row in the verdict table."""
+    """A message that is not to be kept; `reason` is its row in the verdict table.
 
-    def __init__(self, reason: Reason) -> None:
+    `work_s` is what it cost to find out, by count; 0 where that is next to nothing.
+    """
+
+    def __init__(self, reason: Reason, *, work_s: float = 0.0) -> None:
         super().__init__(reason.value)
         self.reason = reason
+        self.work_s = work_s
 
 
 def open_message(raw: bytes, *, author: PeerId, context: ValidationContext) -> SignedEnvelope:
@@ -108,7 +113,7 @@ def open_payload(
         raise Rejected(error.reason) from None
     reason = check_batch(batch, context.rules, now_ms=now_ms)
     if reason is not None:
-        raise Rejected(reason)
+        raise Rejected(reason, work_s=work_of(batch.groups))
     return SignedBatch(
         batch_id=batch_id(envelope.raw),
         publisher=envelope.signer,

@@ -23,6 +23,7 @@ from libp2p.io.exceptions import IOException
 from libp2p.network.exceptions import SwarmException
 
 from p2p.net.address import from_libp2p_id, to_libp2p_id
+from p2p.net.seats import Seat, Seats, source_of
 from p2p.net.streams import reset_stream
 from shoal_wire.types import PeerId
 
@@ -62,7 +63,7 @@ class RequestLimits:
     handle_deadline_s: float = 30.0
     write_deadline_s: float = 30.0
     max_concurrent: int = 32
-    """Requests served at once, all peers together; more are reset."""
+    """Requests served at once, all peers together; who is over that, see `seats`."""
     max_concurrent_per_peer: int = 4
 
 
@@ -182,31 +183,33 @@ class RequestServer:
         self._on_sent = on_sent
         self._max_request_bytes = max_request_bytes
         self._limits = limits
-        self._active: dict[PeerId, int] = {}
+        self.seats = Seats(
+            max_seats=limits.max_concurrent, max_of_peer=limits.max_concurrent_per_peer
+        )
 
     async def serve(self, stream: INetStream) -> None:
         """Answer the one request of `stream`. A handler's exception resets it (see the swarm)."""
         peer_id = from_libp2p_id(stream.muxed_conn.peer_id)
-        mine = self._active.get(peer_id, 0)
-        if (
-            mine >= self._limits.max_concurrent_per_peer
-            or sum(self._active.values()) >= self._limits.max_concurrent
-        ):
+        scope = trio.CancelScope()
+        seat = self.seats.take(peer_id, source_of(stream.muxed_conn), evict=scope.cancel)
+        if seat is None:
             await reset_stream(stream)
             return
-        self._active[peer_id] = mine + 1
         try:
-            await self._answer(stream, peer_id)
+            with scope:
+                await self._answer(stream, peer_id, seat)
         finally:
-            self._active[peer_id] -= 1
-            if not self._active[peer_id]:
-                del self._active[peer_id]
+            self.seats.leave(seat)
+        if scope.cancelled_caught:
+            await reset_stream(stream)
 
-    async def _answer(self, stream: INetStream, peer_id: PeerId) -> None:
+    async def _answer(self, stream: INetStream, peer_id: PeerId, seat: Seat) -> None:
         with trio.fail_after(self._limits.read_deadline_s):
             request = await read_frame(stream, self._max_request_bytes)
+        seat.is_busy = True
         with trio.fail_after(self._limits.handle_deadline_s):
             response = await self._handler(peer_id, request)
+        seat.is_busy = False
         with trio.fail_after(self._limits.write_deadline_s):
             await write_frame(stream, response)
             await stream.close()

@@ -10,6 +10,8 @@ What differs from ``libp2p.new_host`` 0.8.1, and why:
 * the auto-connector, the resource manager's circuit breaker and the identify task act on their
   own clocks and memory; here discovery and the host do that;
 * the agent string is a global of a module, one for all hosts of a process; here each has its own;
+* what a peer pushes of itself (identify/push) is kept, a megabyte and more a name; here nobody
+  takes it, and the address book is bounded in bytes;
 * an exception in a stream handler ends the swarm; here it ends the stream.
 """
 
@@ -28,6 +30,7 @@ from libp2p.crypto.x25519 import create_new_key_pair as create_x25519_key_pair
 from libp2p.custom_types import TProtocol
 from libp2p.host.basic_host import BasicHost
 from libp2p.identity.identify.identify import ID as IDENTIFY_ID
+from libp2p.identity.identify_push.identify_push import ID_PUSH as IDENTIFY_PUSH_ID
 from libp2p.io.abc import ReadWriteCloser
 from libp2p.network.auto_connector import AutoConnector
 from libp2p.network.config import ConnectionConfig, RetryConfig
@@ -35,7 +38,6 @@ from libp2p.network.connection.raw_connection import RawConnection
 from libp2p.network.exceptions import SwarmException
 from libp2p.network.swarm import Swarm
 from libp2p.peer.id import ID
-from libp2p.peer.peerstore import PeerStore
 from libp2p.security.noise.transport import PROTOCOL_ID as NOISE_ID
 from libp2p.security.noise.transport import Transport as NoiseTransport
 from libp2p.stream_muxer.yamux.yamux import PROTOCOL_ID as YAMUX_ID
@@ -48,6 +50,7 @@ from p2p.net.circuit import CircuitStream, CircuitTransport, RelayStreams
 from p2p.net.identify import identify_answer
 from p2p.net.identity import Identity
 from p2p.net.inbound_gate import GateLimits, InboundGate, Refusal, Ticket
+from p2p.net.peerstore import BoundedPeerStore
 from p2p.net.private import ClearStream, KeyedTCP, PrivateStream
 from p2p.net.refusals import NotListedError, Refusals
 from p2p.net.streams import reset_stream
@@ -105,7 +108,7 @@ class GuardedSwarm(Swarm):
         key_pair = identity.key_pair
         security = NoiseTransport(key_pair, noise_privkey=create_x25519_key_pair().private_key)
         peer_id = ID.from_pubkey(key_pair.public_key)
-        peerstore = PeerStore()
+        peerstore = BoundedPeerStore()
         peerstore.add_key_pair(peer_id, key_pair)
         super().__init__(
             peer_id,
@@ -283,6 +286,8 @@ def build_host(
         disable_identify_address_discovery=True,
     )
     host.set_stream_handler(TProtocol(IDENTIFY_ID), identify_answer(host, agent))
+    # A megabyte of protocol names pushed is fourteen kept, under a name that costs nothing.
+    host.remove_stream_handler(TProtocol(IDENTIFY_PUSH_ID))
     return host
 
 

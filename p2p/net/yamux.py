@@ -22,12 +22,13 @@ from libp2p.stream_muxer.yamux.yamux import (
     FLAG_SYN,
     TYPE_PING,
     YAMUX_HEADER_FORMAT,
-    Yamux,
 )
 from libp2p.transport.exceptions import MuxerUpgradeFailure
 from libp2p.transport.upgrader import TransportUpgrader
 
 from p2p.net.circuit import CircuitStream
+from p2p.net.inbound_gate import prefix_of
+from p2p.net.windows import MAX_UNREAD_OF_ALL_BYTES, UnreadOfAll, WindowedYamux
 
 logger = logging.getLogger(__name__)
 
@@ -102,15 +103,20 @@ async def close_connection(connection: INetConn, nursery: trio.Nursery) -> None:
         abort(connection)
 
 
-class KeepaliveYamux(Yamux):
+class KeepaliveYamux(WindowedYamux):
     """Yamux that cuts itself off when the peer is silent, and whose own faults stay inside it."""
 
     _ping_id: int
 
     def __init__(
-        self, secured_conn: ISecureConn, peer_id: ID, *, keepalive: KeepaliveSettings
+        self,
+        secured_conn: ISecureConn,
+        peer_id: ID,
+        *,
+        keepalive: KeepaliveSettings,
+        of_all: UnreadOfAll[WindowedYamux] | None = None,
     ) -> None:
-        super().__init__(secured_conn, peer_id, is_initiator=secured_conn.is_initiator)
+        super().__init__(secured_conn, peer_id, of_all=of_all)
         self._keepalive = keepalive
         self._last_heard = trio.current_time()
         self.latency_s: float | None = None
@@ -181,6 +187,9 @@ class KeepaliveUpgrader(TransportUpgrader):
         super().__init__(security, muxers)
         self._keepalive = keepalive
         self._check = check
+        self._unread: UnreadOfAll[WindowedYamux] = UnreadOfAll(
+            max_bytes=MAX_UNREAD_OF_ALL_BYTES, cut=abort
+        )
 
     async def upgrade_security(
         self, raw_conn: IRawConnection, is_initiator: bool, peer_id: ID | None = None
@@ -196,4 +205,7 @@ class KeepaliveUpgrader(TransportUpgrader):
             await self.muxer_multistream.select_transport(conn)
         except (MultiselectError, MultiselectClientError) as error:
             raise MuxerUpgradeFailure("failed to negotiate yamux") from error
-        return KeepaliveYamux(conn, peer_id, keepalive=self._keepalive)
+        muxed = KeepaliveYamux(conn, peer_id, keepalive=self._keepalive, of_all=self._unread)
+        host, _port = muxed.get_remote_address() or ("", 0)
+        self._unread.joined(muxed, network=prefix_of(host), held=muxed.unread_bytes)
+        return muxed

@@ -33,6 +33,7 @@ from p2p.net.address import (
     to_libp2p_id,
 )
 from p2p.net.host import DialError, Libp2pHost
+from p2p.net.peerstore import BoundedPeerStore
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import Digest, PeerId
 
@@ -178,7 +179,7 @@ class _DhtHost:
     def __init__(self, host: Libp2pHost) -> None:
         self._host = host
         self._inner = host.libp2p_host
-        self._peerstore = PeerStore()
+        self._peerstore = BoundedPeerStore()
         self.own_id = to_libp2p_id(host.peer_id)
         self._peerstore.add_key_pair(self.own_id, host.identity.key_pair)
         self._order: dict[ID, None] = {}

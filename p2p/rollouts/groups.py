@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from shoal_wire import digests
-from shoal_wire.types import PublishedGroup, SignedBatch
+from shoal_wire.types import PublishedGroup, RolloutGroup, SignedBatch
 
 
-def published_groups(signed: SignedBatch) -> tuple[PublishedGroup, ...]:
-    """Return the groups of a batch, each with its provenance."""
+def published_groups(
+    signed: SignedBatch, groups: Sequence[RolloutGroup] | None = None
+) -> tuple[PublishedGroup, ...]:
+    """Return the groups of a batch, or some `groups` of it, each with its provenance."""
     batch = signed.batch
     return tuple(
         PublishedGroup(
@@ -20,5 +24,5 @@ def published_groups(signed: SignedBatch) -> tuple[PublishedGroup, ...]:
             sampling=batch.sampling,
             group=group,
         )
-        for group in batch.groups
+        for group in (batch.groups if groups is None else groups)
     )

@@ -33,7 +33,11 @@ from shoal_wire.codec import batch_to_bytes
 from shoal_wire.compression import compress
 from shoal_wire.digests import batch_id
 from shoal_wire.envelope import seal
-from shoal_wire.limits import ANNOUNCEMENT_PAYLOAD_TYPE, MAX_GROUPS_PER_BATCH
+from shoal_wire.limits import (
+    ANNOUNCEMENT_PAYLOAD_TYPE,
+    MAX_COMPLETIONS_PER_BATCH,
+    MAX_GROUPS_PER_BATCH,
+)
 from shoal_wire.manifest import Manifest
 from shoal_wire.types import BatchId, PeerId, RolloutBatch, SignedBatch
 from shoal_wire.verdict import Reason
@@ -300,7 +304,8 @@ class Outbox:
             previous_sequence=previous,
         )
         content = batch_to_bytes(batch)
-        self._check_unpacks(len(content), len(batch.groups))
+        num_completions = sum(len(group.completions) for group in batch.groups)
+        self._check_unpacks(len(content), len(batch.groups), num_completions)
         envelope = seal(
             compress(content), public_key=self._signer.public_key_bytes, sign=self._signer.sign
         )
@@ -308,7 +313,7 @@ class Outbox:
             batch_id=batch_id(envelope), publisher=self._me, batch=batch, envelope=envelope
         )
 
-    def _check_unpacks(self, num_bytes: int, num_groups: int) -> None:
+    def _check_unpacks(self, num_bytes: int, num_groups: int, num_completions: int) -> None:
         """Refuse what `decode_batch` would at peers, of what this node's own socket let through."""
         max_bytes = self._manifest.rules.max_batch_bytes
         if num_bytes > max_bytes:
@@ -316,6 +321,8 @@ class Outbox:
             reason = Reason.OVERSIZE_PAYLOAD
         elif num_groups > MAX_GROUPS_PER_BATCH:
             reason = Reason.TOO_MANY_GROUPS
+        elif num_completions > MAX_COMPLETIONS_PER_BATCH:
+            reason = Reason.TOO_MANY_COMPLETIONS
         else:
             return
         raise OversizeBatchError(

@@ -18,12 +18,14 @@ from p2p.events import BatchKept, BatchWithdrawn, Event, Keeper, NewGroups
 from p2p.intake.evidence import shows_two
 from p2p.intake.ledger import Equivocation, PublisherLedger
 from p2p.intake.validation import Rejected, reopen_batch
+from p2p.intake.weight import weight_of
 from p2p.rollouts.contributions import Contributions, account
 from p2p.rollouts.groups import published_groups
 from p2p.standing.reputation import Reputation
 from p2p.standing.sampling import SamplingStandings, draw_weights
 from p2p.store.store import Store, StoreError
-from shoal_wire.codec import group_size
+from shoal_base.bounded import BoundedDict
+from shoal_wire import digests
 from shoal_wire.digests import batch_id
 from shoal_wire.manifest import Manifest
 from shoal_wire.types import BatchId, GroupId, PeerId, PublishedGroup, SignedBatch
@@ -33,10 +35,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+GROUPS_A_STEP = 64
+"""Groups of others put into the buffer before everybody else has a turn: some two milliseconds."""
+_MAX_WITHDRAWN = 256
 _SWEEP_SECONDS = 5.0
-_GROUP_OVERHEAD_BYTES = 1200
-_COMPLETION_OVERHEAD_BYTES = 120
-"""What Python's objects add to the text, as measured: the bound is on memory, not on text."""
 _PRUNE_SECONDS = 60.0
 _SERVED_MS = 600_000
 """How long a batch that nobody here needs any more stays on disk for peers that missed it."""
@@ -70,6 +72,7 @@ class RolloutPool:
         self._reputation = reputation
         self._draws = draws
         self._keepers = tuple(keepers)
+        self._withdrawn: BoundedDict[BatchId, None] = BoundedDict(_MAX_WITHDRAWN)
         self.groups_received = 0
         self.groups_published = 0
 
@@ -137,8 +140,15 @@ class RolloutPool:
         the groups stay usable.
         """
         self.groups_received += len(signed.batch.groups)
-        now = trio.current_time()
-        self._take_in(published_groups(signed), len(signed.envelope), now, own=False)
+        now, groups = trio.current_time(), signed.batch.groups
+        share = len(signed.envelope) // max(1, len(groups))
+        for start in range(0, len(groups), GROUPS_A_STEP):
+            step = groups[start : start + GROUPS_A_STEP]
+            self._take_in(published_groups(signed, step), share * len(step), now, own=False)
+            await trio.lowlevel.checkpoint()
+            if signed.batch_id in self._withdrawn:
+                self._buffer.discard([digests.group_id(group) for group in groups])
+                return
         try:
             await self._store.add_external(
                 signed.batch_id,
@@ -224,6 +234,7 @@ class RolloutPool:
 
     async def withdraw(self, pair: Equivocation, second: bytes) -> None:
         """Take back the first of two batches signed under one number; keep both as evidence."""
+        self._withdrawn[pair.first] = None
         ids = [
             entry.group.group_id
             for entry in self._buffer.residents()
@@ -248,7 +259,7 @@ class RolloutPool:
         offer = self._buffer.note_own if own else self._buffer.insert
         new = []
         for group in groups:
-            cost = group_size(group.group) + share + _overhead(group)
+            cost = share + weight_of(group.group)
             entry = Entry(group=group, num_bytes=cost, received_at=received_at)
             if offer(entry, now) is InsertOutcome.STORED:
                 new.append(group)
@@ -278,7 +289,3 @@ class RolloutPool:
             )
         except StoreError as error:
             log.log(error.log_level, "store not pruned: %s", error)
-
-
-def _overhead(group: PublishedGroup) -> int:
-    return _GROUP_OVERHEAD_BYTES + _COMPLETION_OVERHEAD_BYTES * len(group.group.completions)

@@ -1,15 +1,23 @@
-"""The latest rollouts for `shoal debug rollouts`: bounded, with rewards once they are known."""
+"""The latest rollouts for `shoal debug rollouts`, with rewards once they are known.
+
+Bounded in bytes: long texts are cut, and the oldest groups go.
+"""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from p2p.events import Event, NewGroups
-from shoal_base.bounded import BoundedDict
+from p2p.intake.weight import cut_short, weight_of
 from shoal_wire.types import GroupId, PeerId, PublishedGroup
 
 _MAX_RECENT = 512
+_MAX_WHOLE_BYTES = 32 * 1024
+"""A group that weighs more is shown cut short, so that a few cannot push out all others."""
+_MAX_CHARS = 8 * 1024
+MAX_BYTES = 8 * 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -23,13 +31,20 @@ class RecentGroup:
     """Wall clock when this run of the node took it in."""
     rewards: tuple[float, ...] | None = None
 
+    @property
+    def num_bytes(self) -> int:
+        """What it occupies."""
+        return weight_of(self.group.group)
+
 
 class RecentRollouts:
     """A ring of the latest groups."""
 
     def __init__(self, capacity: int = _MAX_RECENT) -> None:
-        self._groups: BoundedDict[GroupId, RecentGroup] = BoundedDict(capacity)
+        self._groups: OrderedDict[GroupId, RecentGroup] = OrderedDict()
+        self._capacity = capacity
         self._next = 1
+        self.num_bytes = 0
 
     def notice(self, event: Event) -> None:
         """Remember groups that are new here."""
@@ -38,11 +53,21 @@ class RecentRollouts:
                 self.add(group, received_ms=event.at_ms)
 
     def add(self, group: PublishedGroup, *, received_ms: int | None = None) -> None:
-        """Remember a group."""
-        self._groups[group.group_id] = RecentGroup(
-            number=self._next, group=group, received_ms=received_ms
-        )
+        """Remember a group; one that is known becomes the newest."""
+        if weight_of(group.group) > _MAX_WHOLE_BYTES:
+            group = cut_short(group, max_chars=_MAX_CHARS)
+        self._forget(group.group_id)
+        recent = RecentGroup(number=self._next, group=group, received_ms=received_ms)
+        self._groups[group.group_id] = recent
+        self.num_bytes += recent.num_bytes
         self._next += 1
+        while len(self._groups) > self._capacity or self.num_bytes > MAX_BYTES:
+            self._forget(next(iter(self._groups)))
+
+    def _forget(self, group_id: GroupId) -> None:
+        known = self._groups.pop(group_id, None)
+        if known is not None:
+            self.num_bytes -= known.num_bytes
 
     def verified(self, group_id: GroupId, rewards: Sequence[float]) -> None:
         """Note the trainer's rewards."""

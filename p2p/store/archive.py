@@ -32,6 +32,7 @@ T = TypeVar("T")
 
 ARCHIVE_FILE = "archive.db"
 QUEUE_BATCHES = 1024
+QUEUE_BYTES = 32 * 1024 * 1024
 _COMMIT_SECONDS = 1.0
 _TABLES = """
 CREATE TABLE IF NOT EXISTS batches (
@@ -123,7 +124,8 @@ class Archive:
         self._max_bytes = max_bytes
         self._limiter = trio.CapacityLimiter(1)
         self._unwritten: list[Archived] = []
-        """For which there was no room; at most as many as the queue holds."""
+        """For which there was no room; no more than the queue holds."""
+        self._queued_bytes = 0
         self._send, self._receive = trio.open_memory_channel[Archived](QUEUE_BATCHES)
 
     def notice(self, event: Event) -> None:
@@ -142,8 +144,11 @@ class Archive:
         """Queue a batch; never waits: what comes faster than the disk takes it is lost."""
         if not self._max_bytes:
             return
+        if self._queued_bytes + len(batch.envelope) > QUEUE_BYTES:
+            return
         with suppress(trio.WouldBlock, trio.BrokenResourceError):
             self._send.send_nowait(batch)
+            self._queued_bytes += len(batch.envelope)
 
     async def run(
         self, manifest: Manifest, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -186,7 +191,8 @@ class Archive:
         return file
 
     def _waiting(self) -> list[Archived]:
-        found = []
+        found: list[Archived] = []
+        self._queued_bytes = 0
         while True:
             try:
                 found.append(self._receive.receive_nowait())
@@ -194,7 +200,7 @@ class Archive:
                 return found
 
     async def _commit(self, file: ArchiveFile) -> None:
-        batches = [*self._unwritten, *self._waiting()][-QUEUE_BATCHES:]
+        batches = _newest([*self._unwritten, *self._waiting()])
         self._unwritten = []
         if not batches:
             return
@@ -207,6 +213,17 @@ class Archive:
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         return await self._run_in_thread(call, limiter=self._limiter)
+
+
+def _newest(batches: list[Archived]) -> list[Archived]:
+    """Return as many as the queue holds, by count and bytes."""
+    room, found = QUEUE_BYTES, list[Archived]()
+    for batch in reversed(batches[-QUEUE_BATCHES:]):
+        room -= len(batch.envelope)
+        if room < 0:
+            break
+        found.append(batch)
+    return found[::-1]
 
 
 def read_archive(path: Path) -> Iterator[Archived]:

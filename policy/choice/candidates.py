@@ -5,8 +5,9 @@ Pure values; `policy.choice.words` has the functions that read them.
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 from shoal_base.bounded import BoundedDict
@@ -17,6 +18,9 @@ _MEMORY = 0.9
 
 _REMEMBERED = 4096
 """Tasks of others trained on that are remembered, to know a copy by."""
+MAX_REMEMBERED_TEXTS = 65_536
+"""Of all of them together: some six megabytes of digests."""
+_DIGEST_BYTES = 8
 
 
 TaskKey = tuple[str, int, int]
@@ -34,8 +38,8 @@ class Candidate:
     rewards: tuple[float, ...]
     """By the own verifier."""
     task: TaskKey = ("", 0, 0)
-    texts: frozenset[str] = frozenset()
-    """Its completions."""
+    texts: frozenset[Hashable] = frozenset()
+    """A digest of each of its completions: a text may be long, and is kept for hours."""
 
 
 def candidate_of(published: PublishedGroup, rewards: tuple[float, ...]) -> Candidate:
@@ -47,8 +51,12 @@ def candidate_of(published: PublishedGroup, rewards: tuple[float, ...]) -> Candi
         created_ms=published.created_ms,
         rewards=rewards,
         task=(task.family, task.seed, task.index),
-        texts=frozenset(completion.text for completion in published.group.completions),
+        texts=frozenset(_digest(completion.text) for completion in published.group.completions),
     )
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES).digest()
 
 
 @dataclass(slots=True)
@@ -56,10 +64,10 @@ class OwnRecord:
     """How the node itself fares, by family. A restart begins it anew: it fills within rounds."""
 
     rewards: dict[str, float] = field(default_factory=dict)
-    trained: BoundedDict[TaskKey, frozenset[str]] = field(
+    trained: BoundedDict[TaskKey, frozenset[Hashable]] = field(
         default_factory=lambda: BoundedDict(_REMEMBERED)
     )
-    """Texts of others trained on, by task; the oldest is forgotten first."""
+    """Digests of others' texts trained on, by task; the oldest is forgotten first."""
 
     def add(self, family: str, rewards: Sequence[float]) -> None:
         """Count one own group."""
@@ -72,6 +80,10 @@ class OwnRecord:
     def add_trained(self, one: Candidate) -> None:
         """Remember a group of others that is trained on."""
         self.trained[one.task] = self.trained.get(one.task, frozenset()) | one.texts
+        held = sum(map(len, self.trained.values()))
+        while held > MAX_REMEMBERED_TEXTS:
+            oldest = next(iter(self.trained))
+            held -= len(self.trained.pop(oldest))
 
 
 @dataclass(slots=True)
@@ -80,7 +92,7 @@ class Chosen:
 
     families: Counter[str] = field(default_factory=Counter)
     publishers: Counter[PeerId] = field(default_factory=Counter)
-    texts: dict[TaskKey, frozenset[str]] = field(default_factory=dict)
+    texts: dict[TaskKey, frozenset[Hashable]] = field(default_factory=dict)
 
     def add(self, one: Candidate) -> None:
         """Count one more."""

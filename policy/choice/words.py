@@ -8,7 +8,7 @@ tests compare the three. A row has a function for each place at which it has a s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -67,7 +67,7 @@ def _is_copy(one: Candidate, chosen: Chosen, own: OwnRecord) -> bool:
     return _copies(one, chosen.texts) or _copies(one, own.trained)
 
 
-def _copies(one: Candidate, texts: Mapping[TaskKey, frozenset[str]]) -> bool:
+def _copies(one: Candidate, texts: Mapping[TaskKey, frozenset[Hashable]]) -> bool:
     known = texts.get(one.task, frozenset())
     # Two nodes hardly ever draw one task. A copy need not be whole: half its texts make it one.
     return bool(known) and 2 * len(one.texts & known) >= len(one.texts)

@@ -11,6 +11,7 @@ from shoal_wire.halffloat import pack_halves, unpack_halves
 from shoal_wire.limits import (
     DIGEST_BYTES,
     MAX_COMPLETIONS,
+    MAX_COMPLETIONS_PER_BATCH,
     MAX_GROUPS_PER_BATCH,
     SCHEMA_MAJOR,
     SHORT_DIGEST_BYTES,
@@ -90,6 +91,8 @@ def decode_batch(payload: bytes, *, max_bytes: int) -> RolloutBatch:
         raise PayloadError(Reason.BAD_FIELD)
     if len(message.groups) > MAX_GROUPS_PER_BATCH:
         raise PayloadError(Reason.TOO_MANY_GROUPS)
+    if sum(len(group.completions) for group in message.groups) > MAX_COMPLETIONS_PER_BATCH:
+        raise PayloadError(Reason.TOO_MANY_COMPLETIONS)
     return RolloutBatch(
         swarm_digest=Digest(message.swarm_digest),
         sequence=message.sequence,

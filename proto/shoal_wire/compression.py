@@ -24,6 +24,15 @@ def compress(data: bytes) -> bytes:
     return zstandard.ZstdCompressor(level=_LEVEL, write_content_size=True).compress(data)
 
 
+def declared_size(frame: bytes) -> int:
+    """Return how many bytes a frame says it holds; 0 where it says nothing usable."""
+    try:
+        size = int(zstandard.get_frame_parameters(frame).content_size)
+    except zstandard.ZstdError:
+        return 0
+    return 0 if size in (zstandard.CONTENTSIZE_UNKNOWN, zstandard.CONTENTSIZE_ERROR) else size
+
+
 def decompress(frame: bytes, *, max_bytes: int) -> bytes:
     """Return the content of one zstd frame of 1 to `max_bytes` bytes.
 

@@ -79,12 +79,14 @@ class _Known:
     No part of the value: not compared, not copied, not on the wire.
     """
 
-    __slots__ = ("known_bytes", "known_id")
+    __slots__ = ("known_bytes", "known_id", "known_weight")
 
     known_bytes: int
     """See `codec.group_size`."""
     known_id: GroupId
     """See `digests.group_id`."""
+    known_weight: int
+    """See `p2p.intake.weight`."""
 
     def note(self, name: str, fact: object) -> None:
         """Keep a fact for whoever asks next; the value itself stays frozen."""

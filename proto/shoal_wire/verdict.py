@@ -7,7 +7,7 @@ forwarder and the signer. Overload and faults of our own are always *ignore*
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -107,6 +107,8 @@ class Verdict:
     reason: Reason
     heavy: bool = False
     """A reject that no honest software can produce; it weighs more in the peer's score."""
+    work_s: float = field(default=0.0, compare=False)
+    """What judging it cost, in seconds by count and not by the clock. No part of the table."""
 
 
 def verdict(reason: Reason) -> Verdict:

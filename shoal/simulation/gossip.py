@@ -294,7 +294,7 @@ class SimulatedGossip:
         """Read nothing of a peer for a while; each second for waste is charged."""
         now = trio.current_time()
         flow = self._floods.flow(forwarder.encode(), now)
-        wait_s, for_waste = flow.wait_s(now), flow.owes_waste(now)
+        wait_s, for_waste = flow.wait_s(now), flow.is_to_blame(now)
         wait_s = min(1.0, max(_LEAST_WAIT_S, wait_s))
 
         def go_on() -> None:

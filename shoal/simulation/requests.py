@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import trio
 
 from p2p.net.request import RequestHandler, RequestLimits
+from p2p.net.seats import Seats
 from shoal_wire.types import PeerId
 
 logger = logging.getLogger(__name__)
@@ -35,7 +35,13 @@ class SimulatedServer:
     max_request_bytes: int
     limits: RequestLimits
     on_sent: Callable[[PeerId, bytes], None]
-    active: Counter[PeerId] = field(default_factory=Counter)
+    _seats: Seats = field(init=False)
+
+    def __post_init__(self) -> None:
+        limits = self.limits
+        self._seats = Seats(
+            max_seats=limits.max_concurrent, max_of_peer=limits.max_concurrent_per_peer
+        )
 
     async def serve(self, call: Call) -> None:
         """Answer `call`, in a task of the host that is asked."""
@@ -49,23 +55,17 @@ class SimulatedServer:
             logger.exception("on_sent failed")
 
     async def _answer(self, asker: PeerId, request: bytes) -> bytes | None:
-        if len(request) > self.max_request_bytes or self._is_busy(asker):
+        if len(request) > self.max_request_bytes:
             return None
-        self.active[asker] += 1
+        seat = self._seats.take(asker, asker)
+        if seat is None:
+            return None
+        seat.is_busy = True  # here nobody is slow to send or to read
         try:
             with trio.move_on_after(self.limits.handle_deadline_s):
                 return await self.handler(asker, request)
         except Exception:
             logger.debug("a handler failed", exc_info=True)
         finally:
-            self.active[asker] -= 1
-            if not self.active[asker]:
-                del self.active[asker]
+            self._seats.leave(seat)
         return None
-
-    def _is_busy(self, asker: PeerId) -> bool:
-        limits = self.limits
-        return (
-            self.active[asker] >= limits.max_concurrent_per_peer
-            or self.active.total() >= limits.max_concurrent
-        )

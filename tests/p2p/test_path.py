@@ -183,7 +183,7 @@ async def test_the_way_of_a_batch_that_gossip_brings(tmp_path: Path, nursery: tr
     with walk.recording():
         verdict = await bench.intake.validate(raw, author.peer_id, author.peer_id)
         await trio.testing.wait_all_tasks_blocked()
-    assert verdict is ACCEPT
+    assert verdict == ACCEPT
     assert bench.buffer.ready() == len(bench.recent.after(0, limit=9)) == GROUPS
 
     assert walk.count("open_envelope") == walk.count("decode_batch") == 1
@@ -223,7 +223,7 @@ async def test_in_a_whole_node_the_way_is_as_short(tmp_path: Path, nursery: trio
     with walk.recording():
         verdict = await live.member.intake.validate(raw, author.peer_id, author.peer_id)
         await until(lambda: len(live.exchange.shelf) == 1)
-    assert verdict is ACCEPT
+    assert verdict == ACCEPT
     assert live.buffer.ready() == GROUPS
     way = walk.until("ReplayBuffer.insert")
     assert len(way) <= MAX_CARRYING_RECEIVED, _drawn(way)

@@ -11,9 +11,10 @@ from typing import Any
 
 from shoal_ipc.framing import encode_frame
 from shoal_wire.announcement import Announcement, encode_announcement
+from shoal_wire.codec import encode_batch
 from shoal_wire.digests import batch_id
 from shoal_wire.envelope import peer_id_of, seal
-from shoal_wire.limits import ANNOUNCEMENT_PAYLOAD_TYPE
+from shoal_wire.limits import ANNOUNCEMENT_PAYLOAD_TYPE, MAX_COMPLETIONS_PER_BATCH
 from shoal_wire.rollout_codec import encode_answer, encode_query
 from shoal_wire.rollout_messages import (
     Answer,
@@ -93,6 +94,23 @@ def sealed_announcement() -> bytes:
     )
 
 
+def payloads() -> list[Json]:
+    """Return a batch with as many completions as it may have, and one with more."""
+    full = sample.group(completions=(sample.completion(),) * 64)
+    count = MAX_COMPLETIONS_PER_BATCH // 64
+    return [
+        {
+            "name": name,
+            "reason": reason,
+            "payload": encode_batch(sample.batch(groups=groups)).hex(),
+        }
+        for name, reason, groups in (
+            ("as many completions as may be", "valid", (full,) * count),
+            ("one group more", "too_many_completions", (full,) * count + (sample.group(),)),
+        )
+    ]
+
+
 def vectors() -> Json:
     """Return the whole file."""
     made = announcement()
@@ -113,6 +131,7 @@ def vectors() -> Json:
                 "expires_ms": str(made.expires_ms),
             },
         },
+        "payloads": payloads(),
         "requests": [
             {"name": name, "frame": encode_frame(encode_query(query)).hex()}
             for name, query in QUERIES.items()

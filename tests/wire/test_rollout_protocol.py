@@ -18,7 +18,7 @@ from shoal_wire.announcement import (
     decode_announcement,
     encode_announcement,
 )
-from shoal_wire.codec import PayloadError
+from shoal_wire.codec import PayloadError, decode_batch
 from shoal_wire.compression import compress
 from shoal_wire.envelope import EnvelopeError, open_envelope, seal
 from shoal_wire.rollout_codec import (
@@ -114,6 +114,16 @@ def test_a_recorded_request_reads_as_it_says(vector: dict[str, str]) -> None:
 def test_a_recorded_answer_reads_as_it_says(vector: dict[str, str]) -> None:
     body = bytes.fromhex(vector["frame"])[4:]
     assert decode_answer(body) == golden.ANSWERS[vector["name"]]
+
+
+@pytest.mark.parametrize("vector", RECORDED["payloads"], ids=lambda v: v["name"])
+def test_a_recorded_payload_gets_its_verdict(vector: dict[str, str]) -> None:
+    try:
+        decode_batch(bytes.fromhex(vector["payload"]), max_bytes=limits.MAX_BATCH_BYTES)
+    except PayloadError as error:
+        assert error.reason == vector["reason"]
+    else:
+        assert vector["reason"] == "valid"
 
 
 def test_the_recorded_announcement_opens() -> None:

@@ -16,6 +16,7 @@ from shoal_wire.compression import compress
 from shoal_wire.envelope import EnvelopeError, open_envelope, public_key_message
 from shoal_wire.limits import (
     MAX_COMPLETIONS,
+    MAX_COMPLETIONS_PER_BATCH,
     MAX_GROUPS_PER_BATCH,
     MAX_INDEX,
     MAX_NAME_BYTES,
@@ -130,6 +131,9 @@ def judge(raw: bytes, manifest: Manifest | None = None) -> Reason:
 
 # Each mutation returns envelope bytes.
 Mutation = Callable[[], bytes]
+
+
+FULL_GROUP = sample.group(completions=(sample.completion(),) * 64)
 
 
 def header(**changes: object) -> Mutation:
@@ -334,6 +338,11 @@ ROWS: list[tuple[str, Reason, Mutation]] = [
     ("fewer than the swarm's least", Reason.NO_COMPLETIONS, answers(1)),
     ("more than the swarm's most", Reason.TOO_MANY_COMPLETIONS, answers(65)),
     ("more than any swarm's", Reason.TOO_MANY_COMPLETIONS, answers(MAX_COMPLETIONS + 1)),
+    (
+        "more in all than a batch may have",
+        Reason.TOO_MANY_COMPLETIONS,
+        header(groups=(FULL_GROUP,) * (MAX_COMPLETIONS_PER_BATCH // 64 + 1)),
+    ),
     ("empty text", Reason.EMPTY_TEXT, answer("")),
     ("long text", Reason.OVERSIZE_TEXT, answer("é" * 16_385, num_tokens=9)),
     ("NUL in text", Reason.FORBIDDEN_CHARACTER, answer("4\0002")),

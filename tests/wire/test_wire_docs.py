@@ -53,6 +53,7 @@ def test_every_reason_is_documented_with_its_verdict() -> None:
         f"{limits.TOPIC_PREFIX}/<swarm digest in hex>/rollouts/<shard>",
         f"`ipc_version` (now {m.IPC_VERSION})",
         f"1 to {limits.MAX_GROUPS_PER_BATCH}.",
+        f"at most {limits.MAX_COMPLETIONS_PER_BATCH} in all",
         f"1024 to {limits.MAX_MESSAGE_BYTES}",
         f"1024 to {limits.MAX_BATCH_BYTES}",
         f"1 to {limits.MAX_COMPLETION_BYTES}",

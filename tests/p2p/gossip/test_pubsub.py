@@ -288,7 +288,7 @@ async def test_hostile_control_messages_leave_no_trace() -> None:
 async def test_asking_for_one_message_ten_thousand_times_yields_three() -> None:
     async with under_attack() as (victim, friend, attacker):
         await victim.gossip.publish(TOPIC, bytes(1000))
-        (key,) = victim.gossip._router.mcache.msgs
+        (key,) = victim.gossip._router.mcache.window(TOPIC)
         queue_of = victim.gossip._pubsub.peer_queues
         attacker_id = ID.from_base58(attacker.host.peer_id)
         counted = OutboundQueue(max_frames=10_000, max_bytes=10**9)

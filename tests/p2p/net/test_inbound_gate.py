@@ -99,7 +99,7 @@ def test_useful_messages_are_paced_and_never_an_offence() -> None:
     assert flow.wait_s(0.0) == 0.0
     flow.arrived(10, 0, 0.0)
     assert flow.wait_s(0.0) == pytest.approx(1.0)
-    assert not flow.owes_waste(0.0)
+    assert not flow.is_to_blame(0.0)
     assert flow.wait_s(1.0) == 0.0
 
 
@@ -107,7 +107,7 @@ def test_waste_holds_back_and_each_second_after_the_first_is_an_offence() -> Non
     flow = FloodGate(LIMITS).flow(b"peer", 0.0)
     flow.wasted(1e9, 0.0)
     assert flow.wait_s(0.0) == pytest.approx(2.0), "the debt is bounded"
-    assert flow.owes_waste(0.0)
+    assert flow.is_to_blame(0.0)
     assert [flow.held(1.0, now) for now in (1.0, 2.0, 3.0, 4.0)] == [0, 1, 1, 1]
 
 
@@ -131,7 +131,7 @@ def test_an_authors_waste_waits_for_it_and_names_push_no_connection_out() -> Non
     gate.flow(b"peer", 0.0).wasted(30.0, 0.0)
     gate.wasted_by_author(b"author", 30.0, 0.0)
     gate.wasted_by_author(b"peer", 10.0, 0.0)
-    assert gate.flow(b"author", 0.0).owes_waste(0.0), "it has come now"
+    assert gate.flow(b"author", 0.0).is_to_blame(0.0), "it has come now"
     for number in range(3000):
         gate.wasted_by_author(number.to_bytes(4, "big"), 30.0, 0.0)
     assert gate.flow(b"peer", 0.0).wait_s(0.0) == pytest.approx(2.0)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from p2p.rollouts.groups import published_groups
-from p2p.rollouts.recent import RecentRollouts
+from p2p.rollouts.recent import MAX_BYTES, RecentRollouts
 from tests.support import factories as make
 
 
@@ -43,3 +48,43 @@ def test_it_holds_only_the_latest() -> None:
     assert [recent.number for recent in ring.after(0, limit=10)] == [3, 4, 5]
     ring.verified(made[0].group_id, [1.0])
     assert [recent.rewards for recent in ring.after(0, limit=10)] == [None] * 3
+
+
+def test_it_holds_no_more_bytes_than_its_bound_whatever_the_groups_weigh() -> None:
+    """Megabytes of text that were a few hundred bytes on the wire."""
+    ring, ann = RecentRollouts(), make.Author()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for number in range(80):
+            texts = [f"{number} {n} 🐟" + 30_000 * "x" for n in range(16)]
+            for group in published_groups(ann.signed(ann.batch([make.group(number, texts=texts)]))):
+                ring.add(group)
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert ring.num_bytes <= MAX_BYTES
+    assert grown < 2 * MAX_BYTES
+    (newest,) = ring.after(0, limit=1)
+    assert all(c.text.endswith("x…") for c in newest.group.group.completions)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    sizes=st.lists(
+        st.tuples(st.integers(0, 6), st.integers(1, 64), st.integers(0, 32_000), st.booleans()),
+        max_size=30,
+    )
+)
+def test_no_groups_push_it_over_its_bound(sizes: list[tuple[int, int, int, bool]]) -> None:
+    ring, ann = RecentRollouts(capacity=5), make.Author()
+    for number, count, length, wide in sizes:
+        text = ("🐟" if wide else "") + length * "x"
+        for group in published_groups(
+            ann.signed(ann.batch([make.group(number, texts=[text or "x"] * count)]))
+        ):
+            ring.add(group)
+        held = ring.after(0, limit=99)
+        assert len(held) <= 5
+        assert ring.num_bytes == sum(recent.num_bytes for recent in held) <= MAX_BYTES
+        assert max((recent.num_bytes for recent in held), default=0) < 64 * 1024

@@ -10,6 +10,7 @@ import trio
 
 from p2p.store.archive import (
     QUEUE_BATCHES,
+    QUEUE_BYTES,
     Archive,
     Archived,
     ArchiveError,
@@ -88,6 +89,19 @@ async def test_of_a_burst_beyond_the_queue_the_newest_are_lost(tmp_path: Path) -
         await trio.lowlevel.checkpoint()
         nursery.cancel_scope.cancel()
     assert list(read_archive(path)) == [_batch(number) for number in range(QUEUE_BATCHES)]
+
+
+async def test_what_waits_for_the_disk_is_bounded_in_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    archive = Archive(path, max_bytes=1 << 30)
+    for number in range(40):
+        archive.keep(_batch(number, size=1 << 20))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(archive.run, MANIFEST)
+        nursery.cancel_scope.cancel()
+    assert count_archive(path) == QUEUE_BYTES >> 20
+    archive.keep(_batch(99, size=1 << 20))
+    assert archive._queued_bytes == 1 << 20, "there is room again"
 
 
 async def test_an_unusable_file_costs_the_archive_only(

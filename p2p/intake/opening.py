@@ -1,0 +1,89 @@
+"""Payloads opened at their price: what unpacks to much leaves the loop, and has a bound in bytes.
+
+    declared size ─▶ room? ─▶ small: here, large: in a thread ─▶ batch, rules, digests
+
+A few kilobytes on the wire may be megabytes and thousands of objects.  What a message cost is
+counted, not timed (`weight.work_of`): a busy machine makes nobody guilty.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+from weakref import WeakValueDictionary
+
+import trio
+
+from p2p.intake.validation import Rejected
+from p2p.intake.weight import weight_of
+from p2p.threads import InThread
+from shoal_wire.digests import group_id
+from shoal_wire.limits import MAX_BATCH_BYTES
+from shoal_wire.types import PeerId, SignedBatch
+from shoal_wire.verdict import Reason
+
+T = TypeVar("T")
+
+HEAVY_BYTES = 8 * 1024
+"""Unpacked; more than that is opened in a thread. Some four milliseconds at the worst."""
+MAX_OPEN_BYTES = 32 * 1024 * 1024
+"""Unpacked, of all messages that are being judged at once."""
+MAX_OPEN_BYTES_OF_PEER = MAX_BATCH_BYTES
+"""Of those of one forwarder: one batch of the greatest size there is."""
+
+
+class Opener:
+    """Opens payloads; bounded in bytes, for each forwarder and for all."""
+
+    def __init__(self, in_thread: InThread) -> None:
+        self._in_thread = in_thread
+        self._one_at_a_time = trio.CapacityLimiter(1)
+        self._lanes: WeakValueDictionary[PeerId, trio.Lock] = WeakValueDictionary()
+        """Of each forwarder one waits for the thread, so that they take turns."""
+        self._open_bytes: Counter[PeerId] = Counter()
+
+    @contextmanager
+    def room_for(self, forwarder: PeerId, num_bytes: int) -> Iterator[None]:
+        """Hold the room of a payload that declares `num_bytes` while its message is judged.
+
+        Raises:
+            Rejected: there is no room now; nobody's fault.
+        """
+        size, held = min(num_bytes, MAX_BATCH_BYTES), self._open_bytes
+        if held.total() + size > MAX_OPEN_BYTES or (
+            held[forwarder] + size > MAX_OPEN_BYTES_OF_PEER
+        ):
+            raise Rejected(Reason.INTAKE_FULL)
+        held[forwarder] += size
+        try:
+            yield
+        finally:
+            held[forwarder] -= size
+            if not held[forwarder]:
+                del held[forwarder]
+
+    async def open(
+        self, open_payload: Callable[[], SignedBatch], num_bytes: int, forwarder: PeerId
+    ) -> SignedBatch:
+        """Return what `open_payload` does, out of the loop if it unpacks to much. Raises Rejected.
+
+        Digests and weights of its groups are known by then.
+        """
+
+        def open_it() -> SignedBatch:
+            signed = open_payload()
+            for group in signed.batch.groups:
+                group_id(group)
+                weight_of(group)
+            return signed
+
+        if num_bytes <= HEAVY_BYTES:
+            return open_it()
+        return await self.in_thread(open_it, forwarder)
+
+    async def in_thread(self, open_it: Callable[[], T], forwarder: PeerId) -> T:
+        """Return what `open_it` does, out of the loop, one at a time. Raises what it raises."""
+        async with self._lanes.setdefault(forwarder, trio.Lock()):
+            return await self._in_thread(open_it, limiter=self._one_at_a_time)

@@ -1,0 +1,286 @@
+"""Yamux's receiving half, with windows that are kept.
+
+py-libp2p 0.8.1 appends whatever comes past a stream's window, doubles windows up to 16 MiB, and
+reads frames of 16 MiB before it looks whose they are: who is not read makes the node hold what it
+likes.  Here each frame is weighed by its header, before its body is read:
+
+    header ─▶ past its stream's window? ── yes ─▶ the connection is cut
+                     │ no
+                     ▼
+    body ─▶ buffer ─▶ all unread of the connection over its bound? ─▶ it is cut
+                  └─▶ all connections together over theirs? ─▶ that of the greediest network is
+
+A sender that keeps to its windows waits, which is what holds a peer back whose stream is not read.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections import Counter
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import trio
+from libp2p.abc import ISecureConn
+from libp2p.io.utils import read_exactly
+from libp2p.peer.id import ID
+from libp2p.stream_muxer.exceptions import MuxedStreamError
+from libp2p.stream_muxer.yamux.yamux import (
+    DEFAULT_WINDOW_SIZE,
+    FLAG_ACK,
+    FLAG_FIN,
+    FLAG_RST,
+    FLAG_SYN,
+    HEADER_SIZE,
+    TYPE_DATA,
+    TYPE_GO_AWAY,
+    TYPE_PING,
+    TYPE_WINDOW_UPDATE,
+    YAMUX_HEADER_FORMAT,
+    Yamux,
+    YamuxStream,
+)
+
+logger = logging.getLogger(__name__)
+
+WINDOW_BYTES: int = DEFAULT_WINDOW_SIZE
+"""What a stream may send unread: yamux's initial window, which no stream outgrows."""
+MAX_UNREAD_BYTES = 8 * 1024 * 1024
+"""Of one connection: 32 full windows, where an honest one has some few half full."""
+MAX_UNREAD_OF_ALL_BYTES = 64 * 1024 * 1024
+_DISCARDED_BYTES = 64 * 1024
+
+C = TypeVar("C", bound=Hashable)
+
+
+class OverrunError(Exception):
+    """The peer sent more than it was given room for; one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    network: Hashable
+    held: Callable[[], int]
+
+
+class UnreadOfAll(Generic[C]):
+    """What all connections hold unread together; over the bound the greediest is cut."""
+
+    def __init__(self, *, max_bytes: int, cut: Callable[[C], None]) -> None:
+        self._max_bytes = max_bytes
+        self._cut = cut
+        self._members: dict[C, _Member] = {}
+        self._noted: dict[C, int] = {}
+        self._total = 0
+
+    def joined(self, connection: C, *, network: str | None, held: Callable[[], int]) -> None:
+        """A connection has begun; one of no network is a network of its own."""
+        self._members[connection] = _Member(network or connection, held)
+
+    def left(self, connection: C) -> None:
+        """A connection has ended."""
+        self._members.pop(connection, None)
+        self._total -= self._noted.pop(connection, 0)
+
+    def check(self, connection: C, held: int) -> None:
+        """Note what a connection holds, and cut the greediest if that is too much for all."""
+        if connection not in self._members:
+            return
+        self._note(connection, held)
+        if self._total <= self._max_bytes:
+            return
+        for other, member in self._members.items():  # what has been read since is no burden
+            self._note(other, member.held())
+        if self._total > self._max_bytes:
+            greediest = self._greediest()
+            self.left(greediest)
+            self._cut(greediest)
+
+    def _note(self, connection: C, held: int) -> None:
+        self._total += held - self._noted.get(connection, 0)
+        self._noted[connection] = held
+
+    def _greediest(self) -> C:
+        of_network: Counter[Hashable] = Counter()
+        for connection, held in self._noted.items():
+            of_network[self._members[connection].network] += held
+        return max(
+            self._noted,
+            key=lambda one: (of_network[self._members[one].network], self._noted[one]),
+        )
+
+
+class WindowedStream(YamuxStream):
+    """A stream that gives back the room that was read, half a window at a time."""
+
+    conn: WindowedYamux
+
+    async def _auto_tune_and_send_window_update(self, *, bytes_read: int = 0) -> None:
+        unread = len(self.conn.stream_buffers.get(self.stream_id, b""))
+        room = WINDOW_BYTES - self.recv_window - unread
+        if room >= WINDOW_BYTES // 2 and not self.recv_closed:
+            self.recv_window += room
+            await self.send_window_update(room)
+
+    async def reset(self) -> None:
+        """End both directions; nobody reads what has come."""
+        try:
+            await super().reset()
+        finally:
+            self.conn.drop_unread(self)
+
+
+class WindowedYamux(Yamux):
+    """A connection that is cut when its peer sends past a window or makes it hold too much."""
+
+    def __init__(
+        self,
+        secured_conn: ISecureConn,
+        peer_id: ID,
+        *,
+        of_all: UnreadOfAll[WindowedYamux] | None = None,
+    ) -> None:
+        super().__init__(secured_conn, peer_id, is_initiator=secured_conn.is_initiator)
+        self._of_all = of_all
+
+    async def handle_incoming(self) -> None:
+        """Read frames until the connection ends, by either side or by a fault in it."""
+        try:
+            while not self.event_shutting_down.is_set():
+                await self._take_frame()
+        except OverrunError as error:
+            logger.info("cutting the connection of %s: %s", self.peer_id, error)
+        except Exception as error:  # noqa: BLE001 - whatever a broken connection raises
+            logger.debug("connection of %s ended: %r", self.peer_id, error)
+        if self._of_all is not None:
+            self._of_all.left(self)
+        await self._cleanup_on_error()
+
+    def unread_bytes(self) -> int:
+        """Return what has come and nobody has read."""
+        return sum(map(len, self.stream_buffers.values()))
+
+    def drop_unread(self, stream: YamuxStream) -> None:
+        """Forget what came on a stream that is reset, and the stream with it."""
+        if buffer := self.stream_buffers.get(stream.stream_id):
+            buffer.clear()
+        self._finalize_stream_locked(stream, fully_closed=True)
+
+    async def open_stream(self) -> YamuxStream:
+        """Open a stream. Raises MuxedStreamError."""
+        await self.stream_backlog_semaphore.acquire()
+        if self.event_shutting_down.is_set():
+            self.stream_backlog_semaphore.release()
+            raise MuxedStreamError("Connection is shutting down")
+        stream = self._add_stream(self.next_stream_id, is_initiator=True)
+        stream._owns_backlog_slot = True
+        self.next_stream_id += 2
+        try:
+            await self._write_frame(_header(TYPE_WINDOW_UPDATE, FLAG_SYN, stream.stream_id))
+        except Exception as error:
+            self._finalize_stream_locked(stream, fully_closed=True)
+            raise MuxedStreamError(f"Failed to send SYN: {error}") from error
+        return stream
+
+    def _add_stream(self, stream_id: int, *, is_initiator: bool) -> WindowedStream:
+        stream = WindowedStream(stream_id, self, is_initiator)
+        self.streams[stream_id] = stream
+        self.stream_buffers[stream_id] = bytearray()
+        self.stream_events[stream_id] = trio.Event()
+        return stream
+
+    async def _take_frame(self) -> None:
+        header = await read_exactly(self.secured_conn, HEADER_SIZE)
+        _version, kind, flags, stream_id, length = struct.unpack(YAMUX_HEADER_FORMAT, header)
+        if kind == TYPE_DATA:
+            await self._take_data(flags, stream_id, length)
+        elif kind == TYPE_WINDOW_UPDATE:
+            stream = await self._stream_of(flags, stream_id)
+            if stream is not None:
+                stream.send_window += length
+                await self._conclude(stream, flags)
+        elif kind == TYPE_PING:
+            await self._take_ping(flags, length)
+        elif kind == TYPE_GO_AWAY:
+            self.event_shutting_down.set()
+        else:
+            raise OverrunError(f"a frame of the unknown type {kind}")
+
+    async def _stream_of(self, flags: int, stream_id: int) -> YamuxStream | None:
+        """Return the stream of a frame, a new one if it says so; None if there is none."""
+        known = self.streams.get(stream_id)
+        if not flags & FLAG_SYN:
+            return known
+        if known is None:
+            return self._add_stream(stream_id, is_initiator=False)
+        await self._write_frame(_header(TYPE_WINDOW_UPDATE, FLAG_RST, stream_id))
+        return None
+
+    async def _take_data(self, flags: int, stream_id: int, length: int) -> None:
+        known = self.streams.get(stream_id)
+        if flags & FLAG_SYN:
+            room = WINDOW_BYTES if known is None else 0
+        else:
+            room = known.recv_window if known is not None and not known.recv_closed else 0
+        if length > room:
+            await self._take_what_has_no_room(known, flags, length)
+            return
+        data = await self._read_data_body(length) if length else b""
+        stream = await self._stream_of(flags, stream_id)
+        # It may have been reset while its data came.
+        buffer = self.stream_buffers.get(stream_id)
+        if stream is None or buffer is None:
+            return
+        buffer += data
+        stream.recv_window -= length
+        await self._conclude(stream, flags)
+        self._check_unread()
+
+    async def _take_what_has_no_room(
+        self, known: YamuxStream | None, flags: int, length: int
+    ) -> None:
+        """Read past what comes for a stream that has ended here: its sender may not know yet."""
+        is_open = known is not None and not known.recv_closed
+        if is_open or (flags & FLAG_SYN and known is None) or length > WINDOW_BYTES:
+            raise OverrunError(f"{length} bytes past the window of a stream")
+        while length:
+            piece = min(length, _DISCARDED_BYTES)
+            await self._read_data_body(piece)
+            length -= piece
+
+    def _check_unread(self) -> None:
+        held = self.unread_bytes()
+        if held > MAX_UNREAD_BYTES:
+            raise OverrunError(f"{held} bytes unread on {len(self.streams)} streams")
+        if self._of_all is not None:
+            self._of_all.check(self, held)
+
+    async def _conclude(self, stream: YamuxStream, flags: int) -> None:
+        """Act on a frame's flags and wake the stream's reader; hand on a stream that is new."""
+        if flags & FLAG_FIN:
+            stream.recv_closed = True
+            stream.closed = stream.send_closed
+        if flags & FLAG_RST:
+            stream.closed = stream.reset_received = True
+            if not stream.recv_closed:
+                self.stream_buffers[stream.stream_id].clear()
+        self.stream_events[stream.stream_id].set()
+        if stream.closed:
+            self._finalize_stream_locked(stream, fully_closed=True)
+        if flags & FLAG_SYN:
+            if not flags & FLAG_RST:
+                await self._write_frame(_header(TYPE_WINDOW_UPDATE, FLAG_ACK, stream.stream_id))
+            await self.new_stream_send_channel.send(stream)
+
+    async def _take_ping(self, flags: int, value: int) -> None:
+        if flags & FLAG_SYN:
+            await self._write_frame(_header(TYPE_PING, FLAG_ACK, 0, value))
+        elif flags & FLAG_ACK:
+            self._rtt = trio.current_time() - self._ping_sent_time
+            self._ping_event.set()
+
+
+def _header(kind: int, flags: int, stream_id: int, length: int = 0) -> bytes:
+    return struct.pack(YAMUX_HEADER_FORMAT, 0, kind, flags, stream_id, length)

@@ -1,0 +1,69 @@
+"""The cache of the last heartbeats' messages: bounded in bytes, and whole messages or none."""
+
+from __future__ import annotations
+
+import psutil
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from libp2p.pubsub.pb import rpc_pb2
+
+from p2p.gossip.message_cache import FrameCache
+from p2p.gossip.outbound import encode_frame
+
+
+def message(number: int, size: int = 10) -> rpc_pb2.Message:
+    return rpc_pb2.Message(
+        from_id=b"author", seqno=number.to_bytes(8, "big"), data=bytes(size), topicIDs=["t"]
+    )
+
+
+def key(number: int) -> bytes:
+    return b"author" + number.to_bytes(8, "big")
+
+
+def test_a_message_does_not_keep_the_rpc_that_it_came_in() -> None:
+    cache = FrameCache(3, 5)
+    process = psutil.Process()
+    before = process.memory_info().rss
+    for number in range(100):
+        padded = rpc_pb2.RPC(publish=[message(number), message(1000 + number, 1 << 20)])
+        cache.put(rpc_pb2.RPC.FromString(padded.SerializeToString()).publish[0])
+    assert process.memory_info().rss - before < 32 << 20
+    assert cache.num_bytes < 10_000
+    assert cache.frame(key(7)) == encode_frame(rpc_pb2.RPC(publish=[message(7)]))
+
+
+def test_one_message_is_one_frame_however_often_it_is_sent() -> None:
+    cache = FrameCache(3, 5)
+    assert cache.keep(message(1)) is cache.keep(message(1)) is cache.frame(key(1))
+
+
+def test_the_oldest_go_when_there_are_too_many_bytes() -> None:
+    cache = FrameCache(3, 5, max_bytes=5000)
+    for number in range(10):
+        cache.put(message(number, 1000))
+    assert cache.window("t") == [key(number) for number in range(6, 10)]
+    assert key(5) not in cache
+    assert cache.frame(key(5)) is None
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    steps=st.lists(st.one_of(st.none(), st.tuples(st.integers(0, 20), st.integers(0, 3000)))),
+)
+def test_no_schedule_breaks_its_bounds(steps: list[tuple[int, int] | None]) -> None:
+    cache, beat, put_at = FrameCache(3, 5, max_bytes=6000), 0, dict[int, int]()
+    for step in steps:
+        if step is None:
+            cache.shift()
+            beat += 1
+        else:
+            number, size = step
+            if key(number) not in cache:
+                put_at[number] = beat
+            cache.put(message(number, size))
+        here = [number for number in range(21) if key(number) in cache]
+        assert cache.num_bytes == sum(len(cache.frame(key(number)) or b"") for number in here)
+        assert cache.num_bytes <= 6000
+        assert all(beat - put_at[number] < 5 for number in here)
+        assert set(cache.window("t")) == {key(n) for n in here if beat - put_at[n] < 3}

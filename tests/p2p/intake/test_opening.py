@@ -1,0 +1,241 @@
+"""What a batch costs that is small on the wire: bounded, off the loop, and counted.
+
+Nothing here is timed: the parts opened on the loop are counted, and so is the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from p2p.gossip.flood_gate import FloodGate, FloodLimits
+from p2p.intake.intake import QUEUE_BYTES, Intake
+from p2p.intake.ledger import PublisherLedger
+from p2p.intake.opening import MAX_OPEN_BYTES, MAX_OPEN_BYTES_OF_PEER, Opener
+from p2p.intake.validation import Rejected
+from p2p.intake.weight import weight_of, work_of
+from p2p.rollouts.outbox import new_pace
+from shoal_wire.codec import batch_to_bytes
+from shoal_wire.limits import MAX_COMPLETIONS_PER_BATCH
+from shoal_wire.types import PeerId, RolloutGroup, SignedBatch
+from shoal_wire.verdict import Reason, Verdict
+from tests.support import factories as make
+
+
+class Bench:
+    """An intake whose threads are counted; nothing is taken out of its queue."""
+
+    def __init__(self, queue_batches: int = 256) -> None:
+        self.manifest = make.swarm(max_batch_bytes=8 << 20)
+        self.questions = make.FakeQuestions()
+        self.in_threads = 0
+        self.kept: list[SignedBatch] = []
+        self.context = make.context(self.manifest, make.fresh_identity().peer_id)
+        self.intake = Intake(
+            context=self.context,
+            questions=self.questions,
+            ledger=PublisherLedger(),
+            keep=self._keep,
+            accuse=self._accuse,
+            wall_ms=lambda: make.NOW_MS,
+            queue_batches=queue_batches,
+            in_thread=self._in_thread,
+        )
+
+    async def _keep(self, signed: SignedBatch) -> None:
+        self.kept.append(signed)
+
+    async def _accuse(self, *_pair: object) -> None:
+        raise AssertionError
+
+    async def _in_thread(self, sync_fn: Callable[..., Any], *args: Any, limiter: object) -> Any:
+        await trio.lowlevel.checkpoint()
+        self.in_threads += 1
+        return sync_fn(*args)
+
+    async def judge(
+        self, *groups: RolloutGroup, author: make.Author | None = None, by: PeerId | None = None
+    ) -> Verdict:
+        author = author or make.Author(self.manifest)
+        raw = author.envelope(author.batch(groups))
+        return await self.intake.validate(raw, author.peer_id, by or author.peer_id)
+
+
+def dear(count: int = 256, completions: int = 64) -> list[RolloutGroup]:
+    """Groups of one task that zstd makes next to nothing of."""
+    task = make.task(1)
+    return [make.group(of=task, texts=[f"{n}"] * completions) for n in range(count)]
+
+
+async def test_what_unpacks_to_much_is_not_opened_on_the_loop() -> None:
+    bench = Bench()
+    dearest = dear()
+    assert len(make.Author().envelope(make.Author().batch(dearest))) < 8 * 1024
+    assert (await bench.judge(*dearest)).reason is Reason.VALID
+    assert bench.in_threads == 1
+    assert (await bench.judge(make.group(1), make.group(2))).reason is Reason.VALID
+    assert bench.in_threads == 1
+
+
+async def test_its_digests_and_weights_are_known_when_it_leaves_the_thread() -> None:
+    bench = Bench()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(bench.intake.run)
+        assert (await bench.judge(*dear(200))).reason is Reason.VALID
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    (kept,) = bench.kept
+    assert all(group.known_id and group.known_weight for group in kept.batch.groups)
+
+
+async def test_a_verdict_says_what_it_cost_whatever_it_is() -> None:
+    bench = Bench()
+    small = await bench.judge(make.group(1))
+    large = await bench.judge(*dear())
+    assert 0 < 100 * small.work_s < large.work_s
+    late = make.Author(bench.manifest, now_ms=make.NOW_MS - 10**8)
+    refused = await bench.judge(*dear(), author=late)
+    assert refused.reason is Reason.TOO_OLD
+    assert refused.work_s == pytest.approx(large.work_s, rel=0.01)
+
+
+async def test_more_completions_than_a_batch_may_have_are_not_looked_at() -> None:
+    bench = Bench()
+    assert (await bench.judge(*dear())).reason is Reason.VALID
+    over = [*dear(), make.group(2)]
+    assert sum(len(group.completions) for group in over) > MAX_COMPLETIONS_PER_BATCH
+    judged = await bench.judge(*over)
+    assert judged.reason is Reason.TOO_MANY_COMPLETIONS
+    assert judged.work_s == 0.0
+
+
+async def test_one_forwarder_holds_no_more_open_than_its_share() -> None:
+    """The worker is slow: batches wait for it unpacked."""
+    bench, by = Bench(), make.fresh_identity().peer_id
+    bench.questions.gate = trio.Event()
+    verdicts: list[Reason] = []
+    texts = [f"{n}" + 30_000 * "x" for n in range(60)]
+    size = len(batch_to_bytes(make.Author().batch([make.group(1, texts=texts)])))
+
+    async def judge(number: int, forwarder: PeerId) -> None:
+        verdicts.append((await bench.judge(make.group(number, texts=texts), by=forwarder)).reason)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(20):
+            nursery.start_soon(judge, number, by)
+        await trio.testing.wait_all_tasks_blocked()
+        fit = MAX_OPEN_BYTES_OF_PEER // size
+        assert verdicts == [Reason.INTAKE_FULL] * (20 - fit)
+        nursery.start_soon(judge, 99, make.fresh_identity().peer_id)
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(verdicts) == 20 - fit, "another's is judged"
+        bench.questions.gate.set()
+    assert verdicts.count(Reason.VALID) == fit + 1
+
+
+async def test_the_queue_for_the_buffer_is_bounded_by_what_it_holds() -> None:
+    bench = Bench()
+    texts = [f"{n}" + 30_000 * "x" for n in range(60)]
+    group = make.group(1, texts=texts)
+    for _ in range(40):
+        judged = await bench.judge(group)
+    assert judged.reason is Reason.INTAKE_FULL
+    held = bench.intake.queue_length() * weight_of(group)
+    assert QUEUE_BYTES < held < QUEUE_BYTES + 2 * weight_of(group)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    calls=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 9_000_000), st.booleans())),
+)
+def test_no_order_of_messages_holds_more_open(calls: list[tuple[int, int, bool]]) -> None:
+    trio.run(_hold, calls)
+
+
+async def _hold(calls: list[tuple[int, int, bool]]) -> None:
+    opener, held = Opener(Bench()._in_thread), dict[int, list[Any]]()
+    for name, size, leaves in calls:
+        if leaves and held.get(name):
+            held[name].pop().__exit__(None, None, None)
+            continue
+        room = opener.room_for(PeerId(str(name)), size)
+        with suppress(Rejected):
+            room.__enter__()
+            held.setdefault(name, []).append(room)
+        assert opener._open_bytes.total() <= MAX_OPEN_BYTES
+        assert max(opener._open_bytes.values(), default=0) <= MAX_OPEN_BYTES_OF_PEER
+    for rooms in held.values():
+        for room in rooms:
+            room.__exit__(None, None, None)
+    assert not opener._open_bytes.total()
+
+
+async def test_forwarders_take_turns_at_the_thread() -> None:
+    order: list[str] = []
+
+    async def in_thread(sync_fn: Callable[..., Any], *args: Any, limiter: Any) -> Any:
+        async with limiter:
+            await trio.testing.wait_all_tasks_blocked()
+            return sync_fn(*args)
+
+    opener = Opener(in_thread)
+    async with trio.open_nursery() as nursery:
+        for name in ("greedy", "greedy", "greedy", "modest"):
+            nursery.start_soon(opener.in_thread, lambda name=name: order.append(name), PeerId(name))
+            await trio.lowlevel.checkpoint()
+    assert order.index("modest") <= 1
+
+
+# What a connection may make others work.
+
+LIMITS = FloodLimits()
+
+
+def test_who_makes_much_work_waits_and_pays_if_it_goes_on() -> None:
+    flow = FloodGate(LIMITS).flow(b"a", 0.0)
+    flow.worked(LIMITS.work_burst, 0.0, own_message=True)
+    assert flow.wait_s(0.0) == 0.0
+    flow.worked(0.2, 0.0, own_message=True)
+    assert flow.wait_s(0.0) == pytest.approx(1.0)
+    assert flow.is_to_blame(0.0)
+    assert flow.held(1.0, 1.0) == 0
+    assert flow.held(2.0, 3.0) == 2
+
+
+def test_who_forwards_what_others_made_dear_waits_and_does_not_pay() -> None:
+    flow = FloodGate(LIMITS).flow(b"a", 0.0)
+    for _ in range(100):
+        flow.worked(1.0, 0.0, own_message=False)
+    assert 0.0 < flow.wait_s(0.0) < 5.0, "an honest sender gives up after five seconds"
+    assert not flow.is_to_blame(0.0)
+
+
+def test_names_of_one_network_share_what_they_may_make_others_work() -> None:
+    gate = FloodGate(LIMITS)
+    for name in range(50):
+        flow = gate.flow(b"%d" % name, 0.0, network="net")
+        flow.worked(0.1, 0.0, own_message=True)
+    assert flow.wait_s(0.0) > 1.0
+    assert not flow.is_to_blame(0.0)
+
+
+@pytest.mark.parametrize("completions", [2, 8, 64, 256])
+def test_an_honest_publisher_at_its_full_quota_never_waits(completions: int) -> None:
+    """As much as the outbox lets out, for ten minutes, in batches as large as may be."""
+    flow, pace, now = FloodGate(LIMITS).flow(b"a", 0.0), new_pace(0.0), 0.0
+    count = min(512, MAX_COMPLETIONS_PER_BATCH // completions)
+    batch = make.Author().batch([make.group(1, texts=[f"{n}" for n in range(completions)])] * count)
+    work_s = work_of(batch.groups)
+    while now < 600.0:
+        now += pace.wait_s(0, now)
+        assert flow.wait_s(now) == 0.0
+        pace.owe(count, now)
+        flow.worked(work_s, now, own_message=True)
+        now += 1e-6

@@ -1,0 +1,300 @@
+"""What a connection can make this side hold: windows are kept, and the sum of them is bounded.
+
+The attacker is a host of ours whose frames are written by hand, past any window it was given.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from libp2p.custom_types import TProtocol
+from libp2p.exceptions import BaseLibp2pError
+from libp2p.peer.id import ID
+from libp2p.pubsub.pb import rpc_pb2
+from libp2p.stream_muxer.yamux.yamux import (
+    FLAG_ACK,
+    FLAG_FIN,
+    FLAG_RST,
+    FLAG_SYN,
+    TYPE_DATA,
+    TYPE_WINDOW_UPDATE,
+    YAMUX_HEADER_FORMAT,
+)
+
+from p2p.net.host import Libp2pHost
+from p2p.net.windows import MAX_UNREAD_BYTES, WINDOW_BYTES, UnreadOfAll, WindowedYamux
+from tests.support.network import MESHSUB
+from tests.support.nodes import TestNode, open_test_host, open_test_node, until
+
+ECHO = "/test/echo/1"
+SLEEP = TProtocol("/test/sleep/1")
+PIECE_BYTES = 64 * 1024
+
+
+class RawConnection:
+    """The attacker's end of a connection, and the victim's."""
+
+    def __init__(self, attacker: Libp2pHost, victim: Libp2pHost) -> None:
+        self.attacker, self.victim = attacker, victim
+        self.mine: Any = _muxed(attacker, victim)
+        self.theirs: Any = _muxed(victim, attacker)
+        self.most_held = 0
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the victim has ended the connection."""
+        return bool(self.theirs.event_shutting_down.is_set())
+
+    async def send(self, kind: int, flags: int, stream_id: int, length: int, body: bytes) -> bool:
+        """Write one frame; False once the connection is gone."""
+        header = struct.pack(YAMUX_HEADER_FORMAT, 0, kind, flags, stream_id, length)
+        try:
+            with trio.move_on_after(5.0):
+                await self.mine._write_frame(header + body)
+                await trio.lowlevel.checkpoint()
+        except Exception:  # noqa: BLE001 - any of libp2p's ways to say that it is gone
+            return False
+        self.most_held = max(self.most_held, held_by(self.theirs))
+        return not self.is_cut
+
+    async def pour(self, stream_id: int, num_bytes: int, *, piece: int = PIECE_BYTES) -> None:
+        """Write that much data on a stream, whatever its window is."""
+        for start in range(0, num_bytes, piece):
+            size = min(piece, num_bytes - start)
+            if not await self.send(TYPE_DATA, 0, stream_id, size, bytes(size)):
+                return
+
+    async def open_streams(self, count: int) -> list[int]:
+        """Open streams that nobody reads."""
+        library, peer = self.attacker.libp2p_host, ID.from_base58(self.victim.peer_id)
+        streams: list[Any] = [await library.new_stream(peer, [SLEEP]) for _ in range(count)]
+        return [stream.muxed_stream.stream_id for stream in streams]
+
+
+def held_by(muxed: Any) -> int:
+    """Return the bytes that a connection holds unread."""
+    return sum(map(len, muxed.stream_buffers.values()))
+
+
+def _muxed(host: Libp2pHost, peer: Libp2pHost) -> Any:
+    (connection,) = host.libp2p_host.get_network().get_connections(ID.from_base58(peer.peer_id))
+    return connection.muxed_conn
+
+
+@asynccontextmanager
+async def open_attack() -> AsyncIterator[RawConnection]:
+    """Two hosts, connected; one has a protocol whose streams are not read."""
+
+    async def sleep(_stream: object) -> None:
+        await trio.sleep_forever()
+
+    async with open_test_host() as victim, open_test_host() as attacker:
+        victim.libp2p_host.set_stream_handler(SLEEP, sleep)
+        await attacker.dial(victim.listen_addrs()[0])
+        await until(lambda: victim.is_connected(attacker.peer_id))
+        yield RawConnection(attacker, victim)
+
+
+async def test_a_stream_under_negotiation_holds_one_window_and_no_more() -> None:
+    async with open_attack() as attack:
+        stream = await attack.mine.open_stream()
+        await attack.pour(stream.stream_id, 64 * WINDOW_BYTES)
+        assert attack.most_held <= WINDOW_BYTES
+
+
+async def test_a_stream_that_nobody_reads_holds_one_window_and_no_more() -> None:
+    async with open_attack() as attack:
+        (stream_id,) = await attack.open_streams(1)
+        await attack.pour(stream_id, 64 * WINDOW_BYTES)
+        await until(lambda: attack.is_cut)
+        assert attack.most_held <= WINDOW_BYTES
+
+
+async def test_a_frame_over_the_window_is_not_even_read() -> None:
+    async with open_attack() as attack:
+        (stream_id,) = await attack.open_streams(1)
+        await attack.send(TYPE_DATA, 0, stream_id, 16 << 20, bytes(PIECE_BYTES))
+        await until(lambda: attack.is_cut)
+        assert attack.most_held < PIECE_BYTES
+
+
+async def test_a_stream_may_begin_with_no_more_than_a_window() -> None:
+    async with open_attack() as attack:
+        size = WINDOW_BYTES + 1
+        await attack.send(TYPE_DATA, FLAG_SYN, 101, size, bytes(size))
+        await until(lambda: attack.is_cut)
+
+
+async def test_many_streams_together_are_bounded() -> None:
+    async with open_attack() as attack:
+        for stream_id in await attack.open_streams(60):
+            await attack.pour(stream_id, WINDOW_BYTES - PIECE_BYTES)
+            if attack.is_cut:
+                break
+        await until(lambda: attack.is_cut)
+        assert attack.most_held <= MAX_UNREAD_BYTES + PIECE_BYTES
+
+
+async def test_streams_that_ended_unread_count_until_they_are_gone() -> None:
+    async with open_attack() as attack:
+        for _ in range(100):
+            (stream_id,) = await attack.open_streams(1)
+            await attack.pour(stream_id, WINDOW_BYTES - PIECE_BYTES)
+            end = FLAG_FIN | FLAG_RST
+            if not await attack.send(TYPE_WINDOW_UPDATE, end, stream_id, 0, b""):
+                break
+        assert attack.most_held <= MAX_UNREAD_BYTES + PIECE_BYTES
+
+
+async def test_what_comes_for_a_stream_that_is_gone_is_dropped() -> None:
+    async with open_attack() as attack:
+        (stream_id,) = await attack.open_streams(1)
+        await attack.send(TYPE_WINDOW_UPDATE, FLAG_RST, stream_id, 0, b"")
+        await attack.pour(stream_id, 16 * WINDOW_BYTES)
+        assert not attack.is_cut
+        assert attack.most_held < PIECE_BYTES
+
+
+async def test_a_flood_that_is_held_back_holds_one_window() -> None:
+    async with open_test_node() as victim, open_test_host() as attacker:
+        await victim.subscribe("/t")
+        await attacker.dial(victim.address)
+        await until(lambda: victim.host.is_connected(attacker.peer_id))
+        attack = RawConnection(attacker, victim.host)
+        await _flood_until_held_back(victim, attacker, attack)
+        await until(lambda: attack.is_cut)
+        assert attack.most_held <= WINDOW_BYTES + PIECE_BYTES
+
+
+async def _flood_until_held_back(
+    victim: TestNode, attacker: Libp2pHost, attack: RawConnection
+) -> None:
+    library: Any = attacker.libp2p_host
+    stream = await library.new_stream(ID.from_base58(victim.peer_id), [MESHSUB])
+    empty = rpc_pb2.RPC(publish=[rpc_pb2.Message(topicIDs=["/t"], seqno=b"x")] * 4000)
+    frame = empty.SerializeToString()
+    await stream.write(_varint(len(frame)) + frame)
+    await until(lambda: victim.gossip.stats().pubsub.get("held_back", 0) > 0)
+    await attack.pour(stream.muxed_stream.stream_id, 64 * WINDOW_BYTES)
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number >= 0x80:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*out, number])
+
+
+async def test_a_reader_is_given_the_window_again() -> None:
+    """Much more than a window comes through, and neither side waits for ever."""
+
+    async def echo(_peer: object, request: bytes) -> bytes:
+        return request
+
+    payload = bytes(range(256)) * (40 * 1024)
+    async with open_test_host() as one, open_test_host() as two:
+        one.set_request_handler(ECHO, echo, max_request_bytes=len(payload))
+        await two.dial(one.listen_addrs()[0])
+        answer = await two.request(one.peer_id, ECHO, payload, max_response_bytes=len(payload))
+        assert answer == payload
+        await until(lambda: held_by(_muxed(one, two)) == 0)
+
+
+def test_of_all_connections_together_the_greediest_network_pays() -> None:
+    cut: list[str] = []
+    unread: UnreadOfAll[str] = UnreadOfAll(max_bytes=100, cut=cut.append)
+    held = {"a": 40, "b": 30, "c": 20, "d": 15}
+    for name, network in (("a", None), ("b", "net"), ("c", "net"), ("d", None)):
+        unread.joined(name, network=network, held=lambda name=name: held[name])  # type: ignore[misc]
+    unread.check("a", 40)
+    assert cut == []
+    for name in "bcd":
+        unread.check(name, held[name])
+    assert cut == ["b"]
+
+
+FRAMES = st.lists(
+    st.tuples(
+        st.sampled_from([TYPE_DATA, TYPE_DATA, TYPE_WINDOW_UPDATE]),
+        st.sampled_from([0, 0, FLAG_SYN, FLAG_ACK, FLAG_FIN, FLAG_RST, FLAG_SYN | FLAG_FIN]),
+        st.sampled_from([1, 3, 5, 7]),
+        st.sampled_from([0, 1, 5000, WINDOW_BYTES // 2, WINDOW_BYTES, WINDOW_BYTES + 1]),
+        st.integers(0, 3),
+    ),
+    max_size=60,
+)
+
+
+class _Pipe:
+    """A secured connection whose incoming bytes are a list of frames."""
+
+    is_initiator = False
+
+    def __init__(self, incoming: bytes) -> None:
+        self._incoming = memoryview(incoming)
+        self.taken = 0
+
+    async def read(self, n: int | None = None) -> bytes:
+        await trio.lowlevel.checkpoint()
+        piece = bytes(self._incoming[self.taken : self.taken + (n or 0)])
+        self.taken += len(piece)
+        return piece
+
+    async def write(self, _data: bytes) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def close(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    def get_remote_address(self) -> None:
+        return None
+
+
+@settings(max_examples=150, deadline=None)
+@given(frames=FRAMES)
+def test_no_schedule_of_frames_makes_it_hold_more_than_was_granted(
+    frames: list[tuple[int, int, int, int, int]],
+) -> None:
+    trio.run(_play, frames)
+
+
+async def _play(frames: list[tuple[int, int, int, int, int]]) -> None:
+    body = b"".join(
+        struct.pack(YAMUX_HEADER_FORMAT, 0, kind, flags, stream_id, length)
+        + (bytes(length) if kind == TYPE_DATA else b"")
+        for kind, flags, stream_id, length, _ in frames
+    )
+    muxed: Any = WindowedYamux(_Pipe(body), ID(b"peer"))
+    readers = iter([readers for *_, readers in frames])
+
+    async def look() -> None:
+        while not muxed.event_shutting_down.is_set():
+            for stream_id, buffer in muxed.stream_buffers.items():
+                stream = muxed.streams[stream_id]
+                assert 0 <= len(buffer) <= WINDOW_BYTES
+                assert len(buffer) + stream.recv_window <= WINDOW_BYTES
+            for stream in list(muxed.streams.values())[: next(readers, 0)]:
+                with suppress(BaseLibp2pError):  # the connection ends under it
+                    if muxed.stream_buffers.get(stream.stream_id):
+                        await stream.read(1 << 16)
+            await trio.lowlevel.checkpoint()
+
+    async def accept() -> None:
+        with pytest.raises(Exception):  # noqa: B017 - until the connection ends
+            while True:
+                await muxed.accept_stream()
+
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(look)
+            nursery.start_soon(accept)
+            await muxed.handle_incoming()
+    assert not muxed.stream_buffers
