@@ -6,7 +6,7 @@ task worker ─▶ intake ─▶ shards (subscribe) ─▶ mDNS, DHT ─▶ read
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import trio
@@ -23,6 +23,7 @@ from p2p.shards.keeper import ShardKeeper, ShardTraffic
 from p2p.shards.plan import ShardPlan
 from shoal_tasks.swarm import rules_of, specs_of
 from shoal_wire.manifest import Manifest
+from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId, SignedBatch
 
 if TYPE_CHECKING:
@@ -115,7 +116,10 @@ class Member:
             directory=peer.shard_directory,
             traffic=traffic,
             validate=self.intake.validate,
-            ask=partial(services.fetch_peers, peer.host),
+            ask=self._ask_for_shards,
+            may_dial=lambda address, said_by: peer.discovery.may_dial(
+                address, peer.discovery.source_of(said_by)
+            ),
             publishes=wanted_per_s is not None,
             keep=frozenset(parse_peer_address(address).peer_id for address in settings.bootstrap),
             wanted_per_s=wanted_per_s or (lambda: 0.0),
@@ -123,11 +127,23 @@ class Member:
             rng=peer.parts.rng,
         )
 
+    async def _ask_for_shards(
+        self, peer_id: PeerId, shards: tuple[int, ...]
+    ) -> list[PeerAddresses]:
+        """Return what a peer says of who is on these shards, without what it may not tell of."""
+        may_tell = self.peer.discovery.speaker(peer_id).may_tell
+        return [
+            replace(found, addresses=tuple(filter(may_tell, found.addresses)))
+            for found in await services.fetch_peers(self.host, peer_id, shards)
+        ]
+
     def _dht(self) -> Running:
         discovery = self.peer.discovery
         return self.peer.network.dht(
             digest=self.manifest.digest,
-            on_found=lambda peer: discovery.add_peer(peer, TargetKind.DHT),
+            on_found=lambda peer: discovery.add_found(peer, TargetKind.DHT),
+            on_entry=lambda peer: discovery.add_peer(peer, TargetKind.DHT),
+            may_dial=lambda address: discovery.may_dial(address, "dht lookups"),
             wanted=lambda: discovery.num_missing > 0,
             counts=self.peer.is_of_swarm,
             entries=self.peer.settings.dht_peer,
@@ -145,6 +161,6 @@ class Member:
                 for address in self.host.listen_addrs()
                 if not is_circuit(address)
             ),
-            on_found=lambda peer: discovery.add_peer(peer, TargetKind.MDNS),
+            on_found=lambda peer: discovery.add_found(peer, TargetKind.MDNS),
             swarm=self.manifest.digest.hex(),
         )

@@ -80,6 +80,7 @@ class ListeningPeer:
             fetch_peers=partial(services.fetch_peers, self.host),
             settings=self.tuning.discovery,
             counts=self.is_of_swarm,
+            seen_at=self._seen_at,
             rank=self.guard.rank,
             rng=parts.rng,
             wall_ms=parts.wall_ms,
@@ -105,6 +106,10 @@ class ListeningPeer:
     def peer_id(self) -> PeerId:
         """This peer's id."""
         return self.host.peer_id
+
+    def _seen_at(self, peer_id: PeerId) -> str:
+        found = (c.address for c in self.host.connections() if c.peer_id == peer_id)
+        return next(found, "")
 
     def is_of_swarm(self, peer_id: PeerId) -> bool:
         """True if a connected peer is subscribed to this swarm, or that cannot be known yet."""

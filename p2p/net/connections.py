@@ -7,6 +7,7 @@ one (a restart, a cut cable), so then the new one wins; py-libp2p would keep usi
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -14,8 +15,10 @@ import trio
 from libp2p.abc import INetConn
 from libp2p.rcmgr import Direction as Libp2pDirection
 
+from p2p.net.address import host_and_port
 from p2p.net.circuit import CircuitStream
 from p2p.net.identify import PeerAbout
+from p2p.net.inbound_gate import prefix_of
 from p2p.net.yamux import find_socket, lowest_layer
 from shoal_wire.types import PeerId
 
@@ -44,6 +47,16 @@ class ConnectionInfo:
     """Identify's agent string; empty until identified."""
     latency_ms: float | None
     """Last ping; None before the first answer."""
+
+    @property
+    def network(self) -> str | None:
+        """The network it comes from, of a circuit the relay's; None for this machine."""
+        return prefix_of(host_and_port(self.address)[0]) if self.address else None
+
+
+def network_of(connections: Iterable[ConnectionInfo], peer_id: PeerId) -> str | None:
+    """Return the network of `peer_id`; None without a connection, or for one of this machine."""
+    return next((c.network for c in connections if c.peer_id == peer_id), None)
 
 
 @dataclass(slots=True, kw_only=True)

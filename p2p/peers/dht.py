@@ -19,7 +19,9 @@ import trio
 from libp2p.abc import INetStream
 from libp2p.custom_types import TProtocol
 from libp2p.host.exceptions import HostException
+from libp2p.kad_dht.common import BUCKET_SIZE
 from libp2p.kad_dht.kad_dht import DHTMode, KadDHT
+from libp2p.kad_dht.provider_store import ProviderStore
 from libp2p.peer.id import ID
 from libp2p.peer.peerinfo import PeerInfo
 from libp2p.peer.peerstore import PeerStore
@@ -32,6 +34,7 @@ from p2p.net.address import (
     parse_transport,
     to_libp2p_id,
 )
+from p2p.net.connections import network_of
 from p2p.net.host import DialError, Libp2pHost
 from p2p.net.peerstore import BoundedPeerStore
 from shoal_wire.peers import PeerAddresses
@@ -51,6 +54,10 @@ _LOOKUP_SECONDS = 20.0
 _DIAL_SECONDS = 3.0
 _MAX_ADDRESS_BOOK = 1024
 _MAX_FOUND = 20
+_MAX_OF_NETWORK = 16
+"""Peers of one public network in the routing table."""
+_MAX_PROVIDERS_OF_NETWORK = 5
+"""Of the library's twenty places under a key, those of one network; loopback is free."""
 
 
 def swarm_key(digest: Digest) -> str:
@@ -71,12 +78,15 @@ class Dht:
         digest: Digest,
         on_found: Callable[[PeerAddresses], None],
         wanted: Callable[[], bool],
+        on_entry: Callable[[PeerAddresses], None] | None = None,
+        may_dial: Callable[[str], bool] = lambda _address: True,
         counts: Callable[[PeerId], bool] = lambda _peer: True,
         entries: tuple[str, ...] = (),
         round_s: float | None = None,
     ) -> None:
-        """`on_found` learns of peers of the swarm, and of the `entries` that are not connected;
-        `wanted` says whether more are needed, `counts` who is of the swarm and stays connected.
+        """`on_found` learns of peers of the swarm, `on_entry` of `entries` that are not connected;
+        `wanted` says whether more are needed, `counts` who is of the swarm and stays connected,
+        `may_dial` whether a lookup may dial an address that somebody has named.
 
         Raises:
             ValueError: an entry is not a full multiaddress.
@@ -84,6 +94,7 @@ class Dht:
         self._host = host
         self._key = swarm_key(digest)
         self._on_found = on_found
+        self._on_entry = on_entry or on_found
         self._wanted = wanted
         self._counts = counts
         self._round_s = round_s or ROUND_SECONDS
@@ -91,7 +102,7 @@ class Dht:
             PeerAddresses(peer_id=entry.peer_id, addresses=(entry.transport,))
             for entry in map(parse_peer_address, entries)
         )
-        self._facade = _DhtHost(host)
+        self._facade = _DhtHost(host, may_dial)
         self._dht: KadDHT | None = None
         """The library's, while this takes part."""
 
@@ -106,7 +117,13 @@ class Dht:
             await trio.sleep(self._round_s)
 
     async def _take_part(self) -> None:
-        dht = self._dht = KadDHT(self._facade, DHTMode.SERVER, enable_values=False)
+        dht = self._dht = KadDHT(
+            self._facade,
+            DHTMode.SERVER,
+            enable_values=False,
+            max_peers_per_subnet_table=_MAX_OF_NETWORK,
+        )
+        dht.provider_store = _ProviderStore(self._facade, dht.peer_routing, self._network_of)
         announced_at = -ANNOUNCE_SECONDS
         pause = min(_FIRST_SECONDS, self._round_s)
         async with background_trio_service(dht):
@@ -122,10 +139,14 @@ class Dht:
                 await trio.sleep(pause)
                 pause = min(self._round_s, pause * 2)
 
+    def _network_of(self, peer_id: PeerId) -> str | None:
+        """Return the network of a connected peer; None for one of this machine."""
+        return network_of(self._host.connections(), peer_id)
+
     def _offer_entries(self) -> None:
         for peer in self._entries:
             if not self._host.is_connected(peer.peer_id):
-                self._on_found(peer)
+                self._on_entry(peer)
 
     async def _learn_peers(self, dht: KadDHT) -> int:
         """Put connected peers with an address into the routing table; return how many it holds."""
@@ -146,12 +167,12 @@ class Dht:
         store, key = dht.provider_store, bytes.fromhex(self._key)
         # The library asks nobody while it knows a provider itself: such as us, after announcing.
         known = [info for info in store.get_providers(key) if info.peer_id != self._facade.own_id]
-        store.providers.pop(key, None)
+        held = store.providers.pop(key, {})
         found: list[PeerInfo] = []
         with trio.move_on_after(_LOOKUP_SECONDS):
             found = await dht.find_providers(self._key, _MAX_FOUND)
-        for info in known:
-            store.add_provider(key, info)
+        newer = store.providers.get(key, {})
+        store.providers[key] = dict(list({**held, **newer}.items())[:BUCKET_SIZE])
         if key in store.providing_keys:
             own = [Multiaddr(address) for address in self._host.listen_addrs()]
             store.add_provider(key, PeerInfo(self._facade.own_id, own))
@@ -173,11 +194,34 @@ def _transports(addresses: list[Multiaddr]) -> list[str]:
     return found
 
 
+class _ProviderStore(ProviderStore):
+    """The library's, but that the places under a key are shared by network."""
+
+    def __init__(self, host: Any, routing: Any, network_of: Callable[[PeerId], str | None]) -> None:
+        super().__init__(host, routing)
+        self._network_of = network_of
+
+    def add_provider(self, key: bytes, provider: PeerInfo) -> None:
+        """Add a provider, who announces itself over a connection of its own."""
+        held = self.providers.get(key, {})
+        name = str(provider.peer_id)
+        network = self._network_of(from_libp2p_id(provider.peer_id))
+        if name not in held and network is not None:
+            beside = sum(getattr(other, "network", None) == network for other in held.values())
+            if beside >= _MAX_PROVIDERS_OF_NETWORK:
+                return
+        super().add_provider(key, provider)
+        record: Any = self.providers[key].get(name)
+        if record is not None:
+            record.network = network
+
+
 class _DhtHost:
     """What the DHT takes for its host."""
 
-    def __init__(self, host: Libp2pHost) -> None:
+    def __init__(self, host: Libp2pHost, may_dial: Callable[[str], bool]) -> None:
         self._host = host
+        self._may_dial = may_dial
         self._inner = host.libp2p_host
         self._peerstore = BoundedPeerStore()
         self.own_id = to_libp2p_id(host.peer_id)
@@ -225,6 +269,8 @@ class _DhtHost:
     async def _connect(self, peer_id: ID) -> None:
         name = from_libp2p_id(peer_id)
         for address in _transports(list(self._peerstore.addrs(peer_id)))[:4]:
+            if not self._may_dial(address):
+                continue
             try:
                 await self._host.dial(f"{address}/p2p/{name}", timeout=_DIAL_SECONDS)
             except DialError as error:

@@ -22,7 +22,9 @@ from typing import TYPE_CHECKING
 import trio
 
 from p2p.disk import Refused, say_refused
+from p2p.net.address import expand_unspecified, is_circuit
 from p2p.net.host import DialError
+from p2p.peers.hearsay import DialBudget, Speaker, homes_of, speaker_at
 from p2p.peers.news import BarNews, BootstrapNews
 from p2p.peers.peer_book import PeerBook, load_peer_book, save_peer_book
 from p2p.peers.targets import (
@@ -71,12 +73,15 @@ class Discovery:
         rng: random.Random | None = None,
         rank: Callable[[PeerId], float] = lambda _peer: 0.0,
         counts: Callable[[PeerId], bool] = lambda _peer: True,
+        seen_at: Callable[[PeerId], str] | None = None,
         wall_ms: Callable[[], int] = lambda: int(time.time() * 1000),
         in_thread: InThread = trio.to_thread.run_sync,
         refused: Refused = say_refused,
     ) -> None:
         """Peers of higher `rank` are dialled first; those that do not `counts` are no reason to
-        stop looking: strangers to the swarm, met by the DHT or as a relay's guests."""
+        stop looking: strangers to the swarm, met by the DHT or as a relay's guests. `seen_at` is
+        the transport address of a peer's connection, "" without one: who is in a private network
+        may tell of addresses there (without `seen_at`, all of all)."""
         self._settings = settings or DiscoverySettings()
         self._host = host
         self._bootstrap = parse_bootstrap(bootstrap)
@@ -85,6 +90,10 @@ class Discovery:
         self._fetch_peers = fetch_peers
         self._rng = rng or random.Random()
         self._counts = counts
+        self._seen_at = seen_at
+        self._budget = DialBudget()
+        self._told: dict[PeerId, tuple[str, ...]] = {}
+        """What connected peers said of themselves, as last looked at."""
         self._wall_ms = wall_ms
         self._in_thread = in_thread
         self._refused = refused
@@ -115,13 +124,58 @@ class Discovery:
         """Return every target, bootstraps first."""
         return self._targets.snapshot(now=trio.current_time(), num_missing=self.num_missing)
 
-    def add_peer(self, peer: PeerAddresses, kind: TargetKind) -> None:
-        """Learn of a peer; its addresses are checked, and tried before those known so far."""
+    def add_peer(
+        self, peer: PeerAddresses, kind: TargetKind, said_by: Speaker | None = None
+    ) -> None:
+        """Learn of a peer; its addresses are checked, and what others say is tried last.
+
+        `said_by` is None for what the user has said, or this node knows by itself.
+        """
         if peer.peer_id == self._host.peer_id:
             return
+        now = trio.current_time()
+        if peer.peer_id not in self._targets and (saved := self._book.get(peer.peer_id)):
+            known = PeerAddresses(peer_id=peer.peer_id, addresses=saved.addresses)
+            connected = peer.peer_id in self._host.connected_peers()
+            self._targets.add(known, TargetKind.SAVED, connected=connected, now=now)
         connected = peer.peer_id in self._host.connected_peers()
-        self._targets.add(peer, kind, connected=connected, now=trio.current_time())
+        self._targets.add(peer, kind, connected=connected, now=now, said_by=said_by)
         self._wake.set()
+
+    def add_found(self, peer: PeerAddresses, kind: TargetKind) -> None:
+        """Learn of a peer from mDNS or the DHT, where anybody may say anything.
+
+        The DHT is heard through connected peers: of private networks it may tell those they are in.
+        """
+        homes = None
+        if kind is TargetKind.DHT and self._seen_at is not None:
+            homes = frozenset[str]().union(
+                *(self.speaker(p).homes or () for p in self._host.connected_peers())
+            )
+        self.add_peer(peer, kind, Speaker(source=str(kind), homes=homes))
+
+    def may_dial(self, address: str, said_by: str | None) -> bool:
+        """Take one of the dials left for an address of which this node has only heard."""
+        return self._wait_s(address, said_by) == 0
+
+    def source_of(self, peer_id: PeerId) -> str:
+        """Return what a peer's words are counted with."""
+        return self.speaker(peer_id).source
+
+    def _wait_s(self, address: str, source: str | None) -> float:
+        relay = address.partition("/p2p/")[2].partition("/")[0] if is_circuit(address) else ""
+        return self._budget.take(
+            address,
+            source,
+            trio.current_time(),
+            is_reached=relay in self._host.connected_peers(),
+        )
+
+    def speaker(self, peer_id: PeerId) -> Speaker:
+        """Return a connected peer as who says something of others' addresses."""
+        if self._seen_at is None:
+            return Speaker(source=peer_id, homes=None)
+        return speaker_at(peer_id, self._seen_at(peer_id), _own_homes)
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run for ever."""
@@ -165,9 +219,11 @@ class Discovery:
 
     async def _dial_target(self, target: Target) -> None:
         async with self._dials:
-            errors = await self._race(target)
+            errors, wait_s = await self._race(target)
         if target.peer_id in self._host.connected_peers():
             self._on_connected(target.peer_id)
+        elif wait_s is not None:
+            self._targets.put_off(target, wait_s, now=trio.current_time())
         else:
             self._note_failure(target, errors)
         self._wake.set()
@@ -183,15 +239,23 @@ class Discovery:
             if line is not None:
                 logger.warning("%s", line)
 
-    async def _race(self, target: Target) -> list[DialError]:
-        """Dial the addresses, each a moment after the last; the first success ends the race."""
+    async def _race(self, target: Target) -> tuple[list[DialError], float | None]:
+        """Dial the addresses, each a moment after the last; the first success ends the race.
+
+        Return what went wrong, and seconds to wait where none may be dialled yet.
+        """
         errors: list[DialError] = []
+        waits: list[float] = []
+        num_dialled = 0
 
         async def try_one(address: str, failed: trio.Event) -> None:
             try:
+                was_connected = target.peer_id in self._host.connected_peers()
                 await self._host.dial(
                     f"{address}/p2p/{target.peer_id}", timeout=self._settings.dial_timeout_s
                 )
+                if not was_connected:
+                    self._prove(target, address)
                 nursery.cancel_scope.cancel()
             except DialError as error:
                 errors.append(error)
@@ -202,11 +266,23 @@ class Discovery:
 
         async with trio.open_nursery() as nursery:
             for address in target.addresses:
+                if not target.is_proven(address):
+                    wait_s = self._wait_s(address, target.source_of(address))
+                    if wait_s > 0:
+                        waits.append(wait_s)
+                        continue
+                num_dialled += 1
                 failed = trio.Event()
                 nursery.start_soon(try_one, address, failed)
                 with trio.move_on_after(self._settings.next_address_s):
                     await failed.wait()
-        return errors
+        return errors, min(waits) if waits and not num_dialled else None
+
+    def _prove(self, target: Target, address: str) -> None:
+        """The peer has answered at `address`: nobody's word displaces that."""
+        target.prove(address)
+        peer = PeerAddresses(peer_id=target.peer_id, addresses=(address,))
+        self._book.note_connected(peer, now_ms=self._wall_ms())
 
     async def _news_loop(self) -> None:
         """Say that no bootstrap answers, at a rate that a person can read for days."""
@@ -235,13 +311,14 @@ class Discovery:
             target.state = TargetState.CONNECTED
             target.attempts = 0
             target.last_error = ""
-            peer = PeerAddresses(peer_id=peer_id, addresses=target.addresses)
-            self._book.note_connected(peer, now_ms=self._wall_ms())
+            peer = PeerAddresses(peer_id=peer_id, addresses=target.known)
+            self._book.note_connected(peer, now_ms=self._wall_ms(), by_dial=False)
         self._bar_news.answered(peer_id)
         self._wake.set()
 
     def _on_disconnected(self, peer_id: PeerId) -> None:
         target = self._targets.get(peer_id)
+        self._told.pop(peer_id, None)
         if target is not None and target.state is TargetState.CONNECTED:
             self._targets.note_lost(target, now=trio.current_time())
         self._wake.set()
@@ -249,11 +326,16 @@ class Discovery:
     def _learn_connected(self) -> None:
         """Remember where connected peers say they listen, so that they can be redialled."""
         for peer_id in self._host.connected_peers():
-            addresses = self._host.peer_addresses(peer_id)
-            if addresses and peer_id not in self._targets and self._counts(peer_id):
-                peer = PeerAddresses(peer_id=peer_id, addresses=addresses)
-                self.add_peer(peer, TargetKind.INBOUND)
-                self._book.note_connected(peer, now_ms=self._wall_ms())
+            said = self._host.peer_addresses(peer_id)
+            if not said or self._told.get(peer_id) == said or not self._counts(peer_id):
+                continue
+            self._told[peer_id] = said
+            peer = PeerAddresses(peer_id=peer_id, addresses=said)
+            self.add_peer(peer, TargetKind.INBOUND, self.speaker(peer_id))
+            target = self._targets.get(peer_id)
+            if target is not None and target.kind is not TargetKind.BOOTSTRAP:
+                peer = PeerAddresses(peer_id=peer_id, addresses=target.known)
+                self._book.note_connected(peer, now_ms=self._wall_ms(), by_dial=False)
 
     # Peer exchange and saving
 
@@ -278,6 +360,7 @@ class Discovery:
     async def _exchange(self, peer_id: PeerId) -> None:
         if self._fetch_peers is None:
             return
+        speaker = self.speaker(peer_id)
         try:
             with trio.fail_after(self._settings.exchange_timeout_s):
                 peers = await self._fetch_peers(peer_id)
@@ -285,7 +368,7 @@ class Discovery:
             logger.debug("no peers from %s: %r", peer_id, error)
             return
         for peer in peers[:MAX_PEERS_IN_LIST]:
-            self.add_peer(peer, TargetKind.EXCHANGE)
+            self.add_peer(peer, TargetKind.EXCHANGE, speaker)
 
     async def _save_loop(self) -> None:
         if self._book_path is None:
@@ -310,3 +393,13 @@ class Discovery:
             self._refused("the peer book is not saved", error)
             return saved
         return text
+
+
+def _own_homes() -> frozenset[str]:
+    """Return the private networks that this machine is in."""
+    own = (
+        a
+        for any_host in ("/ip4/0.0.0.0", "/ip6/::")
+        for a in expand_unspecified(f"{any_host}/tcp/0")
+    )
+    return homes_of(list(own))

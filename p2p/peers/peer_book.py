@@ -1,6 +1,7 @@
 """The peers worth remembering across restarts: where they were, and how well dialling went.
 
-Pure but for `load` and `save`.  Bounded: 256 peers of 8 addresses; the lowest-ranked go first.
+What only others said of a peer is not in it.  Pure but for `load` and `save`.  Bounded: 256 peers
+of 8 addresses, 64 of one network; those never dialled go first, then the lowest-ranked.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ import json
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
-from p2p.net.address import parse_peer_id, parse_transport
+from p2p.net.address import host_and_port, parse_peer_id, parse_transport
+from p2p.net.inbound_gate import prefix_of
 from shoal_base.files import read_at_most, set_corrupt_aside, write_atomically
 from shoal_wire.limits import MAX_ADDRS_PER_PEER
 from shoal_wire.peers import PeerAddresses
@@ -20,6 +23,8 @@ from shoal_wire.types import PeerId
 logger = logging.getLogger(__name__)
 
 MAX_PEERS = 256
+MAX_OF_NETWORK = 64
+"""Of one network; loopback is free."""
 _VERSION = 1
 _MAX_FILE_BYTES = 4 * 1024 * 1024
 
@@ -33,8 +38,23 @@ class BookEntry:
     last_seen_ms: int
     """Wall clock of the last time it was connected; 0 if never."""
     num_successes: int = 0
+    """Times that this node has reached it by a dial of its own."""
     num_failures: int = 0
     """Failed dials since the last success."""
+
+
+def _goes_first(entry: BookEntry) -> tuple[bool, tuple[int, int, int]]:
+    """Sort key of who makes room, last first: those that this node never reached itself."""
+    return (entry.num_successes == 0, _rank(entry))
+
+
+def _network(entry: BookEntry) -> str | None:
+    return _network_of(entry.addresses[0])
+
+
+@lru_cache(maxsize=2 * MAX_PEERS)
+def _network_of(address: str) -> str | None:
+    return prefix_of(host_and_port(address)[0])
 
 
 def _rank(entry: BookEntry) -> tuple[int, int, int]:
@@ -69,15 +89,18 @@ class PeerBook:
         """Return all entries, the likeliest to answer first."""
         return tuple(sorted(self._entries.values(), key=_rank))
 
-    def note_connected(self, peer: PeerAddresses, *, now_ms: int) -> None:
-        """`peer` is connected; the addresses given are known good or announced by itself."""
+    def note_connected(self, peer: PeerAddresses, *, now_ms: int, by_dial: bool = True) -> None:
+        """`peer` is connected; the addresses given are known good or announced by itself.
+
+        Whom this node has not dialled itself (`by_dial`) pushes out nobody whom it has.
+        """
         old = self._entries.get(peer.peer_id)
         self._put(
             BookEntry(
                 peer_id=peer.peer_id,
                 addresses=(*peer.addresses, *(old.addresses if old else ())),
                 last_seen_ms=now_ms,
-                num_successes=(old.num_successes if old else 0) + 1,
+                num_successes=(old.num_successes if old else 0) + by_dial,
             )
         )
 
@@ -90,10 +113,21 @@ class PeerBook:
         addresses = tuple(dict.fromkeys(entry.addresses))[: self._max_addresses]
         if not addresses:
             return
-        self._entries[entry.peer_id] = replace(entry, addresses=addresses)
-        if len(self._entries) > self._max_peers:
-            others = (e for e in self._entries.values() if e.peer_id != entry.peer_id)
-            del self._entries[max(others, key=_rank).peer_id]
+        entry = replace(entry, addresses=addresses)
+        self._entries[entry.peer_id] = entry
+        if (pool := self._too_many_with(entry)) and (gone := max(pool, key=_goes_first)):
+            never_reached = entry.num_successes == 0 < gone.num_successes
+            del self._entries[entry.peer_id if never_reached else gone.peer_id]
+
+    def _too_many_with(self, entry: BookEntry) -> list[BookEntry]:
+        """Return of whom one must go for `entry`; nobody while there is room."""
+        others = [e for e in self._entries.values() if e.peer_id != entry.peer_id]
+        network = _network(entry)
+        if network is not None:
+            beside = [other for other in others if _network(other) == network]
+            if len(beside) >= MAX_OF_NETWORK:
+                return beside
+        return others if len(self._entries) > self._max_peers else []
 
     def to_json(self) -> str:
         """Return the book as text."""

@@ -30,6 +30,7 @@ from p2p.net.circuit import (
     status_name,
     write_message,
 )
+from p2p.net.connections import network_of
 from p2p.net.host import Libp2pHost
 from p2p.net.streams import reset_stream
 from shoal_wire.types import PeerId
@@ -48,6 +49,9 @@ class RelayLimits:
     circuits: int = 256
     circuits_per_peer: int = 32
     """To one reserved peer, and from one peer that dials."""
+    network_share: float = 0.25
+    """Of the reservations, and of the circuits that are dialled, those of one network; loopback is
+    free."""
     circuit_bytes: int = 1 << 28
     """Both ways together."""
     circuit_seconds: float = 3600.0
@@ -71,6 +75,9 @@ class RelayServer:
         self._inner = host.libp2p_host
         self.limits = limits or RelayLimits()
         self._reserved: dict[PeerId, float] = {}
+        self._network: dict[PeerId, str | None] = {}
+        """Where a reserved peer came from."""
+        self._circuits_of_network: Counter[str | None] = Counter()
         self._circuits: Counter[PeerId] = Counter()
         self.num_circuits = 0
         """Open now."""
@@ -98,6 +105,7 @@ class RelayServer:
 
     def _drop(self, peer_id: PeerId) -> None:
         self._reserved.pop(peer_id, None)
+        self._network.pop(peer_id, None)
 
     async def _handle(self, stream: INetStream) -> None:
         """Serve one stream; what a peer's bytes raise resets it (see the swarm)."""
@@ -123,9 +131,11 @@ class RelayServer:
             await write_message(stream, message)
 
     async def _reserve(self, stream: INetStream, peer_id: PeerId) -> None:
-        if peer_id not in self._reserved and self.num_reserved >= self.limits.reservations:
+        network = network_of(self._host.connections(), peer_id)
+        if peer_id not in self._reserved and not self._has_place(network):
             await self._refuse(stream, pb.Status.RESERVATION_REFUSED)
             return
+        self._network[peer_id] = network
         self._reserved[peer_id] = trio.current_time() + self.limits.reservation_seconds
         addresses = [a for a in self._host.listen_addrs() if not is_circuit(a)]
         await self._answer(
@@ -142,6 +152,16 @@ class RelayServer:
         )
         await stream.close()
 
+    def _has_place(self, network: str | None) -> bool:
+        """Return whether a newcomer of `network` gets a place: networks cost something."""
+        if self.num_reserved >= self.limits.reservations:
+            return False
+        beside = sum(self._network.get(peer_id) == network for peer_id in self._reserved)
+        return network is None or beside < self._share(self.limits.reservations)
+
+    def _share(self, places: int) -> int:
+        return max(1, int(places * self.limits.network_share))
+
     def _limit(self) -> pb.Limit:
         return pb.Limit(duration=int(self.limits.circuit_seconds), data=self.limits.circuit_bytes)
 
@@ -151,11 +171,18 @@ class RelayServer:
             await self._refuse(stream, pb.Status.NO_RESERVATION)
             return
         busiest = max(self._circuits[source], self._circuits[target])
-        if self.num_circuits >= limits.circuits or busiest >= limits.circuits_per_peer:
+        network = network_of(self._host.connections(), source)
+        beside = self._circuits_of_network[network] if network is not None else 0
+        if (
+            self.num_circuits >= limits.circuits
+            or busiest >= limits.circuits_per_peer
+            or beside >= self._share(limits.circuits)
+        ):
             await self._refuse(stream, pb.Status.RESOURCE_LIMIT_EXCEEDED)
             return
         ends = (source, target)
         self._circuits.update(ends)
+        self._circuits_of_network[network] += 1
         self.num_circuits += 1
         try:
             await self._join(stream, source, target)
@@ -163,6 +190,8 @@ class RelayServer:
             self.num_circuits -= 1
             self._circuits.subtract(ends)
             self._circuits = +self._circuits
+            self._circuits_of_network[network] -= 1
+            self._circuits_of_network = +self._circuits_of_network
 
     async def _join(self, stream: INetStream, source: PeerId, target: PeerId) -> None:
         other: INetStream | None = None

@@ -6,12 +6,15 @@ Also what discovery is told, what it asks of the host, and what it shows.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import chain, zip_longest
 from typing import Protocol
 
 from p2p.net.address import PeerAddress, is_unspecified, parse_peer_address, parse_transport
+from p2p.peers.hearsay import Speaker
 from shoal_wire.limits import MAX_ADDRS_PER_PEER
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
@@ -33,6 +36,14 @@ class TargetKind(StrEnum):
 
 HEARSAY = frozenset(TargetKind) - {TargetKind.BOOTSTRAP, TargetKind.SAVED}
 """Kinds that are forgotten after some failures: somebody will name them again."""
+
+OWN_WORD = frozenset({TargetKind.SAVED, TargetKind.INBOUND})
+"""Kinds whose addresses the peer told itself, over a connection of its own, or answered at."""
+
+MAX_DIALLED = 3
+_MAX_KNOWN = 6
+"""Of a peer's addresses, those that are more than hearsay; the rest is room for that."""
+_MAX_SPEAKERS = MAX_ADDRS_PER_PEER
 
 
 class TargetState(StrEnum):
@@ -111,14 +122,59 @@ class Target:
     """One peer."""
 
     peer_id: PeerId
-    addresses: tuple[str, ...]
-    """Transport addresses, the likeliest first."""
     kind: TargetKind
     due: float
     """When to dial it next."""
+    given: tuple[str, ...] = ()
+    """A bootstrap's, by the user."""
+    dialled: tuple[str, ...] = ()
+    """Where it has answered this node; the latest first, at most three."""
+    told: tuple[str, ...] = ()
+    """Where it said itself that it listens."""
+    told_by: str | None = None
+    """The source of that (`Speaker.source`); None for what was saved."""
+    heard: dict[str | None, tuple[str, ...]] = field(default_factory=dict)
+    """What others say, by source."""
     state: TargetState = TargetState.IDLE
     attempts: int = 0
     last_error: str = ""
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """Addresses that are more than hearsay, the surest first."""
+        return self.given or tuple(dict.fromkeys((*self.dialled, *self.told)))[:_MAX_KNOWN]
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Where to dial it: what is known, then of each who said something in turn."""
+        if self.given:
+            return self.given
+        in_turn = chain.from_iterable(zip_longest(*self.heard.values()))
+        hearsay = (address for address in in_turn if address is not None)
+        return tuple(dict.fromkeys((*self.known, *hearsay)))[:MAX_ADDRS_PER_PEER]
+
+    def is_proven(self, address: str) -> bool:
+        """Return whether the user named `address`, or the peer has answered there."""
+        return address in self.given or address in self.dialled
+
+    def source_of(self, address: str) -> str | None:
+        """Return who answers for dialling `address`; None for this node itself."""
+        if address in self.told:
+            return self.told_by
+        return next((source for source, said in self.heard.items() if address in said), None)
+
+    def prove(self, address: str) -> None:
+        """The peer has answered at `address`."""
+        if not self.given:
+            self.dialled = tuple(dict.fromkeys((address, *self.dialled)))[:MAX_DIALLED]
+
+    def hear(self, addresses: tuple[str, ...], source: str | None) -> bool:
+        """Take hearsay; return whether there is an address among it that is not known yet."""
+        fresh = not set(addresses) <= set(self.addresses)
+        old = self.heard.get(source, ())
+        if old or len(self.heard) < _MAX_SPEAKERS:
+            self.heard[source] = tuple(dict.fromkeys((*addresses, *old)))[:MAX_ADDRS_PER_PEER]
+        return fresh
 
 
 class Targets:
@@ -152,28 +208,40 @@ class Targets:
         known = self._targets.get(peer_id)
         self._targets[peer_id] = Target(
             peer_id=peer_id,
-            addresses=(*(known.addresses if known else ()), transport),
+            given=(*(known.given if known else ()), transport),
             kind=TargetKind.BOOTSTRAP,
             due=now,
         )
 
-    def add(self, peer: PeerAddresses, kind: TargetKind, *, connected: bool, now: float) -> None:
-        """Learn of a peer; its addresses are checked, and tried before those known so far."""
-        addresses = usable(peer.addresses)
+    def add(
+        self,
+        peer: PeerAddresses,
+        kind: TargetKind,
+        *,
+        connected: bool,
+        now: float,
+        said_by: Speaker | None = None,
+    ) -> None:
+        """Learn of a peer; what others say comes after what is known, and not while connected.
+
+        `said_by` is None where this node knows it by itself.
+        """
+        addresses = usable(peer.addresses, said_by)
+        source = said_by.source if said_by is not None else None
+        is_own_word = kind in OWN_WORD
+        if not addresses or (connected and not is_own_word):
+            return
         target = self._targets.get(peer.peer_id)
         if target is None:
-            if not addresses or not self._make_room():
+            if not self._make_room(source, is_own_word=is_own_word):
                 return
             state = TargetState.CONNECTED if connected else TargetState.IDLE
-            self._targets[peer.peer_id] = Target(
-                peer_id=peer.peer_id, addresses=addresses, kind=kind, due=now, state=state
-            )
-        elif target.kind is not TargetKind.BOOTSTRAP:
-            merged = dict.fromkeys((*addresses, *target.addresses))
-            fresh = set(addresses) - set(target.addresses)
-            if kind in (TargetKind.MDNS, TargetKind.DHT) and fresh:
-                target.due = now
-            target.addresses = tuple(merged)[:MAX_ADDRS_PER_PEER]
+            target = Target(peer_id=peer.peer_id, kind=kind, due=now, state=state)
+            self._targets[peer.peer_id] = target
+        if is_own_word:
+            target.told, target.told_by = addresses, source
+        elif target.hear(addresses, source) and kind in (TargetKind.MDNS, TargetKind.DHT):
+            target.due = now
 
     def due(self, *, now: float, num_missing: int) -> list[Target]:
         """Return whom to dial now: bootstraps always, others while peers are missing."""
@@ -184,7 +252,7 @@ class Targets:
             t.state is TargetState.DIALING and t.kind is not TargetKind.BOOTSTRAP
             for t in self._targets.values()
         )
-        others.sort(key=lambda target: (-self._rank(target.peer_id), target.due))
+        others.sort(key=lambda t: (-self._rank(t.peer_id), not t.known, t.due))
         room = min(num_missing, self._settings.max_dials) - dialing
         return always + others[: max(0, room)]
 
@@ -202,6 +270,11 @@ class Targets:
         target.due = now + self._backoff_s(target)
         if target.kind in HEARSAY and target.attempts >= self._settings.give_up_after:
             self.drop(target.peer_id)
+
+    def put_off(self, target: Target, wait_s: float, *, now: float) -> None:
+        """No address of it may be dialled yet."""
+        target.state = TargetState.IDLE
+        target.due = now + max(self._settings.backoff_first_s, wait_s)
 
     def note_lost(self, target: Target, *, now: float) -> None:
         """A connection ended: dial again at once."""
@@ -233,7 +306,8 @@ class Targets:
         bound = settings.backoff_first_s * 2 ** min(target.attempts, 16)
         return self._rng.uniform(0, min(ceiling, bound))
 
-    def _make_room(self) -> bool:
+    def _make_room(self, source: str | None, *, is_own_word: bool) -> bool:
+        """Hearsay makes room, of who has said most; for a peer's own word also who only came by."""
         if len(self._targets) < self._settings.max_targets:
             return True
         idle = [
@@ -241,9 +315,16 @@ class Targets:
             for target in self._targets.values()
             if target.state is TargetState.IDLE and target.kind is not TargetKind.BOOTSTRAP
         ]
-        if not idle:
+        hearsay = [target for target in idle if not target.known]
+        said = Counter(next(iter(target.heard), None) for target in hearsay)
+        if hearsay and not is_own_word and max(said.values()) < said[source]:
             return False
-        self.drop(max(idle, key=lambda target: target.attempts).peer_id)
+        strangers = [t for t in idle if t.kind is TargetKind.INBOUND and not t.dialled]
+        pool = hearsay or (strangers if is_own_word else [])
+        if not pool:
+            return False
+        victim = max(pool, key=lambda t: (said[next(iter(t.heard), None)], t.attempts))
+        self.drop(victim.peer_id)
         return True
 
 
@@ -253,14 +334,19 @@ def _wanted(target: Target, num_missing: int) -> bool:
     return target.kind is TargetKind.BOOTSTRAP or num_missing > 0
 
 
-def usable(addresses: Collection[str]) -> tuple[str, ...]:
-    """Return the well-formed addresses that name a host, at most eight."""
+def usable(addresses: Collection[str], said_by: Speaker | None = None) -> tuple[str, ...]:
+    """Return the well-formed addresses that name a host of which `said_by` may tell, at most eight.
+
+    None may tell of all.
+    """
     found: list[str] = []
     for text in list(addresses)[: 4 * MAX_ADDRS_PER_PEER]:
         try:
             address = parse_transport(text)
         except ValueError:
             continue
-        if not is_unspecified(address) and address not in found:
+        if is_unspecified(address) or address in found:
+            continue
+        if said_by is None or said_by.may_tell(address):
             found.append(address)
     return tuple(found[:MAX_ADDRS_PER_PEER])

@@ -122,14 +122,17 @@ class ShardKeeper:
         validate: Validator,
         ask: Ask,
         publishes: bool = True,
+        may_dial: Callable[[str, PeerId], bool] = lambda _address, _said_by: True,
         keep: frozenset[PeerId] = frozenset(),
         wanted_per_s: Callable[[], float] = lambda: 0.0,
         settings: ShardSettings | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        """`keep` are peers to which a connection is always wanted: the bootstraps."""
+        """`keep` are peers to which a connection is always wanted: the bootstraps. `may_dial` says
+        whether an address may be dialled of which the second argument has told."""
         self._host = host
         self._gossip = gossip
+        self._may_dial = may_dial
         self._keep = keep
         self._manifest = manifest
         self._plan = plan
@@ -244,10 +247,12 @@ class ShardKeeper:
         settings, now = self._settings, trio.current_time()
         known = self._directory.find(short, now, limit=settings.dials, exclude=connected)
         found = {item.peer_id: item for item in known}
+        said_by: dict[PeerId, PeerId] = {}
         for peer_id in self._whom_to_ask(connected, now):
             for item in await self._ask(peer_id, short):
-                if set(item.shards) & set(short):
-                    found.setdefault(item.peer_id, item)
+                wanted = bool(set(item.shards) & set(short))
+                if wanted and found.setdefault(item.peer_id, item) is item:
+                    said_by[item.peer_id] = peer_id
         candidates = [
             item
             for peer_id, item in found.items()
@@ -258,7 +263,7 @@ class ShardKeeper:
         async with trio.open_nursery() as nursery:
             for item in candidates[: settings.dials]:
                 self._dialled[item.peer_id] = now
-                nursery.start_soon(self._dial, item)
+                nursery.start_soon(self._dial, item, said_by.get(item.peer_id, item.peer_id))
 
     def _whom_to_ask(self, connected: frozenset[PeerId], now: float) -> list[PeerId]:
         settings = self._settings
@@ -272,8 +277,10 @@ class ShardKeeper:
             self._asked[peer_id] = now
         return chosen
 
-    async def _dial(self, peer: PeerAddresses) -> None:
+    async def _dial(self, peer: PeerAddresses, said_by: PeerId) -> None:
         for address in peer.addresses[:2]:
+            if not self._may_dial(address, said_by):
+                continue
             try:
                 await self._host.dial(
                     f"{address}/p2p/{peer.peer_id}", timeout=self._settings.dial_timeout_s
@@ -296,7 +303,7 @@ class ShardKeeper:
             return
         peer = self._rng.choice(known)
         self._dialled[peer.peer_id] = now
-        await self._dial(peer)
+        await self._dial(peer, peer.peer_id)
         connected = self._host.connected_peers()
         if peer.peer_id in connected and len(connected) > settings.keep_connections:
             surplus = sorted(self._surplus(self._observe(connected)) - {peer.peer_id})

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,8 +39,49 @@ _MAX_FILE_BYTES = 4 * 1024 * 1024
 _SAVE_SECONDS = 20.0
 _SAVE_DEADLINE_SECONDS = 2.0
 _GRACE_SECONDS = 60.0
-_GRACE_RANK = 1.0
-"""What a connection this young is taken to be worth: newcomers must be able to prove themselves."""
+"""A connection this young and no worse than nothing is a newcomer, which must be able to prove
+itself."""
+_FIRST_SECONDS = 10.0
+"""So long no newcomer is cut for one that came later."""
+_NEWCOMERS_SHARE = 0.25
+"""Of all places; newcomers above it compete with each other alone."""
+
+
+def least_useful(
+    connections: Sequence[ConnectionInfo], rank: Mapping[PeerId, float], *, max_peers: int
+) -> ConnectionInfo:
+    """Return whom to cut when a place is needed. Pure.
+
+    Newcomers take no place from merit. The idle ones have a share of the places, within which they
+    take those of who is longest here for nothing; above it the network with most of them gives one
+    up: of its newcomers the longest idle, or the last to come while none had ten seconds.
+    """
+
+    def is_idle_newcomer(c: ConnectionInfo) -> bool:
+        return c.opened_s < _GRACE_SECONDS and rank[c.peer_id] == 0
+
+    newcomers = [c for c in connections if is_idle_newcomer(c)]
+    others = [c for c in connections if not is_idle_newcomer(c)]
+    useless = [c for c in others if rank[c.peer_id] <= 0]
+    if any(rank[c.peer_id] < 0 for c in useless):
+        return min(useless, key=lambda c: (rank[c.peer_id], -c.opened_s))
+    if useless and len(newcomers) <= max(1, max_peers * _NEWCOMERS_SHARE):
+        crowd = _crowds(others)
+        return max(useless, key=lambda c: (crowd[c.network or c.peer_id], c.opened_s))
+    if newcomers:
+        crowd = _crowds(newcomers)
+        most = max(crowd.values())
+        crowded = [c for c in newcomers if crowd[c.network or c.peer_id] == most]
+        had_time = [c for c in crowded if c.opened_s >= _FIRST_SECONDS]
+        if had_time:
+            return max(had_time, key=lambda c: c.opened_s)
+        return min(crowded, key=lambda c: c.opened_s)
+    return min(connections, key=lambda c: (rank[c.peer_id], -c.opened_s))
+
+
+def _crowds(connections: Iterable[ConnectionInfo]) -> Counter[str]:
+    """Count by network; one of this machine is a network of its own."""
+    return Counter(c.network or c.peer_id for c in connections)
 
 
 class ControlError(Exception):
@@ -145,19 +187,15 @@ class PeerGuard:
             self._host.ban(peer_id, seconds=seconds)
 
     def _make_room(self, newcomer: PeerId) -> None:
-        """Over the bound, cut the least useful peer: the one longest here for nothing."""
+        """Over the bound, cut the least useful peer."""
         connections = self._host.connections()
         if len(connections) <= self._max_peers:
             return
         now = trio.current_time()
-
-        def worth(connection: ConnectionInfo) -> tuple[float, float]:
-            young = _GRACE_RANK if connection.opened_s < _GRACE_SECONDS else 0.0
-            return self.reputation.rank(connection.peer_id, now) + young, -connection.opened_s
-
         free = [c for c in connections if not self.is_protected(c.peer_id)]
         if free:
-            victim = min(free, key=worth).peer_id
+            rank = {c.peer_id: self.reputation.rank(c.peer_id, now) for c in free}
+            victim = least_useful(free, rank, max_peers=self._max_peers).peer_id
             self.num_made_room += 1
             log.debug("%s makes room for %s", victim, newcomer)
             self._host.abort(victim)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 import pytest
@@ -13,13 +13,14 @@ from libp2p.custom_types import TProtocol
 from libp2p.relay.circuit_v2.pb import circuit_pb2 as pb
 
 from p2p.net.address import host_and_port, is_circuit, parse_peer_address, parse_transport
-from p2p.net.circuit import HOP, STOP, read_stop, write_message
+from p2p.net.circuit import HOP, STOP, read_hop, read_stop, write_message
 from p2p.net.host import DialError, Libp2pHost
 from p2p.net.swarm import SwarmSettings
-from p2p.peers import relay_client
+from p2p.peers import relay_client, relay_server
 from p2p.peers.outside import ReachServer
 from p2p.peers.relay_client import RelayClient, RelayUse
 from p2p.peers.relay_server import RelayLimits, RelayServer
+from shoal_wire.types import PeerId
 from tests.support.nodes import (
     PATIENCE_S,
     TestNode,
@@ -175,6 +176,67 @@ async def test_places_are_limited() -> None:
         await until(lambda: server.refused["reservation refused"])
         assert not client.relays
         nursery.cancel_scope.cancel()
+
+
+async def ask_for_place(peer: Libp2pHost, relay: Libp2pHost) -> int:
+    """Return the status that the relay answers."""
+    await peer.dial(relay.listen_addrs()[0])
+    stream = await peer.libp2p_host.new_stream(relay.libp2p_host.get_id(), [TProtocol(HOP)])
+    await write_message(stream, pb.HopMessage(type=pb.HopMessage.RESERVE))
+    return (await read_hop(stream)).status
+
+
+@pytest.mark.parametrize(("network", "places"), [("198.51.100.0/24", 2), (None, 6)])
+async def test_names_of_one_network_take_a_share_of_the_places_and_another_gets_one(
+    network: str | None, places: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other: list[PeerId] = []
+
+    def network_of(_connections: object, peer_id: PeerId) -> str | None:
+        return "203.0.113.0/24" if peer_id in other else network
+
+    monkeypatch.setattr(relay_server, "network_of", network_of, raising=False)
+    async with (
+        open_relay_host(RelayLimits(reservations=8)) as (relay, server),
+        AsyncExitStack() as s,
+    ):
+        answers = []
+        for _ in range(6):
+            name = await s.enter_async_context(open_test_host())
+            answers.append(await ask_for_place(name, relay))
+        assert answers.count(pb.Status.OK) == server.num_reserved == places
+        assert server.refused["reservation refused"] == 6 - places
+        newcomer = await s.enter_async_context(open_test_host())
+        other.append(newcomer.peer_id)
+        assert await ask_for_place(newcomer, relay) == pb.Status.OK
+        assert await ask_for_place(newcomer, relay) == pb.Status.OK, "who has one may renew it"
+        await newcomer.disconnect(relay.peer_id)
+        await until(lambda: server.num_reserved == places)
+
+
+async def test_one_network_opens_a_share_of_the_circuits(monkeypatch: pytest.MonkeyPatch) -> None:
+    networks: dict[PeerId, str] = {}
+    monkeypatch.setattr(
+        relay_server,
+        "network_of",
+        lambda _connections, peer_id: networks.get(peer_id),
+        raising=False,
+    )
+    async with (
+        open_relay_host(RelayLimits(circuits=4)) as (relay, server),
+        open_hidden(relay) as one,
+        open_test_host() as two,
+        open_test_host() as three,
+        open_test_host() as four,
+    ):
+        networks |= {two.peer_id: "a", three.peer_id: "a", four.peer_id: "b"}
+        await two.dial(one.circuit)
+        with pytest.raises(DialError, match="resource limit exceeded"):
+            await three.dial(one.circuit)
+        await four.dial(one.circuit)
+        two.abort(one.node.peer_id)
+        await until(lambda: server.num_circuits == 1)
+        await until_dialled(three, one.circuit)
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from p2p.net.connections import ConnectionInfo, Direction
 from p2p.net.host import DialError, Libp2pHost
 from p2p.net.identity import Identity
-from p2p.standing.guard import REPUTATION_FILE, ControlError, PeerGuard
+from p2p.standing.guard import REPUTATION_FILE, ControlError, PeerGuard, least_useful
 from p2p.standing.scoring import Cause
 from shoal.__main__ import main
 from shoal_ipc.messages import ControlAction
@@ -175,3 +178,114 @@ def test_orders_through_the_command_line(
         debug(node, capsys, "block", peer)
         assert main(["debug", "scores", "--data-dir", str(node.data_dir)]) == 0
         assert "blocked" in capsys.readouterr().out
+
+
+# Newcomers and who was here before
+
+
+def seen(name: int, *, opened_s: float, network: int | None = None) -> ConnectionInfo:
+    host = "127.0.0.1" if network is None else f"45.0.{network}.1"
+    return ConnectionInfo(
+        peer_id=PeerId(f"p{name}"),
+        address=f"/ip4/{host}/tcp/{name + 1}",
+        direction=Direction.IN,
+        opened_s=opened_s,
+        agent="",
+        latency_ms=None,
+    )
+
+
+class House:
+    """Connections and their ranks over time; somebody comes, and somebody may have to go."""
+
+    def __init__(self, places: int) -> None:
+        self.places = places
+        self.opened: dict[int, tuple[float, int | None]] = {}
+        self.rank: dict[PeerId, float] = {}
+        self.now = 0.0
+
+    def come(self, name: int, network: int | None = None, rank: float = 0.0) -> int | None:
+        """Return who has to go."""
+        self.opened[name] = (self.now, network)
+        self.rank[PeerId(f"p{name}")] = rank
+        if len(self.opened) <= self.places:
+            return None
+        connections = [
+            seen(n, opened_s=self.now - at, network=of) for n, (at, of) in self.opened.items()
+        ]
+        gone = least_useful(connections, self.rank, max_peers=self.places)
+        number = int(gone.peer_id[1:])
+        del self.opened[number]
+        return number
+
+
+@pytest.mark.parametrize("network", [None, 7])
+def test_idle_newcomers_take_no_place_from_modest_merit(network: int | None) -> None:
+    house = House(24)
+    for name in range(24):
+        house.come(name, rank=0.05 if name < 20 else 0.0)
+    house.now = 3600.0
+    for name in range(100, 700):
+        house.now += 0.1
+        house.come(name, network)
+        assert set(range(20)) <= house.opened.keys()
+
+
+def test_the_crowd_makes_room_for_a_newcomer_of_another_network() -> None:
+    house = House(24)
+    for name in range(18):
+        house.come(name, rank=0.05)
+    house.now = 3600.0
+    for name in range(100, 200):
+        house.now += 0.1
+        house.come(name, network=7)
+    house.come(50, network=8)
+    assert 50 in house.opened
+    for name in range(200, 600):
+        house.now += 0.1
+        house.come(name, network=7)
+        assert 50 in house.opened
+
+
+def test_a_newcomer_has_ten_seconds_whoever_comes_after_it() -> None:
+    house = House(24)
+    for name in range(18):
+        house.come(name, rank=0.05)
+    house.now = 3600.0
+    house.come(50)
+    for name in range(100, 199):
+        house.now += 0.1
+        house.come(name)
+        assert 50 in house.opened
+    house.rank[PeerId("p50")] = 0.05
+    for name in range(200, 600):
+        house.now += 0.1
+        house.come(name)
+        assert 50 in house.opened, "it has proven itself"
+
+
+EVENTS = st.lists(
+    st.tuples(
+        st.floats(0.0, 30.0),
+        st.sampled_from([None, 1, 2, 3]),
+        st.sampled_from([0.0, 0.0, 0.0, 0.05, 2.0, -3.0]),
+    ),
+    max_size=120,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(EVENTS)
+def test_no_course_of_arrivals_puts_an_idle_newcomer_in_the_place_of_merit(
+    events: list[tuple[float, int | None, float]],
+) -> None:
+    house = House(12)
+    for number, (pause, network, rank) in enumerate(events):
+        house.now += pause
+        before = {n: house.now - at for n, (at, _) in house.opened.items()}
+        gone = house.come(number, network, rank)
+        assert len(house.opened) <= house.places
+        if gone is None or house.rank[PeerId(f"p{gone}")] <= 0:
+            continue
+        left = [house.rank[PeerId(f"p{n}")] for n in house.opened]
+        assert min(left) >= house.rank[PeerId(f"p{gone}")], f"merit went before less: {before}"

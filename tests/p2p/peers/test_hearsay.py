@@ -1,0 +1,381 @@
+"""What is heard of addresses is not what is known of them, and is dialled in measure."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import count
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from p2p.net.host import DialError
+from p2p.net.identity import identity_from_seed
+from p2p.peers import discovery as discovery_file
+from p2p.peers.discovery import Discovery, DiscoverySettings, TargetKind
+from p2p.peers.hearsay import DialBudget, Speaker, home_of, speaker_at
+from p2p.peers.peer_book import MAX_OF_NETWORK, PeerBook, load_peer_book
+from p2p.peers.targets import Targets
+from shoal_wire.limits import MAX_ADDRS_PER_PEER
+from shoal_wire.peers import PeerAddresses
+from shoal_wire.types import PeerId
+
+ME, HONEST, *LIARS = (identity_from_seed(bytes([n]) * 32).peer_id for n in range(1, 8))
+NAMES = [identity_from_seed(n.to_bytes(32, "big")).peer_id for n in range(1000, 1256)]
+TRUE = "/ip4/198.51.100.7/tcp/4001"
+THIRD = "/ip4/203.0.113.5/tcp/22"
+
+
+class Net:
+    """A host whose peers answer at their true addresses only; remembers what was dialled."""
+
+    peer_id = ME
+
+    def __init__(self) -> None:
+        self.at: dict[PeerId, str] = {}
+        self.says: dict[PeerId, tuple[str, ...]] = {}
+        self.lists: dict[PeerId, list[PeerAddresses]] = {}
+        self.connected: dict[PeerId, str] = {}
+        self.dials: list[tuple[float, str, PeerId]] = []
+
+    async def dial(self, address: str, *, timeout: float = 10.0) -> PeerId:  # noqa: ASYNC109
+        transport, _, name = address.rpartition("/p2p/")
+        peer_id = PeerId(name)
+        if peer_id not in self.connected:
+            self.dials.append((trio.current_time(), transport, peer_id))
+            await trio.sleep(0.1)
+            if self.at.get(peer_id) != transport:
+                raise DialError(f"nobody at {address}")
+            self.connect(peer_id, transport)
+        return peer_id
+
+    def connect(self, peer_id: PeerId, seen_at: str) -> None:
+        self.connected[peer_id] = seen_at
+        self.on_connected(peer_id)
+
+    def lose(self, peer_id: PeerId) -> None:
+        del self.connected[peer_id]
+        self.on_lost(peer_id)
+
+    def connected_peers(self) -> frozenset[PeerId]:
+        return frozenset(self.connected)
+
+    def peer_addresses(self, peer_id: PeerId) -> tuple[str, ...]:
+        return self.says.get(peer_id, ()) if peer_id in self.connected else ()
+
+    def add_peer_callbacks(self, *, connected=None, disconnected=None) -> None:  # type: ignore[no-untyped-def]
+        self.on_connected, self.on_lost = connected, disconnected
+
+    async def fetch(self, peer_id: PeerId) -> list[PeerAddresses]:
+        await trio.lowlevel.checkpoint()
+        return self.lists.get(peer_id, [])
+
+    def dials_at(self, transport: str) -> int:
+        return sum(dialled == transport for _, dialled, _ in self.dials)
+
+
+@asynccontextmanager
+async def discovering(net: Net, book: Path | None = None) -> AsyncIterator[Discovery]:
+    discovery = Discovery(
+        host=net,
+        book_path=book,
+        fetch_peers=net.fetch,
+        rng=random.Random(5),
+        seen_at=lambda peer_id: net.connected.get(peer_id, ""),
+        wall_ms=lambda: 1_700_000_000_000,
+    )
+    async with trio.open_nursery() as nursery:
+        await nursery.start(discovery.run)
+        yield discovery
+        nursery.cancel_scope.cancel()
+
+
+def said(peer_id: PeerId, *addresses: str) -> PeerAddresses:
+    return PeerAddresses(peer_id=peer_id, addresses=addresses)
+
+
+async def test_four_lists_move_no_honest_peer_and_point_few_dials_at_a_third_party(
+    autojump_clock: trio.testing.MockClock, tmp_path: Path
+) -> None:
+    net = Net()
+    net.at[HONEST] = TRUE
+    false = [f"/ip4/203.0.113.5/tcp/{port}" for port in range(22, 30)]
+    names = iter(NAMES)
+    for liar in LIARS[:4]:
+        net.lists[liar] = [said(HONEST, *false), *(said(next(names), *false) for _ in range(63))]
+    async with discovering(net, tmp_path / "peers.json") as discovery:
+        discovery.add_peer(said(HONEST, TRUE), TargetKind.SAVED)
+        await trio.sleep(1)
+        for number, liar in enumerate(LIARS[:4]):
+            net.connect(liar, f"/ip4/192.0.{number}.1/tcp/4001")
+        await trio.sleep(50)
+        towards = [d for d in net.dials if d[1].startswith("/ip4/203.0.113.5/")]
+        assert 0 < len(towards) <= 64, (
+            "32 at once and 32 a minute of one network, whatever the names"
+        )
+        assert max(Counter(d[1] for d in towards).values()) <= 8
+        (info,) = [i for i in discovery.snapshot() if i.peer_id == HONEST]
+        assert info.address == TRUE
+        net.lose(HONEST)
+        await trio.sleep(2)
+        assert net.connected[HONEST] == TRUE, "found again where it is"
+    entry = load_peer_book(tmp_path / "peers.json").get(HONEST)
+    assert entry is not None
+    assert entry.addresses == (TRUE,), "hearsay is not written down"
+
+
+async def test_an_address_that_a_peer_has_answered_at_stays_first_while_it_is_away(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    net = Net()
+    net.at[HONEST] = TRUE
+    async with discovering(net) as discovery:
+        discovery.add_peer(said(HONEST, TRUE), TargetKind.EXCHANGE)
+        await trio.sleep(1)
+        net.at.clear()
+        net.lose(HONEST)
+        await trio.sleep(1)
+        for number in range(20):
+            address = f"/ip4/203.0.{number}.5/tcp/22"
+            discovery.add_peer(said(HONEST, address), TargetKind.DHT)
+            target = discovery._targets.get(HONEST)
+            assert target is not None
+            assert target.addresses[0] == TRUE
+            assert len(target.addresses) <= MAX_ADDRS_PER_PEER
+
+
+async def test_a_name_that_is_forgotten_and_heard_of_again_is_where_the_book_has_it(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    net = Net()
+    net.at[HONEST] = TRUE
+    async with discovering(net) as discovery:
+        discovery.add_peer(said(HONEST, TRUE), TargetKind.EXCHANGE)
+        await trio.sleep(1)
+        net.lose(HONEST)
+        discovery._targets.drop(HONEST)
+        discovery.add_peer(said(HONEST, THIRD), TargetKind.EXCHANGE)
+        target = discovery._targets.get(HONEST)
+        assert target is not None
+        assert target.addresses == (TRUE, THIRD)
+
+
+async def test_hearsay_about_connected_peers_is_ignored(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    net = Net()
+    async with discovering(net) as discovery:
+        net.connect(HONEST, TRUE)
+        for kind in (TargetKind.EXCHANGE, TargetKind.DHT, TargetKind.MDNS):
+            discovery.add_peer(said(HONEST, THIRD), kind)
+        assert HONEST not in discovery._targets
+        net.says[HONEST] = (TRUE,)
+        await trio.sleep(1)
+        discovery.add_peer(said(HONEST, THIRD), TargetKind.EXCHANGE)
+        net.lose(HONEST)
+        net.at[HONEST] = TRUE
+        await trio.sleep(2)
+        assert net.connected[HONEST] == TRUE
+        assert not net.dials_at(THIRD)
+
+
+@pytest.mark.parametrize(
+    ("seen_at", "told", "dialled"),
+    [
+        ("/ip4/198.51.100.9/tcp/1", "/ip4/198.51.100.8/tcp/1", True),
+        ("/ip4/198.51.100.9/tcp/1", "/ip4/127.0.0.1/tcp/1", False),
+        ("/ip4/198.51.100.9/tcp/1", "/ip4/10.1.2.3/tcp/1", False),
+        ("/ip4/198.51.100.9/tcp/1", "/ip6/::1/tcp/1", False),
+        ("/ip4/198.51.100.9/tcp/1", "/ip6/::ffff:127.0.0.1/tcp/1", False),
+        ("/ip4/198.51.100.9/tcp/1", "/ip4/169.254.169.254/tcp/80", False),
+        ("/ip4/198.51.100.9/tcp/1", "/ip6/fe80::1/tcp/1", False),
+        ("/ip4/198.51.100.9/tcp/1", "/dns4/localhost/tcp/1", False),
+        ("/ip4/198.51.100.9/tcp/1", "/ip4/224.0.0.1/tcp/1", False),
+        ("/ip4/10.0.0.9/tcp/1", "/ip4/10.1.2.3/tcp/1", True),
+        ("/ip4/10.0.0.9/tcp/1", "/ip4/198.51.100.8/tcp/1", True),
+        ("/ip4/10.0.0.9/tcp/1", "/ip4/192.168.1.1/tcp/1", False),
+        ("/ip4/10.0.0.9/tcp/1", "/ip4/127.0.0.1/tcp/1", False),
+        ("/ip4/127.0.0.1/tcp/1", "/ip4/127.0.0.1/tcp/7", True),
+        ("/ip6/::1/tcp/1", "/ip4/127.0.0.1/tcp/7", True),
+        ("/ip4/127.0.0.1/tcp/1", "/ip4/192.168.1.1/tcp/1", True),
+        ("/ip4/127.0.0.1/tcp/1", "/ip4/172.16.1.1/tcp/1", False),
+        ("", "/ip4/127.0.0.1/tcp/7", False),
+    ],
+)
+async def test_who_is_in_no_private_network_tells_of_none(
+    seen_at: str,
+    told: str,
+    dialled: bool,
+    autojump_clock: trio.testing.MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(discovery_file, "_own_homes", lambda: frozenset({"192.168.0.0/16"}))
+    net = Net()
+    liar, name, *_ = NAMES
+    net.lists[liar] = [said(name, told)]
+    net.says[liar] = (told,)
+    async with discovering(net):
+        net.connect(liar, seen_at)
+        await trio.sleep(2)
+        assert bool(net.dials) == dialled
+        net.lose(liar)
+        await trio.sleep(2)
+        assert any(d[2] == liar for d in net.dials) == dialled, "the same of its own addresses"
+
+
+async def test_what_one_peer_says_is_dialled_in_measure_and_another_is_heard_beside_it(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    net = Net()
+    liar, honest = LIARS[0], LIARS[1]
+    net.lists[liar] = [said(name, f"/ip4/45.{n}.0.1/tcp/1") for n, name in enumerate(NAMES[:64])]
+    net.lists[honest] = [said(HONEST, TRUE)]
+    net.at[HONEST] = TRUE
+    async with discovering(net):
+        net.connect(liar, "/ip4/45.1.1.1/tcp/1")
+        await trio.sleep(30)
+        net.connect(honest, "/ip4/46.1.1.1/tcp/1")
+        await trio.sleep(30)
+        assert HONEST in net.connected
+        said_by_liar = [d for d in net.dials if d[1] != TRUE]
+        assert 32 <= len(said_by_liar) <= 64
+
+
+async def test_a_peers_own_word_is_dialled_in_measure_too(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Whoever comes by under many names may say under each that it listens at a third party."""
+    net = Net()
+    async with discovering(net):
+        for name in NAMES[:40]:
+            net.says[name] = (THIRD,)
+            net.connect(name, "/ip4/45.1.1.1/tcp/1")
+        await trio.sleep(1)
+        for name in NAMES[:40]:
+            net.lose(name)
+        await trio.sleep(60)
+        assert 0 < net.dials_at(THIRD) <= 8
+
+
+# Any course
+
+
+ADDRESSES = [
+    f"/ip4/{host}/tcp/{port}" for host in ("45.0.0.1", "45.0.0.2", "46.0.0.1") for port in (1, 2)
+]
+SPEAKERS = [None, *(Speaker(source=f"net {n}", homes=None) for n in range(12))]
+HEARD = st.tuples(
+    st.sampled_from([TargetKind.EXCHANGE, TargetKind.DHT, TargetKind.MDNS]),
+    st.sampled_from(SPEAKERS),
+    st.lists(st.sampled_from(ADDRESSES), max_size=8).map(tuple),
+    st.booleans(),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    proven=st.lists(st.sampled_from(ADDRESSES), min_size=1, max_size=4),
+    told=st.lists(st.sampled_from(ADDRESSES), max_size=3, unique=True),
+    course=st.lists(HEARD, max_size=30),
+)
+def test_no_course_of_hearsay_displaces_what_is_known(
+    proven: list[str],
+    told: list[str],
+    course: list[tuple[TargetKind, Speaker | None, tuple[str, ...], bool]],
+) -> None:
+    targets = Targets(DiscoverySettings(max_targets=4), random.Random(1))
+    targets.add(said(HONEST, *(told or proven)), TargetKind.INBOUND, connected=False, now=0.0)
+    target = targets.get(HONEST)
+    assert target is not None
+    for address in proven:
+        target.prove(address)
+    known = target.known
+    assert known[0] == proven[-1]
+    names = count()
+    for kind, speaker, addresses, connected in course:
+        targets.add(said(HONEST, *addresses), kind, connected=connected, now=1.0, said_by=speaker)
+        other = said(NAMES[next(names)], *(addresses or ADDRESSES))
+        targets.add(other, kind, connected=False, now=1.0, said_by=speaker)
+        assert targets.get(HONEST) is target, "nor its place"
+        assert target.addresses[: len(known)] == known
+        assert len(target.addresses) <= MAX_ADDRS_PER_PEER
+        assert len(target.heard) <= MAX_ADDRS_PER_PEER
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.floats(0, 5),
+            st.sampled_from(["a", "b", None]),
+            st.integers(0, 40),
+            st.integers(1, 3),
+        ),
+        max_size=300,
+    )
+)
+def test_no_course_of_dials_passes_a_bound(
+    course: list[tuple[float, str | None, int, int]],
+) -> None:
+    budget, now = DialBudget(), 0.0
+    taken: list[tuple[float, str | None, str]] = []
+    for pause, source, host, port in course:
+        now += pause
+        address = f"/ip4/45.0.0.{host}/tcp/{port}"
+        if budget.take(address, source, now) == 0:
+            taken.append((now, source, address))
+    for start, *_ in taken:
+        minute = [(s, a) for t, s, a in taken if start <= t < start + 60]
+        assert len(minute) <= 64, "one network"
+        assert max(Counter(a for _, a in minute).values()) <= 8
+        assert all(n <= 64 for s, n in Counter(s for s, _ in minute).items() if s is not None)
+
+
+@given(st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6)))
+def test_every_address_that_is_not_on_the_internet_has_a_home(address: object) -> None:
+    text = str(address)
+    is_private = address.is_loopback or address.is_link_local
+    assert not is_private or home_of(text) is not None
+    family = "ip6" if ":" in text else "ip4"
+    speaker = speaker_at(ME, "/ip4/45.0.0.1/tcp/1", frozenset)
+    assert speaker.may_tell(f"/{family}/{text}/tcp/1") == (home_of(text) is None)
+
+
+# The book
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(NAMES), st.integers(0, 3)), max_size=60), st.integers(4, 8)
+)
+def test_who_only_came_by_pushes_nobody_out_of_the_book(
+    course: list[tuple[PeerId, int]], max_peers: int
+) -> None:
+    book = PeerBook(max_peers=max_peers)
+    friends = LIARS[:4]
+    for number, friend in enumerate(friends):
+        book.note_connected(said(friend, f"/ip4/46.0.{number}.1/tcp/1"), now_ms=number)
+        book.note_failed(friend)
+    for now, (name, network) in enumerate(course):
+        peer = said(name, f"/ip4/46.0.{network}.2/tcp/1")
+        book.note_connected(peer, now_ms=100 + now, by_dial=False)
+        assert len(book) <= max_peers
+        assert all(book.get(friend) is not None for friend in friends)
+
+
+def test_one_network_has_a_share_of_the_book_and_loopback_all() -> None:
+    book, loopback = PeerBook(), PeerBook()
+    friend = said(HONEST, TRUE)
+    book.note_connected(friend, now_ms=0)
+    for now, name in enumerate(NAMES):
+        book.note_connected(said(name, f"/ip4/45.0.0.1/tcp/{now + 1}"), now_ms=now)
+        loopback.note_connected(said(name, f"/ip4/127.0.0.1/tcp/{now + 1}"), now_ms=now)
+    assert book.get(HONEST) is not None
+    assert len(book) == 1 + MAX_OF_NETWORK
+    assert len(loopback) == len(NAMES)
