@@ -8,6 +8,8 @@ from pathlib import Path
 
 from bootstrap.peer import BootstrapPeer, MeetingPoint
 from p2p.process import Serving, run_until_stopped, serve
+from shoal_base.visible import visible_name
+from shoal_settings.called import join_command
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import TaskError
 
@@ -39,12 +41,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     return serve(serving, argv)
 
 
-def _announce(peer: MeetingPoint, _settings: Settings) -> Iterator[str]:
+def _announce(peer: MeetingPoint, settings: Settings) -> Iterator[str]:
     manifest, addresses = peer.member.manifest, peer.member.host.listen_addrs()
-    yield f"bootstrap peer of swarm {manifest.swarm_name} {manifest.short_name}; reachable at"
+    name = visible_name(manifest.swarm_name)
+    yield f"bootstrap peer of swarm {name} {manifest.short_name}; reachable at"
     for address in addresses:
         yield f"  {address}"
-    yield f"join it: make node BOOTSTRAP={addresses[0]}"
+    yield f"join it: {join_command(addresses[0], settings.swarm_key)}"
 
 
 if __name__ == "__main__":

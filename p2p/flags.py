@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from p2p.peers.discovery import parse_bootstrap
+from shoal_base.lines import say_json, say_lines
 from shoal_settings.exits import EXIT_OK, UsageExit, fail
 from shoal_settings.loader import Loaded, SettingsError, add_flags, describe, describe_text, load
+from shoal_settings.parser import Parser
 from shoal_settings.schema import Command, Settings
 
 
@@ -29,12 +30,12 @@ def parse(
     Raises:
         UsageExit: code 2 after one line on standard error, or 0 after `--print-config`.
     """
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=f"shoal {name}",
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add_flags(parser, command)
+    add_flags(parser, command, defaults)
     # Given by a parent shoal process: end when standard input does.
     parser.add_argument("--supervised", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args(argv)
@@ -44,8 +45,10 @@ def parse(
     except SettingsError as error:
         raise fail(name, str(error)) from None
     if arguments.print_config:
-        as_json = loaded.settings.json_output
-        print(json.dumps(describe(loaded, command)) if as_json else describe_text(loaded, command))
+        if loaded.settings.json_output:
+            say_json(describe(loaded, command))
+        else:
+            say_lines(describe_text(loaded, command))
         raise UsageExit(EXIT_OK)
     return loaded, bool(arguments.supervised)
 

@@ -58,6 +58,7 @@ class LiveNode:
             settings.data_dir / ARCHIVE_FILE,
             max_bytes=settings.archive_bytes,
             in_thread=parts.in_thread,
+            refused=peer.disk.refused,
         )
         self.buffer = ReplayBuffer(
             limits_of(settings), random.Random(settings.seed) if settings.seed else parts.rng

@@ -76,6 +76,8 @@ class Node:
 
     def stop(self) -> None:
         """Ask the node to end; it closes in order and returns."""
+        if not self._stop.is_set():
+            log.info("stopping: the trainer writes its last checkpoint, what is unsent goes out")
         self._stop.set()
 
     async def run(self) -> NodeEnd:
@@ -95,6 +97,7 @@ class Node:
             # If the database is lost and the key is not, numbers must not repeat.
             first_sequence=wall_ms(),
             in_thread=self._parts.in_thread,
+            refused=peer.disk.refused,
         )
         async with trio.open_nursery() as nursery:
             await nursery.start(store.run)

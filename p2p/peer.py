@@ -11,6 +11,7 @@ from functools import partial
 import trio
 
 from p2p.data_dir import remembered_listen, sibling_addresses, write_addresses
+from p2p.disk import Disk
 from p2p.intake.ledger import PublisherLedger
 from p2p.net.address import parse_peer_address
 from p2p.net.host import HostSettings
@@ -20,6 +21,7 @@ from p2p.net.swarm import SwarmSettings
 from p2p.net.swarm_key import key_of_settings
 from p2p.parts import REAL, Network, Parts, Tuning
 from p2p.peers import services
+from p2p.peers.clock_watch import ClockWatch
 from p2p.peers.discovery import Discovery, TargetKind
 from p2p.peers.manifest_source import Found, ManifestSource
 from p2p.peers.outside import ReachServer
@@ -54,9 +56,11 @@ class ListeningPeer:
         self.tuning = tuning or Tuning.of(settings)
         self.data_dir = settings.data_dir
         self.started_at = trio.current_time()
-        self.network = parts.network(identity, _host_settings(settings))
+        self.swarm_key = key_of_settings(settings)
+        self.network = parts.network(identity, _host_settings(settings, self.swarm_key))
         self.host = self.network.host
         self.ledger = PublisherLedger(self.tuning.ledger)
+        self.disk = Disk(self.data_dir, in_thread=parts.in_thread)
         self.guard = PeerGuard(
             host=self.host,
             data_dir=self.data_dir,
@@ -65,6 +69,7 @@ class ListeningPeer:
             max_peers=settings.max_connections - settings.max_connections // 8,
             wall_ms=parts.wall_ms,
             in_thread=parts.in_thread,
+            refused=self.disk.refused,
         )
         self.gossip = self.network.gossip(self.guard, self.tuning.gossip)
         self.discovery = Discovery(
@@ -78,12 +83,15 @@ class ListeningPeer:
             rng=parts.rng,
             wall_ms=parts.wall_ms,
             in_thread=parts.in_thread,
+            refused=self.disk.refused,
         )
+        self.clock_watch = ClockWatch(host=self.host, rng=parts.rng, wall_ms=parts.wall_ms)
         self.source = ManifestSource(
             host=self.host,
             data_dir=self.data_dir,
             settings=settings,
             wait_s=self.tuning.bootstrap_s,
+            refused=self.disk.refused,
         )
         self.relay = _relay_of(self.network, settings)
         self.relays = self.network.relays(
@@ -117,15 +125,20 @@ class ListeningPeer:
             self.shard_directory,
             self.relay.addresses_of if self.relay is not None else lambda _peer: (),
         )
-        ReachServer(host=self.host).serve()
+        ReachServer(host=self.host, wall_ms=self.parts.wall_ms).serve()
         if (known := self.source.local()) is not None:
             self._admit(known)
         await self.guard.load()
         await nursery.start(self.guard.run)
         await nursery.start(self.host.run)
-        await self.parts.in_thread(write_addresses, self.data_dir, self.host.listen_addrs())
+        nursery.start_soon(self.disk.watch)
+        try:
+            await self.parts.in_thread(write_addresses, self.data_dir, self.host.listen_addrs())
+        except OSError as error:  # its next run finds another port, siblings find it by mDNS
+            self.disk.refused("the own addresses are not saved", error)
         await nursery.start(self.discovery.run)
         await nursery.start(self.relays.run)
+        nursery.start_soon(self.clock_watch.run)
         if self.settings.mdns:
             nursery.start_soon(self._watch_siblings)
         found = await self.source.find()
@@ -153,13 +166,13 @@ class ListeningPeer:
             await trio.sleep(self.tuning.siblings_s)
 
 
-def _host_settings(settings: Settings) -> HostSettings:
+def _host_settings(settings: Settings, swarm_key: bytes | None) -> HostSettings:
     return HostSettings(
         listen=remembered_listen(settings.listen, settings.data_dir),
         swarm=SwarmSettings(
             max_connections=settings.max_connections,
             gate=GateLimits(prefix_connections=settings.prefix_connections),
-            key=key_of_settings(settings),
+            key=swarm_key,
         ),
     )
 

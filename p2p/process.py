@@ -5,17 +5,15 @@
                                            └────────────┘
 
 A signal, or with `--supervised` the end of standard input, asks the peer to stop; it closes in
-order. What the user can mend ends the process with one line.
+order. A terminal that goes away ends nothing. What the user can mend ends it with one line.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import signal
-import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import trio
 
+from p2p.collector import spare_collector
 from p2p.data_dir import IDENTITY_FILE, DataDirInUseError, lock_data_dir
 from p2p.flags import parse
 from p2p.ipc.server import SOCKET_NAME, SocketPathError, check_socket_path
@@ -32,6 +31,11 @@ from p2p.net.host import ListenError
 from p2p.net.identity import Identity, IdentityError, load_or_create_identity
 from p2p.net.swarm_key import SwarmKeyError
 from p2p.peer_life import PeerLife
+from shoal_base.lines import guard_process, say, say_json
+from shoal_base.log_file import LogLines, log_to_console, log_to_file
+from shoal_base.node_folders import numbered
+from shoal_base.output import outlive_the_terminal
+from shoal_base.private import private
 from shoal_settings.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UsageExit, fail
 from shoal_settings.loader import Loaded
 from shoal_settings.schema import Command, Settings
@@ -40,7 +44,7 @@ from shoal_wire.errors import ManifestError
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
-_MAX_NUMBERED = 64
+log = logging.getLogger(__name__)
 
 
 class DataDirError(Exception):
@@ -99,6 +103,8 @@ class Serving(Generic[L, J]):
     """What programs are told then, beyond who it is and where."""
     failures: tuple[type[Exception], ...]
     """What ends it with one line and exit code 1."""
+    folders: Callable[[Settings], Iterable[Path]] = lambda settings: numbered(settings.data_dir)
+    """Where it may keep its data when no folder is named; the first that is free is its own."""
 
 
 def serve(serving: Serving[L, J], argv: Sequence[str] | None) -> int:
@@ -108,9 +114,12 @@ def serve(serving: Serving[L, J], argv: Sequence[str] | None) -> int:
         loaded, supervised = parse(
             name, serving.settings_of, serving.description, argv, defaults=serving.defaults
         )
-        start_logging(loaded.settings, name)
-        with own_data_dir(loaded) as settings:
-            return _serve_in(settings, serving, supervised=supervised)
+        lines = start_logging(loaded.settings, name)
+        with own_data_dir(loaded, serving.folders) as settings:
+            log_path = settings.data_dir / f"{name}.log"
+            outlive_the_terminal(partial(say_terminal_gone, log_path))
+            with log_to_file(log_path, settings.log_bytes, lines):
+                return _serve_in(settings, serving, supervised=supervised)
     except UsageExit as end:
         return end.code
     except USAGE_ERRORS as error:
@@ -127,6 +136,7 @@ async def run_until_stopped(peer: PeerLife[Any], _settings: Settings) -> int | N
 def _serve_in(settings: Settings, serving: Serving[L, J], *, supervised: bool) -> int:
     """Run peers one after another until one does not ask for a new start."""
     identity = load_or_create_identity(settings.data_dir / IDENTITY_FILE)
+    spare_collector()
     code = None
     while code is None:
         try:
@@ -152,7 +162,8 @@ async def _serve_once(
 
 def _say_ready(serving: Serving[L, J], settings: Settings, peer: J) -> None:
     if not settings.json_output:
-        print("\n".join(serving.announce(peer, settings)), flush=True)
+        for line in serving.announce(peer, settings):
+            say(line)
         return
     member, manifest = peer.member, peer.member.manifest
     ready = {
@@ -163,27 +174,26 @@ def _say_ready(serving: Serving[L, J], settings: Settings, peer: J) -> None:
         "data_dir": str(settings.data_dir),
         **serving.facts(peer),
     }
-    print(json.dumps(ready), flush=True)
+    say_json(ready)
 
 
 @contextlib.contextmanager
-def own_data_dir(loaded: Loaded) -> Iterator[Settings]:
+def own_data_dir(
+    loaded: Loaded,
+    folders: Callable[[Settings], Iterable[Path]] = lambda settings: numbered(settings.data_dir),
+) -> Iterator[Settings]:
     """Lock the data directory and yield the settings with it.
 
-    A directory the user named is theirs: in use means refused. The default one gives way to
-    `…-2`, `…-3`, so that a second `shoal node` on the same machine just works.
+    A directory the user named is theirs: in use means refused. The default one gives way to the
+    next of `folders`, so that a second `shoal node` on the same machine just works.
 
     Raises:
         DataDirInUseError: the named directory is in use.
         DataDirError, SocketPathError: it cannot be used.
     """
     settings = loaded.settings
-    candidates = [settings.data_dir]
-    if loaded.origins["data_dir"] == "default":
-        candidates += [
-            settings.data_dir.with_name(f"{settings.data_dir.name}-{number}")
-            for number in range(2, _MAX_NUMBERED)
-        ]
+    is_default = loaded.origins["data_dir"] == "default"
+    candidates = list(folders(settings)) if is_default else [settings.data_dir]
     with contextlib.ExitStack() as stack:
         chosen = _enter_first_free(stack, candidates)
         check_socket_path(chosen / SOCKET_NAME)  # now, not after the node has joined its swarm
@@ -211,22 +221,34 @@ def locked(path: Path) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         try:
             path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            stack.enter_context(private(path))
             stack.enter_context(lock_data_dir(path))
         except OSError as error:
             raise DataDirError(f"cannot use {path} as a folder: {error.strerror}") from None
         yield
 
 
-def start_logging(settings: Settings, who: str) -> None:
-    """Log to standard error, so that standard output stays for results and JSON."""
-    logging.basicConfig(
-        level=settings.log_level.upper(),
-        format=f"%(levelname)s {who}: %(message)s",
-        stream=sys.stderr,
-    )
+def start_logging(settings: Settings, who: str) -> LogLines:
+    """Log to standard error; return how its lines look.
+
+    Nothing that a record quotes acts on a terminal: `shoal_base.lines`.
+    """
+    guard_process()
+    lines = LogLines(who, as_json=settings.log_json)
+    log_to_console(settings.log_level, lines)
     # The library narrates every connection, and its faults are counted by ours.
     for name in ("libp2p", "multiaddr", "zeroconf", "async_service", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
+    return lines
+
+
+def say_terminal_gone(log_path: Path) -> None:
+    """Say in the log what a person who comes back wants to know."""
+    log.warning(
+        "the terminal is gone; going on without it: the log is %s, `kill %d` ends this process",
+        log_path,
+        os.getpid(),
+    )
 
 
 async def call_on_parent_end(callback: Callable[[], None]) -> None:

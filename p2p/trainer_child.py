@@ -6,18 +6,20 @@
         │          ▼ any other end
         └─ backoff ┴─ too many in a row ─▶ broken ─(a long pause)─▶ starting
 
-The node goes on gossiping in every state. The child notices the node's death by the end of its
+The node goes on gossiping in every state. What the child says on standard error is passed on and
+its end kept, so that a cause has a name. The child notices the node's death by the end of its
 standard input, whatever killed the node.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import random
 import secrets
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -25,12 +27,17 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from p2p.last_words import LastWords
+from shoal_base.children import environment, python
 from shoal_settings.exits import EXIT_DIVERGED, EXIT_FAILED, EXIT_OK, EXIT_USAGE
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
 log = logging.getLogger(__name__)
+
+_STDERR = 2
+_LAST_WORDS_SECONDS = 1.0
 
 NODE_RUN = secrets.token_hex(8)
 """Names this process to all trainers it starts: `--no-resume` starts over once for all of them."""
@@ -83,7 +90,7 @@ class TrainerChild:
         rng: random.Random | None = None,
         on_state: Callable[[ChildState], None] = lambda _state: None,
         command: Sequence[str] = (
-            *(sys.executable, "-m", "policy"),
+            *python("-m", "policy"),
             *("--supervised", "--node-run", NODE_RUN),
         ),
     ) -> None:
@@ -95,6 +102,14 @@ class TrainerChild:
         self.pid: int | None = None
         self.restarts = 0
         self.last_exit: int | None = None
+        self.last_error = ""
+        """What the last child that failed said of it; empty before the first."""
+        self._next_start: float | None = None
+
+    @property
+    def next_start_s(self) -> float | None:
+        """Seconds until it is started again; None while it runs, or never is."""
+        return None if self._next_start is None else max(0, self._next_start - trio.current_time())
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep a trainer running until it finishes, refuses its settings, or is cancelled."""
@@ -105,7 +120,7 @@ class TrainerChild:
             if code == EXIT_OK:
                 return self._enter(ChildState.FINISHED)
             if code == EXIT_USAGE:
-                log.error("the trainer refused its settings; it is not started again")
+                log.debug("the trainer refused its settings; it is not started again")
                 return self._enter(ChildState.MISCONFIGURED)
             if code == EXIT_DIVERGED:
                 self._enter(ChildState.DIVERGED)
@@ -113,36 +128,49 @@ class TrainerChild:
             else:
                 failures = 1 if lived >= self._policy.healthy_seconds else failures + 1
                 pause = self._pause(failures)
-            log.warning("the trainer ended (%s); next start in %.1f s", _ending(code), pause)
+            why = f": {self.last_error}" if self.last_error else ""
+            log.warning("the trainer ended (%s)%s; next start in %.1f s", ending(code), why, pause)
+            self._next_start = trio.current_time() + pause
             await trio.sleep(pause)
+            self._next_start = None
             self.restarts += 1
 
     async def _run_once(self) -> tuple[float, int]:
         self._enter(ChildState.STARTING)
         started = trio.current_time()
+        words = LastWords()
         try:
             process = await trio.lowlevel.open_process(
                 self._command,
                 stdin=subprocess.PIPE,  # its end tells the child that we are gone
+                stderr=subprocess.PIPE,
+                env=environment(),
                 start_new_session=True,  # Ctrl-C is ours to handle
             )
         except OSError as error:  # no memory or no process left: a reason to wait, not to die
-            log.error("cannot start the trainer: %s", error)
+            self.last_error = f"cannot start it: {error}"
             return 0.0, EXIT_FAILED
         self.pid = process.pid
         self._enter(ChildState.RUNNING)
-        try:
-            code = await process.wait()
-        except trio.Cancelled:
-            await self._stop(process)
-            self._enter(ChildState.STOPPED)
-            raise
-        finally:
-            self.pid = None
-            if process.stdin is not None:
-                with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
-                    await process.stdin.aclose()
+        async with trio.open_nursery() as nursery:
+            hearing = trio.CancelScope(shield=True)  # also what it says while it is stopped
+            nursery.start_soon(_listen, process, words, hearing)
+            try:
+                code = await process.wait()
+            except trio.Cancelled:
+                await self._stop(process)
+                self._enter(ChildState.STOPPED)
+                raise
+            finally:
+                self.pid = None
+                # Its own children may hold the other end open: what was said is there by now.
+                hearing.deadline = trio.current_time() + _LAST_WORDS_SECONDS
+                if process.stdin is not None:
+                    with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
+                        await process.stdin.aclose()
         self.last_exit = code
+        if code != EXIT_OK:
+            self.last_error = words.cause()
         return trio.current_time() - started, code
 
     async def _stop(self, process: trio.Process) -> None:
@@ -173,7 +201,24 @@ class TrainerChild:
         self._on_state(state)
 
 
-def _ending(code: int) -> str:
+async def _listen(process: trio.Process, words: LastWords, scope: trio.CancelScope) -> None:
+    """Pass on what a child says, and note it, until it says no more."""
+    assert process.stderr is not None
+    async with process.stderr:
+        with scope, contextlib.suppress(trio.BrokenResourceError):
+            async for data in process.stderr:
+                words.feed(data)
+                # In a thread: a terminal that is held (Ctrl-S) does not hold the node up.
+                await trio.to_thread.run_sync(_pass_on, data)
+
+
+def _pass_on(data: bytes) -> None:
+    with contextlib.suppress(OSError):  # the node's own terminal is gone: it has been heard
+        os.write(_STDERR, data)
+
+
+def ending(code: int) -> str:
+    """Return in words how a process ended."""
     if code >= 0:
         return f"exit code {code}"
     try:

@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import fcntl
 import hashlib
-import json
 import logging
 import os
 import signal
@@ -23,11 +22,33 @@ from typing import TYPE_CHECKING, Any
 from policy.node.link import NodeLink
 from policy.record.earlier_runs import StartOverError, has_started_over, note_started_over
 from policy.record.narrator import Narrator, PeerCount
+from policy.record.phases import Phases
 from policy.record.sinks import sink_names
 from policy.rollouts import public_model_name
+from shoal_base.extras import missing_for_trainer
+from shoal_base.lines import guard_process, say, say_json, say_lines
+from shoal_base.log_file import LogLines, log_to_console, log_to_file
+from shoal_base.node_folders import folders_for
+from shoal_base.output import end_with_the_reader, outlive_the_terminal
+from shoal_base.private import private
 from shoal_ipc.client import SOCKET_NAME, NodeClient
-from shoal_settings.exits import EXIT_DIVERGED, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
-from shoal_settings.loader import SettingsError, add_flags, describe, describe_text, load
+from shoal_settings.exits import (
+    EXIT_DIVERGED,
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_USAGE,
+    fail,
+)
+from shoal_settings.loader import (
+    Loaded,
+    SettingsError,
+    add_flags,
+    describe,
+    describe_text,
+    load,
+)
+from shoal_settings.parser import Parser, path
 from shoal_settings.schema import Settings
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.swarm import specs_of, starting_families
@@ -41,6 +62,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+LOG_FILE = "trainer.log"
 _LOCK_SECONDS = 30.0
 
 DESCRIPTION = """\
@@ -86,13 +108,14 @@ class StopFlag:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `shoal trainer`; return the exit code."""
-    parser = argparse.ArgumentParser(prog="shoal trainer", description=DESCRIPTION)
+    end_with_the_reader()
+    parser = Parser(prog="shoal trainer", description=DESCRIPTION)
     add_flags(parser, "trainer")
     parser.add_argument("--supervised", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--node-run", default="", help=argparse.SUPPRESS)
     parser.add_argument(
         "--export",
-        type=Path,
+        type=path,
         metavar="DIR",
         help="write the newest checkpoint as a Hugging Face model folder, LoRA merged, and exit",
     )
@@ -101,23 +124,42 @@ def main(argv: Sequence[str] | None = None) -> int:
         loaded = load("trainer", arguments, os.environ)
         sink_names(loaded.settings.log)
     except SettingsError as error:
-        print(f"shoal trainer: {error}", file=sys.stderr)
-        return EXIT_USAGE
+        return fail("trainer", str(error)).code
     if arguments.print_config:
-        as_json = loaded.settings.json_output
-        shown = json.dumps(describe(loaded, "trainer")) if as_json else None
-        print(shown or describe_text(loaded, "trainer"))
+        if loaded.settings.json_output:
+            say_json(describe(loaded, "trainer"))
+        else:
+            say_lines(describe_text(loaded, "trainer"))
         return EXIT_OK
+    guard_process()
     stop = StopFlag()
     signal.signal(signal.SIGTERM, stop.on_signal)
     signal.signal(signal.SIGINT, stop.on_signal)
     if arguments.supervised:
         stop.watch_parent()
-    logging.basicConfig(
-        level=loaded.settings.log_level.upper(), format="%(levelname)s trainer: %(message)s"
-    )
+    log_to_console(loaded.settings.log_level, _lines(loaded.settings))
+    if arguments.export is None:
+        outlive_the_terminal()
+    settings = _in_its_folder(loaded)
     supervision = Supervision(by_node=arguments.supervised, node_run=arguments.node_run)
-    return _run(loaded.settings, stop, supervision, arguments.export)
+    return _run(settings, stop, supervision, arguments.export)
+
+
+def _in_its_folder(loaded: Loaded) -> Settings:
+    """Return the settings with the folder that is meant where none is named.
+
+    Beside a node it is the node's, which has none of its own for each model if it was started
+    without a trainer.
+    """
+    settings = loaded.settings
+    default = settings.data_dir
+    if loaded.origins["data_dir"] != "default":
+        return settings
+    own = next(iter(folders_for(settings.model, default)), default)
+    beside_a_node = not settings.alone and (default / SOCKET_NAME).exists()
+    has_its_node = (own / SOCKET_NAME).exists()
+    chosen = default if beside_a_node and not has_its_node else own
+    return settings.model_copy(update={"data_dir": chosen})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,13 +175,26 @@ class Supervision:
 def _run(settings: Settings, stop: StopFlag, supervision: Supervision, export: Path | None) -> int:
     _quieten_libraries()
     try:
+        served = settings.no_train and settings.generator == "openai"
+        if (missing := missing_for_trainer(served=served)) is not None:
+            raise SettingsError(missing)
         if settings.no_train:
-            with _only_trainer(settings.data_dir, stop):
+            with _only_trainer(settings, stop):
                 return _generate_only(settings, stop, supervision)
         return _run_policy(settings, stop, supervision, export)
     except (ManifestError, SettingsError, StartOverError) as error:
-        print(f"shoal trainer: {error}", file=sys.stderr)
-        return EXIT_FAILED if isinstance(error, ManifestError) else EXIT_USAGE
+        return _end(str(error), EXIT_FAILED if isinstance(error, ManifestError) else EXIT_USAGE)
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # rich ends a program so, in silence
+            return _end("its standard output is gone: nobody reads what it says", EXIT_FAILED)
+        raise
+    except ImportError as error:
+        log.debug("not importable", exc_info=True)
+        return _end(f"this installation lacks what it needs: {error}", EXIT_USAGE)
+
+
+def _end(why: str, code: int) -> int:
+    return fail("trainer", why, code).code
 
 
 def _run_policy(
@@ -150,21 +205,29 @@ def _run_policy(
     from policy.checkpoint.saving import CheckpointError
     from policy.distributed import RankError
     from policy.model.loading import ModelError
+    from policy.refusals import refusal_of
     from policy.rollback import DivergedError
 
+    phases = Phases()
     try:
         if export is not None:
-            print(f"exported {export_model(settings, export).name} to {export}")
+            say(f"exported {export_model(settings, export).name} to {export}")
             return EXIT_OK
-        return _run_ranks(settings, stop, supervision)
-    except (ModelError, CheckpointError, RankError, DivergedError) as error:
-        print(f"shoal trainer: {error}", file=sys.stderr)
-        if isinstance(error, DivergedError):
-            return EXIT_DIVERGED
-        return EXIT_USAGE if isinstance(error, ModelError) else EXIT_FAILED
+        return _run_ranks(settings, stop, supervision, phases)
+    except DivergedError as error:
+        return _end(str(error), EXIT_DIVERGED)
+    except (ManifestError, SettingsError, StartOverError, ImportError):
+        raise
+    except Exception as error:
+        if export is None and not phases.has_answered and (why := refusal_of(error, settings)):
+            log.debug("refused", exc_info=True)
+            return _end(why, EXIT_USAGE)
+        if isinstance(error, ModelError | CheckpointError | RankError):
+            return _end(str(error), EXIT_USAGE if isinstance(error, ModelError) else EXIT_FAILED)
+        raise
 
 
-def _run_ranks(settings: Settings, stop: StopFlag, supervision: Supervision) -> int:
+def _run_ranks(settings: Settings, stop: StopFlag, supervision: Supervision, phases: Phases) -> int:
     """Train, or work for the process that does."""
     import torch
 
@@ -182,17 +245,18 @@ def _run_ranks(settings: Settings, stop: StopFlag, supervision: Supervision) -> 
     leader = None if ranks is None else Leader(ranks)
     means = Means(generate=leader.generate, update=leader.update) if leader else Means()
     if settings.generator == "openai":
-        means = replace(means, answer=_remote_answers(settings, stop))
-    with _only_trainer(settings.data_dir, stop):
+        means = replace(means, answer=_remote_answers(settings, stop, phases))
+    with _only_trainer(settings, stop):
         refuse_wrong_model(settings)  # before it waits for a node and starts a worker
-        code = _with_tasks(settings, stop, supervision, partial(Trainer, means=means))
+        make = partial(Trainer, means=means)
+        code = _with_tasks(settings, stop, supervision, phases, make)
     if leader is not None:
         leader.close()
     return code
 
 
 def _remote_answers(
-    settings: Settings, stop: StopFlag
+    settings: Settings, stop: StopFlag, phases: Phases
 ) -> Callable[[Sequence[Question], Policy], list[OwnGroup]]:
     """A server's answers, with the policy's own token ids."""
     from policy.generation.remote import RemoteError, remote_generator
@@ -206,9 +270,11 @@ def _remote_answers(
 
     def answer(questions: Sequence[Question], policy: Policy) -> list[OwnGroup]:
         try:
-            groups = remote.answer(questions)
+            groups = remote.answer(questions, phases.step)
         except RemoteError as error:
             raise ModelError(str(error)) from None
+        if remote.why_none:
+            log.warning("%s; this round has the groups of others alone", remote.why_none)
         return [own for group in groups if (own := reencode(policy, group)) is not None]
 
     return answer
@@ -220,22 +286,28 @@ def _generate_only(settings: Settings, stop: StopFlag, supervision: Supervision)
 
     if settings.generator == "self":
         raise SettingsError("--no-train needs --generator openai and the --base-url of a server")
+    phases = Phases()
     try:
         remote = remote_generator(settings, stop)
         make = partial(
             GenerateOnly,
-            answer=lambda questions, _round: remote.answer(questions),
+            answer=lambda questions, _round: remote.answer(questions, phases.step),
+            why_none=lambda: remote.why_none,
             author=Author(
                 model_name=public_model_name(remote_model(settings)), tokenizer_digest=Digest(b"")
             ),
         )
-        return _with_tasks(settings, stop, supervision, make)
+        return _with_tasks(settings, stop, supervision, phases, make)
     except RemoteError as error:
         raise SettingsError(str(error)) from None
 
 
 def _with_tasks(
-    settings: Settings, stop: StopFlag, supervision: Supervision, make: Callable[..., Any]
+    settings: Settings,
+    stop: StopFlag,
+    supervision: Supervision,
+    phases: Phases,
+    make: Callable[..., Any],
 ) -> int:
     """Run what `make` returns, with tasks from a worker of its own and a node's swarm."""
     from policy.surroundings import Surroundings
@@ -249,15 +321,21 @@ def _with_tasks(
         return EXIT_OK
     families = specs_of(manifest, settings.task_file)
     narrator = Narrator(settings, supervised=supervision.by_node, peers=PeerCount(client))
+    phases.listen(narrator.hear)
     limits = WorkerLimits(request_timeout_seconds=settings.verify_seconds)
     worker = TaskWorker(families, limits=limits)  # started below, by its first question
     runner = make(
         _unless_started_over(settings, supervision.node_run),
         Surroundings(
-            tasks=TaskSource(worker, families), link=link, rules=manifest.rules, should_stop=stop
+            tasks=TaskSource(worker, families),
+            link=link,
+            rules=manifest.rules,
+            should_stop=stop,
+            phases=phases,
         ),
         seed=_seed(settings, client.peer_id if client else None),
         on_round=narrator,
+        on_news=narrator.news,
     )
     if not settings.resume:
         note_started_over(settings.data_dir, supervision.node_run)
@@ -266,6 +344,8 @@ def _with_tasks(
             runner.run()
     finally:
         narrator.close()
+    if not supervision.by_node:
+        narrator.say_if_all_was_played()
     return EXIT_OK
 
 
@@ -306,17 +386,19 @@ def _seed(settings: Settings, peer_id: PeerId | None) -> int:
 
 
 @contextlib.contextmanager
-def _only_trainer(data_dir: Path, stop: StopFlag) -> Iterator[None]:
-    """Hold the data directory's trainer lock.
+def _only_trainer(settings: Settings, stop: StopFlag) -> Iterator[None]:
+    """Hold the data directory's trainer lock, and log into it.
 
     A predecessor whose node was killed may still be writing its last checkpoint: wait for it.
     """
+    data_dir = settings.data_dir
     try:
-        data_dir.mkdir(parents=True, exist_ok=True)
+        data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise SettingsError(f"cannot use {data_dir} as a folder: {error.strerror}") from None
     deadline = time.monotonic() + _LOCK_SECONDS
-    with (data_dir / "trainer.lock").open("a") as file:
+    said = False
+    with private(data_dir), (data_dir / "trainer.lock").open("a") as file:
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -326,8 +408,20 @@ def _only_trainer(data_dir: Path, stop: StopFlag) -> Iterator[None]:
                     raise SettingsError(
                         f"another trainer is using {data_dir}; choose another --data-dir"
                     ) from None
+                if not said:
+                    log.warning(
+                        "another trainer is using %s: waiting for it to end, %g s at most",
+                        data_dir,
+                        _LOCK_SECONDS,
+                    )
+                    said = True
                 time.sleep(0.1)
-        yield
+        with log_to_file(data_dir / LOG_FILE, settings.log_bytes, _lines(settings)):
+            yield
+
+
+def _lines(settings: Settings) -> LogLines:
+    return LogLines("trainer", as_json=settings.log_json)
 
 
 def _quieten_libraries() -> None:
@@ -335,6 +429,10 @@ def _quieten_libraries() -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    for name in ("httpx", "httpcore"):  # a line for each request
+        logging.getLogger(name).setLevel(logging.WARNING)
+    for name in ("huggingface_hub", "transformers"):  # they print what they log themselves
+        logging.getLogger(name).propagate = False
 
 
 if __name__ == "__main__":

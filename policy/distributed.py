@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from policy.generation.local import Sample, generate
+from policy.generation.local import OnStep, Sample, generate
 from policy.model.from_settings import fresh_policy
 from policy.model.loading import ModelError, Policy
 from policy.model.reference import load_reference
@@ -161,6 +161,7 @@ class Leader:
         num_completions: int,
         params: SamplingParams,
         generator: torch.Generator,
+        on_step: OnStep = lambda _done, _fraction: None,
     ) -> list[list[Sample]]:
         """`policy.generation.local.generate`, prompts dealt out; raises what any rank raised."""
         order = _Generate(
@@ -171,7 +172,12 @@ class Leader:
         )
         self._ranks.tell(order)
         self._ranks.send_weights(policy)
-        return _generate_part(policy, order, self._ranks, generator)
+        # All have as much to do, near enough: what this one has done tells of the whole.
+        size = self._ranks.size
+        return _generate_part(
+            *(policy, order, self._ranks, generator),
+            on_step=lambda done, fraction: on_step(done * size, fraction),
+        )
 
     def update(
         self,
@@ -227,7 +233,11 @@ class _Steps:
 
 
 def _generate_part(
-    policy: Policy, order: _Generate, ranks: Ranks, generator: torch.Generator
+    policy: Policy,
+    order: _Generate,
+    ranks: Ranks,
+    generator: torch.Generator,
+    on_step: OnStep = lambda _done, _fraction: None,
 ) -> list[list[Sample]]:
     """Generate this rank's part; return everybody's. `generator` is left as after the whole."""
     part = ranks.part(len(order.prompts))
@@ -243,6 +253,7 @@ def _generate_part(
             num_completions=order.num_completions,
             params=order.params,
             generator=generator,
+            on_step=on_step,
         )
     except (ModelError, ValueError) as error:
         made = error

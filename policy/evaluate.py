@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
-from policy.generation.local import generate
+from policy.generation.local import OnStep, generate
+from policy.generation.questions import prompt_of
 from policy.model.loading import Policy
-from policy.model.prompting import encode_prompt
 from policy.rollouts import OwnGroup, Question
 from policy.tasks import TaskSource
 from policy.tiny import MODEL_NAMES
@@ -81,17 +81,20 @@ def evaluate(
     per_family: int,
     sampling: SamplingParams,
     should_stop: Callable[[], bool] = lambda: False,
+    on_step: OnStep = lambda _done, _fraction: None,
     at_once: bool = False,
 ) -> HeldOut:
     """Answer `per_family` held-out questions of every family and score them.
 
     `at_once` asks all families together: faster where a call costs more than its tokens.
-    Of `sampling` only ``max_new_tokens`` counts: the temperature is 0. Blocks; looks at
-    `should_stop` before each family. Raises EvaluationStopped, and what the task worker raises.
+    A question that the model cannot hold earns nothing. Of `sampling` only ``max_new_tokens``
+    counts: the temperature is 0. Blocks; looks at `should_stop` before each family, and tells
+    `on_step` after it. Raises EvaluationStopped, and what the task worker raises.
     """
     started = time.perf_counter()
     greedy = replace(sampling, temperature=0.0, top_p=1.0, top_k=0)
     rewards: dict[str, list[float]] = {}
+    done = 0
     questions = tasks.held_out(per_family)
     for _, part in groupby(questions, key=lambda one: "" if at_once else one.task.family):
         if should_stop():
@@ -99,6 +102,8 @@ def evaluate(
         asked = list(part)
         for question, reward in zip(asked, _rewards(policy, tasks, asked, greedy), strict=True):
             rewards.setdefault(question.task.family, []).append(reward)
+        done += len(asked)
+        on_step(done, done / len(questions))
     everything = [reward for family in rewards.values() for reward in family]
     return HeldOut(
         round=round_number,
@@ -113,18 +118,21 @@ def evaluate(
 def _rewards(
     policy: Policy, tasks: TaskSource, questions: Sequence[Question], greedy: SamplingParams
 ) -> list[float]:
+    found = [prompt_of(policy, question) for question in questions]
+    asked = [question for question, prompt in zip(questions, found, strict=True) if prompt]
     samples = generate(
         policy,
-        [encode_prompt(policy, question.text, tagged=question.tagged) for question in questions],
+        [prompt for prompt in found if prompt],
         num_completions=1,
         params=greedy,
         generator=torch.Generator(),  # its own: drawn from, though greedy takes no notice
     )
     groups = [
         OwnGroup(question=question, answers=(sample.as_answer(),))
-        for question, (sample,) in zip(questions, samples, strict=True)
+        for question, (sample,) in zip(asked, samples, strict=True)
     ]
-    return [reward for (reward,) in tasks.verify_own(groups)]
+    earned = iter(tasks.verify_own(groups))
+    return [next(earned)[0] if prompt else 0.0 for prompt in found]
 
 
 def _pass_share(rewards: Sequence[float]) -> float:

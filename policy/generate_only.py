@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -18,18 +19,24 @@ from pathlib import Path
 from typing import Any
 
 from policy.record.earlier_runs import STATE_FILE, set_aside
-from policy.record.metrics import METRICS_FILE, MetricsFile, round_metrics
+from policy.record.metrics import METRICS_FILE, MetricsFile, reward_spread, round_metrics
+from policy.record.pause import Pause
+from policy.record.phases import Doing, Phase
 from policy.record.progress import Progress, RoundRecord, completion_figures
 from policy.record.status import Status
 from policy.rollouts import OwnGroup, Question, publish_requests, sampling_params, shareable
 from policy.surroundings import Surroundings
-from shoal_base.files import write_atomically
+from policy.watched import Watched
+from shoal_base.files import is_full, write_atomically
 from shoal_settings.schema import Settings
 from shoal_wire.types import Digest, FinishReason, PolicyInfo
 
+log = logging.getLogger(__name__)
+
 _POLL_SECONDS = 0.05
 _EMPTY_PAUSE_SECONDS = 2.0
-"""After a round without any answer: a server that refuses at once must not be asked at once."""
+"""After the first try without any answer; doubles from there on."""
+_MAX_EMPTY_PAUSE_SECONDS = 60.0
 
 Answer = Callable[[Sequence[Question], int], list[OwnGroup]]
 """Questions and a round's number → groups; fewer than asked, where answers failed."""
@@ -56,16 +63,30 @@ class GenerateOnly:
         answer: Answer,
         author: Author,
         on_round: Callable[[RoundRecord, Progress], None] = lambda _record, _progress: None,
+        why_none: Callable[[], str] = lambda: "no answers",
+        on_news: Callable[[str], None] = log.warning,
     ) -> None:
+        """`why_none` says why the latest call of `answer` brought none at all."""
         self._settings, self._seed, self._on_round = settings, seed, on_round
         self._tasks, self._link, self._rules = around.tasks, around.link, around.rules
-        self._should_stop = around.should_stop
-        self._answer, self._author = answer, author
+        self._should_stop, self._phases = around.should_stop, around.phases
+        self._last_record: RoundRecord | None = None
+        self._phases.listen(self._hear)
+        self._answer, self._author, self._why_none = answer, author, why_none
+        self._empty_tries = 0
         self._state_path = settings.data_dir / STATE_FILE
         if not settings.resume:
             set_aside(settings.data_dir)
         self.round, self.progress = _load(self._state_path)
-        self._metrics = MetricsFile(settings.data_dir / METRICS_FILE, last_round=self.round)
+        self._watched = Watched(
+            settings, around.tasks, self.progress.learning, on_news=on_news, trains=False
+        )
+        self._pause = Pause(lack=self._lack, should_stop=self._should_stop, tell=self._tell_paused)
+        self._metrics = MetricsFile(
+            settings.data_dir / METRICS_FILE,
+            last_round=self.round,
+            max_bytes=settings.metrics_bytes,
+        )
 
     def run(self) -> None:
         """Play rounds until told to stop or `--rounds` is reached."""
@@ -75,36 +96,63 @@ class GenerateOnly:
             started = time.monotonic()
             record = self._play(started)
             if record is None:
-                break
+                continue
             self.progress.add(record)
             self._metrics.append({"event": "round", **round_metrics(record, self.progress)})
+            self._last_record = record
             self._tell("generating", record)
             self._on_round(record, self.progress)
-            least = self._settings.round_seconds
-            self._wait(started, least if record.groups_local else max(least, _EMPTY_PAUSE_SECONDS))
-        _save(self._state_path, self.round, self.progress)
+            self._wait(self._settings.round_seconds - (time.monotonic() - started))
+        self._pause.hold()
         self._link.flush()
         self._tell("finished" if rounds and self.round >= rounds else "stopped", None)
 
+    def _lack(self) -> str:
+        """Write down how far this is; return why that is not possible, empty if it is."""
+        try:
+            _save(self._state_path, self.round, self.progress)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            return f"no space left in {self._settings.data_dir}"
+        if not self._metrics.flush():
+            return f"no space left in {self._settings.data_dir}"
+        return self._link.lack_of_room()
+
+    def _tell_paused(self, why: str) -> None:
+        self._tell("paused" if why else "generating", None, paused=why)
+
     def _play(self, started: float) -> RoundRecord | None:
-        """One round; None when told to stop before anything was shared."""
+        """One round; None when told to stop, or without any answer: it is not played then."""
         number = self.round + 1
+        settings = self._settings
+        wanted = settings.local * settings.completions
+        self._phases.enter(Phase.ANSWERING, round=number, of=wanted)
         rng = random.Random(hashlib.sha256(f"{self._seed}/{number}/tasks".encode()).digest())
-        own = self._answer(self._tasks.draw(rng, self._settings.local), number)
+        own = self._answer(self._tasks.draw(rng, settings.local), number)
         generated = time.monotonic()
         if self._should_stop():
             return None
+        if not own:
+            self._wait_for_a_server()
+            return None
+        self._empty_tries = 0
         self.round = number
-        _save(self._state_path, number, self.progress)
+        if not self._pause.hold():
+            return None
         self._share(own)
+        self._phases.enter(Phase.SCORING, round=number)
         rewards = self._tasks.verify_own(own)
-        return _record(
+        record = _record(
             number,
             own,
             rewards,
             seconds=time.monotonic() - started,
             seconds_generate=generated - started,
         )
+        self._watched.after_round(record, own, rewards)
+        self.progress.learning = self._watched.to_json()
+        return record
 
     def _share(self, own: Sequence[OwnGroup]) -> None:
         settings = self._settings
@@ -121,11 +169,22 @@ class GenerateOnly:
         ):
             self._link.share(batch)
 
-    def _wait(self, started: float, seconds: float) -> None:
-        while not self._should_stop() and time.monotonic() - started < seconds:
+    def _wait_for_a_server(self) -> None:
+        pause = min(_MAX_EMPTY_PAUSE_SECONDS, _EMPTY_PAUSE_SECONDS * 2.0**self._empty_tries)
+        self._empty_tries = min(self._empty_tries + 1, 10)
+        log.warning("%s; next try in %.0f s", self._why_none(), pause)
+        self._phases.enter(Phase.WAITING, round=self.round + 1)
+        self._wait(pause)
+
+    def _wait(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while not self._should_stop() and time.monotonic() < until:
             time.sleep(_POLL_SECONDS)
 
-    def _tell(self, state: str, record: RoundRecord | None) -> None:
+    def _hear(self, _doing: Doing) -> None:
+        self._tell("generating", self._last_record)
+
+    def _tell(self, state: str, record: RoundRecord | None, *, paused: str = "") -> None:
         status = Status(
             state=state,
             round=self.round,
@@ -133,7 +192,10 @@ class GenerateOnly:
             model=self._author.model_name,
             progress=self.progress,
             last_round=None if record is None else round_metrics(record, self.progress),
+            learning=self._watched.view(),
             trains=False,
+            paused=paused,
+            doing=self._phases.doing if state == "generating" else None,
         )
         self._link.tell_status(status.to_json())
         if state in ("finished", "stopped"):
@@ -152,6 +214,8 @@ def _record(
     num_cut = sum(answer.finish_reason is FinishReason.LENGTH for answer in answers)
     known |= completion_figures([answer.num_tokens for answer in answers], num_cut)
     known |= seconds | {"round": number, "groups_local": len(own)}
+    known |= {"own_groups": len(own), "own_answers": len(answers)}
+    known["own_frac_reward_zero_std"] = reward_spread([one for one in rewards if one]).zero_share
     if scores:
         known["reward_local"] = sum(scores) / len(scores)
     return RoundRecord(**known)

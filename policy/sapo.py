@@ -23,8 +23,9 @@ from policy.choice.balance import Balance
 from policy.choice.candidates import OwnRecord
 from policy.choice.scored import ScoredGroup, TrainingSet
 from policy.generation.local import Sample, generate
+from policy.generation.questions import Askable
 from policy.model.loading import Policy
-from policy.model.prompting import encode_prompt
+from policy.record.phases import Phase
 from policy.record.progress import RoundRecord
 from policy.record.quarantine import Quarantine, suspect
 from policy.rollouts import (
@@ -80,6 +81,9 @@ class Outcome:
     """Own groups of which too little was fit to be shared."""
     balance: Balance | None
     """I and J of the next round; None where they stay."""
+    own: Sequence[OwnGroup]
+    own_rewards: Sequence[Sequence[float]]
+    """Of the answers of `own`."""
 
 
 class Rounds:
@@ -98,7 +102,8 @@ class Rounds:
         """`balance` moves I and J from round to round; without one they stay."""
         self._learner, self._policy, self._config = learner, learner.policy, config
         self._tasks, self._link, self._rules = around.tasks, around.link, around.rules
-        self._should_stop = around.should_stop
+        self._should_stop, self._phases = around.should_stop, around.phases
+        self._askable = Askable(learner.policy)
         self._means, self._quarantine = means, quarantine
         self._balance = balance
         self._token_budget = config.grpo.token_budget
@@ -118,9 +123,12 @@ class Rounds:
         own = self._generate(this, questions)  # 2
         generated = time.perf_counter()
         shared = self._share(this, own)  # 3
+        self._phases.enter(Phase.SCORING, round=number)
         fresh = self._verify_own(own, shared)
+        self._phases.enter(Phase.DRAWING, round=number)
         training = self._sample(this, fresh)  # 4
         updating = time.perf_counter()
+        self._phases.enter(Phase.LEARNING, round=number)
         groups, stats = self._update(this, training)  # 5
         self._remember(this, fresh, training, stats)
         now = time.perf_counter()
@@ -140,6 +148,8 @@ class Rounds:
             stats=stats,
             num_not_shared=shared.count(None),
             balance=self._balance,
+            own=own,
+            own_rewards=[group.rewards for group in fresh],
         )
 
     def _stop_if_told(self) -> None:
@@ -155,22 +165,30 @@ class Rounds:
         self._stop_if_told()
         if not questions:
             return []
+        wanted = len(questions) * this.config.num_completions
+        self._phases.enter(Phase.ANSWERING, round=this.number, of=wanted)
         if self._means.answer is not None:
             return self._means.answer(questions, self._policy)
         generator = torch.Generator()
         generator.manual_seed(this.seed("generate"))
-        prompts = [encode_prompt(self._policy, q.text, tagged=q.tagged) for q in questions]
+        asked, prompts = self._askable(questions)
         samples = self._means.generate(
             self._policy,
             prompts,
             num_completions=this.config.num_completions,
             params=this.config.sampling,
             generator=generator,
+            on_step=self._on_step,
         )
         return [
             OwnGroup(question=question, answers=tuple(sample.as_answer() for sample in row))
-            for question, row in zip(questions, samples, strict=True)
+            for question, row in zip(asked, samples, strict=True)
         ]
+
+    def _on_step(self, done: int, fraction: float) -> None:
+        self._phases.step(done, fraction)
+        if self._means.generate is generate:  # processes that share the work go on together
+            self._stop_if_told()
 
     def _share(self, this: Round, own: Sequence[OwnGroup]) -> list[SharedGroup | None]:
         """Publish own groups; return what was shared of each, None where nothing was.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from policy.node.link import NodeLink
+from policy.record.phases import Phases
 from policy.tasks import TaskSource
 from shoal_wire.manifest import SwarmRules
 
@@ -24,3 +25,5 @@ class Surroundings:
     rules: SwarmRules
     should_stop: Callable[[], bool]
     """Whether the trainer is to end; asked between the steps of a round."""
+    phases: Phases = field(default_factory=Phases)
+    """Told what is being done."""

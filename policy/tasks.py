@@ -22,6 +22,20 @@ class TaskSource:
         self._families = tuple(families)
         self._by_name = {family.name: family for family in families}
 
+    @property
+    def num_families(self) -> int:
+        """How many families the swarm has."""
+        return len(self._families)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The families, in the swarm's order."""
+        return tuple(self._by_name)
+
+    def expected(self, tasks: Sequence[Task]) -> list[str | None]:
+        """Return the generator's own answers; None where any valid one is accepted."""
+        return [item.answer for item in self._worker.items([coordinates_of(one) for one in tasks])]
+
     def draw(self, rng: random.Random, count: int) -> list[Question]:
         """Draw `count` fresh questions, families by weight with replacement."""
         return [self._question(at, text) for at, text in self._worker.draw(rng, count)]

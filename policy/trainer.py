@@ -15,15 +15,18 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from policy.checkpoint.saving import CheckpointError, save_checkpoint
+from policy.checkpoint.saving import CheckpointError, NoRoomError, save_checkpoint
 from policy.course import Course, begin_or_resume, take_back
 from policy.evaluate import EvaluationStopped, evaluate, evaluation_interval
 from policy.generation.local import NonFiniteError
+from policy.generation.questions import refuse_unanswerable
 from policy.judged import Judged
 from policy.model.loading import ModelError
 from policy.model.memory import can_checkpoint
 from policy.model.reference import load_reference
 from policy.record.metrics import METRICS_FILE, MetricsFile, held_out_metrics, round_metrics
+from policy.record.pause import Pause
+from policy.record.phases import Doing, Phase
 from policy.record.progress import Progress, RoundRecord
 from policy.record.quarantine import QUARANTINE_FILE, Quarantine
 from policy.record.sinks import MetricSinks
@@ -32,6 +35,8 @@ from policy.rollback import Watch, weights_finite
 from policy.round.config import balance_from_settings, round_config
 from policy.sapo import THIS_PROCESS, Learner, Means, Outcome, Rounds
 from policy.surroundings import Interrupted, Surroundings
+from policy.tiny import MODEL_NAMES
+from policy.watched import Watched
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import TaskError
 
@@ -48,6 +53,7 @@ class Trainer:
         *,
         seed: int,
         on_round: Callable[[RoundRecord, Progress], None] = lambda _record, _progress: None,
+        on_news: Callable[[str], None] = log.warning,
         means: Means = THIS_PROCESS,
     ) -> None:
         """Load the policy, or take up where a checkpoint stands.
@@ -56,10 +62,19 @@ class Trainer:
             ModelError: the model cannot be used.
             CheckpointError: the newest checkpoint cannot be read, or is of another model.
         """
+        names_itself = settings.model not in MODEL_NAMES
+        if names_itself:  # the embedded ones are there at once
+            log.info("loading model %s", settings.model)
         self.course = course = begin_or_resume(settings, seed=seed)
+        if names_itself:
+            num_weights = sum(weight.numel() for weight in course.policy.model.parameters())
+            where = course.policy.device
+            log.info("it is loaded: %.1f million weights on %s", num_weights / 1e6, where)
         _refuse_unsupported(settings, course)
         self._settings, self._seed, self._on_round = settings, seed, on_round
         self._tasks, self._link, self._should_stop = around.tasks, around.link, around.should_stop
+        self._phases = around.phases
+        self._last_record: RoundRecord | None = None
         self._link.restore_consumed(course.consumed_ids)
         config = round_config(settings, seed)
         self._sampling = config.sampling
@@ -74,25 +89,34 @@ class Trainer:
         self._judged = Judged(settings, course.policy, self._link, config.sampling, seed=seed)
         self._metrics = _metrics_file(settings, course)
         self._sinks = MetricSinks(settings, last_round=course.round)
+        self._watched = Watched(settings, around.tasks, course.progress.learning, on_news=on_news)
         self._watch = Watch()
+        self._pause = Pause(lack=self._lack, should_stop=self._should_stop, tell=self._tell_paused)
+        self._checkpoint_waits = False
         self._last_checkpoint = time.monotonic()
         self._checkpoint_round = course.round
+        self._phases.listen(self._tell_phase)
 
     def run(self) -> None:
         """Play rounds until told to stop or `--rounds` is reached; then write a checkpoint.
 
+        A full disk is waited for; told to stop then, the rounds since the last checkpoint are lost.
+
         Raises:
+            ModelError: it can be asked none of the questions.
             CheckpointError: the last checkpoint could not be written.
             DivergedError: going back to the last good weights did not help.
         """
         try:
+            if not self._should_stop():
+                refuse_unanswerable(self.course.policy, self._tasks)
             self._play_rounds()
             self._write_judged(
                 self._judged.wait_for_score(
                     self.course.round, self.course.policy_version, self._should_stop
                 )
             )
-            self.checkpoint()
+            self._last_checkpoint_written()
         finally:
             self._sinks.close()
         self._link.flush()
@@ -118,7 +142,32 @@ class Trainer:
                 self._roll_back()
                 continue
             self._finish_round(outcome)
+            self._pause.hold()
             self._pace(started)
+
+    def _last_checkpoint_written(self) -> None:
+        try:
+            self.checkpoint()
+        except NoRoomError:
+            if not self._pause.hold():
+                raise
+
+    def _lack(self) -> str:
+        """Write what could not be written; return why it still cannot, empty if all is."""
+        if not self._metrics.flush():
+            return f"no space left in {self._settings.data_dir}"
+        if self._checkpoint_waits:
+            try:
+                self.checkpoint()
+            except NoRoomError as error:
+                return str(error)
+            except CheckpointError as error:
+                self._checkpoint_waits = False
+                log.error("checkpoint failed, training goes on: %s", error)
+        return self._link.lack_of_room()
+
+    def _tell_paused(self, why: str) -> None:
+        self._tell_status("paused" if why else "training", None, paused=why)
 
     def checkpoint(self) -> None:
         """Write a checkpoint of the rounds so far, then acknowledge what it contains."""
@@ -129,9 +178,16 @@ class Trainer:
         if not weights_finite(course.policy):
             log.error("no checkpoint of round %d: its weights are not finite", course.round)
             return
+        self._phases.enter(Phase.SAVING, round=course.round)
         self._link.flush()  # what the checkpoint says is done is on the node's disk then
+        course.progress.learning = self._watched.to_json()
         state = course.state(self._link.consumed_for_checkpoint())
-        save_checkpoint(self._settings.data_dir, course.policy, course.optimizer, state)
+        try:
+            save_checkpoint(self._settings.data_dir, course.policy, course.optimizer, state)
+        except NoRoomError:
+            self._checkpoint_waits = True
+            raise
+        self._checkpoint_waits = False
         self._checkpoint_round = course.round
         course.has_checkpoint = True
         self._link.consume_held()
@@ -159,7 +215,9 @@ class Trainer:
         self._write_down("round", round_metrics(record, progress))
         self._evaluate_if_due()
         self._write_judged(self._judged.after_round(course.round, course.policy_version))
+        self._watched.after_round(record, outcome.own, outcome.own_rewards, progress.held_out)
         self._tell_status("training", record)
+        self._last_record = record
         self._on_round(record, progress)
         if self._watch.due(outcome.stats):
             self._roll_back()
@@ -170,6 +228,8 @@ class Trainer:
             return
         try:
             self.checkpoint()
+        except NoRoomError:
+            return  # no round begins before it is written
         except CheckpointError as error:
             # The next one may succeed (space freed); until then nothing is acknowledged.
             log.error("checkpoint failed, training goes on: %s", error)
@@ -180,6 +240,11 @@ class Trainer:
         done = course.progress.held_out
         if not every or course.round % every or (done and done["round"] == course.round):
             return
+        self._phases.enter(
+            Phase.EVALUATING,
+            round=course.round,
+            of=self._settings.eval_per_family * self._tasks.num_families,
+        )
         try:
             held_out = evaluate(
                 course.policy,
@@ -188,6 +253,7 @@ class Trainer:
                 per_family=self._settings.eval_per_family,
                 sampling=self._sampling,
                 should_stop=self._should_stop,
+                on_step=self._phases.step,
             ).to_json()
         except EvaluationStopped:
             return  # made up for when the run is resumed
@@ -211,9 +277,14 @@ class Trainer:
             left = self._settings.round_seconds - (time.monotonic() - started)
             if left <= 0:
                 return
+            if self._phases.doing.phase is not Phase.WAITING:
+                self._phases.enter(Phase.WAITING, round=self.course.round + 1)
             time.sleep(min(0.05, left))
 
-    def _tell_status(self, state: str, record: RoundRecord | None) -> None:
+    def _tell_phase(self, _doing: Doing) -> None:
+        self._tell_status("training", self._last_record)
+
+    def _tell_status(self, state: str, record: RoundRecord | None, *, paused: str = "") -> None:
         course = self.course
         status = Status(
             state=state,
@@ -222,6 +293,9 @@ class Trainer:
             model=course.policy.name,
             progress=course.progress,
             last_round=None if record is None else asdict(record),
+            learning=self._watched.view(),
+            paused=paused,
+            doing=self._phases.doing if state == "training" else None,
         )
         self._link.tell_status(status.to_json())
 
@@ -242,4 +316,5 @@ def _metrics_file(settings: Settings, course: Course) -> MetricsFile:
         settings.data_dir / METRICS_FILE,
         last_round=course.round,
         last_held_out=evaluated["round"],
+        max_bytes=settings.metrics_bytes,
     )

@@ -8,7 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 
+from shoal_base.lines import guard_process, say, say_lines
+from shoal_base.output import end_with_the_reader, flush_output
 from shoal_settings.exits import EXIT_OK, EXIT_USAGE
+from shoal_settings.parser import did_you_mean
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,16 +64,27 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `shoal`; return the exit code."""
+    guard_process()
+    end_with_the_reader()
+    code = _run(argv)
+    flush_output()
+    return code
+
+
+def _run(argv: Sequence[str] | None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] == ["help"] and arguments[1:]:
+        arguments = [*arguments[1:], "--help"]
     if not arguments or arguments[0] in ("-h", "--help", "help"):
-        print(_usage())
+        say_lines(_usage())
         return EXIT_OK if arguments else EXIT_USAGE
     if arguments[0] == "--version":
-        print(f"shoal {version('shoal')}")
+        say(f"shoal {version('shoal')}")
         return EXIT_OK
     name, rest = arguments[0], arguments[1:]
     if name not in COMMANDS:
-        print(f"shoal: no command {name!r}; there are {', '.join(COMMANDS)}", file=sys.stderr)
+        there = f"{did_you_mean(name, COMMANDS)}; there are {', '.join(COMMANDS)}"
+        say(f"shoal: no command {name!r}{there}", error=True)
         return EXIT_USAGE
     module = COMMANDS[name].module
     if rest and rest[0] in COMMANDS[name].parts:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from rich.console import Console
-
+from shoal.nearby import running_node
 from shoal.node_link import NodeLink, check_author, open_link
+from shoal_base.lines import say_json
+from shoal_base.node_folders import NODE_FOLDER
+from shoal_base.terminal import Terminal, styled
+from shoal_base.visible import visible_lines, visible_name
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
+from shoal_settings.parser import Parser, path, whole
 from shoal_tasks.errors import TaskError
 from shoal_tasks.hand_made import completion_of
 from shoal_tasks.spec import AnswerFormat, FamilySpec
@@ -41,10 +43,10 @@ class _Asked:
 def main(argv: Sequence[str]) -> int:
     """Run `shoal answer`; return the exit code."""
     arguments = _parser().parse_args(argv)
-    console = Console(highlight=False, stderr=arguments.json)
+    console = Terminal(stderr=arguments.json)
     try:
         author = check_author("answer", arguments.author)
-        link = open_link("answer", arguments.data_dir, arguments.task_file)
+        link = open_link("answer", running_node(arguments.data_dir), arguments.task_file)
         families = _chosen(link, arguments.family)
         with TaskWorker(families) as worker:
             shared = _ask_all(link, worker, families, arguments, console, author)
@@ -58,20 +60,22 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="shoal answer",
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--data-dir",
-        type=Path,
-        default=Path(".shoal/node"),
+        type=path,
+        default=NODE_FOLDER,
         metavar="DIR",
-        help="the node's folder",
+        help="the node's folder (.shoal/node, or the only other node that runs)",
     )
     parser.add_argument("--family", metavar="NAME", help="only questions of this family")
-    parser.add_argument("--count", type=int, default=0, metavar="N", help="end after N (0: go on)")
+    parser.add_argument(
+        "--count", type=whole(0), default=0, metavar="N", help="end after N (0: go on)"
+    )
     parser.add_argument(
         "--author", default="a person", metavar="NAME", help="who answers, told to peers (a person)"
     )
@@ -89,7 +93,7 @@ def _chosen(link: NodeLink, name: str | None) -> tuple[FamilySpec, ...]:
         return link.families
     found = tuple(spec for spec in link.families if spec.name == name)
     if not found:
-        known = ", ".join(spec.name for spec in link.families)
+        known = ", ".join(visible_name(spec.name) for spec in link.families)
         raise fail("answer", f"family {name!r} is not this swarm's; it has {known}")
     return found
 
@@ -99,7 +103,7 @@ def _ask_all(
     worker: TaskWorker,
     families: Sequence[FamilySpec],
     arguments: argparse.Namespace,
-    console: Console,
+    console: Terminal,
     author: str,
 ) -> int:
     """Ask until told to stop; return how many questions were answered and shared."""
@@ -120,21 +124,23 @@ def _ask_all(
     return shared
 
 
-def _answers(link: NodeLink, asked: _Asked, console: Console) -> list[Completion]:
+def _answers(link: NodeLink, asked: _Asked, console: Terminal) -> list[Completion]:
     rules = link.manifest.rules
-    console.print(f"\n[bold]{asked.spec.name}[/]")
-    console.print(asked.question.strip(), markup=False, soft_wrap=True)
+    console.print()
+    console.print(visible_name(asked.spec.name), style="bold")
+    for line in visible_lines(asked.question.strip()):
+        console.print(line, soft_wrap=True)
     if asked.spec.answer_format is AnswerFormat.TAGGED:
-        console.print("[dim]the answer stands between <answer> and </answer>[/]")
+        console.print("the answer stands between <answer> and </answer>", style="dim")
     found: list[Completion] = []
     while len(found) < rules.max_completions:
-        text = console.input(f"[dim]answer {len(found) + 1}:[/] ")
+        text = console.input(styled((f"answer {len(found) + 1}:", "dim"), " "))
         if not text.strip():
             if not found:
                 return []
             if len(found) >= rules.min_completions:
                 break
-            console.print(f"[dim]{rules.min_completions} are needed; a wrong one will do[/]")
+            console.print(f"{rules.min_completions} are needed; a wrong one will do", style="dim")
             continue
         completion = completion_of(text)
         reason = check_completion(completion, rules)
@@ -161,7 +167,7 @@ def _show_rewards(
     worker: TaskWorker,
     asked: _Asked,
     completions: Sequence[Completion],
-    console: Console,
+    console: Terminal,
     *,
     as_json: bool,
 ) -> None:
@@ -173,10 +179,10 @@ def _show_rewards(
     )
     rewards = [result.reward for result in results]
     for completion, reward in zip(completions, rewards, strict=True):
-        console.print(f"{reward:5.2f}  {completion.text}", markup=False, soft_wrap=True)
+        console.print(f"{reward:5.2f}  {completion.text}", soft_wrap=True)
     if min(rewards) == max(rewards):
-        console.print("[dim]all earn the same: shared, but nobody can learn from it[/]")
+        console.print("all earn the same: shared, but nobody can learn from it", style="dim")
     if as_json:
         texts = [completion.text for completion in completions]
         row = {"family": asked.spec.name, "question": asked.question, "completions": texts}
-        print(json.dumps({"schema_version": 1, **row, "rewards": rewards}), flush=True)
+        say_json({"schema_version": 1, **row, "rewards": rewards})

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
+from shoal_base.terminal import styled
+from shoal_base.visible import visible
+
 _WIDE = 140
-"""Columns from which tables show whole peer ids."""
+"""Columns from which tables show whole peer ids and topics."""
 
 
 def pairs() -> Table:
@@ -20,17 +24,86 @@ def pairs() -> Table:
     return table
 
 
-def table(*columns: str) -> Table:
-    """Return a table with these columns; long cells fold."""
-    made = Table(box=box.SIMPLE, pad_edge=False)
-    for column in columns:
-        made.add_column(column, overflow="fold")
-    return made
+def table(*columns: str, below: Sequence[str] = ()) -> Rows:
+    """Return a table with these columns.
+
+    Where it is wider than the terminal, those of `below` go below their row, in this order and as
+    many as must: no cell breaks inside.
+    """
+    return Rows(columns, below)
 
 
-def print_table(console: Console, made: Table, rows: Sequence[object], if_none: str) -> None:
+class Rows:
+    """A table's rows, before it is known how wide a terminal is."""
+
+    def __init__(self, columns: Sequence[str], below: Sequence[str]) -> None:
+        self._columns = list(columns)
+        self._below = below
+        self._rows: list[list[str]] = []
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self._rows)
+
+    def add_row(self, *cells: str) -> None:
+        """Add one, a cell for each column."""
+        self._rows.append([visible(cell) for cell in cells])
+
+    def print(self, console: Console) -> None:
+        """Print them all."""
+        widths = [
+            max(map(cell_len, cells)) for cells in zip(self._columns, *self._rows, strict=True)
+        ]
+        beside = list(range(len(widths)))
+        for name in self._below:
+            if sum(widths[place] + 3 for place in beside) <= console.width:
+                break
+            beside.remove(self._columns.index(name))
+        if len(beside) == len(widths):
+            console.print(self._table())
+        else:
+            self._print_narrow(console, beside, widths)
+
+    def _table(self) -> Table:
+        made = Table(box=box.SIMPLE, pad_edge=False)
+        for column in self._columns:
+            made.add_column(column, overflow="fold")
+        for row in self._rows:
+            made.add_row(*row)
+        return made
+
+    def _print_narrow(self, console: Console, beside: Sequence[int], widths: list[int]) -> None:
+        def line(cells: Sequence[str]) -> str:
+            padded = (cells[i] + " " * (widths[i] - cell_len(cells[i])) for i in beside)
+            return f" {'   '.join(padded)}".rstrip()
+
+        console.print()
+        console.print(line(self._columns), style="bold", soft_wrap=True)
+        console.print(f" {'─' * (sum(widths[i] + 3 for i in beside) - 3)}", soft_wrap=True)
+        for row in self._rows:
+            console.print(line(row), soft_wrap=True)
+            for name in self._below:
+                place = self._columns.index(name)
+                if place not in beside and row[place] not in ("", "-"):
+                    console.print(f"   {name} {row[place]}", soft_wrap=True)
+        console.print()
+
+
+def print_table(console: Console, rows: Rows, if_none: str = "") -> None:
     """Print a table, or what to say of one without rows."""
-    console.print(made if rows else if_none)
+    if rows or not if_none:
+        rows.print(console)
+    else:
+        console.print(if_none)
+
+
+def print_wrapped(console: Console, text: str) -> None:
+    """Print a text below what it belongs to: on a terminal broken between words, else one line."""
+    room = max(20, console.width - 2)
+    lines = styled(text).wrap(console, room) if console.is_terminal else [styled(text)]
+    for line in lines:
+        line.rstrip()
+        console.print(styled("  ").append_text(line), soft_wrap=True)
 
 
 def duration(seconds: float) -> str:
@@ -71,6 +144,11 @@ def cut(text: str, limit: int) -> str:
 def peer_name(console: Console, peer_id: str) -> str:
     """Return a peer id, in a narrow terminal only its end; `--json` has all of it."""
     return peer_id if console.width >= _WIDE else f"…{peer_id[-10:]}"
+
+
+def topic_name(console: Console, topic: str) -> str:
+    """Return a topic, in a narrow terminal a short one; `--json` has all of it."""
+    return topic if console.width >= _WIDE else short_topic(topic)
 
 
 def short_topic(topic: str) -> str:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from shoal.nearby import running_node
 from shoal.node_link import NodeLink, check_author, open_link
+from shoal_base.lines import readable_json, say, say_json
+from shoal_base.node_folders import NODE_FOLDER
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
+from shoal_settings.parser import Parser, path, whole
 from shoal_tasks.errors import TaskError
 from shoal_tasks.hand_made import RowError, read_groups
 from shoal_tasks.worker.sync import TaskWorker
@@ -35,7 +38,7 @@ def main(argv: Sequence[str]) -> int:
         author = check_author("publish", arguments.author)
         if (arguments.file is None) == (arguments.draw is None):
             raise fail("publish", "give a FILE to publish, or --draw N to get questions")
-        link = open_link("publish", arguments.data_dir, arguments.task_file)
+        link = open_link("publish", running_node(arguments.data_dir), arguments.task_file)
         with TaskWorker(link.families) as worker:
             if arguments.draw is not None:
                 return _draw(worker, arguments.draw)
@@ -49,21 +52,24 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="shoal publish",
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("file", nargs="?", metavar="FILE", help="JSON lines; - is standard input")
     parser.add_argument(
-        "--draw", type=_count, metavar="N", help="print N fresh questions of the swarm's families"
+        "--draw",
+        type=whole(1, 100_000),
+        metavar="N",
+        help="print N fresh questions of the swarm's families",
     )
     parser.add_argument(
         "--data-dir",
-        type=Path,
-        default=Path(".shoal/node"),
+        type=path,
+        default=NODE_FOLDER,
         metavar="DIR",
-        help="the node's folder",
+        help="the node's folder (.shoal/node, or the only other node that runs)",
     )
     parser.add_argument(
         "--author", default="script", metavar="NAME", help="who answered, told to peers (script)"
@@ -75,17 +81,10 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _count(text: str) -> int:
-    value = int(text)
-    if not 1 <= value <= 100_000:
-        raise argparse.ArgumentTypeError("must be 1 to 100000")
-    return value
-
-
 def _draw(worker: TaskWorker, count: int) -> int:
     for task, question in worker.draw(random.SystemRandom(), count):
         row = {"family": task.family, "seed": task.seed, "index": task.index, "question": question}
-        print(json.dumps(row, ensure_ascii=False))
+        say(readable_json(row))
     return EXIT_OK
 
 
@@ -105,8 +104,8 @@ def _publish(link: NodeLink, worker: TaskWorker, name: str, author: str, *, as_j
         raise fail("publish", f"{name} has no rows")
     new = link.publish(groups, author=author)
     if as_json:
-        print(json.dumps({"schema_version": 1, "groups": len(groups), "new": new}))
+        say_json({"schema_version": 1, "groups": len(groups), "new": new})
     else:
         known = f", {len(groups) - new} were published before" if new < len(groups) else ""
-        print(f"published {new} groups as {link.client.peer_id}{known}")
+        say(f"published {new} groups as {link.client.peer_id}{known}")
     return EXIT_OK

@@ -9,10 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
+from shoal_base.lines import readable_json, say_json
+from shoal_base.terminal import Terminal, styled
+from shoal_base.visible import visible_lines, visible_name
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
+from shoal_settings.parser import Parser, whole
 from shoal_tasks.errors import FamilyError, TaskError
 from shoal_tasks.families import (
     PRESETS,
@@ -79,7 +82,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="shoal tasks",
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -87,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("family", nargs="?", metavar="FAMILY", help="show this family")
     parser.add_argument(
         "--seed",
-        type=_seed,
+        type=whole(0, SEED_LIMIT - 1),
         default=TRAIN_SEED_MIN,
         help="seed of the sample (default: %(default)s)",
     )
@@ -96,13 +99,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
-
-
-def _seed(text: str) -> int:
-    value = int(text)
-    if not 0 <= value < SEED_LIMIT:
-        raise argparse.ArgumentTypeError(f"must be 0 to {SEED_LIMIT - 1}")
-    return value
 
 
 def _own(task_files: Sequence[str]) -> tuple[FamilySpec, ...]:
@@ -186,35 +182,35 @@ def _completions(spec: FamilySpec, item: TaskItem) -> list[tuple[str, FinishReas
 
 def _show(view: dict[str, Any], render: Any, *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps(view))
+        say_json(view)
     else:
-        render(Console(highlight=False), view)
+        render(Terminal(), view)
 
 
-def _list_families(console: Console, view: dict[str, Any]) -> None:
+def _list_families(console: Terminal, view: dict[str, Any]) -> None:
     for preset in (*PRESETS, _OWN):
         rows = [row for row in view["families"] if row["preset"] == preset]
         if not rows:
             continue
-        console.print("[bold]your own[/]" if preset == _OWN else f"[bold]preset {preset}[/]")
+        console.print("your own" if preset == _OWN else f"preset {preset}", style="bold")
         for row in rows:
             _print_family(console, row)
         console.print()
     console.print(f"generators a family may use: {', '.join(view['generators'])}", soft_wrap=True)
-    console.print("`shoal tasks FAMILY` shows a sample and how it is scored", markup=False)
+    console.print("`shoal tasks FAMILY` shows a sample and how it is scored")
 
 
-def _print_family(console: Console, row: dict[str, Any]) -> None:
-    head = f"  {row['name']:<30} {row['answer_format']:<7} weight {row['weight']:g}"
-    console.print(f"{head}  {row['scorer']}", markup=False, soft_wrap=True)
+def _print_family(console: Terminal, row: dict[str, Any]) -> None:
+    head = f"  {visible_name(row['name']):<30} {row['answer_format']:<7} weight {row['weight']:g}"
+    console.print(f"{head}  {row['scorer']}", soft_wrap=True)
     config = _config(row["config"])
-    console.print(f"      {row['generator']}: {config}", markup=False, soft_wrap=True)
+    console.print(f"      {row['generator']}: {config}", soft_wrap=True)
 
 
-def _show_family(console: Console, view: dict[str, Any]) -> None:
+def _show_family(console: Terminal, view: dict[str, Any]) -> None:
     sample = view["sample"]
     facts = {
-        "family": view["name"],
+        "family": visible_name(view["name"]),
         "preset": view["preset"] or "none: the generator's default",
         "generator": view["generator"],
         "configuration": _config(view["config"]) or "default",
@@ -226,19 +222,29 @@ def _show_family(console: Console, view: dict[str, Any]) -> None:
         table.add_row(name, value)
     console.print(table)
     if view["instruction"] is not None:
-        console.print("\n[bold]instruction[/] (before the question)")
-        console.print(view["instruction"], markup=False, soft_wrap=True)
-    console.print(f"\n[bold]question[/] (seed {sample['seed']}, index {sample['index']})")
-    console.print(sample["question"].strip(), markup=False, soft_wrap=True)
-    console.print("\n[bold]answer[/]")
+        _head(console, "instruction", " (before the question)")
+        _text(console, view["instruction"])
+    _head(console, "question", f" (seed {sample['seed']}, index {sample['index']})")
+    _text(console, sample["question"].strip())
+    _head(console, "answer")
     stated = "any that the scorer accepts" if sample["answer"] is None else sample["answer"]
-    console.print(stated, markup=False, soft_wrap=True)
-    console.print("\n[bold]rewards[/]")
+    _text(console, stated)
+    _head(console, "rewards")
     for row in sample["scored"]:
-        text = json.dumps(row["completion"], ensure_ascii=False)
+        text = readable_json(row["completion"])
         shown = text if len(text) <= _SHOWN_CHARS else f"{text[: _SHOWN_CHARS - 1]}…"
         ending = "" if row["finish_reason"] == "stop" else "  (cut by the token limit)"
-        console.print(f"{row['reward']:5.2f}  {shown}{ending}", markup=False, soft_wrap=True)
+        console.print(f"{row['reward']:5.2f}  {shown}{ending}", soft_wrap=True)
+
+
+def _head(console: Terminal, title: str, more: str = "") -> None:
+    console.print()
+    console.print(styled((title, "bold"), more))
+
+
+def _text(console: Terminal, text: str) -> None:
+    for line in visible_lines(text):
+        console.print(line, soft_wrap=True)
 
 
 _ANSWER_RULES = {

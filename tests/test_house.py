@@ -101,6 +101,39 @@ def _is_foreign(node: ast.Import | ast.ImportFrom, alias: ast.alias) -> bool:
     return module.partition(".")[0] in ("libp2p", "trio", "multiaddr", "torch", "transformers")
 
 
+def test_pythons_are_started_in_one_place() -> None:
+    """There they are kept from importing what lies in the current folder."""
+    own = ROOT / "proto/shoal_base/children.py"
+    elsewhere = [
+        at(path, node)
+        for path, tree in product()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and ast.unparse(node) in ("sys.executable", "sys._base_executable")
+        and path != own
+    ]
+    assert not elsewhere, elsewhere
+
+
+def test_what_starts_a_process_gives_it_an_environment() -> None:
+    """Another's environment may name the current folder as a place of modules."""
+    starts = (
+        "subprocess.Popen",
+        "subprocess.run",
+        "trio.lowlevel.open_process",
+        "trio.run_process",
+    )
+    bare = [
+        at(path, node)
+        for path, tree in product()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) in starts
+        and not any(keyword.arg == "env" for keyword in node.keywords)
+    ]
+    assert not bare, bare
+
+
 @pytest.mark.parametrize("room", ROOMS)
 def test_every_package_says_in_one_line_what_it_is(room: str) -> None:
     signs = [path for path in tracked(room) if path.name == "__init__.py" and path.exists()]
@@ -122,3 +155,25 @@ def test_tests_mirror_the_rooms() -> None:
         if folder.name not in cases and not (ROOT / folder.relative_to(ROOT / "tests")).is_dir()
     ]
     assert not lost, lost
+
+
+SPEAKERS = {"lines.py", "terminal.py"}
+"""Files of `shoal_base` that write: they make all text visible first."""
+
+
+def test_nobody_writes_past_what_makes_text_visible() -> None:
+    """Strangers' text may be in anything: what is printed goes through `shoal_base`."""
+    past = [
+        f"{at(path, node)} {name}"
+        for path, tree in product()
+        if not (path.parent.name == "shoal_base" and path.name in SPEAKERS)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and (name := ast.unparse(node.func)) is not None
+        and (
+            name in ("print", "input", "Console", "Panel", "Text.from_markup")
+            or name.startswith(("sys.stdout.write", "sys.stderr.write", "traceback.print"))
+            or (name == "TextColumn" and "markup=False" not in ast.unparse(node))
+        )
+    ]
+    assert not past, past

@@ -13,6 +13,7 @@ import trio
 from p2p.fetch.stats import FetchStats
 from p2p.net.request import RequestError, RequestFailure
 from p2p.standing.scoring import Report
+from p2p.token_bucket import KeyedBuckets, Rate
 from shoal_base.bounded import BoundedDict
 from shoal_wire.limits import MAX_ANSWER_BYTES, ROLLOUTS_PROTOCOL
 from shoal_wire.rollout_codec import RolloutProtocolError, decode_answer, encode_query
@@ -35,6 +36,10 @@ ANSWER_SECONDS = 10.0
 
 _MAX_NOTED = 1024
 _LEAST_BUSY_SECONDS = 0.1
+_REQUESTS = Rate(burst=56, per_second=14)
+_BYTES = Rate(burst=14 << 20, per_second=3_600_000)
+"""Of one peer: somewhat under what peers give for nothing (`ServeLimits`), so that whatever happens
+here, and whatever others make us ask for, is never a flood there."""
 _SHUN_SECONDS = {
     RequestFailure.UNSUPPORTED: 20.0,
     RequestFailure.TIMEOUT: 30.0,
@@ -85,6 +90,8 @@ class RolloutAsker:
         self._answer_seconds = answer_seconds
         self._shunned: BoundedDict[PeerId, float] = BoundedDict(_MAX_NOTED)
         self._busy: BoundedDict[PeerId, float] = BoundedDict(_MAX_NOTED)
+        self._requests: KeyedBuckets[PeerId] = KeyedBuckets(_REQUESTS, max_keys=_MAX_NOTED)
+        self._bytes: KeyedBuckets[PeerId] = KeyedBuckets(_BYTES, max_keys=_MAX_NOTED)
 
     def is_usable(self, peer_id: PeerId) -> bool:
         """Return whether it makes sense to ask this peer now."""
@@ -94,14 +101,25 @@ class RolloutAsker:
     def busy_s(self, peer_id: PeerId) -> float:
         """Return for how many seconds more this peer wants to be left in peace."""
         now = trio.current_time()
-        return self._busy.get(peer_id, now) - now
+        return max(self._busy.get(peer_id, now) - now, self._pace_s(peer_id, now))
+
+    def _pace_s(self, peer_id: PeerId, now: float) -> float:
+        return max(
+            self._requests.of(peer_id, now).wait_s(1, now),
+            self._bytes.of(peer_id, now).wait_s(1, now),
+        )
 
     async def ask(self, peer_id: PeerId, query: Query, kind: type[A]) -> A:
-        """Ask for an answer of `kind`.
+        """Ask for an answer of `kind`, as soon as the peer will give it for nothing.
 
         Raises:
             NoAnswerError: there is none, for now.
         """
+        now = trio.current_time()
+        wait_s = self._pace_s(peer_id, now)
+        self._requests.of(peer_id, now).take(1, now)
+        if wait_s > 0:
+            await trio.sleep(wait_s)
         self._stats.asked += 1
         try:
             raw = await self._host.request(
@@ -116,6 +134,7 @@ class RolloutAsker:
                 self.offend(peer_id, Reason.MALFORMED_ANSWER)
             self._shun(peer_id, _SHUN_SECONDS[error.failure])
             raise self._failed(error.failure.value) from None
+        self._bytes.of(peer_id, trio.current_time()).take(len(raw), trio.current_time())
         try:
             answer: Answer = decode_answer(raw)
         except RolloutProtocolError:

@@ -38,8 +38,8 @@ _OTHER_CANDIDATES = 4
 _PASSING = frozenset({Reason.INTAKE_FULL, Reason.WORKER_UNAVAILABLE, Reason.OVER_QUOTA})
 """Reasons that may not hold the next time."""
 
-Take = Callable[[bytes, PeerId, int, Source], Awaitable[Verdict]]
-"""``await take(envelope, publisher, sequence, source)``: the intake's judgement."""
+Take = Callable[[bytes, PeerId, int, Source, PeerId], Awaitable[Verdict]]
+"""``await take(envelope, publisher, sequence, source, provider)``: the intake's judgement."""
 
 
 class BatchFetch:
@@ -110,7 +110,7 @@ class BatchFetch:
                 job.batch_id, job.num_bytes, lambda: self._candidates(job)
             )
             self._count_bytes(job)
-            self._wanted.queue.strike(job.publisher, failed=False)
+            self._wanted.queue.strike(job, failed=False)
             await self._judge(pulled.envelope, pulled.provider, job)
         except UnavailableError as error:
             self._give_up(job, error)
@@ -122,7 +122,7 @@ class BatchFetch:
         self._wanted.queue.flowed(job.num_bytes, trio.current_time())
 
     def _give_up(self, job: PullJob, error: UnavailableError) -> None:
-        self._wanted.queue.strike(job.publisher, failed=True)
+        self._wanted.queue.strike(job, failed=True)
         if job.source is not Source.PULL:
             return
         self._stats.announced_given_up += 1
@@ -138,11 +138,11 @@ class BatchFetch:
         return likely + self._rng.sample(others, min(_OTHER_CANDIDATES, len(others)))
 
     async def _fetch_small(self, peer_id: PeerId, refs: list[BatchRef], source: Source) -> int:
-        expected = {ref.batch_id: ref for ref in refs if not self.is_pending(ref.batch_id)}
+        expected = {ref.batch_id: ref for ref in refs if not self._wanted.is_claim_pending(ref)}
         if not expected:
             return 0
         got = 0
-        with self._wanted.fetching(expected):
+        with self._wanted.fetching(expected.values()):
             query = WholeQuery(batch_ids=tuple(expected))
             answer = await self._asker.ask(peer_id, query, Envelopes)
             for envelope in answer.envelopes:
@@ -157,13 +157,13 @@ class BatchFetch:
 
     async def _judge(self, envelope: bytes, provider: PeerId, job: PullJob) -> bool:
         """Hand over what was fetched, and see that the right one answers for it."""
-        judged = await self._take_in(envelope, job.publisher, job.sequence, job.source)
+        judged = await self._take_in(envelope, job.publisher, job.sequence, job.source, provider)
         if judged.outcome is Outcome.ACCEPT:
             self._report(provider, job.publisher, judged)
             return True
         self._stats.failures[judged.reason.value] += 1
         if judged.reason not in _PASSING:
-            self._wanted.refuse(job.batch_id)
+            self._wanted.refuse(job)
         announced = job.source is Source.PULL
         if judged.reason is Reason.SIGNER_NOT_SENDER:
             # Whoever said that this digest is that publisher's batch was wrong.
@@ -173,16 +173,19 @@ class BatchFetch:
             else:
                 self._asker.offend(job.hints[0], Reason.MALFORMED_ANSWER)
             return False
-        # What is not even signed says nothing of a publisher, unless it announced that digest.
-        signer = job.publisher if announced or judged.reason not in _UNSIGNED else provider
+        # What is not signed for this swarm says nothing of a publisher, unless it announced that
+        # digest: what it has signed for another one, anybody may have kept.
+        signer = job.publisher if announced or judged.reason not in _NOT_SIGNED_HERE else provider
         self._report(provider, signer, judged)
         return False
 
 
-_UNSIGNED = frozenset(
+_NOT_SIGNED_HERE = frozenset(
     {
+        Reason.WRONG_SWARM,
         Reason.OVERSIZE_PAYLOAD,
         Reason.MALFORMED_ENVELOPE,
+        Reason.NOT_CANONICAL,
         Reason.WRONG_PAYLOAD_TYPE,
         Reason.KEY_NOT_ED25519,
         Reason.BAD_SIGNATURE,

@@ -17,6 +17,7 @@ import trio
 from p2p.fetch.asker import ANSWER_SECONDS
 from p2p.fetch.backfill import Backfill, BackfillSettings
 from p2p.fetch.batches import BatchFetch
+from p2p.fetch.chase import ChaseLimits
 from p2p.fetch.gap_repair import GapRepair, GapWatch
 from p2p.fetch.gaps import GapLimits
 from p2p.fetch.means import FetchMeans
@@ -49,6 +50,7 @@ class ExchangeSettings:
     queue: QueueLimits = field(default_factory=QueueLimits)
     pull: PullLimits = field(default_factory=PullLimits)
     gaps: GapLimits = field(default_factory=GapLimits)
+    chase: ChaseLimits = field(default_factory=ChaseLimits)
     backfill: BackfillSettings = field(default_factory=BackfillSettings)
     answer_seconds: float = ANSWER_SECONDS
     streams: RequestLimits = SERVE_LIMITS
@@ -76,7 +78,11 @@ class FetchBook:
             me=me, manifest=manifest, ledger=ledger, stats=self.stats, limits=settings.queue
         )
         self.gaps = GapWatch(
-            ledger=ledger, stats=self.stats, rng=rng or random.Random(), limits=settings.gaps
+            ledger=ledger,
+            stats=self.stats,
+            rng=rng or random.Random(),
+            limits=settings.gaps,
+            chase=settings.chase,
         )
         self.shelf = Shelf(manifest)
 
@@ -190,8 +196,13 @@ class RolloutExchange:
         }
 
     async def _take(
-        self, envelope: bytes, publisher: PeerId, sequence: int, source: Source
+        self,
+        envelope: bytes,
+        publisher: PeerId,
+        sequence: int,
+        source: Source,
+        provider: PeerId,
     ) -> Verdict:
         return await self._intake.take(
-            envelope, publisher=publisher, sequence=sequence, source=source
+            envelope, publisher=publisher, sequence=sequence, source=source, provider=provider
         )

@@ -4,6 +4,7 @@ predecessors and that never came (see `gaps`)."""
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import trio
 
 from p2p.fetch.asker import NoAnswerError
 from p2p.fetch.batches import BatchFetch
+from p2p.fetch.chase import ChaseLimits, ChaseRights
 from p2p.fetch.gaps import Gap, GapEnd, GapLimits, GapTracker
 from p2p.fetch.means import FetchMeans
 from p2p.fetch.stats import FetchStats
@@ -26,8 +28,11 @@ if TYPE_CHECKING:
 
 _MAX_LISTED = 64
 _MAX_ASKED = 3
-"""Peers asked in one try."""
+"""Peers asked in one try, the publisher among them; one less for who is not proven."""
 _MAX_AT_ONCE = 4
+_MAX_STRANGERS_AT_ONCE = 2
+_LOOK_SECONDS = 0.25
+"""How soon a gap is taken up that came while all who may ask were asking."""
 _JITTER_SECONDS = 0.5
 
 
@@ -41,26 +46,40 @@ class GapWatch:
         stats: FetchStats,
         rng: random.Random,
         limits: GapLimits | None = None,
+        chase: ChaseLimits | None = None,
     ) -> None:
         self._ledger = ledger
         self._stats = stats
         self._rng = rng
         self.gaps = GapTracker(limits)
+        self.rights = ChaseRights(chase)
         self._opened = trio.Event()
 
     def accepted(self, told: BatchAccepted) -> None:
         """Learn of a valid batch: it may be one that was missed, or show one."""
-        if self.gaps.arrived(told.publisher, told.sequence) is GapEnd.MENDED:
+        gap = self.gaps.get(told.publisher, told.sequence)
+        if self.gaps.arrived(told.publisher, told.sequence) is GapEnd.MENDED and gap is not None:
             self._stats.gaps_mended += 1
+            self.rights.mended(gap, trio.current_time())
         previous = told.previous_sequence
         if not previous or self._ledger.knows(told.publisher, previous):
             return
         after = self._ledger.highest_below(told.publisher, previous)
         if after is None:
             return  # the first ever heard of it
+        if not self.rights.has(told.publisher, told.brought_by, trio.current_time()):
+            self._stats.gaps_given_up += 1
+            return
         # Everybody who missed it would ask at the same moment.
         now = trio.current_time() + self._rng.uniform(0, _JITTER_SECONDS)
-        dropped = self.gaps.open(told.publisher, previous, after=after, now=now)
+        dropped = self.gaps.open(
+            told.publisher,
+            previous,
+            after=after,
+            now=now,
+            named_by=told.brought_by,
+            proven=self.rights.is_proven(told.publisher),
+        )
         self._stats.gaps_given_up += sum(gap.tries > 0 for gap in dropped)
         self._opened.set()
 
@@ -88,28 +107,53 @@ class GapRepair:
         self._fetch = fetch
         self._watch = watch
         self._is_wanted = is_wanted
-        self._slots = trio.Semaphore(_MAX_AT_ONCE)
+        self._asking: Counter[bool] = Counter()
+        """Tries under way, for the proven and for strangers."""
+        self._freed = trio.Event()
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Ask for what is missing until cancelled."""
         async with trio.open_nursery() as nursery:
             task_status.started()
             while True:
-                gaps = self._watch.gaps
-                for gap in gaps.due(trio.current_time()):
-                    self._stats.gaps_seen += gap.tries == 0
-                    gaps.start_try(gap, trio.current_time())
-                    await self._slots.acquire()
-                    nursery.start_soon(self._try, gap)
-                await self._watch.until_due()
+                now, rights = trio.current_time(), self._watch.rights
+                due = sorted(self._watch.gaps.due(now), key=lambda gap: rights.turn(gap, now))
+                taken = [self._take_up(gap, nursery) for gap in due]
+                if all(taken):
+                    await self._watch.until_due()
+                    continue
+                with trio.move_on_after(_LOOK_SECONDS):
+                    await self._freed.wait()
 
-    async def _try(self, gap: Gap) -> None:
+    def _take_up(self, gap: Gap, nursery: trio.Nursery) -> bool:
+        """Start a try, or end the gap; False if it has to wait for others."""
+        gaps, now = self._watch.gaps, trio.current_time()
+        if not gap.proven and self._asking[False] >= _MAX_STRANGERS_AT_ONCE:
+            return False
+        if self._asking.total() >= _MAX_AT_ONCE:
+            return False
+        whom = self._whom_to_ask(gap)
+        if not whom:
+            gaps.put_off(gap, now)
+        elif not self._watch.rights.pay(gap, now):
+            gaps.give_up(gap)
+            self._stats.gaps_given_up += 1
+        else:
+            self._stats.gaps_seen += gap.tries == 0
+            gaps.start_try(gap, now)
+            self._asking[gap.proven] += 1
+            nursery.start_soon(self._try, gap, whom)
+        return True
+
+    async def _try(self, gap: Gap, whom: list[PeerId]) -> None:
         try:
-            for peer_id in self._whom_to_ask(gap):
+            for peer_id in whom:
                 if await self._ask(peer_id, gap):
                     break
         finally:
-            self._slots.release()
+            self._asking[gap.proven] -= 1
+            self._freed.set()
+            self._freed = trio.Event()
         unwanted = not self._is_wanted(gap.publisher)
         if self._watch.gaps.end_try(gap, at_once=unwanted):
             self._stats.gaps_given_up += 1
@@ -117,7 +161,7 @@ class GapRepair:
     def _whom_to_ask(self, gap: Gap) -> list[PeerId]:
         connected = [p for p in sorted(self._host.connected_peers()) if self._asker.is_usable(p)]
         others = [peer for peer in connected if peer != gap.publisher]
-        asked = self._rng.sample(others, min(_MAX_ASKED - 1, len(others)))
+        asked = self._rng.sample(others, min(_MAX_ASKED - 2 + gap.proven, len(others)))
         # Its neighbours first, or all who missed it would be at its door; it has it for certain.
         return [*asked, gap.publisher] if gap.publisher in connected else asked
 

@@ -35,6 +35,10 @@ class Gap:
     sequence: int
     after: int
     """The publisher's highest known number below it: what to ask from."""
+    named_by: PeerId | None = None
+    """The connection that brought the batch which names it."""
+    proven: bool = False
+    """Whether a gap of its publisher has been mended lately."""
     due: float
     tries: int = 0
 
@@ -57,19 +61,48 @@ class GapTracker:
     def __len__(self) -> int:
         return sum(map(len, self._gaps.values()))
 
-    def open(self, publisher: PeerId, sequence: int, *, after: int, now: float) -> list[Gap]:
-        """Note that a number is missing; return gaps given up to stay within the bounds."""
+    def open(
+        self,
+        publisher: PeerId,
+        sequence: int,
+        *,
+        after: int,
+        now: float,
+        named_by: PeerId | None = None,
+        proven: bool = False,
+    ) -> list[Gap]:
+        """Note that a number is missing; return gaps given up to stay within the bounds.
+
+        Where publishers are too many, those that are not proven make room first.
+        """
         gaps = self._gaps.get(publisher)
+        dropped = [] if gaps is not None else self._make_room()
         if gaps is None:
             gaps = BoundedDict(self._limits.max_per_publisher)
-        crowded_out = self._gaps.put(publisher, gaps)
-        dropped = [] if crowded_out is None else list(crowded_out[1].values())
+        self._gaps.put(publisher, gaps)
         if sequence not in gaps:
-            due = now + self._limits.grace_seconds
-            gap = Gap(publisher=publisher, sequence=sequence, after=after, due=due)
+            gap = Gap(
+                publisher=publisher,
+                sequence=sequence,
+                after=after,
+                due=now + self._limits.grace_seconds,
+                named_by=named_by,
+                proven=proven,
+            )
             oldest = gaps.put(sequence, gap)
             dropped += [] if oldest is None else [oldest[1]]
         return dropped
+
+    def _make_room(self) -> list[Gap]:
+        if len(self._gaps) < self._limits.max_publishers:
+            return []
+        strangers = (who for who, gaps in self._gaps.items() if not _any_proven(gaps))
+        return list(self._gaps.pop(next(strangers, next(iter(self._gaps)))).values())
+
+    def get(self, publisher: PeerId, sequence: int) -> Gap | None:
+        """Return a gap that is open."""
+        gaps = self._gaps.get(publisher)
+        return None if gaps is None else gaps.get(sequence)
 
     def arrived(self, publisher: PeerId, sequence: int) -> GapEnd | None:
         """Note that a number is here; None if it was no gap."""
@@ -96,6 +129,10 @@ class GapTracker:
         gap.tries += 1
         gap.due = now + self._limits.retry_seconds * 2.0 ** (gap.tries - 1)
 
+    def put_off(self, gap: Gap, now: float) -> None:
+        """Note that nobody could be asked now: no try, and due again."""
+        gap.due = now + self._limits.retry_seconds
+
     def end_try(self, gap: Gap, *, at_once: bool = False) -> bool:
         """Note that asking is over; return True if the gap is still open and is given up.
 
@@ -108,6 +145,10 @@ class GapTracker:
         self._remove(gap.publisher, gap.sequence)
         return True
 
+    def give_up(self, gap: Gap) -> None:
+        """Close a gap that is not asked for any more."""
+        self._remove(gap.publisher, gap.sequence)
+
     def _remove(self, publisher: PeerId, sequence: int) -> Gap | None:
         gaps = self._gaps.get(publisher)
         if gaps is None:
@@ -116,3 +157,7 @@ class GapTracker:
         if not gaps:
             del self._gaps[publisher]
         return gap
+
+
+def _any_proven(gaps: BoundedDict[int, Gap]) -> bool:
+    return any(gap.proven for gap in gaps.values())

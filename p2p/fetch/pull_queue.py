@@ -12,10 +12,16 @@ from dataclasses import dataclass, field
 from p2p.intake.validation import Source
 from p2p.token_bucket import KeyedBuckets, Rate, TokenBucket
 from shoal_base.bounded import BoundedDict
+from shoal_wire.rollout_messages import BatchRef
 from shoal_wire.types import BatchId, PeerId
 from shoal_wire.verdict import Reason
 
 _MAX_STRUCK = 1024
+
+Claim = tuple[BatchId, PeerId, int, int]
+"""Id, publisher, number and size of a batch, as somebody states them."""
+Account = tuple[PeerId, PeerId]
+"""Who claims something, and of whom: what others claim takes nothing of a publisher's own share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +40,7 @@ class QueueLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullJob:
-    """A batch to be pulled."""
+    """A batch to be pulled, as somebody claims it to be: only its bytes will tell."""
 
     batch_id: BatchId
     publisher: PeerId
@@ -46,21 +52,41 @@ class PullJob:
     expires_ms: int
     """Wall clock after which it is of no use."""
 
+    @property
+    def claim(self) -> Claim:
+        """All that was said of the batch: what proves false says nothing of another claim."""
+        return claim_of(self)
+
+    @property
+    def account(self) -> Account:
+        """Whose share it takes: that of who announced it, or that of who listed it as another's."""
+        claimant = self.publisher if self.source is Source.PULL else self.hints[0]
+        return claimant, self.publisher
+
+
+def claim_of(told: PullJob | BatchRef) -> Claim:
+    """Return what an announcement or a listing says of a batch, which the digest alone does not."""
+    return told.batch_id, told.publisher, told.sequence, told.num_bytes
+
 
 class PullQueue:
     """Jobs in the order in which they came; `now` is monotonic seconds."""
 
     def __init__(self, limits: QueueLimits, now: float) -> None:
         self._limits = limits
-        self._jobs: OrderedDict[BatchId, PullJob] = OrderedDict()
-        self._running: set[BatchId] = set()
-        self._per_publisher: Counter[PeerId] = Counter()
-        self._bytes: KeyedBuckets[PeerId] = KeyedBuckets(limits.bytes_per_publisher)
+        self._jobs: OrderedDict[Claim, PullJob] = OrderedDict()
+        self._running: set[Claim] = set()
+        self._per_account: Counter[Account] = Counter()
+        self._bytes: KeyedBuckets[Account] = KeyedBuckets(limits.bytes_per_publisher)
         self._all_bytes = TokenBucket(limits.bytes_of_all, now)
-        self._strikes: BoundedDict[PeerId, int] = BoundedDict(_MAX_STRUCK)
+        self._strikes: BoundedDict[Account, int] = BoundedDict(_MAX_STRUCK)
 
     def __contains__(self, batch_id: BatchId) -> bool:
-        return batch_id in self._jobs
+        return any(job.batch_id == batch_id for job in self._jobs.values())
+
+    def has(self, claim: Claim) -> bool:
+        """Return whether there is a job of exactly that claim."""
+        return claim in self._jobs
 
     @property
     def num_waiting(self) -> int:
@@ -74,11 +100,11 @@ class PullQueue:
 
     def refuse(self, job: PullJob, now: float) -> Reason | None:
         """Return why `job` may not be added now; None if it may."""
-        if job.batch_id in self._jobs:
+        if job.claim in self._jobs:
             return Reason.DUPLICATE
-        if self._per_publisher[job.publisher] >= self._limits.max_jobs_per_publisher:
+        if self._per_account[job.account] >= self._limits.max_jobs_per_publisher:
             return Reason.OVER_QUOTA
-        if job.num_bytes > self._bytes.of(job.publisher, now).available(now):
+        if job.num_bytes > self._bytes.of(job.account, now).available(now):
             return Reason.OVER_QUOTA
         if len(self._jobs) >= self._limits.max_jobs and self._displaced_by(job) is None:
             return Reason.INTAKE_FULL
@@ -86,7 +112,7 @@ class PullQueue:
         return Reason.INTAKE_FULL if self._all_bytes.available(now) <= 0 else None
 
     def add(self, job: PullJob, now: float) -> None:
-        """Add a job that `refuse` has let through, and take its bytes off its publisher's quota.
+        """Add a job that `refuse` has let through, and take its bytes off its account's quota.
 
         In a full queue it takes the place of one of whoever has most waiting.
         """
@@ -94,57 +120,57 @@ class PullQueue:
             displaced = self._displaced_by(job)
             assert displaced is not None  # `refuse` has seen one
             self.finish(displaced)
-        self._jobs[job.batch_id] = job
-        self._per_publisher[job.publisher] += 1
-        self._bytes.of(job.publisher, now).take(job.num_bytes, now)
+        self._jobs[job.claim] = job
+        self._per_account[job.account] += 1
+        self._bytes.of(job.account, now).take(job.num_bytes, now)
 
     def flowed(self, num_bytes: int, now: float) -> None:
         """Take bytes that have come off what all may send."""
         self._all_bytes.take(num_bytes, now)
 
-    def strike(self, publisher: PeerId, *, failed: bool) -> None:
-        """Note that a publisher's batch could not be had, or could: who fails comes last."""
+    def strike(self, job: PullJob, *, failed: bool) -> None:
+        """Note that a batch could not be had, or could: who claims in vain comes last."""
         if not failed:
-            self._strikes.pop(publisher, None)
+            self._strikes.pop(job.account, None)
             return
-        self._strikes[publisher] = self._strikes.get(publisher, 0) + 1
+        self._strikes[job.account] = self._strikes.get(job.account, 0) + 1
 
     def start_next(self) -> PullJob | None:
         """Return the next job that may run, which then counts as running."""
         if len(self._running) >= self._limits.max_running:
             return None
-        running = [self._jobs[batch_id] for batch_id in self._running]
+        running = [self._jobs[claim] for claim in self._running]
         room = self._limits.max_running_bytes - sum(job.num_bytes for job in running)
-        publishers = Counter(job.publisher for job in running)
+        accounts = Counter(job.account for job in running)
         fit = [
             job
             for job in self._jobs.values()
-            if job.batch_id not in self._running
+            if job.claim not in self._running
             and (not running or job.num_bytes <= room)
-            and publishers[job.publisher] < self._limits.max_running_per_publisher
+            and accounts[job.account] < self._limits.max_running_per_publisher
         ]
         if not fit:
             return None
-        job = min(fit, key=lambda job: self._strikes.get(job.publisher, 0))
-        self._running.add(job.batch_id)
+        job = min(fit, key=lambda job: self._strikes.get(job.account, 0))
+        self._running.add(job.claim)
         return job
 
-    def _displaced_by(self, job: PullJob) -> BatchId | None:
-        """Return the last waiting job of the publisher with most jobs, if it has enough more."""
-        greedy, count = max(self._per_publisher.items(), key=lambda item: item[1])
-        if count <= self._per_publisher[job.publisher] + 1:
+    def _displaced_by(self, job: PullJob) -> PullJob | None:
+        """Return the last waiting job of the account with most jobs, if it has enough more."""
+        greedy, count = max(self._per_account.items(), key=lambda item: item[1])
+        if count <= self._per_account[job.account] + 1:
             return None
         waiting = [
-            other.batch_id
+            other
             for other in self._jobs.values()
-            if other.publisher == greedy and other.batch_id not in self._running
+            if other.account == greedy and other.claim not in self._running
         ]
         return waiting[-1] if waiting else None
 
-    def finish(self, batch_id: BatchId) -> None:
+    def finish(self, job: PullJob) -> None:
         """Forget a job, whatever became of it."""
-        job = self._jobs.pop(batch_id)
-        self._running.discard(batch_id)
-        self._per_publisher[job.publisher] -= 1
-        if not self._per_publisher[job.publisher]:
-            del self._per_publisher[job.publisher]
+        del self._jobs[job.claim]
+        self._running.discard(job.claim)
+        self._per_account[job.account] -= 1
+        if not self._per_account[job.account]:
+            del self._per_account[job.account]

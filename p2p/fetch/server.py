@@ -52,6 +52,8 @@ SERVE_LIMITS = RequestLimits(
 """At most 16 answers of 1 MiB in memory, each read within 15 s or cut off."""
 
 _MAX_GIVEN = 256
+_LOADED_SECONDS = 0.25
+"""Before one is to come again who was refused for what others take."""
 _MAX_SCANNED = 4096
 """Batches looked at for one listing."""
 
@@ -109,11 +111,14 @@ class RolloutServer:
             RolloutProtocolError: no request of the contract; the stream is to be reset.
         """
         now = trio.current_time()
-        wait_s = self._wait_s(peer_id, now)
-        if wait_s > 0:
-            # Before the bytes are looked at: a flood of nonsense costs as little as any other.
+        # Before the bytes are looked at: a flood of nonsense costs as little as any other.
+        if (wait_s := self._wait_s(peer_id, now)) > 0:
             return self._put_off(peer_id, wait_s, now)
         self._requests.of(peer_id, now).take(1, now)
+        if (wait_s := self._all_bytes.wait_s(1, now)) > 0:
+            # Others have asked for so much: no offence, but it counts as a request.
+            self._stats.refused["over_quota"] += 1
+            return encode_answer(_busy(max(_LOADED_SECONDS, wait_s)))
         try:
             query = decode_query(raw)
         except RolloutProtocolError:
@@ -136,11 +141,10 @@ class RolloutServer:
         return encode_answer(_busy(wait_s))
 
     def _wait_s(self, peer_id: PeerId, now: float) -> float:
-        """Return the seconds until this peer may ask; bytes are charged once they are known."""
+        """Return for how long this peer has asked for too much; bytes are charged once known."""
         return max(
             self._requests.of(peer_id, now).wait_s(1, now),
             self._bytes.of(peer_id, now).wait_s(1, now),
-            self._all_bytes.wait_s(1, now),
         )
 
     def _count(self, query: Query, found: Answer) -> None:

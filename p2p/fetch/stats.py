@@ -21,6 +21,7 @@ class FetchStats:
     """Sequence numbers that were missing when the grace was over."""
     gaps_mended: int = 0
     gaps_given_up: int = 0
+    """With those not asked for, since their publisher's or connection's were nothing too often."""
     announced: int = 0
     """Announcements that were taken up."""
     announced_given_up: int = 0

@@ -10,14 +10,17 @@ a newer twin, because numbers start from the clock.
 from __future__ import annotations
 
 import logging
+import math
 from typing import Protocol
 
 from p2p.fetch.asker import RolloutAsker
+from shoal_wire.codec import PayloadError, decode_batch
 from shoal_wire.digests import batch_id as id_of_envelope
 from shoal_wire.envelope import EnvelopeError, open_envelope
-from shoal_wire.limits import WHOLE_MESSAGE_BYTES
+from shoal_wire.limits import MAX_BATCH_BYTES, WHOLE_MESSAGE_BYTES
 from shoal_wire.rollout_messages import BatchRef, Envelopes, Listing, SinceQuery, WholeQuery
 from shoal_wire.types import BatchId, PeerId
+from shoal_wire.verdict import Reason
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +35,9 @@ class OwnBatches(Protocol):
 
     async def last_own_sequence(self) -> int:
         """Return the latest own number, 0 if there is none."""
+
+    async def forgotten_up_to(self) -> int:
+        """Return the highest number that may have been an own one's and is not known any more."""
 
 
 class TwinWatch:
@@ -53,28 +59,43 @@ class TwinWatch:
         """
         if self.found:
             return
-        after = await self._own.last_own_sequence() if self._asked else 0
+        forgotten = await self._own.forgotten_up_to()
+        after = await self._own.last_own_sequence() if self._asked else forgotten
         query = SinceQuery(publisher=self._me, after_sequence=after, max_batches=_MAX_LISTED)
         listing = await self._asker.ask(peer_id, query, Listing)
         self._asked = True
         for ref in listing.batches[:_MAX_LISTED]:
             if ref.num_bytes <= WHOLE_MESSAGE_BYTES and not await self._own.is_own(ref.batch_id):
                 # A listing is not signed: only the batch itself is proof. One will do.
-                await self._prove(peer_id, ref)
+                await self._prove(peer_id, ref, forgotten)
                 return
 
-    async def _prove(self, peer_id: PeerId, ref: BatchRef) -> None:
+    async def _prove(self, peer_id: PeerId, ref: BatchRef, forgotten: int) -> None:
+        """Look at a listed batch; what is no batch of this node's key costs who listed it."""
         query = WholeQuery(batch_ids=(ref.batch_id,))
         answer = await self._asker.ask(peer_id, query, Envelopes)
         for envelope in answer.envelopes[:1]:
             try:
-                signer = open_envelope(envelope).signer
-            except EnvelopeError:
-                continue
-            if signer == self._me and not await self._own.is_own(id_of_envelope(envelope)):
+                opened = open_envelope(envelope)
+            except EnvelopeError as error:
+                self._asker.offend(peer_id, error.reason)
+                return
+            if id_of_envelope(envelope) != ref.batch_id:
+                self._asker.offend(peer_id, Reason.WRONG_OBJECT)
+            elif opened.signer != self._me:
+                self._asker.offend(peer_id, Reason.MALFORMED_ANSWER)
+            elif _number_in(opened.payload) > forgotten:
                 self.found = True
                 log.error(
                     "another node uses this identity, or this one's node.db was lost: peers have "
                     "batches signed with its key that it did not publish. Two nodes need two keys: "
                     "stop one, remove its identity.key and node.db, and start it again"
                 )
+
+
+def _number_in(payload: bytes) -> int | float:
+    """Return a signed batch's number; of what this version cannot read, none is higher."""
+    try:
+        return decode_batch(payload, max_bytes=MAX_BATCH_BYTES).sequence
+    except PayloadError:
+        return math.inf

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import trio
 
-from p2p.fetch.pull_queue import PullJob, PullQueue, QueueLimits
+from p2p.fetch.pull_queue import Claim, PullJob, PullQueue, QueueLimits, claim_of
 from p2p.fetch.stats import FetchStats
 from p2p.intake.intake import RESERVE_SHARE, Announcements
 from p2p.intake.ledger import PublisherLedger
@@ -46,13 +46,17 @@ class Wanted(Announcements):
         self._stats = stats
         self.queue = PullQueue(limits or QueueLimits(), trio.current_time())
         """Jobs that wait or run."""
-        self._fetching: set[BatchId] = set()
-        self._refused: BoundedDict[BatchId, None] = BoundedDict(_MAX_REFUSED)
+        self._fetching: set[Claim] = set()
+        self._refused: BoundedDict[Claim, None] = BoundedDict(_MAX_REFUSED)
         self._changed = trio.Event()
 
     def is_pending(self, batch_id: BatchId) -> bool:
         """Return whether a batch is being fetched."""
-        return batch_id in self.queue or batch_id in self._fetching
+        return batch_id in self.queue or any(claim[0] == batch_id for claim in self._fetching)
+
+    def is_claim_pending(self, ref: BatchRef) -> bool:
+        """Return whether a batch is being fetched as what `ref` says that it is."""
+        return self.queue.has(claim_of(ref)) or claim_of(ref) in self._fetching
 
     def announced(
         self, publisher: PeerId, announcement: Announcement, forwarder: PeerId
@@ -67,7 +71,7 @@ class Wanted(Announcements):
             hints=tuple(dict.fromkeys((forwarder, publisher))),
             expires_ms=announcement.expires_ms,
         )
-        reason = Reason.DUPLICATE if job.batch_id in self._refused else self.enqueue(job)
+        reason = Reason.DUPLICATE if job.claim in self._refused else self.enqueue(job)
         self._stats.announced += reason is None
         return reason
 
@@ -76,8 +80,8 @@ class Wanted(Announcements):
         if (
             ref.publisher == self._me
             or ref.num_bytes > self._rules.max_envelope_bytes
-            or ref.batch_id in self._refused
-            or self.is_pending(ref.batch_id)
+            or claim_of(ref) in self._refused
+            or self.is_claim_pending(ref)
         ):
             return False
         reason = self._ledger.check(
@@ -94,8 +98,6 @@ class Wanted(Announcements):
     def enqueue(self, job: PullJob) -> Reason | None:
         """Queue a job; return why not."""
         now = trio.current_time()
-        if job.batch_id in self._fetching:
-            return Reason.DUPLICATE
         reason = self.queue.refuse(job, now)
         if reason is None:
             self.queue.add(job, now)
@@ -104,7 +106,7 @@ class Wanted(Announcements):
 
     def finish(self, job: PullJob) -> None:
         """A running job has ended, with or without the batch."""
-        self.queue.finish(job.batch_id)
+        self.queue.finish(job)
         self._changed.set()
 
     async def until_changed(self) -> None:
@@ -113,15 +115,15 @@ class Wanted(Announcements):
         self._changed = trio.Event()
 
     @contextmanager
-    def fetching(self, batch_ids: Iterable[BatchId]) -> Iterator[None]:
+    def fetching(self, refs: Iterable[BatchRef]) -> Iterator[None]:
         """Note that these are being fetched at once, without the queue."""
-        mine = frozenset(batch_ids)
+        mine = frozenset(map(claim_of, refs))
         self._fetching |= mine
         try:
             yield
         finally:
             self._fetching -= mine
 
-    def refuse(self, batch_id: BatchId) -> None:
-        """Never fetch this batch again: what came under its id was not valid."""
-        self._refused.setdefault(batch_id, None)
+    def refuse(self, job: PullJob) -> None:
+        """Never fetch this batch again as what it was said to be: it was not that, or not valid."""
+        self._refused.setdefault(job.claim, None)

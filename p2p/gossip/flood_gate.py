@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 from p2p.token_bucket import Rate, TokenBucket
 from shoal_base.bounded import BoundedDict
-from shoal_wire.verdict import Outcome, Reason, Verdict
 
 _MAX_PEERS = 1024
 _FORGIVE = 0.1
@@ -37,31 +36,6 @@ class FloodLimits:
     """A full debt of it is paid in 4.5 s: a sender that waits for a window longer gives up."""
     grace_s: float = 1.0
     """Seconds held back for waste before it counts; from then on each second does."""
-
-
-def waste_of(judged: Verdict, *, own_message: bool) -> float:
-    """Return what a judged message wasted, in copies; `own_message`: its author sent it itself.
-
-    Judging costs some ten times what dropping a copy does, but only what the sender must have
-    known to be useless counts so much: others may run other clocks, versions or quotas.  A quota is
-    broken knowingly by who signs: the outbox keeps under it.
-    """
-    if judged.outcome is Outcome.ACCEPT or judged.reason in _NOT_THEIRS:
-        return 0.0
-    if judged.outcome is Outcome.REJECT or judged.reason is Reason.DUPLICATE:
-        return 10.0
-    return 20.0 if own_message and judged.reason is Reason.OVER_QUOTA else 1.0
-
-
-_NOT_THEIRS = frozenset(
-    {
-        Reason.INTAKE_FULL,
-        Reason.WORKER_UNAVAILABLE,
-        Reason.VALIDATOR_TIMEOUT,
-        Reason.VALIDATOR_FAULT,
-        Reason.LEFT_TOPIC,
-    }
-)
 
 
 def _bucket(burst: float, per_second: float, scale: float, now: float) -> TokenBucket:
@@ -161,14 +135,28 @@ class FloodGate:
     def __init__(self, limits: FloodLimits) -> None:
         self._limits = limits
         self._flows: BoundedDict[bytes, PeerFlow] = BoundedDict(_MAX_PEERS)
+        self._authors: BoundedDict[bytes, PeerFlow] = BoundedDict(_MAX_PEERS)
+        """Of those that have not been connected; none is in both."""
         self._networks: BoundedDict[bytes, PeerFlow] = BoundedDict(_MAX_PEERS)
 
     def flow(self, peer: bytes, now: float, *, network: str | None = None) -> SenderFlow:
         """Return a peer's flow; the least recently used is forgotten beyond a bound."""
-        own = self._get(self._flows, peer, now, 1.0)
+        as_author = self._authors.pop(peer, None)
+        own = self._flows.use(peer, lambda: as_author or PeerFlow(self._limits, now))
         if network is None:
             return SenderFlow(own, None)
         return SenderFlow(own, self._get(self._networks, network.encode(), now, _NETWORK_SCALE))
+
+    def wasted_by_author(self, author: bytes, units: float, now: float) -> None:
+        """Count what a peer's signature wasted, by whichever connection it came.
+
+        It is held back for that where it is connected. Names that are not have a room of their own,
+        so that no number of them makes the gate forget a connection.
+        """
+        flow = self._flows.get(author)
+        if flow is None:
+            flow = self._get(self._authors, author, now, 1.0)
+        flow.wasted(units, now)
 
     def _get(
         self, flows: BoundedDict[bytes, PeerFlow], key: bytes, now: float, scale: float

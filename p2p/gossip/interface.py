@@ -2,8 +2,8 @@
 
 `Libp2pGossip` is the real thing; a simulation has another. `tests/conformance` runs one suite
 against both. Where they differ by intent: the simulated one carries no bytes, so nothing of it is
-malformed, and it charges nobody with a `Cause`; it reads everybody as fast as they send; whom it
-has pruned may be grafted at once; and its meshes do not mix.
+malformed, and the one `Cause` that it charges anybody with is a flood; whom it has pruned may be
+grafted at once; and its meshes do not mix.
 """
 
 from __future__ import annotations

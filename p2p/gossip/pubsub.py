@@ -14,6 +14,7 @@ the two ends disagreeing for ever about who is subscribed.  Here:
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import time
 from collections import Counter, deque
@@ -29,7 +30,8 @@ from libp2p.peer.id import ID
 from libp2p.pubsub.pb import rpc_pb2
 from libp2p.pubsub.pubsub import Pubsub
 
-from p2p.gossip.flood_gate import FloodGate, FloodLimits, SenderFlow, waste_of
+from p2p.gossip.blame import COPY, BlameBook
+from p2p.gossip.flood_gate import FloodGate, FloodLimits, SenderFlow
 from p2p.gossip.interface import OVERLOAD
 from p2p.gossip.messages import SeenCache, fault_of, message_id, sign_message
 from p2p.gossip.outbound import MAX_RPC_BYTES, OutboundQueue, encode_frame
@@ -138,6 +140,7 @@ class GuardedPubsub(Pubsub):
         self._ban = ban
         self._charge = charge
         self._floods = FloodGate(limits.flood)
+        self._blame = BlameBook(ttl_s=limits.seen_ttl_s, max_ids=limits.max_seen_ids)
         self._own_id = self.my_id.to_bytes()
         self._in_flight: set[bytes] = set()
         self._inbound: dict[ID, INetStream] = {}
@@ -150,6 +153,10 @@ class GuardedPubsub(Pubsub):
     def knows(self, key: bytes) -> bool:
         """True if a message is seen or being judged."""
         return key in self._in_flight or self.seen_messages.has(key)
+
+    def judges(self, key: bytes) -> bool:
+        """True if a message is being judged."""
+        return key in self._in_flight
 
     # Inbound
 
@@ -228,15 +235,21 @@ class GuardedPubsub(Pubsub):
         self, slots: trio.Semaphore, peer_id: ID, flow: SenderFlow, message: rpc_pb2.Message
     ) -> None:
         self.counts["received"] += 1
-        if self.knows(message_id(message)):
-            self.counts["duplicate"] += 1
-            flow.wasted(1.0, trio.current_time())
+        key = message_id(message)
+        if self.knows(key):
+            self.router.note_holder(peer_id, key)
+            self._count_copy(peer_id, flow, key)
         elif not self._is_subscribed_to_msg(message):
             self.counts["unknown_topic"] += 1
-            flow.wasted(1.0, trio.current_time())
+            flow.wasted(COPY, trio.current_time())
         else:
             await slots.acquire()
             self.manager.run_task(self._push_and_release, slots, peer_id, message)
+
+    def _count_copy(self, peer_id: ID, flow: SenderFlow, key: bytes) -> None:
+        self.counts["duplicate"] += 1
+        now = trio.current_time()
+        flow.wasted(self._blame.copied(key, peer_id.to_bytes(), now), now)
 
     async def _push_and_release(
         self, slots: trio.Semaphore, peer_id: ID, message: rpc_pb2.Message
@@ -270,19 +283,24 @@ class GuardedPubsub(Pubsub):
     async def _judge_message(self, forwarder: ID, message: rpc_pb2.Message) -> None:
         key = message_id(message)
         if self.knows(key):
-            self.counts["duplicate"] += 1
+            self._count_copy(forwarder, self._flow_of(forwarder), key)
             return
         # From here to the in-flight mark nothing awaits, and only an authentic message is marked:
         # a forged one must not be able to shut out the real one.
         fault = fault_of(message, self._limits.max_message_bytes)
         if fault is not None:
-            self._account(forwarder, None, verdict(fault))
+            # The forwarder alone: whoever it says the author is may never have seen this.
+            self._account(forwarder, forwarder, message, verdict(fault))
+            self._report(forwarder, None, verdict(fault))
             return
+        # Anybody can add these, and peers that verify every byte would blame who passed them on.
+        message.DiscardUnknownFields()
         if message.from_id == self._own_id:
             self.counts["own_echo"] += 1
             self.seen_messages.add(key)
             return
         self._in_flight.add(key)
+        self._blame.copied(key, forwarder.to_bytes(), trio.current_time())
         try:
             await self.router.announce_large(message, forwarder)
             author = ID(bytes(message.from_id))
@@ -295,19 +313,35 @@ class GuardedPubsub(Pubsub):
         self, forwarder: ID, author: ID, message: rpc_pb2.Message, judged: Verdict
     ) -> None:
         """The one place where a verdict becomes what gossipsub does with the message."""
-        self._account(forwarder, author, judged)
+        key = message_id(message)
+        self._account(forwarder, author, message, judged)
+        self._report(forwarder, author, judged)
+        self.router.note_sent(forwarder, key)
         if judged.reason not in OVERLOAD:
-            self.seen_messages.add(message_id(message))
+            self.seen_messages.add(key)
         if judged.outcome == Outcome.ACCEPT:
             self.counts["forwarded"] += 1
+            for holder in (forwarder, author):
+                self.router.note_holder(holder, key)
             await self.router.publish(forwarder, message)
 
-    def _account(self, forwarder: ID, author: ID | None, judged: Verdict) -> None:
-        """Report a verdict and count what the message wasted."""
-        flow, now, is_own = self._flow_of(forwarder), trio.current_time(), forwarder == author
-        flow.wasted(waste_of(judged, own_message=is_own), now)
-        flow.worked(judged.work_s, now, own_message=is_own)
-        self._report(forwarder, author, judged)
+    def _account(
+        self, forwarder: ID, author: ID, message: rpc_pb2.Message, judged: Verdict
+    ) -> None:
+        """Count what a judged message wasted, for whoever answers for it."""
+        waste = self._blame.judged(
+            judged,
+            key=message_id(message),
+            content=lambda: hashlib.sha256(message.from_id + message.data).digest(),
+            author=author.to_bytes(),
+            forwarder=forwarder.to_bytes(),
+        )
+        now, flow = trio.current_time(), self._flow_of(forwarder)
+        flow.worked(judged.work_s, now, own_message=forwarder == author)
+        if waste.of_forwarder:
+            flow.wasted(waste.of_forwarder, now)
+        if waste.of_author:
+            self._floods.wasted_by_author(author.to_bytes(), waste.of_author, now)
 
     async def publish_own(self, topic: str, data: bytes, wait_s: float) -> int:
         """Sign and queue a message of our own; return how many peers it was queued for.

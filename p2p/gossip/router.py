@@ -30,8 +30,10 @@ from libp2p.pubsub.pb import rpc_pb2
 from p2p.gossip.message_cache import FrameCache
 from p2p.gossip.messages import message_id
 from p2p.gossip.mixing import MOST_LEAVING, MeshMixer
+from p2p.gossip.offers import OfferBook
 from p2p.gossip.outbound import OutboundQueue
 from p2p.gossip.scorer import AppScorer, MeshSettings
+from p2p.gossip.wants import Known, WantBook
 from p2p.standing.scoring import Cause
 
 logger = logging.getLogger(__name__)
@@ -42,7 +44,6 @@ _MAX_IDS_PER_HEARTBEAT = 4096
 """Message ids heeded from one peer between two heartbeats, and offered to one."""
 _MAX_REPEATS = 3
 """Times one message is sent to one peer on request (go-libp2p's GossipRetransmission)."""
-_ASK_AGAIN_S = 1.0
 _MAX_BACKOFF_S = 600
 _MAX_ID_BYTES = 256
 _SPAM_ENTRIES = 2048
@@ -51,23 +52,17 @@ _SPAM_IDS = 4 * _MAX_IDS_PER_HEARTBEAT
 implementations offer up to 5,000 ids at a time, so not all that goes unheeded is an offence."""
 _BACKOFF_SLACK_S = 5.0
 """The two ends count a back-off from different moments, in whole seconds."""
-_PROMISE_S = 10.0
-"""An offered message that was asked for must come, from anybody, within so many seconds."""
-_MAX_PROMISES = 4096
 _CROSSING_S = 3.0
 """A GRAFT so soon after our PRUNE may have crossed it."""
 
 
-class KnownPeers(Protocol):
+class KnownPeers(Known, Protocol):
     """What the router asks of the pubsub service it belongs to."""
 
     peers: Mapping[ID, INetStream]
     """Outbound streams."""
     peer_queues: Mapping[ID, OutboundQueue]
     peer_topics: Mapping[str, set[ID]]
-
-    def knows(self, key: bytes) -> bool:
-        """Return whether a message is seen or being judged."""
 
 
 class GossipRouter(GossipSub):
@@ -98,16 +93,15 @@ class GossipRouter(GossipSub):
         self._settings = mesh
         self.scorer: AppScorer = AppScorer(mesh, score)
         self._mixer = MeshMixer(random.Random())
+        self._offers = OfferBook[ID](_MAX_IDS_PER_HEARTBEAT)
+        self._wants = WantBook[ID](max_ids=_MAX_IDS_PER_HEARTBEAT)
         self._since: dict[tuple[str, ID], float] = {}
         self._excused: set[tuple[str, ID]] = set()
         """Who has sent one GRAFT into a back-off that may have crossed our PRUNE."""
         self._heeded: Counter[ID] = Counter()
         self._resent: Counter[tuple[ID, bytes]] = Counter()
-        self._asked: dict[bytes, float] = {}
         self._control_entries: Counter[ID] = Counter()
         self._control_ids: Counter[ID] = Counter()
-        self._promises: dict[ID, tuple[bytes, float]] = {}
-        """An id asked of each peer, and by when it must have come: one at a time."""
         self._charge = charge
         self.num_faults = 0
 
@@ -221,17 +215,31 @@ class GossipRouter(GossipSub):
         """Ask for what we have not seen, of one peer a second."""
         if ihave_msg.topicID not in self.mesh:
             return
-        now = trio.current_time()
-        wanted = [
-            i
-            for i in self._heed(sender_peer_id, ihave_msg.messageIDs)
-            if not self.pubsub.knows(i) and now - self._asked.get(i, -_ASK_AGAIN_S) >= _ASK_AGAIN_S
-        ]
+        offered = self._heed(sender_peer_id, ihave_msg.messageIDs)
+        for key in offered:
+            if self.pubsub.knows(key):
+                self._offers.note_holder(sender_peer_id, key)
+        wanted = self._wants.offered(sender_peer_id, offered, self.pubsub, trio.current_time())
         if wanted:
-            self._asked.update(dict.fromkeys(wanted, now))
-            if sender_peer_id not in self._promises and len(self._promises) < _MAX_PROMISES:
-                self._promises[sender_peer_id] = (random.choice(wanted), now + _PROMISE_S)
-            await self.emit_iwant(wanted, sender_peer_id)
+            await self._ask(sender_peer_id, wanted)
+
+    async def _ask(self, peer: ID, wanted: list[bytes]) -> None:
+        self._wants.asked(peer, wanted, trio.current_time())
+        await self.emit_iwant(wanted, peer)
+
+    async def _ask_for_second_copies(self) -> None:
+        """Ask for what was dropped in our own trouble of who has offered it meanwhile."""
+        for peer, keys in self._wants.dropped(self.pubsub).items():
+            if peer in self.pubsub.peers:
+                await self._ask(peer, keys)
+
+    def note_sent(self, peer: ID, key: bytes) -> None:
+        """`peer` has sent a message: if it had promised to, it has kept its word."""
+        self._wants.came(peer, key)
+
+    def note_holder(self, peer: ID, key: bytes) -> None:
+        """`peer` has sent or written a message that we know: it needs no offer of it."""
+        self._offers.note_holder(peer, key)
 
     async def handle_iwant(self, iwant_msg: rpc_pb2.ControlIWant, sender_peer_id: ID) -> None:
         """Send what is asked for and still cached, each message at most three times."""
@@ -317,15 +325,18 @@ class GossipRouter(GossipSub):
                 self._add_back_off(peer, topic, False)
         self._mix(to_graft, to_prune)
         await self._emit_control_msgs(to_graft, to_prune, self._to_offer())
+        await self._ask_for_second_copies()
         self.mcache.shift()
+        self._offers.keep_only(self.pubsub.peers, self.mcache.msgs)
         self._prune_idontwant_entries()
         self._heeded.clear()
         self._control_entries.clear()
         self._control_ids.clear()
-        self._settle_promises()
         self._resent = Counter({k: n for k, n in self._resent.items() if k[1] in self.mcache})
-        horizon = trio.current_time() - _ASK_AGAIN_S
-        self._asked = {i: t for i, t in self._asked.items() if t > horizon}
+        now = trio.current_time()
+        for peer in self._wants.broken(self.pubsub.peers, self.pubsub, now):
+            self._charge(peer, Cause.BROKEN_PROMISE)
+        self._wants.forget(now)
         self._forget_back_offs()
         self._track_since()
 
@@ -349,16 +360,6 @@ class GossipRouter(GossipSub):
                 self._add_back_off(peer, topic, False)
                 to_prune[peer].append(topic)
 
-    def _settle_promises(self) -> None:
-        """Charge who offered what never came; a connection that ended owes nothing."""
-        now = trio.current_time()
-        for peer, (key, deadline) in list(self._promises.items()):
-            if self.pubsub.knows(key) or peer not in self.pubsub.peers:
-                del self._promises[peer]
-            elif now >= deadline:
-                del self._promises[peer]
-                self._charge(peer, Cause.BROKEN_PROMISE)
-
     def _drop_lost_peers(self) -> dict[ID, list[str]]:
         """Keep in each mesh who is connected, subscribed and above the gossip threshold.
 
@@ -373,8 +374,8 @@ class GossipRouter(GossipSub):
         return unfit
 
     def _to_offer(self) -> dict[ID, dict[str, list[bytes]]]:
-        """Offer recent ids to peers outside the mesh, and in small swarms to all: it is the only
-        repair of a message that a full queue or a busy validator dropped."""
+        """Offer recent ids to peers outside the mesh, and in small swarms to all, once: it is the
+        quickest repair of a message that a full queue or a busy validator dropped."""
         offers: dict[ID, dict[str, list[bytes]]] = {}
         for topic, mesh in self.mesh.items():
             ids = self.mcache.window(topic)[-_MAX_IDS_PER_HEARTBEAT // 4 :]
@@ -384,8 +385,12 @@ class GossipRouter(GossipSub):
                 count = max(self.degree, len(outside) // 4)
                 peers = random.sample(outside, min(count, len(outside)))
             for peer in peers if ids else ():
-                if self._is_idle(peer) and self.scorer.allow_gossip(peer, [topic]):
-                    offers.setdefault(peer, {})[topic] = ids
+                if (
+                    self._is_idle(peer)
+                    and self.scorer.allow_gossip(peer, [topic])
+                    and (news := self._offers.news(peer, ids))
+                ):
+                    offers.setdefault(peer, {})[topic] = news
         return offers
 
     def _is_idle(self, peer: ID) -> bool:

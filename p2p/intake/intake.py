@@ -77,6 +77,8 @@ class BatchAccepted:
     previous_sequence: int
     num_groups: int
     source: Source
+    brought_by: PeerId | None = None
+    """The peer that forwarded or gave it, where that is known."""
 
 
 class Observer(Protocol):
@@ -152,7 +154,7 @@ class Intake:
                     )
                     await self._take_announcement(told, author, forwarder, statement=data)
                 case _:
-                    size = declared_size(envelope.payload)
+                    size, said_itself = declared_size(envelope.payload), author == forwarder
                     with self._opener.room_for(forwarder, size):
                         signed = await self._opener.open(
                             lambda: open_payload(
@@ -162,18 +164,27 @@ class Intake:
                             forwarder,
                         )
                         work_s = work_of(signed.batch.groups)
-                        await self._check_new(signed)
+                        await self._check_new(signed, said_itself=said_itself)
                         regenerated = await self._regenerate(coordinates_of(signed.batch))
                         _reject_for(check_questions(signed.batch, regenerated))
                         # Guard: another copy may have been judged while this was at the worker.
-                        await self._check_new(signed)
-                        self._accept(signed, Source.GOSSIP)
+                        await self._check_new(signed, said_itself=said_itself)
+                        self._accept(signed, Source.GOSSIP, forwarder)
+                    if said_itself:
+                        num_groups = len(signed.batch.groups)
+                        self._ledger.said(author, num_groups, trio.current_time())
         except Rejected as rejected:
             return replace(verdict(rejected.reason), work_s=max(work_s, rejected.work_s))
         return replace(ACCEPT, work_s=work_s)
 
     async def take(
-        self, raw: bytes, *, publisher: PeerId, sequence: int, source: Source
+        self,
+        raw: bytes,
+        *,
+        publisher: PeerId,
+        sequence: int,
+        source: Source,
+        provider: PeerId | None = None,
     ) -> Verdict:
         """Judge a batch that was asked for as the publisher's under that number; queue it if valid.
 
@@ -186,15 +197,17 @@ class Intake:
                 raise Rejected(Reason.SIGNER_NOT_SENDER)
             # An announced batch is the publisher's live traffic: the quota is there for it.
             reserve_share = 0.0 if source is Source.PULL else RESERVE_SHARE
-            await self._check_new(signed, reserve_share)
+            await self._check_new(signed, reserve_share=reserve_share)
             regenerated = await self._regenerate_patiently(coordinates_of(signed.batch))
             _reject_for(check_questions(signed.batch, regenerated))
             await self._wait_for_room()
             # Guard: gossip may have brought a copy while this one was at the worker or waited.
-            await self._check_new(signed, reserve_share)
-            self._accept(signed, source)
+            await self._check_new(signed, reserve_share=reserve_share)
+            self._accept(signed, source, provider)
         except Rejected as rejected:
-            return verdict(rejected.reason)
+            # One of this node's own is another's than it was said to be, like any other's.
+            is_mine = rejected.reason is Reason.CLAIMS_TO_BE_ME
+            return verdict(Reason.SIGNER_NOT_SENDER if is_mine else rejected.reason)
         return ACCEPT
 
     def queue_length(self) -> int:
@@ -229,7 +242,7 @@ class Intake:
                 author, told.sequence, told.batch_id, told.num_groups, trio.current_time()
             )
 
-    def _accept(self, signed: SignedBatch, source: Source) -> None:
+    def _accept(self, signed: SignedBatch, source: Source, brought_by: PeerId | None) -> None:
         if not self._has_room():
             raise Rejected(Reason.INTAKE_FULL)
         self._send.send_nowait(signed)
@@ -248,6 +261,7 @@ class Intake:
             previous_sequence=batch.previous_sequence,
             num_groups=len(batch.groups),
             source=source,
+            brought_by=brought_by,
         )
         for observer in self._observers:
             observer.accepted(told)
@@ -280,16 +294,26 @@ class Intake:
         full = self.queue_length() >= self._send.statistics().max_buffer_size
         return not full and self._queued_bytes < QUEUE_BYTES
 
-    async def _check_new(self, signed: SignedBatch, reserve_share: float = 0.0) -> None:
+    async def _check_new(
+        self, signed: SignedBatch, *, reserve_share: float = 0.0, said_itself: bool = False
+    ) -> None:
         """Ask the ledger whether the batch is new and within its publisher's quota."""
+        now, num_groups = trio.current_time(), len(signed.batch.groups)
         reason = self._ledger.check(
             signed.publisher,
             signed.batch.sequence,
             signed.batch_id,
-            len(signed.batch.groups),
-            trio.current_time(),
+            num_groups,
+            now,
             reserve_share=reserve_share,
         )
+        if (
+            said_itself
+            and reason is Reason.OVER_QUOTA
+            and self._ledger.said(signed.publisher, num_groups, now)
+        ):
+            # Others have sent us so much of it, replays perhaps: it knows nothing of that.
+            reason = Reason.INTAKE_FULL
         if reason is not None:
             await self._refuse(
                 reason, signed.publisher, signed.batch.sequence, signed.batch_id, signed.envelope

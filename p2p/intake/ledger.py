@@ -43,7 +43,9 @@ class Equivocation:
 @dataclass(slots=True)
 class _Publisher:
     quota: TokenBucket
-    """Of groups."""
+    """Of groups, whoever brought them."""
+    said: TokenBucket
+    """Of groups that it brought itself."""
     sequences: OrderedDict[int, BatchId] = field(default_factory=OrderedDict)
     forgotten_up_to: int = 0
     equivocated: set[int] = field(default_factory=set)
@@ -115,6 +117,14 @@ class PublisherLedger:
             return Reason.OVER_QUOTA
         return None
 
+    def said(self, publisher: PeerId, num_groups: int, now: float) -> bool:
+        """Count groups that a publisher has brought here itself.
+
+        Returns whether by these alone it keeps its quota: what others bring of it, in what order
+        and how much at once, is not its doing.
+        """
+        return self._entry(publisher, now).said.try_take(num_groups, now)
+
     def record(
         self, publisher: PeerId, sequence: int, batch_id: BatchId, num_groups: int, now: float
     ) -> None:
@@ -155,5 +165,8 @@ class PublisherLedger:
 
     def _entry(self, publisher: PeerId, now: float) -> _Publisher:
         return self._publishers.use(
-            publisher, lambda: _Publisher(quota=TokenBucket(self._rate, now))
+            publisher,
+            lambda: _Publisher(
+                quota=TokenBucket(self._rate, now), said=TokenBucket(self._rate, now)
+            ),
         )

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import ipaddress
-import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
+from p2p.peers.skew import skew_of
 from shoal_wire.types import PeerId
 
 SETTLE_SECONDS = 30.0
 """Before this, a node that has nobody or no mesh yet is only starting."""
-SKEW_WARN_MS = 5_000
 DISK_WARN_BYTES = 2 * 1024**3
 DISK_BAD_BYTES = 200 * 1024**2
 FILES_WANTED = 1024
@@ -49,6 +49,17 @@ class BootstrapSeen:
     latency_ms: float | None
     """One round trip; None if it is not connected or did not answer."""
     error: str = ""
+    mends: str = ""
+    """What mends it; empty where that is not known for certain."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeySeen:
+    """The key of a private swarm."""
+
+    file: str
+    problem: str = ""
+    """Why the file could not be used again; empty if it holds the key in use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +84,15 @@ class OutsideSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LearningSeen:
+    """What the trainer says of its own learning: one finding, or that there is none."""
+
+    state: State
+    says: str
+    do: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """Everything a diagnosis is made of."""
 
@@ -93,12 +113,29 @@ class Facts:
     """Most a batch may come from the future before others refuse it."""
     trainer: str | None
     """State of the trainer; None for a bootstrap peer."""
+    trainer_error: str
+    """What the last trainer that failed said of it; empty where none has, or it is over."""
+    learning: tuple[LearningSeen, ...]
+    """What stands, or one that is ok; none where no trainer has said anything."""
+    groups_looked_at: int | None
+    """Groups of others that the trainer has looked at lately; None where it wants none, and before
+    it can tell."""
     groups_received: int | None
     buffered: tuple[int, int] | None
     """External groups in the buffer and their limit; None for a bootstrap peer."""
+    groups_too_old: int
+    """Groups of others that no trainer drew before they were too old."""
     disk_free_bytes: int
+    disk_full: bool = False
+    """A write was refused for lack of room."""
+    paused: str = ""
+    """Why the trainer is paused; empty while it is not."""
     files_open: int
     files_limit: int
+    other_network: bool = True
+    """The machine has an address beside loopback's."""
+    key: KeySeen | None = None
+    """None in a public swarm."""
 
 
 def diagnose(facts: Facts) -> tuple[Finding, ...]:
@@ -108,12 +145,14 @@ def diagnose(facts: Facts) -> tuple[Finding, ...]:
         for check in (
             _peers,
             _bootstraps,
+            _swarm_key,
             _reachable,
             _observed,
             _transports,
             _clock,
             _mesh,
             _trainer,
+            _learning,
             _buffer,
             _disk,
             _files,
@@ -131,7 +170,9 @@ def _peers(facts: Facts) -> Iterator[Finding]:
         check="peers",
         state=State.BAD if settled and facts.bootstraps else State.WARN,
         says="nobody is connected" if settled else "nobody is connected yet",
-        do="give the address of a peer that is up: --bootstrap /ip4/…/tcp/…/p2p/…",
+        do="see what each bootstrap says"
+        if facts.bootstraps
+        else "give the address of a peer that is up: --bootstrap /ip4/…/tcp/…/p2p/…",
     )
 
 
@@ -143,8 +184,9 @@ def _bootstraps(facts: Facts) -> Iterator[Finding]:
                 check="bootstrap",
                 # One that answers is enough, and those that have met stay together without any.
                 state=State.WARN if num_answering or facts.peers else State.BAD,
-                says=f"{seen.address} does not answer: {seen.error or 'not connected'}",
-                do="check that it runs and that the address is right; it is tried for ever",
+                says=f"{seen.address} {'cannot be joined' if seen.mends else 'does not answer'}: "
+                f"{seen.error or 'not connected'}",
+                do=seen.mends or _check_bootstrap(facts),
             )
             continue
         slow = seen.latency_ms > _SLOW_MS
@@ -154,6 +196,24 @@ def _bootstraps(facts: Facts) -> Iterator[Finding]:
             says=f"{seen.address} answers in {seen.latency_ms:.1f} ms",
             do="the link is slow or that machine is overloaded" if slow else "",
         )
+
+
+def _check_bootstrap(facts: Facts) -> str:
+    """Say what to look at where it is not known what is wrong."""
+    both = f", and that it has the same swarm key ({facts.key.file})" if facts.key else ""
+    return f"check that it runs and that the address is right{both}; it is tried for ever"
+
+
+def _swarm_key(facts: Facts) -> Iterator[Finding]:
+    if facts.key is None:
+        return
+    changed = bool(facts.key.problem)
+    yield Finding(
+        check="swarm key",
+        state=State.WARN if changed else State.OK,
+        says=facts.key.problem or f"a private swarm, of the key in {facts.key.file}",
+        do="it still uses the key that it started with: start it again" if changed else "",
+    )
 
 
 def _reachable(facts: Facts) -> Iterator[Finding]:
@@ -221,26 +281,24 @@ def _transports(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             check="transports",
             state=State.OK,
-            says="listens on loopback only: peers on other machines cannot connect to this node",
-            do="--listen /ip4/0.0.0.0/tcp/4001, if they should",
+            says="listens on loopback only: peers on other machines cannot connect to this node"
+            if facts.other_network
+            else "this machine has no network but loopback: no peer on another machine is reached",
+            do="--listen /ip4/0.0.0.0/tcp/4001, if they should" if facts.other_network else "",
         )
 
 
 def _clock(facts: Facts) -> Iterator[Finding]:
-    if not facts.outside:
+    skew = skew_of([seen.clock_ahead_ms for seen in facts.outside])
+    if skew is None:
         return
-    ahead_ms = statistics.median(seen.clock_ahead_ms for seen in facts.outside)
-    # A clock that is ahead is seen from peers as theirs being behind.
-    state = State.OK
-    if abs(ahead_ms) > SKEW_WARN_MS:
-        state = State.WARN
-    if abs(ahead_ms) > facts.clock_limit_ms:
+    state = State.WARN if skew.is_wrong else State.OK
+    if abs(skew.ahead_ms) > facts.clock_limit_ms:
         state = State.BAD
-    way = "behind" if ahead_ms > 0 else "ahead of"
     yield Finding(
         check="clock",
         state=state,
-        says=f"{abs(ahead_ms) / 1000:.1f} s {way} the median of {len(facts.outside)} peers",
+        says=skew.says(),
         do=""
         if state is State.OK
         else "set the clock (NTP): others refuse batches far off in time",
@@ -267,11 +325,47 @@ def _trainer(facts: Facts) -> Iterator[Finding]:
     if facts.trainer is None:
         return
     state, do = State.OK, ""
-    if facts.trainer in _BROKEN_TRAINER:
-        state, do = State.BAD, "read its last lines in the node's log; start the node again after"
+    if facts.paused:
+        state, do = State.BAD, "make room: it goes on by itself, and nothing is lost"
+    elif facts.trainer in _BROKEN_TRAINER:
+        state, do = State.BAD, "mend that; the node's log has more; then start the node again"
     elif facts.trainer in _WAITING_TRAINER:
-        state, do = State.WARN, "it ended and will be started again: read the node's log"
-    yield Finding(check="trainer", state=state, says=facts.trainer, do=do)
+        state, do = State.WARN, "it ended and will be started again: the node's log has more"
+    why = facts.paused or (facts.trainer_error if state is not State.OK else "")
+    says = f"{facts.trainer}: {why}" if why else facts.trainer
+    yield Finding(check="trainer", state=state, says=says, do=do)
+
+
+def _learning(facts: Facts) -> Iterator[Finding]:
+    for seen in facts.learning:
+        yield Finding(check="learning", state=seen.state, says=seen.says, do=seen.do)
+    received = facts.groups_received or 0
+    # Of peers that have gone, the last groups grow too old as well.
+    if facts.groups_looked_at == 0 and facts.peers and 2 * facts.groups_too_old > received:
+        yield Finding(
+            check="learning",
+            state=State.WARN,
+            says=f"others' groups are passed over: {facts.groups_too_old} of {received} became too "
+            "old, and the trainer was given none lately",
+            do="keep them longer (--buffer-seconds); see the clock above, and buffer below",
+        )
+
+
+def learning_of(said: object) -> tuple[LearningSeen, ...]:
+    """Return what a trainer's word on its learning says; nothing of one that cannot be read."""
+    try:
+        return tuple(_learning_of(said))
+    except (LookupError, TypeError, ValueError):
+        return ()
+
+
+def _learning_of(said: Any) -> Iterator[LearningSeen]:
+    if not said["findings"]:
+        yield LearningSeen(state=State.OK, says=str(said["says"]), do="")
+    for one in said["findings"]:
+        shown = f"; {one['example']}" if one["example"] else ""
+        says = f"{one['says']}, since round {one['since']}{shown}"
+        yield LearningSeen(state=State(one["state"]), says=says, do=str(one["do"]))
 
 
 def _buffer(facts: Facts) -> Iterator[Finding]:
@@ -295,12 +389,12 @@ def _disk(facts: Facts) -> Iterator[Finding]:
     state = State.OK
     if free < DISK_WARN_BYTES:
         state = State.BAD if free < DISK_BAD_BYTES else State.WARN
-    yield Finding(
-        check="disk",
-        state=state,
-        says=f"{free / 1024**3:.1f} GiB free in the data directory",
-        do="" if state is State.OK else "make room: checkpoints and the outbox are written there",
-    )
+    do = "" if state is State.OK else "make room: checkpoints and the outbox are written there"
+    says = f"{free / 1024**3:.1f} GiB free in the data directory"
+    if facts.disk_full:
+        state, says = State.BAD, f"full: {says}"
+        do = "make room: what is not written waits in memory, and is written by itself then"
+    yield Finding(check="disk", state=state, says=says, do=do)
 
 
 def _files(facts: Facts) -> Iterator[Finding]:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
+from p2p.ipc.which_peer import WhichPeerError
 from p2p.standing.guard import ControlError
 from shoal_ipc import messages as m
 from shoal_wire.manifest import Manifest
@@ -101,5 +102,7 @@ async def answer_view(views: Mapping[str, View], body: m.Inspect) -> m.Body:
     try:
         options = json.loads(body.options_json or "{}")
         return m.InspectReply(json=json.dumps(await answer(options)))
+    except WhichPeerError as error:
+        return m.Failure(reason=str(error))
     except (ValueError, TypeError) as error:
         return m.Failure(reason=f"view {body.view!r}: {error}")

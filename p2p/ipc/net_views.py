@@ -4,22 +4,34 @@ from __future__ import annotations
 
 import random
 import resource
-import shutil
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import psutil
 import trio
 
+from p2p.buffer.types import DropCause, InsertOutcome
 from p2p.gossip.scorer import MeshSettings
-from p2p.ipc.doctor import BootstrapSeen, Facts, OutsideSeen, State, TopicSeen, diagnose
+from p2p.ipc.doctor import (
+    BootstrapSeen,
+    Facts,
+    KeySeen,
+    OutsideSeen,
+    State,
+    TopicSeen,
+    diagnose,
+    learning_of,
+)
 from p2p.ipc.inspector import SCHEMA_VERSION, View, view
+from p2p.ipc.which_peer import which_peer
 from p2p.member import Member
-from p2p.net.address import parse_peer_address, parse_peer_id
+from p2p.net.address import has_other_network, parse_peer_address
 from p2p.net.host import DialError, RequestError
+from p2p.net.swarm_key import SwarmKeyError, key_of_settings
 from p2p.peers.outside import Outside, ask_outside, tcp_ports
+from p2p.trainer_child import ending
 from shoal_wire.types import PeerId
 
 _MAX_ASKED = 8
@@ -28,30 +40,38 @@ _DIAL_SECONDS = 4.0
 
 
 class NetViews:
-    """The two views of any peer; `status` is the peer's own status view."""
+    """The two views of any peer, given its status view and whom a part of an id may name."""
 
-    def __init__(self, member: Member, status: View) -> None:
+    def __init__(
+        self, member: Member, status: View, known_peers: Callable[[], Iterable[PeerId]]
+    ) -> None:
         self._member = member
         self._status = status
+        self._known_peers = known_peers
         self._rng = random.Random()
 
     @view
     async def ping(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """One ping of `peer`, a peer id or an address, connecting to it first if need be."""
+        """One ping of `peer`, an id, its end or an address, connecting to it first if need be.
+
+        `mistaken` says that `peer` names nobody, so that trying again is of no use.
+        """
         text = str(options.get("peer", ""))
         answer: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "peer_id": None, "ms": None}
+        answer["mistaken"] = False
         try:
             peer_id = await self._connected(text)
             answer["peer_id"] = peer_id
             answer["ms"] = round(await self._member.host.ping(peer_id, timeout=_PING_SECONDS), 3)
         except (DialError, RequestError, ValueError) as error:
-            return {**answer, "error": str(error)}
+            mistaken = isinstance(error, ValueError)
+            return {**answer, "mistaken": mistaken, "error": str(error)}
         return {**answer, "error": ""}
 
     async def _connected(self, text: str) -> PeerId:
         if "/" in text:
             return await self._member.host.dial(text, timeout=_DIAL_SECONDS)
-        peer_id = parse_peer_id(text)
+        peer_id = which_peer(text, self._known_peers())
         if peer_id == self._member.peer_id:
             raise ValueError(f"{peer_id} is this node itself")
         known = next((t for t in self._member.discovery.snapshot() if t.peer_id == peer_id), None)
@@ -80,21 +100,31 @@ class NetViews:
         outside, bootstraps = await self._ask_around(connected, ports)
         status = await self._status({})
         buffer = status.get("buffer")
+        trainer = status.get("trainer") or {}
+        learning = trainer.get("learning")
         return Facts(
             uptime_s=status["uptime_s"],
             listens=tuple(_transport(address) for address in member.host.listen_addrs()),
             transports=self._transports(),
             peers=len(connected),
             relays=len(member.peer.relays.relays),
+            other_network=has_other_network(),
+            key=await member.peer.parts.in_thread(self._key),
             bootstraps=tuple(sorted(bootstraps, key=lambda seen: seen.address)),
             outside=tuple(self._seen(seen, ports) for seen in outside),
             topics=self._topics(),
             mesh_low=MeshSettings().degree_low,
             clock_limit_ms=1000 * member.manifest.rules.max_future_seconds,
             trainer=status["trainer"]["state"] if "trainer" in status else None,
+            trainer_error=_last_words(status.get("trainer", {})),
+            learning=learning_of(learning),
+            groups_looked_at=_looked_at(learning) if self._wants_others() else None,
             groups_received=status.get("groups_received"),
             buffered=(buffer["groups"], buffer["capacity_groups"]) if buffer else None,
-            disk_free_bytes=shutil.disk_usage(member.peer.data_dir).free,
+            groups_too_old=_too_old(buffer["dropped"]) if buffer else 0,
+            disk_free_bytes=status["disk"]["free_bytes"],
+            disk_full=status["disk"]["full"],
+            paused=str(status["trainer"].get("paused") or "") if "trainer" in status else "",
             files_open=psutil.Process().num_fds(),
             files_limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         )
@@ -120,15 +150,31 @@ class NetViews:
     async def _try_bootstrap(self, address: str, found: list[BootstrapSeen]) -> None:
         host = self._member.host
         peer_id = parse_peer_address(address).peer_id
-        latency_ms, error = None, ""
+        latency_ms, error, mends = None, "", ""
         if peer_id == host.peer_id:
             return
         try:
             await host.dial(address, timeout=_DIAL_SECONDS)
             latency_ms = round(await host.ping(peer_id, timeout=_DIAL_SECONDS), 3)
-        except (DialError, RequestError) as failure:
+        except DialError as failure:
+            bar = failure.bar
+            error, mends = (bar.says, bar.do) if bar else (str(failure), "")
+        except RequestError as failure:
             error = str(failure)
-        found.append(BootstrapSeen(address=address, latency_ms=latency_ms, error=error))
+        seen = BootstrapSeen(address=address, latency_ms=latency_ms, error=error, mends=mends)
+        found.append(seen)
+
+    def _key(self) -> KeySeen | None:
+        """Read the key's file again: who has changed it expects the change to be in force."""
+        settings = self._member.peer.settings
+        if settings.swarm_key == "none":
+            return None
+        try:
+            same = key_of_settings(settings) == self._member.peer.swarm_key
+        except SwarmKeyError as error:
+            return KeySeen(file=settings.swarm_key, problem=str(error))
+        changed = f"{settings.swarm_key} has another key than when this one started"
+        return KeySeen(file=settings.swarm_key, problem="" if same else changed)
 
     def _seen(self, seen: Outside, ports: tuple[int, ...]) -> OutsideSeen:
         return OutsideSeen(
@@ -139,6 +185,10 @@ class NetViews:
             reached=any(port in ports for port in seen.open_ports),
             clock_ahead_ms=seen.clock_ahead_ms,
         )
+
+    def _wants_others(self) -> bool:
+        settings = self._member.peer.settings
+        return settings.external > 0 and not settings.no_train
 
     def _topics(self) -> tuple[TopicSeen, ...]:
         gossip = self._member.gossip
@@ -159,6 +209,18 @@ class NetViews:
         return tuple(sorted(counts.items()))
 
 
+def _looked_at(learning: object) -> int | None:
+    """Groups of others that the trainer looked at lately, once it has played enough rounds."""
+    if not isinstance(learning, dict) or learning.get("state") in (None, "early"):
+        return None
+    drawn = learning.get("drawn")
+    return drawn if isinstance(drawn, int) else None
+
+
+def _too_old(dropped: Mapping[str, int]) -> int:
+    return dropped.get(InsertOutcome.TOO_OLD, 0) + dropped.get(DropCause.EXPIRED, 0)
+
+
 def _transport(address: str) -> str:
     return address.rpartition("/p2p/")[0] or address
 
@@ -169,3 +231,13 @@ def _kind(transport: str) -> str:
         return "relay"
     parts = transport.split("/")
     return f"{parts[3]} over {parts[1]}" if len(parts) > 3 else "unknown"
+
+
+def _last_words(trainer: Mapping[str, Any]) -> str:
+    """Say how the last trainer that failed ended, and when there is another; empty for none."""
+    if not trainer.get("last_exit"):
+        return ""
+    said = trainer["last_error"] or "it said nothing"
+    wait = trainer["next_start_s"]
+    when = "" if wait is None else f"; next start in {wait:.0f} s"
+    return f"{ending(trainer['last_exit'])}: {said}{when}"

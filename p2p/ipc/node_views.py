@@ -19,6 +19,7 @@ from p2p.rollouts.recent import RecentGroup, RecentRollouts
 from p2p.trainer_child import ChildState, TrainerChild
 from shoal_tasks.errors import TaskError
 from shoal_tasks.wire_tasks import coordinates_of
+from shoal_wire.types import PeerId
 
 _MAX_ROLLOUTS = 200
 _TRAINER_KEYS = (
@@ -32,6 +33,10 @@ _TRAINER_KEYS = (
     "tokens_generated",
     "last_round",
     "held_out",
+    "learning",
+    "paused",
+    "phase",
+    "progress",
 )
 
 
@@ -59,6 +64,12 @@ class NodeViews(CoreViews):
         self._exchange = exchange
         self._judge = judge
 
+    def known_peers(self) -> set[PeerId]:
+        """Return everybody whom a view may name, publishers who are away included."""
+        here = super().known_peers()
+        contributed = {row.peer_id for row in self._pool.contributions(here).peers}
+        return here | contributed | set(self._pool.buffer.publishers())
+
     @view
     async def status(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """The node at a glance."""
@@ -74,6 +85,7 @@ class NodeViews(CoreViews):
                 "batches_sent": self._outbox.num_batches_sent,
                 "batches_announced": self._outbox.num_batches_announced,
                 "batches_expired": self._outbox.num_batches_expired,
+                "batches_put_off": self._outbox.num_batches_put_off,
             },
             "buffer": self._buffer_totals(),
             "identity_shared": self._exchange.twins.found,
@@ -228,6 +240,26 @@ class NodeViews(CoreViews):
             "restarts": child.restarts if child is not None else 0,
             "connected": self._link.connected,
             **{key: reported.get(key) for key in _TRAINER_KEYS},
+            **self._phase(),
+            **self._last_words(),
+        }
+
+    def _phase(self) -> dict[str, Any]:
+        """What the trainer says that it does; that it is being started is seen from here."""
+        if self._link.connected:
+            return {}
+        loading = self._child is not None and self._child.state is ChildState.RUNNING
+        return {"phase": "loading" if loading else None, "progress": None}
+
+    def _last_words(self) -> dict[str, Any]:
+        """How the last trainer that failed ended, and when there is another."""
+        child = self._child
+        if child is None or child.last_exit is None:
+            return {"last_exit": None, "last_error": None, "next_start_s": None}
+        return {
+            "last_exit": child.last_exit,
+            "last_error": child.last_error or None,
+            "next_start_s": _rounded(child.next_start_s),
         }
 
     def _trainer_state(self) -> str:

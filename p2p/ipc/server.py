@@ -35,6 +35,8 @@ MAX_CONNECTIONS = 32
 _READ_BYTES = 1 << 18
 _WRITE_SECONDS = 10.0
 _HELLO_SECONDS = 5.0
+_IDLE_SECONDS = 60.0
+"""Without a request; beyond it an inspector gives way to another, when all places are taken."""
 _MAX_SOCKET_PATH = 100
 """sun_path holds 108 bytes on Linux and 104 on macOS, the closing NUL included."""
 
@@ -70,7 +72,8 @@ class IpcServer:
         self._service = service
         self._next_connection = 0
         self._newest_trainer = 0
-        self._open = 0
+        self._open: list[_Connection] = []
+        """Oldest first."""
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled. Ready when the socket accepts."""
@@ -85,16 +88,31 @@ class IpcServer:
                         log.warning("socket does not accept: %s", error)
                         await trio.sleep(0.5)
                         continue
-                    if self._open >= MAX_CONNECTIONS or not _same_user(stream):
+                    if not _same_user(stream) or not self._has_place():
                         stream.close()
                         continue
-                    self._open += 1
                     self._next_connection += 1
-                    nursery.start_soon(self._serve, stream, self._next_connection)
+                    name = f"connection-{self._next_connection}"
+                    connection = _Connection(trio.SocketStream(stream), name)
+                    self._open.append(connection)
+                    nursery.start_soon(self._serve, connection, self._next_connection)
         finally:
             listener.close()
             with contextlib.suppress(OSError):
                 self._path.unlink()
+
+    def _has_place(self) -> bool:
+        """Make room for one more if need be: who says nothing must not keep out who would."""
+        if len(self._open) < MAX_CONNECTIONS:
+            return True
+        silent = (one for one in self._open if one.role is None)
+        idle = (one for one in self._open if one.may_go(trio.current_time() - _IDLE_SECONDS))
+        for connection in (*silent, *idle):
+            log.debug("%s makes room for another", connection.holder)
+            connection.scope.cancel()
+            self._open.remove(connection)
+            return True
+        return False
 
     def _bind(self) -> trio.socket.SocketType:
         check_socket_path(self._path)
@@ -120,10 +138,10 @@ class IpcServer:
         self._newest_trainer = number
         return True
 
-    async def _serve(self, sock: trio.socket.SocketType, number: int) -> None:
-        connection = _Connection(trio.SocketStream(sock), f"connection-{number}")
+    async def _serve(self, connection: _Connection, number: int) -> None:
         try:
-            await connection.serve(self._service, partial(self._in_turn, number))
+            with connection.scope:
+                await connection.serve(self._service, partial(self._in_turn, number))
         except (WireError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
             log.debug("%s ended: %s", connection.holder, error)
         except trio.TooSlowError:
@@ -131,8 +149,9 @@ class IpcServer:
         except Exception:  # one connection must not take the node down with it
             log.exception("%s failed", connection.holder)
         finally:
-            self._open -= 1
-            sock.close()
+            if connection in self._open:
+                self._open.remove(connection)
+            connection.close()
             if connection.role is not None:
                 with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
                     await self._service.goodbye(connection.holder, connection.role)
@@ -143,8 +162,22 @@ class _Connection:
         self._stream = stream
         self._decoder = FrameDecoder()
         self._frames: list[bytes] = []
+        self._waiting_since: float | None = trio.current_time()
+        """When it began to wait for a request; None while one is answered."""
         self.holder = holder
         self.role: m.Role | None = None
+        """As its hello said; None before that."""
+        self.scope = trio.CancelScope()
+        """Cancelled where it has to go for another."""
+
+    def may_go(self, before: float) -> bool:
+        """Whether it has asked nothing since then, and is no trainer."""
+        since = self._waiting_since
+        return self.role is not m.Role.TRAINER and since is not None and since < before
+
+    def close(self) -> None:
+        """Close the socket at once."""
+        self._stream.socket.close()
 
     async def serve(self, service: NodeService, in_turn: Callable[[m.Role], bool]) -> None:
         """Answer requests in order until the other side closes."""
@@ -167,9 +200,15 @@ class _Connection:
         await self._send(m.IpcFrame(request_id=first.request_id, body=greeting))
         if isinstance(greeting, m.Failure):
             return
-        while (frame := await self._receive()) is not None:
+        while (frame := await self._next_request()) is not None:
             reply = await service.handle(self.holder, self.role, frame.body)
             await self._send(m.IpcFrame(request_id=frame.request_id, body=reply))
+
+    async def _next_request(self) -> m.IpcFrame | None:
+        self._waiting_since = trio.current_time()
+        frame = await self._receive()
+        self._waiting_since = None
+        return frame
 
     async def _receive(self) -> m.IpcFrame | None:
         while not self._frames:

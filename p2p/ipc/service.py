@@ -12,10 +12,10 @@ import trio
 from p2p.buffer.types import Entry
 from p2p.ipc.inspector import Control, InspectorService, View, answer_view, carry_out
 from p2p.ipc.judge_link import JudgeLink
-from p2p.rollouts.outbox import Outbox, OversizeBatchError
+from p2p.rollouts.outbox import MAX_PACED_GROUPS, Outbox, OutboxFullError, OversizeBatchError
 from p2p.rollouts.pool import RolloutPool
 from p2p.rollouts.recent import RecentRollouts
-from p2p.store.store import StoreError
+from p2p.store.store import StoreError, StoreFault
 from shoal_ipc import messages as m
 from shoal_wire.manifest import Manifest
 from shoal_wire.rules import check_completion
@@ -82,7 +82,7 @@ class Service(InspectorService):
             try:
                 await self._pool.settle(holder, hello.consumed_ids, ())
             except StoreError as error:
-                return m.Failure(reason=str(error), retryable=True)
+                return _not_now(error)
             if self._link.holder != holder:
                 # It said hello again on another connection: these leases would end with this one.
                 return m.Failure(reason="another trainer has taken this one's place")
@@ -96,7 +96,7 @@ class Service(InspectorService):
         if isinstance(body, m.Control):
             return await carry_out(self._control, body)
         if role is m.Role.PUBLISHER and isinstance(body, m.Publish):
-            return await self._guarded(self._publish(body))
+            return await self._guarded(self._publish(body, None))
         if role is not m.Role.TRAINER:
             return m.Failure(reason=f"an {role.value} may not ask for {type(body).__name__}")
         if holder != self._link.holder:
@@ -108,7 +108,7 @@ class Service(InspectorService):
         try:
             return await answer
         except StoreError as error:
-            return m.Failure(reason=str(error), retryable=True)
+            return _not_now(error)
 
     async def goodbye(self, holder: str, role: m.Role) -> None:
         """The connection has ended: its leases go back."""
@@ -121,7 +121,7 @@ class Service(InspectorService):
     async def _handle_trainer(self, holder: str, body: m.Body) -> m.Body:
         match body:
             case m.Publish():
-                return await self._publish(body)
+                return await self._publish(body, MAX_PACED_GROUPS)
             case m.Sample():
                 return self._sample(holder, body)
             case m.Settle():
@@ -139,7 +139,7 @@ class Service(InspectorService):
             case _:
                 return m.Failure(reason=f"{type(body).__name__} is not a request")
 
-    async def _publish(self, body: m.Publish) -> m.Body:
+    async def _publish(self, body: m.Publish, max_waiting_groups: int | None) -> m.Body:
         if not body.client_key or not body.groups:
             return m.Failure(reason="a batch needs a key and at least one group")
         rules = self._manifest.rules
@@ -151,7 +151,9 @@ class Service(InspectorService):
                 if reason is not None:
                     return m.Failure(reason=f"peers would reject a completion: {reason.value}")
         try:
-            own = await self._outbox.accept(body)
+            own = await self._outbox.accept(body, max_groups=max_waiting_groups)
+        except OutboxFullError as error:
+            return m.Failure(reason=str(error), retryable=True)
         except OversizeBatchError as error:
             return m.Failure(reason=str(error))
         if own.signed is not None:
@@ -201,6 +203,11 @@ class Service(InspectorService):
             return m.Failure(reason="status is not a JSON object")
         self._link.status = status
         return m.Done(count=1)
+
+
+def _not_now(error: StoreError) -> m.Failure:
+    full = error.fault is StoreFault.FULL
+    return m.Failure(reason=f"{m.NO_ROOM}: {error}" if full else str(error), retryable=True)
 
 
 def _lease_seconds(asked: float) -> float:

@@ -10,9 +10,12 @@ from typing import Any
 
 import trio
 
+from p2p.disk import free_bytes
 from p2p.ipc.inspector import SCHEMA_VERSION, View, view, views_of
 from p2p.ipc.net_views import NetViews
+from p2p.ipc.which_peer import which_peer
 from p2p.member import Member
+from shoal_wire.types import PeerId
 
 _MAX_SCORES = 1024
 
@@ -25,7 +28,19 @@ class CoreViews:
 
     def by_name(self) -> dict[str, View]:
         """Return the views by the names under which the CLI asks for them."""
-        return {**views_of(self), **views_of(NetViews(self._member, self.status))}
+        return {**views_of(self), **views_of(NetViews(self._member, self.status, self.known_peers))}
+
+    def known_peers(self) -> set[PeerId]:
+        """Return everybody whom a view may name."""
+        member = self._member
+        held = member.guard.reputation.rows(trio.current_time())
+        subscribed = (peer for t in member.gossip.topics() for peer in member.gossip.topic_peers(t))
+        return {
+            *member.host.connected_peers(),
+            *(target.peer_id for target in member.discovery.snapshot()),
+            *(row.peer_id for row in held),
+            *subscribed,
+        }
 
     @view
     async def status(self, _options: Mapping[str, Any]) -> dict[str, Any]:
@@ -38,6 +53,7 @@ class CoreViews:
             "peers": len(peers),
             "mesh": {topic: len(members) for topic, members in member.gossip.mesh().items()},
             "solo": not peers,
+            "disk": {"full": member.peer.disk.full, "free_bytes": free_bytes(member.peer.data_dir)},
             "verdicts": member.guard.verdicts.totals(),
             "relays": list(member.peer.relays.relays),
             "relay": None
@@ -93,11 +109,14 @@ class CoreViews:
 
     @view
     async def scores(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """What is held of each peer, the worst first. Option: `peer`, for one of them."""
+        """What is held of each peer, the worst first. Option: `peer`, an id or its end, for one."""
         member, now = self._member, trio.current_time()
         reputation = member.guard.reputation
         wanted = options.get("peer")
-        rows = reputation.rows(now) if wanted is None else (reputation.row(wanted, now),)
+        if wanted is None:
+            rows = reputation.rows(now)
+        else:
+            rows = (reputation.row(which_peer(str(wanted), self.known_peers()), now),)
         return {
             "schema_version": SCHEMA_VERSION,
             "scores": [

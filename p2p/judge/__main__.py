@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 from p2p.judge.peer import JudgePeer, SittingJudge
 from p2p.judge.store import JudgeStoreError
 from p2p.process import Serving, run_until_stopped, serve
+from shoal_base.visible import visible_name
+from shoal_settings.called import called
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import TaskError
 
@@ -42,10 +45,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _announce(peer: SittingJudge, settings: Settings) -> Iterator[str]:
     manifest, addresses = peer.member.manifest, peer.member.host.listen_addrs()
-    yield f"judge of swarm {manifest.swarm_name} {manifest.short_name}; nodes reach it at"
+    name = visible_name(manifest.swarm_name)
+    yield f"judge of swarm {name} {manifest.short_name}; nodes reach it at"
     for address in addresses:
         yield f"  {address}"
-    yield f"ask it: shoal node --judge {addresses[0]}"
+    flags = ["--judge", addresses[0]]
+    if settings.swarm_key != "none":
+        flags += ["--swarm-key", settings.swarm_key]
+    yield f"ask it: {called()} node {shlex.join(flags)}"
     yield f"{peer.judge.num_records} records so far in {settings.data_dir}"
 
 

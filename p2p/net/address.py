@@ -16,6 +16,8 @@ from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
 from shoal_wire.types import PeerId
 
+_ANY = ("/ip4/0.0.0.0", "/ip6/::")
+
 _HOST_PROTOCOLS = ("ip4", "ip6", "dns4", "dns6", "dns", "dnsaddr")
 MAX_ADDRESS_CHARS = 512
 _SLOW_WEBSOCKET = "WebSocket is not supported: half as fast as TCP, and it cannot be cut off"
@@ -99,10 +101,17 @@ def parse_peer_id(text: str) -> PeerId:
         peer_id = ID.from_base58(text)
         raw = peer_id.to_bytes()
     except Exception as error:  # noqa: BLE001 - base58 raises several types, all meaning "no"
-        raise ValueError(f"{text!r} is not a peer id: {error}") from None
+        raise ValueError(f"{text!r} is not a peer id{_why_not(text, error)}") from None
     if len(raw) < 34 or raw[0] not in (0x00, 0x12) or raw[1] != len(raw) - 2:
         raise ValueError(f"{text!r} is not a peer id")
     return PeerId(peer_id.to_base58())
+
+
+def _why_not(text: str, error: Exception) -> str:
+    """Return what is wrong with a peer id, where more can be said than that it is none."""
+    if "…" in text or "..." in text:
+        return ": it is cut short; a whole one is printed by the peer as it starts"
+    return f": {error}" if text.isascii() else ""
 
 
 def to_libp2p_id(peer_id: PeerId) -> ID:
@@ -127,6 +136,12 @@ def is_unspecified(transport: str) -> bool:
     """True for 0.0.0.0 and ::, which say where to listen but not where to dial."""
     host, _ = host_and_port(transport)
     return host in ("0.0.0.0", "::")
+
+
+def has_other_network() -> bool:
+    """True if this machine has an address beside loopback's."""
+    own = [a for any_host in _ANY for a in expand_unspecified(f"{any_host}/tcp/0")]
+    return any(not ipaddress.ip_address(host_and_port(address)[0]).is_loopback for address in own)
 
 
 def expand_unspecified(transport: str) -> list[str]:

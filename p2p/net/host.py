@@ -26,7 +26,6 @@ from libp2p.io.exceptions import IOException
 from libp2p.network.exceptions import SwarmException
 from libp2p.peer.id import ID
 from libp2p.tools.anyio_service import Service, background_trio_service
-from libp2p.transport.exceptions import MuxerUpgradeFailure
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
 from p2p.net.address import (
@@ -39,10 +38,12 @@ from p2p.net.address import (
     to_libp2p_id,
 )
 from p2p.net.admission import Admission
+from p2p.net.bars import Bar
 from p2p.net.circuit import HOP, CircuitStream
 from p2p.net.connections import ConnectionInfo, ConnectionTable, Direction
 from p2p.net.identify import identify
 from p2p.net.identity import Identity
+from p2p.net.refusals import bar_of
 from p2p.net.request import (
     RequestError,
     RequestFailure,
@@ -83,6 +84,11 @@ class ListenError(Exception):
 
 class DialError(Exception):
     """A dial did not end in a connection to the expected peer; one line."""
+
+    def __init__(self, text: str, bar: Bar | None = None) -> None:
+        super().__init__(text)
+        self.bar = bar
+        """What keeps the two apart though they reach each other; None where nothing is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,7 +306,9 @@ class Libp2pHost:
         except trio.TooSlowError:
             raise DialError(f"{address} did not answer within {timeout:g} s") from None
         except SwarmException as error:
-            raise DialError(f"cannot connect to {address}: {_why(error)}") from error
+            bar = bar_of(error)
+            why = f"{bar.says}; {bar.do}" if bar else root_cause(error)
+            raise DialError(f"cannot connect to {address}: {why}", bar) from error
         return target.peer_id
 
     async def disconnect(self, peer_id: PeerId) -> None:
@@ -322,8 +330,8 @@ class Libp2pHost:
         self.abort(peer_id)
 
     def refused_connections(self) -> dict[str, int]:
-        """Inbound connections closed before their handshake, by reason, since the start."""
-        return {str(why): count for why, count in self._host.get_network().refused.items()}
+        """Inbound connections refused before any protocol of ours, by reason, since the start."""
+        return self._host.get_network().refused
 
     def unban(self, peer_id: PeerId) -> None:
         """Let `peer_id` connect again."""
@@ -470,18 +478,6 @@ async def _refuse_taken_port(address: str) -> None:
             await probe.bind((host, port))
         except OSError as error:
             raise ListenError(f"cannot listen on {address}: {error.strerror or error}") from error
-
-
-def _why(error: BaseException) -> str:
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, MuxerUpgradeFailure):
-        cause = cause.__cause__
-    if cause is None:
-        return root_cause(error)
-    return (
-        "the peer closed the connection right after the handshake: its swarm may have a list of "
-        "peers without this one, or it has banned this one"
-    )
 
 
 def _forget_peer(peerstore: object, peer_id: ID) -> None:

@@ -110,7 +110,7 @@ class Host(Protocol):
         """True unless the swarm has a list of peers without `peer_id`."""
 
     def refused_connections(self) -> dict[str, int]:
-        """Inbound connections closed before their handshake, by reason, since the start.
+        """Inbound connections refused before any protocol of ours, by reason, since the start.
 
         Empty in a simulation.
         """

@@ -5,36 +5,26 @@ all it writes by XSalsa20.  py-libp2p 0.8.1 has a private network of its own mak
 an 8-byte nonce), which go and js do not understand and which breaks when a nonce arrives in two
 pieces; so here is the specified one.
 
-A key that differs shows at the first 20 bytes, which are always multistream's header: the
-connection ends there, before any handshake, and both sides can say why.  Strangers turned away are
-counted, with one log line a minute an address.
+A key that differs, or that only one side has, shows at the first bytes: the connection ends there,
+before any handshake, and both sides can say why.  One that merely ends says nothing of keys.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import struct
+from collections.abc import Callable
 
-import trio
 from Crypto.Cipher import Salsa20
 from libp2p.abc import IRawConnection
 from libp2p.io.abc import ReadWriteCloser
 from libp2p.io.exceptions import IOException
 from libp2p.network.connection.raw_connection import RawConnection
-from libp2p.transport.exceptions import SecurityUpgradeFailure
 from libp2p.transport.tcp.tcp import TCP
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
-from shoal_base.bounded import BoundedDict
+from p2p.net.bars import GREETING, HELLO_BYTES, NONCE_BYTES, Bar, looks_enciphered
 
-logger = logging.getLogger(__name__)
-
-NONCE_BYTES = 24
-GREETING = b"\x13/multistream/1.0.0\n"
-QUIET_SECONDS = 60.0
-"""Between two log lines about strangers at one address."""
-_MAX_REMEMBERED = 256
 _ROUNDS = 20
 _MASK = 0xFFFFFFFF
 _SIGMA = struct.unpack("<4I", b"expand 32-byte k")
@@ -56,7 +46,11 @@ _DOUBLE_ROUND = tuple(
 
 
 class WrongSwarmKeyError(IOException):
-    """The other side has no key or another one."""
+    """One side has no key, or each another one."""
+
+    def __init__(self, bar: Bar) -> None:
+        super().__init__(bar.says)
+        self.bar = bar
 
 
 def hsalsa20(key: bytes, nonce: bytes) -> bytes:
@@ -115,26 +109,25 @@ class PrivateStream(ReadWriteCloser):
     async def _start_reading(self) -> None:
         nonce = b""
         while len(nonce) < NONCE_BYTES:
-            nonce += await self._piece(NONCE_BYTES - len(nonce), "before its nonce was whole")
+            nonce += await self._piece(NONCE_BYTES - len(nonce))
             # A peer without a key greets at once, and would wait for us to answer.
-            if nonce[: len(GREETING)] == GREETING:
-                raise WrongSwarmKeyError("the peer has no swarm key, this node has one")
+            if nonce.startswith(GREETING):
+                raise WrongSwarmKeyError(Bar.KEY_SUPERFLUOUS)
+        if not looks_enciphered(nonce):
+            raise IOException("the peer speaks another protocol")
         self._reader = xsalsa20(self._key, nonce)
         greeting = b""
         while len(greeting) < len(GREETING):
-            piece = await self._piece(len(GREETING) - len(greeting), "at its greeting")
-            greeting += self._reader.decrypt(piece)
+            greeting += self._reader.decrypt(await self._piece(len(GREETING) - len(greeting)))
             if not GREETING.startswith(greeting):
-                raise WrongSwarmKeyError("the peer has another swarm key than this node")
+                raise WrongSwarmKeyError(Bar.KEY_DIFFERS)
         self._greeting = greeting
 
-    async def _piece(self, size: int, where: str) -> bytes:
+    async def _piece(self, size: int) -> bytes:
         piece = await self.stream.read(size)
         if not piece:
-            raise WrongSwarmKeyError(
-                f"the peer closed the connection {where}: "
-                "perhaps it has no swarm key, or another one"
-            )
+            # A probe does so, and a fellow who is full or going: no word on keys.
+            raise IOException("the peer closed the connection before its greeting was whole")
         return piece
 
     async def close(self) -> None:
@@ -146,46 +139,62 @@ class PrivateStream(ReadWriteCloser):
         return self.stream.get_remote_address()
 
 
-class PrivateTCP(TCP):
-    """TCP whose outbound connections are under the key; the swarm wraps inbound ones."""
+class ClearStream(ReadWriteCloser):
+    """A byte stream without a key, on which a peer with one is noticed by its first bytes."""
 
-    def __init__(self, key: bytes) -> None:
+    def __init__(self, stream: ReadWriteCloser) -> None:
+        self.stream = stream
+        self._first: bytes | None = None
+        """What was read ahead and not yet asked for; None before the first read."""
+
+    async def write(self, data: bytes) -> None:
+        """Write `data`."""
+        await self.stream.write(data)
+
+    async def read(self, n: int | None = None) -> bytes:
+        """Read at most `n` bytes.
+
+        Raises:
+            WrongSwarmKeyError: the first bytes are those of a peer of a private swarm.
+        """
+        if self._first is None:
+            self._first = await self._read_first()
+        if not self._first:
+            return await self.stream.read(n)
+        head = self._first if n is None else self._first[:n]
+        self._first = self._first[len(head) :]
+        return head
+
+    async def _read_first(self) -> bytes:
+        first = b""
+        while len(first) < HELLO_BYTES and not first.startswith(GREETING):
+            piece = await self.stream.read(HELLO_BYTES - len(first))
+            if not piece:
+                break
+            first += piece
+        if looks_enciphered(first):
+            raise WrongSwarmKeyError(Bar.KEY_MISSING)
+        return first
+
+    async def close(self) -> None:
+        """Close the stream below."""
+        await self.stream.close()
+
+    def get_remote_address(self) -> tuple[str, int] | None:
+        """Return host and port of the other end."""
+        return self.stream.get_remote_address()
+
+
+class KeyedTCP(TCP):
+    """TCP whose outbound connections are under the key, or clear; the swarm wraps inbound ones."""
+
+    def __init__(self, wrap: Callable[[ReadWriteCloser], ReadWriteCloser]) -> None:
         super().__init__()
-        self._key = key
+        self._wrap = wrap
 
     async def dial(self, maddr: Multiaddr) -> IRawConnection:
         """Connect. Raises OpenConnectionError."""
         raw = await super().dial(maddr)
         assert isinstance(raw, RawConnection)
-        raw.stream = PrivateStream(raw.stream, self._key)
+        raw.stream = self._wrap(raw.stream)
         return raw
-
-
-class NotListedError(SecurityUpgradeFailure):
-    """The peer is not on the swarm's list."""
-
-
-class Refusals:
-    """What has been refused, and when it was last said."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._said_at: BoundedDict[str, float] = BoundedDict(_MAX_REMEMBERED)
-
-    def note(self, host: str, error: BaseException) -> bool:
-        """Count and tell `error` if it is a refusal; False if it is something else."""
-        refusal = _refusal_in(error)
-        if refusal is None:
-            return False
-        self.count += 1
-        now = trio.current_time()
-        if now - self._said_at.get(host, -QUIET_SECONDS) >= QUIET_SECONDS:
-            self._said_at[host] = now
-            logger.warning("refused a connection from %s: %s", host, refusal)
-        return True
-
-
-def _refusal_in(error: BaseException | None) -> BaseException | None:
-    while error is not None and not isinstance(error, NotListedError | WrongSwarmKeyError):
-        error = error.__cause__
-    return error

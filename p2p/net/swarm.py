@@ -42,7 +42,6 @@ from libp2p.security.noise.transport import PROTOCOL_ID as NOISE_ID
 from libp2p.security.noise.transport import Transport as NoiseTransport
 from libp2p.stream_muxer.yamux.yamux import PROTOCOL_ID as YAMUX_ID
 from libp2p.transport.exceptions import SecurityUpgradeFailure
-from libp2p.transport.tcp.tcp import TCP
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
 from p2p.net.address import expand_unspecified, from_libp2p_id
@@ -52,7 +51,8 @@ from p2p.net.identify import identify_answer
 from p2p.net.identity import Identity
 from p2p.net.inbound_gate import GateLimits, InboundGate, Refusal, Ticket
 from p2p.net.peerstore import BoundedPeerStore
-from p2p.net.private import NotListedError, PrivateStream, PrivateTCP, Refusals
+from p2p.net.private import ClearStream, KeyedTCP, PrivateStream
+from p2p.net.refusals import NotListedError, Refusals
 from p2p.net.streams import reset_stream
 from p2p.net.yamux import (
     KeepaliveSettings,
@@ -117,8 +117,8 @@ class GuardedSwarm(Swarm):
                 {NOISE_ID: security}, {YAMUX_ID: KeepaliveYamux}, settings.keepalive, self._check
             ),
             transports=[
-                CircuitTransport(relays, self._private),
-                PrivateTCP(settings.key) if settings.key else TCP(),
+                CircuitTransport(relays, self._keyed),
+                KeyedTCP(self._keyed),
             ],
             retry_config=RetryConfig(max_retries=0),
             connection_config=_connection_config(settings),
@@ -140,7 +140,7 @@ class GuardedSwarm(Swarm):
         if self._admission.is_banned(name, trio.current_time()):
             raise SecurityUpgradeFailure(f"{peer_id} is banned for now")
         if not self._admission.is_admitted(name):
-            raise NotListedError(f"{peer_id} is not on the swarm's list of peers")
+            raise NotListedError(str(peer_id))
 
     async def dial_peer(self, peer_id: ID) -> list[INetConn]:
         """Refuse: `new_stream` ends up here when there is no connection."""
@@ -158,15 +158,15 @@ class GuardedSwarm(Swarm):
             abort(read_write_closer)  # a reset: no state of ours stays behind
             return
         try:
-            raw = RawConnection(self._private(read_write_closer), False)
+            raw = RawConnection(self._keyed(read_write_closer), False)
             await self._serve_inbound(raw, maddr, ticket)
         finally:
             ticket.left()
             self._inbound_limiter.release()
 
-    def _private(self, connection: ReadWriteCloser) -> ReadWriteCloser:
+    def _keyed(self, connection: ReadWriteCloser) -> ReadWriteCloser:
         key = self._settings.key
-        return PrivateStream(connection, key) if key else connection
+        return PrivateStream(connection, key) if key else ClearStream(connection)
 
     def _admit(self, connection: ReadWriteCloser) -> Ticket | None:
         if self._gate is None:
@@ -183,9 +183,11 @@ class GuardedSwarm(Swarm):
         return ticket
 
     @property
-    def refused(self) -> Counter[Refusal]:
-        """Inbound connections closed before their handshake, by reason."""
-        return Counter() if self._gate is None else self._gate.refused
+    def refused(self) -> dict[str, int]:
+        """Inbound connections closed before a protocol was spoken on them, by reason."""
+        at_gate: Counter[Refusal] = Counter() if self._gate is None else self._gate.refused
+        after_it = self.refusals.counts
+        return {str(why): n for counts in (at_gate, after_it) for why, n in counts.items()}
 
     async def _serve_inbound(self, raw: RawConnection, maddr: Multiaddr, ticket: Ticket) -> None:
         try:
@@ -203,7 +205,7 @@ class GuardedSwarm(Swarm):
 
     async def serve_circuit(self, circuit: CircuitStream) -> None:
         """Serve a connection that came through a relay, until it ends."""
-        raw = RawConnection(self._private(circuit), False)
+        raw = RawConnection(self._keyed(circuit), False)
         try:
             muxed = await self.upgrade_inbound_raw_conn(raw, Multiaddr(circuit.address))
             await muxed.event_closed.wait()

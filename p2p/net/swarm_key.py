@@ -7,8 +7,10 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+from shoal_base.files import create_atomically
 from shoal_settings.schema import Settings
 
 KEY_BYTES = 32
@@ -35,6 +37,11 @@ def parse_swarm_key(text: str) -> bytes:
     return key
 
 
+def format_swarm_key(key: bytes) -> str:
+    """Return the text of a key file for 32 bytes of key."""
+    return f"{_HEADER}\n{_ENCODING}\n{key.hex()}\n"
+
+
 def key_of_settings(settings: Settings) -> bytes | None:
     """Return the key that the settings name; None for a public swarm. Raises SwarmKeyError."""
     return None if settings.swarm_key == "none" else load_swarm_key(Path(settings.swarm_key))
@@ -52,3 +59,15 @@ def load_swarm_key(path: Path) -> bytes:
         raise SwarmKeyError(f"the swarm key {path} is not text") from None
     except SwarmKeyError as error:
         raise SwarmKeyError(f"the swarm key {path} is not used: {error}") from None
+
+
+def load_or_create_swarm_key(path: Path) -> bytes:
+    """Read a key file, or make one that only its owner reads; blocks. Raises SwarmKeyError."""
+    try:
+        text = format_swarm_key(os.urandom(KEY_BYTES))
+        create_atomically(path, text.encode(), mode=0o600)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise SwarmKeyError(f"cannot make the swarm key {path}: {error.strerror}") from None
+    return load_swarm_key(path)

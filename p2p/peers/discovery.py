@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from p2p.disk import Refused, say_refused
 from p2p.net.host import DialError
-from p2p.peers.news import BootstrapNews
+from p2p.peers.news import BarNews, BootstrapNews
 from p2p.peers.peer_book import PeerBook, load_peer_book, save_peer_book
 from p2p.peers.targets import (
     Dialer,
@@ -72,6 +73,7 @@ class Discovery:
         counts: Callable[[PeerId], bool] = lambda _peer: True,
         wall_ms: Callable[[], int] = lambda: int(time.time() * 1000),
         in_thread: InThread = trio.to_thread.run_sync,
+        refused: Refused = say_refused,
     ) -> None:
         """Peers of higher `rank` are dialled first; those that do not `counts` are no reason to
         stop looking: strangers to the swarm, met by the DHT or as a relay's guests."""
@@ -85,7 +87,9 @@ class Discovery:
         self._counts = counts
         self._wall_ms = wall_ms
         self._in_thread = in_thread
+        self._refused = refused
         self._targets = Targets(self._settings, self._rng, rank)
+        self._bar_news = BarNews()
         self._wake = trio.Event()
         self._dials = trio.CapacityLimiter(self._settings.max_dials)
         host.add_peer_callbacks(connected=self._on_connected, disconnected=self._on_disconnected)
@@ -165,14 +169,23 @@ class Discovery:
         if target.peer_id in self._host.connected_peers():
             self._on_connected(target.peer_id)
         else:
-            error = errors[0] if errors else "the connection was lost at once"
-            self._book.note_failed(target.peer_id)
-            self._targets.note_failure(target, error, now=trio.current_time())
+            self._note_failure(target, errors)
         self._wake.set()
 
-    async def _race(self, target: Target) -> list[str]:
+    def _note_failure(self, target: Target, errors: list[DialError]) -> None:
+        barred = next((error for error in errors if error.bar), None)
+        told = barred or (errors[0] if errors else "the connection was lost at once")
+        self._book.note_failed(target.peer_id)
+        self._targets.note_failure(target, str(told), now=trio.current_time())
+        if target.kind is TargetKind.BOOTSTRAP and barred is not None and barred.bar is not None:
+            address = f"{target.addresses[0]}/p2p/{target.peer_id}"
+            line = self._bar_news.look(target.peer_id, address, barred.bar)
+            if line is not None:
+                logger.warning("%s", line)
+
+    async def _race(self, target: Target) -> list[DialError]:
         """Dial the addresses, each a moment after the last; the first success ends the race."""
-        errors: list[str] = []
+        errors: list[DialError] = []
 
         async def try_one(address: str, failed: trio.Event) -> None:
             try:
@@ -180,8 +193,10 @@ class Discovery:
                     f"{address}/p2p/{target.peer_id}", timeout=self._settings.dial_timeout_s
                 )
                 nursery.cancel_scope.cancel()
-            except (DialError, ValueError) as error:
-                errors.append(str(error))
+            except DialError as error:
+                errors.append(error)
+            except ValueError as error:
+                errors.append(DialError(str(error)))
             finally:
                 failed.set()
 
@@ -222,6 +237,7 @@ class Discovery:
             target.last_error = ""
             peer = PeerAddresses(peer_id=peer_id, addresses=target.addresses)
             self._book.note_connected(peer, now_ms=self._wall_ms())
+        self._bar_news.answered(peer_id)
         self._wake.set()
 
     def _on_disconnected(self, peer_id: PeerId) -> None:
@@ -291,6 +307,6 @@ class Discovery:
         try:
             await self._in_thread(save_peer_book, self._book_path, text)
         except OSError as error:
-            logger.warning("cannot save the peer book: %s", error)
+            self._refused("the peer book is not saved", error)
             return saved
         return text

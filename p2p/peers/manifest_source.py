@@ -14,6 +14,7 @@ from pathlib import Path
 import trio
 
 from p2p.data_dir import load_manifest, save_manifest
+from p2p.disk import Refused, say_refused
 from p2p.net.address import parse_peer_address
 from p2p.net.host import RequestError
 from p2p.net.interface import Host
@@ -61,13 +62,20 @@ class ManifestSource:
     """Asks bootstraps, remembers, falls back."""
 
     def __init__(
-        self, *, host: Host, data_dir: Path, settings: Settings, wait_s: float = 10.0
+        self,
+        *,
+        host: Host,
+        data_dir: Path,
+        settings: Settings,
+        wait_s: float = 10.0,
+        refused: Refused = say_refused,
     ) -> None:
         """A start waits for a bootstrap for `wait_s` seconds before it goes on alone."""
         self._host = host
         self._data_dir = data_dir
         self._settings = settings
         self._wait_s = wait_s
+        self._refused = refused
         self._bootstraps = tuple(
             parse_peer_address(address).peer_id for address in settings.bootstrap
         )
@@ -111,7 +119,7 @@ class ManifestSource:
         while True:
             manifest = await self._ask()
             if manifest.digest == found.manifest.digest:
-                save_manifest(self._data_dir, manifest)
+                self._save(manifest)
                 await trio.sleep_forever()
             try:
                 return self._adopt(manifest)
@@ -122,8 +130,14 @@ class ManifestSource:
     def _adopt(self, manifest: Manifest) -> Manifest:
         # Refuses what this version cannot regenerate or score.
         specs_of(manifest, self._settings.task_file)
-        save_manifest(self._data_dir, manifest)
+        self._save(manifest)
         return manifest
+
+    def _save(self, manifest: Manifest) -> None:
+        try:
+            save_manifest(self._data_dir, manifest)
+        except OSError as error:  # the next start asks a bootstrap again
+            self._refused("the swarm's manifest is not saved", error)
 
     async def _ask(self) -> Manifest:
         """Wait until a bootstrap is connected and answers with a usable manifest."""

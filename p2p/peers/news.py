@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from p2p.net.bars import Bar
+from shoal_wire.types import PeerId
+
 FIRST_SECONDS = 60.0
 LONGEST_SECONDS = 3600.0
 
@@ -31,6 +34,28 @@ class BootstrapNews:
             f"no bootstrap has answered for {_spoken(silent_s)} ({last_error or 'no error yet'}); "
             f"trying on; {num_peers} other peer(s) connected"
         )
+
+
+class BarNews:
+    """A line as soon as it is known that a key or a list keeps a bootstrap away."""
+
+    def __init__(self) -> None:
+        self._found: dict[PeerId, tuple[Bar, int]] = {}
+        """What kept each away at the latest dials, and how many in a row."""
+
+    def look(self, peer_id: PeerId, address: str, bar: Bar) -> str | None:
+        """Take what a dial ended in; return a line to log, if it is news."""
+        before, times = self._found.get(peer_id, (bar, 0))
+        times = times + 1 if before is bar else 1
+        self._found[peer_id] = (bar, times)
+        # A connection that broke by chance looks like a list's refusal, but not twice.
+        if times != (2 if bar is Bar.NOT_LISTED else 1):
+            return None
+        return f"cannot join by {address}: {bar.says}; {bar.do}"
+
+    def answered(self, peer_id: PeerId) -> None:
+        """It connected: what kept it away is news again."""
+        self._found.pop(peer_id, None)
 
 
 def _spoken(seconds: float) -> str:

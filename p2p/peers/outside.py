@@ -152,7 +152,11 @@ async def is_open(address: str, port: int) -> bool:
 
 
 async def ask_outside(
-    host: Host, peer_id: PeerId, *, ports: tuple[int, ...] = ()
+    host: Host,
+    peer_id: PeerId,
+    *,
+    ports: tuple[int, ...] = (),
+    wall_ms: Callable[[], int] = wall_ms,
 ) -> Outside | None:
     """Ask one connected peer; None where it gives no usable answer in time."""
     try:

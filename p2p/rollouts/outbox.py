@@ -3,7 +3,9 @@
     publish ─▶ sequence, seal, store (durable) ─▶ acknowledge ─▶ [wait for a peer] ─▶ gossip ─▶ sent
 
 They go out at a pace under the quota that peers allow a publisher, so an honest node is never over
-it; a trainer that makes more than that sees the oldest given up.
+it. A trainer that makes more than that is told to wait before its batch has a number: a number that
+never went out is a gap, which every neighbour would ask for. While nobody is there to hear, the
+oldest are given up.
 
 A batch too big to be gossiped whole is announced by its digest; peers pull it (`p2p.fetch.server`).
 Batches go out in order. One that nobody was there to hear waits; after a restart the unsent ones
@@ -48,6 +50,10 @@ log = logging.getLogger(__name__)
 MAX_UNSENT = 512
 """Batches that wait for a peer; beyond it the oldest is given up and counted."""
 
+MAX_PACED_GROUPS = 1024
+"""Groups that wait for their turn while peers are there: 18 seconds of the pace. What a trainer
+makes beyond it waits there, where the newest are kept."""
+
 _RETRY_SECONDS = 1.0
 _PACE_SHARE, _BURST_SHARE = 0.9, 0.5
 """Of the quota: peers count from another moment than we do, and a restart counts anew."""
@@ -59,6 +65,10 @@ ANNOUNCED_BYTES_PER_SECOND = Rate(burst=16 << 20, per_second=900_000)
 
 class OversizeBatchError(Exception):
     """A batch that the swarm's rules do not let through; the text is one line."""
+
+
+class OutboxFullError(Exception):
+    """More waits than peers take for now; the text is one line."""
 
 
 class OutboxStore(Protocol):
@@ -74,6 +84,9 @@ class OutboxStore(Protocol):
 
     async def unsent(self) -> list[OwnBatch]:
         """Return what has not gone out, oldest first."""
+
+    async def last_sent_ms(self) -> int:
+        """Return when the latest own batch went out, by the wall clock; 0 if none has."""
 
 
 class Publisher(Protocol):
@@ -146,6 +159,8 @@ class Outbox:
         self._wall_ms = wall_ms
         self._unsent: deque[_Waiting] = deque()
         self._pace: TokenBucket | None = None
+        self._heard = False
+        """Whether somebody was there for the last batch that was to go out."""
         self._announced = TokenBucket(ANNOUNCED_PER_SECOND, -math.inf)
         self._announced_bytes = TokenBucket(ANNOUNCED_BYTES_PER_SECOND, -math.inf)
         self._wake = trio.Event()
@@ -156,6 +171,8 @@ class Outbox:
         self.announced: deque[BatchId] = deque(maxlen=_MAX_ANNOUNCED)
         """The latest of them."""
         self.num_batches_expired = 0
+        self.num_batches_put_off = 0
+        """Times that the trainer was told to wait, since it makes more than peers take."""
 
     @property
     def num_unsent(self) -> int:
@@ -179,27 +196,48 @@ class Outbox:
             self._progress = trio.Event()
             await self._progress.wait()
 
-    async def accept(self, request: m.Publish) -> Accepted:
+    async def accept(self, request: m.Publish, *, max_groups: int | None = None) -> Accepted:
         """Seal and store a batch; on return it is on disk and will go out.
+
+        `max_groups` may wait with it, where peers are there to take them.
 
         Raises:
             StoreError: it is not on disk, and not accepted.
             OversizeBatchError: peers would reject it.
+            OutboxFullError: it has no number, and may be tried again.
         """
         sealed: list[SignedBatch] = []
+        is_full = self._is_full(len(request.groups), max_groups)
 
         def make_envelope(sequence: int, previous: int) -> bytes:
+            if is_full:
+                # Here, for a batch that has a number already is given its answer.
+                raise OutboxFullError(
+                    f"{self.num_unsent} batches wait to go out: peers take"
+                    f" {LedgerLimits().groups_per_second:.0f} groups a second of one node"
+                )
             # Called again under another number if its transaction is: the last is on disk.
             sealed[:] = [self.seal(request, sequence, previous)]
             return sealed[0].envelope
 
-        own = await self._store.reserve_own(request.client_key, make_envelope)
+        try:
+            own = await self._store.reserve_own(request.client_key, make_envelope)
+        except OutboxFullError:
+            self.num_batches_put_off += 1
+            raise
         signed = sealed[0] if own.is_new else None
         if signed is not None:
             self._unsent.append(self._waiting(signed))
             await self._bound()
             self._wake.set()
         return Accepted(sequence=own.sequence, batch_id=own.batch_id, signed=signed)
+
+    def _is_full(self, num_groups: int, max_groups: int | None) -> bool:
+        if not self._heard or not self._unsent:
+            return False
+        waiting = sum(own.num_groups for own in self._unsent)
+        too_many = max_groups is not None and waiting + num_groups > max_groups
+        return too_many or len(self._unsent) >= MAX_UNSENT
 
     async def _take_up(self) -> None:
         """Queue what an earlier run left; batches of a swarm that was left are given up."""
@@ -293,9 +331,11 @@ class Outbox:
         )
 
     async def _send_first(self) -> None:
-        pace = self._pace = self._pace or new_pace(trio.current_time())
-        await trio.sleep(pace.wait_s(0, trio.current_time()))
+        pace = self._pace = self._pace or await self._first_pace()
         own = self._unsent[0]
+        await trio.sleep(wait_s_of(pace, own.num_groups, trio.current_time()))
+        if not self._unsent or self._unsent[0] is not own:
+            return  # given up meanwhile, by `_bound`
         if self._wall_ms() - own.created_ms > self._manifest.rules.max_age_seconds * 1000:
             self.num_batches_expired += 1
         elif own.announces is not None and (wait_s := self._announcing_wait_s(own)) > 0:
@@ -303,13 +343,15 @@ class Outbox:
             return
         elif await self._gossip.publish(self._topic, own.message) > 0:
             self.num_batches_sent += 1
-            pace.owe(own.num_groups, trio.current_time())
+            self._heard = True
+            pace.take(own.num_groups, trio.current_time())
             if own.announces is not None:
                 self.num_batches_announced += 1
                 self.announced.append(own.announces)
                 self._announced.take(1, trio.current_time())
                 self._announced_bytes.take(own.num_bytes, trio.current_time())
         else:
+            self._heard = False
             await trio.sleep(_RETRY_SECONDS)
             return
         # Noted before it leaves the queue: who waits for an empty one may end the node at once.
@@ -318,6 +360,18 @@ class Outbox:
         if self._unsent and self._unsent[0] is own:
             self._unsent.popleft()
         self._progress.set()
+
+    async def _first_pace(self) -> TokenBucket:
+        """Return a measure that is full, or empty where an earlier life has just used it."""
+        pace = new_pace(trio.current_time())
+        try:
+            since_ms = self._wall_ms() - await self._store.last_sent_ms()
+        except StoreError as error:
+            log.debug("it is not known when a batch went out last: %s", error)
+            return pace
+        if since_ms < 1000 * _FULL_AGAIN_SECONDS:
+            pace.take(pace.available(trio.current_time()), trio.current_time())
+        return pace
 
     def _announcing_wait_s(self, own: _Waiting) -> float:
         now = trio.current_time()
@@ -334,7 +388,24 @@ class Outbox:
             await self._store.mark_sent(sequence)
         except StoreError as error:
             # After a restart it goes out once more, as a duplicate.
-            log.warning("batch %d is not noted as sent: %s", sequence, error)
+            log.log(error.log_level, "batch %d is not noted as sent: %s", sequence, error)
+
+
+_LATE_SECONDS = 1.0
+_FULL_AGAIN_SECONDS = 10.0
+"""After so long without a batch the measure is full."""
+
+
+def wait_s_of(pace: TokenBucket, num_groups: int, now: float) -> float:
+    """Return the seconds until a batch may go out.
+
+    The measure holds what is left of it or it waits: so at any peer half a quota is left, which is
+    what a restart may begin with. A batch larger than the measure takes all of both.
+    """
+    wait_s = pace.wait_s(num_groups, now)
+    is_whole = num_groups > _BURST_SHARE * LedgerLimits().burst_groups
+    # Also of a peer that has heard the batch before it late.
+    return wait_s + _LATE_SECONDS if is_whole else wait_s
 
 
 def new_pace(now: float) -> TokenBucket:

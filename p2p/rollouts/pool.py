@@ -15,6 +15,7 @@ import trio
 from p2p.buffer.replay import ReplayBuffer
 from p2p.buffer.types import Entry, InsertOutcome
 from p2p.events import BatchKept, BatchWithdrawn, Event, Keeper, NewGroups
+from p2p.intake.evidence import shows_two
 from p2p.intake.ledger import Equivocation, PublisherLedger
 from p2p.intake.validation import Rejected, reopen_batch
 from p2p.intake.weight import weight_of
@@ -99,9 +100,27 @@ class RolloutPool:
             own = signed.publisher == self._me
             self._take_in(published_groups(signed), len(signed.envelope), now - age, own=own)
             self._tell(BatchKept(signed=signed, received_ms=stored.received_ms, own=own))
-        for pair in await self._store.evidence():
-            ledger.condemn(pair.publisher, pair.sequence, batch_id(pair.second), now)
+        await self._restore_evidence(ledger, now)
         log.debug("restored %d batches", len(state.batches))
+
+    async def _restore_evidence(self, ledger: PublisherLedger, now: float) -> None:
+        """Condemn what is proven to be signed twice; what an earlier version took for it goes."""
+        for pair in await self._store.evidence():
+            if shows_two(
+                pair.publisher,
+                pair.sequence,
+                first=pair.first,
+                first_id=pair.first_id,
+                second=pair.second,
+            ):
+                ledger.condemn(pair.publisher, pair.sequence, batch_id(pair.second), now)
+                continue
+            log.warning(
+                "what was kept against %s does not show that it signed number %d twice: dropped",
+                pair.publisher,
+                pair.sequence,
+            )
+            await self._store.drop_evidence(pair.publisher, pair.sequence)
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Sweep out what has aged, in memory and on disk, until cancelled."""
@@ -139,7 +158,7 @@ class RolloutPool:
                 self._wall_ms(),
             )
         except StoreError as error:
-            log.warning("batch kept in memory only: %s", error)
+            log.log(error.log_level, "batch kept in memory only: %s", error)
         else:
             self._tell(BatchKept(signed=signed, received_ms=self._wall_ms(), own=False))
 
@@ -226,7 +245,7 @@ class RolloutPool:
         try:
             await self._store.add_equivocation(pair.publisher, pair.sequence, pair.first, second)
         except StoreError as error:
-            log.warning("evidence not kept: %s", error)
+            log.log(error.log_level, "evidence not kept: %s", error)
 
     def _reopen(self, envelope: bytes) -> SignedBatch:
         return reopen_batch(envelope, max_bytes=self._manifest.rules.max_batch_bytes)
@@ -269,4 +288,4 @@ class RolloutPool:
                 grace_ms=_SERVED_MS,
             )
         except StoreError as error:
-            log.warning("store not pruned: %s", error)
+            log.log(error.log_level, "store not pruned: %s", error)

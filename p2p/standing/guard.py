@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from p2p.disk import Refused, say_refused
 from p2p.intake.verdict_log import VerdictLog
 from p2p.net.address import parse_peer_id
 from p2p.net.host import ConnectionInfo
@@ -57,12 +58,14 @@ class PeerGuard:
         max_peers: int,
         wall_ms: Callable[[], int],
         in_thread: InThread = trio.to_thread.run_sync,
+        refused: Refused = say_refused,
     ) -> None:
         self._host = host
         self._path = data_dir / REPUTATION_FILE
         self._max_peers = max_peers
         self._wall_ms = wall_ms
         self._in_thread = in_thread
+        self._refused = refused
         self.verdicts = VerdictLog()
         """Of everything judged, for views."""
         self.num_made_room = 0
@@ -104,7 +107,7 @@ class PeerGuard:
         try:
             await self._in_thread(save_reputation, self._path, text)
         except OSError as error:
-            log.warning("cannot save %s: %s", self._path, error)
+            self._refused(f"{self._path.name} is not saved", error)
 
     # What gossip tells
 

@@ -77,8 +77,8 @@ WEIGHTS: Mapping[Cause, Weight] = {
     Cause.SLOW_READER: Weight(points=-4.0, floor=-12.0),
 }
 
-_SIGNER_ONLY = frozenset({Reason.EQUIVOCATION})
-"""A forwarder may have seen only one of the two."""
+_SIGNER_ONLY = frozenset({Reason.EQUIVOCATION, Reason.NOT_CANONICAL})
+"""A forwarder may have seen only one of the two; one of version 0.1.0 takes any encoding."""
 _MILD = {
     # Rests on our own clock, which may be the wrong one.
     Reason.FAR_FUTURE: Cause.CLOCK,
@@ -125,7 +125,7 @@ class Scoreboard:
         if signer is not None:
             signed = Cause.SIGNED_HEAVY if verdict.heavy else Cause.SIGNED_REJECT
             self.charge(signer, mild or signed, now)
-        if forwarder != signer and verdict.reason not in _SIGNER_ONLY:
+        if forwarder != signer and is_seen_by_forwarder(verdict):
             forwarded = Cause.FORWARDED_HEAVY if verdict.heavy else Cause.FORWARDED_REJECT
             self.charge(forwarder, mild or forwarded, now)
 
@@ -215,6 +215,16 @@ class Scoreboard:
 def is_worth_keeping(row: StandingRow) -> bool:
     """Return whether a row still says anything."""
     return row.merit - sum(row.points.values()) > _FORGET_ABOVE
+
+
+def is_seen_by_forwarder(verdict: Verdict) -> bool:
+    """Return whether a peer that forwarded what was rejected could have seen it too."""
+    return verdict.outcome is Outcome.REJECT and verdict.reason not in _SIGNER_ONLY
+
+
+def is_mild(verdict: Verdict) -> bool:
+    """Return whether a reject may be our own clock's doing, or bad luck."""
+    return verdict.reason in _MILD
 
 
 def _decay(elapsed_s: float, half_life_s: float) -> float:

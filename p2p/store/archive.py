@@ -3,12 +3,12 @@
     notice() ─▶ bounded queue (newest dropped when full) ─▶ run() ─▶ one transaction
 
 Apart from the store, which forgets what the buffer no longer needs. Bounded in bytes, the oldest
-going first. A convenience: a full disk or a damaged file costs the archive, never the node.
+going first. A convenience: a damaged file costs the archive, never the node; on a full disk the
+newest batches wait.
 """
 
 from __future__ import annotations
 
-import logging
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
+from p2p.disk import RETRY_SECONDS, Refused, say_refused
 from p2p.events import BatchKept, Event
 from p2p.store.database import open_for_reading, open_for_writing
 from p2p.threads import InThread
+from shoal_base.files import is_full
 from shoal_wire.manifest import Manifest
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
-
-log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -110,14 +110,23 @@ class Archive:
     """The archive for Trio tasks."""
 
     def __init__(
-        self, path: Path, *, max_bytes: int, in_thread: InThread = trio.to_thread.run_sync
+        self,
+        path: Path,
+        *,
+        max_bytes: int,
+        in_thread: InThread = trio.to_thread.run_sync,
+        refused: Refused = say_refused,
     ) -> None:
         """Open nothing yet; with `max_bytes` 0 nothing is ever kept."""
         self._run_in_thread = in_thread
+        self._refused = refused
         self._path = path
         self._max_bytes = max_bytes
         self._limiter = trio.CapacityLimiter(1)
         self._queued_bytes = 0
+        """Of what is queued."""
+        self._unwritten: list[Archived] = []
+        """For which there was no room; at most as many, and as much, as the queue holds."""
         self._send, self._receive = trio.open_memory_channel[Archived](QUEUE_BATCHES)
 
     def notice(self, event: Event) -> None:
@@ -149,20 +158,29 @@ class Archive:
         task_status.started()
         if not self._max_bytes:
             return
-        try:
-            file = await self._in_thread(lambda: self._open(manifest))
-        except (sqlite3.Error, OSError) as error:
-            log.warning("no archive of rollouts: %s cannot be used (%s)", self._path.name, error)
+        file = await self._opened(manifest)
+        if file is None:
             self._receive.close()
             return
         try:
             while True:
                 await trio.sleep(_COMMIT_SECONDS)
-                await self._commit(file, self._waiting())
+                await self._commit(file)
         finally:
             with trio.CancelScope(shield=True):
-                await self._commit(file, self._waiting())
+                await self._commit(file)
                 await self._in_thread(file.close)
+
+    async def _opened(self, manifest: Manifest) -> ArchiveFile | None:
+        """Open the file, once there is room for it; None if it cannot be used."""
+        while True:
+            try:
+                return await self._in_thread(lambda: self._open(manifest))
+            except (sqlite3.Error, OSError) as error:
+                self._refused(f"no archive of rollouts: {self._path.name} cannot be used", error)
+                if not is_full(error):
+                    return None
+            await trio.sleep(RETRY_SECONDS)
 
     def _open(self, manifest: Manifest) -> ArchiveFile:
         file = ArchiveFile(self._path, max_bytes=self._max_bytes)
@@ -182,16 +200,31 @@ class Archive:
             except (trio.WouldBlock, trio.EndOfChannel, trio.ClosedResourceError):
                 return found
 
-    async def _commit(self, file: ArchiveFile, batches: list[Archived]) -> None:
+    async def _commit(self, file: ArchiveFile) -> None:
+        batches = [*self._unwritten, *self._waiting()][-QUEUE_BATCHES:]
+        self._unwritten = []
         if not batches:
             return
         try:
             await self._in_thread(lambda: file.add(batches))
         except sqlite3.Error as error:
-            log.warning("%d batches not archived: %s", len(batches), error)
+            self._refused(f"{len(batches)} batches are not archived", error)
+            if is_full(error):
+                self._unwritten = _newest(batches)
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         return await self._run_in_thread(call, limiter=self._limiter)
+
+
+def _newest(batches: list[Archived]) -> list[Archived]:
+    """Return the latest of them that have no more bytes than the queue may have."""
+    left, kept = QUEUE_BYTES, 0
+    for batch in reversed(batches):
+        left -= len(batch.envelope)
+        if left < 0:
+            break
+        kept += 1
+    return batches[len(batches) - kept :]
 
 
 def read_archive(path: Path) -> Iterator[Archived]:
@@ -236,9 +269,11 @@ def read_manifests(path: Path) -> list[bytes]:
 
 
 def _open_for_reading(path: Path) -> sqlite3.Connection:
-    if not path.exists():
-        raise ArchiveError(f"no archive of rollouts in {path.parent}: has a node run there?")
     try:
+        if not path.exists():
+            raise ArchiveError(f"no archive of rollouts in {path.parent}: has a node run there?")
         return open_for_reading(path)
+    except OSError as error:
+        raise ArchiveError(f"{path} cannot be read: {error.strerror}") from None
     except sqlite3.Error as error:
         raise ArchiveError(f"{path} cannot be read: {error}") from None

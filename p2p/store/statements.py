@@ -24,6 +24,7 @@ from p2p.store.types import (
     fault_of,
 )
 from shoal_wire.digests import batch_id as id_of_envelope
+from shoal_wire.limits import DIGEST_BYTES
 from shoal_wire.types import BatchId, GroupId, PeerId
 
 
@@ -152,6 +153,13 @@ class StoreCore:
         )
         return [_own_batch(*row) for row in rows]
 
+    def last_sent_ms(self) -> int:
+        """Return when the latest own batch went out, 0 if none has."""
+        (sent_ms,) = self._db.execute(
+            "SELECT coalesce(max(sent_ms), 0) FROM batches WHERE own = 1"
+        ).fetchone()
+        return int(sent_ms)
+
     def _count_unsent(self, num_bytes: int) -> None:
         if self._unsent_bytes is None:
             (self._unsent_bytes,) = self._db.execute(
@@ -178,6 +186,12 @@ class StoreCore:
             "SELECT coalesce(max(sequence), 0) FROM client_keys"
         ).fetchone()
         return int(sequence)
+
+    def forgotten_up_to(self) -> int:
+        """Return the highest number below which own batches may be forgotten, 0 if none are."""
+        (first,) = self._db.execute("SELECT min(sequence) FROM client_keys").fetchone()
+        forgotten = self.last_own_sequence() - self._limits.max_client_keys
+        return forgotten if first is not None and first <= forgotten + 1 else 0
 
     def envelope_part(self, batch_id: BatchId, offset: int, length: int) -> bytes | None:
         """Return up to `length` bytes of a stored envelope; None if it is not here."""
@@ -231,7 +245,8 @@ class StoreCore:
         self._db.execute(
             "INSERT INTO equivocations (publisher, sequence, first, second, at_ms)"
             " VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-            (publisher, sequence, envelope and envelope[0], second_envelope, now_ms),
+            # Its id stands for a first one whose bytes have gone: no envelope is so short.
+            (publisher, sequence, envelope[0] if envelope else first, second_envelope, now_ms),
         )
         self._db.execute("DELETE FROM batches WHERE batch_id = ? AND own = 0", (first,))
         self._keep_newest("equivocations", self._limits.max_equivocations)
@@ -241,10 +256,13 @@ class StoreCore:
         rows = self._db.execute(
             "SELECT publisher, sequence, first, second FROM equivocations ORDER BY position"
         )
-        return [
-            EvidencePair(publisher=PeerId(publisher), sequence=number, first=first, second=second)
-            for publisher, number, first, second in rows
-        ]
+        return [_evidence_pair(*row) for row in rows]
+
+    def drop_evidence(self, publisher: PeerId, sequence: int) -> None:
+        """Forget a pair that proves nothing."""
+        self._db.execute(
+            "DELETE FROM equivocations WHERE publisher = ? AND sequence = ?", (publisher, sequence)
+        )
 
     # Consumed groups
 
@@ -333,6 +351,19 @@ def _own_batch(
     sequence: int, batch_id: bytes, envelope: bytes | None, is_new: bool = False
 ) -> OwnBatch:
     return OwnBatch(sequence=sequence, batch_id=BatchId(batch_id), envelope=envelope, is_new=is_new)
+
+
+def _evidence_pair(
+    publisher: str, sequence: int, first: bytes | None, second: bytes
+) -> EvidencePair:
+    noted = first is not None and len(first) == DIGEST_BYTES
+    return EvidencePair(
+        publisher=PeerId(publisher),
+        sequence=sequence,
+        first=None if noted else first,
+        first_id=None if first is None else BatchId(first) if noted else id_of_envelope(first),
+        second=second,
+    )
 
 
 def _as_store_error(error: Exception) -> Exception:

@@ -13,10 +13,11 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 import trio
 
+from p2p.disk import Refused, say_refused
 from p2p.store.statements import Done, Failed, StoreCore
 from p2p.store.types import (
     EvidencePair,
@@ -76,8 +77,10 @@ class Store:
         limits: StoreLimits | None = None,
         first_sequence: int = 1,
         in_thread: InThread = trio.to_thread.run_sync,
+        refused: Refused = say_refused,
     ) -> None:
-        """Open nothing yet; the arguments are `StoreCore`'s."""
+        """Open nothing yet; the arguments are `StoreCore`'s. `refused` hears of a full disk."""
+        self._refused = refused
         self._in_thread = in_thread
         self._open = partial(
             StoreCore, path, peer_id=peer_id, limits=limits, first_sequence=first_sequence
@@ -119,6 +122,9 @@ class Store:
         try:
             # Not abandoned when cancelled: a commit that has begun ends, and its callers learn.
             outcomes = await self._in_thread(commit, limiter=self._limiter)
+            for outcome in outcomes:
+                if isinstance(outcome, Failed) and _is_full(outcome.error):
+                    self._refused("a batch or what became of it", outcome.error)
             for request, outcome in zip(requests, outcomes, strict=True):
                 request.finish(outcome)
         finally:
@@ -178,6 +184,10 @@ class Store:
         """Return own batches that have not gone out, oldest first."""
         return await self._submit(StoreCore.unsent)
 
+    async def last_sent_ms(self) -> int:
+        """Return when the latest own batch went out, by the wall clock; 0 if none has."""
+        return await self._submit(StoreCore.last_sent_ms)
+
     async def envelope_part(self, batch_id: BatchId, offset: int, length: int) -> bytes | None:
         """Return up to `length` bytes of a stored envelope; None if it is not here."""
         return await self._submit(lambda core: core.envelope_part(batch_id, offset, length))
@@ -189,6 +199,10 @@ class Store:
     async def last_own_sequence(self) -> int:
         """Return the latest own batch's number, 0 if there is none."""
         return await self._submit(StoreCore.last_own_sequence)
+
+    async def forgotten_up_to(self) -> int:
+        """Return the highest number below which own batches may be forgotten, 0 if none are."""
+        return await self._submit(StoreCore.forgotten_up_to)
 
     async def add_external(
         self,
@@ -223,6 +237,10 @@ class Store:
         """Return the pairs kept as proof of equivocation, oldest first."""
         return await self._submit(StoreCore.evidence)
 
+    async def drop_evidence(self, publisher: PeerId, sequence: int) -> None:
+        """Forget a pair that proves nothing."""
+        await self._submit(lambda core: core.drop_evidence(publisher, sequence))
+
     async def load(self) -> StoredState:
         """Return what a node resumes from."""
         return await self._submit(StoreCore.load)
@@ -247,6 +265,10 @@ class Store:
                 grace_ms=grace_ms,
             )
         )
+
+
+def _is_full(error: BaseException) -> TypeGuard[StoreError]:
+    return isinstance(error, StoreError) and error.fault is StoreFault.FULL
 
 
 def _closed() -> StoreError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from dataclasses import dataclass
 from enum import StrEnum
@@ -31,6 +32,11 @@ class StoreError(Exception):
     def __init__(self, fault: StoreFault, message: str) -> None:
         super().__init__(message)
         self.fault = fault
+
+    @property
+    def log_level(self) -> int:
+        """How loudly to say it: of a full disk `p2p.disk` tells, once for all that it stops."""
+        return logging.DEBUG if self.fault is StoreFault.FULL else logging.WARNING
 
     @property
     def retryable(self) -> bool:
@@ -97,10 +103,12 @@ class StoredState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvidencePair:
-    """Two envelopes of one signer under one sequence: proof that it equivocated."""
+    """Two envelopes of one signer under one sequence, kept as proof that it equivocated."""
 
     publisher: PeerId
     sequence: int
     first: bytes | None
     """None if the first was no longer on disk."""
+    first_id: BatchId | None
+    """Its id; None where an earlier version found it no longer on disk."""
     second: bytes

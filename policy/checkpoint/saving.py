@@ -38,7 +38,7 @@ from safetensors import SafetensorError
 from policy.model.loading import Policy, load_policy
 from policy.model.lora import is_adapter, load_adapter, save_adapter
 from policy.update.grpo import make_optimizer
-from shoal_base.files import sync
+from shoal_base.files import is_full, sync
 
 FORMAT_VERSION = 1
 KEEP = 2
@@ -47,10 +47,16 @@ KEEP = 2
 _NAME = re.compile(r"round-(\d{6,})(?:\.(\d+))?")
 _TEMPORARY = re.compile(r"round-\d{6,}(?:\.\d+)?\.tmp-.*")
 _CHUNK_BYTES = 1 << 20
+_LEAST_BYTES = 1 << 16
+"""With less than this free, a write that failed failed for it: torch does not say why."""
 
 
 class CheckpointError(Exception):
     """A checkpoint cannot be written or read. The text is one line and names the file."""
+
+
+class NoRoomError(CheckpointError):
+    """A checkpoint cannot be written because the disk is full; what was there before is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,10 +135,11 @@ def save_checkpoint(
     """Write ``directory/checkpoints/round-…`` and return its path once it is on disk.
 
     Older checkpoints beyond `keep` and leftovers of interrupted writes are deleted after it.
-    Raises CheckpointError when it cannot be written (a full disk, say); what was there before
-    is then untouched.
+    Raises CheckpointError when it cannot be written, NoRoomError for a full disk; what was there
+    before is then untouched.
     """
     root = directory / "checkpoints"
+    _check_room(root, state.round)
     temporary = root / f"round-{state.round:06d}.tmp-{os.getpid()}-{secrets.token_hex(4)}"
     try:
         temporary.mkdir(parents=True)
@@ -141,10 +148,17 @@ def save_checkpoint(
         temporary.rename(final)
         sync(root)
         sync(directory)
-    except (OSError, RuntimeError, SafetensorError) as error:
-        # torch reports a failed write as RuntimeError, safetensors as its own error.
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise CheckpointError(f"cannot write {final_name(state.round)}: {_cause(error)}") from error
+    except Exception as error:
+        # torch reports a failed write as RuntimeError, safetensors as its own error, tokenizers as
+        # a bare Exception.
+        full = is_full(error) or "No space left" in str(error) or _free_bytes(root) < _LEAST_BYTES
+        _remove_leftovers(root)  # a full disk needs their room, too
+        what = f"cannot write {final_name(state.round)}"
+        if full:
+            raise NoRoomError(f"{what}: no space left on the disk") from error
+        if not isinstance(error, OSError | RuntimeError | SafetensorError):
+            raise
+        raise CheckpointError(f"{what}: {_cause(error)}") from error
     _prune(root, final, keep)
     return final
 
@@ -267,9 +281,37 @@ def _prune(root: Path, saved: Path, keep: int) -> None:
                 continue
         elif _fault(path, hashes=False) is None:
             num_kept += 1
-    for entry in list(root.iterdir()):
+    _remove_leftovers(root)
+
+
+def _remove_leftovers(root: Path) -> None:
+    """Delete what interrupted writes have left: only one trainer writes here."""
+    for entry in list(root.iterdir()) if root.is_dir() else ():
         if _TEMPORARY.fullmatch(entry.name):
             shutil.rmtree(entry, ignore_errors=True)
+
+
+def _check_room(root: Path, round_: int) -> None:
+    """Raise NoRoomError where one as big as the newest would not fit: nothing is written then."""
+    newest = next(_newest_first(root), None)
+    needed = sum(file.stat().st_size for file in _files(newest)) if newest is not None else 0
+    free = _free_bytes(root)
+    if needed > free:
+        _remove_leftovers(root)
+        free = _free_bytes(root)
+    if needed > free:
+        raise NoRoomError(
+            f"cannot write {final_name(round_)}: no space left on the disk "
+            f"({needed >> 20} MiB needed, {free >> 20} MiB free)"
+        )
+
+
+def _free_bytes(root: Path) -> int:
+    """What may still be written there; as much as anybody needs where that is not known."""
+    try:
+        return shutil.disk_usage(root if root.is_dir() else root.parent).free
+    except OSError:
+        return 1 << 62
 
 
 def _newest_first(root: Path) -> Iterator[Path]:

@@ -25,6 +25,20 @@ class ScoredGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PassedOver:
+    """Groups of others that were looked at and are of no use, by reason."""
+
+    no_reward: int = 0
+    """Nothing in them earned anything."""
+    all_same: int = 0
+    """All in them earned the same, above nothing."""
+    unread: int = 0
+    """The strategy reads none of their right answers."""
+    refused: int = 0
+    """The strategy left them out, and places stayed empty."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class External:
     """The outcome of SampleExternal."""
 
@@ -32,6 +46,7 @@ class External:
     """At most J, on lease."""
     num_drawn: int
     """Groups that were verified to find them."""
+    passed_over: PassedOver = PassedOver()
 
     @property
     def ids(self) -> list[GroupId]:

@@ -14,7 +14,7 @@ most, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -31,6 +31,9 @@ the cache, and below a handful of rows a forward pass costs the same with or wit
 
 MAX_ROWS = 512
 """Rows generated at once; more are done in turns."""
+
+OnStep = Callable[[int, float], None]
+"""Told how many completions have ended, and the part of the work that is done, at the least."""
 
 
 class NonFiniteError(ModelError):
@@ -68,13 +71,15 @@ def generate(
     params: SamplingParams,
     generator: torch.Generator,
     max_rows: int = MAX_ROWS,
+    on_step: OnStep = lambda _done, _fraction: None,
 ) -> list[list[Sample]]:
     """Draw `num_completions` completions of each prompt, in the order of the prompts.
 
     Temperature 0 is greedy. A completion ends at an end token (kept in its ids), at
     ``params.max_new_tokens``, or where the model has no more positions. Advances `generator`
-    by the same amount whatever is sampled. Raises ValueError for an empty prompt or one that
-    fills the model's positions, NonFiniteError when the model's numbers are not finite.
+    by the same amount whatever is sampled. Tells `on_step` after every token. Raises ValueError
+    for an empty prompt or one that fills the model's positions, NonFiniteError when the model's
+    numbers are not finite.
     """
     _check(policy, prompts, num_completions, params)
     uniforms_PLM = torch.rand(
@@ -90,11 +95,21 @@ def generate(
         chunk = order[start : start + step]
         loop = _Loop(policy, [prompts[index] for index in chunk], num_completions, params)
         with torch.inference_mode(), policy.autocast():
-            loop.run(uniforms_PLM[chunk].flatten(0, 1).to(policy.device))
+            loop.run(
+                uniforms_PLM[chunk].flatten(0, 1).to(policy.device),
+                _part(on_step, start, len(chunk), len(order), num_completions),
+            )
         samples = loop.samples()
         for place, index in enumerate(chunk):
             results[index] = samples[place * num_completions : (place + 1) * num_completions]
     return results
+
+
+def _part(on_step: OnStep, start: int, num: int, of: int, num_completions: int) -> OnStep:
+    """What one chunk of the prompts tells, as part of all."""
+    return lambda done, fraction: on_step(
+        start * num_completions + done, (start + num * fraction) / of
+    )
 
 
 def sample_tokens(
@@ -176,7 +191,7 @@ class _Loop:
         self._logprobs_RM = torch.zeros((num_rows, max_new), device=device)
         self._lengths = torch.zeros(num_rows, dtype=torch.long, device=device)
 
-    def run(self, uniforms_RM: torch.Tensor) -> None:
+    def run(self, uniforms_RM: torch.Tensor, on_step: OnStep) -> None:
         """Generate until every row ended."""
         logits_RV = self._decoder.prefill()
         alive_R = torch.ones_like(self._rows_R, dtype=torch.bool)
@@ -188,6 +203,7 @@ class _Loop:
             self._lengths[rows_R] += alive_R
             alive_R = alive_R & ~torch.isin(ids_R, self._eos) & (self._limits[rows_R] > step + 1)
             num_alive = int(alive_R.sum())
+            on_step(len(self._lengths) - num_alive, (step + 1) / self._params.max_new_tokens)
             if num_alive == 0:
                 return
             if num_alive <= COMPACT_BELOW * len(rows_R):

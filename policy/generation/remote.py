@@ -16,6 +16,7 @@ import queue
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -86,9 +87,18 @@ class RemoteGenerator:
         self._answered = False
         self.num_failed = 0
         """Answers given up on so far."""
+        self.why_none = ""
+        """Why the latest call brought no answer at all, in words; empty where it brought some."""
 
-    def answer(self, questions: Sequence[Question]) -> list[OwnGroup]:
+    def answer(
+        self,
+        questions: Sequence[Question],
+        on_step: Callable[[int, float], None] = lambda _done, _fraction: None,
+    ) -> list[OwnGroup]:
         """Return a group for every question that got at least two answers.
+
+        Tells `on_step` how many answers there are, and which part of all that is. What is missing
+        is said in one line, or where all are in `why_none`.
 
         Blocks while the server works, at most until told to stop. Raises RemoteError when the
         server refuses (a wrong key, model or address) and has never answered before.
@@ -102,7 +112,9 @@ class RemoteGenerator:
             threading.Thread(target=self._work, args=(questions, todo, done), daemon=True).start()
         answers: list[list[Answer]] = [[] for _ in questions]
         refused: RemoteError | None = None
-        for _ in range(len(questions) * self._num_completions):
+        faults: Counter[str] = Counter()
+        num_wanted = len(questions) * self._num_completions
+        for num_heard in range(1, num_wanted + 1):
             found = self._next(done)
             if found is None:
                 break
@@ -111,16 +123,29 @@ class RemoteGenerator:
                 answers[number // self._num_completions].append(answer)
                 self._answered = True
             else:
-                self.num_failed += 1
+                faults[_said(answer)] += 1
                 refused = answer if isinstance(answer, RemoteError) else refused
-                log.warning("no answer from %s: %s", self._config.base_url, answer)
+            on_step(num_heard - faults.total(), num_heard / num_wanted)
+        self.num_failed += faults.total()
         if refused is not None and not self._answered:
             raise refused
+        self._say_missing(faults, num_answers=sum(map(len, answers)))
         return [
             OwnGroup(question=question, answers=tuple(found))
             for question, found in zip(questions, answers, strict=True)
             if len(found) > 1
         ]
+
+    def _say_missing(self, faults: Counter[str], *, num_answers: int) -> None:
+        self.why_none = ""
+        if not faults:
+            return
+        [(reason, _)] = faults.most_common(1)
+        if num_answers:
+            url, missing = self._config.base_url, faults.total()
+            log.warning("%d answers of %s are missing: %s", missing, url, reason)
+        else:
+            self.why_none = f"no answer from {self._config.base_url}: {reason}"
 
     def _next(
         self, done: queue.SimpleQueue[tuple[int, Answer | Exception]]
@@ -161,7 +186,7 @@ class RemoteGenerator:
                 self._refused(status, body, dialect)
                 fault = Fault(f"status {status}")
             except httpx.HTTPError as error:
-                fault, retry_after = Fault(type(error).__name__), None
+                fault, retry_after = Fault(_named(error)), None
             except Fault as error:
                 fault, retry_after = error, None
             if self._dialect != dialect:
@@ -273,6 +298,17 @@ class _Dialect:
         if bad_request and self.logprobs:
             return _Dialect(chat=self.chat, logprobs=False, limit_name=self.limit_name)
         return None
+
+
+def _named(error: Exception) -> str:
+    """An error's kind and what it says, in one line."""
+    text = " ".join(str(error).split())[:200]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _said(error: Exception) -> str:
+    """What a fault says; the kind too of an error that nobody foresaw."""
+    return str(error) if isinstance(error, Fault | RemoteError) else _named(error)
 
 
 def _seconds(retry_after: str | None) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from policy.model.loading import Policy, check_model, load_policy
+from policy.model.loading import Policy, check_device, check_model, load_policy
 from policy.model.lora import LoraSpec, add_adapter
 from shoal_settings.schema import Settings
 
@@ -19,11 +19,18 @@ def lora_spec(settings: Settings) -> LoraSpec | None:
 def refuse_wrong_model(settings: Settings) -> None:
     """Raise ModelError if no run can begin with the model that is asked for.
 
-    Takes milliseconds. Says nothing of a run that resumes: its checkpoint holds the model.
+    Takes milliseconds. Of a run that resumes it looks at the device: its checkpoint holds the
+    model.
     """
     if settings.resume and (settings.data_dir / "checkpoints").is_dir():
+        check_device(settings.device)
         return
-    check_model(settings.model, device=settings.device, dtype=settings.dtype)
+    check_model(
+        settings.model,
+        device=settings.device,
+        dtype=settings.dtype,
+        num_trained_copies=None if settings.lora_rank else int(settings.kl_beta > 0),
+    )
 
 
 def fresh_policy(settings: Settings, *, seed: int) -> Policy:

@@ -21,6 +21,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
+from policy.model.memory import free_bytes, gibibytes, training_bytes
 from policy.tiny import embedded_folder
 from shoal_wire.types import Digest
 
@@ -125,9 +126,30 @@ def load_policy(
     return wrap_policy(loaded, tokenizer, name=name or model, device=where, autocast_dtype=autocast)
 
 
-def check_model(model: str, *, device: str = "auto", dtype: str = "auto") -> None:
-    """Raise ModelError for what `load_policy` would refuse without looking at any weight."""
-    _pick_device(device)
+def check_device(device: str) -> None:
+    """Raise ModelError unless this machine and this torch can compute on a device."""
+    where = _pick_device(device)
+    try:
+        float(torch.zeros(1, device=where).sum())
+    except Exception as error:  # each backend has its own way to say that it is not there
+        if where.type == "cuda" and not torch.cuda.is_available():
+            why = "no NVIDIA GPU" if torch.version.cuda else "a torch that was built without CUDA"
+            raise ModelError(
+                f"--device {device}: this machine has {why}; use --device cpu, "
+                "or install what is missing"
+            ) from error
+        raise ModelError(f"cannot use --device {device}: {_first_line(error)}") from error
+
+
+def check_model(
+    model: str, *, device: str = "auto", dtype: str = "auto", num_trained_copies: int | None = None
+) -> None:
+    """Raise ModelError for what `load_policy` would refuse without looking at any weight.
+
+    With `num_trained_copies`, which is 0 unless a reference is held too, also for a model whose
+    weights cannot all be trained in the memory that is free.
+    """
+    check_device(device)
     _pick_dtype(dtype)
     source, local = _resolve(model)
     if (Path(source) / "adapter_config.json").is_file():
@@ -141,6 +163,32 @@ def check_model(model: str, *, device: str = "auto", dtype: str = "auto") -> Non
         raise ModelError(f"cannot load model {model!r}: {_first_line(error)}") from error
     if type(config) not in AutoModelForCausalLM._model_mapping:
         raise ModelError(f"cannot use model {model!r}: {config.model_type} is no causal model")
+    if embedded_folder(model) is None:
+        _check_memory(model, config, device, _pick_dtype(dtype), num_trained_copies)
+
+
+def _check_memory(
+    model: str, config: Any, device: str, dtype: torch.dtype, num_trained_copies: int | None
+) -> None:
+    """Raise ModelError where the weights, trained or not, need more than there is."""
+    try:
+        with torch.device("meta"):  # counts without a byte of them
+            empty = AutoModelForCausalLM.from_config(config)
+        num_weights = sum(weight.numel() for weight in empty.parameters())
+    except Exception:  # noqa: BLE001 - code of a model's own; its loading will say what is wrong
+        return
+    needed = num_weights * dtype.itemsize
+    if num_trained_copies is not None:
+        needed = training_bytes(
+            num_weights, bytes_each=dtype.itemsize, num_copies=num_trained_copies
+        )
+    free = free_bytes(device)
+    if needed > free:
+        raise ModelError(
+            f"model {model!r} has {num_weights / 1e6:,.0f} million weights and needs at least "
+            f"{gibibytes(needed)}, of which {gibibytes(free)} are free: a smaller --model, "
+            "--lora-rank 16 or --dtype bfloat16 need less"
+        )
 
 
 def wrap_policy(

@@ -1,12 +1,14 @@
-"""Less memory: layers computed twice, and smaller micro-batches after memory ran out."""
+"""How much memory a model needs and has; and less: layers computed twice, smaller micro-batches."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 from transformers.modeling_layers import GradientCheckpointingLayer
 
@@ -22,6 +24,40 @@ def is_out_of_memory(error: BaseException) -> bool:
         return True
     text = str(error).lower()
     return isinstance(error, RuntimeError) and any(part in text for part in _CPU_TEXTS)
+
+
+def training_bytes(num_weights: int, *, bytes_each: int, num_copies: int = 0) -> int:
+    """Return what training all of so many weights holds at the least.
+
+    Weights, gradients and AdamW's two moments are of one type; `num_copies` more models only
+    answer (a reference). Activations and caches come on top.
+    """
+    return num_weights * bytes_each * (4 + num_copies)
+
+
+def free_bytes(device: str) -> int:
+    """Return how much memory a device has left; of a host, with swap and within its limits."""
+    kind = torch.device("cpu") if device == "auto" else torch.device(device)
+    if torch.cuda.is_available() and (device == "auto" or kind.type == "cuda"):
+        return int(torch.cuda.mem_get_info(None if device == "auto" else kind)[0])
+    host = psutil.virtual_memory().available + psutil.swap_memory().free
+    return min(host, _left_in_container(Path("/sys/fs/cgroup")))
+
+
+def gibibytes(num_bytes: int) -> str:
+    """Return a size for people."""
+    return f"{num_bytes / 2**30:.1f} GiB"
+
+
+def _left_in_container(group: Path) -> int:
+    """Return what the kernel still grants this group of processes; without a limit, a lot."""
+    try:
+        limit = int((group / "memory.max").read_text())
+        used = int((group / "memory.current").read_text())
+        counts = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        return max(0, limit - used + int(counts.get("inactive_file", 0)))
+    except (OSError, ValueError):  # no such group, or "max"
+        return 1 << 62
 
 
 def halved_budget(token_budget: int, batches: Sequence[tuple[int, int]]) -> int | None:

@@ -1,13 +1,15 @@
 """Questions to prompt tokens, and other nodes' answers to completion tokens.
 
 Token ids never cross the wire: every node speaks of text, and re-encodes another node's text
-with its own tokenizer, as if its own policy had produced it (SAPO, section 3.2).
+with its own tokenizer, as if its own policy had produced it (SAPO, section 3.2). Others' questions
+and answers are text whatever they say: no special token comes of them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
 from jinja2 import TemplateError
 
@@ -15,6 +17,9 @@ from policy.model.loading import ANSWER_TOKEN, Policy, PromptFormat
 from policy.rollouts import OwnGroup
 from shoal_tasks.prompts import TAGGED_INSTRUCTION, messages_for, plain_prompt
 from shoal_wire.types import FinishReason
+
+_PLACE = "question-4f1d0c6b9e7a"
+"""Stands for a question while the text around it is made; none has it by chance."""
 
 
 def encode_prompt(policy: Policy, question: str, *, tagged: bool = False) -> list[int]:
@@ -30,13 +35,9 @@ def encode_prompt(policy: Policy, question: str, *, tagged: bool = False) -> lis
             end = tokenizer.convert_tokens_to_ids(ANSWER_TOKEN)
             return [*start, *encode_text(policy, question), end]
         case PromptFormat.CHAT:
-            return _chat_ids(tokenizer, question, tagged)
+            return _chat_ids(policy, question, tagged)
         case PromptFormat.PLAIN:
-            ids = list(tokenizer(plain_prompt(question, tagged=tagged))["input_ids"])
-            # Some tokenizers close every text; a prompt must stay open.
-            while ids and ids[-1] in policy.eos_ids:
-                ids.pop()
-            return ids
+            return _plain_ids(policy, question, tagged)
 
 
 def encode_completion(policy: Policy, text: str, finish_reason: FinishReason) -> list[int]:
@@ -70,22 +71,52 @@ def decode_completion(policy: Policy, ids: list[int]) -> str:
     )
 
 
-def _chat_ids(tokenizer: Any, question: str, tagged: bool) -> list[int]:
+def _plain_ids(policy: Policy, question: str, tagged: bool) -> list[int]:
+    if _names_special(policy, question):
+        before, after = plain_prompt(_PLACE, tagged=tagged).split(_PLACE)
+        ids = _open(policy, policy.tokenizer(before)["input_ids"])
+        rest = policy.tokenizer(after, add_special_tokens=False)["input_ids"]
+        return [*ids, *encode_text(policy, question), *rest]
+    return _open(policy, policy.tokenizer(plain_prompt(question, tagged=tagged))["input_ids"])
+
+
+def _open(policy: Policy, ids: Sequence[int]) -> list[int]:
+    """Without an end: some tokenizers close every text, and a prompt must stay open."""
+    kept = list(ids)
+    while kept and kept[-1] in policy.eos_ids:
+        kept.pop()
+    return kept
+
+
+def _chat_ids(policy: Policy, question: str, tagged: bool) -> list[int]:
     try:
-        return _apply(tokenizer, messages_for(question, tagged=tagged))
+        return _apply(policy, question, tagged)
     except TemplateError:
         if not tagged:
             raise
         # Some templates (Gemma's) refuse a system turn.
-        text = f"{TAGGED_INSTRUCTION}\n\n{question}"
-        return _apply(tokenizer, messages_for(text, tagged=False))
+        return _apply(policy, question, tagged=False, before=f"{TAGGED_INSTRUCTION}\n\n")
 
 
-def _apply(tokenizer: Any, messages: list[dict[str, str]]) -> list[int]:
-    ids = tokenizer.apply_chat_template(
-        messages, add_generation_prompt=True, tokenize=True, return_dict=False
+def _apply(policy: Policy, question: str, tagged: bool, before: str = "") -> list[int]:
+    render = partial(policy.tokenizer.apply_chat_template, add_generation_prompt=True)
+    if not _names_special(policy, question):
+        messages = messages_for(before + question, tagged=tagged)
+        return list(render(messages, tokenize=True, return_dict=False))
+    # The template's own turns are tokens, what the question calls so is text.
+    form = render(messages_for(before + _PLACE, tagged=tagged), tokenize=False)
+    asked = encode_text(policy, question)
+    first, *others = (
+        list(policy.tokenizer(part, add_special_tokens=False)["input_ids"])
+        for part in str(form).split(_PLACE)
     )
-    return list(ids)
+    return [*first, *(one for part in others for one in (*asked, *part))]
+
+
+def _names_special(policy: Policy, text: str) -> bool:
+    """Whether a text has the name of a special token in it."""
+    as_tokens = policy.tokenizer(text, add_special_tokens=False)["input_ids"]
+    return list(as_tokens) != encode_text(policy, text)
 
 
 def reencode(policy: Policy, group: OwnGroup) -> OwnGroup | None:

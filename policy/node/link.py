@@ -85,6 +85,12 @@ class NodeLink:
         """Wait until what was shared is on the node's disk; return whether all is."""
         return self._outgoing.flush()
 
+    def lack_of_room(self) -> str:
+        """Return why the node takes no batches, if its disk is full; tries again first."""
+        if self._outgoing.no_room:
+            self._outgoing.flush()
+        return self._outgoing.no_room if self.connected else ""
+
     def lease_ahead(self, count: int) -> None:
         """Lease up to `count` groups that `sample` hands out later.
 

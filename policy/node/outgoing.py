@@ -24,6 +24,7 @@ batch, and both are honest samples.
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 from dataclasses import dataclass
 
@@ -33,6 +34,9 @@ from shoal_ipc.client import NodeClient, NodeRefused, NodeUnavailable, Ticket
 log = logging.getLogger(__name__)
 
 MAX_WAITING_BATCHES = 256
+_PAUSE_SECONDS = 0.5
+"""Before a batch is sent again that the node could not take."""
+_SAY_SECONDS = 60.0
 MAX_SENT_BATCHES = 8
 """Sent and not acknowledged; the next one waits for the first of them: the back-pressure."""
 
@@ -44,6 +48,7 @@ class ShareCounts:
     batches_published: int = 0
     groups_published: int = 0
     batches_dropped: int = 0
+    groups_dropped: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -62,6 +67,11 @@ class Outgoing:
         self._client = client
         self._waiting: deque[_Waiting] = deque()
         self.counts = ShareCounts()
+        self.no_room = ""
+        """Why the node takes no batch, while that is its full disk."""
+        self._not_before = 0.0
+        """The node has said that it cannot take more now."""
+        self._say_again_at = 0.0
 
     def share(self, batch: m.Publish) -> None:
         """Send a batch, and any that wait, without waiting for the node's disk."""
@@ -91,10 +101,27 @@ class Outgoing:
     def _give_up(self, waiting: _Waiting) -> None:
         self._waiting.remove(waiting)
         self.counts.batches_dropped += 1
+        self.counts.groups_dropped += len(waiting.batch.groups)
+
+    def _put_off(self, refused: NodeRefused) -> None:
+        """Leave the node in peace for a moment, and say once a minute what that costs."""
+        now = time.monotonic()
+        self._not_before = now + _PAUSE_SECONDS
+        if m.NO_ROOM in str(refused):
+            self.no_room = m.NO_ROOM  # the round's end waits for it, and says so
+            return
+        if now >= self._say_again_at:
+            self._say_again_at = now + _SAY_SECONDS
+            log.warning(
+                "node could not take a batch now (%s): %d wait here, %d groups not sent so far",
+                refused,
+                len(self._waiting),
+                self.counts.groups_dropped,
+            )
 
     def _send_waiting(self) -> bool:
-        """Send, in order, as many as may be unacknowledged; return whether the node is there."""
-        if self._client is None:
+        """Send, in order, as many as may be unacknowledged; return whether the node takes them."""
+        if self._client is None or time.monotonic() < self._not_before:
             return False
         for waiting in list(self._waiting):
             if waiting.ticket is not None:
@@ -130,11 +157,12 @@ class Outgoing:
             return False
         except NodeRefused as refused:
             if refused.retryable:
-                log.warning("node could not take a batch now: %s", refused)
+                self._put_off(refused)
                 return False
             log.error("node refused a batch: %s", refused)
             self._give_up(waiting)
             return True
+        self.no_room = ""
         self._waiting.remove(waiting)
         if reply.is_new:
             self.counts.batches_published += 1

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -19,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from policy.record.progress import Progress, RoundRecord
-from shoal_base.files import write_atomically
+from policy.record.thinning import thinned
+from shoal_base.files import append_whole, is_full, write_atomically
 
 log = logging.getLogger(__name__)
 
@@ -105,13 +105,26 @@ class MetricsFile:
     A disk that is full loses nothing by itself: lines wait in memory for the next try.
     """
 
-    def __init__(self, path: Path, *, last_round: int, last_held_out: int = -1) -> None:
-        """Open the file of a run that stands at `last_round`, evaluated last at `last_held_out`."""
+    def __init__(
+        self,
+        path: Path,
+        *,
+        last_round: int,
+        last_held_out: int = -1,
+        max_bytes: int = 1 << 62,
+    ) -> None:
+        """Open the file of a run that stands at `last_round`, evaluated last at `last_held_out`.
+
+        Of a file that is over `max_bytes` older rounds go, see `policy.record.thinning`.
+        """
         self._path = path
+        self._max_bytes = max_bytes
         self._waiting: list[bytes] = []
         self._failing = False
         last = {"round": last_round, "held_out": last_held_out, "judge": last_round}
         keep_rounds(path, last)
+        self._num_bytes = path.stat().st_size if path.exists() else 0
+        self._bound()
 
     def append(self, event: Mapping[str, Any]) -> None:
         """Write one object, after those that still wait."""
@@ -119,15 +132,39 @@ class MetricsFile:
         if len(self._waiting) > MAX_WAITING_LINES:
             log.warning("a line of metrics is dropped: %d wait for the disk", MAX_WAITING_LINES)
             del self._waiting[0]
+        self.flush()
+
+    def flush(self) -> bool:
+        """Write what waits; False if there is no room for it. Any other trouble holds nobody up."""
+        if not self._waiting:
+            return True
+        data = b"".join(self._waiting)
         try:
-            _append_whole(self._path, b"".join(self._waiting))
+            append_whole(self._path, data)
         except OSError as error:
             if not self._failing:
                 log.warning("metrics not written: %s", error.strerror)
             self._failing = True
-            return
+            return not is_full(error)
         self._waiting.clear()
         self._failing = False
+        self._num_bytes += len(data)
+        self._bound()
+        return True
+
+    def _bound(self) -> None:
+        """Thin a file that is too long to half its bound, so that this is seldom done."""
+        if self._num_bytes <= self._max_bytes:
+            return
+        try:
+            lines = self._path.read_bytes().splitlines(keepends=True)
+            new = b"".join(thinned(lines, self._max_bytes // 2))
+            write_atomically(self._path, new, mode=0o600)
+        except OSError as error:  # no room for the shorter one beside it: when there is
+            log.debug("metrics not thinned: %s", error)
+            self._num_bytes -= self._max_bytes // 8  # not at every round
+            return
+        self._num_bytes = len(new)
 
 
 def keep_rounds(path: Path, last: Mapping[str, int]) -> None:
@@ -150,7 +187,7 @@ def keep_rounds(path: Path, last: Mapping[str, int]) -> None:
         if not new:  # a run that starts over: what an earlier one wrote is set aside
             path.replace(path.with_name(f"{path.name}.old"))
             return
-        write_atomically(path, new)
+        write_atomically(path, new, mode=0o600)
     except OSError as error:
         log.warning("metrics of repeated rounds stay: %s", error.strerror)
 
@@ -164,19 +201,3 @@ def _kept(line: bytes, last: Mapping[str, int]) -> bool:
         return int(event["round"]) <= last[event.get("event", "round")]
     except (ValueError, KeyError, TypeError, AttributeError):
         return False
-
-
-def _append_whole(path: Path, data: bytes) -> None:
-    """Append all of `data` or nothing: half a line would spoil the next one too."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    try:
-        size = os.fstat(descriptor).st_size
-        try:
-            written = 0
-            while written < len(data):
-                written += os.write(descriptor, data[written:])
-        except OSError:
-            os.ftruncate(descriptor, size)
-            raise
-    finally:
-        os.close(descriptor)

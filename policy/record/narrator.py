@@ -8,10 +8,11 @@ file, or a node's trainer, whose terminal the node writes on too), a JSON object
 from __future__ import annotations
 
 import json
+import logging
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rich.console import Console
 from rich.control import Control
@@ -19,16 +20,27 @@ from rich.segment import ControlType
 from rich.text import Text
 
 from policy.record.metrics import held_out_metrics, round_metrics
+from policy.record.phases import Doing
 from policy.record.progress import WINDOW, Progress, RoundRecord
+from shoal_base.lines import say_json
+from shoal_base.log_file import IN_FILE_ALONE
+from shoal_base.terminal import Terminal
 from shoal_ipc import messages as m
 from shoal_ipc.client import NodeClient, NodeRefused, NodeUnavailable
 from shoal_settings.schema import Settings
 
+log = logging.getLogger(__name__)
+
 SAY_EVERY_SECONDS = 2.0
 DRAW_EVERY_SECONDS = 0.1
-WIDE = 110
-"""Columns from which on a redrawn line has room for the reward at the start."""
+SPARE = ("start", "pace", "external reward", "share")
+"""What a line goes without, one after the other, until it fits the terminal."""
+KEEP_EVERY_SECONDS = 60.0
+"""In the trainer's log, which is there when the terminal is not."""
 PEERS_EVERY_SECONDS = 5.0
+PHASE_AFTER_SECONDS = 5.0
+"""A phase that takes longer is told of."""
+PHASE_EVERY_SECONDS = 15.0
 
 
 class Narrator:
@@ -45,26 +57,32 @@ class Narrator:
     ) -> None:
         """`supervised`: a node writes on the same terminal. `peers`: how many it has, if known."""
         self._settings = settings
-        self._console = console or Console(file=sys.stdout, highlight=False, soft_wrap=True)
+        self._console = console or Terminal(file=sys.stdout, soft_wrap=True)
         self._redraws = self._console.is_terminal and not supervised
         self._clock = clock
         self._peers = peers
-        self._next = float("-inf")
+        self._next = self._next_kept = float("-inf")
         self._open = False
         self._pace: deque[tuple[int, float]] = deque(maxlen=WINDOW)
         """Tokens and seconds of the latest rounds."""
         self._groups: deque[tuple[int, int]] = deque(maxlen=WINDOW)
         """External and all groups of the latest rounds."""
         self._evaluated: int | None = None
+        self._next_phase = float("-inf")
+        self._has_played = False
 
     def __call__(self, record: RoundRecord, progress: Progress) -> None:
         """Tell of a round, if it is time to."""
+        self._has_played = True
         if self._settings.json_output:
             self._say_json(record, progress)
             return
         self._pace.append((record.tokens_generated + record.num_tokens, record.seconds))
         self._groups.append((record.groups_external, record.groups_external + record.groups_local))
         is_last = record.round == self._settings.rounds
+        if self._clock() >= self._next_kept or is_last:
+            self._next_kept = self._clock() + KEEP_EVERY_SECONDS
+            log.info("%s", self._line(record, progress), extra=IN_FILE_ALONE)
         if self._clock() < self._next and not is_last:
             return
         self._next = self._clock() + (DRAW_EVERY_SECONDS if self._redraws else SAY_EVERY_SECONDS)
@@ -72,11 +90,31 @@ class Narrator:
         if is_last:
             self.close()
 
+    def hear(self, doing: Doing) -> None:
+        """Tell of a phase that takes long, if it is time to."""
+        if self._settings.json_output or doing.seconds < PHASE_AFTER_SECONDS:
+            return
+        if not self._redraws and self._clock() < self._next_phase:
+            return
+        self._next_phase = self._clock() + PHASE_EVERY_SECONDS
+        self._show(Text(str(doing)))
+
+    def news(self, line: str) -> None:
+        """Tell at once what is not told of by a round."""
+        self.close()
+        log.warning("%s", line)
+
     def close(self) -> None:
         """Leave the redrawn line as it is; what follows starts on one of its own."""
         if self._open:
             self._console.print()
             self._open = False
+
+    def say_if_all_was_played(self) -> None:
+        """Say why nothing was told, where an earlier run has played all rounds that are wanted."""
+        rounds = self._settings.rounds
+        if rounds and not self._has_played and not self._settings.json_output:
+            self._console.print(f"{rounds} rounds are done: --rounds {2 * rounds} goes on")
 
     def _say_json(self, record: RoundRecord, progress: Progress) -> None:
         events = [("round", round_metrics(record, progress))]
@@ -87,40 +125,52 @@ class Narrator:
             place = 0 if held_out["round"] < record.round else 1
             events.insert(place, ("held_out", held_out_metrics(held_out)))
         for kind, figures in events:
-            print(json.dumps({"event": kind, **figures}), flush=True)
+            say_json({"event": kind, **figures})
 
     def _show(self, line: Text) -> None:
         if not self._redraws:
             self._console.print(line)
             return
         self._console.control(Control(ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2)))
-        line.truncate(max(20, self._console.width - 1), overflow="ellipsis")
         self._console.print(line, end="")
         self._open = True
 
     def _line(self, record: RoundRecord, progress: Progress) -> Text:
+        """Return the line of a round, no wider than the terminal: one that wraps breaks words."""
+        line = self._line_without((), record, progress)
+        if not self._console.is_terminal:
+            return line
+        room = max(20, self._console.width - 1)
+        for number in range(1, len(SPARE) + 1):
+            if line.cell_len <= room:
+                break
+            line = self._line_without(SPARE[:number], record, progress)
+        line.truncate(room, overflow="ellipsis")
+        return line
+
+    def _line_without(self, spared: Sequence[str], record: RoundRecord, progress: Progress) -> Text:
         total = f"/{self._settings.rounds}" if self._settings.rounds else ""
         line = Text("round ")
         line.append(f"{record.round}{total}", style="bold")
         line.append("  own reward ")
         line.append(_show(progress.reward_now), style="bold green")
-        if not self._redraws or self._console.width >= WIDE:
+        if "start" not in spared:
             line.append(f" (start {_show(progress.reward_start)})")
         if progress.held_out is not None:
             line.append(f"  held-out {_show(progress.held_out['pass@1'])}")
-        line.append(f"  external {self._external(record)}", style="cyan")
-        line.append(f"  {self._rate():,.0f} tok/s")
+        line.append(f"  external {self._external(record, spared)}", style="cyan")
+        if "pace" not in spared:
+            line.append(f"  {self._rate():,.0f} tok/s")
         peers = self._peers()
         if peers is not None:
             line.append(f"  {peers} peer{'s' * (peers != 1)}")
         return line
 
-    def _external(self, record: RoundRecord) -> str:
+    def _external(self, record: RoundRecord, spared: Sequence[str]) -> str:
         external, groups = (sum(column) for column in zip(*self._groups, strict=True))
-        share = f" ({external / groups:.0%})" if groups else ""
-        reward = (
-            f" reward {record.reward_external:.2f}" if record.reward_external is not None else ""
-        )
+        share = f" ({external / groups:.0%})" if groups and "share" not in spared else ""
+        told = record.reward_external is not None and "external reward" not in spared
+        reward = f" reward {record.reward_external:.2f}" if told else ""
         return f"{record.groups_external}/{self._settings.external}{share}{reward}"
 
     def _rate(self) -> float:

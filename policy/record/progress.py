@@ -31,6 +31,19 @@ class RoundRecord:
     """Groups of the training set whose rewards differ."""
     external_drawn: int
     """External groups that were verified to find those trained on."""
+    external_no_reward: int
+    """Of them, passed over because nothing in them earned anything."""
+    external_all_same: int
+    """Of them, passed over because all in them earned the same, above nothing."""
+    external_unread: int
+    """Of them, passed over because the strategy reads none of their right answers."""
+    external_refused: int
+    """Of them, left out by the strategy while places were empty."""
+    own_groups: int
+    """Own questions answered, trained on or not."""
+    own_answers: int
+    own_frac_reward_zero_std: float | None
+    """Share of own groups whose rewards are all equal; None without own groups."""
     loss: float
     grad_norm: float
     entropy: float
@@ -108,6 +121,8 @@ class Progress:
     """The latest held-out evaluation: `policy.evaluate.HeldOut.to_json`."""
     balance: dict[str, Any] | None = None
     """What moves I and J: `policy.choice.balance.Balance.to_json`; None where they stay."""
+    learning: dict[str, Any] | None = None
+    """Whether it learns: `policy.record.learning.Learning.to_json`, as the checkpoint has it."""
 
     def add(self, record: RoundRecord) -> None:
         """Count a finished round."""
@@ -138,7 +153,9 @@ class Progress:
 
     def to_json(self) -> dict[str, Any]:
         """Return the counters for a checkpoint."""
-        return {name: getattr(self, name) for name in Progress.__dataclass_fields__}
+        counters = {name: getattr(self, name) for name in Progress.__dataclass_fields__}
+        # A checkpoint from before it was watched is saved again as it was.
+        return {k: v for k, v in counters.items() if k != "learning" or v is not None}
 
     @classmethod
     def from_json(cls, counters: Mapping[str, Any]) -> Progress:

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from policy.record.earlier_runs import TENSORBOARD_FOLDER, num_earlier_runs
+from policy.record.event_files import EventFiles
+from shoal_base.visible import visible_name
 from shoal_settings.loader import SettingsError
 from shoal_settings.schema import Settings
 
@@ -25,6 +27,9 @@ log = logging.getLogger(__name__)
 FLUSH_SECONDS = 5.0
 """Age at which TensorBoard's figures are written out, seen at the next round."""
 PROJECT = "shoal"
+FIRST_EVENTS = 1000
+SECONDS_AN_EVENT = 5.0
+"""After the first: no chart shows more, and a small model plays twenty rounds a second."""
 
 _PACKAGES: Mapping[str, str] = {
     "tensorboard": "tensorboard",
@@ -75,6 +80,8 @@ class MetricSinks:
         Raises SettingsError, one line, for a sink that does not open.
         """
         self._sinks: dict[str, Sink] = {}
+        self._paces: dict[str, _Pace] = {}
+        """By the kind of event."""
         for name in sink_names(settings.log):
             try:
                 self._sinks[name] = _OPENERS[name](settings, last_round)
@@ -90,10 +97,17 @@ class MetricSinks:
         return tuple(self._sinks)
 
     def write(self, event: Mapping[str, Any]) -> None:
-        """Give an event's figures to all sinks; what is no number is left out."""
+        """Give an event's figures to all sinks; what is no number is left out.
+
+        Of rounds that follow one another fast, the sinks get some: `metrics.jsonl` has them all.
+        """
+        kinds = {name.partition("/")[0] for name in event} & {"held_out", "judge"}
+        pace = self._paces.setdefault(min(kinds, default="round"), _Pace())
+        if not pace.take(time.monotonic()):
+            return
         number = int(event["round"])
         figures = {
-            name: float(value)
+            visible_name(name): float(value)  # a family's name is in it
             for name, value in event.items()
             if name != "round" and isinstance(value, int | float) and not isinstance(value, bool)
         }
@@ -114,30 +128,44 @@ class MetricSinks:
             self._sinks.pop(name, None)
 
 
+class _Pace:
+    """Lets the first events pass, and then one every few seconds."""
+
+    def __init__(self) -> None:
+        self._left = float(FIRST_EVENTS)
+        self._at: float | None = None
+
+    def take(self, now: float) -> bool:
+        """Whether an event may pass; it counts then."""
+        passed = 0.0 if self._at is None else now - self._at
+        self._at = now
+        self._left = min(FIRST_EVENTS, self._left + passed / SECONDS_AN_EVENT)
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
 class _TensorBoard:
     """Event files in the data directory's `tensorboard/`; opened with the first figures."""
 
     def __init__(self, settings: Settings, last_round: int) -> None:
-        self._folder = settings.data_dir / TENSORBOARD_FOLDER
-        # Hides what an earlier run wrote of rounds that are played again.
-        self._purge_step = last_round + 1 if last_round else None
-        self._writer: Any = None
+        self._files = EventFiles(
+            settings.data_dir / TENSORBOARD_FOLDER,
+            max_bytes=settings.tensorboard_bytes,
+            # Hides what an earlier run wrote of rounds that are played again.
+            purge_step=last_round + 1 if last_round else None,
+        )
         self._flushed = time.monotonic()
 
     def write(self, round_number: int, figures: Mapping[str, float]) -> None:
-        if self._writer is None:
-            from torch.utils.tensorboard import SummaryWriter
-
-            self._writer = SummaryWriter(str(self._folder), purge_step=self._purge_step)
-        for name, value in figures.items():
-            self._writer.add_scalar(name, value, round_number)
+        self._files.add(round_number, figures)
         if time.monotonic() - self._flushed >= FLUSH_SECONDS:
             self._flushed = time.monotonic()
-            self._writer.flush()
+            self._files.flush()
 
     def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
+        self._files.flush()
 
 
 class _Run:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from policy.record.phases import Doing
 from policy.record.progress import Progress
 
 _OF_TRAINING = frozenset(
@@ -35,7 +36,13 @@ class Status:
     progress: Progress
     last_round: Mapping[str, Any] | None
     """The figures of the latest round, if it has just ended."""
+    learning: Mapping[str, Any]
+    """Whether it learns: `policy.record.learning.Learning.view`."""
     trains: bool = True
+    paused: str = ""
+    """Why no round is played for now."""
+    doing: Doing | None = None
+    """The phase that the trainer is in; None once it is in none."""
 
     def to_json(self) -> str:
         """Return it as the node takes it: one JSON object."""
@@ -58,6 +65,10 @@ class Status:
             "tokens_generated": progress.tokens_generated,
             "held_out": progress.held_out,
             "last_round": self.last_round,
+            "learning": self.learning,
+            "paused": self.paused or None,
+            "phase": None if self.doing is None else str(self.doing.phase),
+            "progress": None if self.doing is None else self.doing.progress(),
         }
         if not self.trains:
             known = {name: value for name, value in known.items() if name not in _OF_TRAINING}

@@ -9,12 +9,14 @@ Each group's rewards are reported to the node, which weighs its publisher by the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from policy.choice.advantage import has_signal
 from policy.choice.candidates import OwnRecord, candidate_of
 from policy.choice.sampling import ExternalStrategy
-from policy.choice.scored import External, ScoredGroup
+from policy.choice.scored import External, PassedOver, ScoredGroup
 from policy.model.loading import Policy
 from policy.model.prompting import encode_completion
 from policy.rollouts import Question
@@ -46,6 +48,8 @@ class _Drawn:
     spent: list[GroupId] = field(default_factory=list)
     """Of no use in any round to come."""
     count: int = 0
+    passed_over: Counter[str] = field(default_factory=Counter)
+    """Why the spent ones are: fields of `PassedOver`."""
 
 
 class ExternalSampling:
@@ -80,7 +84,10 @@ class ExternalSampling:
             released=[ids[index] for index in left if index not in spent],
         )
         groups = tuple(self._own_reading(drawn.usable[index]) for index in chosen)
-        return External(groups=groups, num_drawn=drawn.count)
+        # With every place taken, those that are left are no worse than what was chosen.
+        refused = len(left) if len(chosen) < config.num_external else 0
+        passed_over = PassedOver(**drawn.passed_over, refused=refused)
+        return External(groups=groups, num_drawn=drawn.count, passed_over=passed_over)
 
     def _draw(self, config: RoundConfig) -> _Drawn:
         """Lease and verify until there is enough to choose from, or nothing more to draw."""
@@ -116,6 +123,7 @@ class ExternalSampling:
                 drawn.usable.append(one)
             else:
                 drawn.spent.append(published.group_id)
+                drawn.passed_over[_why_spent(rewards)] += 1
             reports.append(
                 m.GroupReport(
                     group_id=published.group_id,
@@ -142,3 +150,10 @@ class ExternalSampling:
                 for c, ids in zip(completions, encoded, strict=True)
             ),
         )
+
+
+def _why_spent(rewards: Sequence[float]) -> str:
+    """Why a group that teaches nothing does not: a field of `PassedOver`."""
+    if has_signal(rewards):
+        return "unread"
+    return "all_same" if any(rewards) else "no_reward"

@@ -49,6 +49,13 @@ def record_of(played: Played) -> RoundRecord:
         groups_external=len(external.groups),
         groups_with_signal=sum(has_signal(group.rewards) for group in groups),
         external_drawn=external.num_drawn,
+        external_no_reward=external.passed_over.no_reward,
+        external_all_same=external.passed_over.all_same,
+        external_unread=external.passed_over.unread,
+        external_refused=external.passed_over.refused,
+        own_frac_reward_zero_std=reward_spread(
+            [one.rewards for one in played.fresh if one.rewards]
+        ).zero_share,
         tokens_seen=played.tokens_seen,
         seconds=played.seconds,
         seconds_generate=played.seconds_generate,
@@ -85,7 +92,8 @@ def _update_figures(stats: UpdateStats) -> dict[str, Any]:
 def _own_figures(own: Sequence[OwnGroup]) -> dict[str, Any]:
     answers = [answer for group in own for answer in group.answers]
     num_cut = sum(answer.finish_reason is FinishReason.LENGTH for answer in answers)
-    return completion_figures([len(answer.ids) for answer in answers], num_cut)
+    figures = completion_figures([len(answer.ids) for answer in answers], num_cut)
+    return {**figures, "own_groups": len(own), "own_answers": len(answers)}
 
 
 def seen_in(config: RoundConfig, fresh: Sequence[ScoredGroup], external: External) -> Seen:

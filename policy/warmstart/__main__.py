@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from policy.tiny import ASSETS, Profile, assets_path
+from shoal_base.lines import say
 
 QUESTIONS_PER_FAMILY = 200
 """Held-out questions behind the figures in the provenance."""
@@ -74,14 +75,14 @@ def _make(profiles: Sequence[Profile], out: Path) -> None:
         latent = accuracy(policy, questions, marker=True)
         measured = {"start": _rounded(start), "latent": _rounded(latent)}
         write_provenance(out / profile, profile=profile, measured=measured)
-        print(f"{profile}: {start['all']:.1%} right, {latent['all']:.1%} latent; {out / profile}")
+        say(f"{profile}: {start['all']:.1%} right, {latent['all']:.1%} latent; {out / profile}")
 
 
 def _bar() -> Progress:
     return Progress(
-        TextColumn("{task.description:<16}"),
+        TextColumn("{task.description:<16}", markup=False),
         BarColumn(),
-        TextColumn("{task.completed}/{task.total}  loss {task.fields[loss]:.3f}"),
+        TextColumn("{task.completed}/{task.total}  loss {task.fields[loss]:.3f}", markup=False),
         TimeRemainingColumn(),
     )
 
@@ -96,11 +97,11 @@ def _compare(profile: Profile, made: Path) -> int:
     shipped = assets_path(profile)
     names = differing(made, shipped)
     if not names:
-        print(f"{profile}: the same, byte for byte")
+        say(f"{profile}: the same, byte for byte")
         return 0
-    print(f"{profile}: differs in {', '.join(names)}")
+    say(f"{profile}: differs in {', '.join(names)}")
     for line in environment_changes(shipped):
-        print(f"  made elsewhere, which may be why: {line}")
+        say(f"  made elsewhere, which may be why: {line}")
     return 1
 
 

@@ -8,7 +8,6 @@ node draws J of the others' with signal. Prints the reward on own fresh question
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import statistics
 import time
@@ -27,6 +26,7 @@ from policy.tiny import Profile, assets_path
 from policy.update.grpo import GrpoConfig, TrainGroup, make_optimizer, update
 from policy.warmstart.lessons import held_out_questions
 from policy.warmstart.measure import accuracy
+from shoal_base.lines import say_json
 from shoal_tasks.families import EASY, SEED_LIMIT, TRAIN_SEED_MIN
 from shoal_tasks.worker.generate import TaskStream
 from shoal_tasks.worker.scoring import score
@@ -178,7 +178,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ]
         held_out = {name: round(x, 3) for name, x in accuracy(policy, questions).items()}
         line = {"seed": seed, "curve": curve, "held_out": held_out, "seconds": round(seconds, 3)}
-        print(json.dumps(line), flush=True)
+        say_json(line)
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""What every other package may stand on: whole files, and containers with a bound."""
+"""What every other package may stand on: whole files, bounds, text that can be shown."""

@@ -7,16 +7,21 @@ All of it blocks.
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Replace `path` whole or not at all; durable when this returns. Raises OSError."""
-    with _beside(path, content, mode=0o666) as temporary:
+def write_atomically(path: Path, content: bytes, *, mode: int = 0o666) -> None:
+    """Replace `path` whole or not at all; durable when this returns. Raises OSError.
+
+    It has at most the permissions of `mode` then.
+    """
+    with _beside(path, content, mode=mode) as temporary:
         temporary.replace(path)
     sync(path.parent)
 
@@ -32,6 +37,26 @@ def create_atomically(path: Path, content: bytes, *, mode: int) -> None:
         # A link, unlike a rename, never replaces a file that appeared meanwhile.
         os.link(temporary, path)
     sync(path.parent)
+
+
+def append_whole(path: Path, data: bytes, *, mode: int = 0o600) -> None:
+    """Add all of `data` to a file's end, or nothing: half a line would spoil the next one too.
+
+    Not flushed to the disk. Raises OSError.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+    descriptor = os.open(path, flags, mode)
+    try:
+        size = os.fstat(descriptor).st_size
+        try:
+            written = 0
+            while written < len(data):
+                written += os.write(descriptor, data[written:])
+        except OSError:
+            os.ftruncate(descriptor, size)
+            raise
+    finally:
+        os.close(descriptor)
 
 
 def sync(path: Path) -> None:
@@ -50,6 +75,18 @@ def read_at_most(path: Path, max_bytes: int) -> bytes:
     if len(content) > max_bytes:
         raise ValueError("the file is too long")
     return content
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether a write failed, itself or what it came from, because a disk or quota is full."""
+    seen: BaseException | None = error
+    while seen is not None:
+        code = getattr(seen, "sqlite_errorcode", 0) & 0xFF
+        number = getattr(seen, "errno", None)
+        if code == sqlite3.SQLITE_FULL or number in (errno.ENOSPC, errno.EDQUOT):
+            return True
+        seen = seen.__cause__
+    return False
 
 
 def set_corrupt_aside(path: Path) -> Path:

@@ -38,6 +38,10 @@ class Role(StrEnum):
     """Shares groups that no trainer made; several may be there beside the trainer."""
 
 
+NO_ROOM = "no space left on the node's disk"
+"""How a retryable `Failure` begins that is over when there is room again."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
     """First request on every connection → `HelloReply`."""

@@ -5,8 +5,9 @@ The codes are an agreement between processes: a node reads its trainer's, script
 
 from __future__ import annotations
 
-import sys
 from typing import Final
+
+from shoal_base.lines import say
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
@@ -31,5 +32,5 @@ class UsageExit(Exception):  # noqa: N818 - a way out, not a fault
 
 def fail(command: str, message: str, code: int = EXIT_USAGE) -> UsageExit:
     """Print one line for the user and return the exit to raise."""
-    print(f"shoal {command}: {message}", file=sys.stderr)
+    say(f"shoal {command}: {message}", error=True)
     return UsageExit(code)

@@ -6,9 +6,8 @@ Errors are for people: one line that names the key, where it came from and what 
 from __future__ import annotations
 
 import argparse
-import json
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args, get_origin
@@ -16,6 +15,8 @@ from typing import Any, get_args, get_origin
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
+from shoal_base.lines import readable_json
+from shoal_settings.parser import did_you_mean
 from shoal_settings.schema import Command, Settings, fields_of, public_name
 
 ENV_PREFIX = "SHOAL_"
@@ -36,8 +37,13 @@ class Loaded:
     """Field name to `default`, a file's path, a variable's name or a flag."""
 
 
-def add_flags(parser: argparse.ArgumentParser, command: Command) -> None:
-    """Add `command`'s flags, `--config` and `--print-config` to `parser`."""
+def add_flags(
+    parser: argparse.ArgumentParser, command: Command, defaults: Mapping[str, Any] | None = None
+) -> None:
+    """Add `command`'s flags, `--config` and `--print-config` to `parser`.
+
+    `defaults` are the command's own, which its help shows instead of the schema's.
+    """
     parser.add_argument(
         "--config", metavar="FILE", help="TOML file of settings (default: ./shoal.toml, if any)"
     )
@@ -45,7 +51,8 @@ def add_flags(parser: argparse.ArgumentParser, command: Command) -> None:
         "--print-config", action="store_true", help="show every setting and its origin, and exit"
     )
     for field in fields_of(command):
-        _add_flag(parser, field, Settings.model_fields[field])
+        info = Settings.model_fields[field]
+        _add_flag(parser, field, info, (defaults or {}).get(field, info.default))
 
 
 def load(
@@ -112,15 +119,17 @@ def describe_text(loaded: Loaded, command: Command) -> str:
     """Return `--print-config` as TOML lines with origins in comments."""
     lines = []
     for key, row in describe(loaded, command).items():
-        shown = json.dumps(row["value"], ensure_ascii=False)
+        shown = readable_json(row["value"])
         lines.append(f"{key} = {shown}  # {row['origin']}")
     return "\n".join(lines)
 
 
-def _add_flag(parser: argparse.ArgumentParser, field: str, info: FieldInfo) -> None:
+def _add_flag(
+    parser: argparse.ArgumentParser, field: str, info: FieldInfo, default: object
+) -> None:
     flag = _flag(field)
     description = (info.description or "").replace("%", "%%")
-    shown = _shown_default(info)
+    shown = _shown_default(default)
     text = f"{description} (default: {shown})" if shown else description
     common: dict[str, Any] = {"dest": field, "default": None, "help": text}
     if info.annotation is bool:
@@ -153,8 +162,7 @@ def _metavar(field: str) -> str:
     )
 
 
-def _shown_default(info: FieldInfo) -> str:
-    default = info.default
+def _shown_default(default: object) -> str:
     if isinstance(default, bool):
         return "on" if default else ""
     if isinstance(default, tuple):
@@ -186,7 +194,7 @@ def _file_layer(arguments: argparse.Namespace, environment: Mapping[str, str]) -
     known = _known_names()
     for key in table:
         if key not in known:
-            raise SettingsError(f"{path}: unknown key {key!r}{_closest(key, known)}")
+            raise SettingsError(f"{path}: unknown key {key!r}{did_you_mean(key, known)}")
     return {known[key]: (value, str(path)) for key, value in table.items()}
 
 
@@ -198,7 +206,7 @@ def _environment_layer(environment: Mapping[str, str]) -> _Layer:
             continue
         key = variable.removeprefix(ENV_PREFIX).lower()
         if key not in known:
-            raise SettingsError(f"unknown variable {variable}{_closest(key, known)}")
+            raise SettingsError(f"unknown variable {variable}{did_you_mean(key, known)}")
         layer[known[key]] = (value, variable)
     return layer
 
@@ -220,13 +228,6 @@ def _given_flag(field: str, value: Any) -> str:
 
 def _known_names() -> dict[str, str]:
     return {public_name(field): field for field in Settings.model_fields}
-
-
-def _closest(key: str, known: Sequence[str] | Mapping[str, str]) -> str:
-    import difflib
-
-    close = difflib.get_close_matches(key, list(known), n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def _explain(error: ValidationError, origins: Mapping[str, str]) -> str:

@@ -26,8 +26,8 @@ class NodeSettings(BaseModel):
     data_dir: Path = key(
         Path(".shoal/node"),
         "node bootstrap trainer swarm debug",
-        "Folder for identity, buffer, checkpoints and socket. "
-        "Nodes on one machine differ only in it.",
+        "Folder for identity, buffer, checkpoints and socket; of a node whose model is not tiny, "
+        "by default, .shoal/node-MODEL. Nodes on one machine differ only in it.",
     )
     # Network
     listen: Annotated[tuple[str, ...], Field(min_length=1)] = key(
@@ -38,7 +38,12 @@ class NodeSettings(BaseModel):
     bootstrap: tuple[str, ...] = key(
         (), "node bootstrap", "Multiaddress of a bootstrap peer, ending in /p2p/ID; repeatable."
     )
-    mdns: bool = key(True, "node", "Look for peers on the local network by mDNS.")
+    mdns: bool = key(
+        True,
+        "node bootstrap swarm",
+        "Look for peers on this machine and the local network: data directories side by side, "
+        "mDNS. Off for `swarm`, whose nodes no other joins without it.",
+    )
     dht: bool = key(
         False,
         "node bootstrap",
@@ -176,6 +181,14 @@ class NodeSettings(BaseModel):
         annotation = cls.model_fields[str(info.field_name)].annotation
         if isinstance(value, bool) and annotation in (int, float):
             raise ValueError("must be a number")
+        return value
+
+    @field_validator("data_dir", mode="before")
+    @classmethod
+    def _named(cls, value: Any) -> Any:
+        """Refuse the empty path, which would be the folder that one stands in."""
+        if isinstance(value, str) and not value.strip():
+            raise ValueError("is empty; . is the folder you are in")
         return value
 
     @field_validator("listen", "bootstrap", "dht_peer", "task_file", "allow_peers", mode="before")

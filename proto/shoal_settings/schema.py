@@ -34,8 +34,31 @@ class Settings(TrainerSettings):
         "Where metrics go beside metrics.jsonl, with commas: tensorboard, wandb, trackio, none; "
         "auto is tensorboard where it is installed.",
     )
+    metrics_bytes: int = key(
+        64 * 1024 * 1024,
+        "node trainer swarm",
+        "Most bytes of metrics.jsonl; beyond them every second of the older rounds goes, again and "
+        "again.",
+        ge=1 << 16,
+    )
+    tensorboard_bytes: int = key(
+        256 * 1024 * 1024,
+        "node trainer swarm",
+        "Most bytes of TensorBoard's files; the oldest goes first.",
+        ge=1 << 16,
+    )
     log_level: Literal["debug", "info", "warning", "error"] = key(
         "info", "node bootstrap trainer swarm", "Least severe log line shown."
+    )
+    log_json: bool = key(
+        False, "node bootstrap trainer swarm", "Log lines are JSON objects, for programs."
+    )
+    log_bytes: int = key(
+        16 * 1024 * 1024,
+        "node bootstrap trainer swarm",
+        "Most bytes of a process's log in its data directory, with the file before it (`.1`); 0 "
+        "keeps none.",
+        ge=0,
     )
 
     @field_validator("log")

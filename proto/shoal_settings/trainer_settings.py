@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import field_validator
+from pydantic import ValidationInfo, field_validator
 
 from shoal_settings.key import key
 from shoal_settings.node_settings import NodeSettings
@@ -254,6 +254,17 @@ class TrainerSettings(NodeSettings):
     alone: bool = key(
         False, "trainer", "Train with no node: tasks of the preset, nothing shared or sampled."
     )
+
+    @field_validator("external")
+    @classmethod
+    def _rounds_have_something(cls, value: int, info: ValidationInfo) -> int:
+        """Refuse rounds that are empty; `local` and `questions` are checked before."""
+        own = info.data.get("local", 1)
+        if info.data.get("no_train"):
+            own = own or info.data.get("questions", 1)
+        if not value and not own:
+            raise ValueError("local and external are both 0, so that a round would be empty")
+        return value
 
     @field_validator("judge")
     @classmethod

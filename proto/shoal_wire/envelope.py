@@ -1,7 +1,9 @@
 """Seal and open signed envelopes (libp2p RFC 0002) over their exact bytes.
 
-Protobuf encoding is not canonical: what is signed is the payload's bytes, and those same bytes
-are verified. Nothing is re-encoded in between.
+What is signed is the payload's bytes, and those same bytes are verified: nothing in it is encoded
+again. Around it there is one encoding: who has no key could write the same fields in other bytes,
+under which the signature would hold as well, so an envelope that is written in any other way than
+`seal` writes it does not open. Its digest is then one of what its signer signed.
 """
 
 from __future__ import annotations
@@ -23,6 +25,9 @@ from shoal_wire.verdict import Reason
 # libp2p PublicKey protobuf of an Ed25519 key: field 1 (type) = 1, field 2 (data) of 32 bytes.
 _ED25519_PREFIX = b"\x08\x01\x12\x20"
 _ED25519_KEY_BYTES = len(_ED25519_PREFIX) + 32
+
+# Field numbers 1, 2, 3 and 5, each followed by its length.
+_KEY, _TYPE, _PAYLOAD, _SIGNATURE = b"\x0a", b"\x12", b"\x1a", b"\x2a"
 
 
 class EnvelopeError(RemoteError):
@@ -63,12 +68,8 @@ def seal(
     payload_type: bytes = BATCH_PAYLOAD_TYPE,
 ) -> bytes:
     """Return the bytes of an envelope around `payload`, signed by `sign` (raw Ed25519)."""
-    return rollout_pb2.Envelope(
-        public_key=public_key_message(public_key),
-        payload_type=payload_type,
-        payload=payload,
-        signature=sign(signed_bytes(payload_type, payload)),
-    ).SerializeToString()
+    key, signature = public_key_message(public_key), sign(signed_bytes(payload_type, payload))
+    return _encoded(key, payload_type, payload, signature)
 
 
 def open_envelope(
@@ -84,6 +85,8 @@ def open_envelope(
     except DecodeError:
         raise EnvelopeError(Reason.MALFORMED_ENVELOPE) from None
     payload_type = message.payload_type
+    if raw != _encoded(message.public_key, payload_type, message.payload, message.signature):
+        raise EnvelopeError(Reason.NOT_CANONICAL)
     if payload_type not in payload_types:
         raise EnvelopeError(Reason.WRONG_PAYLOAD_TYPE)
     key = message.public_key
@@ -99,6 +102,12 @@ def open_envelope(
     return SignedEnvelope(
         signer=peer_id_of(raw_key), payload_type=payload_type, payload=message.payload, raw=raw
     )
+
+
+def _encoded(key: bytes, payload_type: bytes, payload: bytes, signature: bytes) -> bytes:
+    """Return the one encoding: fields in ascending order, once, none empty, shortest varints."""
+    parts = ((_KEY, key), (_TYPE, payload_type), (_PAYLOAD, payload), (_SIGNATURE, signature))
+    return b"".join(tag + _varint(len(value)) + value for tag, value in parts if value)
 
 
 def signed_bytes(payload_type: bytes, payload: bytes) -> bytes:

@@ -27,6 +27,7 @@ class Reason(StrEnum):
     OVERSIZE_MESSAGE = "oversize_message"
     UNKNOWN_TOPIC = "unknown_topic"
     MALFORMED_ENVELOPE = "malformed_envelope"
+    NOT_CANONICAL = "not_canonical"
     WRONG_PAYLOAD_TYPE = "wrong_payload_type"
     MALFORMED_PAYLOAD = "malformed_payload"
     CORRUPT_COMPRESSION = "corrupt_compression"

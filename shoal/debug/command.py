@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
-from rich.console import Console
-
+from p2p.data_dir import LAST_STATUS_FILE
 from shoal.debug.node import RunningNode
 from shoal.debug.views import VIEWS, View
+from shoal.nearby import folder_with, running_node
+from shoal_base.lines import say_json
+from shoal_base.terminal import Terminal
 from shoal_ipc.client import NodeRefused, NodeUnavailable
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from shoal_settings.loader import SettingsError, load
+from shoal_settings.parser import Parser
 from shoal_settings.schema import Settings
 
 DESCRIPTION = """\
@@ -23,10 +26,13 @@ Works while the trainer is down. Exit codes: 0 ok, 1 failed, 2 usage, 3 no node 
 
 def main(argv: Sequence[str]) -> int:
     """Run `shoal debug`; return the exit code."""
-    arguments = _parser().parse_args(argv)
+    arguments = _parser().parse_args(_view_first(argv))
     try:
         loaded = load("debug", arguments, os.environ)
-        return _show(VIEWS[arguments.view], arguments, loaded.settings)
+        settings = loaded.settings
+        if loaded.origins["data_dir"] == "default":
+            settings = settings.model_copy(update={"data_dir": _folder(arguments)})
+        return _show(VIEWS[arguments.view], arguments, settings)
     except SettingsError as error:
         return fail("debug", str(error)).code
     except UsageExit as end:
@@ -37,16 +43,23 @@ def main(argv: Sequence[str]) -> int:
         return EXIT_OK
 
 
+def _folder(arguments: argparse.Namespace) -> Path:
+    """Return the folder that is meant where none is named."""
+    if getattr(arguments, "last", False):
+        return folder_with(LAST_STATUS_FILE)
+    return running_node()
+
+
 def _show(view: View, arguments: argparse.Namespace, settings: Settings) -> int:
-    console = Console(highlight=False)
+    console = Terminal()
 
     def tell(text: str) -> None:
         if not settings.json_output:
-            console.print(text, markup=False, soft_wrap=True)
+            console.print(text, soft_wrap=True)
 
     for answer in view.answers(RunningNode(settings.data_dir), arguments, tell):
         if settings.json_output:
-            print(json.dumps(answer), flush=True)
+            say_json(answer)
         else:
             view.show(console, answer)
         if view.failed(answer):
@@ -54,8 +67,18 @@ def _show(view: View, arguments: argparse.Namespace, settings: Settings) -> int:
     return EXIT_OK
 
 
+def _view_first(argv: Sequence[str]) -> list[str]:
+    """Put flags that stand before the view behind it, where its parser knows them."""
+    words, before = list(argv), []
+    while words and words[0].startswith("-") and words[0] not in ("-h", "--help"):
+        num_words = 2 if words[0] in ("--data-dir", "--config") else 1
+        before += words[:num_words]
+        words = words[num_words:]
+    return [*words[:1], *before, *words[1:]]
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="shoal debug",
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -64,7 +87,10 @@ def _parser() -> argparse.ArgumentParser:
     for name, row in VIEWS.items():
         view = views.add_parser(name, help=row.help, description=row.help)
         view.add_argument(
-            "--data-dir", dest="data_dir", metavar="DIR", help="the node's folder (.shoal/node)"
+            "--data-dir",
+            dest="data_dir",
+            metavar="DIR",
+            help="the node's folder (.shoal/node, or the only other node)",
         )
         view.add_argument(
             "--json",

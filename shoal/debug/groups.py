@@ -9,10 +9,24 @@ from typing import Any
 
 from rich.console import Console
 
-from shoal.debug.node import Answer, RunningNode, Tell, positive
-from shoal.layout import age, cut, duration, number, pairs, peer_name, print_table, size, table
+from shoal.debug.node import Answer, RunningNode, Tell
+from shoal.layout import (
+    age,
+    cut,
+    duration,
+    number,
+    pairs,
+    peer_name,
+    print_table,
+    print_wrapped,
+    size,
+    table,
+)
+from shoal_base.terminal import styled
+from shoal_base.visible import visible, visible_name
+from shoal_settings.parser import whole
 
-_QUESTION_CHARS = 160
+_QUESTION_CHARS = 2000
 _TEXT_CHARS = 60
 _FOLLOW_SECONDS = 0.5
 _MOST_AT_ONCE = 200
@@ -20,7 +34,10 @@ _MOST_AT_ONCE = 200
 
 def buffer(console: Console, view: dict[str, Any]) -> None:
     """The buffer by publisher."""
-    rows = table("publisher", "groups", "bytes", "oldest", "newest", "draws", "received")
+    rows = table(
+        *("publisher", "groups", "bytes", "oldest", "newest", "draws", "received"),
+        below=("received", "draws", "bytes"),
+    )
     for row in view["publishers"]:
         rows.add_row(
             "this node" if row["own"] else peer_name(console, row["peer_id"]),
@@ -31,7 +48,7 @@ def buffer(console: Console, view: dict[str, Any]) -> None:
             str(row["draws"]),
             str(row["received"]),
         )
-    print_table(console, rows, view["publishers"], "the buffer is empty")
+    print_table(console, rows, "the buffer is empty")
     console.print(
         f"{view['groups']} of {view['capacity_groups']} external groups, "
         f"{size(view['bytes'])} of {size(view['capacity_bytes'])}; {view['own_groups']} own; "
@@ -41,7 +58,10 @@ def buffer(console: Console, view: dict[str, Any]) -> None:
 
 def contributions(console: Console, view: dict[str, Any]) -> None:
     """Draws against contributions."""
-    rows = table("peer", "contributed", "share", "drawn", "useful", "weight", "connected")
+    rows = table(
+        *("peer", "contributed", "share", "drawn", "useful", "weight", "connected"),
+        below=("connected", "weight", "share"),
+    )
     for row in view["peers"]:
         rows.add_row(
             peer_name(console, row["peer_id"]),
@@ -52,7 +72,7 @@ def contributions(console: Console, view: dict[str, Any]) -> None:
             f"{row['weight']:.2f}",
             "yes" if row["connected"] else "no",
         )
-    print_table(console, rows, view["peers"], "nobody has contributed anything yet")
+    print_table(console, rows, "nobody has contributed anything yet")
     own = view["own"]
     ratio = "" if own["ratio"] is None else f", {own['ratio']:.1f} for each one contributed"
     console.print(
@@ -68,35 +88,35 @@ def fetch(console: Console, view: dict[str, Any]) -> None:
         num_bytes = view["bytes_in"].get(source)
         shown = "-" if num_bytes is None else size(num_bytes)
         rows.add_row(source, str(count), str(view["groups"][source]), shown)
-    console.print(rows)
+    print_table(console, rows)
     gaps, announced = view["gaps"], view["announced"]
-    rows = pairs()
-    rows.add_row(
+    facts = pairs()
+    facts.add_row(
         "missed",
         f"{gaps['seen']} seen, {gaps['mended']} mended, {gaps['given_up']} given up, "
         f"{gaps['open']} open",
     )
-    rows.add_row(
+    facts.add_row(
         "announced",
         f"{announced['taken_up']} taken up, {announced['given_up']} given up, "
         f"{announced['waiting']} waiting, {announced['running']} being pulled",
     )
-    rows.add_row("asked", f"{view['asked']} times, {view['backfill_rounds']} rounds of backfill")
+    facts.add_row("asked", f"{view['asked']} times, {view['backfill_rounds']} rounds of backfill")
     for cause, count in view["failures"].items():
-        rows.add_row("in vain", f"{count} {cause}")
-    rows.add_row("on the shelf", f"{view['shelf_batches']} batches for others")
+        facts.add_row("in vain", f"{count} {cause}")
+    facts.add_row("on the shelf", f"{view['shelf_batches']} batches for others")
     for kind, count in view["served"].items():
-        rows.add_row("served", f"{count} {kind}")
-    rows.add_row("given away", size(view["bytes_out"]))
+        facts.add_row("served", f"{count} {kind}")
+    facts.add_row("given away", size(view["bytes_out"]))
     for cause, count in view["refused"].items():
-        rows.add_row("refused", f"{count} {cause}")
-    console.print(rows)
+        facts.add_row("refused", f"{count} {cause}")
+    console.print(facts)
 
 
 def add_follow(parser: argparse.ArgumentParser) -> None:
     """Add `--follow` and `--limit`."""
     parser.add_argument("--follow", action="store_true", help="go on as new ones come")
-    parser.add_argument("--limit", type=positive, default=10, metavar="N", help="how many (10)")
+    parser.add_argument("--limit", type=whole(1), default=10, metavar="N", help="how many (10)")
 
 
 def latest(node: RunningNode, arguments: argparse.Namespace, _tell: Tell) -> Iterator[Answer]:
@@ -116,18 +136,18 @@ def rollouts(console: Console, view: dict[str, Any]) -> None:
     """The latest rollouts."""
     for row in view["rollouts"]:
         who = "this node" if row["own"] else row["publisher"]
-        console.print(
-            f"[bold]#{row['number']}[/bold] {row['family']} from {who}, round {row['round']}, "
-            f"{duration(row['age_s'])} ago, reward {number(row['reward'])}",
-            soft_wrap=True,
+        told = (
+            f" {visible_name(row['family'])} from {who}, round {row['round']}, "
+            f"{duration(row['age_s'])} ago, reward {number(row['reward'])}"
         )
+        console.print(styled((f"#{row['number']}", "bold"), told), soft_wrap=True)
         question = (row["question"] or "(question not available)").strip().replace("\n", " ")
-        console.print(f"  {cut(question, _QUESTION_CHARS)}", markup=False, soft_wrap=True)
+        print_wrapped(console, cut(visible(question), _QUESTION_CHARS))
         for completion in row["completions"]:
-            text = cut(completion["text"].replace("\n", " "), _TEXT_CHARS)
+            text = cut(visible(completion["text"].replace("\n", " ")), _TEXT_CHARS)
             ending = "" if completion["finish_reason"] == "stop" else " … cut"
             reward = completion["reward"]
             mark = "    ?" if reward is None else f"{reward:5.2f}"
-            console.print(f"  {mark}  {text}{ending}", markup=False, soft_wrap=True)
+            console.print(f"  {mark}  {text}{ending}", soft_wrap=True)
     if not view["rollouts"]:
         console.print("no rollouts yet")

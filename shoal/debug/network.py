@@ -6,14 +6,18 @@ from typing import Any
 
 from rich.console import Console
 
-from shoal.layout import cut, duration, peer_name, print_table, table
+from shoal.layout import cut, duration, peer_name, print_table, table, topic_name
+from shoal_base.visible import visible, visible_name
 
 _ERROR_CHARS = 60
 
 
 def peers(console: Console, view: dict[str, Any]) -> None:
     """Connections, then what discovery is trying."""
-    rows = table("peer", "address", "way", "ms", "agent", "topics", "score", "connected")
+    rows = table(
+        *("peer", "address", "way", "ms", "agent", "topics", "score", "connected"),
+        below=("address", "agent"),
+    )
     for row in view["peers"]:
         latency = row["latency_ms"]
         rows.add_row(
@@ -21,53 +25,56 @@ def peers(console: Console, view: dict[str, Any]) -> None:
             row["address"],
             row["direction"],
             "-" if latency is None else f"{latency:.1f}",
-            row["agent"] or "-",
+            visible_name(row["agent"]) or "-",
             str(len(row["topics"])),
             f"{row['score']:g}",
             duration(row["connected_s"]),
         )
-    print_table(console, rows, view["peers"], "nobody is connected")
+    print_table(console, rows, "nobody is connected")
     waiting = [target for target in view["targets"] if target["state"] != "connected"]
     if waiting:
-        tried = table("looking for", "known from", "state", "tries", "last error")
+        tried = table(
+            *("looking for", "known from", "state", "tries", "last error"), below=("last error",)
+        )
         for target in waiting:
             tried.add_row(
                 target["address"],
                 target["kind"],
                 target["state"],
                 str(target["attempts"]),
-                cut(_cause(target), _ERROR_CHARS),
+                cut(visible(_cause(target)), _ERROR_CHARS),
             )
-        console.print(tried)
+        print_table(console, tried)
 
 
 def mesh(console: Console, view: dict[str, Any]) -> None:
     """Who is in each topic's mesh and since when."""
     for topic, members in view["topics"].items():
-        console.print(f"[bold]{topic}[/bold]", soft_wrap=True)
+        console.print(topic, style="bold", soft_wrap=True)
         since = {row["peer_id"]: row["since_s"] for row in members["mesh"]}
-        rows = table("peer", "in the mesh for")
+        rows = table("peer", "in the mesh for", below=("in the mesh for",))
         for peer_id in sorted({*since, *members["peers"]}):
             known = since.get(peer_id)
             rows.add_row(peer_id, "not in the mesh" if known is None else duration(known))
-        print_table(
-            console, rows, members["peers"] or members["mesh"], "  nobody else is subscribed"
-        )
+        print_table(console, rows, "  nobody else is subscribed")
 
 
 def topics(console: Console, view: dict[str, Any]) -> None:
     """The topics listened to or published on."""
-    rows = table("topic", "listens", "peers", "in mesh", "groups/s", "publishes here")
+    rows = table(
+        *("topic", "listens", "peers", "in mesh", "groups/s", "publishes here"),
+        below=("publishes here", "groups/s", "in mesh"),
+    )
     for row in view["topics"]:
         rows.add_row(
-            row["topic"],
+            topic_name(console, row["topic"]),
             "yes" if row["subscribed"] else "",
             str(row["peers"]),
             str(row["mesh"]),
             f"{row['groups_per_s']:g}",
             "yes" if row["publishes"] else "",
         )
-    console.print(rows)
+    print_table(console, rows)
     if view["shards"] > 1:
         console.print(f"listens to {len(view['subscribed'])} of {view['shards']} shards")
 

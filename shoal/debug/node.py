@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from p2p.data_dir import LAST_STATUS_FILE
+from shoal.nearby import answers_at
 from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient
 from shoal_settings.exits import EXIT_NO_NODE, fail
@@ -19,7 +20,6 @@ Tell = Callable[[str], None]
 
 _TIMEOUT_SECONDS = 10.0
 _MAX_HINTS = 16
-_HINT_SECONDS = 0.5
 
 
 class RunningNode:
@@ -71,24 +71,8 @@ class RunningNode:
         raise fail("debug", f"no node is running in {self._data_dir}{hint}", EXIT_NO_NODE)
 
 
-def positive(text: str) -> int:
-    """Read a flag's number of 1 or more. Raises ValueError."""
-    value = int(text)
-    if value < 1:
-        raise ValueError(text)
-    return value
-
-
 def _running_nodes(data_dir: Path) -> list[Path]:
     """Return nearby data directories in which somebody answers on the socket."""
     root = data_dir.parent
     found = sorted([*root.glob(f"*/{SOCKET_NAME}"), *root.glob(f"*/*/{SOCKET_NAME}")])
-    return [path.parent for path in found[:_MAX_HINTS] if _answers_at(path)]
-
-
-def _answers_at(path: Path) -> bool:
-    client = NodeClient(path, role=m.Role.INSPECTOR, timeout_seconds=_HINT_SECONDS)
-    try:
-        return client.ensure()
-    finally:
-        client.close()
+    return [path.parent for path in found[:_MAX_HINTS] if answers_at(path)]

@@ -22,7 +22,7 @@ _DONE = {
 
 def add_peer(parser: argparse.ArgumentParser) -> None:
     """Add whom the order is about."""
-    parser.add_argument("peer", metavar="PEER", help="a peer id")
+    parser.add_argument("peer", metavar="PEER", help="a peer id, or its end as tables show it")
 
 
 def add_protected(parser: argparse.ArgumentParser) -> None:
@@ -36,8 +36,9 @@ def order(node: RunningNode, arguments: argparse.Namespace, _tell: Tell) -> Iter
     action = m.ControlAction(arguments.view)
     if getattr(arguments, "off", False):
         action = m.ControlAction.UNPROTECT
-    node.order(action, arguments.peer)
-    shown = node.ask("scores", peer=arguments.peer)
+    meant = node.ask("scores", peer=arguments.peer)["scores"][0]["peer_id"]
+    node.order(action, meant)
+    shown = node.ask("scores", peer=meant)
     yield {
         "schema_version": shown["schema_version"],
         "action": str(action),
@@ -52,7 +53,9 @@ def show_order(console: Console, answer: dict[str, Any]) -> None:
 
 def show_scores(console: Console, view: dict[str, Any]) -> None:
     """Every peer of whom something is held, the worst first."""
-    rows = table("peer", "points", "merit", "drawn", "reports", "for", "state")
+    rows = table(
+        *("peer", "points", "merit", "drawn", "reports", "for", "state"), below=("for", "state")
+    )
     for row in view["scores"]:
         rows.add_row(
             peer_name(console, row["peer_id"]),
@@ -63,7 +66,7 @@ def show_scores(console: Console, view: dict[str, Any]) -> None:
             ", ".join(f"{cause} {points:.0f}" for cause, points in row["points"].items()) or "-",
             _state(row),
         )
-    print_table(console, rows, view["scores"], "nothing is held of anybody")
+    print_table(console, rows, "nothing is held of anybody")
     if view["refused"]:
         refused = ", ".join(f"{count} {why}" for why, count in view["refused"].items())
         console.print(f"connections refused before their handshake: {refused}")

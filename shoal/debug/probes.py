@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import statistics
 import time
 from collections.abc import Iterator
@@ -10,7 +11,9 @@ from typing import Any
 
 from rich.console import Console
 
-from shoal.debug.node import Answer, RunningNode, Tell, positive
+from shoal.debug.node import Answer, RunningNode, Tell
+from shoal_base.terminal import styled
+from shoal_settings.parser import whole
 
 _COLOURS = {"ok": "green", "warn": "yellow", "bad": "red"}
 
@@ -19,14 +22,10 @@ def doctor(console: Console, view: dict[str, Any]) -> None:
     """One line a finding, and below it what to do."""
     for finding in view["findings"]:
         colour = _COLOURS[finding["state"]]
-        console.print(
-            f"[{colour}]{finding['state']:<4}[/{colour}]  {finding['check']:<10}  ",
-            end="",
-            soft_wrap=True,
-        )
-        console.print(finding["says"], markup=False, soft_wrap=True)
+        found = f"  {finding['check']:<10}  {finding['says']}"
+        console.print(styled((f"{finding['state']:<4}", colour), found), soft_wrap=True)
         if finding["do"]:
-            console.print(f"{'':18}→ {finding['do']}", markup=False, soft_wrap=True)
+            console.print(f"{'':18}→ {finding['do']}", soft_wrap=True)
     counts = [f["state"] for f in view["findings"]]
     console.print(f"{counts.count('bad')} bad, {counts.count('warn')} to look at")
 
@@ -38,8 +37,10 @@ def is_bad(view: dict[str, Any]) -> bool:
 
 def add_ping(parser: argparse.ArgumentParser) -> None:
     """Add whom to ping, and how often."""
-    parser.add_argument("peer", metavar="PEER", help="a peer id, or an address to connect to")
-    parser.add_argument("--count", type=positive, default=4, metavar="N", help="pings (4)")
+    parser.add_argument(
+        "peer", metavar="PEER", help="a peer id, its end, or an address to connect to"
+    )
+    parser.add_argument("--count", type=whole(1), default=4, metavar="N", help="pings (4)")
     parser.add_argument(
         "--interval", type=_seconds, default=1.0, metavar="S", help="seconds between (1)"
     )
@@ -48,7 +49,7 @@ def add_ping(parser: argparse.ArgumentParser) -> None:
 def ping_all(node: RunningNode, arguments: argparse.Namespace, tell: Tell) -> Iterator[Answer]:
     """Ping as often as was asked for, telling of each; yield the summary."""
     times: list[float] = []
-    last_error, peer_id = "", None
+    last_error, peer_id, sent = "", None, 0
     for number in range(arguments.count):
         if number:
             time.sleep(arguments.interval)
@@ -59,13 +60,16 @@ def ping_all(node: RunningNode, arguments: argparse.Namespace, tell: Tell) -> It
         else:
             times.append(answer["ms"])
         tell(answer["error"] or f"answer from {peer_id} in {answer['ms']:.2f} ms")
+        if answer.get("mistaken"):
+            break
+        sent += 1
     yield {
         "schema_version": 1,
         "peer": arguments.peer,
         "peer_id": peer_id,
-        "sent": arguments.count,
+        "sent": sent,
         "answered": len(times),
-        "loss": round(1 - len(times) / arguments.count, 4),
+        "loss": round(1 - len(times) / max(1, sent), 4),
         "min_ms": min(times, default=None),
         "median_ms": round(statistics.median(times), 3) if times else None,
         "max_ms": max(times, default=None),
@@ -75,7 +79,9 @@ def ping_all(node: RunningNode, arguments: argparse.Namespace, tell: Tell) -> It
 
 
 def ping(console: Console, view: dict[str, Any]) -> None:
-    """The summary of a row of pings."""
+    """The summary of a row of pings; none where nobody could be meant."""
+    if not view["sent"]:
+        return
     console.print(f"{view['sent']} sent, {view['answered']} answered, {view['loss']:.0%} lost")
     if view["answered"]:
         shown = (f"{name} {view[f'{name}_ms']:.2f}" for name in ("min", "median", "max"))
@@ -88,7 +94,7 @@ def is_lost(view: dict[str, Any]) -> bool:
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 <= value <= 3600:
-        raise ValueError(text)
-    return value
+    with contextlib.suppress(ValueError):
+        if 0 <= (value := float(text)) <= 3600:
+            return value
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds, 0 to 3600")

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from shoal.debug.node import Answer, RunningNode, Tell
 from shoal.layout import duration, number, pairs, short_topic, size
+from shoal_base.visible import visible_name
 
 
 def add_last(parser: argparse.ArgumentParser) -> None:
@@ -29,12 +30,14 @@ def status(console: Console, view: dict[str, Any]) -> None:
     """The node at a glance."""
     rows = pairs()
     rows.add_row("peer id", view["peer_id"])
-    rows.add_row("swarm", f"{view['swarm']['name']}  {view['swarm']['digest'][:12]}")
+    rows.add_row("swarm", f"{visible_name(view['swarm']['name'])}  {view['swarm']['digest'][:12]}")
     for address in view["addresses"]:
         rows.add_row("address", address)
     rows.add_row("up", duration(view["uptime_s"]))
     where = "alone: nobody else is connected" if view["solo"] else f"{view['peers']} connected"
     rows.add_row("peers", where)
+    if view.get("disk", {}).get("full"):
+        rows.add_row("disk", f"full: {size(view['disk']['free_bytes'])} left")
     for topic, members in view["mesh"].items():
         rows.add_row("mesh", f"{members} in {short_topic(topic)}")
     if "trainer" in view:
@@ -65,18 +68,53 @@ def _trainer_rows(rows: Table, view: dict[str, Any]) -> None:
     trainer = view["trainer"]
     pid = f", pid {trainer['pid']}" if trainer["pid"] else ""
     rows.add_row("trainer", f"{trainer['state']}{pid}, {trainer['restarts']} restarts")
+    if trainer.get("paused"):
+        rows.add_row("paused", f"{trainer['paused']}: it goes on by itself when there is room")
+    for label, text in _doing(trainer):
+        rows.add_row(label, text)
     rows.add_row("round", str(view["round"]))
     rows.add_row(
         "own reward",
         f"{number(trainer['reward_local'])}  (start {number(trainer['reward_start'])})",
     )
+    learning = trainer.get("learning")
+    if learning:
+        more = "" if learning["state"] in ("ok", "early") else ": see shoal debug doctor"
+        rows.add_row("learning", learning["says"] + more)
     rows.add_row(
         "groups",
         f"{view['groups_published']} published, {view['groups_received']} received, "
         f"{view['groups_external_used']} of others trained on",
     )
     if view["outbox"]["unsent"]:
-        rows.add_row("outbox", f"{view['outbox']['unsent']} batches wait for a peer")
+        rows.add_row("outbox", _outbox(view["outbox"]))
+
+
+def _outbox(outbox: dict[str, Any]) -> str:
+    if not outbox.get("batches_put_off"):
+        return f"{outbox['unsent']} batches wait for a peer"
+    return (
+        f"{outbox['unsent']} batches wait for their turn: the trainer makes more groups than peers"
+        " take of one node, and keeps the newest"
+    )
+
+
+def _doing(trainer: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """What the trainer does, and how the last one that failed ended."""
+    progress = trainer.get("progress")
+    if trainer.get("phase"):
+        counted = f", {progress['done']} of {progress['of']}" if progress and progress["of"] else ""
+        since = f", for {duration(progress['seconds'])}" if progress else ""
+        left = progress["left_s"] if progress else None
+        yield (
+            "phase",
+            f"{trainer['phase']}{counted}{since}"
+            + ("" if left is None else f", ~{duration(left)} left"),
+        )
+    if trainer.get("last_exit"):
+        wait = trainer["next_start_s"]
+        when = "" if wait is None else f"; next start in {duration(wait)}"
+        yield "last end", f"exit {trainer['last_exit']}: {trainer['last_error'] or '-'}{when}"
 
 
 def _buffer_rows(rows: Table, view: dict[str, Any]) -> None:
@@ -96,7 +134,7 @@ def identity(console: Console, view: dict[str, Any]) -> None:
     rows = pairs()
     rows.add_row("peer id", view["peer_id"])
     rows.add_row("ed25519 key", view["public_key"])
-    rows.add_row("swarm", f"{view['swarm']['name']}  {view['swarm']['digest']}")
+    rows.add_row("swarm", f"{visible_name(view['swarm']['name'])}  {view['swarm']['digest']}")
     for address in view["addresses"]:
         rows.add_row("address", address)
     console.print(rows)

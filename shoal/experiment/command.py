@@ -5,19 +5,17 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
-import json
 import os
 import shutil
 import signal
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
+from shoal.counted import Counted
 from shoal.experiment.flags import EMBEDDED, UsageError, make_experiment, parser, rates_of
 from shoal.experiment.folder import is_done, write_config
 from shoal.experiment.paper.tune import best_rates, sweep, tuned
@@ -29,6 +27,9 @@ from shoal.experiment.progress import JobProgress
 from shoal.experiment.reading.report import write_report
 from shoal.experiment.reading.results import load_runs
 from shoal.experiment.reading.table import rich_table
+from shoal_base.extras import missing_for_trainer
+from shoal_base.lines import say, say_json, say_lines
+from shoal_base.terminal import Terminal
 from shoal_settings.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, fail
 from shoal_wire.errors import ManifestError
 
@@ -36,6 +37,8 @@ from shoal_wire.errors import ManifestError
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `shoal experiment`; return the exit code."""
     arguments = parser().parse_args(argv)
+    if (missing := missing_for_trainer()) is not None:
+        return fail("experiment", missing).code
     try:
         experiment = make_experiment(arguments)
         out = _output_folder(arguments)
@@ -77,20 +80,20 @@ def run(experiment: Experiment, out: Path, arguments: argparse.Namespace) -> int
             experiment = _tune(experiment, out, arguments)
         _play(experiment, out, arguments.jobs)
     except KeyboardInterrupt:
-        print("shoal experiment: interrupted; this is what there is", file=sys.stderr)
+        say("shoal experiment: interrupted; this is what there is", error=True)
         code = EXIT_INTERRUPTED
     table, document = _report(experiment, out, arguments)
     if arguments.json:
-        print(json.dumps(document))
+        say_json(document)
         return code
-    console = Console(highlight=False)
+    console = Terminal()
     if table is None:
-        print("no job is finished yet")
+        say("no job is finished yet")
         return code
     console.print(table(console.width))
     if not document["figures"] and not arguments.no_figures:
-        print("no figures: pip install 'shoal[experiment]'")
-    print(f"table, figures, numbers and every round: {out}")
+        say("no figures: pip install 'shoal[experiment]'")
+    say(f"table, figures, numbers and every round: {out}")
     return code
 
 
@@ -117,7 +120,7 @@ def _tune(experiment: Experiment, out: Path, arguments: argparse.Namespace) -> E
     table = sweep_table(experiment, rates, runs)
     (out / "sweep.md").write_text(table)
     if not arguments.json:
-        print(table)
+        say_lines(table)
     chosen = tuned(experiment, best_rates(experiment, rates, runs))
     write_config(out, chosen)
     return chosen
@@ -147,5 +150,5 @@ def _play(experiment: Experiment, out: Path, num_workers: int | None) -> None:
     if num_workers is None:
         num_workers = _default_jobs(experiment)
     left = sum(job.rounds for job in jobs if not is_done(out, job))
-    with JobProgress(num_rounds=left) as progress:
-        Pool(out=out, num_workers=num_workers, on_progress=progress).run(jobs)
+    with Counted("rounds", left, stays=True) as counted:
+        Pool(out=out, num_workers=num_workers, on_progress=JobProgress(counted)).run(jobs)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -14,6 +13,7 @@ from shoal.experiment.paper.arms import FILTERED, ratio_arm
 from shoal.experiment.paper.tune import RATES
 from shoal.experiment.plan import SILO, Arm, Experiment, check_settings
 from shoal.experiment.presets import PRESETS, REAL, Preset
+from shoal_settings.parser import Parser, path
 from shoal_settings.schema import Settings
 
 DESCRIPTION = """\
@@ -30,7 +30,7 @@ class UsageError(Exception):
 
 def parser() -> argparse.ArgumentParser:
     """Return the command's flags."""
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="shoal experiment",
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -38,7 +38,7 @@ def parser() -> argparse.ArgumentParser:
     names = ", ".join(f"{name} ({preset.title})" for name, preset in PRESETS.items())
     made.add_argument("preset", choices=sorted(PRESETS), help=names)
     made.add_argument("--quick", action="store_true", help="fewer seeds and rounds: minutes")
-    made.add_argument("--out", type=Path, metavar="DIR", help="output folder")
+    made.add_argument("--out", type=path, metavar="DIR", help="output folder")
     made.add_argument("--json", action="store_true", help="print one JSON object at the end")
     made.add_argument("--seeds", type=int, metavar="N", help="seeds 1 to N")
     made.add_argument("--rounds", type=int, metavar="N", help="rounds of each node")

@@ -5,15 +5,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.util
-import json
-import sys
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
-
-from rich.console import Console
-from rich.progress import Progress
 
 from p2p.store.archive import (
     ARCHIVE_FILE,
@@ -23,9 +18,14 @@ from p2p.store.archive import (
     read_archive,
     read_manifests,
 )
+from shoal.counted import Counted
 from shoal.export.rows import CHUNK_BATCHES, RowMaker, Tally, items_of
 from shoal.export.sinks import Card, open_sinks
+from shoal.nearby import folder_with
+from shoal_base.lines import say, say_json, say_lines
+from shoal_base.node_folders import NODE_FOLDER
 from shoal_settings.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UsageExit, fail
+from shoal_settings.parser import Parser, path
 from shoal_tasks.errors import TaskError
 from shoal_tasks.families import FamilySpec
 from shoal_tasks.swarm import specs_of
@@ -54,26 +54,27 @@ def main(argv: Sequence[str]) -> int:
     except TaskError as error:
         return fail("export", str(error), EXIT_FAILED).code
     except OSError as error:
-        return fail("export", f"{arguments.out}: {error.strerror}", EXIT_FAILED).code
+        where = error.filename or arguments.out
+        return fail("export", f"{where}: {error.strerror}", EXIT_FAILED).code
     except KeyboardInterrupt:
         return fail("export", "interrupted; what is written is incomplete", EXIT_INTERRUPTED).code
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="shoal export",
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--data-dir",
-        type=Path,
-        default=Path(".shoal/node"),
+        type=path,
+        default=NODE_FOLDER,
         metavar="DIR",
-        help="the node's folder",
+        help="the node's folder (.shoal/node, or the only other one with an archive)",
     )
     parser.add_argument(
-        "--out", type=Path, default=Path("rollouts"), metavar="DIR", help="new folder (rollouts)"
+        "--out", type=path, default=Path("rollouts"), metavar="DIR", help="new folder (rollouts)"
     )
     parser.add_argument(
         "--format", action="append", choices=FORMATS, help="write only this (both)", default=[]
@@ -109,13 +110,16 @@ def _run(arguments: argparse.Namespace) -> int:
         "groups_not_verified": card.groups if arguments.no_verify else tally.unknown,
         "pushed_to": arguments.hub,
     }
-    print(json.dumps(report) if arguments.json else _sentence(report))
+    if arguments.json:
+        say_json(report)
+    else:
+        say_lines(_sentence(report))
     return EXIT_OK
 
 
 def _write(arguments: argparse.Namespace, formats: Sequence[str]) -> tuple[Card, Tally]:
     """Write rows and card; return what was counted on the way."""
-    path = arguments.data_dir / ARCHIVE_FILE
+    path = folder_with(ARCHIVE_FILE, arguments.data_dir) / ARCHIVE_FILE
     families = _families(path, arguments.task_file)
     num_batches = count_archive(path, own=arguments.own)
     card, tally = Card(), Tally()
@@ -124,16 +128,15 @@ def _write(arguments: argparse.Namespace, formats: Sequence[str]) -> tuple[Card,
         worker = None
         if not arguments.no_verify and families:
             worker = stack.enter_context(TaskWorker(families))
-        progress = stack.enter_context(
-            Progress(console=Console(stderr=True), transient=True, disable=arguments.json)
-        )
-        maker = RowMaker(worker, families, tally)
-        bar = progress.add_task("batches", total=num_batches)
+        counted = stack.enter_context(Counted("batches", num_batches))
+        maker, done = RowMaker(worker, families, tally), 0
+        counted.told(done)
         for chunk in _chunks(path, own=arguments.own):
             rows = list(maker.rows([item for batch in chunk for item in items_of(batch, tally)]))
             sink.write(rows)
             card.count(rows)
-            progress.advance(bar, len(chunk))
+            done += len(chunk)
+            counted.told(done)
     card.write(arguments.out, formats)
     return card, tally
 
@@ -158,7 +161,7 @@ def _families(path: Path, task_files: Sequence[str]) -> tuple[FamilySpec, ...]:
             for spec in specs_of(decode_manifest(raw), task_files):
                 found.setdefault(spec.name, spec)
         except ManifestError as error:
-            print(f"shoal export: {error}: exported without rewards", file=sys.stderr)
+            say(f"shoal export: {error}: exported without rewards", error=True)
     return tuple(found.values())
 
 

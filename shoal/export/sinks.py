@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -10,8 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Protocol
 
+from shoal_base.visible import visible_name
+
 Row = dict[str, Any]
 STEM = "rollouts"
+_MARKUP = re.compile(r"[!-,./:-@\[-^`{-~]|(?<![^\W_])_|_(?![^\W_])")
+"""What Markdown may read as its own: ASCII's punctuation, underscores within a word left out."""
 
 
 class RowSink(Protocol):
@@ -103,7 +108,7 @@ class Card:
     def write(self, folder: Path, formats: Sequence[str]) -> None:
         """Write the card: loaders take their file from its header."""
         data = f"{STEM}.{'parquet' if 'parquet' in formats else 'jsonl'}"
-        families = "\n".join(f"| {name} | {n} |" for name, n in self.families.most_common())
+        families = "\n".join(f"| {_cell(name)} | {n} |" for name, n in self.families.most_common())
         reward = "not scored" if self.mean_reward is None else f"{self.mean_reward:.3f}"
         (folder / "README.md").write_text(
             "---\nconfigs:\n- config_name: default\n  data_files:\n"
@@ -116,6 +121,11 @@ class Card:
             "models of strangers: treat it as such.\n\n"
             f"| family | groups |\n|---|---|\n{families}\n"
         )
+
+
+def _cell(name: str) -> str:
+    """Return a family's name for a cell of Markdown, in which none of it is markup or a link."""
+    return _MARKUP.sub(r"\\\g<0>", visible_name(name))
 
 
 def _schema(pa: Any) -> Any:

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import trio
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from p2p.net.host import ListenError
@@ -22,7 +20,11 @@ from p2p.process import root_error
 from shoal.judge_report.records import Records, RecordsError, fetch_records, records_in
 from shoal.judge_report.stats import Comparison, compare, unanswered
 from shoal_base.files import write_atomically
+from shoal_base.lines import say_json
+from shoal_base.terminal import Terminal
+from shoal_base.visible import visible_name
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageExit, fail
+from shoal_settings.parser import Parser, path
 from shoal_wire.judge_messages import JudgeRecord, Mode
 
 DESCRIPTION = """\
@@ -55,27 +57,28 @@ def main(argv: Sequence[str]) -> int:
     except SwarmKeyError as error:
         return fail(_COMMAND, str(error), EXIT_USAGE).code
     except OSError as error:
-        return fail(_COMMAND, f"{arguments.out}: {error.strerror}", EXIT_FAILED).code
+        where = error.filename or arguments.out
+        return fail(_COMMAND, f"{where}: {error.strerror}", EXIT_FAILED).code
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="shoal judge report",
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     source = parser.add_mutually_exclusive_group()
     source.add_argument(
-        "--data-dir", type=Path, default=Path(".shoal/judge"), metavar="DIR", help="judge's folder"
+        "--data-dir", type=path, default=Path(".shoal/judge"), metavar="DIR", help="judge's folder"
     )
     source.add_argument(
         "--from", dest="address", metavar="MULTIADDR", help="ask the judge at this address"
     )
     parser.add_argument(
-        "--swarm-key", type=Path, metavar="FILE", help="key of a private swarm, for --from"
+        "--swarm-key", type=path, metavar="FILE", help="key of a private swarm, for --from"
     )
     parser.add_argument(
-        "--out", type=Path, default=Path("judge-report"), metavar="DIR", help="(judge-report)"
+        "--out", type=path, default=Path("judge-report"), metavar="DIR", help="(judge-report)"
     )
     parser.add_argument("--model", metavar="NAME", help="only this model")
     parser.add_argument(
@@ -126,9 +129,9 @@ def _run(arguments: argparse.Namespace, records: Records) -> int:
     content = json.dumps(report, indent=1).encode()
     write_atomically(arguments.out / "report.json", content)
     if arguments.json:
-        print(json.dumps(report))
+        say_json(report)
     else:
-        _show(Console(), report, comparisons)
+        _show(Terminal(), report, comparisons)
     return EXIT_OK
 
 
@@ -154,7 +157,7 @@ def _compared(
     ]
 
 
-def _show(console: Console, report: dict[str, Any], comparisons: Sequence[Comparison]) -> None:
+def _show(console: Terminal, report: dict[str, Any], comparisons: Sequence[Comparison]) -> None:
     table = Table()
     for name in ("model", "arm", "peers", "answers", "pass@1", "± se", "better, adjusted p < 0.05"):
         table.add_column(name)
@@ -164,12 +167,12 @@ def _show(console: Console, report: dict[str, Any], comparisons: Sequence[Compar
                 continue
             regions = [f"{a}-{b}" for a, b, better in one.regions if better is mode]
             table.add_row(
-                escape(one.model),
+                visible_name(one.model),
                 str(mode),
                 str(arm.peers),
                 str(arm.answers),
                 f"{arm.mean:.3f}",
-                f"{arm.error:.3f}",
+                f"{arm.error:.3f}" if arm.peers > 1 else "–",
                 f"rounds {', '.join(regions)}" if regions else "-",
             )
         p = "too few peers" if one.p is None else f"p = {one.p:.3g}"

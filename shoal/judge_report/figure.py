@@ -11,6 +11,7 @@ from matplotlib.patches import Patch
 
 from shoal.figures import COLOURS, add_note, panels, save
 from shoal.judge_report.stats import ALPHA, SMOOTH, Comparison
+from shoal_base.visible import visible_name
 from shoal_wire.judge_messages import Mode
 
 MAX_PANELS = 4
@@ -79,7 +80,8 @@ def _panel(ax: Any, comparison: Comparison) -> None:
     for mode in dict.fromkeys(mode for _, _, mode in comparison.regions):
         label = f"{mode} better, adjusted p < {ALPHA:g}"
         handles.append(Patch(label=label, **_REGIONS[mode]))
-    ax.set_title(comparison.model, fontsize=9, parse_math=False)  # a peer chose the name
+    # A peer chose the name.
+    ax.set_title(visible_name(comparison.model), fontsize=9, parse_math=False)
     ax.set_xlabel("round")
     ax.set_ylabel("pass@1, the judge's score")
     ax.set_xlim(0, comparison.windows[-1].last + 1)

@@ -8,14 +8,17 @@ itself are a flag; those of the envelopes inside are real.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import random
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import trio
 
+from p2p.gossip.blame import COPY, BlameBook
+from p2p.gossip.flood_gate import FloodGate
 from p2p.gossip.gossip import GossipSettings
 from p2p.gossip.interface import (
     OVERLOAD,
@@ -25,6 +28,7 @@ from p2p.gossip.interface import (
     Watch,
 )
 from p2p.intake.validation import Validator
+from p2p.standing.scoring import Cause
 from shoal.simulation.host import SimulatedHost
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Outcome, Reason, Verdict, verdict
@@ -36,6 +40,8 @@ MessageId = tuple[PeerId, int]
 _OFFERED_BEATS = 3
 """Heartbeats for which an id is offered."""
 _CACHED_BEATS = 5
+_MAX_HELD = 4096
+"""Messages of a peer that is not read; where TCP would hold it back, the oldest are lost."""
 _ASK_AGAIN_S = 1.0
 """What is offered is asked of one peer a second."""
 
@@ -88,6 +94,11 @@ class SimulatedGossip:
         self._asked: dict[MessageId, float] = {}
         self._beat = 0
         self._running = False
+        limits = self._settings.limits
+        self._floods = FloodGate(limits.flood)
+        self._blame = BlameBook(ttl_s=limits.seen_ttl_s, max_ids=limits.max_seen_ids)
+        self._held: dict[PeerId, deque[Message]] = {}
+        """What peers have sent that are not read for now."""
         self._verdicts: Counter[Reason] = Counter()
         self.counts: Counter[str] = Counter()
         host.gossip = self
@@ -266,27 +277,82 @@ class SimulatedGossip:
         self._network.send(me, peer_id, lambda host: host.gossip._on_message(message, me))
 
     def _on_message(self, message: Message, forwarder: PeerId) -> None:
-        if self._is_unread(forwarder):
-            return
+        held = self._held.get(forwarder)
+        if held is not None:
+            held.append(message)
+        elif not self._is_unread(forwarder):
+            flow = self._floods.flow(forwarder.encode(), trio.current_time())
+            flow.arrived(1, len(message.data), trio.current_time())
+            self._read(message, forwarder)
+            if flow.wait_s(trio.current_time()) > 0:
+                self._held[forwarder] = deque(maxlen=_MAX_HELD)
+                self._hold_back(forwarder)
+
+    def _hold_back(self, forwarder: PeerId) -> None:
+        """Read nothing of a peer for a while; each second for waste is charged."""
+        now = trio.current_time()
+        flow = self._floods.flow(forwarder.encode(), now)
+        wait_s, for_waste = min(1.0, flow.wait_s(now)), flow.is_to_blame(now)
+
+        def go_on() -> None:
+            for _ in range(flow.held(wait_s, trio.current_time()) if for_waste else 0):
+                self._watch.on_behaviour(forwarder, Cause.FLOOD)
+            if flow.wait_s(trio.current_time()) > 0:
+                self._hold_back(forwarder)
+                return
+            for message in self._held.pop(forwarder, ()):
+                self._on_message(message, forwarder)
+
+        self.counts["held_back"] += 1
+        self._network.call_at(now + wait_s, go_on)
+
+    def _read(self, message: Message, forwarder: PeerId) -> None:
+        now, sender = trio.current_time(), forwarder.encode()
         self.counts["received"] += 1
         if self._knows(message.key):
             self.counts["duplicate"] += 1
+            paid = self._blame.copied(_name(message), sender, now)
+            self._floods.flow(sender, now).wasted(paid, now)
         elif message.topic not in self._validators:
             self.counts["unknown_topic"] += 1
+            self._floods.flow(sender, now).wasted(COPY, now)
         elif len(message.data) > self._settings.limits.max_message_bytes:
+            self._account(message, forwarder, forwarder, verdict(Reason.OVERSIZE_MESSAGE))
             self._report(forwarder, None, verdict(Reason.OVERSIZE_MESSAGE))
         elif message.forged:
+            self._account(message, forwarder, forwarder, verdict(Reason.BAD_SIGNATURE))
             self._report(forwarder, None, verdict(Reason.BAD_SIGNATURE))
         elif message.author == self._host.peer_id:
             self.counts["own_echo"] += 1
             self._mark_seen(message.key)
         else:
+            self._blame.copied(_name(message), sender, now)
             self._judging.add(message.key)
             self._host.start_soon(self._take, message, forwarder)
+
+    def _account(
+        self, message: Message, forwarder: PeerId, author: PeerId, judged: Verdict
+    ) -> None:
+        """Count what a judged message wasted, for whoever answers for it."""
+        now = trio.current_time()
+        waste = self._blame.judged(
+            judged,
+            key=_name(message),
+            content=lambda: hashlib.sha256(message.author.encode() + message.data).digest(),
+            author=author.encode(),
+            forwarder=forwarder.encode(),
+        )
+        flow = self._floods.flow(forwarder.encode(), now)
+        flow.worked(judged.work_s, now, own_message=forwarder == author)
+        if waste.of_forwarder:
+            flow.wasted(waste.of_forwarder, now)
+        if waste.of_author:
+            self._floods.wasted_by_author(author.encode(), waste.of_author, now)
 
     async def _take(self, message: Message, forwarder: PeerId) -> None:
         judged = await self._judge(message, forwarder)
         self._judging.discard(message.key)
+        self._account(message, forwarder, message.author, judged)
         if not self._report(forwarder, message.author, judged):
             return
         if judged.reason not in OVERLOAD:
@@ -402,3 +468,7 @@ class SimulatedGossip:
             cached = self._cache.get(key)
             if cached is not None:
                 self._pass_on(peer_id, cached[0])
+
+
+def _name(message: Message) -> bytes:
+    return f"{message.author}/{message.sequence}".encode()

@@ -5,34 +5,42 @@ bootstrap process ─address─▶ node processes ─their sockets─▶ table, 
 
 from __future__ import annotations
 
-import json
-import sys
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 import trio
-from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
 from p2p.data_dir import DataDirInUseError
 from p2p.flags import parse
+from p2p.net.swarm_key import SwarmKeyError
 from p2p.process import DataDirError, call_on_signal, locked, root_error
+from shoal.swarm.isolation import bootstrap_settings, key_of_swarm, node_name, node_settings
 from shoal.swarm.local_process import ChildDied, LocalProcess
 from shoal.swarm.members import Member, members_table, progress_line
+from shoal_base.children import python
+from shoal_base.extras import missing_for_trainer
+from shoal_base.lines import say, say_json
+from shoal_base.output import outlive_the_terminal
+from shoal_base.terminal import Terminal
+from shoal_settings.called import called
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from shoal_settings.loader import to_flags
 from shoal_settings.schema import Settings
 
-DEFAULTS = {"data_dir": Path(".shoal/swarm")}
-LISTEN = "/ip4/127.0.0.1/tcp/0"
+DEFAULTS = {"data_dir": Path(".shoal/swarm"), "mdns": False}
 
 DESCRIPTION = """\
 Start a bootstrap peer and N nodes on this machine and watch them learn from one another. With
 --rounds it ends when every node has done that many; without, at Ctrl-C. Each node is a real one:
 look inside with `shoal debug status --data-dir .shoal/swarm/node-1`, and so on. Started again it
-continues where it stopped; remove the folder to start over."""
+continues where it stopped; remove the folder to start over.
+
+No other node on the machine joins: the processes have a key of their own, swarm.key in the folder.
+With --mdns there is none, and others are welcome."""
 
 _READY_SECONDS = 60.0
 _POLL_SECONDS = 0.5
@@ -45,16 +53,19 @@ def main(argv: Sequence[str]) -> int:
     try:
         loaded, _ = parse("swarm", "swarm", DESCRIPTION, argv, defaults=DEFAULTS)
         settings = loaded.settings
+        if (missing := missing_for_trainer()) is not None:
+            raise fail("swarm", missing)
+        outlive_the_terminal()
         with locked(settings.data_dir):
-            return trio.run(_run, settings)
+            return trio.run(_run, settings, key_of_swarm(settings))
     except UsageExit as end:
         return end.code
-    except (DataDirError, DataDirInUseError) as error:
+    except (DataDirError, DataDirInUseError, SwarmKeyError) as error:
         return fail("swarm", str(error)).code
 
 
-async def _run(settings: Settings) -> int:
-    swarm = _Swarm(settings)
+async def _run(settings: Settings, key: str) -> int:
+    swarm = _Swarm(settings, key)
     try:
         async with trio.open_nursery() as nursery:
             await nursery.start(call_on_signal, swarm.stop)
@@ -69,11 +80,12 @@ async def _run(settings: Settings) -> int:
 
 
 class _Swarm:
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, key: str) -> None:
         self._settings = settings
+        self._key = key
         self._stop = trio.Event()
         self._members: list[Member] = []
-        self._console = Console(highlight=False)
+        self._console = Terminal()
 
     def stop(self) -> None:
         self._stop.set()
@@ -81,15 +93,13 @@ class _Swarm:
     async def run(self, nursery: trio.Nursery) -> None:
         processes: list[LocalProcess] = []
         try:
-            root = self._settings.data_dir
-            own = self._bootstrap_settings(root / "bootstrap")
+            own = bootstrap_settings(self._settings, self._key)
             bootstrap = await self._start(nursery, processes, "bootstrap", own)
             address = (await bootstrap.ready(_READY_SECONDS))["addresses"][0]
             for index in range(1, self._settings.nodes + 1):
-                name = f"node-{index}"
-                own = self._node_settings(root / name, index, address)
+                own = node_settings(self._settings, self._key, index, address)
                 process = await self._start(nursery, processes, "node", own)
-                self._members.append(Member(name, process))
+                self._members.append(Member(node_name(index), process))
             await self._watch()
             await self._end_nodes()
             self._show_end()
@@ -108,35 +118,11 @@ class _Swarm:
         settings: Settings,
     ) -> LocalProcess:
         await trio.Path(settings.data_dir).mkdir(parents=True, exist_ok=True)
-        program = [sys.executable, "-m", "shoal", command, "--supervised"]
+        program = python("-m", "shoal", command, "--supervised")
         process = LocalProcess([*program, *to_flags(settings, command)], settings.data_dir)
         await nursery.start(process.run)
         processes.append(process)
         return process
-
-    def _bootstrap_settings(self, data_dir: Path) -> Settings:
-        return self._settings.model_copy(
-            update={
-                "data_dir": data_dir,
-                "listen": (LISTEN,),
-                "json_output": True,
-                "target_peers": max(self._settings.nodes, self._settings.target_peers),
-            }
-        )
-
-    def _node_settings(self, data_dir: Path, index: int, address: str) -> Settings:
-        seed = self._settings.seed
-        return self._settings.model_copy(
-            update={
-                "data_dir": data_dir,
-                "listen": (LISTEN,),
-                "bootstrap": (address,),
-                "mdns": False,
-                "stay": True,
-                "json_output": True,
-                "seed": seed + index if seed else 0,
-            }
-        )
 
     async def _watch(self) -> None:
         """Poll and show until every node has finished, or until told to stop."""
@@ -195,11 +181,11 @@ class _Swarm:
         if self._settings.json_output:
             self._print_event("progress")
         else:
-            print(progress_line(self._members), flush=True)
+            say(progress_line(self._members))
 
     def _print_event(self, name: str) -> None:
         rows = [member.row() for member in self._members]
-        print(json.dumps({"event": name, "nodes": rows}), flush=True)
+        say_json({"event": name, "nodes": rows})
 
     def _raise_if_one_failed(self) -> None:
         """Raise ChildDied where a node ended by itself."""
@@ -215,5 +201,6 @@ class _Swarm:
             self._print_event("end")
             return
         self._console.print(self._table())
-        root = self._settings.data_dir
-        print(f"the same numbers: shoal debug status --last --data-dir {root}/node-1, and so on")
+        first = shlex.quote(str(self._settings.data_dir / node_name(1)))
+        again = f"{called()} debug status --last --data-dir {first}"
+        say(f"the same numbers: {again}, and so on")

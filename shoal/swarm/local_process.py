@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from p2p.data_dir import LAST_STATUS_FILE
+from shoal_base.children import environment
+from shoal_base.log_file import BoundedFile
 from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 LOG_FILE = "log.txt"
 _STATUS_SECONDS = 5.0
 _LINE_BYTES = 1 << 16
+_LOG_BYTES = 16 << 20
 
 
 class ChildDied(Exception):  # noqa: N818 - an event, reported to the user
@@ -47,18 +50,20 @@ class LocalProcess:
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Start the process and read its JSON lines until it ends."""
-        with (self._data_dir / LOG_FILE).open("ab") as log:
-            self._process = await trio.lowlevel.open_process(
-                self._command,
-                stdin=subprocess.PIPE,  # its end tells the child that we are gone
-                stdout=subprocess.PIPE,
-                stderr=log,
-                start_new_session=True,
-            )
+        self._process = process = await trio.lowlevel.open_process(
+            self._command,
+            stdin=subprocess.PIPE,  # its end tells the child that we are gone
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment(),
+            start_new_session=True,
+        )
         task_status.started()
         try:
-            await self._read_lines(self._process)
-            self.exit_code = await self._process.wait()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._read_lines, process)
+                nursery.start_soon(self._keep_log, process)
+            self.exit_code = await process.wait()
         finally:
             self._ended.set()
 
@@ -127,6 +132,12 @@ class LocalProcess:
             return None
         status: dict[str, Any] = json.loads(reply.json)
         return status
+
+    async def _keep_log(self, process: trio.Process) -> None:
+        assert process.stderr is not None, "opened with a pipe"
+        log = BoundedFile(self._data_dir / LOG_FILE, _LOG_BYTES)
+        async for chunk in process.stderr:
+            await trio.to_thread.run_sync(log.append, bytes(chunk))
 
     async def _read_lines(self, process: trio.Process) -> None:
         if process.stdout is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -189,6 +190,36 @@ def test_a_full_disk_stops_nothing_but_what_needs_it(small_disk: Path, tmp_path:
         assert node.stop() == 0
     finally:
         stage.close()
+
+
+@pytest.mark.slow
+def test_a_full_disk_pauses_and_loses_nothing(small_disk: Path) -> None:
+    """Said in log, status and doctor; no round is played twice, and all are once there is room."""
+    stage = Stage(small_disk)
+    try:
+        node = stage.node("node", "--rounds", "150", "--round-seconds", "0.05")
+        node.wait_status(lambda s: s["round"] >= 5, "training")
+        filler = small_disk / "filler"
+        _fill(filler)
+        paused = node.wait_status(lambda s: s["trainer"]["state"] == "paused", "a pause")
+        assert "no space left" in paused["trainer"]["paused"]
+        findings = {one["check"]: one for one in (node.view("doctor") or {})["findings"]}
+        assert findings["trainer"]["state"] == findings["disk"]["state"] == "bad"
+        assert "make room" in findings["trainer"]["do"]
+        assert (node.view() or {})["round"] == paused["round"], "no round while it is full"
+        assert node.log.count("ERROR trainer: paused") == 1
+        filler.unlink()
+        after = node.wait_status(lambda s: s["round"] > paused["round"], "going on")
+        assert after["trainer"]["paused"] is None
+        assert after["trainer"]["pid"] == paused["trainer"]["pid"], "it was never started again"
+        assert node.wait(90) == 0
+    finally:
+        stage.close()
+    lines = (node.data_dir / "metrics.jsonl").read_text().splitlines()
+    rounds = [event["round"] for event in map(json.loads, lines) if event["event"] == "round"]
+    assert rounds == list(range(1, 151))
+    assert node.log.count("goes there once there is room") <= 1
+    assert "Traceback" not in node.log
 
 
 def _fill(path: Path) -> None:

@@ -19,9 +19,11 @@ import pytest
 import trio
 import trio.testing
 
+from p2p.__main__ import _folders, _kept
 from p2p.data_dir import DataDirInUseError, lock_data_dir
 from p2p.net.host import ListenError
 from p2p.net.identity import Identity
+from p2p.node import NodeEnd
 from p2p.process import (
     Serving,
     call_on_parent_end,
@@ -240,3 +242,33 @@ def test_a_package_runs_its_process(module: str, command: str) -> None:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     assert done.stdout.startswith(f"usage: shoal {command} ")
+
+
+def test_each_model_has_a_folder_by_default() -> None:
+    toy, other = loaded("--model=tiny"), loaded("--model=tiny-sparse")
+    with own_data_dir(toy, _folders) as first, own_data_dir(other, _folders) as second:
+        assert first.data_dir == Path(".shoal/node")
+        assert second.data_dir == Path(".shoal/node-tiny-sparse")
+        with own_data_dir(other, _folders) as third:
+            assert third.data_dir == Path(".shoal/node-tiny-sparse-2")
+    with own_data_dir(loaded("--model=tiny-sparse", "--no-trainer"), _folders) as fourth:
+        assert fourth.data_dir == Path(".shoal/node")
+    with own_data_dir(loaded("--model=tiny-sparse", "--data-dir=mine"), _folders) as named:
+        assert named.data_dir == Path("mine")
+
+
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        (NodeEnd.FINISHED, "40 of 40 rounds are done; ROUNDS=80 (--rounds) goes on"),
+        (
+            NodeEnd.STOPPED,
+            "stopped at round 40: checkpoint round-000040 in d; start it again to go on",
+        ),
+    ],
+)
+def test_a_node_says_at_its_end_what_is_kept_and_how_to_go_on(end: NodeEnd, said: str) -> None:
+    (Path("d") / "checkpoints" / "round-000040").mkdir(parents=True)
+    node: Any = SimpleNamespace(last_status={"round": 40})
+    assert list(_kept(node, loaded("--rounds=40", "--data-dir=d").settings, end)) == [said]
+    assert list(_kept(node, loaded().settings, NodeEnd.MISCONFIGURED)) == []

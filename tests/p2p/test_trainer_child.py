@@ -223,4 +223,52 @@ def test_it_ends_with_its_node_however_that_dies() -> None:
 def test_the_real_command_is_the_supervised_trainer(name: str) -> None:
     child = TrainerChild(["--rounds=3"])
     by_this_node = ["--supervised", "--node-run", NODE_RUN]
-    assert child._command == [sys.executable, "-m", name, *by_this_node, "--rounds=3"]
+    assert child._command == [sys.executable, "-P", "-m", name, *by_this_node, "--rounds=3"]
+
+
+FAILS = "import sys; print('ValueError: odd', file=sys.stderr); raise SystemExit(1)"
+
+
+async def test_its_last_words_are_passed_on_and_kept(capfd: pytest.CaptureFixture[str]) -> None:
+    slow = ChildPolicy(first_backoff_seconds=600, max_backoff_seconds=600)
+    child = Watched(FAILS, policy=slow)
+    async with running(child):
+        await until(lambda: child.state is ChildState.WAITING)
+        assert (child.last_exit, child.last_error) == (1, "ValueError: odd")
+        await until(lambda: child.next_start_s is not None)
+        assert child.next_start_s is not None
+        assert 299 < child.next_start_s <= 600
+    assert capfd.readouterr().err == "ValueError: odd\n"
+
+
+async def test_it_says_what_ended_it_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    child = Watched(FAILS)
+    async with running(child):
+        await until(lambda: child.state is ChildState.WAITING)
+        await until(lambda: bool(caplog.records))
+    assert "the trainer ended (exit code 1): ValueError: odd; next start" in caplog.text
+
+
+async def test_a_refusal_is_said_once_and_by_it_alone(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    child = Watched("import sys; sys.stderr.write('shoal trainer: no\\n'); raise SystemExit(2)")
+    with trio.fail_after(30):
+        await child.run()
+    assert child.last_error == "no"
+    assert capfd.readouterr().err == "shoal trainer: no\n"
+    assert not [record for record in caplog.records if record.levelname != "DEBUG"]
+
+
+async def test_one_that_talks_much_and_leaves_a_child_behind_ends_all_the_same() -> None:
+    """A grandchild that holds the other end open does not hold up the end."""
+    code = (
+        "import subprocess, sys\n"
+        "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(20)'])\n"
+        "sys.stderr.write('x' * 3_000_000 + '\\nValueError: late\\n')\n"
+        "raise SystemExit(2)"
+    )
+    child = Watched(code, isolated=False)
+    with trio.fail_after(15):
+        await child.run()
+    assert child.last_error == "ValueError: late"

@@ -7,6 +7,8 @@ import json
 import logging
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +18,7 @@ import pytest
 
 from policy import __main__ as command
 from policy.__main__ import StopFlag, main
+from policy.record.phases import Phases
 from policy.rollback import DivergedError
 from policy.trainer import Trainer
 from shoal_settings.exits import EXIT_DIVERGED
@@ -207,8 +210,8 @@ def test_a_second_trainer_in_the_same_folder_is_refused(
     assert "another trainer is using d" in capsys.readouterr().err
 
 
-def test_a_predecessor_that_is_still_writing_is_waited_for(
-    model: str, monkeypatch: pytest.MonkeyPatch
+def test_a_predecessor_that_is_still_writing_is_waited_for_and_that_is_said_at_once(
+    model: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     free: list[bool] = []
     monkeypatch.setattr(command, "_with_tasks", lambda *_: free.append(held.closed) or 0)
@@ -220,6 +223,8 @@ def test_a_predecessor_that_is_still_writing_is_waited_for(
     assert main(flags(model, "--alone")) == 0
     timer.join()
     assert free == [True]
+    said = [line for line in caplog.messages if "another trainer is using d" in line]
+    assert said == ["another trainer is using d: waiting for it to end, 30 s at most"]
 
 
 def test_the_end_of_its_standard_input_is_its_nodes_end() -> None:
@@ -264,3 +269,41 @@ def test_alone_the_manifest_is_the_presets() -> None:
     assert manifest is not None
     assert [family.name for family in manifest.families] == [s.name for s in PRESETS["paper"]]
     assert decode_manifest(manifest.raw) == manifest
+
+
+def test_a_librarys_warning_is_printed_once() -> None:
+    program = (
+        "import logging; from policy.__main__ import _quieten_libraries; _quieten_libraries(); "
+        "logging.basicConfig(); import huggingface_hub.utils.logging as hub; "
+        "hub.get_logger('huggingface_hub.x').warning('no way to the hub')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stderr.count("no way to the hub") == 1
+
+
+@pytest.mark.usefixtures("shared_worker")
+def test_rounds_that_are_done_are_said_to_be(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(flags(model, "--alone")) == 0
+    assert "rounds are done" not in capsys.readouterr().out
+    assert main(flags(model, "--alone")) == 0
+    assert capsys.readouterr().out == "2 rounds are done: --rounds 4 goes on\n"
+
+
+@pytest.mark.usefixtures("shared_worker")
+def test_a_stop_ends_a_long_generation(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stop = StopFlag()
+    steps: list[int] = []
+
+    def step(_self: Phases, done: int, _fraction: float) -> None:
+        steps.append(done)
+        stop.set()
+
+    monkeypatch.setattr(command, "StopFlag", lambda: stop)
+    monkeypatch.setattr(Phases, "step", step)
+    assert main(flags(model, "--alone", "--max-new-tokens=60", "--eval-every=0")) == 0
+    assert len(steps) == 1
+    assert not list(Path("d").glob("checkpoints/*"))

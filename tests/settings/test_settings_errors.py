@@ -74,6 +74,8 @@ def test_an_unknown_variable() -> None:
         ("listen", ""),
         ("bootstrap", "/ip4/127.0.0.1/tcp/4001"),
         ("tasks", "x" * 5000),
+        ("data_dir", ""),
+        ("data_dir", " "),
     ],
 )
 def test_a_bad_value_names_key_value_and_origin(variable: str, value: str) -> None:
@@ -144,3 +146,19 @@ def test_a_file_without_permission() -> None:
 )
 def test_a_file_that_is_not_toml(text: bytes) -> None:
     assert error_of_file(text).startswith("shoal.toml is not TOML: ")
+
+
+@pytest.mark.parametrize(
+    "flags", [("--local=0", "--external=0"), ("--local=0", "--external=0", "--questions=4")]
+)
+def test_rounds_with_nothing_in_them_are_refused(flags: tuple[str, ...]) -> None:
+    assert "local and external are both 0" in case.error_of("trainer", flags)
+
+
+def test_rounds_with_something_in_them_are_taken() -> None:
+    for flags in (
+        ["--local=0"],
+        ["--external=0"],
+        ["--no-train", "--local=0", "--external=0", "--questions=4"],
+    ):
+        assert case.loaded("trainer", flags).settings.completions

@@ -32,7 +32,7 @@ def worker() -> Iterator[TaskWorker]:
 class Verbatim:
     """A tokenizer with a token for each character, so that ids tell the exact text."""
 
-    def __call__(self, text: str) -> dict[str, list[int]]:
+    def __call__(self, text: str, **_options: Any) -> dict[str, list[int]]:
         return {"input_ids": [ord(character) for character in text]}
 
     def apply_chat_template(self, messages: list[dict[str, str]], **_options: Any) -> list[int]:

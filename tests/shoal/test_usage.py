@@ -68,6 +68,15 @@ def test_help_names_every_command_and_what_to_start_with(
     assert run("help") == run("-h") == 0
 
 
+def test_help_of_a_command_is_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("help", "bootstrap") == 0
+    assert "usage: shoal bootstrap" in capsys.readouterr().out
+    assert run("help", "debug", "status") == 0
+    assert "usage: shoal debug status" in capsys.readouterr().out
+    assert run("help", "nod") == 2
+    assert "did you mean 'node'?" in one_line(capsys)
+
+
 def test_no_command_at_all_shows_the_same_and_is_a_mistake(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -143,9 +152,72 @@ def test_debug_explains_every_view_and_its_exit_codes(capsys: pytest.CaptureFixt
 @pytest.mark.parametrize("command", SETTING_COMMANDS)
 def test_an_unknown_flag_is_a_usage_error(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(command, "--no-such-flag") == 2
-    text = capsys.readouterr().err
-    assert "--no-such-flag" in text
-    assert "Traceback" not in text
+    line = one_line(capsys)
+    assert "--no-such-flag" in line
+    assert f"shoal {command} --help" in line
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        ("node --rouns 3", "no flag --rouns (did you mean '--rounds'?)"),
+        ("trainer --modle=tiny", "no flag --modle (did you mean '--model'?)"),
+        ("node here", "there is one argument too many: 'here'"),
+        ("debug stats", "no view 'stats' (did you mean 'status'?); there are status, id"),
+        ("debug status --jsn", "no flag --jsn (did you mean '--json'?); see shoal debug status"),
+        ("debug --jsn status", "no flag --jsn (did you mean '--json'?); see shoal debug status"),
+        ("debug rollouts --limit x", "argument --limit: 'x' is not a whole number"),
+        ("debug rollouts --limit 0", "argument --limit: '0' is out of range: it must be at least"),
+        ("debug ping P --interval x", "argument --interval: 'x' is not a number of seconds"),
+        ("tasks gcd_easy --seed x", "argument --seed: 'x' is not a whole number"),
+        ("publish --draw x", "argument --draw: 'x' is not a whole number"),
+        ("answer --count -1", "argument --count: '-1' is out of range"),
+        ("experiment papr", "no preset 'papr' (did you mean 'paper'?)"),
+        ("experiment paper --seeds x", "argument --seeds: 'x' is not a whole number"),
+        ("export --format parket", "no --format 'parket' (did you mean 'parquet'?)"),
+        ("node --rounds", "argument --rounds: expected one argument"),
+        ("debug", "VIEW"),
+    ],
+)
+def test_a_slip_is_one_line_that_says_what_was_meant(
+    argv: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*argv.split()) == 2
+    line = one_line(capsys)
+    assert line.startswith(f"shoal {argv.split()[0]}")
+    assert said in line
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("node", "--data-dir"),
+        ("debug", "status", "--data-dir"),
+        ("trainer", "--export"),
+        ("export", "--data-dir"),
+        ("export", "--out"),
+        ("publish", "f.jsonl", "--data-dir"),
+        ("answer", "--data-dir"),
+        ("judge", "report", "--out"),
+        ("experiment", "paper", "--out"),
+    ],
+    ids=" ".join,
+)
+def test_an_empty_path_is_not_the_folder_one_stands_in(
+    argv: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*argv, "") == 2
+    assert ". is the folder you are in" in one_line(capsys)
+    assert not list(Path().iterdir())
+
+
+def test_flags_of_a_view_may_stand_before_it(capsys: pytest.CaptureFixture[str]) -> None:
+    for argv in (
+        ("--json", "--data-dir", "nobody", "status"),
+        ("--data-dir=nobody", "status", "--json"),
+    ):
+        assert run("debug", *argv) == 3
+        assert "no node is running in nobody" in one_line(capsys)
 
 
 @pytest.mark.parametrize(

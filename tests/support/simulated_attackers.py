@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -14,10 +15,30 @@ from p2p.net.host import DialError
 from p2p.net.identity import Identity, identity_from_seed
 from shoal.simulation.gossip import Message, SimulatedGossip
 from shoal.simulation.host import SimulatedHost
+from shoal_wire.codec import decode_batch
 from shoal_wire.digests import batch_id
-from shoal_wire.types import Digest, PeerId
+from shoal_wire.envelope import peer_id_of
+from shoal_wire.limits import MAX_BATCH_BYTES, MAX_REQUEST_BYTES, ROLLOUTS_PROTOCOL
+from shoal_wire.rollout_codec import decode_query, encode_answer
+from shoal_wire.rollout_messages import (
+    Answer,
+    BatchRef,
+    BatchRefusalReason,
+    Chunk,
+    ChunkQuery,
+    Envelopes,
+    Listing,
+    Query,
+    RecentQuery,
+    Refusal,
+    SinceQuery,
+    WholeQuery,
+)
+from shoal_wire.types import BatchId, Digest, PeerId
+from shoal_wire.v1 import rollout_pb2
 from tests.support import factories as make
 from tests.support.simulated_node import host_of
+from tests.wire.envelope_mutations import fields_of, other_spellings, spelled
 
 if TYPE_CHECKING:
     from tests.support.simulated_swarm import World
@@ -37,6 +58,8 @@ class Attacker:
     author: make.Author
     gossip: SimulatedGossip
     sequence: int = 0
+    served: Counter[PeerId] = field(default_factory=Counter)
+    """Questions answered, by who asked."""
 
     @property
     def peer_id(self) -> PeerId:
@@ -84,6 +107,20 @@ class Attacker:
             self.world.valid[batch_id(raw)] = self.peer_id
         return raw
 
+    def serve(self, offered: Sequence[tuple[bytes, Mapping[str, Any]]]) -> None:
+        """From now on list these envelopes, with these words of their listing changed, and give
+        them to whoever asks for them."""
+        by_id = {batch_id(raw): raw for raw, _ in offered}
+        refs = [replace(_ref_of(raw), **changes) for raw, changes in offered]
+
+        async def answer(peer_id: PeerId, raw: bytes) -> bytes:
+            self.served[peer_id] += 1
+            return encode_answer(_answer(decode_query(raw), refs, by_id))
+
+        self.host.set_request_handler(
+            ROLLOUTS_PROTOCOL, answer, max_request_bytes=MAX_REQUEST_BYTES
+        )
+
     def send_apart(self, messages: list[Message]) -> None:
         """Send each message to another part of the peers."""
         peers = list(self.gossip.topic_peers(messages[0].topic))
@@ -106,6 +143,37 @@ def attacker(world: World, name: str, number: int) -> Attacker:
         gossip=SimulatedGossip(host, rng, watch=Unwatched()),
         author=make.Author(world.manifest, identity=identity),
     )
+
+
+def _ref_of(raw: bytes) -> BatchRef:
+    """Return how a listing names an envelope that opens to a lenient reader."""
+    message = rollout_pb2.Envelope.FromString(raw)
+    batch = decode_batch(message.payload, max_bytes=MAX_BATCH_BYTES)
+    return BatchRef(
+        batch_id=batch_id(raw),
+        publisher=peer_id_of(message.public_key[4:]),
+        sequence=batch.sequence,
+        num_bytes=len(raw),
+        num_groups=len(batch.groups),
+    )
+
+
+def _answer(query: Query, refs: list[BatchRef], by_id: Mapping[BatchId, bytes]) -> Answer:
+    match query:
+        case WholeQuery():
+            held = (by_id[name] for name in query.batch_ids if name in by_id)
+            return Envelopes(envelopes=tuple(held))
+        case ChunkQuery() if query.batch_id in by_id:
+            raw = by_id[query.batch_id]
+            return Chunk(num_bytes=len(raw), data=raw[query.offset :][: query.length])
+        case RecentQuery():
+            return Listing(batches=tuple(refs[: query.max_batches]))
+        case SinceQuery():
+            found = [ref for ref in refs if ref.publisher == query.publisher]
+            later = [ref for ref in found if ref.sequence > query.after_sequence]
+            return Listing(batches=tuple(later[: query.max_batches]))
+        case _:
+            return Refusal(reason=BatchRefusalReason.NOT_HELD)
 
 
 def _garbage(one: Attacker) -> None:
@@ -148,6 +216,32 @@ def _old(one: Attacker) -> None:
     one.gossip.send(one.message(one.envelope(valid=False)))
 
 
+def _respell(one: Attacker) -> None:
+    """Serve what honest nodes publish in other bytes, which open as well to a lenient reader."""
+
+    def copy_of(envelope: bytes) -> bytes:
+        copies = other_spellings(envelope)
+        unknown = replace(
+            fields_of(envelope)[0], number=one.rng.randint(6, 99), value=one.rng.randbytes(4)
+        )
+        return one.rng.choice([*copies.values(), envelope + spelled([unknown])])
+
+    one.serve([(copy_of(raw), {}) for raw in one.world.envelopes])
+
+
+def _slander(one: Attacker) -> None:
+    """List honest batches as what they are not: another's, another number, another size."""
+    names = [member.peer_id for member in one.world.of_kind("honest")]
+
+    def lie() -> dict[str, Any]:
+        sequence = one.world.wall_ms() + one.rng.randrange(-9, 9)
+        return one.rng.choice(
+            [{"publisher": one.rng.choice(names)}, {"sequence": sequence}, {"num_bytes": 100_000}]
+        )
+
+    one.serve([(raw, lie()) for raw in one.world.envelopes])
+
+
 ATTACKS: Mapping[str, Callable[[Attacker], None]] = {
     "garbage": _garbage,
     "forge": _forge,
@@ -156,6 +250,8 @@ ATTACKS: Mapping[str, Callable[[Attacker], None]] = {
     "equivocate": _equivocate,
     "flood": _flood,
     "old": _old,
+    "respell": _respell,
+    "slander": _slander,
 }
 BANNED = ("garbage", "forge", "steal", "mismatch", "equivocate")
 """Those that must be cut off by who they talk to."""

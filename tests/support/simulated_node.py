@@ -17,8 +17,12 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from bootstrap.peer import BootstrapPeer
+from p2p.fetch.backfill import BackfillSettings
+from p2p.fetch.exchange import ExchangeSettings
+from p2p.gossip.flood_gate import FloodLimits
 from p2p.gossip.gossip import GossipSettings
 from p2p.gossip.interface import Gossip, Watch
+from p2p.gossip.pubsub import PubsubLimits
 from p2p.gossip.scorer import MeshSettings
 from p2p.intake.ledger import LedgerLimits
 from p2p.intake.validation import Validator
@@ -63,6 +67,8 @@ class NodeSettings:
     heartbeat_s: float = 1.0
     tick_s: float = 1.0
     """Of the shard keeper and of peer exchange."""
+    backfill_s: float = 60.0
+    """Between two rounds in which peers are asked for what they have."""
     buffer_groups: int = 400
     buffer_bytes: int = 1 << 20
     publisher_groups: int = 60
@@ -70,6 +76,7 @@ class NodeSettings:
         default_factory=lambda: LedgerLimits(groups_per_second=4.0, burst_groups=128.0)
     )
     shards: ShardLimits = field(default_factory=ShardLimits)
+    flood: FloodLimits = field(default_factory=FloodLimits)
 
 
 class Observer:
@@ -333,7 +340,11 @@ def _tuning_of(settings: NodeSettings, of: Settings) -> Tuning:
             keep_connections=settings.target_peers,
         ),
         shard_limits=settings.shards,
-        gossip=GossipSettings(mesh=MeshSettings(heartbeat_s=settings.heartbeat_s)),
+        exchange=ExchangeSettings(backfill=BackfillSettings(every_seconds=settings.backfill_s)),
+        gossip=GossipSettings(
+            mesh=MeshSettings(heartbeat_s=settings.heartbeat_s),
+            limits=PubsubLimits(flood=settings.flood),
+        ),
         ledger=settings.ledger,
     )
 

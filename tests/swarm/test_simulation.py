@@ -97,6 +97,51 @@ def test_attackers_are_cut_off_liars_fade_and_honest_batches_arrive(
     simulate(seed, ATTACKED, tmp_path, attacked)
 
 
+# What honest nodes have signed, served in other bytes and listed as what it is not.
+
+
+async def slandered(world: World) -> None:
+    await at(180.0)
+    check_delivery(world, since=60.0, share=0.999)
+    cut_by = Counter(peer_id for _, peer_id in world.bans)
+    for name in SLANDERED.attackers:
+        asked = {peer for one in world.attackers if one.name == name for peer in one.served}
+        assert len(asked) >= 6, world.say(f"only {len(asked)} nodes asked one that is to {name}")
+    for one in world.attackers:
+        if one.name == "respell":
+            assert cut_by[one.peer_id] > 0, world.say("who serves changed copies was not cut off")
+    for node in world.up("honest"):
+        assert node.live.peer.ledger.evidence == (), world.say("an honest node was accused")
+        assert await node.live.store.evidence() == []
+        assert not node.live.exchange.twins.found, world.say("a false twin")
+        # The rule of `World.banned` holds all along: no honest node bans one.
+        for other in world.of_kind("honest"):
+            score = node.live.peer.guard.reputation.score(other.peer_id, trio.current_time())
+            assert score == 0.0, world.say(f"{other.peer_id} has {score} points")
+
+
+SLANDERED = Plan(
+    honest=6,
+    node=NodeSettings(round_s=8.0, local=1, tick_s=2.0, backfill_s=8.0),
+    links=LOSSY,
+    attackers=("respell", "respell", "slander", "slander"),
+    attack_s=4.0,
+)
+
+
+@seeds(3)
+def test_changed_copies_and_false_listings_cost_no_honest_node_a_point(
+    seed: int, tmp_path: Path
+) -> None:
+    simulate(seed, SLANDERED, tmp_path, slandered)
+
+
+@pytest.mark.slow
+@seeds(*range(100, 130))
+def test_slander_of_any_seed_costs_no_honest_node_a_point(seed: int, tmp_path: Path) -> None:
+    simulate(seed, SLANDERED, tmp_path, slandered)
+
+
 # Two halves that have each enough peers of their own, and no bootstrap that relays between them.
 
 

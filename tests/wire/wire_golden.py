@@ -34,6 +34,7 @@ from shoal_wire.types import (
 )
 from shoal_wire.v1 import rollout_pb2 as pb
 from tests.wire import wire_samples as sample
+from tests.wire.envelope_mutations import other_spellings
 
 Json = dict[str, Any]
 SEEDS = {
@@ -137,6 +138,8 @@ def rejects(valid: bytes) -> list[Json]:
             "bad_signature",
             changed(signature=message.signature[:32] + large.to_bytes(32, "little")),
         ),
+        # The valid envelope in other bytes, which anybody could make of it.
+        **{name: ("not_canonical", raw) for name, raw in other_spellings(valid).items()},
     }
     return [
         {"name": name, "reason": reason, "envelope": raw.hex()}

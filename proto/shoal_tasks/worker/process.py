@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Final
 
 import shoal_tasks
 import shoal_wire
+from shoal_base.children import SAFE_PATH, python
 
 _ENVIRONMENT: Final = {
     "HOME": "/nonexistent",
@@ -20,7 +20,7 @@ _ENVIRONMENT: Final = {
     # One thread: a process with several cannot enter a user namespace.
     "OPENBLAS_NUM_THREADS": "1",
     "PYTHONHASHSEED": "0",
-    "PYTHONSAFEPATH": "1",
+    SAFE_PATH: "1",
     "PYTHONUTF8": "1",
     "TZ": "UTC",
 }
@@ -36,12 +36,7 @@ class WorkerProcess:
         self.read_fd, child_out = os.pipe()
         try:
             self._popen = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "shoal_tasks.worker",
-                    f"--parent-pid={os.getpid()}",
-                ],
+                python("-m", "shoal_tasks.worker", f"--parent-pid={os.getpid()}"),
                 stdin=child_in,
                 stdout=child_out,
                 stderr=subprocess.DEVNULL,

@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING
 
 from shoal.experiment.folder import is_done
 from shoal.experiment.plan import Job
+from shoal_base.children import inherited
+from shoal_base.lines import guard_process
 
 if TYPE_CHECKING:  # it brings torch, which takes seconds
     from shoal.experiment.playing.in_process import Workers
@@ -123,7 +125,8 @@ def _start(out: Path) -> _Worker:
     context = mp.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_work, args=(theirs, out), daemon=False)
-    process.start()
+    with inherited():
+        process.start()
     theirs.close()
     return _Worker(process, ours)
 
@@ -135,6 +138,7 @@ def _give(worker: _Worker, job: Job) -> None:
 
 def _work(pipe: Connection, out: Path) -> None:
     """The life of a worker process: jobs from the pipe until it closes."""
+    guard_process()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     import torch

@@ -13,7 +13,6 @@ import hashlib
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import IO, Any
 
 from policy.record.metrics import METRICS_FILE
 from shoal.experiment.plan import Job
+from shoal_base.children import environment, python
 from shoal_settings.loader import to_flags
 from shoal_settings.schema import Command, Settings
 
@@ -71,7 +71,7 @@ def _swarm_name(folder: Path) -> str:
 
 def _bootstrap(stack: contextlib.ExitStack, data_dir: Path, job: Job, name: str) -> str:
     settings = job.node_settings(0, data_dir).model_copy(
-        update={"swarm_name": name, "listen": (LISTEN,), "json_output": True}
+        update={"swarm_name": name, "listen": (LISTEN,), "mdns": False, "json_output": True}
     )
     process = _start(stack, "bootstrap", settings, stdout=subprocess.PIPE)
     assert process.stdout is not None
@@ -96,12 +96,13 @@ def _start(
     log: IO[bytes] = stack.enter_context((settings.data_dir / "log.txt").open("ab"))
     process = subprocess.Popen(
         [
-            *(sys.executable, "-m", "shoal", command, "--supervised"),
+            *python("-m", "shoal", command, "--supervised"),
             *to_flags(settings, command),
         ],
         stdin=subprocess.PIPE,  # its end tells the process that we are gone
         stdout=stdout,
         stderr=log,
+        env=environment(),
         start_new_session=True,
     )
     stack.callback(_stop, process)

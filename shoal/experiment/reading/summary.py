@@ -41,6 +41,7 @@ class Spread:
     mean: float
     sd: float
     """Unbiased; 0 with one seed."""
+    seeds: int
 
     def to_json(self) -> dict[str, float]:
         """As the command prints it."""
@@ -174,7 +175,8 @@ def heldout_at(run: Run, tokens: float) -> float:
 
 def spread(values: Sequence[float]) -> Spread:
     """Mean and unbiased standard deviation."""
-    return Spread(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0)
+    sd = statistics.stdev(values) if len(values) > 1 else 0.0
+    return Spread(statistics.fmean(values), sd, len(values))
 
 
 def holm(values: Mapping[str, float]) -> dict[str, float]:
@@ -247,7 +249,9 @@ def _gain(runs: Sequence[Run], base: Sequence[Run]) -> Spread | None:
         total(run) / total(other) - 1 for run, other in _pairs(runs, base) if total(other) > 0
     ]
     mean = _ratio([total(run) for run in runs], [total(run) for run in base])
-    return None if mean is None else Spread(mean, spread(by_seed).sd if by_seed else 0.0)
+    if mean is None:
+        return None
+    return Spread(mean, spread(by_seed).sd if by_seed else 0.0, len(by_seed))
 
 
 def _training_gain(runs: Sequence[Run], base: Sequence[Run]) -> float | None:

@@ -61,7 +61,7 @@ def row(one: ArmSummary) -> list[str]:
     return [
         one.arm,
         _spread(one.total, 1),
-        "–" if one.gain is None else f"{one.gain.mean:+.0%} ± {one.gain.sd:.0%}",
+        "–" if one.gain is None else f"{one.gain.mean:+.0%} ± {_sd(one.gain, '.0%')}",
         "–" if one.p is None else _p(one.p),
         "–" if not one.paper_gain else f"{one.paper_gain:+.0%}",
         _spread(one.heldout, 3),
@@ -75,7 +75,12 @@ def row(one: ArmSummary) -> list[str]:
 
 
 def _spread(value: Spread, digits: int) -> str:
-    return f"{value.mean:.{digits}f} ± {value.sd:.{digits}f}"
+    return f"{value.mean:.{digits}f} ± {_sd(value, f'.{digits}f')}"
+
+
+def _sd(value: Spread, form: str) -> str:
+    """The deviation, which one seed has none of."""
+    return format(value.sd, form) if value.seeds > 1 else "–"
 
 
 def _p(value: float) -> str:

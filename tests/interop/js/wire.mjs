@@ -43,9 +43,17 @@ function varint (value) {
   return Buffer.from([...bytes, value])
 }
 
+/** The one encoding of an envelope: fields in ascending order, once, none empty. */
+function encodeEnvelope ({ publicKey, payloadType, payload, signature }) {
+  const fields = [[1, publicKey], [2, payloadType], [3, payload], [5, signature]]
+  return Buffer.concat(fields.filter(([, value]) => value.length > 0).flatMap(([number, value]) =>
+    [Buffer.from([number << 3 | 2]), varint(value.length), value]))
+}
+
 /** Verify an envelope over its exact bytes; return the signer's peer id and the payload. */
 export async function openEnvelope (bytes) {
   const message = decode(Envelope, bytes, 'malformed_envelope')
+  if (!encodeEnvelope(message).equals(bytes)) throw new Refused('not_canonical')
   if (!PAYLOAD_TYPE.equals(message.payloadType)) throw new Refused('wrong_payload_type')
   const key = Buffer.from(message.publicKey)
   if (key.length !== 36 || !key.subarray(0, 4).equals(ED25519_PREFIX)) {
@@ -60,12 +68,8 @@ export async function openEnvelope (bytes) {
 /** Sign a payload with a libp2p private key; return the envelope's bytes. */
 export async function seal (payload, privateKey) {
   const signature = await privateKey.sign(signedBytes(PAYLOAD_TYPE, payload))
-  return Envelope.encode({
-    publicKey: publicKeyToProtobuf(privateKey.publicKey),
-    payloadType: PAYLOAD_TYPE,
-    payload,
-    signature
-  }).finish()
+  const publicKey = publicKeyToProtobuf(privateKey.publicKey)
+  return encodeEnvelope({ publicKey, payloadType: PAYLOAD_TYPE, payload, signature })
 }
 
 /** Decode a compressed batch of at most `maxBytes` once decompressed. */

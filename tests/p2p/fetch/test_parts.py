@@ -49,7 +49,7 @@ def test_one_publisher_has_few_jobs_and_few_of_them_run() -> None:
     assert offer(queue, job(9, BOB)) is None
     started = [queue.start_next() for _ in range(4)]
     assert [one and one.sequence for one in started] == [0, 1, 9, None]
-    queue.finish(job(0).batch_id)
+    queue.finish(job(0))
     third = queue.start_next()
     assert third is not None
     assert third.sequence == 2
@@ -78,7 +78,7 @@ def test_running_bytes_are_bounded_but_one_always_runs() -> None:
     assert first is not None
     assert first.sequence == 1
     assert queue.start_next() is None
-    queue.finish(first.batch_id)
+    queue.finish(first)
     assert [one and one.sequence for one in (queue.start_next() for _ in range(3))] == [2, 4, None]
 
 
@@ -96,12 +96,12 @@ def test_a_full_queue_makes_room_for_whoever_has_less_in_it() -> None:
 
 def test_who_announced_in_vain_comes_last() -> None:
     queue = PullQueue(QueueLimits(), 0.0)
-    queue.strike(EVE, failed=True)
+    queue.strike(job(0, EVE), failed=True)
     offer(queue, job(1, EVE))
     offer(queue, job(2, BOB))
     first, second = queue.start_next(), queue.start_next()
     assert [one and one.publisher for one in (first, second)] == [BOB, EVE]
-    queue.strike(EVE, failed=False)
+    queue.strike(job(0, EVE), failed=False)
     offer(queue, job(3, EVE))
     offer(queue, job(4, ANN))
     third = queue.start_next()
@@ -148,7 +148,7 @@ class QueueMachine(RuleBasedStateMachine):
         if self.running:
             one = self.running.pop(index % len(self.running))
             self.queue.flowed(one.num_bytes, self.now)
-            self.queue.finish(one.batch_id)
+            self.queue.finish(one)
 
     @rule(seconds=st.floats(0, 10))
     def wait(self, seconds: float) -> None:

@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 from libp2p.custom_types import TProtocol
 from libp2p.peer.id import ID
 
+from p2p.fetch import asker as asker_module
 from p2p.fetch.exchange import ExchangeSettings
 from p2p.fetch.server import RolloutServer, ServeLimits
 from p2p.fetch.shelf import Shelf
 from p2p.fetch.stats import FetchStats
 from p2p.net.host import Libp2pHost, RequestError, RequestFailure
 from p2p.net.request import RequestLimits, write_frame
-from p2p.token_bucket import Rate
+from p2p.token_bucket import Rate, TokenBucket
 from shoal_wire.limits import MAX_ANSWER_BYTES, MAX_CHUNK_BYTES, ROLLOUTS_PROTOCOL
 from shoal_wire.rollout_codec import RolloutProtocolError, decode_answer, encode_query
 from shoal_wire.rollout_messages import (
@@ -218,6 +219,58 @@ async def test_who_asks_on_without_waiting_is_a_flood(
     assert [(peer, judged.reason) for peer, judged in desk.verdicts] == [
         (ASKER, Reason.REQUEST_FLOOD)
     ]
+
+
+async def test_a_refusal_for_what_others_take_is_no_offence(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Who comes again as told, however often, is not taken for a flood; who does not wait is."""
+    desk = Desk(ServeLimits(bytes_of_all=Rate(burst=100, per_second=1)))
+    names = [desk.put(number) for number in range(4)]
+    assert isinstance(
+        await desk.ask(WholeQuery(batch_ids=tuple(names)), PeerId("other")), Envelopes
+    )
+    for _ in range(200):
+        refusal = await desk.ask(RECENT)
+        assert isinstance(refusal, Refusal)
+        await trio.sleep(refusal.retry_after_ms / 1000)
+        if not desk.server._all_bytes.wait_s(1, trio.current_time()):
+            break
+    assert desk.verdicts == []
+    desk.server._all_bytes.take(1e9, trio.current_time())
+    with pytest.raises(RolloutProtocolError):
+        for _ in range(200):
+            await desk.ask(RECENT)
+    assert {judged.reason for _, judged in desk.verdicts} == {Reason.REQUEST_FLOOD}
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 0.3), st.integers(0, 1 << 20)), min_size=60, max_size=160),
+    st.floats(0, 2),
+)
+@settings(max_examples=60, deadline=None)
+def test_whatever_is_asked_for_the_asker_stays_within_what_peers_give_for_nothing(
+    asks: list[tuple[float, int]], delay_s: float
+) -> None:
+    """The asker's pace against the server's quotas, for any wishes and any delay of the way."""
+    served, mine = (
+        [TokenBucket(rate, 0.0) for rate in rates]
+        for rates in (
+            (ServeLimits().requests_per_peer, ServeLimits().bytes_per_peer),
+            (asker_module._REQUESTS, asker_module._BYTES),
+        )
+    )
+    now = 0.0
+    for pause_s, size in asks:
+        now += pause_s
+        now += max(bucket.wait_s(1, now) for bucket in mine)
+        arrives = now + delay_s
+        assert all(bucket.available(arrives) >= 1 for bucket in served)
+        for bucket, amount in zip(served, (1, size), strict=True):
+            bucket.take(amount, arrives)
+        mine[0].take(1, now)
+        now = arrives + delay_s
+        mine[1].take(size, now)
 
 
 @given(st.binary(max_size=120) | st.sampled_from([b"", b"\x0a\x00", b"\xff" * 4097]))

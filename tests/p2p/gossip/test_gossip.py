@@ -77,6 +77,28 @@ async def test_tight_publish_loop_loses_nothing() -> None:
         assert nodes[0].gossip.stats().pubsub["publish_skipped"] == 0
 
 
+async def test_a_message_is_offered_to_a_peer_at_most_once() -> None:
+    async with open_test_swarm(4) as nodes:
+        offered: list[tuple[int, str, bytes]] = []
+        for number, node in enumerate(nodes):
+            router = node.gossip._router
+            heed = router.handle_ihave
+
+            async def note(offer, sender, number=number, heed=heed):  # type: ignore[no-untyped-def]
+                offered.extend((number, str(sender), key) for key in offer.messageIDs)
+                await heed(offer, sender)
+
+            router.handle_ihave = note  # type: ignore[method-assign]
+        await join(nodes, TOPIC)
+        for message in numbered(5):
+            await nodes[0].gossip.publish(TOPIC, message)
+        caches = [node.gossip._router.mcache.msgs for node in nodes]
+        await until(lambda: all(len(cache) == 5 for cache in caches))
+        await until(lambda: not any(caches), patience_s=20)
+        assert offered, "or nothing mends what a busy validator dropped"
+        assert len(set(offered)) == len(offered)
+
+
 async def test_publish_waits_for_room_instead_of_dropping() -> None:
     limits = PubsubLimits(max_queue_frames=2, max_queue_bytes=150_000)
     settings = GossipSettings(limits=limits, mesh=MeshSettings(heartbeat_s=0.2))

@@ -282,7 +282,7 @@ async def test_hostile_control_messages_leave_no_trace() -> None:
         assert set(router.back_off) <= {TOPIC}
         assert max(router._heeded.values(), default=0) <= 4096
         assert victim.gossip.stats().pubsub.get("fault", 0) == 0
-        await until(lambda: not router._asked, patience_s=15)
+        await until(lambda: not router._wants, patience_s=15)
 
 
 async def test_asking_for_one_message_ten_thousand_times_yields_three() -> None:
@@ -412,3 +412,23 @@ async def test_seen_cache_forgets_by_age_and_by_number(
         assert len(cache) <= 3
     assert not cache.has(b"b")
     assert cache.has(b"e")
+
+
+async def test_what_an_author_did_not_sign_is_not_passed_on() -> None:
+    """Whoever verifies all bytes of a message would take it for a forgery of who passed it on."""
+    author = fresh_identity()
+    honest = signed(author, b"data", 1).SerializeToString()
+    padded = rpc_pb2.Message.FromString(honest + b"\xfa\x7c\x90\x4e" + bytes(10_000))
+    assert padded.ByteSize() > 10_000
+    async with under_attack() as (_victim, friend, attacker):
+        came: list[bytes] = []
+        take = friend.gossip._pubsub.push_msg
+
+        async def record(forwarder: ID, message: rpc_pb2.Message) -> None:
+            came.append(message.SerializeToString())
+            await take(forwarder, message)
+
+        friend.gossip._pubsub.push_msg = record  # type: ignore[method-assign]
+        await attacker.send_rpc(rpc_pb2.RPC(publish=[padded]))
+        await until(lambda: b"data" in friend.received(TOPIC))
+        assert came == [honest]

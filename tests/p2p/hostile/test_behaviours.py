@@ -112,7 +112,7 @@ async def test_many_peers_of_one_network_are_held_back_together_and_not_blamed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("p2p.gossip.pubsub.prefix_of", lambda _host: "203.0.113.0/24")
-    flood = FloodLimits(waste_per_second=50.0, waste_burst=100.0)
+    flood = FloodLimits(waste_per_second=0.01, waste_burst=100.0)
     settings = GossipSettings(limits=PubsubLimits(flood=flood))
     async with open_test_node(settings=settings) as victim, AsyncExitStack() as stack:
         await victim.subscribe("/t")
@@ -185,7 +185,7 @@ async def test_control_spam_is_cut_off(victim: Victim, kind: str) -> None:
 async def test_offers_that_are_never_kept_cost_points_but_no_ban(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("p2p.gossip.router._PROMISE_S", 0.3)
+    monkeypatch.setattr("p2p.gossip.wants._PROMISE_S", 0.3)
     settings = GossipSettings(mesh=MeshSettings(heartbeat_s=0.2))
     async with open_test_node(settings=settings) as victim, open_test_host() as host:
         _never_read(host)

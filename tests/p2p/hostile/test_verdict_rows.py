@@ -13,6 +13,7 @@ import pytest
 from libp2p.peer.id import ID
 from libp2p.pubsub.pb import rpc_pb2
 
+from shoal_wire.codec import batch_to_bytes
 from shoal_wire.compression import compress
 from shoal_wire.envelope import seal
 from shoal_wire.types import Digest, InlineTask
@@ -79,6 +80,7 @@ def newer(attacker: Attacker) -> bytes:
 
 ROWS: list[tuple[Reason, Callable[[Attacker], bytes]]] = [
     (Reason.MALFORMED_ENVELOPE, lambda _: b"\xff" * 40),
+    (Reason.NOT_CANONICAL, lambda a: a.author.envelope() + b"\xf2\x3f\x03new"),
     (Reason.WRONG_PAYLOAD_TYPE, envelope_with(payload_type=b"/x/1")),
     (Reason.KEY_NOT_ED25519, envelope_with(public_key=b"\x08\x02\x12\x21" + bytes(33))),
     (Reason.BAD_SIGNATURE, envelope_with(signature=bytes(64))),
@@ -140,13 +142,13 @@ async def test_all_rewards_equal_or_another_model_is_no_fault(victim: Victim) ->
         assert victim.score(attacker.peer_id) == 0.0
 
 
-async def test_unknown_fields_are_kept_as_they_came(victim: Victim) -> None:
+async def test_unknown_fields_of_a_batch_are_kept_as_they_came(victim: Victim) -> None:
     async with open_hostile(victim) as attacker:
         kept = victim.node.pool.groups_received
-        made = pb.Envelope.FromString(attacker.author.envelope())
-        raw = made.SerializeToString() + b"\xf2\x3f\x03new"
-        await attacker.publish(raw)
+        content = batch_to_bytes(attacker.author.batch()) + b"\xf2\x7c\x03new"
+        await attacker.publish(of_payload(compress(content))(attacker))
         await until(lambda: victim.node.pool.groups_received == kept + 1)
+        assert victim.score(attacker.peer_id) == 0.0
 
 
 async def test_a_forged_gossip_message_is_rejected_before_its_data_is_read(victim: Victim) -> None:

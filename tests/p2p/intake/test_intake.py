@@ -264,6 +264,22 @@ async def test_a_publishers_quota_refills_and_is_its_own(
     assert await bench.judge(bench.peer.envelope(four_more)) is Reason.OVER_QUOTA
 
 
+async def test_a_quota_that_others_have_used_up_is_not_the_publishers_offence() -> None:
+    """A replay of what it said to others, all at once: then it comes itself, within its pace."""
+    limits = LedgerLimits(groups_per_second=1.0, burst_groups=4.0)
+    bench = Bench(limits=limits, queue_batches=64)
+    stranger = make.Author(bench.manifest)
+    for number in range(4):
+        raw = bench.peer.envelope(bench.peer.batch([make.group(number)]))
+        await bench.intake.validate(raw, bench.peer.peer_id, stranger.peer_id)
+    over = [bench.peer.envelope(bench.peer.batch([make.group(n)])) for n in range(4, 20)]
+    verdict = await bench.intake.validate(over[0], bench.peer.peer_id, stranger.peer_id)
+    assert verdict.reason is Reason.OVER_QUOTA
+    reasons = [await bench.judge(raw) for raw in over[1:]]
+    assert reasons[:4] == [Reason.INTAKE_FULL] * 4, "its own quota"
+    assert set(reasons[4:]) == {Reason.OVER_QUOTA}
+
+
 async def test_a_full_queue_ignores_and_takes_the_batch_later() -> None:
     bench = Bench(queue_batches=2)
     envelopes = [bench.peer.envelope(bench.peer.batch([make.group(number)])) for number in range(3)]

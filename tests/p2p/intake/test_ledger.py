@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p2p.intake.ledger import LedgerLimits, PublisherLedger
+from p2p.token_bucket import Rate, TokenBucket
 from shoal_wire.types import BatchId, PeerId
 from shoal_wire.verdict import Reason
 
@@ -125,3 +126,23 @@ def test_a_publisher_gets_no_more_than_burst_and_rate(steps: list[tuple[float, i
             ledger.record(ANN, sequence, batch(sequence), groups, now)
             taken += groups
         assert taken <= limits.burst_groups + now * limits.groups_per_second + 1e-6
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 40), st.floats(0, 4)), max_size=120))
+@settings(deadline=None, max_examples=300)
+def test_what_others_bring_of_a_publisher_is_not_its_doing(
+    events: list[tuple[bool, int, float]],
+) -> None:
+    """Whatever is replayed in between: who paces itself as the outbox does keeps its quota."""
+    rate = Rate(burst=50.0, per_second=9.0)
+    ledger = PublisherLedger(LedgerLimits(groups_per_second=10.0, burst_groups=100.0))
+    pace, now = TokenBucket(rate, 0.0), 0.0
+    for sequence, (own, num_groups, pause_s) in enumerate(events):
+        now += pause_s
+        if own:
+            now += pace.wait_s(0, now)
+            pace.take(num_groups, now)
+            assert ledger.said(ANN, num_groups, now)
+        if ledger.check(ANN, sequence, batch(sequence), num_groups, now) is None:
+            ledger.record(ANN, sequence, batch(sequence), num_groups, now)
+    assert not ledger.said(ANN, 101, now), "it is a quota all the same"

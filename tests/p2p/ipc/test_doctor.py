@@ -7,11 +7,23 @@ from typing import Any
 
 import pytest
 
-from p2p.ipc.doctor import BootstrapSeen, Facts, Finding, OutsideSeen, State, TopicSeen, diagnose
+from p2p.ipc.doctor import (
+    BootstrapSeen,
+    Facts,
+    Finding,
+    KeySeen,
+    LearningSeen,
+    OutsideSeen,
+    State,
+    TopicSeen,
+    diagnose,
+    learning_of,
+)
 from shoal_wire.types import PeerId
 
 BOOT = BootstrapSeen(address="/ip4/192.0.2.1/tcp/4001/p2p/X", latency_ms=20.0)
 DEAD = BootstrapSeen(address="/ip4/192.0.2.2/tcp/4001/p2p/Y", latency_ms=None, error="refused")
+BARRED = replace(DEAD, error="the peer has another swarm key", mends="--swarm-key FILE")
 SEEN = OutsideSeen(
     peer_id=PeerId("P"),
     observed="/ip4/198.51.100.7/tcp/50000",
@@ -31,8 +43,12 @@ HEALTHY = Facts(
     mesh_low=4,
     clock_limit_ms=120_000,
     trainer="training",
+    trainer_error="",
+    learning=(LearningSeen(state=State.OK, says="nothing wrong", do=""),),
+    groups_looked_at=9,
     groups_received=9,
     buffered=(9, 4096),
+    groups_too_old=0,
     disk_free_bytes=50 * 1024**3,
     files_open=50,
     files_limit=65_536,
@@ -48,8 +64,8 @@ def test_healthy_node_has_nothing_to_do() -> None:
     findings = diagnose(HEALTHY)
     assert {f.state for f in findings} == {State.OK}
     assert not any(f.do for f in findings)
-    looked_at = "peers bootstrap reachable observed transports clock mesh trainer buffer disk files"
-    assert [f.check for f in findings] == looked_at.split()
+    looked_at = "peers bootstrap reachable observed transports clock mesh trainer learning buffer"
+    assert [f.check for f in findings] == [*looked_at.split(), "disk", "files"]
 
 
 def outside(**changes: Any) -> dict[str, Any]:
@@ -65,6 +81,8 @@ def outside(**changes: Any) -> dict[str, Any]:
         ("bootstrap", State.BAD, {"bootstraps": (DEAD,), "peers": 0}),
         ("bootstrap", State.WARN, {"bootstraps": (DEAD,)}),
         ("bootstrap", State.WARN, {"bootstraps": (replace(BOOT, latency_ms=1500.0),)}),
+        ("bootstrap", State.WARN, {"bootstraps": (BARRED,)}),
+        ("swarm key", State.WARN, {"key": KeySeen(file="swarm.key", problem="has another key")}),
         ("reachable", State.WARN, {"outside": ()}),
         ("reachable", State.WARN, outside(dialled=False)),
         ("reachable", State.WARN, outside(reached=False)),
@@ -77,6 +95,8 @@ def outside(**changes: Any) -> dict[str, Any]:
         ("trainer", State.BAD, {"trainer": "broken"}),
         ("trainer", State.WARN, {"trainer": "waiting"}),
         ("buffer", State.WARN, {"groups_received": 0}),
+        ("disk", State.BAD, {"disk_full": True}),
+        ("trainer", State.BAD, {"trainer": "paused", "paused": "no space left on the disk"}),
         ("disk", State.WARN, {"disk_free_bytes": 1024**3}),
         ("disk", State.BAD, {"disk_free_bytes": 1024**2}),
         ("files", State.WARN, {"files_limit": 256}),
@@ -90,6 +110,25 @@ def test_what_is_wrong_is_found_with_what_to_do(
     assert found.state is state
     assert found.do
     assert "\n" not in found.says + found.do
+
+
+def test_the_key_is_advised_only_where_it_may_be_the_cause() -> None:
+    key = KeySeen(file="swarm.key")
+    alone = replace(HEALTHY, bootstraps=(DEAD,), peers=0)
+    assert "key" not in only(alone, "bootstrap").do
+    assert "swarm.key" in only(replace(alone, key=key), "bootstrap").do
+    assert "give the address" not in only(alone, "peers").do
+    assert only(replace(HEALTHY, bootstraps=(BARRED,)), "bootstrap").do == BARRED.mends
+    assert only(replace(HEALTHY, key=key), "swarm key").state is State.OK
+
+
+def test_who_has_loopback_only_is_not_told_to_listen_elsewhere() -> None:
+    facts = replace(HEALTHY, listens=("/ip4/127.0.0.1/tcp/4001",))
+    advice = [f.do for f in diagnose(facts) if "loopback" in f.says]
+    assert advice == ["--listen /ip4/0.0.0.0/tcp/4001, if they should"]
+    (found,) = [f for f in diagnose(replace(facts, other_network=False)) if "loopback" in f.says]
+    assert "this machine has no network but loopback" in found.says
+    assert not found.do
 
 
 def test_a_mesh_of_everybody_there_is_healthy() -> None:
@@ -124,3 +163,50 @@ def test_a_relay_makes_up_for_a_closed_port() -> None:
 def test_a_bootstrap_peer_has_no_trainer_and_no_buffer() -> None:
     facts = replace(HEALTHY, trainer=None, buffered=None, groups_received=None)
     assert {"trainer", "buffer"} & {f.check for f in diagnose(facts)} == set()
+
+
+def test_a_trainer_that_ended_is_named_with_its_cause() -> None:
+    why = "exit code 1: ValueError: odd; next start in 3 s"
+    found = only(replace(HEALTHY, trainer="waiting", trainer_error=why), "trainer")
+    assert found.says == f"waiting: {why}"
+    assert only(replace(HEALTHY, trainer_error=why), "trainer").says == "training", "it is over"
+
+
+SAID: dict[str, Any] = {
+    "state": "bad",
+    "says": "own answers earn nothing (and 1 more)",
+    "rounds": 30,
+    "drawn": 0,
+    "findings": [
+        {"check": "nothing-earned", "state": "bad", "since": 30, "says": "own answers earn nothing",
+         "do": "a stronger model", "example": "asked “2+2?”, expected “4”"},
+        {"check": "all-cut", "state": "warn", "since": 10, "says": "all are cut",
+         "do": "--max-new-tokens", "example": ""},
+    ],
+}  # fmt: skip
+
+
+def test_the_doctor_says_what_the_trainer_says_of_its_learning() -> None:
+    facts = replace(HEALTHY, learning=learning_of(SAID))
+    bad, warn = [one for one in diagnose(facts) if one.check == "learning"]
+    assert (bad.state, bad.do) == (State.BAD, "a stronger model")
+    assert bad.says == "own answers earn nothing, since round 30; asked “2+2?”, expected “4”"
+    assert (warn.state, warn.says) == (State.WARN, "all are cut, since round 10")
+    (well,) = learning_of({**SAID, "findings": [], "says": "nothing wrong"})
+    assert (well.state, well.says, well.do) == (State.OK, "nothing wrong", "")
+
+
+@pytest.mark.parametrize(
+    "said", [None, {}, [], "x", {"findings": 3}, {**SAID, "findings": [{"state": "worse"}]}]
+)
+def test_a_trainer_of_another_version_has_no_finding(said: object) -> None:
+    assert learning_of(said) == ()
+
+
+def test_groups_that_are_too_old_for_the_trainer_are_learning_lost() -> None:
+    lost = {"groups_looked_at": 0, "groups_too_old": 9, "groups_received": 10}
+    _, found = [f for f in diagnose(replace(HEALTHY, **lost)) if f.check == "learning"]
+    assert found.state is State.WARN
+    assert "9 of 10 became too old" in found.says
+    for well in ({"groups_looked_at": 3}, {"groups_looked_at": None}, {"groups_too_old": 3}):
+        assert only(replace(HEALTHY, **{**lost, **well}), "learning").state is State.OK

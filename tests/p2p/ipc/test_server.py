@@ -318,6 +318,33 @@ async def test_connections_beyond_the_bound_are_closed(
         await second.stream.aclose()
 
 
+async def test_who_says_nothing_keeps_nobody_out(tmp_path: Path) -> None:
+    """Half a frame on every connection there may be, and `shoal debug` is answered at once."""
+    async with open_local_node(tmp_path) as node:
+        trainer = await greet(node)
+        silent = [await connect(node) for _ in range(2 * ipc_server.MAX_CONNECTIONS)]
+        for wire in silent[-ipc_server.MAX_CONNECTIONS + 1 :]:
+            await wire.stream.send_all(b"\0\0")
+        with trio.fail_after(ipc_server._HELLO_SECONDS / 2):
+            await still_serves(node)
+        assert node.link.connected
+        assert isinstance(await trainer.ask(m.Settle()), m.Done)
+
+
+async def test_an_inspector_that_asks_nothing_makes_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ipc_server, "_IDLE_SECONDS", 0.05)
+    async with open_local_node(tmp_path) as node:
+        trainer = await greet(node)
+        idle = [await greet(node, m.Role.INSPECTOR) for _ in range(ipc_server.MAX_CONNECTIONS - 1)]
+        await trio.sleep(0.1)
+        await still_serves(node)
+        assert await idle[0].receive() is None, "the one that was there longest"
+        assert isinstance(await idle[1].ask(m.Inspect(view="echo")), m.InspectReply)
+        assert isinstance(await trainer.ask(m.Settle()), m.Done), "never the trainer"
+
+
 async def test_the_socket_is_the_owners_alone_and_replaces_a_dead_nodes(tmp_path: Path) -> None:
     path = tmp_path / ipc_server.SOCKET_NAME
     dead = socket.socket(socket.AF_UNIX)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from p2p.gossip.flood_gate import FloodGate, FloodLimits, waste_of
+from p2p.gossip.flood_gate import FloodGate, FloodLimits
 from p2p.net.inbound_gate import GateLimits, InboundGate, Refusal, Ticket, prefix_of
-from shoal_wire.verdict import Reason, verdict
 
 ONE, SAME, OTHER = "203.0.113.7", "203.0.113.200", "198.51.100.1"
 
@@ -127,14 +126,14 @@ def test_reconnecting_resets_nothing_and_memory_is_bounded() -> None:
     assert len(gate._flows) <= 1024
 
 
-@pytest.mark.parametrize("reason", list(Reason))
-def test_our_own_trouble_is_nobodys_waste(reason: Reason) -> None:
-    waste = waste_of(verdict(reason), own_message=False)
-    own_trouble = reason.value.startswith(("intake", "worker", "validator", "left"))
-    assert (waste == 0) == (own_trouble or reason is Reason.VALID)
-
-
-def test_a_quota_is_broken_by_who_signs_not_by_who_forwards() -> None:
-    over = verdict(Reason.OVER_QUOTA)
-    assert waste_of(over, own_message=True) == 20.0
-    assert waste_of(over, own_message=False) == 1.0
+def test_an_authors_waste_waits_for_it_and_names_push_no_connection_out() -> None:
+    gate = FloodGate(LIMITS)
+    gate.flow(b"peer", 0.0).wasted(30.0, 0.0)
+    gate.wasted_by_author(b"author", 30.0, 0.0)
+    gate.wasted_by_author(b"peer", 10.0, 0.0)
+    assert gate.flow(b"author", 0.0).is_to_blame(0.0), "it has come now"
+    for number in range(3000):
+        gate.wasted_by_author(number.to_bytes(4, "big"), 30.0, 0.0)
+    assert gate.flow(b"peer", 0.0).wait_s(0.0) == pytest.approx(2.0)
+    assert len(gate._flows) == 2
+    assert len(gate._authors) <= 1024

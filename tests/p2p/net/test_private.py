@@ -12,17 +12,28 @@ import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
+from libp2p.io.exceptions import IOException
 from libp2p.security.noise.transport import PROTOCOL_ID as NOISE_ID
 
+from p2p.net.bars import GREETING, Bar
 from p2p.net.host import DialError
-from p2p.net.private import GREETING, PrivateStream, WrongSwarmKeyError, xsalsa20
+from p2p.net.private import ClearStream, PrivateStream, WrongSwarmKeyError, xsalsa20
 from p2p.net.swarm import SwarmSettings
-from p2p.net.swarm_key import SwarmKeyError, load_swarm_key, parse_swarm_key
-from tests.p2p.net.private_swarms import format_swarm_key, num_refused
+from p2p.net.swarm_key import (
+    SwarmKeyError,
+    format_swarm_key,
+    load_or_create_swarm_key,
+    load_swarm_key,
+    parse_swarm_key,
+)
+from tests.p2p.net.private_swarms import num_refused
 from tests.support.network import port_of
 from tests.support.nodes import fresh_identity, open_test_host, open_test_node, until
 
 KEY, OTHER_KEY = b"k" * 32, b"o" * 32
+NONCE = bytes(range(7, 247, 10))
+HELLO = NONCE + xsalsa20(OTHER_KEY, NONCE).encrypt(GREETING)
+"""The first bytes of a peer with the other key."""
 ECHO = "/test/echo/1"
 
 
@@ -47,6 +58,19 @@ def test_key_files_are_kubos(tmp_path: Path) -> None:
     path.write_text("/key/swarm/psk/1.0.0/\n/base16/\n" + "6b" * 32 + "\n")
     assert load_swarm_key(path) == KEY
     assert parse_swarm_key(format_swarm_key(KEY)) == KEY
+
+
+def test_a_key_is_made_once_and_only_its_owner_reads_it(tmp_path: Path) -> None:
+    path = tmp_path / "swarm.key"
+    key = load_or_create_swarm_key(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert load_or_create_swarm_key(path) == load_swarm_key(path) == key
+    assert load_or_create_swarm_key(tmp_path / "other.key") != key
+    with pytest.raises(SwarmKeyError, match="cannot make the swarm key"):
+        load_or_create_swarm_key(tmp_path / "none" / "swarm.key")
+    path.write_text("hello")
+    with pytest.raises(SwarmKeyError, match="not three lines"):
+        load_or_create_swarm_key(path)
 
 
 @pytest.mark.parametrize(
@@ -98,15 +122,54 @@ async def test_stream_arrives_whole_in_any_pieces(piece: int) -> None:
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        (GREETING, "has no swarm key"),
-        (bytes(range(100)), "another swarm key"),
-        (b"", "closed the connection"),
-        (b"\x13/multi", "closed the connection"),
+        (GREETING, "the peer has no swarm key, this node has one"),
+        (HELLO, "another swarm key"),
     ],
+    ids=["clear", "another"],
 )
 async def test_strangers_show_at_the_first_bytes(data: bytes, says: str) -> None:
     with pytest.raises(WrongSwarmKeyError, match=says):
         await PrivateStream(Bytes(data, 1000), KEY).read(1)
+
+
+@pytest.mark.parametrize("piece", [1, 7, 1000])
+async def test_a_peer_with_a_key_shows_where_there_is_none(piece: int) -> None:
+    with pytest.raises(WrongSwarmKeyError, match="this node has no swarm key"):
+        await ClearStream(Bytes(HELLO, piece)).read(1)
+
+
+OTHERS = {
+    "nothing": b"",
+    "a cut greeting": b"\x13/multi",
+    "a cut nonce": HELLO[:20],
+    "http": b"GET / HTTP/1.1\r\nHost: 203.0.113.7:4001\r\nUser-Agent: probe/1.0 (seen)\r\n\r\n",
+    "tls": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + HELLO,
+    "zeros": bytes(100),
+}
+
+
+@pytest.mark.parametrize("key", [None, KEY], ids=["public", "private"])
+@pytest.mark.parametrize("name", OTHERS)
+async def test_the_key_is_not_blamed_for_what_is_no_peer(name: str, key: bytes | None) -> None:
+    wire = Bytes(OTHERS[name], 1000)
+    stream = PrivateStream(wire, key) if key else ClearStream(wire)
+    try:
+        await stream.read(1)
+    except IOException as error:
+        assert "key" not in str(error)
+
+
+@given(st.binary(max_size=200), st.integers(1, 60), st.integers(1, 60))
+def test_a_clear_stream_is_what_was_sent(data: bytes, piece: int, asked: int) -> None:
+    sent = GREETING + data
+
+    async def read_all() -> bytes:
+        stream, heard = ClearStream(Bytes(sent, piece)), b""
+        while got := await stream.read(asked):
+            heard += got
+        return heard
+
+    assert trio.run(read_all) == sent
 
 
 # Real hosts
@@ -141,11 +204,17 @@ async def test_nothing_readable_is_on_the_wire_of_a_private_swarm() -> None:
 
 @pytest.mark.parametrize("theirs", [None, OTHER_KEY])
 @pytest.mark.parametrize("mine", [None, KEY])
-async def test_stranger_is_refused_before_any_handshake(
+async def test_stranger_is_refused_before_any_handshake_and_both_are_told(
     theirs: bytes | None, mine: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     if mine == theirs:
         pytest.skip("a public swarm")
+    bars = {
+        (None, KEY): (Bar.KEY_MISSING, Bar.KEY_SUPERFLUOUS),
+        (OTHER_KEY, None): (Bar.KEY_SUPERFLUOUS, Bar.KEY_MISSING),
+        (OTHER_KEY, KEY): (Bar.KEY_DIFFERS, Bar.KEY_DIFFERS),
+    }
+    of_stranger, of_member = bars[theirs, mine]
     async with (
         open_test_host(swarm=private(mine)) as member,
         open_test_host(swarm=private(theirs)) as stranger,
@@ -156,12 +225,13 @@ async def test_stranger_is_refused_before_any_handshake(
         assert "did not answer" not in str(caught.value), "at once, not by a deadline"
         assert not stranger.connections()
         assert not member.connections()
-        if theirs:
-            assert "swarm key" in str(caught.value)
-        if mine:
-            await until(lambda: num_refused(member))
-            assert "refused a connection from 127.0.0.1" in caplog.text
-            assert "swarm key" in caplog.text
+        assert caught.value.bar is of_stranger
+        assert of_stranger.says in str(caught.value)
+        assert "--swarm-key FILE" in str(caught.value)
+        await until(lambda: member.refused_connections() == {of_member: 1})
+        said = f"refused a connection from 127.0.0.1: {of_member.says}; {of_member.do}"
+        assert caplog.messages == [said]
+        assert "--swarm-key FILE" in said
 
 
 async def test_a_crowd_of_strangers_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
@@ -203,8 +273,11 @@ async def test_peer_that_is_not_listed_is_refused_after_the_handshake(
         with caplog.at_level(logging.WARNING), pytest.raises(DialError) as caught:
             await stranger.dial(member.listen_addrs()[0], timeout=5)
         assert "list of peers" in str(caught.value)
-        await until(lambda: num_refused(member) == 1)
+        assert "--allow-peers" in str(caught.value)
+        assert caught.value.bar is Bar.NOT_LISTED
+        await until(lambda: member.refused_connections() == {"not_listed": 1})
         assert f"{stranger.peer_id} is not on the swarm's list of peers" in caplog.text
+        assert f"--allow-peers {stranger.peer_id}" in caplog.text
         assert not member.connections()
         assert not connected, "nothing that acts on connections has seen it"
         assert await friend.dial(member.listen_addrs()[0]) == member.peer_id

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -11,19 +12,31 @@ from typing import Any
 import pytest
 import trio
 
+from bootstrap import __main__ as bootstrap_command
 from bootstrap.peer import BootstrapPeer
+from p2p.ipc.views import CoreViews
+from p2p.judge import __main__ as judge_command
+from p2p.judge.peer import JudgePeer
+from p2p.net.bars import Bar
 from p2p.net.identity import load_or_create_identity
+from p2p.net.swarm_key import format_swarm_key
 from p2p.node import Node
 from p2p.parts import Tuning
 from shoal.__main__ import main
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
-from tests.p2p.net.private_swarms import format_swarm_key, num_refused
+from tests.p2p.net.private_swarms import num_refused
 from tests.support.nodes import until
 from tests.support.peers import address_of, open_peer
 from tests.support.running_node import quiet_settings
 
 PATIENCE_S = 40.0
+CASES = [
+    ("none", "k", Bar.KEY_MISSING),
+    ("k", "none", Bar.KEY_SUPERFLUOUS),
+    ("o", "k", Bar.KEY_DIFFERS),
+]
+"""The key that one has, the key that its bootstrap has, what keeps them apart."""
 
 
 def id_in(data_dir: Path) -> PeerId:
@@ -40,7 +53,7 @@ def running(
     return open_peer(kind, data_dir, tuning=replace(tuning, bootstrap_s=wait_s), **changes)
 
 
-async def test_only_listed_peers_join(tmp_path: Path) -> None:
+async def test_only_listed_peers_join(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     friend_id = id_in(tmp_path / "friend")
     async with running(BootstrapPeer, tmp_path / "boot", allow_peers=(friend_id,)) as boot:
         assert boot.member.manifest.rules.allowed_peers == tuple(
@@ -56,6 +69,11 @@ async def test_only_listed_peers_join(tmp_path: Path) -> None:
             assert stranger.member.discovery.solo, "it goes on alone, and does not exit"
             (target,) = stranger.member.discovery.snapshot()
             assert "list of peers" in target.last_error
+            # Not at the first time, which may be chance; the second dial is a second later.
+            await until(lambda: f"cannot join by {at[0]}: {Bar.NOT_LISTED.says}" in caplog.text)
+            own_id = stranger.member.peer_id
+            assert f"{own_id} is not on the swarm's list of peers" in caplog.text
+            assert f"--allow-peers {own_id}" in caplog.text
             assert num_refused(boot.member.host)
             # The list holds at every member, not only where it was made.
             stranger.member.discovery.add_peer(_addr(friend), "exchange")
@@ -97,6 +115,69 @@ async def test_only_peers_with_the_key_join(tmp_path: Path) -> None:
             await until(lambda: any(friend.member.gossip.mesh().values()))
             assert stranger.member.discovery.solo
             assert num_refused(boot.member.host)
+
+
+@pytest.mark.parametrize(("mine", "theirs", "bar"), CASES, ids=str)
+async def test_who_cannot_join_is_told_why_at_once_and_by_the_doctor(
+    mine: str, theirs: str, bar: Bar, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("k", "o"):
+        (tmp_path / name).write_text(format_swarm_key(name.encode() * 32))
+    keys = {"none": "none", "k": str(tmp_path / "k"), "o": str(tmp_path / "o")}
+    async with running(BootstrapPeer, tmp_path / "boot", swarm_key=keys[theirs]) as boot:
+        at = address_of(boot)
+        with caplog.at_level(logging.INFO):
+            stranger = running(
+                BootstrapPeer,
+                tmp_path / "stranger",
+                admitted=False,
+                bootstrap=(at,),
+                swarm_key=keys[mine],
+            )
+            async with stranger as peer:
+                found = await CoreViews(peer.member).by_name()["doctor"]({})
+        told = [line for line in caplog.messages if line.startswith("cannot join by ")]
+        assert told == [f"cannot join by {at}: {bar.says}; {bar.do}"]
+        assert caplog.messages.index(told[0]) <= 1, "the first line, or that of the other end"
+        assert "--swarm-key FILE" in told[0]
+        findings = {finding["check"]: finding for finding in found["findings"]}
+        assert findings["bootstrap"]["do"] == bar.do
+        assert bar.says in findings["bootstrap"]["says"]
+        assert "give the address" not in findings["peers"]["do"]
+
+
+async def test_the_doctor_sees_that_the_key_file_has_changed(tmp_path: Path) -> None:
+    key = trio.Path(tmp_path / "swarm.key")
+    await key.write_text(format_swarm_key(b"k" * 32))
+    async with running(BootstrapPeer, tmp_path / "boot", swarm_key=str(key)) as boot:
+        doctor = CoreViews(boot.member).by_name()["doctor"]
+
+        async def seen() -> dict[str, str]:
+            findings = (await doctor({}))["findings"]
+            (found,) = [one for one in findings if one["check"] == "swarm key"]
+            return dict(found)
+
+        assert (await seen())["state"] == "ok"
+        await key.write_text(format_swarm_key(b"o" * 32))
+        found = await seen()
+        assert found["state"] == "warn"
+        assert str(key) in found["says"]
+        assert "start it again" in found["do"]
+        await key.unlink()
+        assert "cannot read the swarm key" in (await seen())["says"]
+
+
+async def test_what_is_printed_to_be_copied_names_the_key(tmp_path: Path) -> None:
+    key = tmp_path / "swarm.key"
+    await trio.Path(key).write_text(format_swarm_key(b"k" * 32))
+    for kind, announce in (
+        (BootstrapPeer, bootstrap_command._announce),
+        (JudgePeer, judge_command._announce),
+    ):
+        settings = quiet_settings(tmp_path / kind.__name__, swarm_key=str(key))
+        async with running(kind, settings.data_dir, swarm_key=str(key)) as peer:
+            (line,) = [said for said in announce(peer, settings) if " it: " in said]
+            assert f" {address_of(peer)} --swarm-key {key}" in line
 
 
 @pytest.mark.parametrize("command", ["node", "bootstrap"])

@@ -11,9 +11,10 @@ import pytest
 import trio
 import trio.testing
 
+from p2p.intake.ledger import LedgerLimits
 from p2p.intake.validation import open_announcement, open_message, open_payload, reopen_batch
 from p2p.rollouts import outbox as outbox_module
-from p2p.rollouts.outbox import Outbox, OversizeBatchError
+from p2p.rollouts.outbox import Outbox, OutboxFullError, OversizeBatchError
 from p2p.store.store import Store, StoreError, StoreFault
 from p2p.token_bucket import Rate
 from shoal_wire.codec import batch_to_bytes, decode_batch
@@ -172,6 +173,54 @@ async def test_too_many_unsent_give_up_the_oldest(
         with trio.fail_after(20):
             await bench.outbox.drained()
         assert [batch.sequence for batch in bench.sent()] == [3, 4, 5]
+
+
+async def test_a_trainer_that_makes_more_than_peers_take_leaves_no_gap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is not sent has had no number: each batch that goes out names the one before it."""
+    monkeypatch.setattr(
+        outbox_module,
+        "LedgerLimits",
+        lambda: LedgerLimits(groups_per_second=60.0, burst_groups=40.0),
+    )
+    refused = 0
+    async with opened(tmp_path) as bench:
+        for number in range(120):
+            groups = [make.group(4 * number + i) for i in range(4)]
+            try:
+                await bench.outbox.accept(
+                    make.publish(groups, key=b"key %d" % number), max_groups=20
+                )
+            except OutboxFullError as error:
+                assert "60 groups a second" in str(error)
+                refused += 1
+            await trio.sleep(0.005)
+        assert refused > 20
+        assert refused == bench.outbox.num_batches_put_off
+        with trio.fail_after(20):
+            await bench.outbox.drained()
+        assert bench.outbox.num_batches_expired == 0
+        sent = bench.sent()
+        assert [batch.sequence for batch in sent] == list(range(1, 121 - refused))
+        assert [batch.previous_sequence for batch in sent] == list(range(120 - refused))
+        again = await bench.outbox.accept(make.publish([make.group(1)], key=b"key 0"), max_groups=0)
+        assert (again.sequence, again.is_new) == (1, False)
+
+
+async def test_a_node_that_was_restarted_does_not_begin_a_new_burst(tmp_path: Path) -> None:
+    async with opened(tmp_path) as bench:
+        await bench.share(1)
+        with trio.fail_after(20):
+            await bench.outbox.drained()
+        assert bench.outbox._pace is not None
+        assert bench.outbox._pace.available(trio.current_time()) > 500
+    async with opened(tmp_path) as bench:
+        await bench.share(2)
+        with trio.fail_after(20):
+            await bench.outbox.drained()
+        assert bench.outbox._pace is not None
+        assert bench.outbox._pace.available(trio.current_time()) < 100
 
 
 def noise(chars: int, salt: int = 37) -> str:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p2p.intake.ledger import PublisherLedger
-from p2p.rollouts.outbox import MAX_UNSENT, new_pace
+from p2p.rollouts.outbox import MAX_UNSENT, new_pace, wait_s_of
 from shoal_wire.types import BatchId, PeerId
 
 ME = PeerId("me")
@@ -40,3 +40,29 @@ def test_a_flush_of_everything_that_waits_is_spread_and_taken_whole() -> None:
         assert ledger.check(ME, sequence, batch, 8, now) is None
         ledger.record(ME, sequence, batch, 8, now)
     assert 50 < now < 80
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 1024), st.floats(0, 30), st.booleans()), min_size=1, max_size=80
+    ),
+    st.floats(0, 0.5),
+)
+@settings(deadline=None, max_examples=120)
+def test_batches_of_any_size_and_lives_of_any_length_stay_within_every_quota(
+    batches: list[tuple[int, float, bool]], delay_s: float
+) -> None:
+    """Also over restarts within seconds, of which each begins with an empty measure."""
+    ledger, pace, now, largest = PublisherLedger(), new_pace(0.0), 0.0, 0
+    for sequence, (num_groups, pause_s, restarts) in enumerate(batches):
+        now += pause_s
+        if restarts and largest <= 512:
+            pace = new_pace(now)
+            pace.take(512, now)
+        now += wait_s_of(pace, num_groups, now)
+        pace.take(num_groups, now)
+        largest = max(largest, num_groups)
+        arrives = now + delay_s * (sequence % 2)
+        batch = BatchId(sequence.to_bytes(32, "big"))
+        assert ledger.check(ME, sequence, batch, num_groups, arrives) is None
+        ledger.record(ME, sequence, batch, num_groups, arrives)

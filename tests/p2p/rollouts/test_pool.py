@@ -12,10 +12,12 @@ from p2p.events import BatchKept, BatchWithdrawn, Event, NewGroups
 from p2p.intake.ledger import Equivocation
 from p2p.rollouts import pool as pool_module
 from p2p.store.store import StoreError, StoreFault
+from shoal_wire.digests import batch_id as id_of
 from shoal_wire.types import GroupId, PeerId, SignedBatch
 from shoal_wire.verdict import Reason
 from tests.support import factories as make
 from tests.support.local_node import LocalNode, open_local_node, wall_ms
+from tests.wire.envelope_mutations import other_spellings
 
 MANIFEST = make.swarm()
 ME = make.fresh_identity()
@@ -129,6 +131,33 @@ async def test_both_batches_of_a_double_signer_are_gone_for_good(tmp_path: Path)
             assert reason is Reason.EQUIVOCATION
 
 
+async def test_evidence_that_is_a_copy_in_other_bytes_convicts_nobody(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As an earlier version kept it: one batch, and what anybody could make of it."""
+    ann, bob = author(), author()
+    honest = batch(ann, 1, sequence=5)
+    copy = next(iter(other_spellings(honest.envelope).values()))
+    guilty = batch(bob, 2, sequence=5), batch(bob, 3, sequence=5)
+    async with start(tmp_path) as node:
+        await node.receive(honest)
+        await node.store.add_equivocation(ann.peer_id, 5, honest.batch_id, copy)
+        # Of the other only the second half came to disk, after this version had opened both.
+        await node.store.add_equivocation(bob.peer_id, 5, guilty[0].batch_id, guilty[1].envelope)
+        # A copy that came first has been kept as a batch, too.
+        other = batch(ann, 4, sequence=6)
+        torn = next(iter(other_spellings(other.envelope).values()))
+        await node.store.add_external(id_of(torn), ann.peer_id, 6, torn, wall_ms())
+    async with start(tmp_path) as node:
+        assert node.ledger.check(ann.peer_id, 5, honest.batch_id, 1, 0.0) is None
+        assert node.ledger.check(ann.peer_id, 6, other.batch_id, 1, 0.0) is None
+        assert external_ids(node) == set()
+        reason = node.ledger.check(bob.peer_id, 5, guilty[0].batch_id, 1, 0.0)
+        assert reason is Reason.EQUIVOCATION
+        assert [pair.publisher for pair in await node.store.evidence()] == [bob.peer_id]
+        assert "does not show" in caplog.text
+
+
 async def test_consumed_is_on_disk_first_or_not_at_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,6 +186,7 @@ async def test_a_full_disk_keeps_others_groups_in_memory(
     async def fail(*_: object) -> None:
         raise StoreError(StoreFault.FULL, "disk full")
 
+    caplog.set_level("DEBUG", logger="p2p.rollouts")
     async with start(tmp_path) as node:
         notes = Notes()
         node.pool._keepers = (notes,)

@@ -290,6 +290,24 @@ class TestExternalBatches:
         )
         (pair,) = run(core, StoreCore.evidence)
         assert (pair.first, pair.second) == (None, b"second")
+        assert pair.first_id == BatchId(bytes(32))
+
+    def test_evidence_of_an_earlier_version_whose_first_is_gone_names_none(
+        self, path: Path
+    ) -> None:
+        opened(path).close()
+        with closing(sqlite3.connect(path)) as database:
+            database.execute(
+                "INSERT INTO equivocations (publisher, sequence, first, second, at_ms)"
+                " VALUES (?, 5, NULL, ?, ?)",
+                (OTHER, b"second", NOW),
+            )
+            database.commit()
+        core = opened(path)
+        (pair,) = run(core, StoreCore.evidence)
+        assert (pair.first, pair.first_id) == (None, None)
+        run(core, lambda c: c.drop_evidence(OTHER, 5))
+        assert run(core, StoreCore.evidence) == []
 
 
 class TestConsumed:

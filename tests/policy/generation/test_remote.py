@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from policy import __main__ as command
+from policy import generate_only
 from policy.generation.remote import RemoteConfig, RemoteError, RemoteGenerator
 from policy.generation.remote_replies import Fault, read_answer
 from policy.rollouts import Question
@@ -276,6 +277,39 @@ def test_a_node_that_only_generates_shares_and_goes_on_where_it_was(
         assert len(seeds) == len(set(seeds)) > len(shared)
     rows = [json.loads(line) for line in (data_dir / "metrics.jsonl").read_text().splitlines()]
     assert [row["round"] for row in rows] == [1, 2, 3]
+
+
+def test_a_server_that_is_away_is_one_line_and_the_round_is_not_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(RemoteGenerator, "_wait", lambda _self, _seconds: None)
+    monkeypatch.setattr(generate_only, "_EMPTY_PAUSE_SECONDS", 0.01)
+    with ModelServer(first(24, replies(503, b"down"))) as server:
+        caplog.set_level("INFO")
+        assert command.main(flags(server, "--no-train", "--alone", "--rounds=1")) == 0
+    said = [record.getMessage() for record in caplog.records]
+    assert len([one for one in said if "status 503; next try in 0 s" in one]) == 1
+    assert not [one for one in said if "HTTP Request" in one]
+    [row] = [json.loads(line) for line in Path("d/metrics.jsonl").read_text().splitlines()]
+    assert (row["round"], row["completions/mean_length"] > 0) == (1, True)
+
+
+def test_answers_that_are_missing_are_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    def busy_later(handler: Handler, request: dict[str, Any]) -> bool:
+        return len(server.requests) > 3 and replies(503, b"busy")(handler, request)
+
+    with ModelServer(busy_later) as server:
+        told: list[tuple[int, float]] = []
+        remote = generator(server, concurrency=1)
+        groups = remote.answer(
+            [question(1), question(2)], lambda done, part: told.append((done, part))
+        )
+    assert len(groups) == 1
+    assert (told[0], told[-1]) == ((1, 1 / 6), (3, 1.0))
+    [record] = caplog.records
+    assert record.getMessage() == f"3 answers of {server.base_url} are missing: status 503"
+    assert remote.why_none == ""
 
 
 def test_a_node_that_only_generates_needs_no_torch(tmp_path: Path) -> None:

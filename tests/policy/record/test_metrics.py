@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 from dataclasses import fields
 from pathlib import Path
@@ -105,14 +106,14 @@ def test_a_disk_that_is_full_for_a_while_costs_no_line(
     path = tmp_path / "metrics.jsonl"
     file = MetricsFile(path, last_round=0)
     file.append(event(1))
-    write = metrics.os.write
+    write = os.write
 
     def half(descriptor: int, data: bytes) -> int:
         if len(data) > 5:
             return write(descriptor, data[:5])
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(metrics.os, "write", half)
+    monkeypatch.setattr(os, "write", half)
     file.append(event(2))
     file.append(event(3))
     assert lines(path) == [("round", 1)]

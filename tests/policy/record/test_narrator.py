@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import io
 import json
+import re
 
 import pytest
 from rich.console import Console
 
 from policy.record import narrator
-from policy.record.narrator import SAY_EVERY_SECONDS, Narrator, PeerCount
+from policy.record.narrator import (
+    PHASE_AFTER_SECONDS,
+    PHASE_EVERY_SECONDS,
+    SAY_EVERY_SECONDS,
+    Narrator,
+    PeerCount,
+)
+from policy.record.phases import Doing, Phase
 from policy.record.progress import Progress
 from shoal_settings.schema import Settings
 from tests.policy.record.test_metrics import HELD_OUT
@@ -93,6 +101,23 @@ def test_a_supervised_trainer_leaves_the_terminal_to_its_node() -> None:
     assert output.getvalue().rstrip().endswith("3 peers")
 
 
+@pytest.mark.parametrize("supervised", [False, True])
+@pytest.mark.parametrize("width", [60, 80, 100, 120])
+def test_a_line_fits_its_terminal_and_says_the_same_things_first(
+    width: int, supervised: bool
+) -> None:
+    made, output = told(Clock(), terminal=True, width=width, supervised=supervised, peers=12)
+    play(made, 1)
+    line = re.sub(r"\x1b\[[\d;]*[mK]|\r", "", output.getvalue()).rstrip("\n")
+    assert len(line) < width
+    assert line.startswith("round 1/9  own reward 0.250")
+    assert "external 1/4" in line
+    if width >= 80:
+        assert "held-out 0.500" in line
+        assert line.endswith("12 peers")
+    assert ("(start 0.250)" in line) == (width >= 120)
+
+
 def test_programs_read_what_the_file_holds(capsys: pytest.CaptureFixture[str]) -> None:
     made = Narrator(Settings(json_output=True))
     play(made, 24, 25, 26)
@@ -110,3 +135,41 @@ def test_programs_read_what_the_file_holds(capsys: pytest.CaptureFixture[str]) -
 def test_without_a_node_nobody_knows_how_many_peers() -> None:
     assert PeerCount(None)() is None
     assert narrator.PEERS_EVERY_SECONDS > 1
+
+
+def doing(seconds: float, *, done: int = 12) -> Doing:
+    left = seconds * (32 - done) / done
+    return Doing(phase=Phase.ANSWERING, round=1, done=done, of=32, seconds=seconds, left_s=left)
+
+
+def test_a_phase_that_takes_long_is_told_every_so_often() -> None:
+    clock = Clock()
+    made, output = told(clock, terminal=False)
+    for clock.now in range(61):
+        made.hear(doing(clock.now))
+    lines = output.getvalue().splitlines()
+    assert lines[0] == "round 1: answering, 12 of 32, ~8 s left"
+    assert len(lines) == 1 + 55 // PHASE_EVERY_SECONDS
+
+
+def test_a_phase_that_is_short_is_not_told_nor_any_to_a_program() -> None:
+    made, output = told(Clock(), terminal=False)
+    made.hear(doing(PHASE_AFTER_SECONDS - 0.1))
+    Narrator(Settings(json_output=True), console=Console(file=output)).hear(doing(99.0))
+    assert output.getvalue() == ""
+
+
+def test_on_a_terminal_it_is_a_line_that_is_redrawn() -> None:
+    made, output = told(Clock(), terminal=True)
+    made.hear(doing(10.0, done=12))
+    made.hear(doing(11.0, done=16))
+    assert output.getvalue().count("\n") == 0
+    assert output.getvalue().endswith("round 1: answering, 16 of 32, ~11 s left")
+
+
+def test_news_stands_on_a_line_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    made, output = told(Clock(), terminal=True, width=60)
+    play(made, 1)
+    made.news("learning: it is over")
+    assert output.getvalue().endswith("\n")
+    assert caplog.messages == ["learning: it is over"]

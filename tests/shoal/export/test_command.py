@@ -10,6 +10,7 @@ import pytest
 
 from p2p.store.archive import ARCHIVE_FILE, Archived, ArchiveFile
 from shoal.export.command import main
+from shoal.export.sinks import Card
 from shoal_tasks.families import TRAIN_SEED_MIN
 from shoal_wire.digests import batch_id
 from shoal_wire.types import RolloutGroup
@@ -93,9 +94,41 @@ def test_what_cannot_be_done_is_one_line(
     assert error.count("\n") == 1
 
 
+def test_the_path_that_is_wrong_is_the_one_that_is_named(
+    node_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A name that is too long stands for a folder that may not be read: root reads all."""
+    wrong = str(tmp_path / (300 * "x"))
+    out = str(tmp_path / "out")
+    assert main(["--data-dir", wrong, "--out", out]) == 2
+    assert capsys.readouterr().err.startswith(
+        f"shoal export: {wrong}/{ARCHIVE_FILE} cannot be read"
+    )
+    assert main(["--data-dir", str(node_dir), "--out", wrong]) == 1
+    assert capsys.readouterr().err.startswith(f"shoal export: {wrong}: ")
+
+
 def test_a_folder_with_files_in_it_is_left_alone(node_dir: Path) -> None:
     assert main(["--data-dir", str(node_dir), "--out", str(node_dir)]) == 2
     assert sorted(path.name for path in node_dir.iterdir()) == [ARCHIVE_FILE]
+
+
+@pytest.mark.parametrize(
+    ("name", "cell"),
+    [
+        ("gcd_easy", "gcd_easy"),
+        ("a|b", r"a\|b"),
+        ("\x1b[2J", r"\\x1b\[2J"),
+        ("a\nb ", r"a\\nb\\x20"),
+        ("_a_ **b** <i>", r"\_a\_ \*\*b\*\* \<i\>"),
+        ("http://evil.example", r"http\:\/\/evil\.example"),
+    ],
+)
+def test_nothing_acts_on_the_card(tmp_path: Path, name: str, cell: str) -> None:
+    card = Card()
+    card.count([{"completions": ["a"], "publisher": "b", "family": name, "rewards": None}])
+    card.write(tmp_path, ["jsonl"])
+    assert (tmp_path / "README.md").read_text().splitlines()[-1] == f"| {cell} | 1 |"
 
 
 def _group(number: int, *, right: bool = True) -> RolloutGroup:

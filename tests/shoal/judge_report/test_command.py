@@ -20,6 +20,7 @@ from shoal.judge_report.stats import ALPHA, compare, unanswered
 from shoal_wire.judge import seal_record
 from shoal_wire.judge_messages import JudgeRecord, Mode
 from tests.support import factories as make
+from tests.support.hostile_text import acting_in
 from tests.support.nodes import open_test_host
 from tests.support.peers import address_of, open_peer
 from tests.wire.test_judge_protocol import RECORD
@@ -179,7 +180,8 @@ async def test_anybody_reads_all_records_from_the_judge(tmp_path: Path) -> None:
 def test_the_command_writes_table_figures_and_numbers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    named = [replace(r, model_name="[/bold]$\\frac{$") for r in made_up(late_gain, rounds=150)]
+    name = "[/bold]$\\frac{$ \u3164\ufe0f\u05d0" + "\u0301" * 9
+    named = [replace(r, model_name=name) for r in made_up(late_gain, rounds=150)]
     judge = keep(tmp_path / "judge", named)
     out = tmp_path / "report"
     command = ["judge", "report", "--data-dir", str(tmp_path / "judge"), "--out", str(out)]
@@ -197,16 +199,29 @@ def test_the_command_writes_table_figures_and_numbers(
     assert model["regions"][-1]["better"] == "swarm"
     assert (out / "judge.png").read_bytes().startswith(b"\x89PNG")
     assert "<svg" in (out / "judge.svg").read_text()
+    assert not acting_in((out / "judge.svg").read_text()) - {"\n"}
     assert main(command) == 0
     shown = capsys.readouterr().out
     assert "720 records of judge" in shown
     assert "swarm" in shown
+    assert "[/bold]$" in shown
+    assert not acting_in(shown) - {"\n"}
+
+
+def test_one_peer_has_no_standard_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keep(tmp_path / "judge", list(made_up(late_gain, peers=1, rounds=60)))
+    flags = ["--data-dir", str(tmp_path / "judge"), "--out", str(tmp_path / "report")]
+    assert main(["judge", "report", *flags]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("–") == 2
+    assert "0.000" not in shown
 
 
 @pytest.mark.parametrize(
     ("flags", "code", "line"),
     [
         (["--data-dir", "nowhere"], 1, "no judge has been in nowhere"),
+        (["--data-dir", 300 * "x"], 1, 300 * "x"),
         (["--window", "0"], 2, "--window must be 1 or more"),
         (["--from", "nonsense"], 1, "not a judge's address"),
         (["--from", "/ip4/127.0.0.1/tcp/1", "--swarm-key", "none.key"], 2, "none.key"),

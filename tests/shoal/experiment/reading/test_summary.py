@@ -89,6 +89,13 @@ def test_the_object_and_the_table_name_every_arm() -> None:
     assert "+105%" in table[3]
 
 
+def test_one_seed_deviates_by_nothing_that_is_known() -> None:
+    one = markdown(summarise([run for run in RUNS if run.seed == RUNS[0].seed]))
+    assert "± 0" not in one
+    assert "% ± –" in one
+    assert "% ± –" not in markdown(summarise(RUNS))
+
+
 def test_a_moving_average_starts_with_what_there_is() -> None:
     assert moving_average([1.0, 3.0, 5.0, 7.0], 2) == [1.0, 2.0, 4.0, 6.0]
     assert moving_average([2.0], 10) == [2.0]

@@ -1,0 +1,74 @@
+"""What keeps two peers apart that reach each other: the swarm's key, or its list of peers. Pure.
+
+A public peer begins with multistream's header in the clear, one of a private swarm with bytes that
+look like chance: 24 of nonce, then the header enciphered. So both ends can tell from the other's
+first bytes which of them lacks the key, and nobody blames the key for a connection that only broke.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+GREETING = b"\x13/multistream/1.0.0\n"
+NONCE_BYTES = 24
+HELLO_BYTES = NONCE_BYTES + len(GREETING)
+"""What a peer of a private swarm has sent before it waits for an answer."""
+_MIN_DISTINCT = 16
+_HIGH_BITS = range(4, NONCE_BYTES - 3)
+_TLS_TYPES, _TLS_MAJOR = range(0x14, 0x19), 3
+
+
+class Bar(StrEnum):
+    """Why two peers that reach each other do not connect."""
+
+    KEY_MISSING = "key_missing"
+    """The other one is of a private swarm, this one has no key."""
+    KEY_SUPERFLUOUS = "key_superfluous"
+    """This one has a key, the other one has none."""
+    KEY_DIFFERS = "key_differs"
+    NOT_LISTED = "not_listed"
+    """The swarm has a list of peers, with one of the two not on it."""
+
+    @property
+    def says(self) -> str:
+        """What is wrong, in words of either end."""
+        return _SAYS[self]
+
+    @property
+    def do(self) -> str:
+        """What mends it."""
+        return _DO[self]
+
+
+_SAYS = {
+    Bar.KEY_MISSING: "the peer is of a private swarm (it enciphers from its first byte), this node "
+    "has no swarm key",
+    Bar.KEY_SUPERFLUOUS: "the peer has no swarm key, this node has one",
+    Bar.KEY_DIFFERS: "the peer has another swarm key than this node",
+    Bar.NOT_LISTED: "the peer closed the connection right after the handshake: its swarm may have "
+    "a list of peers without this one, or it has banned this one",
+}
+_DO = {
+    Bar.KEY_MISSING: "to be of its swarm, start this node with --swarm-key FILE, a copy of that "
+    "swarm's key file",
+    Bar.KEY_SUPERFLUOUS: "start it with --swarm-key FILE, a copy of this node's key file, or this "
+    "node without",
+    Bar.KEY_DIFFERS: "start both with --swarm-key FILE and a copy of the same key file",
+    Bar.NOT_LISTED: "have this node's peer id given with --allow-peers where the swarm is started",
+}
+
+
+def looks_enciphered(first: bytes) -> bool:
+    """Return whether a connection's first bytes are such as a peer of a private swarm sends.
+
+    At least 24 of them are needed; with fewer nothing is said.
+
+    Other protocols begin with text, with lengths and zeros, or with a TLS record; a nonce is like
+    none of them. One nonce in some thousands is not known as one; the next dial has another.
+    """
+    nonce = first[:NONCE_BYTES]
+    if len(nonce) < NONCE_BYTES or first.startswith(GREETING):
+        return False
+    if nonce[0] in _TLS_TYPES and nonce[1] == _TLS_MAJOR:
+        return False
+    return len(set(nonce)) >= _MIN_DISTINCT and sum(b >> 7 for b in nonce) in _HIGH_BITS

@@ -1,0 +1,38 @@
+"""How far this machine's clock is off, by what peers say of theirs. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Collection
+from dataclasses import dataclass
+
+SKEW_WARN_MS = 5_000
+"""What a clock may be off without a word: answers are on their way for a while."""
+
+
+@dataclass(frozen=True, slots=True)
+class Skew:
+    """A clock, by what peers say of theirs."""
+
+    ahead_ms: float
+    """The median of the peers' clocks less this one's: positive where this one is behind."""
+    num_peers: int
+
+    @property
+    def is_wrong(self) -> bool:
+        """True if it is further off than the way of an answer explains."""
+        return abs(self.ahead_ms) > SKEW_WARN_MS
+
+    def says(self) -> str:
+        """What there is to say of it, without advice."""
+        way = "behind" if self.ahead_ms > 0 else "ahead of"
+        whom = f"the median of {self.num_peers} peers" if self.num_peers > 1 else "its one peer"
+        seconds = abs(self.ahead_ms) / 1000
+        return f"{seconds:,.{1 if seconds < 100 else 0}f} s {way} {whom}"
+
+
+def skew_of(clocks_ahead_ms: Collection[int]) -> Skew | None:
+    """Return how far off this clock is, by how far each peer's is ahead; None if none is known."""
+    if not clocks_ahead_ms:
+        return None
+    return Skew(statistics.median(clocks_ahead_ms), len(clocks_ahead_ms))

@@ -1,0 +1,128 @@
+"""What the trainer is doing, and how far it is: for people who wait on a slow model.
+
+    enter(ANSWERING) ─▶ step … step ─▶ enter(SCORING) ─▶ enter(LEARNING) ─▶ …
+          └──────────────┴─────────────────┴──▶ listeners, about once a second
+
+The rounds of a small model take milliseconds: its phases are told once a second at most, and cost
+a look at the clock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+TELL_EVERY_SECONDS = 1.0
+
+
+class Phase(StrEnum):
+    """One step of a trainer's course."""
+
+    LOADING = "loading"
+    """The model, or a checkpoint."""
+    EVALUATING = "evaluating"
+    ANSWERING = "answering"
+    SCORING = "scoring"
+    """Own answers, by the task worker."""
+    DRAWING = "drawing"
+    """Groups of others, and verifying them."""
+    LEARNING = "learning"
+    SAVING = "saving"
+    WAITING = "waiting"
+    """For `--round-seconds` to be over, or for a server."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doing:
+    """A phase as it stands."""
+
+    phase: Phase
+    round: int | None
+    """The round it belongs to; None for none."""
+    done: int
+    of: int
+    """Answers done and wanted; 0 of 0 where nothing is counted."""
+    seconds: float
+    """Since it began."""
+    left_s: float | None
+    """Seconds to its end by its pace so far; None where nothing tells."""
+
+    def __str__(self) -> str:
+        """It as a person reads it: ``round 1: answering, 12 of 32, ~40 s left``."""
+        where = "" if self.round is None else f"round {self.round}: "
+        counted = f", {self.done} of {self.of}" if self.of else f", for {self.seconds:.0f} s"
+        left = "" if self.left_s is None else f", ~{_duration(self.left_s)} left"
+        return f"{where}{self.phase}{counted}{left}"
+
+    def progress(self) -> dict[str, Any]:
+        """Return how far it is, as `status` shows it."""
+        return {
+            "round": self.round,
+            "done": self.done,
+            "of": self.of,
+            "seconds": round(self.seconds, 1),
+            "left_s": None if self.left_s is None else round(self.left_s, 1),
+        }
+
+
+class Phases:
+    """The phase of one trainer, for whoever listens."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._listeners: list[Callable[[Doing], None]] = []
+        self._phase, self._of = Phase.LOADING, 0
+        self._round: int | None = None
+        self._done, self._fraction = 0, 0.0
+        self._since = clock()
+        self._told = float("-inf")
+        self.has_answered = False
+        """Whether a round's own answers are there: until then nothing of any peer was met."""
+
+    def listen(self, hear: Callable[[Doing], None]) -> None:
+        """Have `hear` called with what is done, about once a second at most."""
+        self._listeners.append(hear)
+
+    @property
+    def doing(self) -> Doing:
+        """The phase as it stands."""
+        seconds, fraction = self._clock() - self._since, self._fraction
+        return Doing(
+            phase=self._phase,
+            round=self._round,
+            done=self._done,
+            of=self._of,
+            seconds=seconds,
+            left_s=seconds * (1 - fraction) / fraction if fraction > 0 else None,
+        )
+
+    def enter(self, phase: Phase, *, round: int | None = None, of: int = 0) -> None:
+        """Begin a phase; `of` is how many answers it is to bring, where it brings any."""
+        now = self._clock()
+        was_long = now - self._since >= TELL_EVERY_SECONDS
+        self.has_answered |= self._phase is Phase.ANSWERING and phase is Phase.SCORING
+        self._phase, self._round, self._of = phase, round, of
+        self._done, self._fraction, self._since = 0, 0.0, now
+        self._tell(now, at_once=was_long)
+
+    def step(self, done: int, fraction: float) -> None:
+        """Say how many answers are done, and which part of the work that is (0 to 1)."""
+        self._done, self._fraction = done, fraction
+        self._tell(self._clock(), at_once=False)
+
+    def _tell(self, now: float, *, at_once: bool) -> None:
+        if not at_once and now - self._told < TELL_EVERY_SECONDS:
+            return
+        self._told = now
+        doing = self.doing
+        for hear in self._listeners:
+            hear(doing)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

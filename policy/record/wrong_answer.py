@@ -1,0 +1,108 @@
+"""One own answer that earned nothing, and why: what a person wants to see of such a run.
+
+It shows this node's own text, never a stranger's; questions may come from a stranger's task file,
+so all of it is made visible.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from shoal_base.visible import visible
+from shoal_tasks.answers import extract_tagged
+
+SHOWN_CHARACTERS = 160
+"""Of question, expected answer and answer each."""
+
+
+class Why(StrEnum):
+    """Why an answer earned nothing, in words."""
+
+    EMPTY = "it is empty"
+    CUT = "it was cut at the token limit"
+    NO_TAGS = "it has no <answer>…</answer>"
+    NOT_ALONE = "the expected answer is in it, but has to stand alone"
+    WRONG = "it is wrong"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unrewarded:
+    """An own answer that earned nothing, with its question."""
+
+    question: str
+    expected: str | None
+    """None where any valid answer is accepted, or it is not known."""
+    answer: str
+    cut: bool
+    """It ended at the token limit."""
+    tagged: bool
+    """The verifier looks for the answer between ``<answer>`` tags."""
+
+    @property
+    def why(self) -> Why:
+        """Why it earned nothing."""
+        if self.tagged:
+            found = extract_tagged(self.answer)
+            if found:
+                return Why.WRONG
+            if self.cut:
+                return Why.CUT
+            return Why.EMPTY if found == "" or not self.answer.strip() else Why.NO_TAGS
+        if self.cut:
+            return Why.CUT
+        if not self.answer.strip():
+            return Why.EMPTY
+        alone = self.expected is None or self.expected not in self.answer
+        return Why.WRONG if alone else Why.NOT_ALONE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrongAnswer:
+    """One of them, and how many have the same fault. A checkpoint keeps it."""
+
+    question: str
+    expected: str | None
+    answer: str
+    why: str
+    alike: int
+    """Answers of its round that earned nothing for the same reason."""
+    of: int
+    """Answers of its round that earned nothing."""
+
+    def shown(self) -> str:
+        """Return it in one line for people, in which no character acts."""
+        expected = "any valid answer" if self.expected is None else f"“{visible(self.expected)}”"
+        return (
+            f"asked “{visible(self.question)}”, expected {expected}, "
+            f"answered “{visible(self.answer)}”: {self.why} ({self.alike} of {self.of} alike)"
+        )
+
+
+def commonest(unrewarded: Sequence[Unrewarded]) -> WrongAnswer | None:
+    """Return one of those that earned nothing for the commonest reason; None of none.
+
+    Where there is one whose expected answer is known, it is the first of these.
+    """
+    if not unrewarded:
+        return None
+    reasons = Counter(one.why for one in unrewarded)
+    [(why, alike)] = reasons.most_common(1)
+    first = min((one for one in unrewarded if one.why is why), key=lambda o: o.expected is None)
+    return WrongAnswer(
+        question=_cut(first.question),
+        expected=None if first.expected is None else _cut(first.expected),
+        answer=_cut(first.answer),
+        why=str(why),
+        alike=alike,
+        of=len(unrewarded),
+    )
+
+
+def _cut(text: str) -> str:
+    # What is asked stands at the end of a question, how to answer it at the beginning.
+    if len(text) <= SHOWN_CHARACTERS:
+        return text
+    return f"{text[: SHOWN_CHARACTERS // 3]} … {text[-2 * SHOWN_CHARACTERS // 3 :]}"

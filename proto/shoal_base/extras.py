@@ -1,0 +1,29 @@
+"""What an installation may lack: the libraries of an extra, and the line that says how to get them.
+
+Looks for them without importing any: torch takes seconds.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Final
+
+TRAINER: Final = ("torch", "transformers", "safetensors", "numpy", "jinja2")
+"""What training imports."""
+SERVED: Final = ("httpx",)
+"""What a node imports whose answers come from a server, and that does not train."""
+
+
+def missing_for_trainer(*, served: bool = False) -> str | None:
+    """Return why no trainer can run in this installation, in one line; None where one can."""
+    for module in SERVED if served else TRAINER:
+        if not _is_installed(module):
+            return f"training needs {module}, which is not installed: pip install 'shoal[trainer]'"
+    return None
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):  # something that is no module stands in its place
+        return False

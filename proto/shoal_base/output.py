@@ -1,0 +1,242 @@
+"""Standard output and error that may go away: a closed pipe, a lost terminal, one that is stopped.
+
+    a command that prints   its reader goes ─▶ it ends, quietly, with the code of SIGPIPE
+    a process that serves   print ─▶ bounded queue ─▶ a thread ─▶ descriptor
+                            gone: dropped from then on · stopped (Ctrl-S): dropped beyond a bound
+
+Call `end_with_the_reader` first of all in a command, `outlive_the_terminal` in one that goes on for
+hours. Both leave streams alone that somebody else has put in the place of the process's own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import io
+import os
+import select
+import signal
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TextIO
+
+from shoal_base.lines import say
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+EXIT_NO_READER: Final = 141
+"""What shells say of a program that SIGPIPE has ended."""
+_EXIT_NOT_WRITTEN: Final = 1
+MAX_WAITING_BYTES: Final = 1 << 18
+"""Output that waits for a terminal or pipe which takes none; what comes beyond it is dropped."""
+_LAST_WORDS_SECONDS: Final = 1.0
+_POLL_MS: Final = 500
+_STANDARD = (0, 1, 2)
+
+
+class _Outlet(io.RawIOBase):
+    """A descriptor that is written to."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__()
+        self._descriptor = descriptor
+        self.lost = False
+        """Nothing that is written arrives any more."""
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def isatty(self) -> bool:
+        return os.isatty(self._descriptor)
+
+    def drain(self, seconds: float) -> None:
+        """Wait until all has arrived, at most so long."""
+
+    def _write_all(self, data: bytes) -> None:
+        """Write to the descriptor, however long that takes. Raises OSError."""
+        left = memoryview(data)
+        while left:
+            try:
+                left = left[os.write(self._descriptor, left) :]
+            except BlockingIOError:  # somebody who shares it has made it so
+                waiting = select.poll()
+                waiting.register(self._descriptor, select.POLLOUT)
+                waiting.poll(_POLL_MS)
+
+    def _lose(self) -> None:
+        """Drop what comes; children and C libraries write nowhere, too."""
+        self.lost = True
+        with contextlib.suppress(OSError):
+            null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+            os.dup2(null, self._descriptor)
+            os.close(null)
+
+
+class _EndsWithReader(_Outlet):
+    """Ends the process when nobody reads any more."""
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        raw = bytes(data)
+        if self.lost:
+            return len(raw)
+        try:
+            self._write_all(raw)
+        except BrokenPipeError:
+            self._lose()
+            raise SystemExit(EXIT_NO_READER) from None
+        except OSError as error:
+            self._lose()
+            say(f"shoal: cannot write its output: {error.strerror}", error=True)
+            raise SystemExit(_EXIT_NOT_WRITTEN) from None
+        return len(raw)
+
+
+class _Dropping(_Outlet):
+    """Loses what cannot be written, and tells nobody: who should hear of it is not there."""
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        raw = bytes(data)
+        if not self.lost:
+            try:
+                self._write_all(raw)
+            except OSError:
+                self._lose()
+        return len(raw)
+
+
+class _Queued(_Outlet):
+    """Hands over to a thread, so that a terminal which takes nothing holds nobody up."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__(descriptor)
+        self._changed = threading.Condition()
+        self._waiting: deque[bytes] = deque()
+        self._num_bytes = 0
+        """Of what waits, and of what is being written."""
+        self._thread: threading.Thread | None = None
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        raw = bytes(data)
+        with self._changed:
+            if not self.lost and self._num_bytes + len(raw) <= MAX_WAITING_BYTES:
+                self._waiting.append(raw)
+                self._num_bytes += len(raw)
+                self._changed.notify_all()
+                self._start()
+        return len(raw)
+
+    def drain(self, seconds: float) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self.lost or not self._num_bytes, seconds)
+
+    def _start(self) -> None:
+        """Have a thread; a process that was forked has none at first."""
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._pass_on, name="output", daemon=True)
+            self._thread.start()
+
+    def _pass_on(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: bool(self._waiting))
+                raw = self._waiting.popleft()
+            try:
+                self._write_all(raw)
+            except OSError:
+                self._lose()
+            with self._changed:
+                self._num_bytes -= len(raw)
+                if self.lost:
+                    self._waiting.clear()
+                    self._num_bytes = 0
+                self._changed.notify_all()
+            if self.lost:
+                return
+
+
+_outlets: dict[str, _Outlet] = {}
+"""The process's own, by the name of their stream in `sys`."""
+
+
+def end_with_the_reader() -> None:
+    """Make output to a reader that has gone, as with ``| head -1``, a quiet end of the process."""
+    _fill_standard_descriptors()
+    _install("stdout", 1, _EndsWithReader)
+    _install("stderr", 2, _Dropping)
+
+
+def outlive_the_terminal(on_hangup: Callable[[], None] = lambda: None) -> None:
+    """Go on without standard output and error once they are gone.
+
+    A terminal that closes (SIGHUP) ends nothing any more; `on_hangup` is called then, in a thread,
+    so that it may log. A process that ignores hangups already (nohup) goes on doing so.
+    """
+    _fill_standard_descriptors()
+    _install("stdout", 1, _Queued)
+    _install("stderr", 2, _Queued)
+    of_main_thread = threading.current_thread() is threading.main_thread()
+    if of_main_thread and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        # A handler, and not SIG_IGN, which every program started from here would inherit.
+        signal.signal(signal.SIGHUP, lambda *_: _in_thread(on_hangup))
+
+
+def flush_output() -> None:
+    """Hand over what is buffered; in a command this is where it learns that its reader is gone."""
+    for name in _outlets:
+        stream: TextIO | None = getattr(sys, name)
+        if stream is not None:
+            stream.flush()
+
+
+def _in_thread(call: Callable[[], None]) -> None:
+    """Outside a signal handler, which may have interrupted who holds a lock of the log."""
+    threading.Thread(target=call, name="hangup", daemon=True).start()
+
+
+def _install(name: str, descriptor: int, kind: type[_Outlet]) -> None:
+    before: TextIO | None = getattr(sys, name)
+    is_ours = before is None or before is getattr(sys, f"__{name}__") or name in _outlets
+    if not is_ours or isinstance(_outlets.get(name), kind):
+        return
+    if before is not None:
+        before.flush()
+    if not _outlets:
+        atexit.register(_last_words)
+    outlet = _outlets[name] = kind(descriptor)
+    stream = io.TextIOWrapper(
+        outlet,  # type: ignore[type-var]
+        encoding=getattr(before, "encoding", None) or "utf-8",
+        errors=getattr(before, "errors", None) or "backslashreplace",
+        line_buffering=name == "stderr" or outlet.isatty(),
+    )
+    setattr(sys, name, stream)
+
+
+def _last_words() -> None:
+    """At the end: what was said last should still be read."""
+    with contextlib.suppress(OSError, ValueError, SystemExit):
+        flush_output()
+    for outlet in _outlets.values():
+        outlet.drain(_LAST_WORDS_SECONDS)
+
+
+def _fill_standard_descriptors() -> None:
+    """Open the null device where a standard descriptor is closed.
+
+    The next file that is opened would have its number, and what is printed would go into it.
+    """
+    for descriptor in _STANDARD:
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            with contextlib.suppress(OSError):
+                null = os.open(os.devnull, os.O_RDWR)
+                if null != descriptor:
+                    os.dup2(null, descriptor)
+                    os.close(null)

@@ -1,0 +1,49 @@
+"""How this program was started, for the lines that people copy: what is printed has to work there.
+
+`make` leaves `shoal` in `.venv/bin`, a wheel on the PATH, and `python -m shoal` needs neither.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+from shoal_base.children import python
+
+_NAME = "shoal"
+_MADE = f".venv/bin/{_NAME}"
+
+
+def called() -> str:
+    """Return the words that start `shoal` again from this folder."""
+    started = Path(sys.argv[0])
+    if started.name == "__main__.py":
+        return f"{_shortest(Path(python()[0]))} -m {_NAME}"
+    if started.name != _NAME:  # imported by another program
+        return _NAME
+    return _shortest(started)
+
+
+def join_command(address: str, swarm_key: str) -> str:
+    """Return what another person types to join: with `make` where this one was started by it.
+
+    `swarm_key` is the setting: `none`, or a file.
+    """
+    key = [] if swarm_key == "none" else ["--swarm-key", swarm_key]
+    if os.environ.get("MAKELEVEL") and sys.argv[0] == _MADE:
+        return f"make node BOOTSTRAP={address}" + (f' ARGS="{shlex.join(key)}"' if key else "")
+    return f"{called()} node {shlex.join(['--bootstrap', address, *key])}"
+
+
+def _shortest(program: Path) -> str:
+    """Return `program` by its name if the PATH finds it, else by its path from here."""
+    found = shutil.which(program.name)
+    if found is not None and Path(found).absolute() == program.absolute():
+        return program.name
+    try:
+        return shlex.quote(str(program.absolute().relative_to(Path.cwd())))
+    except ValueError:
+        return shlex.quote(str(program))

@@ -1,0 +1,86 @@
+"""A parser of flags whose every mistake is one line: what is wrong, and what was perhaps meant."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from shoal_base.lines import say
+from shoal_settings.exits import EXIT_USAGE
+
+
+class Parser(argparse.ArgumentParser):
+    """As argparse's, but for what it says of mistakes, which end with exit code 2."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print one line and exit."""
+        say(f"{self.prog}: {message}; see {self.prog} --help", error=True)
+        raise SystemExit(EXIT_USAGE)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse all arguments; one that is left over is a mistake, here and in a sub-command."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self._refuse(unknown)
+        return found, []
+
+    def _refuse(self, unknown: Sequence[str]) -> NoReturn:
+        flags = [word.partition("=")[0] for word in unknown if word.startswith("-")]
+        if not flags:
+            self.error(f"there is one argument too many: {unknown[0]!r}")
+        self.error(f"no flag {flags[0]}{did_you_mean(flags[0], self._shown_flags())}")
+
+    def _shown_flags(self) -> Iterable[str]:
+        for flag, action in self._option_string_actions.items():
+            if action.help != argparse.SUPPRESS:
+                yield flag
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        there = list(map(str, action.choices))
+        name = action.metavar if isinstance(action.metavar, str) else action.dest
+        what = action.option_strings[-1] if action.option_strings else str(name).lower()
+        none = f"no {what} {value!r}{did_you_mean(str(value), there)}"
+        raise argparse.ArgumentError(None, f"{none}; there are {', '.join(there)}")
+
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        try:
+            return super()._get_value(action, arg_string)
+        except argparse.ArgumentError as error:
+            if isinstance(error.__context__, argparse.ArgumentTypeError):
+                raise
+            kind = "a number" if action.type is float else "a whole number"
+            raise argparse.ArgumentError(action, f"{arg_string!r} is not {kind}") from None
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return ` (did you mean '…'?)` with the closest of `known`, or nothing."""
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def whole(low: int, high: int | None = None) -> Callable[[str], int]:
+    """Return the reader of a flag's whole number from `low` to `high`, both included."""
+    allowed = f"at least {low}" if high is None else f"{low} to {high}"
+
+    def read(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+        if value < low or (high is not None and value > high):
+            raise argparse.ArgumentTypeError(f"{text!r} is out of range: it must be {allowed}")
+        return value
+
+    return read
+
+
+def path(text: str) -> Path:
+    """Read a flag's path. An empty one would be the folder that one stands in."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("the path is empty; . is the folder you are in")
+    return Path(text)

@@ -1,0 +1,48 @@
+"""Which node a command means that names no folder: the one there is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from shoal_base.node_folders import NODE_FOLDER, beside
+from shoal_ipc import messages as m
+from shoal_ipc.client import SOCKET_NAME, NodeClient
+
+_ANSWER_SECONDS = 0.5
+_MAX_ASKED = 16
+
+
+def running_node(named: Path = NODE_FOLDER) -> Path:
+    """Return the default folder if a node runs there, or else the only one where one does.
+
+    A folder that was named is returned as it is, also where it is named as the default is.
+    """
+    default = NODE_FOLDER
+    if named is not default or answers_at(default / SOCKET_NAME):
+        return named
+    return _only([one for one in beside(default, SOCKET_NAME)[:_MAX_ASKED] if _runs(one)])
+
+
+def folder_with(file: str, named: Path = NODE_FOLDER) -> Path:
+    """Return likewise the default folder if it holds a file, or else the only one that does."""
+    if named is not NODE_FOLDER or (named / file).exists():
+        return named
+    return _only(beside(NODE_FOLDER, file))
+
+
+def answers_at(path: Path) -> bool:
+    """Whether somebody answers on a node's socket."""
+    client = NodeClient(path, role=m.Role.INSPECTOR, timeout_seconds=_ANSWER_SECONDS)
+    try:
+        return client.ensure()
+    finally:
+        client.close()
+
+
+def _runs(folder: Path) -> bool:
+    return answers_at(folder / SOCKET_NAME)
+
+
+def _only(found: Sequence[Path]) -> Path:
+    return found[0] if len(found) == 1 else NODE_FOLDER

@@ -1,0 +1,65 @@
+"""The settings of each process of a local swarm, which no stranger joins unless asked.
+
+    own settings ─┬─▶ bootstrap_settings   loopback, no mDNS, the swarm's own key
+                  └─▶ node_settings        the same, and the bootstrap's address
+
+What is compared on one machine must not learn from what else runs there: another node would be met
+by mDNS, by a folder beside, or from the addresses that an earlier run saved. A key ends all three.
+"""
+
+from __future__ import annotations
+
+from p2p.net.swarm_key import load_or_create_swarm_key
+from shoal_settings.schema import Settings
+
+LISTEN = "/ip4/127.0.0.1/tcp/0"
+KEY_FILE = "swarm.key"
+
+
+def key_of_swarm(settings: Settings) -> str:
+    """Return the setting `swarm_key` of the swarm's processes; its file is made if need be.
+
+    With `--mdns` strangers are welcome: the key is that of the settings, if they have one.
+
+    Raises:
+        SwarmKeyError: the file cannot be made, or holds something else.
+    """
+    if settings.mdns:
+        return settings.swarm_key
+    path = settings.data_dir / KEY_FILE
+    load_or_create_swarm_key(path)
+    return str(path)
+
+
+def bootstrap_settings(own: Settings, swarm_key: str) -> Settings:
+    """Return the settings of the bootstrap peer."""
+    return own.model_copy(
+        update={
+            "data_dir": own.data_dir / "bootstrap",
+            "listen": (LISTEN,),
+            "swarm_key": swarm_key,
+            "json_output": True,
+            "target_peers": max(own.nodes, own.target_peers),
+        }
+    )
+
+
+def node_settings(own: Settings, swarm_key: str, index: int, address: str) -> Settings:
+    """Return the settings of node `index`, from 1; `address` is the bootstrap's."""
+    return own.model_copy(
+        update={
+            "data_dir": own.data_dir / node_name(index),
+            "listen": (LISTEN,),
+            "bootstrap": (address,),
+            "swarm_key": swarm_key,
+            "mdns": False,
+            "stay": True,
+            "json_output": True,
+            "seed": own.seed + index if own.seed else 0,
+        }
+    )
+
+
+def node_name(index: int) -> str:
+    """Return the name of node `index`, and of its folder."""
+    return f"node-{index}"

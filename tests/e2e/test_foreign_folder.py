@@ -1,0 +1,127 @@
+"""shoal, installed as a wheel installs it, in a folder with packages of the names of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sysconfig
+import tomllib
+import venv
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_S = 110.0
+PLANTED = ("policy", "p2p", "shoal_tasks", "shoal_wire", "bootstrap")
+PLANTED_FILES = ("trio.py", "torch.py", "struct.py", "tempfile.py", "csv.py")
+"""A library's name, and those of the standard library that a start imports."""
+SCRIPT = """\
+#!{python}
+from shoal.__main__ import main
+if __name__ == "__main__":
+    sys.exit(main())
+"""
+"""As pip writes it."""
+PLANT = """\
+from pathlib import Path
+Path({marks!r}, __name__).touch()
+raise ImportError("not yours")
+"""
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of programs of an environment that holds shoal as its wheel would."""
+    home = tmp_path_factory.mktemp("installed")
+    venv.create(home, with_pip=False, symlinks=True)
+    names = {"base": str(home), "platbase": str(home), "installed_base": str(home)}
+    site = Path(sysconfig.get_path("purelib", "venv", names))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    for package in project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]:
+        source = ROOT / package
+        leave = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(source, site / source.name, ignore=leave)
+    # What shoal depends on. A folder named so is searched, its own .pth files are not read.
+    here = sysconfig.get_paths()
+    (site / "dependencies.pth").write_text(f"{here['purelib']}\n{here['platlib']}\n")
+    script = home / "bin" / "shoal"
+    script.write_text(SCRIPT.format(python=home / "bin" / "python"))
+    script.chmod(0o755)
+    return home / "bin"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """Return somebody's project, whose packages leave a mark when they are imported."""
+    folder, marks = tmp_path / "project", tmp_path / "marks"
+    marks.mkdir()
+    for name in PLANTED:
+        (folder / name).mkdir(parents=True)
+        (folder / name / "__init__.py").write_text(PLANT.format(marks=str(marks)))
+    for name in PLANTED_FILES:
+        (folder / name).write_text(PLANT.format(marks=str(marks)))
+    return folder
+
+
+def run(project: Path, *command: object, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in the project; fail if anything of the project was imported."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SHOAL_", "PYTHON"))}
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=project,
+        env={**kept, "OMP_NUM_THREADS": "1", **more},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    marks = sorted(path.name for path in (project.parent / "marks").iterdir())
+    assert marks == [], done.stderr[-2000:]
+    return done
+
+
+SHORT = ("--rounds=1", "--local=1", "--external=0", "--completions=2", "--device=cpu")
+LOOPBACK = "--listen=/ip4/127.0.0.1/tcp/0"
+
+
+def test_a_node_there_runs_its_own_trainer(installed: Path, project: Path) -> None:
+    shoal = installed / "shoal"
+    done = run(project, shoal, "node", *SHORT, LOOPBACK, "--no-mdns", "--log=none")
+    assert done.returncode == 0, done.stderr
+    assert "round 1/1" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_swarm_there_runs_its_own_nodes(installed: Path, project: Path) -> None:
+    done = run(project, installed / "shoal", "swarm", "--nodes=1", *SHORT, "--log=none")
+    assert done.returncode == 0, done.stderr
+    assert "finished" in done.stdout
+
+
+@pytest.mark.slow
+def test_an_experiment_there_plays_in_its_own_processes(installed: Path, project: Path) -> None:
+    small = ("--quick", "--seeds=1", "--rounds=1", "--nodes=2", "--jobs=1", "--no-figures")
+    few = ("--arm=2/0", "--set=completions=2")
+    done = run(project, installed / "shoal", "experiment", "paper", *small, *few)
+    assert done.returncode == 0, done.stderr
+    assert "table, figures, numbers and every round" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", ["", ".", ":"], ids=["unset", "dot", "empty-entry"])
+def test_nor_does_the_way_it_is_called_matter(installed: Path, project: Path, path: str) -> None:
+    """As a module, and with a path that names the folder; what it starts included."""
+    python, more = installed / "python", {"PYTHONPATH": path} if path else {}
+    show = ("node", "--rounds=1", "--local=1", "--external=0", "--completions=2", "--no-mdns")
+    if not path:
+        done = run(project, python, "-m", "shoal", *show, LOOPBACK, "--log=none")
+        assert done.returncode == 0, done.stderr
+        return
+    done = run(project, installed / "shoal", *show, LOOPBACK, "--log=none", **more)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,149 @@
+"""Gaps that somebody invents: the cost falls on who named them, and honest gaps are mended on.
+
+The repair itself, its asking and fetching replaced by neighbours that take their time.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, cast
+
+import trio
+import trio.testing
+
+from p2p.fetch.gap_repair import GapRepair, GapWatch
+from p2p.fetch.means import FetchMeans
+from p2p.fetch.stats import FetchStats
+from p2p.intake.intake import BatchAccepted
+from p2p.intake.ledger import PublisherLedger
+from p2p.intake.validation import Source
+from shoal_wire.rollout_messages import BatchRef, Listing, SinceQuery
+from shoal_wire.types import BatchId, PeerId
+from tests.support import factories as make
+
+NEIGHBOURS = tuple(PeerId(f"neighbour{n}") for n in range(6))
+HONEST = tuple(PeerId(f"honest{n}") for n in range(4))
+ANSWER_S = 0.15
+
+
+def name_of(publisher: PeerId, sequence: int) -> BatchId:
+    return BatchId(f"{publisher}/{sequence}".encode().ljust(32)[:32])
+
+
+class Bench:
+    """A node's gap repair, and neighbours that hold all that honest publishers ever said."""
+
+    def __init__(self) -> None:
+        self.ledger = PublisherLedger()
+        self.stats = FetchStats()
+        self.watch = GapWatch(ledger=self.ledger, stats=self.stats, rng=random.Random(1))
+        self.asked: Counter[PeerId] = Counter()
+        means = FetchMeans(
+            manifest=make.swarm(),
+            host=self,
+            asker=cast("Any", self),
+            ledger=self.ledger,
+            stats=self.stats,
+            report=lambda *_: None,
+            wall_ms=lambda: 0,
+            rng=random.Random(2),
+        )
+        self.repair = GapRepair(means=means, fetch=cast("Any", self), watch=self.watch)
+
+    def connected_peers(self) -> frozenset[PeerId]:
+        return frozenset(NEIGHBOURS)
+
+    def is_usable(self, _peer_id: PeerId) -> bool:
+        return True
+
+    def is_pending(self, _batch_id: BatchId) -> bool:
+        return False
+
+    async def ask(self, _peer_id: PeerId, query: SinceQuery, _kind: type[Listing]) -> Listing:
+        self.asked[query.publisher] += 1
+        await trio.sleep(ANSWER_S)
+        if query.publisher not in HONEST:
+            return Listing(batches=())
+        sequence = query.after_sequence + 1
+        name = name_of(query.publisher, sequence)
+        ref = BatchRef(
+            batch_id=name, publisher=query.publisher, sequence=sequence, num_bytes=1, num_groups=1
+        )
+        return Listing(batches=(ref,))
+
+    async def fetch_listed(self, peer_id: PeerId, refs: Sequence[BatchRef], source: Source) -> int:
+        await trio.sleep(ANSWER_S)
+        for ref in refs:
+            self.hear(ref.publisher, ref.sequence, 0, by=peer_id, source=source)
+        return len(refs)
+
+    def hear(
+        self,
+        publisher: PeerId,
+        sequence: int,
+        previous: int,
+        *,
+        by: PeerId,
+        source: Source = Source.GOSSIP,
+    ) -> None:
+        now = trio.current_time()
+        self.ledger.record(publisher, sequence, name_of(publisher, sequence), 1, now)
+        told = BatchAccepted(
+            publisher=publisher,
+            sequence=sequence,
+            previous_sequence=previous,
+            num_groups=1,
+            source=source,
+            brought_by=by,
+        )
+        self.watch.accepted(told)
+
+    async def publish(self, publisher: PeerId, rng: random.Random) -> None:
+        """Two batches a second, of which every second one is lost on its way to us."""
+        for sequence in range(1, 70):
+            if sequence % 2:
+                self.hear(publisher, sequence, sequence - 1, by=rng.choice(NEIGHBOURS))
+            await trio.sleep(0.5)
+
+    async def invent(self, names: int, by: Sequence[PeerId]) -> None:
+        """Sixty batches a second, each of which names one that never was."""
+        for number in range(60 * 35):
+            publisher = PeerId(f"eve{number % names}")
+            self.hear(publisher, 2 * number + 2, 2 * number + 1, by=by[number % len(by)])
+            await trio.sleep(1 / 60)
+
+
+async def run(names: int, by: Sequence[PeerId] = ()) -> Bench:
+    bench, rng = Bench(), random.Random(3)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(bench.repair.run)
+        for publisher in HONEST:
+            nursery.start_soon(bench.publish, publisher, rng)
+        if names:
+            nursery.start_soon(bench.invent, names, by)
+        await trio.sleep(40)
+        nursery.cancel_scope.cancel()
+    return bench
+
+
+async def test_honest_repair_keeps_its_pace_while_strangers_invent_gaps(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    calm = await run(0)
+    assert calm.stats.gaps_mended > 100
+    for names, by in (
+        (1, ["eve"]),
+        (40, ["eve"]),
+        (40, ["eve", "mallory", "trent"]),
+        (400, ["eve"]),
+        (40, NEIGHBOURS),
+    ):
+        attacked = await run(names, [PeerId(each) for each in by])
+        told = f"{names} names by {by}: {attacked.stats}"
+        assert attacked.stats.gaps_mended >= 0.9 * calm.stats.gaps_mended, told
+        in_vain = sum(count for who, count in attacked.asked.items() if who not in HONEST)
+        # Per connection two dozen tries and one in four seconds, of one or two questions.
+        assert in_vain <= 2 * (24 + 40 / 4) * len(by), told
+        assert len(attacked.watch.gaps) < 512

@@ -1,0 +1,239 @@
+"""What a stranger says of an honest peer's batches, or makes of their bytes, costs the stranger."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+
+from p2p.store import statements
+from p2p.store.types import StoreLimits
+from shoal_wire.digests import batch_id
+from shoal_wire.rollout_messages import (
+    Answer,
+    BatchRef,
+    BatchRefusalReason,
+    Chunk,
+    ChunkQuery,
+    Envelopes,
+    Listing,
+    Query,
+    RecentQuery,
+    Refusal,
+    SinceQuery,
+    WholeQuery,
+)
+from shoal_wire.types import BatchId, SignedBatch
+from shoal_wire.verdict import Reason
+from tests.support import factories as make
+from tests.support.exchange_nodes import NO_BACKFILL, QUICK, ExchangeNode, big_groups, open_node
+from tests.support.false_provider import FalseProvider, open_false_provider, ref_of
+from tests.support.nodes import until
+from tests.wire import envelope_mutations as mutations
+
+NOT_HELD = Refusal(reason=BatchRefusalReason.NOT_HELD)
+EAGER = replace(
+    QUICK,
+    backfill=replace(QUICK.backfill, first_peers=1, every_seconds=0.3),
+    answer_seconds=20.0,
+)
+CALM = replace(NO_BACKFILL, answer_seconds=20.0)
+
+
+@asynccontextmanager
+async def opened(
+    tmp_path: Path, settings: object = EAGER
+) -> AsyncIterator[tuple[ExchangeNode, ExchangeNode, FalseProvider]]:
+    """A node under test, an honest publisher, and a stranger; nobody is connected yet."""
+    manifest = make.swarm(max_batch_bytes=4 << 20)
+    async with (
+        open_node(tmp_path / "victim", manifest, settings=settings) as victim,  # type: ignore[arg-type]
+        open_node(tmp_path / "honest", manifest, settings=NO_BACKFILL) as honest,
+        open_false_provider(manifest) as stranger,
+    ):
+        yield victim, honest, stranger
+
+
+def gives(stranger: FalseProvider, envelopes: Sequence[bytes], refs: Sequence[BatchRef]) -> None:
+    """List `refs` to whoever asks, as recent or since a number, and give these bytes."""
+    by_id = {batch_id(envelope): envelope for envelope in envelopes}
+
+    async def answer(query: Query) -> Answer:
+        match query:
+            case WholeQuery():
+                return Envelopes(envelopes=tuple(by_id[name] for name in query.batch_ids))
+            case ChunkQuery() if query.batch_id in by_id:
+                raw = by_id[query.batch_id]
+                return Chunk(
+                    num_bytes=len(raw), data=raw[query.offset : query.offset + query.length]
+                )
+            case RecentQuery():
+                return Listing(batches=tuple(refs))
+            case SinceQuery():
+                own = [ref for ref in refs if ref.publisher == query.publisher]
+                return Listing(batches=tuple(ref for ref in own if ref.sequence > 0))
+            case _:
+                return NOT_HELD
+
+    stranger.answer(answer)
+
+
+def copies_of(signed: SignedBatch) -> tuple[list[bytes], list[BatchRef]]:
+    """Return the other spellings of a batch, and how a listing names them as its publisher's."""
+    copies = list(mutations.other_spellings(signed.envelope).values())
+    refs = [
+        replace(ref_of(signed), batch_id=BatchId(batch_id(raw)), num_bytes=len(raw))
+        for raw in copies
+    ]
+    return copies, refs
+
+
+def has(node: ExchangeNode, signed: SignedBatch) -> bool:
+    return node.exchange.shelf.get(signed.batch_id) is not None
+
+
+async def test_copies_that_anybody_could_make_cost_their_publisher_nothing(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (victim, honest, stranger):
+        await victim.meet(honest)
+        signed = await honest.share(1)
+        await until(lambda: has(victim, signed))
+        copies, refs = copies_of(signed)
+        gives(stranger, copies, refs)
+        await stranger.host.dial(victim.address)
+        await until(lambda: len(victim.blamed(stranger.peer_id)) == len(copies))
+        assert set(victim.blamed(stranger.peer_id)) == {Reason.NOT_CANONICAL}
+        assert victim.blamed(honest.peer_id) == []
+        assert victim.heard() == {1}
+        assert victim.ledger.evidence == ()
+        assert await victim.live.store.evidence() == []
+
+
+async def test_a_changed_copy_that_comes_first_is_not_kept_and_the_true_one_is_fetched(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path) as (victim, honest, stranger):
+        victim.deaf = True
+        signed = await honest.share(1)
+        copies, refs = copies_of(signed)
+        gives(stranger, copies, refs)
+        await stranger.host.dial(victim.address)
+        await until(lambda: len(victim.blamed(stranger.peer_id)) == len(copies))
+        assert victim.heard() == set()
+        assert len(victim.exchange.shelf) == 0
+        await victim.host.dial(honest.address)
+        await until(lambda: has(victim, signed))
+        assert victim.heard() == {1}
+        assert victim.blamed(honest.peer_id) == []
+
+
+async def test_changed_copies_of_the_nodes_own_batches_are_no_twin(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with opened(tmp_path) as (victim, _honest, stranger):
+        own = await victim.share(1)
+        copies, refs = copies_of(own)
+        gives(stranger, copies, refs)
+        await stranger.host.dial(victim.address)
+        await until(lambda: victim.blamed(stranger.peer_id))
+        assert not victim.exchange.twins.found
+        assert "identity.key" not in caplog.text
+        assert set(victim.blamed(stranger.peer_id)) == {Reason.NOT_CANONICAL}
+
+
+async def test_a_batch_of_the_nodes_own_key_that_it_did_not_make_is_a_twin(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with opened(tmp_path) as (victim, _honest, stranger):
+        twin = make.Author(victim.manifest, identity=victim.identity, now_ms=stranger.author.now_ms)
+        theirs = twin.signed()
+        gives(stranger, [theirs.envelope], [ref_of(theirs)])
+        await stranger.host.dial(victim.address)
+        await until(lambda: victim.exchange.twins.found)
+        assert "identity.key" in caplog.text
+        assert victim.blamed(stranger.peer_id) == []
+
+
+async def test_own_batches_that_this_node_has_forgotten_are_no_twins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A listing begins with the oldest, and a node knows its latest ten thousand alone."""
+    few = partial(StoreLimits, max_client_keys=2)
+    monkeypatch.setattr(statements, "StoreLimits", few)
+    async with opened(tmp_path, CALM) as (victim, _honest, stranger):
+        own = [await victim.share(number) for number in range(4)]
+        assert not await victim.live.store.is_own(own[0].batch_id)
+        gives(stranger, [signed.envelope for signed in own], list(map(ref_of, own)))
+        await stranger.host.dial(victim.address)
+        for _ in range(2):
+            await victim.exchange.twins.ask(stranger.peer_id)
+        assert not victim.exchange.twins.found
+        assert victim.blamed(stranger.peer_id) == []
+
+
+async def test_the_nodes_own_batch_listed_as_anothers_costs_who_listed_it(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (victim, honest, stranger):
+        own = await victim.share(1)
+        ref = replace(ref_of(own), publisher=honest.peer_id)
+        gives(stranger, [own.envelope], [ref])
+        await stranger.host.dial(victim.address)
+        await until(lambda: victim.blamed(stranger.peer_id))
+        assert victim.blamed(honest.peer_id) == []
+        assert victim.blamed(stranger.peer_id) == [Reason.MALFORMED_ANSWER]
+
+
+@pytest.mark.parametrize("size", [1000, 100_000], ids=["small", "big"])
+async def test_a_batch_listed_under_a_false_number_is_taken_under_its_own(
+    tmp_path: Path, size: int
+) -> None:
+    async with opened(tmp_path) as (victim, honest, stranger):
+        victim.deaf = True
+        signed = await honest.share(*big_groups(0, size))
+        false = replace(ref_of(signed), sequence=signed.batch.sequence + 1)
+        gives(stranger, [signed.envelope], [false])
+        await stranger.host.dial(victim.address)
+        await until(lambda: victim.blamed(stranger.peer_id) == [Reason.MALFORMED_ANSWER])
+        await victim.host.dial(honest.address)
+        await until(lambda: has(victim, signed))
+        assert victim.blamed(honest.peer_id) == []
+
+
+async def test_an_announcement_of_anothers_batch_does_not_shut_out_its_own(tmp_path: Path) -> None:
+    async with opened(tmp_path, NO_BACKFILL) as (victim, honest, stranger):
+        await victim.host.dial(honest.address)
+        gives(stranger, [], [])
+        await stranger.meet(victim.address, victim.peer_id)
+        author = make.Author(honest.manifest, identity=honest.identity)
+        author.now_ms = stranger.author.now_ms
+        signed = author.signed(author.batch(big_groups(0, 100_000)))
+        await honest.store_batch(signed.envelope)
+        # First as the stranger's, while the job runs and when it has ended.
+        await stranger.announce(signed.envelope)
+        await until(lambda: victim.blamed(stranger.peer_id) == [Reason.BAD_ANNOUNCEMENT])
+        message = honest.outbox._announce(signed)
+        topic = honest.manifest.topic(honest.manifest.shard_of(honest.peer_id))
+        await honest.gossip.publish(topic, message)
+        await until(lambda: has(victim, signed))
+        assert victim.blamed(honest.peer_id) == []
+
+
+async def test_false_listings_take_nothing_of_a_publishers_share_of_pulls(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (victim, honest, stranger):
+        victim.deaf = True
+        signed = await honest.share(*big_groups(0, 100_000))
+        ref = ref_of(signed)
+        made_up = [
+            replace(ref, batch_id=BatchId(bytes([n]) * 32), sequence=ref.sequence + n)
+            for n in range(1, 60)
+        ]
+        gives(stranger, [], made_up)
+        await stranger.host.dial(victim.address)
+        queue = victim.live.exchange._book.wanted.queue
+        await until(lambda: queue.num_running > 0)
+        await victim.host.dial(honest.address)
+        with trio.fail_after(5):
+            await until(lambda: has(victim, signed))

@@ -1,0 +1,129 @@
+"""Nobody pays for what an honest node does: waste is charged to whoever could have known of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import trio
+from libp2p.peer.id import ID
+from libp2p.pubsub.pb import rpc_pb2
+
+from p2p.gossip.flood_gate import FloodLimits
+from p2p.gossip.gossip import GossipSettings
+from p2p.gossip.messages import sign_message
+from p2p.gossip.pubsub import PubsubLimits
+from p2p.net.host import Libp2pHost
+from p2p.standing.scoring import Cause
+from shoal_wire.types import PeerId
+from shoal_wire.verdict import ACCEPT, Reason, Verdict, verdict
+from tests.support.network import HostilePeer
+from tests.support.nodes import TestNode, join, open_test_host, open_test_swarm, until
+
+TOPIC = "/shoal/test"
+TIGHT = GossipSettings(
+    limits=PubsubLimits(
+        flood=FloodLimits(waste_per_second=5.0, waste_burst=20.0, grace_s=0.2),
+        max_validating_per_peer=64,
+    )
+)
+"""A hundredth of what the node allows: what wastes anything at all shows at once."""
+
+
+@asynccontextmanager
+async def swarm(count: int) -> AsyncIterator[list[TestNode]]:
+    """Nodes in one mesh, whose validators know a batch again, and who say whom they charge."""
+    async with open_test_swarm(count, settings=TIGHT) as nodes:
+        await join(nodes, TOPIC)
+        for node in nodes:
+            node.watch.blamed = Counter()  # type: ignore[attr-defined]
+            node.watch.on_behaviour = _blame(node)  # type: ignore[method-assign]
+            await node.gossip.subscribe(TOPIC, _once())
+        yield nodes
+
+
+def _blame(node: TestNode):  # type: ignore[no-untyped-def]
+    def on_behaviour(peer_id: PeerId, cause: Cause) -> None:
+        node.watch.blamed[peer_id] += 1  # type: ignore[attr-defined]
+        assert cause is Cause.FLOOD
+
+    return on_behaviour
+
+
+def _once():  # type: ignore[no-untyped-def]
+    heard: set[bytes] = set()
+
+    async def validate(data: bytes, _author: PeerId, _forwarder: PeerId) -> Verdict:
+        if data in heard:
+            return verdict(Reason.DUPLICATE)
+        heard.add(data)
+        return ACCEPT
+
+    return validate
+
+
+def blamed(nodes: list[TestNode]) -> Counter[PeerId]:
+    return sum((node.watch.blamed for node in nodes), Counter())  # type: ignore[attr-defined]
+
+
+async def test_busy_valid_traffic_is_no_offence_of_who_forwards_it() -> None:
+    async with swarm(4) as nodes:
+        for number in range(80):
+            for node in nodes:
+                await node.gossip.publish(TOPIC, b"%d of %s" % (number, node.peer_id.encode()))
+        await until(
+            lambda: all(node.gossip.stats().pubsub.get("forwarded", 0) == 240 for node in nodes)
+        )
+        await trio.sleep(0.5)
+        copies = [node.gossip.stats().pubsub.get("duplicate", 0) for node in nodes]
+        assert min(copies) > 80, "the mesh brings copies, or this shows nothing"
+        assert not any(node.gossip.stats().pubsub.get("held_back") for node in nodes)
+        assert not blamed(nodes)
+
+
+class Author(HostilePeer):
+    """Sends one node what it likes, as its own author."""
+
+    def __init__(self, host: Libp2pHost, victim: TestNode) -> None:
+        super().__init__(host, victim.peer_id)
+        self.raw = bytes(ID.from_base58(host.peer_id).to_bytes())
+
+    async def say(self, data: list[bytes], first_number: int) -> None:
+        messages = [
+            sign_message(self.host.identity, self.raw, TOPIC, each, first_number + at)
+            for at, each in enumerate(data)
+        ]
+        await self.send_rpc(rpc_pb2.RPC(publish=messages))
+
+
+async def test_one_batch_in_many_messages_is_its_authors_doing_and_no_forwarders() -> None:
+    async with swarm(3) as nodes, AsyncExitStack() as stack:
+        host = await stack.enter_async_context(open_test_host())
+        for node in nodes:
+            await host.dial(node.address)
+        mouths = [Author(host, node) for node in nodes]
+        for turn in range(1, 25):
+            data = [b"%d/%d" % (turn, number) for number in range(4)]
+            async with trio.open_nursery() as nursery:
+                for at, mouth in enumerate(mouths):
+                    nursery.start_soon(mouth.say, data, (turn * 10 + at) * 1000)
+            await trio.sleep(0.1)
+        await until(lambda: blamed(nodes))
+        assert set(blamed(nodes)) == {host.peer_id}
+        assert sum(verdicts(node)[Reason.DUPLICATE] for node in nodes) > 10
+
+
+def verdicts(node: TestNode) -> Counter[Reason]:
+    return Counter(node.gossip.stats().verdicts)
+
+
+async def test_a_peer_that_repeats_itself_pays() -> None:
+    async with swarm(2) as nodes, AsyncExitStack() as stack:
+        host = await stack.enter_async_context(open_test_host())
+        await host.dial(nodes[0].address)
+        mouth = Author(host, nodes[0])
+        for _ in range(10):
+            await mouth.say([b"%d" % number for number in range(20)], 1)
+        await until(lambda: nodes[0].watch.blamed[host.peer_id])  # type: ignore[attr-defined]
+        assert set(blamed(nodes)) == {host.peer_id}

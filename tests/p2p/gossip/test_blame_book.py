@@ -1,0 +1,115 @@
+"""The book of who wasted what: for any course of events, only who could have known it pays."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from p2p.gossip.blame import COPY, JUDGED, OVER_QUOTA, SECOND_MESSAGE, BlameBook, Waste
+from p2p.standing.scoring import is_mild, is_seen_by_forwarder
+from shoal_wire.verdict import ACCEPT, Outcome, Reason, verdict
+
+
+def book() -> BlameBook:
+    return BlameBook(ttl_s=120.0, max_ids=1000)
+
+
+def judged(of: BlameBook, reason: Reason, *, key: bytes = b"k", by: bytes = b"f") -> Waste:
+    return of.judged(verdict(reason), key=key, content=lambda: b"batch", author=b"a", forwarder=by)
+
+
+@pytest.mark.parametrize("reason", list(Reason))
+def test_a_forwarder_wastes_only_what_it_could_have_checked(reason: Reason) -> None:
+    waste = judged(book(), reason)
+    wrong = is_seen_by_forwarder(verdict(reason)) and not is_mild(verdict(reason))
+    assert waste.of_forwarder == (JUDGED if wrong else 0.0)
+    assert waste.of_author == 0.0
+    assert wrong <= (verdict(reason).outcome is Outcome.REJECT)
+
+
+@pytest.mark.parametrize("reason", list(Reason))
+def test_our_own_trouble_and_what_is_useful_is_nobodys_waste(reason: Reason) -> None:
+    waste = judged(book(), reason, by=b"a")
+    own_trouble = reason.value.startswith(("intake", "worker", "validator", "left"))
+    first_time = reason in (Reason.VALID, Reason.DUPLICATE)
+    assert (waste.of_forwarder == 0) == (own_trouble or first_time)
+
+
+def test_a_quota_is_broken_by_who_signs_not_by_who_forwards() -> None:
+    assert judged(book(), Reason.OVER_QUOTA, by=b"a").of_forwarder == OVER_QUOTA
+    assert judged(book(), Reason.OVER_QUOTA).of_forwarder == 0.0
+
+
+def test_a_batch_in_a_second_message_is_its_authors_doing_once() -> None:
+    of = book()
+    assert judged(of, Reason.VALID, key=b"1", by=b"f") == Waste()
+    assert judged(of, Reason.DUPLICATE, key=b"1", by=b"g") == Waste(), "a replay, long afterwards"
+    assert judged(of, Reason.DUPLICATE, key=b"2", by=b"g") == Waste(of_author=SECOND_MESSAGE)
+    assert judged(of, Reason.DUPLICATE, key=b"2", by=b"h") == Waste(), "paid for already"
+    assert judged(of, Reason.DUPLICATE, key=b"2", by=b"h") == Waste(of_forwarder=JUDGED)
+
+
+def test_what_was_fetched_before_it_was_heard_of_is_nobodys_fault() -> None:
+    of = book()
+    assert judged(of, Reason.DUPLICATE, key=b"1") == Waste()
+    assert judged(of, Reason.DUPLICATE, key=b"2").of_author == SECOND_MESSAGE
+
+
+def test_it_is_bounded_and_forgets_by_age() -> None:
+    of = book()
+    for number in range(3000):
+        of.copied(b"%d" % number, b"f", 0.0)
+    assert len(of) == 1000
+    assert of.copied(b"2999", b"f", 119.0) == COPY
+    assert of.copied(b"2999", b"f", 121.0) == 0.0
+    assert len(of) == 1
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("ABCDE"), st.integers(0, 6), st.floats(0, 30)), max_size=200)
+)
+@settings(deadline=None, max_examples=400)
+def test_who_never_repeats_itself_never_pays(events: list[tuple[str, int, float]]) -> None:
+    """Any peers, any messages, any times: a peer pays for its second copy and not before."""
+    of, sent, now = book(), Counter[tuple[str, int]](), 0.0
+    for peer, number, pause_s in events:
+        now += pause_s
+        sent[peer, number] += 1
+        paid = of.copied(b"%d" % number, peer.encode(), now)
+        assert paid == 0.0 or sent[peer, number] > 1
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("ABCD"), st.sampled_from("PQ"), st.integers(1, 3)), max_size=60
+    )
+)
+@settings(deadline=None, max_examples=400)
+def test_whoever_plays_with_an_authors_messages_the_honest_author_is_not_blamed(
+    events: list[tuple[str, str, int]],
+) -> None:
+    """P says each batch in one message, Q in as many as it likes; others pass on what they like."""
+    of, passed = book(), Counter[tuple[str, str, int]]()
+    for forwarder, author, number in events:
+        passed[forwarder, author, number] += 1
+        key = f"{author}{number if author == 'Q' else 1}".encode()
+        waste = of.judged(
+            ACCEPT if not passed else verdict(Reason.DUPLICATE),
+            key=key,
+            content=lambda author=author: author.encode(),  # type: ignore[misc]
+            author=author.encode(),
+            forwarder=forwarder.encode(),
+        )
+        assert author == "Q" or waste.of_author == 0.0
+        assert (
+            waste.of_forwarder == 0.0
+            or sum(
+                n
+                for (who, of_whom, _), n in passed.items()
+                if (who, of_whom) == (forwarder, author)
+            )
+            > 1
+        )

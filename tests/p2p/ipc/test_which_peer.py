@@ -1,0 +1,103 @@
+"""Whom a person means by a part of a peer id, and what is said when that is unclear."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from p2p.ipc.which_peer import WhichPeerError, which_peer
+from p2p.net.address import parse_peer_address
+from shoal.__main__ import main
+from shoal_wire.types import PeerId
+from tests.support.hostile_text import ALL_OF_THEM, acting_in
+from tests.support.nodes import fresh_identity
+from tests.support.running_node import RunningNode
+
+ONE, TWO, STRANGER = (fresh_identity().peer_id for _ in range(3))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [ONE, ONE[-10:], f"…{ONE[-10:]}", f"...{ONE[-6:]}", ONE[:20], f"{ONE[:20]}…", f" {ONE[-10:]} "],
+)
+def test_a_part_that_fits_one_alone_is_that_one(text: str) -> None:
+    assert which_peer(text, [ONE, TWO]) == ONE
+
+
+def test_a_whole_id_needs_not_be_known() -> None:
+    assert which_peer(STRANGER, [ONE]) == STRANGER
+
+
+@pytest.mark.parametrize(
+    ("text", "known", "says"),
+    [
+        ("nonsense", [ONE], "'nonsense' is not a peer id, nor how that of a known peer begins"),
+        ("12D3KooW…", [ONE], "'12D3KooW…' may be any peer; known here: …"),
+        ("12D3", [], "'12D3' may be any peer; known here: nobody"),
+        ("", [ONE], "'' is not a peer id; known here: …"),
+        ("…", [ONE], "'…' is not a peer id"),
+        ("ünd", [ONE], "'ünd' is not a peer id"),
+        (STRANGER[-10:], [ONE, TWO], "known here: "),
+    ],
+)
+def test_nobody_meant_is_a_line_with_those_who_are_known(
+    text: str, known: list[PeerId], says: str
+) -> None:
+    with pytest.raises(WhichPeerError) as refused:
+        which_peer(text, known)
+    assert says in str(refused.value)
+    assert all(peer_id[-10:] in str(refused.value) for peer_id in known)
+    assert "codec" not in str(refused.value)
+
+
+def test_several_are_all_named_up_to_a_bound() -> None:
+    alike = [PeerId(f"12D3KooW{number:02d}end") for number in range(20)]
+    with pytest.raises(WhichPeerError, match=r"may be 20 peers; they are: .* and 12 more$"):
+        which_peer("end", alike)
+
+
+@given(st.text())
+def test_any_text_is_an_id_or_a_line_in_which_nothing_acts(text: str) -> None:
+    with pytest.raises(WhichPeerError) as refused:
+        which_peer(text + "!", [ONE])
+    assert not acting_in(str(refused.value))
+
+
+def test_hostile_text_is_a_line_too() -> None:
+    with pytest.raises(WhichPeerError) as refused:
+        which_peer(ALL_OF_THEM, [ONE])
+    assert not acting_in(str(refused.value))
+
+
+@pytest.mark.parametrize("ending", ["…", "..."])
+def test_an_address_copied_from_an_example_is_said_to_be_cut_short(ending: str) -> None:
+    with pytest.raises(ValueError, match="it is cut short") as refused:
+        parse_peer_address(f"/ip4/203.0.113.7/tcp/4001/p2p/12D3KooW{ending}")
+    assert "codec" not in str(refused.value)
+
+
+def test_commands_take_the_end_that_tables_print(
+    tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path_factory.mktemp("pair")
+    with (
+        RunningNode(root / "one") as one,
+        RunningNode(root / "two", bootstrap=[one.address]) as two,
+    ):
+        peer, at = one.node.member.peer_id, ["--data-dir", str(two.data_dir), "--json"]
+        assert main(["debug", "ping", peer[-10:], "--count", "1", *at]) == 0
+        assert json.loads(capsys.readouterr().out)["peer_id"] == peer
+        for order in (["protect"], ["protect", "--off"], ["block"], ["unblock"]):
+            assert main(["debug", *order, f"…{peer[-10:]}", *at]) == 0
+            assert json.loads(capsys.readouterr().out)["peer"]["peer_id"] == peer
+        assert main(["debug", "block", "zzzz", *at]) == 1
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1
+        assert peer[-10:] in said
+        assert main(["debug", "ping", "zzzz", "--count", "9", *at[:2]]) == 1
+        said = capsys.readouterr().out
+        assert said.count("is not a peer id") == 1
+        assert peer[-10:] in said

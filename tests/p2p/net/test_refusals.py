@@ -1,0 +1,80 @@
+"""What is said of peers that a key or a list keeps away, and how often."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+import pytest
+import trio
+from libp2p.io.exceptions import IOException
+
+from p2p.net.bars import GREETING, Bar, looks_enciphered
+from p2p.net.private import WrongSwarmKeyError
+from p2p.net.refusals import LONGEST_QUIET_SECONDS, NotListedError, Refusals, bar_of
+from p2p.peers.news import BarNews
+from shoal_wire.types import PeerId
+
+PEER, ADDRESS = PeerId("P"), "/ip4/192.0.2.1/tcp/4001/p2p/P"
+
+
+def test_a_nonce_is_told_from_other_beginnings() -> None:
+    assert sum(not looks_enciphered(os.urandom(44)) for _ in range(2000)) < 20
+    for other in (b"", os.urandom(23), GREETING + os.urandom(60), bytes(60), b"EHLO mail." * 5):
+        assert not looks_enciphered(other)
+
+
+@pytest.mark.parametrize("bar", Bar)
+def test_each_bar_is_one_line_with_the_flag_that_mends_it(bar: Bar) -> None:
+    assert ("--allow-peers" if bar is Bar.NOT_LISTED else "--swarm-key FILE") in bar.do
+    assert "\n" not in bar.says + bar.do
+
+
+def test_the_cause_is_found_below_what_hides_it() -> None:
+    outer = OSError("handshake failed")
+    outer.__cause__ = WrongSwarmKeyError(Bar.KEY_DIFFERS)
+    assert bar_of(outer) is Bar.KEY_DIFFERS
+    assert bar_of(IOException("the peer closed the connection")) is None
+
+
+async def test_a_refusal_is_told_at_once_then_ever_less_often_for_each_reason(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    refusals = Refusals()
+    with caplog.at_level(logging.WARNING):
+        for _ in range(24 * 360):
+            assert refusals.note("192.0.2.1", WrongSwarmKeyError(Bar.KEY_MISSING))
+            await trio.sleep(10)
+        assert 24 <= len(caplog.messages) < 34, "hourly in the end"
+        caplog.clear()
+        assert refusals.note("192.0.2.1", NotListedError("12D3"))
+        assert refusals.note("192.0.2.2", WrongSwarmKeyError(Bar.KEY_MISSING))
+        assert len(caplog.messages) == 2
+        caplog.clear()
+        await trio.sleep(3 * LONGEST_QUIET_SECONDS)
+        for _ in range(8):
+            refusals.note("192.0.2.1", WrongSwarmKeyError(Bar.KEY_MISSING))
+            await trio.sleep(10)
+        assert len(caplog.messages) == 2, "who comes back after hours is news again"
+    assert not refusals.note("192.0.2.1", IOException("the peer closed the connection"))
+    assert refusals.counts == {Bar.KEY_MISSING: 24 * 360 + 9, Bar.NOT_LISTED: 1}
+
+
+def test_what_keeps_a_bootstrap_away_is_told_once_until_it_changes() -> None:
+    news = BarNews()
+    line = news.look(PEER, ADDRESS, Bar.KEY_MISSING)
+    assert line is not None
+    assert ADDRESS in line
+    assert "--swarm-key FILE" in line
+    assert news.look(PEER, ADDRESS, Bar.KEY_MISSING) is None
+    assert news.look(PEER, ADDRESS, Bar.KEY_DIFFERS) is not None
+    news.answered(PEER)
+    assert news.look(PEER, ADDRESS, Bar.KEY_DIFFERS) is not None
+
+
+def test_a_list_is_blamed_only_when_it_happens_again() -> None:
+    news = BarNews()
+    assert news.look(PEER, ADDRESS, Bar.NOT_LISTED) is None
+    line = news.look(PEER, ADDRESS, Bar.NOT_LISTED)
+    assert line is not None
+    assert "--allow-peers" in line

@@ -1,0 +1,92 @@
+"""Courses of made-up trainings, round by round: what `policy.record.learning` is tried on."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from policy.record.learning import Learning
+from policy.record.progress import RoundRecord
+from tests.policy.record.test_progress import record
+
+GROUPS, LENGTH = 4, 8
+ITEMS = 48
+
+Skill = Callable[[int], float]
+"""Round → chance that an answer is right."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Course:
+    """How a training goes."""
+
+    own: Skill
+    held_out: Skill | None = None
+    """The chance of a held-out answer, where it is not that of an own one."""
+    alike: float = 0.0
+    """Chance that a question's answers are right or wrong together."""
+    cut: float = 0.1
+    drawn: int = 32
+    used: float = 0.2
+    """Share of those drawn."""
+    evaluate_every: int = 25
+
+    def play(self, rounds: int, seed: int = 0, start: int = 0) -> Iterator[tuple[Any, Any]]:
+        """Yield each round's record and the latest evaluation."""
+        chance = random.Random(seed)
+        held_out = None
+        for number in range(start + 1, start + rounds + 1):
+            if number % self.evaluate_every == 0:
+                held_out = self._evaluation(number, chance)
+            yield self._round(number, chance), held_out
+
+    def _round(self, number: int, chance: random.Random) -> RoundRecord:
+        skill = self.own(number)
+        groups = [self._group(skill, chance) for _ in range(GROUPS)]
+        used = sum(chance.random() < self.used for _ in range(self.drawn))
+        return record(
+            number,
+            sum(map(sum, groups)) / (GROUPS * LENGTH),
+            own_groups=GROUPS,
+            own_answers=GROUPS * LENGTH,
+            own_frac_reward_zero_std=sum(len(set(one)) == 1 for one in groups) / GROUPS,
+            completion_clipped_ratio=sum(chance.random() < self.cut for _ in range(32)) / 32,
+            external_drawn=self.drawn,
+            groups_external=used,
+            external_no_reward=self.drawn - used,
+            external_all_same=0,
+            external_unread=0,
+            external_refused=0,
+        )
+
+    def _group(self, skill: float, chance: random.Random) -> list[float]:
+        if chance.random() < self.alike:
+            return LENGTH * [float(chance.random() < skill)]
+        return [float(chance.random() < skill) for _ in range(LENGTH)]
+
+    def _evaluation(self, number: int, chance: random.Random) -> dict[str, Any]:
+        skill = (self.held_out or self.own)(number)
+        passed = sum(chance.random() < skill for _ in range(ITEMS)) / ITEMS
+        return {"round": number, "pass@1": passed, "num_items": ITEMS}
+
+
+def steady(share: float) -> Skill:
+    """A skill that stays."""
+    return lambda _number: share
+
+
+def rising(first: float, last: float, rounds: int) -> Skill:
+    """A skill that goes from `first` to `last`, and stays there."""
+    return lambda number: first + (last - first) * min(1.0, number / rounds)
+
+
+def found(learning: Learning, course: Iterator[tuple[Any, Any]]) -> dict[str, int]:
+    """Play a course; return the findings that ever stood, and the first round of each."""
+    seen: dict[str, int] = {}
+    for one, held_out in course:
+        learning.after(one, held_out)
+        for check, since in learning.standing.items():
+            seen.setdefault(str(check), since)
+    return seen

@@ -1,0 +1,150 @@
+"""What a run leaves stays small however long it is: metrics.jsonl, TensorBoard's files."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from policy.record import event_files, sinks
+from policy.record.event_files import EventFiles
+from policy.record.metrics import MetricsFile
+from policy.record.thinning import thinned
+from shoal_settings.schema import Settings
+
+
+def line(number: int, kind: str = "round") -> bytes:
+    return json.dumps({"event": kind, "round": number, "pad": "x" * 50}).encode() + b"\n"
+
+
+def numbers(path: Path, kind: str = "round") -> list[int]:
+    events = map(json.loads, path.read_text().splitlines())
+    return [event["round"] for event in events if event["event"] == kind]
+
+
+def test_metrics_keep_the_newest_rounds_and_the_whole_course(tmp_path: Path) -> None:
+    path, bound = tmp_path / "metrics.jsonl", 40_000
+    file = MetricsFile(path, last_round=0, max_bytes=bound)
+    for number in range(1, 5001):
+        file.append({"event": "round", "round": number, "pad": "x" * 50})
+        if number % 500 == 0:
+            file.append({"event": "held_out", "round": number})
+        assert path.stat().st_size <= bound
+    kept = numbers(path)
+    assert kept == sorted(set(kept)), "in order, each once"
+    assert kept[-100:] == list(range(4901, 5001)), "the newest are all there"
+    assert kept[0] < 600, "and the beginning, more coarsely"
+    assert numbers(path, "held_out") == list(range(500, 5001, 500)), "evaluations stay"
+    # A resumed run goes on in the thinned file, each round at most once.
+    file = MetricsFile(path, last_round=4990, last_held_out=4500, max_bytes=bound)
+    assert numbers(path)[-1] == 4990
+    assert numbers(path, "held_out")[-1] == 4500
+    for number in range(4991, 5001):
+        file.append({"event": "round", "round": number})
+    assert numbers(path)[-11:] == list(range(4990, 5001))
+
+
+def test_a_file_that_is_too_long_already_is_thinned_at_the_start(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b"".join(line(number) for number in range(1, 2001)))
+    MetricsFile(path, last_round=2000, max_bytes=20_000)
+    assert path.stat().st_size <= 10_000
+    assert numbers(path)[-1] == 2000
+
+
+def test_without_room_for_the_shorter_file_the_longer_one_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b"".join(line(number) for number in range(1, 501)))
+
+    def full(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    file = MetricsFile(path, last_round=500, max_bytes=20_000)
+    assert len(numbers(path)) == 500
+    monkeypatch.undo()
+    for number in range(501, 600):
+        file.append({"event": "round", "round": number, "pad": "x" * 50})
+    assert path.stat().st_size <= 20_000
+    assert numbers(path)[-1] == 599
+
+
+def test_thinning_leaves_out_what_is_no_event_and_ends_for_any_bound() -> None:
+    lines = [b"half a li", *(line(number) for number in range(1, 100)), b'"text"\n']
+    for bound in (0, 50, 1000, 5000, 100_000):
+        kept = thinned(lines, bound)
+        assert sum(map(len, kept)) <= bound
+        assert all(json.loads(one)["round"] for one in kept)
+    assert thinned(lines, 100_000) == lines[1:-1]
+
+
+def held(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.iterdir())
+
+
+def test_tensorboards_oldest_file_goes(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    clock = iter(range(10**6))
+    bound = 1 << 16
+    files = EventFiles(tmp_path, max_bytes=bound, wall=lambda: float(next(clock)))
+    for number in range(1, 2001):
+        files.add(number, {f"figure/{index}": float(number) for index in range(4)})
+        files.flush()
+        assert held(tmp_path) <= bound
+    read = EventAccumulator(str(tmp_path), size_guidance={"scalars": 0})
+    read.Reload()
+    steps = [at.step for at in read.Scalars("figure/0")]
+    assert steps == list(range(steps[0], 2001))
+    assert len(steps) > 300
+
+
+def test_a_full_disk_costs_tensorboard_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("tensorboard")
+    files = EventFiles(tmp_path, max_bytes=1 << 20)
+    files.add(1, {"reward": 0.5})
+    files.flush()
+    size = held(tmp_path)
+
+    def full(_path: Path, _data: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(event_files, "append_whole", full)
+    files.add(2, {"reward": 0.5})
+    files.flush()
+    monkeypatch.undo()
+    assert held(tmp_path) == size
+    files.flush()
+    assert held(tmp_path) > size
+
+
+def test_sinks_take_the_first_rounds_and_then_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(sinks.time, "monotonic", lambda: now)
+    taken: list[int] = []
+
+    class Sink:
+        def write(self, round_number: int, figures: object) -> None:
+            taken.append(round_number)
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr(sinks, "_installed", lambda name: True)
+    monkeypatch.setattr(sinks, "_OPENERS", {"wandb": lambda *_: Sink()})
+    made = sinks.MetricSinks(Settings(data_dir=tmp_path, log="wandb"), last_round=0)
+    for number in range(1, 6001):
+        made.write({"round": number, "reward": 0.5})
+        now += 0.05  # the toy's pace: five minutes
+    assert taken[: sinks.FIRST_EVENTS] == list(range(1, sinks.FIRST_EVENTS + 1))
+    assert 55 <= len(taken) - sinks.FIRST_EVENTS <= 65
+    made.write({"round": 6000, "held_out/pass@1": 0.5})
+    assert taken[-1] == 6000, "an evaluation is not lost among rounds"

@@ -1,0 +1,37 @@
+"""What lacks room waits, says so once, and goes on by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from policy.record.pause import Pause
+
+
+def test_it_goes_on_when_nothing_lacks(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    told: list[str] = []
+    answers = iter(["full", "full", "still full", ""])
+    pause = Pause(
+        lack=lambda: next(answers), should_stop=lambda: False, tell=told.append, retry_seconds=0.0
+    )
+    assert pause.hold()
+    assert told == ["full", ""]
+    assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]
+
+
+def test_nothing_is_said_of_a_disk_with_room(caplog: pytest.LogCaptureFixture) -> None:
+    assert Pause(lack=lambda: "", should_stop=lambda: True, tell=pytest.fail).hold()
+    assert not caplog.records
+
+
+def test_a_stop_is_heard_while_it_waits() -> None:
+    asked: Iterator[bool] = iter([False] * 3 + [True] * 10)
+    pause = Pause(
+        lack=lambda: "full",
+        should_stop=lambda: next(asked),
+        tell=lambda _why: None,
+        retry_seconds=60.0,
+    )
+    assert not pause.hold()

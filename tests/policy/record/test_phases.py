@@ -1,0 +1,71 @@
+"""What a trainer does, as those hear it who wait."""
+
+from __future__ import annotations
+
+from policy.record.phases import Doing, Phase, Phases
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def heard() -> tuple[Phases, Clock, list[Doing]]:
+    clock, told = Clock(), list[Doing]()
+    phases = Phases(clock)
+    phases.listen(told.append)
+    return phases, clock, told
+
+
+def test_a_long_phase_is_told_once_a_second_with_its_pace() -> None:
+    phases, clock, told = heard()
+    phases.enter(Phase.ANSWERING, round=1, of=32)
+    for step in range(1, 41):
+        clock.now = step / 10
+        phases.step(step // 2, step / 80)
+    assert [one.seconds for one in told] == [0.0, 1.0, 2.0, 3.0, 4.0]
+    assert str(told[-1]) == "round 1: answering, 20 of 32, ~4 s left"
+    assert told[-1].progress()["left_s"] == 4.0
+
+
+def test_a_phase_behind_a_long_one_is_told_at_once() -> None:
+    phases, clock, told = heard()
+    phases.enter(Phase.ANSWERING, round=1, of=32)
+    clock.now = 9.5
+    phases.step(32, 1.0)
+    clock.now = 9.6
+    phases.enter(Phase.LEARNING, round=1)
+    assert [one.phase for one in told] == [Phase.ANSWERING, Phase.ANSWERING, Phase.LEARNING]
+    clock.now = 16.6
+    assert str(phases.doing) == "round 1: learning, for 7 s"
+
+
+def test_the_rounds_of_a_small_model_are_told_once_a_second() -> None:
+    phases, clock, told = heard()
+    for number in range(100):
+        for phase in (Phase.ANSWERING, Phase.SCORING, Phase.DRAWING, Phase.LEARNING):
+            clock.now += 0.01
+            phases.enter(phase, round=number)
+    assert len(told) <= 5
+
+
+def test_it_knows_when_own_answers_are_there() -> None:
+    phases, _, _ = heard()
+    for phase in (Phase.EVALUATING, Phase.SCORING, Phase.ANSWERING, Phase.SAVING):
+        phases.enter(phase)
+        assert not phases.has_answered
+    phases.enter(Phase.ANSWERING)
+    phases.enter(Phase.SCORING)
+    assert phases.has_answered
+
+
+def test_times_are_said_as_people_say_them() -> None:
+    def left(seconds: float) -> str:
+        said = Doing(phase=Phase.SAVING, round=None, done=0, of=0, seconds=1.0, left_s=seconds)
+        return str(said)
+
+    assert left(40) == "saving, for 1 s, ~40 s left"
+    assert left(600) == "saving, for 1 s, ~10 min left"
+    assert left(7200) == "saving, for 1 s, ~2.0 h left"

@@ -1,0 +1,198 @@
+"""A trainer on a disk that is full: it pauses wherever that is noticed, and loses nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from policy import trainer as trainer_module
+from policy.checkpoint import saving
+from policy.checkpoint.saving import CheckpointError, NoRoomError, latest_checkpoint
+from policy.generate_only import Author, GenerateOnly
+from policy.record import pause
+from policy.record.earlier_runs import STATE_FILE
+from policy.record.metrics import METRICS_FILE
+from policy.trainer import Trainer
+from shoal_base import files
+from shoal_settings.schema import Settings
+from shoal_wire.types import Digest
+from tests.policy import training_cases as case
+
+FULL = OSError(28, "No space left on device")
+ROUNDS = 3
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return case.model_folder(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pause, "RETRY_SECONDS", 0.0)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, model: str) -> Trainer:
+    made = case.trainer(
+        tmp_path_factory.mktemp("whole"), model, rounds=ROUNDS, checkpoint_seconds=0.0
+    )
+    made.run()
+    return made
+
+
+def told(of: Trainer) -> list[str]:
+    """Record why it is paused, from now on."""
+    whys: list[str] = []
+    tell = of._pause._tell
+    of._pause._tell = lambda why: (whys.append(why), tell(why))[1]
+    of._pause._retry_seconds = 0.0
+    return whys
+
+
+def assert_lost_nothing(made: Trainer, data_dir: Path, undisturbed: Trainer) -> None:
+    lines = (data_dir / METRICS_FILE).read_text().splitlines()
+    rounds = [event["round"] for event in map(json.loads, lines) if event["event"] == "round"]
+    assert rounds == list(range(1, ROUNDS + 1))
+    path = latest_checkpoint(data_dir).path
+    assert path is not None and path.name == f"round-{ROUNDS:06d}"
+    assert case.same_weights(
+        case.weights(made.course.policy), case.weights(undisturbed.course.policy)
+    )
+
+
+def fails_a_few_times(call: Callable[..., Any], first: int, times: int = 3) -> Callable[..., Any]:
+    """Fail for lack of room from call `first` on, for some calls."""
+    calls = 0
+
+    def failing(*arguments: Any, **named: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if first <= calls < first + times:
+            raise FULL
+        return call(*arguments, **named)
+
+    return failing
+
+
+@pytest.mark.parametrize("first", [1, 2, 4])
+@pytest.mark.parametrize("where", ["appended", "moved", "model", "optimizer", "flushed"])
+def test_whichever_write_fails_first_nothing_is_lost(
+    where: str,
+    first: int,
+    tmp_path: Path,
+    model: str,
+    undisturbed: Trainer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = case.trainer(tmp_path, model, rounds=ROUNDS, checkpoint_seconds=0.0)
+    place, name = {
+        "appended": (files.os, "write"),
+        "moved": (Path, "rename"),
+        "model": (made.course.policy.model, "save_pretrained"),
+        "optimizer": (saving.torch, "save"),
+        "flushed": (saving, "sync"),
+    }[where]
+    monkeypatch.setattr(place, name, fails_a_few_times(getattr(place, name), first))
+    whys = told(made)
+    made.run()
+    monkeypatch.undo()
+    assert_lost_nothing(made, tmp_path, undisturbed)
+    assert whys.count("") == len(whys) / 2, "each pause ends, and is told of once"
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system whose size can be changed."""
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("needs the right to mount")
+    path = tmp_path / "disk"
+    path.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "shoal-test", str(path)]
+    if subprocess.run(command, check=False).returncode != 0:
+        pytest.skip("needs the right to mount")
+    yield path
+    subprocess.run(["umount", "-l", str(path)], check=True)
+
+
+def test_on_a_real_disk_that_grows_bit_by_bit(disk: Path, model: str, undisturbed: Trainer) -> None:
+    """Each pause is given a little more room: so every write finds the disk full at some time."""
+    made = case.trainer(disk, model, rounds=ROUNDS, checkpoint_seconds=0.0)
+    size = 64
+    pauses = 0
+
+    def lack() -> str:
+        nonlocal size, pauses
+        why = made._lack()
+        if why:
+            pauses += 1
+            size += 24
+            command = ["mount", "-o", f"remount,size={size}k", str(disk)]
+            subprocess.run(command, check=True)
+        return why
+
+    made._pause._lack = lack
+    made._pause._retry_seconds = 0.0
+    made.run()
+    assert pauses >= 3
+    assert_lost_nothing(made, disk, undisturbed)
+
+
+def test_told_to_stop_while_it_waits_it_ends_with_one_line(
+    tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopping: list[bool] = []
+    made = case.trainer(
+        tmp_path, model, rounds=0, checkpoint_seconds=0.0, should_stop=lambda: bool(stopping)
+    )
+
+    def fail(*_: object) -> None:
+        raise NoRoomError("cannot write round-000001: no space left on the disk")
+
+    monkeypatch.setattr(trainer_module, "save_checkpoint", fail)
+    made._pause._tell = stopping.append  # type: ignore[assignment]
+    with pytest.raises(CheckpointError, match="no space left"):
+        made.run()
+    assert made.course.round == 1, "no round was begun while it waited"
+
+
+def test_a_checkpoint_that_would_not_fit_is_not_begun(
+    tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does what a kill has left stand in its way."""
+    made = case.trainer(tmp_path, model, rounds=1)
+    made.run()
+    leftover = tmp_path / "checkpoints" / "round-000002.tmp-1-abcd"
+    leftover.mkdir()
+    made.course.round = 2
+    monkeypatch.setattr(saving, "_free_bytes", lambda _root: 1000)
+    monkeypatch.setattr(saving, "_write", pytest.fail)
+    with pytest.raises(NoRoomError, match=r"no space left on the disk \(\d+ MiB needed, 0 MiB"):
+        made.checkpoint()
+    assert not leftover.exists()
+
+
+def test_a_node_that_only_generates_pauses_too(tmp_path: Path) -> None:
+    asked: list[int] = []
+    made = GenerateOnly(
+        Settings(data_dir=tmp_path, rounds=4, local=0),
+        case.surroundings(),
+        seed=1,
+        answer=lambda _questions, number: asked.append(number) or [],  # type: ignore[func-returns-value]
+        author=Author(model_name="m", tokenizer_digest=Digest(b"")),
+    )
+    write = files.os.fsync
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files.os, "fsync", fails_a_few_times(write, 3))
+        patch.setattr("policy.generate_only._EMPTY_PAUSE_SECONDS", 0.0)
+        made._pause._retry_seconds = 0.0
+        made.run()
+    assert asked == [1, 2, 3, 4]
+    assert json.loads((tmp_path / STATE_FILE).read_text())["round"] == 4

@@ -1,0 +1,130 @@
+"""Real trainings under watch: what is said of them to the console and to the node."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from policy.node.link import NodeLink
+from policy.rollouts import OwnGroup
+from policy.surroundings import Surroundings
+from policy.tasks import TaskSource
+from policy.trainer import Trainer
+from policy.watched import Watched
+from shoal_settings.schema import Settings
+from shoal_tasks.families import PRESETS
+from shoal_tasks.worker.sync import TaskWorker
+from tests.policy.record.courses import Course, steady
+from tests.support import factories as make
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """More only get into each other's way where other programs run."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+class Told(NodeLink):
+    """No node, but what it would have been told."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.states: list[dict[str, Any]] = []
+
+    def tell_status(self, json_text: str) -> None:
+        self.states.append(json.loads(json_text))
+
+
+def play(
+    data_dir: Path, preset: str, rounds: int, *, eval_every: int = 0, max_new_tokens: int = 12
+) -> tuple[list[str], dict[str, Any]]:
+    """Train the embedded model alone; return the console's lines, and the node's last word."""
+    news: list[str] = []
+    link = Told()
+    families = PRESETS[preset]
+    with TaskWorker(families) as worker:
+        around = Surroundings(
+            tasks=TaskSource(worker, families),
+            link=link,
+            rules=make.swarm().rules,
+            should_stop=lambda: False,
+        )
+        settings = Settings(
+            data_dir=data_dir,
+            rounds=rounds,
+            external=0,
+            device="cpu",
+            eval_every=eval_every,
+            max_new_tokens=max_new_tokens,
+            log="none",
+        )
+        Trainer(settings, around, seed=1, on_news=news.append).run()
+    return news, link.states[-1]["learning"]
+
+
+@pytest.mark.slow
+def test_of_the_embedded_model_that_learns_nothing_is_said(tmp_path: Path) -> None:
+    news, told = play(tmp_path, "easy", 300, eval_every=25)
+    assert news == []
+    assert told["state"] == "ok"
+
+
+def test_tasks_that_are_too_hard_are_said_with_an_answer_and_again_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    news, told = play(tmp_path, "paper", 31)
+    (line,) = news
+    assert line.startswith(
+        "learning: no own answer has earned anything, of 960 of the last 30 rounds; asked"
+    )
+    assert "What to do: " in line
+    (finding,) = told["findings"]
+    assert (told["state"], finding["since"]) == ("bad", 30)
+    assert finding["example"] in line
+    again, told = play(tmp_path, "paper", 32)
+    assert [one.split(",")[0] for one in again] == ["learning: no own answer has earned anything"]
+    assert told["findings"][0]["since"] == 30
+
+
+class Unknowing(TaskSource):
+    """Tasks whose worker is of no help."""
+
+    def __init__(self) -> None:
+        super().__init__(make.real_worker(), make.SPECS)
+
+
+def watched(news: list[str], saved: dict[str, Any] | None = None, **settings: Any) -> Watched:
+    return Watched(Settings(**settings), Unknowing(), saved, on_news=news.append)
+
+
+NOBODY: Sequence[OwnGroup] = ()
+
+
+def test_it_is_said_once_and_again_when_it_is_over() -> None:
+    news: list[str] = []
+    made = watched(news)
+    for skill, start in ((0.0, 0), (0.6, 60)):
+        for one, _ in Course(own=steady(skill)).play(60, start=start):
+            made.after_round(one, NOBODY, ())
+    assert len(news) == 2
+    assert news[1] == "learning: over: nothing earned"
+    assert made.view()["state"] == "ok"
+
+
+def test_other_settings_begin_anew() -> None:
+    news: list[str] = []
+    made = watched(news)
+    for one, _ in Course(own=steady(0.0)).play(60):
+        made.after_round(one, NOBODY, ())
+    saved = made.to_json()
+    assert watched([], saved).view()["state"] == "bad"
+    assert watched([], saved, max_new_tokens=99).view()["state"] == "early"
+    assert watched([], saved, threads=2).view()["state"] == "bad"

@@ -1,0 +1,65 @@
+"""How far long work is said to be, and how long the rest takes."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from shoal.counted import SAY_EVERY_SECONDS, SURE_SECONDS, Counted
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def counted(clock: Clock, total: int, *, terminal: bool = False) -> tuple[Counted, io.StringIO]:
+    output = io.StringIO()
+    console = Console(file=output, force_terminal=terminal, width=100)
+    return Counted("batches", total, console=console, clock=clock), output
+
+
+def test_a_log_gets_a_line_every_so_often() -> None:
+    clock = Clock()
+    made, output = counted(clock, 9040)
+    with made:
+        for second in range(25):
+            clock.now = float(second)
+            made.told(64 * second)
+    assert output.getvalue().splitlines() == [
+        f"{64 * 10} of 9,040 batches, about {(9040 - 640) / 64 / 60:.0f} min left",
+        "1,280 of 9,040 batches, about 2 min left",
+    ]
+
+
+def test_a_slow_start_does_not_count_as_the_pace() -> None:
+    """Programs that start and models that load take once what they take."""
+    clock = Clock()
+    made, _ = counted(clock, 1500)
+    clock.now = 15.0
+    assert made.time_left(1) == ""
+    clock.now = 15.0 + SURE_SECONDS / 2
+    assert made.time_left(40) == "", "too short a time to tell"
+    clock.now = 25.0
+    assert made.time_left(101) == "about 2 min left"
+    clock.now = 115.0
+    assert made.time_left(1001) == "about 50 s left"
+
+
+def test_before_the_first_line_nothing_is_promised() -> None:
+    clock = Clock()
+    made, output = counted(clock, 10)
+    clock.now = SAY_EVERY_SECONDS
+    made.told(1)
+    assert output.getvalue() == "1 of 10 batches\n"
+
+
+def test_a_terminal_has_a_bar_that_goes_when_the_work_is_done() -> None:
+    made, output = counted(Clock(), 4, terminal=True)
+    with made:
+        made.told(2, "[b]half[/b]")
+    assert "[b]half[/b]" in output.getvalue()
+    assert "50 %" in output.getvalue()

@@ -1,0 +1,43 @@
+"""What a wheel says of itself: its licence, whole, and who made it."""
+
+from __future__ import annotations
+
+import email
+import hashlib
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SHA256 = "c71d239df91726fc519c6eb72d318ec65820627232b2f796219e87dcf35d0ab4"
+"""Of the whole text, appendix included, as distributions ship it."""
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def test_the_licence_is_apaches_to_the_letter() -> None:
+    text = (ROOT / "LICENSE").read_bytes()
+    assert hashlib.sha256(text).hexdigest() == SHA256
+    assert PROJECT["license"] == "Apache-2.0"
+    assert "LICENSE" in (ROOT / "README.md").read_text(encoding="utf-8")
+    # PyPI takes an SPDX expression or classifiers of licences, not both.
+    assert not [one for one in PROJECT["classifiers"] if one.startswith("License ::")]
+
+
+def test_a_wheel_contains_its_licence_and_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheels = pytest.importorskip("hatchling.builders.wheel", reason="comes with the extra `dev`")
+    classifiers = pytest.importorskip("trove_classifiers").classifiers
+    assert set(PROJECT["classifiers"]) <= classifiers
+    monkeypatch.chdir(ROOT)
+    (built,) = wheels.WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
+    with zipfile.ZipFile(built) as wheel:
+        (licence,) = [name for name in wheel.namelist() if name.endswith("/licenses/LICENSE")]
+        (metadata,) = [name for name in wheel.namelist() if name.endswith("/METADATA")]
+        assert wheel.read(licence) == (ROOT / "LICENSE").read_bytes()
+        said = email.message_from_bytes(wheel.read(metadata))
+    assert said["License-Expression"] == "Apache-2.0"
+    assert said.get_all("License-File") == ["LICENSE"]
+    assert said["Author"] == "The shoal authors"
