@@ -23,7 +23,7 @@ class FrameCache(MessageCache):
         self, window_size: int, history_size: int, *, max_bytes: int = MAX_CACHE_BYTES
     ) -> None:
         super().__init__(window_size, history_size)
-        self.msgs: dict[bytes, bytes] = {}  # type: ignore[assignment]
+        self.msgs: dict[bytes, bytes] = {}
         self._max_bytes = max_bytes
         self.num_bytes = 0
 
