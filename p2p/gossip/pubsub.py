@@ -342,6 +342,7 @@ class GuardedPubsub(Pubsub):
             flow.wasted(waste.of_forwarder, now)
         if waste.of_author:
             self._floods.wasted_by_author(author.to_bytes(), waste.of_author, now)
+        self._flow_of(forwarder).worked(judged.work_s, now, own_message=forwarder == author)
 
     async def publish_own(self, topic: str, data: bytes, wait_s: float) -> int:
         """Sign and queue a message of our own; return how many peers it was queued for.

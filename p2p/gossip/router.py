@@ -327,7 +327,7 @@ class GossipRouter(GossipSub):
         await self._emit_control_msgs(to_graft, to_prune, self._to_offer())
         await self._ask_for_second_copies()
         self.mcache.shift()
-        self._offers.keep_only(self.pubsub.peers, self.mcache.msgs)
+        self._offers.keep_only(self.pubsub.peers, self.mcache)
         self._prune_idontwant_entries()
         self._heeded.clear()
         self._control_entries.clear()

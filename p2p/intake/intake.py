@@ -154,7 +154,8 @@ class Intake:
                     )
                     await self._take_announcement(told, author, forwarder, statement=data)
                 case _:
-                    size, said_itself = declared_size(envelope.payload), author == forwarder
+                    said_itself = author == forwarder
+                    size = declared_size(envelope.payload)
                     with self._opener.room_for(forwarder, size):
                         signed = await self._opener.open(
                             lambda: open_payload(

@@ -123,10 +123,9 @@ class Archive:
         self._path = path
         self._max_bytes = max_bytes
         self._limiter = trio.CapacityLimiter(1)
-        self._queued_bytes = 0
-        """Of what is queued."""
         self._unwritten: list[Archived] = []
-        """For which there was no room; at most as many, and as much, as the queue holds."""
+        """For which there was no room; no more than the queue holds."""
+        self._queued_bytes = 0
         self._send, self._receive = trio.open_memory_channel[Archived](QUEUE_BATCHES)
 
     def notice(self, event: Event) -> None:
@@ -201,7 +200,7 @@ class Archive:
                 return found
 
     async def _commit(self, file: ArchiveFile) -> None:
-        batches = [*self._unwritten, *self._waiting()][-QUEUE_BATCHES:]
+        batches = _newest([*self._unwritten, *self._waiting()])
         self._unwritten = []
         if not batches:
             return
@@ -217,14 +216,14 @@ class Archive:
 
 
 def _newest(batches: list[Archived]) -> list[Archived]:
-    """Return the latest of them that have no more bytes than the queue may have."""
-    left, kept = QUEUE_BYTES, 0
-    for batch in reversed(batches):
-        left -= len(batch.envelope)
-        if left < 0:
+    """Return as many as the queue holds, by count and bytes."""
+    room, found = QUEUE_BYTES, list[Archived]()
+    for batch in reversed(batches[-QUEUE_BATCHES:]):
+        room -= len(batch.envelope)
+        if room < 0:
             break
-        kept += 1
-    return batches[len(batches) - kept :]
+        found.append(batch)
+    return found[::-1]
 
 
 def read_archive(path: Path) -> Iterator[Archived]:

@@ -42,6 +42,8 @@ _OFFERED_BEATS = 3
 _CACHED_BEATS = 5
 _MAX_HELD = 4096
 """Messages of a peer that is not read; where TCP would hold it back, the oldest are lost."""
+_LEAST_WAIT_S = 0.05
+"""Some grains of the network's time, or a debt of almost nothing would hold that still."""
 _ASK_AGAIN_S = 1.0
 """What is offered is asked of one peer a second."""
 
@@ -292,7 +294,8 @@ class SimulatedGossip:
         """Read nothing of a peer for a while; each second for waste is charged."""
         now = trio.current_time()
         flow = self._floods.flow(forwarder.encode(), now)
-        wait_s, for_waste = min(1.0, flow.wait_s(now)), flow.is_to_blame(now)
+        wait_s, for_waste = flow.wait_s(now), flow.is_to_blame(now)
+        wait_s = min(1.0, max(_LEAST_WAIT_S, wait_s))
 
         def go_on() -> None:
             for _ in range(flow.held(wait_s, trio.current_time()) if for_waste else 0):

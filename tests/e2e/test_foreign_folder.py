@@ -20,6 +20,7 @@ PLANTED_FILES = ("trio.py", "torch.py", "struct.py", "tempfile.py", "csv.py")
 """A library's name, and those of the standard library that a start imports."""
 SCRIPT = """\
 #!{python}
+import sys
 from shoal.__main__ import main
 if __name__ == "__main__":
     sys.exit(main())

@@ -62,6 +62,8 @@ class Hostile:
         ]
         self.kept: deque[Message] = deque(maxlen=_KEPT)
         """Messages of others, as they signed them."""
+        self.temper = self.rng.sample(_ACTS, self.rng.randint(1, 4))
+        """What it does at all: who tells a plain lie is soon cut off, and could do no more."""
         self.counter = 0
         self.acts = 0
         self.raw.gossip._on_message = lambda message, _by: self.kept.append(message)  # type: ignore[method-assign]
@@ -80,8 +82,8 @@ class Hostile:
                 await self.raw._connect()
                 for author in self.names:
                     author.now_ms = self.world.wall_ms()
-                act = self.rng.choice(_ACTS)
-                for _ in range(self.rng.choice((1, 1, 2))):
+                act = self.rng.choice(self.temper)
+                for _ in range(self.rng.choice((1, 2, 5))):
                     self.acts += 1
                     await act(self, nursery)
                 await trio.sleep(every_s * self.rng.uniform(0.2, 2.0))

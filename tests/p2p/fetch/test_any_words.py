@@ -153,8 +153,12 @@ class Bench:
         )
         self.fetch = BatchFetch(means=means, wanted=self.wanted, take=self._take)
 
-    async def _take(self, raw: bytes, publisher: PeerId, sequence: int, source: Source) -> Verdict:
-        return await self.intake.take(raw, publisher=publisher, sequence=sequence, source=source)
+    async def _take(
+        self, raw: bytes, publisher: PeerId, sequence: int, source: Source, provider: PeerId
+    ) -> Verdict:
+        return await self.intake.take(
+            raw, publisher=publisher, sequence=sequence, source=source, provider=provider
+        )
 
     async def _keep(self, signed: SignedBatch) -> None:
         self.kept.append(signed)

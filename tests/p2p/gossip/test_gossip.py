@@ -92,7 +92,7 @@ async def test_a_message_is_offered_to_a_peer_at_most_once() -> None:
         await join(nodes, TOPIC)
         for message in numbered(5):
             await nodes[0].gossip.publish(TOPIC, message)
-        caches = [node.gossip._router.mcache.msgs for node in nodes]
+        caches = [node.gossip._router.mcache._frames for node in nodes]
         await until(lambda: all(len(cache) == 5 for cache in caches))
         await until(lambda: not any(caches), patience_s=20)
         assert offered, "or nothing mends what a busy validator dropped"
