@@ -23,25 +23,25 @@ class FrameCache(MessageCache):
         self, window_size: int, history_size: int, *, max_bytes: int = MAX_CACHE_BYTES
     ) -> None:
         super().__init__(window_size, history_size)
-        self.msgs: dict[bytes, bytes] = {}
+        self._frames: dict[bytes, bytes] = {}
         self._max_bytes = max_bytes
         self.num_bytes = 0
 
     def __contains__(self, key: object) -> bool:
-        return key in self.msgs
+        return key in self._frames
 
     def keep(self, message: rpc_pb2.Message) -> bytes:
         """Keep a message and return the frame that sends it."""
         key = message_id(message)
-        frame = self.msgs.get(key)
+        frame = self._frames.get(key)
         if frame is not None:
             return frame
         frame = encode_frame(rpc_pb2.RPC(publish=[message]))
-        self.msgs[key] = frame
+        self._frames[key] = frame
         self.num_bytes += len(frame)
         self.history[0].append(CacheEntry(key, message.topicIDs))
-        while self.num_bytes > self._max_bytes and len(self.msgs) > 1:
-            self._drop(next(iter(self.msgs)))
+        while self.num_bytes > self._max_bytes and len(self._frames) > 1:
+            self._drop(next(iter(self._frames)))
         return frame
 
     def put(self, msg: rpc_pb2.Message) -> None:
@@ -50,7 +50,7 @@ class FrameCache(MessageCache):
 
     def frame(self, key: bytes) -> bytes | None:
         """Return the frame that sends a message; None if it is no longer here."""
-        return self.msgs.get(key)
+        return self._frames.get(key)
 
     def get(self, mid: bytes) -> rpc_pb2.Message | None:
         """Not used: `frame` is what there is."""
@@ -58,7 +58,7 @@ class FrameCache(MessageCache):
 
     def window(self, topic: str) -> list[bytes]:
         """Return the ids of a topic's messages of the last heartbeats that are still here."""
-        return [key for key in super().window(topic) if key in self.msgs]
+        return [key for key in super().window(topic) if key in self._frames]
 
     def shift(self) -> None:
         """Forget the oldest heartbeat's messages."""
@@ -67,6 +67,6 @@ class FrameCache(MessageCache):
         super().shift()
 
     def _drop(self, key: bytes) -> None:
-        frame = self.msgs.pop(key, None)
+        frame = self._frames.pop(key, None)
         if frame is not None:
             self.num_bytes -= len(frame)

@@ -336,10 +336,9 @@ class GuardedPubsub(Pubsub):
             author=author.to_bytes(),
             forwarder=forwarder.to_bytes(),
         )
-        now, flow = trio.current_time(), self._flow_of(forwarder)
-        flow.worked(judged.work_s, now, own_message=forwarder == author)
+        now = trio.current_time()
         if waste.of_forwarder:
-            flow.wasted(waste.of_forwarder, now)
+            self._flow_of(forwarder).wasted(waste.of_forwarder, now)
         if waste.of_author:
             self._floods.wasted_by_author(author.to_bytes(), waste.of_author, now)
         self._flow_of(forwarder).worked(judged.work_s, now, own_message=forwarder == author)

@@ -209,7 +209,7 @@ class Archive:
         except sqlite3.Error as error:
             self._refused(f"{len(batches)} batches are not archived", error)
             if is_full(error):
-                self._unwritten = _newest(batches)
+                self._unwritten = batches
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         return await self._run_in_thread(call, limiter=self._limiter)
