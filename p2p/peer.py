@@ -27,6 +27,7 @@ from p2p.peers.manifest_source import Found, ManifestSource
 from p2p.peers.outside import ReachServer
 from p2p.peers.relay_client import RelayUse
 from p2p.peers.relay_server import RelayLimits, RelayServer
+from p2p.peers.try_out import try_families
 from p2p.shards.directory import ShardDirectory
 from p2p.standing.guard import PeerGuard
 from shoal_settings.schema import Settings
@@ -91,6 +92,7 @@ class ListeningPeer:
             data_dir=self.data_dir,
             settings=settings,
             wait_s=self.tuning.bootstrap_s,
+            try_out=partial(try_families, make_worker=parts.worker),
             refused=self.disk.refused,
         )
         self.relay = _relay_of(self.network, settings)

@@ -19,6 +19,7 @@ from p2p.net.address import parse_peer_address
 from p2p.net.host import RequestError
 from p2p.net.interface import Host
 from p2p.peers import services
+from p2p.peers.try_out import TryOut, anything
 from shoal_settings.schema import Settings
 from shoal_tasks.swarm import specs_of, starting_families
 from shoal_wire.errors import ManifestError
@@ -69,13 +70,18 @@ class ManifestSource:
         settings: Settings,
         wait_s: float = 10.0,
         refused: Refused = say_refused,
+        try_out: TryOut = anything,
     ) -> None:
-        """A start waits for a bootstrap for `wait_s` seconds before it goes on alone."""
+        """A start waits for a bootstrap for `wait_s` seconds before it goes on alone.
+
+        `try_out` is asked before a bootstrap's families are kept.
+        """
         self._host = host
         self._data_dir = data_dir
         self._settings = settings
         self._wait_s = wait_s
         self._refused = refused
+        self._try_out = try_out
         self._bootstraps = tuple(
             parse_peer_address(address).peer_id for address in settings.bootstrap
         )
@@ -97,14 +103,18 @@ class ManifestSource:
         return saved
 
     async def find(self) -> Found:
-        """Return the manifest to start with; takes little longer than the wait.
+        """Return the manifest to start with; takes little longer than the wait, and than it takes
+        to try out a swarm's families.
 
         Raises:
             ManifestError: the bootstrap's swarm needs something this version does not know.
         """
         if self._bootstraps:
+            asked: Manifest | None = None
             with trio.move_on_after(self._wait_s):
-                return Found(manifest=self._adopt(await self._ask()), confirmed=True)
+                asked = await self._ask()
+            if asked is not None:
+                return Found(manifest=await self._adopt(asked), confirmed=True)
             log.warning("no bootstrap answers yet; going on, and trying again for ever")
         saved = load_manifest(self._data_dir)
         if saved is not None:
@@ -122,14 +132,17 @@ class ManifestSource:
                 self._save(manifest)
                 await trio.sleep_forever()
             try:
-                return self._adopt(manifest)
+                return await self._adopt(manifest)
             except ManifestError as error:
                 log.error("cannot join the bootstrap's swarm: %s", error)
                 await trio.sleep_forever()
 
-    def _adopt(self, manifest: Manifest) -> Manifest:
-        # Refuses what this version cannot regenerate or score.
-        specs_of(manifest, self._settings.task_file)
+    async def _adopt(self, manifest: Manifest) -> Manifest:
+        # Refuses what this version cannot regenerate or score, then what it cannot in time.
+        families = specs_of(manifest, self._settings.task_file)
+        saved = load_manifest(self._data_dir)
+        if saved is None or saved.digest != manifest.digest:
+            await self._try_out(families)
         self._save(manifest)
         return manifest
 

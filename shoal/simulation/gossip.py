@@ -345,8 +345,10 @@ class SimulatedGossip:
             author=author.encode(),
             forwarder=forwarder.encode(),
         )
+        flow = self._floods.flow(forwarder.encode(), now)
+        flow.worked(judged.work_s, now, own_message=forwarder == author)
         if waste.of_forwarder:
-            self._floods.flow(forwarder.encode(), now).wasted(waste.of_forwarder, now)
+            flow.wasted(waste.of_forwarder, now)
         if waste.of_author:
             self._floods.wasted_by_author(author.encode(), waste.of_author, now)
 

@@ -19,7 +19,7 @@ import trio
 
 from tests.support.data_folder import read_archive_file
 from tests.support.nodes import protocols_of
-from tests.support.old_commit import SERVED, debug, run, steady
+from tests.support.old_commit import SERVED, TAKEN_NO_LONGER, debug, run, steady
 from tests.support.processes import (
     LOOPBACK,
     PRESENT,
@@ -35,7 +35,6 @@ pytestmark = pytest.mark.timeout(300)
 TRAINING = ("--round-seconds", "0.2", "--eval-every", "0", "--log", "none")
 SWARM = ("--listen", LOOPBACK, "--no-mdns", "--checkpoint-seconds", "0.5")
 SHARE_SECONDS = 60.0
-PUSH = "/ipfs/id/push/1.0.0"
 STRANGER = "12D3KooWQK1wnefoLrcVHbbnf5tLzbopUd3K3bFAoJpA7YJgL5pV"
 
 
@@ -226,9 +225,8 @@ def _end(*processes: ShoalProcess) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("role", SERVED)
 def test_peers_of_both_name_the_same_protocols(both: Both, role: str) -> None:
-    """All but one, which nobody here takes and no node of either has ever spoken to another."""
     command, *flags = role.split()
-    for stage, served in ((both.old, SERVED[role]), (both.new, SERVED[role] - {PUSH})):
+    for stage, less in ((both.old, frozenset()), (both.new, TAKEN_NO_LONGER)):
         where = ("--listen", LOOPBACK, *(("--no-trainer", "--no-mdns") if role == "node" else ()))
         peer = stage.process(command, f"{command}-{id(stage)}", *where, *flags).start()
-        assert trio.run(protocols_of, peer.address) == served
+        assert trio.run(protocols_of, peer.address) == SERVED[role] - less

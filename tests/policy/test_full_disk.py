@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,11 @@ from policy.generate_only import Author, GenerateOnly
 from policy.record import pause
 from policy.record.earlier_runs import STATE_FILE
 from policy.record.metrics import METRICS_FILE
+from policy.rollouts import Answer, OwnGroup, Question
 from policy.trainer import Trainer
 from shoal_base import files
 from shoal_settings.schema import Settings
-from shoal_wire.types import Digest
+from shoal_wire.types import Digest, FinishReason
 from tests.policy import training_cases as case
 
 FULL = OSError(28, "No space left on device")
@@ -181,17 +182,22 @@ def test_a_checkpoint_that_would_not_fit_is_not_begun(
 
 def test_a_node_that_only_generates_pauses_too(tmp_path: Path) -> None:
     asked: list[int] = []
+
+    def answer(questions: Sequence[Question], number: int) -> list[OwnGroup]:
+        asked.append(number)
+        one = Answer(ids=(1,), text="1", finish_reason=FinishReason.STOP, logprobs=())
+        return [OwnGroup(question=question, answers=(one, one)) for question in questions]
+
     made = GenerateOnly(
-        Settings(data_dir=tmp_path, rounds=4, local=0),
+        Settings(data_dir=tmp_path, rounds=4, local=1, completions=2),
         case.surroundings(),
         seed=1,
-        answer=lambda _questions, number: asked.append(number) or [],  # type: ignore[func-returns-value]
+        answer=answer,
         author=Author(model_name="m", tokenizer_digest=Digest(b"")),
     )
     write = files.os.fsync
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files.os, "fsync", fails_a_few_times(write, 3))
-        patch.setattr("policy.generate_only._EMPTY_PAUSE_SECONDS", 0.0)
         made._pause._retry_seconds = 0.0
         made.run()
     assert asked == [1, 2, 3, 4]

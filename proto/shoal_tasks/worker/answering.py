@@ -73,9 +73,13 @@ class Worker:
                 return TaskStream(spec)
         except FamilyError:
             raise
-        except (Exception, ItemTimeout) as error:  # noqa: BLE001  the library raises all kinds
-            kind = type(error).__name__
-            raise FamilyError(f"family {spec.name!r} cannot be built: {kind}: {error}") from None
+        except ItemTimeout:
+            why = "that takes more than the processor time that a task may use"
+        except MemoryError:
+            why = "that takes more memory than the worker may use"
+        except Exception as error:  # noqa: BLE001  the library raises all kinds
+            why = f"{type(error).__name__}: {error}"
+        raise FamilyError(f"family {spec.name!r} cannot be built: {why}")
 
     def answer(self, message: Message) -> Message:
         """The reply to one request. Raises ValueError and kin on a malformed one."""

@@ -1,0 +1,79 @@
+"""A swarm's task families tried before its manifest is kept: some configurations have no end.
+
+A manifest comes from whoever one dials, and its families are made by generators that take what
+numbers they are told: primes up to two thousand million, twelve queens. In the sandboxed worker
+such a family is a line that says which; in a node that has joined, it would be the end of it, and
+of every start after, since the manifest is kept. What this version ships as a preset is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import trio
+
+from shoal_tasks.errors import TaskError
+from shoal_tasks.families import PRESETS, config_digest
+from shoal_tasks.spec import FamilySpec
+from shoal_tasks.types import TaskCoordinates
+from shoal_wire.errors import ManifestError
+
+if TYPE_CHECKING:
+    from trio_typing import TaskStatus
+
+_SEEDS = (1, 2, 3)
+_PATIENCE_SECONDS = 30.0
+
+
+class TaskMaker(Protocol):
+    """A task worker, as far as it makes questions."""
+
+    async def run(self, *, task_status: TaskStatus[Any] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled. Raises TaskError: it does not come up with these families."""
+
+    async def questions(self, tasks: Sequence[TaskCoordinates]) -> list[str]:
+        """Return one question a task. Raises TaskError."""
+
+
+TryOut = Callable[[Sequence[FamilySpec]], Awaitable[None]]
+"""Raises ManifestError, one line that names the first family that cannot be made."""
+
+
+async def anything(_families: Sequence[FamilySpec]) -> None:
+    """Try nothing out."""
+
+
+async def try_families(
+    families: Sequence[FamilySpec],
+    make_worker: Callable[[Sequence[FamilySpec], float], TaskMaker],
+) -> None:
+    """Make a few questions of each family that no preset has, one family at a time.
+
+    Raises:
+        ManifestError: one line that names the first family that cannot be made.
+    """
+    for family in families:
+        if not _is_known(family):
+            await _try(family, make_worker([family], _PATIENCE_SECONDS))
+
+
+async def _try(family: FamilySpec, worker: TaskMaker) -> None:
+    tasks = [
+        TaskCoordinates(family=family.name, config_digest=config_digest(family), seed=seed, index=0)
+        for seed in _SEEDS
+    ]
+    why = ""
+    async with trio.open_nursery() as nursery:
+        try:
+            await nursery.start(worker.run)
+            await worker.questions(tasks)
+        except TaskError as error:
+            why = str(error)
+        nursery.cancel_scope.cancel()
+    if why:
+        raise ManifestError(f"the swarm's tasks cannot be made here: {why}")
+
+
+def _is_known(family: FamilySpec) -> bool:
+    return any(family == one for preset in PRESETS.values() for one in preset)
