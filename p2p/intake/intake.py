@@ -159,7 +159,11 @@ class Intake:
                     with self._opener.room_for(forwarder, size):
                         signed = await self._opener.open(
                             lambda: open_payload(
-                                envelope, author=author, context=context, now_ms=now_ms
+                                envelope,
+                                author=author,
+                                context=context,
+                                now_ms=now_ms,
+                                brought_by=forwarder,
                             ),
                             size,
                             forwarder,
@@ -170,7 +174,7 @@ class Intake:
                         _reject_for(check_questions(signed.batch, regenerated))
                         # Guard: another copy may have been judged while this was at the worker.
                         await self._check_new(signed, said_itself=said_itself)
-                        self._accept(signed, Source.GOSSIP, forwarder)
+                        self._accept(signed, Source.GOSSIP)
                     if said_itself:
                         num_groups = len(signed.batch.groups)
                         self._ledger.said(author, num_groups, trio.current_time())
@@ -193,7 +197,7 @@ class Intake:
         ignore for want of room or of a worker, this waits a while.
         """
         try:
-            signed = await self._open_fetched(raw, publisher)
+            signed = await self._open_fetched(raw, publisher, provider)
             if signed.batch.sequence != sequence:
                 raise Rejected(Reason.SIGNER_NOT_SENDER)
             # An announced batch is the publisher's live traffic: the quota is there for it.
@@ -204,7 +208,7 @@ class Intake:
             await self._wait_for_room()
             # Guard: gossip may have brought a copy while this one was at the worker or waited.
             await self._check_new(signed, reserve_share=reserve_share)
-            self._accept(signed, source, provider)
+            self._accept(signed, source)
         except Rejected as rejected:
             # One of this node's own is another's than it was said to be, like any other's.
             is_mine = rejected.reason is Reason.CLAIMS_TO_BE_ME
@@ -215,7 +219,9 @@ class Intake:
         """Return how many validated batches wait for the buffer."""
         return self._send.statistics().current_buffer_used
 
-    async def _open_fetched(self, raw: bytes, publisher: PeerId) -> SignedBatch:
+    async def _open_fetched(
+        self, raw: bytes, publisher: PeerId, provider: PeerId | None
+    ) -> SignedBatch:
         context, now_ms = self._context, self._wall_ms()
 
         def open_it() -> SignedEnvelope:
@@ -225,7 +231,9 @@ class Intake:
         is_large = len(raw) > limits.WHOLE_MESSAGE_BYTES
         envelope = await self._opener.in_thread(open_it, publisher) if is_large else open_it()
         return await self._opener.open(
-            lambda: open_payload(envelope, author=publisher, context=context, now_ms=now_ms),
+            lambda: open_payload(
+                envelope, author=publisher, context=context, now_ms=now_ms, brought_by=provider
+            ),
             declared_size(envelope.payload),
             publisher,
         )
@@ -243,7 +251,7 @@ class Intake:
                 author, told.sequence, told.batch_id, told.num_groups, trio.current_time()
             )
 
-    def _accept(self, signed: SignedBatch, source: Source, brought_by: PeerId | None) -> None:
+    def _accept(self, signed: SignedBatch, source: Source) -> None:
         if not self._has_room():
             raise Rejected(Reason.INTAKE_FULL)
         self._send.send_nowait(signed)
@@ -262,7 +270,7 @@ class Intake:
             previous_sequence=batch.previous_sequence,
             num_groups=len(batch.groups),
             source=source,
-            brought_by=brought_by,
+            brought_by=signed.brought_by,
         )
         for observer in self._observers:
             observer.accepted(told)

@@ -120,6 +120,15 @@ class SamplingStandings:
         _cap(weights, useless, others, USELESS_SHARE)
         return weights
 
+    def tiers(self, now: float) -> tuple[frozenset[PeerId], frozenset[PeerId]]:
+        """Return who has proven useful and who useless; all others are strangers. O(records)."""
+        weights = {publisher: self.weight(publisher, now) for publisher in self._records}
+        useless = frozenset(p for p, weight in weights.items() if weight < USELESS_BELOW)
+        proven = frozenset(
+            p for p in weights if p not in useless and self.groups(p, now) >= STRANGER_GROUPS
+        )
+        return proven, useless
+
     def groups(self, publisher: PeerId, now: float) -> float:
         """Return how many reports stand behind a weight, decayed."""
         return self._current(publisher, now).groups

@@ -150,6 +150,8 @@ class SignedBatch:
     batch: RolloutBatch
     envelope: bytes
     """The sealed bytes as they travelled, kept so that anyone can verify them later."""
+    brought_by: PeerId | None = None
+    """The peer that forwarded or gave it, where that is known. Nobody signed that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
