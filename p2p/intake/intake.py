@@ -22,6 +22,14 @@ import trio
 from p2p.intake.ledger import Equivocation, PublisherLedger
 from p2p.intake.opening import Opener
 from p2p.intake.questions import check_questions, coordinates_of
+from p2p.intake.turns import (
+    MAX_WAITING_S,
+    Lane,
+    LaneOf,
+    QuestionSource,
+    WorkerTurns,
+    lane_of_bringer,
+)
 from p2p.intake.validation import (
     Rejected,
     Source,
@@ -59,13 +67,6 @@ RESERVE_SHARE = 0.25
 _WORKER_TRIES = 3
 _WORKER_PAUSE_SECONDS = 0.5
 _QUEUE_SECONDS = 10.0
-
-
-class QuestionSource(Protocol):
-    """Regenerates questions (the task worker)."""
-
-    async def question_digests(self, tasks: list[TaskCoordinates]) -> list[Digest]:
-        """Return one 16-byte digest a task; raises WorkerUnavailable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,9 +119,15 @@ class Intake:
         observers: Sequence[Observer] = (),
         queue_batches: int = QUEUE_BATCHES,
         in_thread: InThread = trio.to_thread.run_sync,
+        lane_of: LaneOf = lane_of_bringer,
+        patience_s: float = MAX_WAITING_S,
     ) -> None:
+        """`lane_of` says with whom a batch shares the worker's time, of which it gets some within
+        `patience_s` or is put off.
+        """
         self._context = context
-        self._questions = questions
+        self._turns = WorkerTurns(questions, patience_s=patience_s)
+        self._lane_of = lane_of
         self._ledger = ledger
         self._keep = keep
         self._accuse = accuse
@@ -170,7 +177,8 @@ class Intake:
                         )
                         work_s = work_of(signed.batch.groups)
                         await self._check_new(signed, said_itself=said_itself)
-                        regenerated = await self._regenerate(coordinates_of(signed.batch))
+                        lane = self._lane_of(author, forwarder)
+                        regenerated = await self._regenerate(coordinates_of(signed.batch), lane)
                         _reject_for(check_questions(signed.batch, regenerated))
                         # Guard: another copy may have been judged while this was at the worker.
                         await self._check_new(signed, said_itself=said_itself)
@@ -203,7 +211,9 @@ class Intake:
             # An announced batch is the publisher's live traffic: the quota is there for it.
             reserve_share = 0.0 if source is Source.PULL else RESERVE_SHARE
             await self._check_new(signed, reserve_share=reserve_share)
-            regenerated = await self._regenerate_patiently(coordinates_of(signed.batch))
+            # Asked for by this node, so in a lane of its own whoever signed it.
+            lane = f"asked of {self._lane_of(publisher, provider or publisher)}"
+            regenerated = await self._regenerate_patiently(coordinates_of(signed.batch), lane)
             _reject_for(check_questions(signed.batch, regenerated))
             await self._wait_for_room()
             # Guard: gossip may have brought a copy while this one was at the worker or waited.
@@ -275,23 +285,23 @@ class Intake:
         for observer in self._observers:
             observer.accepted(told)
 
-    async def _regenerate(self, tasks: list[TaskCoordinates]) -> list[Digest]:
+    async def _regenerate(self, tasks: list[TaskCoordinates], lane: Lane) -> list[Digest]:
         try:
-            return await self._questions.question_digests(tasks)
+            return await self._turns.question_digests(tasks, lane)
         except WorkerUnavailable:
             raise Rejected(Reason.WORKER_UNAVAILABLE) from None
         except UnknownFamily:
             raise Rejected(Reason.UNKNOWN_FAMILY) from None
 
-    async def _regenerate_patiently(self, tasks: list[TaskCoordinates]) -> list[Digest]:
+    async def _regenerate_patiently(self, tasks: list[TaskCoordinates], lane: Lane) -> list[Digest]:
         for _ in range(_WORKER_TRIES - 1):
             try:
-                return await self._regenerate(tasks)
+                return await self._regenerate(tasks, lane)
             except Rejected as rejected:
                 if rejected.reason is not Reason.WORKER_UNAVAILABLE:
                     raise
             await trio.sleep(_WORKER_PAUSE_SECONDS)
-        return await self._regenerate(tasks)
+        return await self._regenerate(tasks, lane)
 
     async def _wait_for_room(self) -> None:
         with trio.move_on_after(_QUEUE_SECONDS):

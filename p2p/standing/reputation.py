@@ -151,6 +151,10 @@ class Reputation:
         blocked, weight = self._blocked, self.sampling.weight
         return {p: 0.0 if p in blocked else weight(p, now) for p in publishers}
 
+    def is_proven(self, peer_id: PeerId, now: float) -> bool:
+        """Return whether a publisher's groups have been useful here, and nobody has blocked it."""
+        return peer_id not in self._blocked and self.sampling.is_proven(peer_id, now)
+
     def tiers(self, now: float) -> tuple[frozenset[PeerId], frozenset[PeerId]]:
         """Return who has proven useful and who useless or blocked; all others are strangers."""
         proven, useless = self.sampling.tiers(now)

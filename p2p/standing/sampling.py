@@ -122,12 +122,14 @@ class SamplingStandings:
 
     def tiers(self, now: float) -> tuple[frozenset[PeerId], frozenset[PeerId]]:
         """Return who has proven useful and who useless; all others are strangers. O(records)."""
-        weights = {publisher: self.weight(publisher, now) for publisher in self._records}
-        useless = frozenset(p for p, weight in weights.items() if weight < USELESS_BELOW)
-        proven = frozenset(
-            p for p in weights if p not in useless and self.groups(p, now) >= STRANGER_GROUPS
-        )
-        return proven, useless
+        useless = frozenset(p for p in self._records if self.weight(p, now) < USELESS_BELOW)
+        return frozenset(p for p in self._records if self.is_proven(p, now)), useless
+
+    def is_proven(self, publisher: PeerId, now: float) -> bool:
+        """Return whether enough reports stand behind a publisher, and speak for it."""
+        if self.groups(publisher, now) < STRANGER_GROUPS:
+            return False
+        return self.weight(publisher, now) >= USELESS_BELOW
 
     def groups(self, publisher: PeerId, now: float) -> float:
         """Return how many reports stand behind a weight, decayed."""

@@ -22,7 +22,9 @@ class Course:
     """A buffer, with honest publishers that each came by a connection of its own."""
 
     def __init__(self, *, proven: bool, seed: int = 1) -> None:
-        self.buffer = ReplayBuffer(limits(max_groups=ROOM, max_age_seconds=1e9), random.Random(seed))
+        self.buffer = ReplayBuffer(
+            limits(max_groups=ROOM, max_age_seconds=1e9), random.Random(seed)
+        )
         self.number = 0
         if proven:
             self.buffer.set_tiers(proven=HONEST)
@@ -64,7 +66,7 @@ def _kind(item: Entry) -> str:
 def test_a_thousand_fresh_names_leave_the_proven_their_room() -> None:
     course = Course(proven=True)
     course.honest(ROOM)
-    course.strangers(1500)
+    course.strangers(1500, networks=100)
     assert course.held() == {"honest": 160, "fresh": 40}
 
 
