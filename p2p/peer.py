@@ -29,6 +29,7 @@ from p2p.peers.relay_client import RelayUse
 from p2p.peers.relay_server import RelayLimits, RelayServer
 from p2p.shards.directory import ShardDirectory
 from p2p.standing.guard import PeerGuard
+from p2p.standing.room import seats_of
 from shoal_settings.schema import Settings
 from shoal_wire.manifest import Manifest
 from shoal_wire.peers import PeerAddresses
@@ -65,8 +66,9 @@ class ListeningPeer:
             host=self.host,
             data_dir=self.data_dir,
             protected=(parse_peer_address(address).peer_id for address in settings.bootstrap),
-            # The rest of the slots is for newcomers, so that somebody useless can make room.
-            max_peers=settings.max_connections - settings.max_connections // 8,
+            max_peers=seats_of(settings.max_connections),
+            is_guest=self._is_guest,
+            on_let_go=self._note_full,
             wall_ms=parts.wall_ms,
             in_thread=parts.in_thread,
             refused=self.disk.refused,
@@ -84,6 +86,7 @@ class ListeningPeer:
             wall_ms=parts.wall_ms,
             in_thread=parts.in_thread,
             refused=self.disk.refused,
+            is_needed=lambda peer_id: peer_id in self.relays.relays,
         )
         self.clock_watch = ClockWatch(host=self.host, rng=parts.rng, wall_ms=parts.wall_ms)
         self.source = ManifestSource(
@@ -112,6 +115,13 @@ class ListeningPeer:
         prefix = own[0].rpartition("/")[0].rpartition("/")[0] + "/"
         return any(topic.startswith(prefix) for topic in self.gossip.peer_topics(peer_id))
 
+    def _is_guest(self, peer_id: PeerId) -> bool:
+        """Return whether a peer has a place at this relay."""
+        return self.relay is not None and bool(self.relay.addresses_of(peer_id))
+
+    def _note_full(self, peer_id: PeerId) -> None:
+        self.discovery.note_full(peer_id)
+
     async def listen(self, nursery: trio.Nursery) -> Found:
         """Listen, start discovery, and find out which swarm this is.
 
@@ -124,7 +134,9 @@ class ListeningPeer:
             lambda: self.discovery.book,
             self.shard_directory,
             self.relay.addresses_of if self.relay is not None else lambda _peer: (),
+            self.parts.rng,
         )
+        services.serve_full(self.host, self.discovery.note_full)
         ReachServer(host=self.host, wall_ms=self.parts.wall_ms).serve()
         if (known := self.source.local()) is not None:
             self._admit(known)

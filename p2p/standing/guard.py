@@ -1,7 +1,7 @@
 """The reputation at work: judges what arrives, bans, makes room, keeps the file, takes orders.
 
 gossip ─▶ verdicts, behaviour ─▶ Reputation ─▶ host.ban
-a new connection over the bound ─▶ the least useful peer goes
+a new connection over the bound ─▶ `Room`: somebody goes
 socket ─▶ block · unblock · protect · unprotect
 """
 
@@ -18,9 +18,10 @@ import trio
 from p2p.disk import Refused, say_refused
 from p2p.intake.verdict_log import VerdictLog
 from p2p.net.address import parse_peer_id
-from p2p.net.host import ConnectionInfo
+from p2p.net.connections import ConnectionInfo
 from p2p.net.interface import Host
 from p2p.standing.reputation import ListFullError, Reputation
+from p2p.standing.room import Room
 from p2p.standing.scoring import Cause
 from p2p.threads import InThread
 from shoal_base.files import read_at_most, set_corrupt_aside, write_atomically
@@ -37,9 +38,6 @@ REPUTATION_FILE = "reputation.json"
 _MAX_FILE_BYTES = 4 * 1024 * 1024
 _SAVE_SECONDS = 20.0
 _SAVE_DEADLINE_SECONDS = 2.0
-_GRACE_SECONDS = 60.0
-_GRACE_RANK = 1.0
-"""What a connection this young is taken to be worth: newcomers must be able to prove themselves."""
 
 
 class ControlError(Exception):
@@ -59,18 +57,27 @@ class PeerGuard:
         wall_ms: Callable[[], int],
         in_thread: InThread = trio.to_thread.run_sync,
         refused: Refused = say_refused,
+        is_guest: Callable[[PeerId], bool] = lambda _peer: False,
+        on_let_go: Callable[[PeerId], None] = lambda _peer: None,
     ) -> None:
+        """`is_guest` and `on_let_go` are as `Room` has them."""
         self._host = host
         self._path = data_dir / REPUTATION_FILE
-        self._max_peers = max_peers
         self._wall_ms = wall_ms
         self._in_thread = in_thread
         self._refused = refused
         self.verdicts = VerdictLog()
         """Of everything judged, for views."""
-        self.num_made_room = 0
         self.reputation = Reputation(always_protected=protected)
-        host.add_peer_callbacks(connected=self._make_room)
+        self.room = Room(
+            host=host,
+            max_peers=max_peers,
+            connections=self._connections,
+            rank=self.rank,
+            is_protected=self.is_protected,
+            is_guest=is_guest,
+            on_let_go=on_let_go,
+        )
 
     async def load(self) -> None:
         """Take over what an earlier life has saved, bans and blocks included."""
@@ -90,11 +97,13 @@ class PeerGuard:
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Save what changed, now and then and at the end, until cancelled."""
-        task_status.started()
         try:
-            while True:
-                await trio.sleep(_SAVE_SECONDS)
-                await self.save()
+            async with trio.open_nursery() as nursery:
+                await nursery.start(self.room.run)
+                task_status.started()
+                while True:
+                    await trio.sleep(_SAVE_SECONDS)
+                    await self.save()
         finally:
             with trio.CancelScope(
                 shield=True, deadline=trio.current_time() + _SAVE_DEADLINE_SECONDS
@@ -108,6 +117,14 @@ class PeerGuard:
             await self._in_thread(save_reputation, self._path, text)
         except OSError as error:
             self._refused(f"{self._path.name} is not saved", error)
+
+    def _connections(self) -> tuple[ConnectionInfo, ...]:
+        return self._host.connections()
+
+    @property
+    def num_made_room(self) -> int:
+        """Peers let go because this one was full, since the start."""
+        return self.room.num_let_go
 
     # What gossip tells
 
@@ -143,24 +160,6 @@ class PeerGuard:
         if seconds is not None:
             log.warning("%s is cut off for %.0f s", peer_id, seconds)
             self._host.ban(peer_id, seconds=seconds)
-
-    def _make_room(self, newcomer: PeerId) -> None:
-        """Over the bound, cut the least useful peer: the one longest here for nothing."""
-        connections = self._host.connections()
-        if len(connections) <= self._max_peers:
-            return
-        now = trio.current_time()
-
-        def worth(connection: ConnectionInfo) -> tuple[float, float]:
-            young = _GRACE_RANK if connection.opened_s < _GRACE_SECONDS else 0.0
-            return self.reputation.rank(connection.peer_id, now) + young, -connection.opened_s
-
-        free = [c for c in connections if not self.is_protected(c.peer_id)]
-        if free:
-            victim = min(free, key=worth).peer_id
-            self.num_made_room += 1
-            log.debug("%s makes room for %s", victim, newcomer)
-            self._host.abort(victim)
 
     # The user's orders
 

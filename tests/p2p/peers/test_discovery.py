@@ -82,6 +82,10 @@ class FakeHost:
     def connected_peers(self) -> frozenset[PeerId]:
         return frozenset(self.connected)
 
+    async def disconnect(self, peer_id: PeerId) -> None:
+        await trio.lowlevel.checkpoint()
+        self.lose(peer_id)
+
     def peer_addresses(self, peer_id: PeerId) -> tuple[str, ...]:
         return self.connected.get(peer_id, ())
 
