@@ -31,6 +31,7 @@ from p2p.shards.directory import ShardDirectory
 from p2p.standing.guard import PeerGuard
 from p2p.standing.room import seats_of
 from shoal_settings.schema import Settings
+from shoal_wire.limits import MANIFEST_PROTOCOL, PEERS_PROTOCOL
 from shoal_wire.manifest import Manifest
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
@@ -119,6 +120,9 @@ class ListeningPeer:
         """Return whether a peer has a place at this relay."""
         return self.relay is not None and bool(self.relay.addresses_of(peer_id))
 
+    def _answered(self, protocol_id: str) -> services.OnSent:
+        return lambda peer_id, _request: self.guard.room.note_answered(peer_id, protocol_id)
+
     def _note_full(self, peer_id: PeerId) -> None:
         self.discovery.note_full(peer_id)
 
@@ -135,6 +139,7 @@ class ListeningPeer:
             self.shard_directory,
             self.relay.addresses_of if self.relay is not None else lambda _peer: (),
             self.parts.rng,
+            self._answered(PEERS_PROTOCOL),
         )
         services.serve_full(self.host, self.discovery.note_full)
         ReachServer(host=self.host, wall_ms=self.parts.wall_ms).serve()
@@ -155,7 +160,9 @@ class ListeningPeer:
             nursery.start_soon(self._watch_siblings)
         found = await self.source.find()
         self._admit(found.manifest)
-        services.serve_manifest(self.host, found.manifest)
+        services.serve_manifest(
+            self.host, found.manifest, on_sent=self._answered(MANIFEST_PROTOCOL)
+        )
         return found
 
     def _admit(self, manifest: Manifest) -> None:

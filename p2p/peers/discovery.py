@@ -134,6 +134,10 @@ class Discovery:
         self._targets.add(peer, kind, connected=connected, now=trio.current_time())
         self._wake.set()
 
+    def full_s(self, peer_id: PeerId) -> float | None:
+        """Return for how long a peer is left alone that was full; None for any other."""
+        return next((t.full_s for t in self.snapshot() if t.peer_id == peer_id), None)
+
     def note_full(self, peer_id: PeerId) -> None:
         """`peer_id` is about to let this node go, or this node it, because one of them is full."""
         target = self._targets.get(peer_id)
@@ -195,7 +199,8 @@ class Discovery:
         barred = next((error for error in errors if error.bar), None)
         told = barred or (errors[0] if errors else "the connection was lost at once")
         self._book.note_failed(target.peer_id)
-        self._targets.note_failure(target, str(told), now=trio.current_time())
+        now = trio.current_time()
+        self._targets.note_failure(target, str(told), now=now, is_alone=self.is_alone)
         if target.kind is TargetKind.BOOTSTRAP and barred is not None and barred.bar is not None:
             address = f"{target.addresses[0]}/p2p/{target.peer_id}"
             line = self._bar_news.look(target.peer_id, address, barred.bar)

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.1
 _KEPT_WAIT_SECONDS = 0.5
 """So long a start with a manifest of its own waits for a bootstrap's."""
-_WATCH_SECONDS = 2.0
+_WATCH_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

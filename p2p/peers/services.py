@@ -41,13 +41,20 @@ _MAX_RELAYED = 2
 _TIMEOUT_SECONDS = 5.0
 
 
-def serve_manifest(host: Host, manifest: Manifest) -> None:
-    """Answer newcomers with the manifest's exact bytes."""
+OnSent = Callable[[PeerId, bytes], None]
+
+
+def serve_manifest(
+    host: Host, manifest: Manifest, *, on_sent: OnSent = lambda _peer, _request: None
+) -> None:
+    """Answer newcomers with the manifest's exact bytes; `on_sent` is as `Host` has it."""
 
     async def answer(_peer_id: PeerId, _request: bytes) -> bytes:
         return manifest.raw
 
-    host.set_request_handler(MANIFEST_PROTOCOL, answer, max_request_bytes=_MAX_REQUEST_BYTES)
+    host.set_request_handler(
+        MANIFEST_PROTOCOL, answer, max_request_bytes=_MAX_REQUEST_BYTES, on_sent=on_sent
+    )
 
 
 def serve_peers(
@@ -56,6 +63,7 @@ def serve_peers(
     directory: ShardDirectory | None = None,
     relayed: Callable[[PeerId], tuple[str, ...]] = lambda _peer: (),
     rng: random.Random | None = None,
+    on_sent: OnSent = lambda _peer, _request: None,
 ) -> None:
     """Answer with peers of the shards asked for, then connected peers, then remembered ones.
 
@@ -79,7 +87,9 @@ def serve_peers(
         known = [peer for peer in others if peer.peer_id not in first]
         return encode_peer_list([*on_shards, *known])
 
-    host.set_request_handler(PEERS_PROTOCOL, answer, max_request_bytes=_MAX_REQUEST_BYTES)
+    host.set_request_handler(
+        PEERS_PROTOCOL, answer, max_request_bytes=_MAX_REQUEST_BYTES, on_sent=on_sent
+    )
 
 
 def serve_full(host: Host, told: Callable[[PeerId], None]) -> None:

@@ -229,13 +229,14 @@ class Targets:
         # Targets that are due but beyond the number of dials allowed wait for a wake-up.
         return min((wait for wait in waits if wait > 0), default=self._settings.backoff_max_s)
 
-    def note_failure(self, target: Target, error: str, *, now: float) -> None:
+    def note_failure(
+        self, target: Target, error: str, *, now: float, is_alone: bool = True
+    ) -> None:
         """A dial failed: the next comes later, and hearsay is forgotten after some."""
         target.attempts += 1
         target.state = TargetState.IDLE
         target.last_error = error
-        target.parting = Parting.LOST
-        target.due = now + self._backoff_s(target)
+        target.due = now + self._backoff_s(target, is_alone=is_alone)
         if target.kind in HEARSAY and target.attempts >= self._settings.give_up_after:
             self.drop(target.peer_id)
 
@@ -280,17 +281,21 @@ class Targets:
                 else None,
                 last_error=target.last_error,
                 full_s=max(0.0, _due(target, num_missing) - now)
-                if target.state is TargetState.IDLE and target.parting is Parting.FULL
+                if target.state is TargetState.IDLE
+                and target.parting is Parting.FULL
+                and not target.attempts
                 else None,
             )
             for target in sorted(self._targets.values(), key=lambda t: order.index(t.kind))
         )
 
-    def _backoff_s(self, target: Target) -> float:
+    def _backoff_s(self, target: Target, *, is_alone: bool) -> float:
         """Full jitter: uniform up to a bound that doubles with each failure."""
         bootstrap = target.kind is TargetKind.BOOTSTRAP
         settings = self._settings
         ceiling = settings.bootstrap_backoff_max_s if bootstrap else settings.backoff_max_s
+        if bootstrap and target.parting is not Parting.LOST and not is_alone:
+            ceiling = settings.let_go_s  # most likely it is still full
         bound = settings.backoff_first_s * 2 ** min(target.attempts, 16)
         return self._rng.uniform(0, min(ceiling, bound))
 

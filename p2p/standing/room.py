@@ -1,11 +1,11 @@
 """Who goes when the house is full, so that nobody is locked out.
 
     over the bound, or a newcomer refused for want of a slot
-        └─▶ the longest here of those past their first seconds, the better half apart
+        └─▶ the longest here of those who have been answered, the better half apart
               └─▶ told that this peer is full ─▶ cut ─▶ comes back in about a minute, if it must
 
-A newcomer stays long enough to learn the manifest and whom else there is; with that it needs
-nobody's slot here.
+A newcomer stays until it has been told the manifest and whom else there is, or for three seconds;
+with that it needs nobody's slot here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STAY_SECONDS = 3.0
-"""Every connection has so long, to ask for what a newcomer needs."""
+"""Every connection has so long, to ask for what a newcomer needs, unless it has been answered."""
+_NEEDED_ANSWERS = 2
 _GRACE_SECONDS = 60.0
 _GRACE_RANK = 1.0
 """What a connection this young is taken to be worth: newcomers must be able to prove themselves."""
@@ -67,6 +68,7 @@ class Room:
         self._is_guest = is_guest
         self._on_let_go = on_let_go
         self._leaving: dict[PeerId, None] = {}
+        self._answered: dict[PeerId, set[str]] = {}
         self._nursery: trio.Nursery | None = None
         self._is_over = trio.Event()
         self._looked_at = -_LOOK_SECONDS
@@ -79,6 +81,10 @@ class Room:
         """When somebody had to go, or was refused, last."""
         host.add_peer_callbacks(connected=self._on_connected, disconnected=self._on_gone)
         host.set_full_callback(self._on_full)
+
+    def note_answered(self, peer_id: PeerId, protocol_id: str) -> None:
+        """A peer was told what newcomers ask for: the manifest, or whom else there is."""
+        self._answered.setdefault(peer_id, set()).add(protocol_id)
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Let go of who must, until cancelled."""
@@ -95,6 +101,7 @@ class Room:
 
     def _on_gone(self, peer_id: PeerId) -> None:
         self._leaving.pop(peer_id, None)
+        self._answered.pop(peer_id, None)
 
     def _on_full(self, network: str) -> None:
         """A newcomer was refused: all slots are taken, or all that its network may have."""
@@ -143,8 +150,12 @@ class Room:
             young = _GRACE_RANK if connection.opened_s < _GRACE_SECONDS else 0.0
             return worth[connection.peer_id] + young, -connection.opened_s
 
-        may_go = [c for c in free if c.peer_id not in kept_ids and c.opened_s >= STAY_SECONDS]
+        may_go = [c for c in free if c.peer_id not in kept_ids and self._has_stayed(c)]
         return [c.peer_id for c in sorted(may_go, key=order)]
+
+    def _has_stayed(self, connection: ConnectionInfo) -> bool:
+        answered = self._answered.get(connection.peer_id, ())
+        return connection.opened_s >= STAY_SECONDS or len(answered) >= _NEEDED_ANSWERS
 
     def _let_go(self, peer_id: PeerId) -> None:
         self.num_let_go += 1

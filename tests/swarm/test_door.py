@@ -110,7 +110,9 @@ class Door:
 
         async def live() -> None:
             again = True
-            while again:  # as `bootstrap.__main__`, when its bootstrap turns out to be of another swarm
+            while (
+                again
+            ):  # as `bootstrap.__main__`, when its bootstrap turns out to be of another swarm
                 again = await BootstrapPeer(
                     identity=identity_from_seed(number.to_bytes(32, "big")),
                     settings=settings,
@@ -139,11 +141,7 @@ class Door:
 
     def _has_company(self, newcomer: Newcomer) -> bool:
         peer = newcomer.peer
-        return (
-            peer is not None
-            and peer.member.manifest == SWARM
-            and bool(self.others_of(peer))
-        )
+        return peer is not None and peer.member.manifest == SWARM and bool(self.others_of(peer))
 
     def others_of(self, peer: MeetingPoint) -> frozenset[PeerId]:
         """Return a peer's peers, the bootstrap apart."""
@@ -194,9 +192,7 @@ def arriving(count: int, over_s: float, stay_s: float) -> Any:
 def test_ten_newcomers_meet_through_a_bootstrap_of_few_slots(
     slots: int, seed: int, tmp_path: Path
 ) -> None:
-    door = through_the_door(
-        tmp_path, slots=slots, seed=seed, script=arriving(10, 0.1, JOINED_S)
-    )
+    door = through_the_door(tmp_path, slots=slots, seed=seed, script=arriving(10, 0.1, JOINED_S))
     waits = door.waits()
     assert len(waits) == 10
     assert waits[-1] <= JOINED_S, waits
