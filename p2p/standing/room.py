@@ -4,7 +4,7 @@
         └─▶ the longest here of those who have been answered, the better half apart
               └─▶ told that this peer is full ─▶ cut ─▶ comes back in about a minute, if it must
 
-A newcomer stays until it has been told the manifest and whom else there is, or for three seconds;
+A newcomer stays until it has been told the manifest and whom else there is, or for five seconds;
 with that it needs nobody's slot here.
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -28,13 +29,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-STAY_SECONDS = 3.0
+STAY_SECONDS = 5.0
 """Every connection has so long, to ask for what a newcomer needs, unless it has been answered."""
 _NEEDED_ANSWERS = 2
 _GRACE_SECONDS = 60.0
 _GRACE_RANK = 1.0
 """What a connection this young is taken to be worth: newcomers must be able to prove themselves."""
 _LOOK_SECONDS = 0.5
+_PRESSED_SECONDS = 2.0
 _TELL_SECONDS = 1.0
 _FIRST_QUIET_SECONDS = 60.0
 _LONGEST_QUIET_SECONDS = 3600.0
@@ -71,7 +73,7 @@ class Room:
         self._answered: dict[PeerId, set[str]] = {}
         self._nursery: trio.Nursery | None = None
         self._is_over = trio.Event()
-        self._looked_at = -_LOOK_SECONDS
+        self._looked_at = self._refused_at = -math.inf
         self._quiet_until, self._quiet_s = 0.0, _FIRST_QUIET_SECONDS
         self.num_let_go = 0
         """Peers that made room, since the start."""
@@ -106,6 +108,7 @@ class Room:
     def _on_full(self, network: str) -> None:
         """A newcomer was refused: all slots are taken, or all that its network may have."""
         self.num_refused += 1
+        self._refused_at = trio.current_time()
         self._note_full()
         if trio.current_time() - self._looked_at < _LOOK_SECONDS / 5:
             return
@@ -117,7 +120,7 @@ class Room:
 
     def _make_room(self) -> None:
         staying = [c for c in self._connections() if c.peer_id not in self._leaving]
-        surplus = len(staying) - self._max_peers
+        surplus = len(staying) - self._bound()
         if surplus <= 0:
             if self._is_over.is_set():
                 self._is_over = trio.Event()
@@ -125,6 +128,11 @@ class Room:
         self._is_over.set()
         for victim in self._whom(staying)[:surplus]:
             self._let_go(victim)
+
+    def _bound(self) -> int:
+        """Return how many may stay: while newcomers find no slot, only the better half."""
+        pressed = trio.current_time() - self._refused_at < _PRESSED_SECONDS
+        return max(1, self._max_peers // 2) if pressed else self._max_peers
 
     def _make_room_in(self, network: str) -> None:
         of_network = [c for c in self._connections() if _is_in(c, network)]

@@ -196,3 +196,14 @@ def test_ten_newcomers_meet_through_a_bootstrap_of_few_slots(
     waits = door.waits()
     assert len(waits) == 10
     assert waits[-1] <= JOINED_S, waits
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_a_thousand_newcomers_within_a_minute_all_meet(tmp_path: Path) -> None:
+    door = through_the_door(
+        tmp_path, slots=256, seed=7, heartbeat_s=5.0, script=arriving(1000, 60.0, JOINED_S)
+    )
+    waits = door.waits()
+    assert len(waits) == 1000
+    assert waits[-1] <= JOINED_S, waits[-20:]
