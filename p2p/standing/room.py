@@ -177,14 +177,23 @@ class Room:
             self._nursery.start_soon(self._say_and_cut, peer_id)
 
     async def _say_and_cut(self, peer_id: PeerId) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._say, peer_id, told := trio.Event())
+            with trio.move_on_after(_TELL_SECONDS):
+                await told.wait()
+            # Not after the request's own end: closing its stream may take longer than the wait.
+            if peer_id in self._leaving:
+                self._host.abort(peer_id)
+
+    async def _say(self, peer_id: PeerId, told: trio.Event) -> None:
         try:
             await self._host.request(
                 peer_id, FULL_PROTOCOL, b"", max_response_bytes=64, timeout=_TELL_SECONDS
             )
         except RequestError as error:  # it went by itself, or its version knows no such word
             log.debug("%s is let go untold: %s", peer_id, error)
-        if peer_id in self._leaving:
-            self._host.abort(peer_id)
+        finally:
+            told.set()
 
     def _note_full(self) -> None:
         """Say that it is full: at once, then at doubling intervals up to an hour."""
