@@ -30,6 +30,7 @@ from p2p.peers.relay_client import RelayClient, RelayUse
 from p2p.peers.relay_server import RelayLimits, RelayServer
 from p2p.shards.keeper import ShardSettings
 from p2p.shards.plan import ShardLimits
+from p2p.standing.room import seats_of
 from p2p.store.store import Store
 from p2p.threads import InThread
 from shoal_settings.schema import Settings
@@ -167,6 +168,11 @@ class Tuning:
     def of(cls, settings: Settings) -> Tuning:
         """Return what a peer with these settings has."""
         return cls(
-            discovery=DiscoverySettings(target_peers=settings.target_peers),
+            # Else a small house would be full of whom it dialled itself.
+            discovery=DiscoverySettings(
+                target_peers=min(
+                    settings.target_peers, max(1, seats_of(settings.max_connections) // 2)
+                )
+            ),
             shards=ShardSettings(keep_connections=settings.target_peers),
         )

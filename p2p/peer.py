@@ -30,7 +30,9 @@ from p2p.peers.relay_server import RelayLimits, RelayServer
 from p2p.peers.try_out import try_families
 from p2p.shards.directory import ShardDirectory
 from p2p.standing.guard import PeerGuard
+from p2p.standing.room import seats_of
 from shoal_settings.schema import Settings
+from shoal_wire.limits import MANIFEST_PROTOCOL, PEERS_PROTOCOL
 from shoal_wire.manifest import Manifest
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
@@ -66,8 +68,9 @@ class ListeningPeer:
             host=self.host,
             data_dir=self.data_dir,
             protected=(parse_peer_address(address).peer_id for address in settings.bootstrap),
-            # The rest of the slots is for newcomers, so that somebody useless can make room.
-            max_peers=settings.max_connections - settings.max_connections // 8,
+            max_peers=seats_of(settings.max_connections),
+            is_guest=self._is_guest,
+            on_let_go=self._note_full,
             wall_ms=parts.wall_ms,
             in_thread=parts.in_thread,
             refused=self.disk.refused,
@@ -86,6 +89,7 @@ class ListeningPeer:
             wall_ms=parts.wall_ms,
             in_thread=parts.in_thread,
             refused=self.disk.refused,
+            is_needed=lambda peer_id: peer_id in self.relays.relays,
         )
         self.clock_watch = ClockWatch(host=self.host, rng=parts.rng, wall_ms=parts.wall_ms)
         self.source = ManifestSource(
@@ -119,6 +123,16 @@ class ListeningPeer:
         prefix = own[0].rpartition("/")[0].rpartition("/")[0] + "/"
         return any(topic.startswith(prefix) for topic in self.gossip.peer_topics(peer_id))
 
+    def _is_guest(self, peer_id: PeerId) -> bool:
+        """Return whether a peer has a place at this relay."""
+        return self.relay is not None and bool(self.relay.addresses_of(peer_id))
+
+    def _answered(self, protocol_id: str) -> services.OnSent:
+        return lambda peer_id, _request: self.guard.room.note_answered(peer_id, protocol_id)
+
+    def _note_full(self, peer_id: PeerId) -> None:
+        self.discovery.note_full(peer_id)
+
     async def listen(self, nursery: trio.Nursery) -> Found:
         """Listen, start discovery, and find out which swarm this is.
 
@@ -131,7 +145,10 @@ class ListeningPeer:
             lambda: self.discovery.book,
             self.shard_directory,
             self.relay.addresses_of if self.relay is not None else lambda _peer: (),
+            self.parts.rng,
+            self._answered(PEERS_PROTOCOL),
         )
+        services.serve_full(self.host, self.discovery.note_full)
         ReachServer(host=self.host, wall_ms=self.parts.wall_ms).serve()
         if (known := self.source.local()) is not None:
             self._admit(known)
@@ -150,7 +167,9 @@ class ListeningPeer:
             nursery.start_soon(self._watch_siblings)
         found = await self.source.find()
         self._admit(found.manifest)
-        services.serve_manifest(self.host, found.manifest)
+        services.serve_manifest(
+            self.host, found.manifest, on_sent=self._answered(MANIFEST_PROTOCOL)
+        )
         return found
 
     def _admit(self, manifest: Manifest) -> None:

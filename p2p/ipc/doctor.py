@@ -51,6 +51,20 @@ class BootstrapSeen:
     error: str = ""
     mends: str = ""
     """What mends it; empty where that is not known for certain."""
+    full_s: float | None = None
+    """It was full and let this node go, which leaves it alone for so long; None if not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FullSeen:
+    """This peer had no slot for all who came, lately."""
+
+    slots: int
+    let_go: int
+    """Peers that made room, since the start."""
+    refused: int
+    """Newcomers that found no slot, since the start."""
+    ago_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +148,8 @@ class Facts:
     files_limit: int
     other_network: bool = True
     """The machine has an address beside loopback's."""
+    full: FullSeen | None = None
+    """None where there has been room for everybody lately."""
     key: KeySeen | None = None
     """None in a public swarm."""
 
@@ -145,6 +161,7 @@ def diagnose(facts: Facts) -> tuple[Finding, ...]:
         for check in (
             _peers,
             _bootstraps,
+            _full,
             _swarm_key,
             _reachable,
             _observed,
@@ -179,6 +196,9 @@ def _peers(facts: Facts) -> Iterator[Finding]:
 def _bootstraps(facts: Facts) -> Iterator[Finding]:
     num_answering = sum(seen.latency_ms is not None for seen in facts.bootstraps)
     for seen in facts.bootstraps:
+        if seen.full_s is not None:
+            yield _full_bootstrap(seen, facts)
+            continue
         if seen.latency_ms is None:
             yield Finding(
                 check="bootstrap",
@@ -196,6 +216,34 @@ def _bootstraps(facts: Facts) -> Iterator[Finding]:
             says=f"{seen.address} answers in {seen.latency_ms:.1f} ms",
             do="the link is slow or that machine is overloaded" if slow else "",
         )
+
+
+def _full_bootstrap(seen: BootstrapSeen, facts: Facts) -> Finding:
+    others = facts.peers > 0
+    return Finding(
+        check="bootstrap",
+        state=State.OK if others else State.WARN,
+        says=f"{seen.address} is full: it let this node go, which is back in {seen.full_s:.0f} s",
+        do=""
+        if others
+        else "wait; if it stays, give another address (--bootstrap), or have it started with more "
+        "--max-connections",
+    )
+
+
+def _full(facts: Facts) -> Iterator[Finding]:
+    seen = facts.full
+    if seen is None:
+        return
+    yield Finding(
+        check="full",
+        state=State.WARN,
+        says=f"full {seen.ago_s:.0f} s ago, with {seen.slots} slots: {seen.let_go} peers were let "
+        f"go to make room and {seen.refused} newcomers refused for now, since the start",
+        do="nobody is locked out, newcomers wait longer; raise --max-connections (with it "
+        "--prefix-connections, if they come from one network, and ulimit -n), or start another "
+        "bootstrap",
+    )
 
 
 def _check_bootstrap(facts: Facts) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import resource
 from collections import Counter
@@ -17,6 +18,7 @@ from p2p.gossip.scorer import MeshSettings
 from p2p.ipc.doctor import (
     BootstrapSeen,
     Facts,
+    FullSeen,
     KeySeen,
     OutsideSeen,
     State,
@@ -37,6 +39,8 @@ from shoal_wire.types import PeerId
 _MAX_ASKED = 8
 _PING_SECONDS = 5.0
 _DIAL_SECONDS = 4.0
+_FULL_SECONDS = 600.0
+"""For so long it is told that there was no room."""
 
 
 class NetViews:
@@ -109,6 +113,7 @@ class NetViews:
             peers=len(connected),
             relays=len(member.peer.relays.relays),
             other_network=has_other_network(),
+            full=self._full(),
             key=await member.peer.parts.in_thread(self._key),
             bootstraps=tuple(sorted(bootstraps, key=lambda seen: seen.address)),
             outside=tuple(self._seen(seen, ports) for seen in outside),
@@ -153,6 +158,10 @@ class NetViews:
         latency_ms, error, mends = None, "", ""
         if peer_id == host.peer_id:
             return
+        full_s = self._member.discovery.full_s(peer_id)
+        if full_s is not None:  # to dial it now would cost somebody a slot
+            found.append(BootstrapSeen(address=address, latency_ms=None, full_s=full_s))
+            return
         try:
             await host.dial(address, timeout=_DIAL_SECONDS)
             latency_ms = round(await host.ping(peer_id, timeout=_DIAL_SECONDS), 3)
@@ -163,6 +172,18 @@ class NetViews:
             error = str(failure)
         seen = BootstrapSeen(address=address, latency_ms=latency_ms, error=error, mends=mends)
         found.append(seen)
+
+    def _full(self) -> FullSeen | None:
+        room = self._member.guard.room
+        ago_s = math.inf if room.full_at is None else trio.current_time() - room.full_at
+        if ago_s > _FULL_SECONDS:
+            return None
+        return FullSeen(
+            slots=self._member.peer.settings.max_connections,
+            let_go=room.num_let_go,
+            refused=room.num_refused,
+            ago_s=round(ago_s, 1),
+        )
 
     def _key(self) -> KeySeen | None:
         """Read the key's file again: who has changed it expects the change to be in force."""

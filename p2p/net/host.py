@@ -165,6 +165,11 @@ class Libp2pHost:
         if disconnected:
             self._disconnected_callbacks.append(disconnected)
 
+    def set_full_callback(self, callback: Callable[[str], None]) -> None:
+        """Call ``callback(network)`` when a connection is refused for want of a slot; `network` is
+        whose share of them is taken, empty where all are."""
+        self._host.get_network().on_full = callback
+
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run until `close` or cancellation; started means listening.
 

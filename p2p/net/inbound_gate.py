@@ -20,6 +20,7 @@ _IPV4_BITS, _IPV6_BITS = 24, 48
 class Refusal(StrEnum):
     """Why a connection was closed before its handshake."""
 
+    FULL = "full"
     HANDSHAKES = "too_many_handshakes"
     PREFIX_HANDSHAKES = "prefix_handshakes"
     PREFIX_FULL = "prefix_full"
@@ -75,7 +76,7 @@ class InboundGate:
 
     def admit(self, host: str, now: float) -> Ticket | Refusal:
         """Let a connection in, or say why not."""
-        prefix = self._prefix(host)
+        prefix = self.prefix(host)
         refusal = self._refusal(prefix, now)
         if refusal is not None:
             self.refused[refusal] += 1
@@ -86,7 +87,8 @@ class InboundGate:
             self._handshaking[prefix] += 1
         return Ticket(self, prefix)
 
-    def _prefix(self, host: str) -> str | None:
+    def prefix(self, host: str) -> str | None:
+        """Return the network that a connection from `host` is counted with; None for none."""
         prefix = prefix_of(host)
         if prefix is None and self._limits.limit_loopback:
             try:

@@ -45,6 +45,13 @@ class Host(Protocol):
         cut the peer off.
         """
 
+    def set_full_callback(self, callback: Callable[[str], None]) -> None:
+        """Call ``callback(network)`` when a connection is refused for want of a slot.
+
+        `network` is the network whose share of the slots is taken, empty where all are. Runs inside
+        the loop and must return at once.
+        """
+
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run until `close` or cancellation, which end all connections; started means listening.
 
@@ -117,7 +124,7 @@ class Host(Protocol):
     def refused_connections(self) -> dict[str, int]:
         """Inbound connections refused before any protocol of ours, by reason, since the start.
 
-        Empty in a simulation.
+        In a simulation only those refused for want of a slot.
         """
 
     # Requests

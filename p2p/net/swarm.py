@@ -130,6 +130,8 @@ class GuardedSwarm(Swarm):
         self._inbound_limiter = trio.CapacityLimiter(settings.max_connections)
         self._serving: Counter[int] = Counter()
         self.refusals = Refusals()
+        self.on_full: Callable[[str], None] = lambda _network: None
+        """Called when a connection is refused for want of a slot: `Host.set_full_callback`."""
 
     def _check(self, peer_id: ID) -> None:
         """Raise for a banned peer or a stranger.
@@ -171,16 +173,28 @@ class GuardedSwarm(Swarm):
     def _admit(self, connection: ReadWriteCloser) -> Ticket | None:
         if self._gate is None:
             self._gate = InboundGate(self._settings.gate, trio.current_time())
+        # Those dialled count too, and the library would say so later and tell nobody.
+        if len(self.get_connections()) >= self._settings.max_connections:
+            self._refuse_for_room(self._gate)
+            return None
         try:
             self._inbound_limiter.acquire_nowait()
         except trio.WouldBlock:
+            self._refuse_for_room(self._gate)
             return None
-        ticket = self._gate.admit(remote_host(connection), trio.current_time())
+        host = remote_host(connection)
+        ticket = self._gate.admit(host, trio.current_time())
         if isinstance(ticket, Refusal):
             self._inbound_limiter.release()
             logger.debug("inbound connection refused: %s", ticket)
+            if ticket is Refusal.PREFIX_FULL:
+                self.on_full(self._gate.prefix(host) or "")
             return None
         return ticket
+
+    def _refuse_for_room(self, gate: InboundGate) -> None:
+        gate.refused[Refusal.FULL] += 1
+        self.on_full("")
 
     @property
     def refused(self) -> dict[str, int]:

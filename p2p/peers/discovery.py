@@ -5,9 +5,11 @@
     mDNS and DHT finds ──┼─► targets ─► dial ──────────────► idle ─► dial …
     peer exchange ───────┘                └─► connected ─► lost ─► dial at once
 
-Bootstraps are always wanted; the others while fewer than `target_peers` are connected.  A lost
-peer is redialled within half a second, then at random delays whose bound doubles up to 30 s (8 s
-for bootstraps, so that one that returns is found within 10 s however long it was away).
+Bootstraps are always wanted until they have been met; the others while fewer than `target_peers`
+are connected.  A lost peer is redialled within half a second, then at random delays whose bound
+doubles up to 30 s (8 s for bootstraps, so that one that returns is found within 10 s however long
+it was away).  A peer that was full, and let this one go, is left alone for about a minute; a
+bootstrap is let go once there have been enough others for a minute, and visited every ten or so.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from p2p.peers.targets import (
     Dialer,
     DiscoverySettings,
     FetchPeers,
+    Parting,
     Target,
     TargetInfo,
     TargetKind,
@@ -77,11 +80,13 @@ class Discovery:
         wall_ms: Callable[[], int] = lambda: int(time.time() * 1000),
         in_thread: InThread = trio.to_thread.run_sync,
         refused: Refused = say_refused,
+        is_needed: Callable[[PeerId], bool] = lambda _peer: False,
     ) -> None:
         """Peers of higher `rank` are dialled first; those that do not `counts` are no reason to
         stop looking: strangers to the swarm, met by the DHT or as a relay's guests. `seen_at` is
         the transport address of a peer's connection, "" without one: who is in a private network
-        may tell of addresses there (without `seen_at`, all of all)."""
+        may tell of addresses there (without `seen_at`, all of all). A bootstrap that `is_needed`
+        is not let go: a relay through which this node is reached."""
         self._settings = settings or DiscoverySettings()
         self._host = host
         self._bootstrap = parse_bootstrap(bootstrap)
@@ -97,6 +102,7 @@ class Discovery:
         self._wall_ms = wall_ms
         self._in_thread = in_thread
         self._refused = refused
+        self._is_needed = is_needed
         self._targets = Targets(self._settings, self._rng, rank)
         self._bar_news = BarNews()
         self._wake = trio.Event()
@@ -112,6 +118,11 @@ class Discovery:
     def solo(self) -> bool:
         """True while nobody is connected."""
         return not self._host.connected_peers()
+
+    @property
+    def is_alone(self) -> bool:
+        """True while nobody of the swarm is connected but for bootstraps."""
+        return self.num_missing >= self._settings.target_peers
 
     @property
     def num_missing(self) -> int:
@@ -177,6 +188,16 @@ class Discovery:
             return Speaker(source=peer_id, homes=None)
         return speaker_at(peer_id, self._seen_at(peer_id), _own_homes)
 
+    def full_s(self, peer_id: PeerId) -> float | None:
+        """Return for how long a peer is left alone that was full; None for any other."""
+        return next((t.full_s for t in self.snapshot() if t.peer_id == peer_id), None)
+
+    def note_full(self, peer_id: PeerId) -> None:
+        """`peer_id` is about to let this node go, or this node it, because one of them is full."""
+        target = self._targets.get(peer_id)
+        if target is not None and target.state is TargetState.CONNECTED:
+            target.parting = Parting.FULL
+
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run for ever."""
         await self._load()
@@ -185,6 +206,7 @@ class Discovery:
             nursery.start_soon(self._exchange_loop)
             nursery.start_soon(self._save_loop)
             nursery.start_soon(self._news_loop)
+            nursery.start_soon(self._leave_loop)
             task_status.started()
 
     async def _load(self) -> None:
@@ -221,6 +243,7 @@ class Discovery:
         async with self._dials:
             errors, wait_s = await self._race(target)
         if target.peer_id in self._host.connected_peers():
+            target.is_dialled = True
             self._on_connected(target.peer_id)
         elif wait_s is not None:
             self._targets.put_off(target, wait_s, now=trio.current_time())
@@ -232,7 +255,8 @@ class Discovery:
         barred = next((error for error in errors if error.bar), None)
         told = barred or (errors[0] if errors else "the connection was lost at once")
         self._book.note_failed(target.peer_id)
-        self._targets.note_failure(target, str(told), now=trio.current_time())
+        now = trio.current_time()
+        self._targets.note_failure(target, str(told), now=now, is_alone=self.is_alone)
         if target.kind is TargetKind.BOOTSTRAP and barred is not None and barred.bar is not None:
             address = f"{target.addresses[0]}/p2p/{target.peer_id}"
             line = self._bar_news.look(target.peer_id, address, barred.bar)
@@ -295,7 +319,7 @@ class Discovery:
             connected = self._host.connected_peers()
             known = (self._targets.get(peer_id) for peer_id in bootstraps)
             line = news.look(
-                answering=bool(bootstraps & connected),
+                answering=bool(bootstraps & connected) or self._has_let_go(bootstraps),
                 now=trio.current_time(),
                 num_peers=len(connected),
                 last_error=next((t.last_error for t in known if t and t.last_error), ""),
@@ -303,12 +327,38 @@ class Discovery:
             if line is not None:
                 logger.warning("%s", line)
 
+    def _has_let_go(self, bootstraps: set[PeerId]) -> bool:
+        """Return whether one of them answered, and is only not needed or full since."""
+        targets = (self._targets.get(peer_id) for peer_id in bootstraps)
+        return any(
+            t.attempts == 0 and t.parting is not Parting.LOST for t in targets if t is not None
+        )
+
+    async def _leave_loop(self) -> None:
+        """Let the bootstraps go that this node has had enough peers beside."""
+        if not self._bootstrap:
+            return
+        enough_since: float | None = None
+        while True:
+            await trio.sleep(self._settings.exchange_interval_s)
+            now = trio.current_time()
+            if self.num_missing > 0:
+                enough_since = None
+                continue
+            enough_since = now if enough_since is None else enough_since
+            for target in self._targets.needless(now=now, enough_since=enough_since):
+                if not self._is_needed(target.peer_id):
+                    target.parting = Parting.ENOUGH
+                    await self._host.disconnect(target.peer_id)
+
     # Events of the host
 
     def _on_connected(self, peer_id: PeerId) -> None:
         target = self._targets.get(peer_id)
         if target is not None and target.state is not TargetState.CONNECTED:
             target.state = TargetState.CONNECTED
+            target.parting = Parting.LOST
+            target.connected_at = trio.current_time()
             target.attempts = 0
             target.last_error = ""
             peer = PeerAddresses(peer_id=peer_id, addresses=target.known)
@@ -320,7 +370,7 @@ class Discovery:
         target = self._targets.get(peer_id)
         self._told.pop(peer_id, None)
         if target is not None and target.state is TargetState.CONNECTED:
-            self._targets.note_lost(target, now=trio.current_time())
+            self._targets.note_lost(target, now=trio.current_time(), is_alone=self.is_alone)
         self._wake.set()
 
     def _learn_connected(self) -> None:

@@ -1,8 +1,10 @@
 """Which swarm this peer belongs to.
 
-a bootstrap answers in time ─▶ its manifest (kept for the next start)
-otherwise                   ─▶ the one kept earlier, else one made from the settings;
-                               a bootstrap that answers later with another one wins
+one kept earlier  ─▶ that one, but for a moment in which a bootstrap that is up may say otherwise
+none, a bootstrap answers in time ─▶ its manifest (kept for the next start)
+none, and nobody answers          ─▶ one made from the settings
+
+A bootstrap that answers later with another one wins.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ from shoal_wire.types import PeerId
 log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.1
-_WATCH_SECONDS = 2.0
+_KEPT_WAIT_SECONDS = 0.5
+"""So long a start with a manifest of its own waits for a bootstrap's."""
+_WATCH_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +76,7 @@ class ManifestSource:
         refused: Refused = say_refused,
         try_out: TryOut = anything,
     ) -> None:
-        """A start waits for a bootstrap for `wait_s` seconds before it goes on alone.
+        """A start that knows no manifest waits for a bootstrap for `wait_s` seconds at most.
 
         `try_out` is asked before a bootstrap's families are kept.
         """
@@ -103,20 +107,22 @@ class ManifestSource:
         return saved
 
     async def find(self) -> Found:
-        """Return the manifest to start with; takes little longer than the wait, and than it takes
-        to try out a swarm's families.
+        """Return the manifest to start with; takes little longer than the wait, if it waits at all,
+        and than it takes to try out a swarm's families.
 
         Raises:
             ManifestError: the bootstrap's swarm needs something this version does not know.
         """
+        saved = load_manifest(self._data_dir)
         if self._bootstraps:
+            wait_s = self._wait_s if saved is None else min(self._wait_s, _KEPT_WAIT_SECONDS)
             asked: Manifest | None = None
-            with trio.move_on_after(self._wait_s):
+            with trio.move_on_after(wait_s):
                 asked = await self._ask()
             if asked is not None:
                 return Found(manifest=await self._adopt(asked), confirmed=True)
-            log.warning("no bootstrap answers yet; going on, and trying again for ever")
-        saved = load_manifest(self._data_dir)
+            if saved is None:
+                log.warning("no bootstrap answers yet; going on, and trying again for ever")
         if saved is not None:
             return Found(manifest=saved, confirmed=False)
         own = manifest_of_settings(self._settings, me=self._host.peer_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from p2p.peers.peer_book import PeerBook
 from p2p.shards.directory import ShardDirectory
 from shoal_wire.errors import RemoteError
 from shoal_wire.limits import (
+    FULL_PROTOCOL,
     MANIFEST_PROTOCOL,
     MAX_MANIFEST_BYTES,
     MAX_PEER_LIST_BYTES,
@@ -39,13 +41,20 @@ _MAX_RELAYED = 2
 _TIMEOUT_SECONDS = 5.0
 
 
-def serve_manifest(host: Host, manifest: Manifest) -> None:
-    """Answer newcomers with the manifest's exact bytes."""
+OnSent = Callable[[PeerId, bytes], None]
+
+
+def serve_manifest(
+    host: Host, manifest: Manifest, *, on_sent: OnSent = lambda _peer, _request: None
+) -> None:
+    """Answer newcomers with the manifest's exact bytes; `on_sent` is as `Host` has it."""
 
     async def answer(_peer_id: PeerId, _request: bytes) -> bytes:
         return manifest.raw
 
-    host.set_request_handler(MANIFEST_PROTOCOL, answer, max_request_bytes=_MAX_REQUEST_BYTES)
+    host.set_request_handler(
+        MANIFEST_PROTOCOL, answer, max_request_bytes=_MAX_REQUEST_BYTES, on_sent=on_sent
+    )
 
 
 def serve_peers(
@@ -53,12 +62,17 @@ def serve_peers(
     book: Callable[[], PeerBook],
     directory: ShardDirectory | None = None,
     relayed: Callable[[PeerId], tuple[str, ...]] = lambda _peer: (),
+    rng: random.Random | None = None,
+    on_sent: OnSent = lambda _peer, _request: None,
 ) -> None:
     """Answer with peers of the shards asked for, then connected peers, then remembered ones.
+
+    Of more connected peers than an answer holds, `rng` picks: else all newcomers met the same few.
 
     `relayed` are more transport addresses of a connected peer, through this one as its relay.
     Never with the asker itself. A malformed query resets the stream.
     """
+    chance = rng or random.Random()
 
     async def answer(peer_id: PeerId, request: bytes) -> bytes:
         await trio.lowlevel.checkpoint()
@@ -68,12 +82,25 @@ def serve_peers(
             if directory is not None
             else []
         )
-        others = _known_peers(host, book(), relayed, exclude=peer_id)
+        others = _known_peers(host, book(), relayed, exclude=peer_id, rng=chance)
         first = {peer.peer_id: peer for peer in on_shards}
         known = [peer for peer in others if peer.peer_id not in first]
         return encode_peer_list([*on_shards, *known])
 
-    host.set_request_handler(PEERS_PROTOCOL, answer, max_request_bytes=_MAX_REQUEST_BYTES)
+    host.set_request_handler(
+        PEERS_PROTOCOL, answer, max_request_bytes=_MAX_REQUEST_BYTES, on_sent=on_sent
+    )
+
+
+def serve_full(host: Host, told: Callable[[PeerId], None]) -> None:
+    """Call ``told(peer)`` when a peer says that it is full and lets this one go."""
+
+    async def answer(peer_id: PeerId, _request: bytes) -> bytes:
+        await trio.lowlevel.checkpoint()
+        told(peer_id)
+        return b""
+
+    host.set_request_handler(FULL_PROTOCOL, answer, max_request_bytes=_MAX_REQUEST_BYTES)
 
 
 async def fetch_manifest(host: Host, peer_id: PeerId) -> Manifest:
@@ -125,10 +152,14 @@ def _known_peers(
     relayed: Callable[[PeerId], tuple[str, ...]],
     *,
     exclude: PeerId,
+    rng: random.Random,
 ) -> list[PeerAddresses]:
+    connected = sorted(host.connected_peers())
+    if len(connected) > MAX_PEERS_IN_LIST:
+        connected = rng.sample(connected, MAX_PEERS_IN_LIST)
     found: dict[PeerId, tuple[str, ...]] = {
         peer_id: (*host.peer_addresses(peer_id)[:_MAX_DIRECT], *relayed(peer_id)[:_MAX_RELAYED])
-        for peer_id in sorted(host.connected_peers())
+        for peer_id in connected
     }
     for entry in book.ranked():
         found.setdefault(entry.peer_id, entry.addresses)

@@ -54,6 +54,16 @@ class TargetState(StrEnum):
     CONNECTED = "connected"
 
 
+class Parting(StrEnum):
+    """How a connection came to its end."""
+
+    LOST = "lost"
+    FULL = "full"
+    """One of the two was full and let the other go."""
+    ENOUGH = "enough"
+    """This node has enough peers without it."""
+
+
 class Dialer(Protocol):
     """What discovery needs of the host."""
 
@@ -66,6 +76,7 @@ class Dialer(Protocol):
         timeout: float = 10.0,  # noqa: ASYNC109 - the host's signature
     ) -> PeerId: ...
     def connected_peers(self) -> frozenset[PeerId]: ...
+    async def disconnect(self, peer_id: PeerId) -> None: ...
     def peer_addresses(self, peer_id: PeerId) -> tuple[str, ...]: ...
     def add_peer_callbacks(
         self,
@@ -87,6 +98,15 @@ class DiscoverySettings:
     dial_timeout_s: float = 8.0
     next_address_s: float = 0.5
     """A peer's next address is tried beside the last after this long."""
+    let_go_s: float = 60.0
+    """About so long a peer is left alone that was full, or that this node let go."""
+    alone_s: float = 4.0
+    """The same of a full one, about, while nobody else is connected."""
+    enough_s: float = 60.0
+    """After so long with enough peers, bootstraps that were dialled are let go."""
+    visit_s: float = 600.0
+    """About so long after that they are visited again: so they know who is there, and swarms that
+    drifted apart meet."""
     max_dials: int = 8
     max_targets: int = 512
     give_up_after: int = 8
@@ -110,6 +130,8 @@ class TargetInfo:
     next_try_s: float | None
     """Seconds until the next dial; None if none is due."""
     last_error: str
+    full_s: float | None = None
+    """Seconds for which a peer that was full, and let this one go, is left alone; else None."""
 
 
 def parse_bootstrap(addresses: tuple[str, ...]) -> tuple[PeerAddress, ...]:
@@ -138,6 +160,13 @@ class Target:
     state: TargetState = TargetState.IDLE
     attempts: int = 0
     last_error: str = ""
+    visit_due: float = 0.0
+    """When to dial a bootstrap while no peers are missing."""
+    connected_at: float = 0.0
+    is_dialled: bool = False
+    """True while connected by a dial of this node."""
+    parting: Parting = Parting.LOST
+    """How the connection ends, or has ended."""
 
     @property
     def known(self) -> tuple[str, ...]:
@@ -245,7 +274,11 @@ class Targets:
 
     def due(self, *, now: float, num_missing: int) -> list[Target]:
         """Return whom to dial now: bootstraps always, others while peers are missing."""
-        found = [t for t in self._targets.values() if _wanted(t, num_missing) and t.due <= now]
+        found = [
+            t
+            for t in self._targets.values()
+            if _wanted(t, num_missing) and _due(t, num_missing) <= now
+        ]
         always = [t for t in found if t.kind is TargetKind.BOOTSTRAP]
         others = [t for t in found if t.kind is not TargetKind.BOOTSTRAP]
         dialing = sum(
@@ -258,16 +291,20 @@ class Targets:
 
     def seconds_to_next(self, *, now: float, num_missing: int) -> float:
         """Return how long nothing is due."""
-        waits = [t.due - now for t in self._targets.values() if _wanted(t, num_missing)]
+        waits = [
+            _due(t, num_missing) - now for t in self._targets.values() if _wanted(t, num_missing)
+        ]
         # Targets that are due but beyond the number of dials allowed wait for a wake-up.
         return min((wait for wait in waits if wait > 0), default=self._settings.backoff_max_s)
 
-    def note_failure(self, target: Target, error: str, *, now: float) -> None:
+    def note_failure(
+        self, target: Target, error: str, *, now: float, is_alone: bool = True
+    ) -> None:
         """A dial failed: the next comes later, and hearsay is forgotten after some."""
         target.attempts += 1
         target.state = TargetState.IDLE
         target.last_error = error
-        target.due = now + self._backoff_s(target)
+        target.due = now + self._backoff_s(target, is_alone=is_alone)
         if target.kind in HEARSAY and target.attempts >= self._settings.give_up_after:
             self.drop(target.peer_id)
 
@@ -276,11 +313,31 @@ class Targets:
         target.state = TargetState.IDLE
         target.due = now + max(self._settings.backoff_first_s, wait_s)
 
-    def note_lost(self, target: Target, *, now: float) -> None:
-        """A connection ended: dial again at once."""
+    def note_lost(self, target: Target, *, now: float, is_alone: bool = False) -> None:
+        """A connection ended: dial again at once, or later where one let the other go."""
         target.state = TargetState.IDLE
         target.attempts = 0
-        target.due = now + self._rng.uniform(0, self._settings.backoff_first_s)
+        target.is_dialled = False
+        if target.parting is Parting.LOST:
+            target.due = now + self._rng.uniform(0, self._settings.backoff_first_s)
+            return
+        hurry = is_alone and target.parting is Parting.FULL
+        wait_s = self._settings.alone_s if hurry else self._settings.let_go_s
+        target.due = now + wait_s * self._rng.uniform(0.5, 1.5)
+        target.visit_due = now + self._settings.visit_s * self._rng.uniform(0.5, 1.5)
+        if target.parting is Parting.FULL:
+            target.last_error = "it was full, and let this node go"
+
+    def needless(self, *, now: float, enough_since: float) -> list[Target]:
+        """Return the bootstraps, dialled by this node, that it has had enough peers beside."""
+        return [
+            target
+            for target in self._targets.values()
+            if target.kind is TargetKind.BOOTSTRAP
+            and target.state is TargetState.CONNECTED
+            and target.is_dialled
+            and now - max(enough_since, target.connected_at) >= self._settings.enough_s
+        ]
 
     def snapshot(self, *, now: float, num_missing: int) -> tuple[TargetInfo, ...]:
         """Return every target, bootstraps first."""
@@ -292,17 +349,26 @@ class Targets:
                 kind=target.kind,
                 state=target.state,
                 attempts=target.attempts,
-                next_try_s=max(0.0, target.due - now) if _wanted(target, num_missing) else None,
+                next_try_s=max(0.0, _due(target, num_missing) - now)
+                if _wanted(target, num_missing)
+                else None,
                 last_error=target.last_error,
+                full_s=max(0.0, _due(target, num_missing) - now)
+                if target.state is TargetState.IDLE
+                and target.parting is Parting.FULL
+                and not target.attempts
+                else None,
             )
             for target in sorted(self._targets.values(), key=lambda t: order.index(t.kind))
         )
 
-    def _backoff_s(self, target: Target) -> float:
+    def _backoff_s(self, target: Target, *, is_alone: bool) -> float:
         """Full jitter: uniform up to a bound that doubles with each failure."""
         bootstrap = target.kind is TargetKind.BOOTSTRAP
         settings = self._settings
         ceiling = settings.bootstrap_backoff_max_s if bootstrap else settings.backoff_max_s
+        if bootstrap and target.parting is not Parting.LOST and not is_alone:
+            ceiling = settings.let_go_s  # most likely it is still full
         bound = settings.backoff_first_s * 2 ** min(target.attempts, 16)
         return self._rng.uniform(0, min(ceiling, bound))
 
@@ -332,6 +398,11 @@ def _wanted(target: Target, num_missing: int) -> bool:
     if target.state is not TargetState.IDLE:
         return False
     return target.kind is TargetKind.BOOTSTRAP or num_missing > 0
+
+
+def _due(target: Target, num_missing: int) -> float:
+    """Return when to dial: who was let go by a node with enough peers only for a visit."""
+    return target.due if num_missing > 0 else max(target.due, target.visit_due)
 
 
 def usable(addresses: Collection[str], said_by: Speaker | None = None) -> tuple[str, ...]:

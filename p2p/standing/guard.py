@@ -1,7 +1,7 @@
 """The reputation at work: judges what arrives, bans, makes room, keeps the file, takes orders.
 
 gossip ─▶ verdicts, behaviour ─▶ Reputation ─▶ host.ban
-a new connection over the bound ─▶ the least useful peer goes
+a new connection over the bound ─▶ `Room`: somebody goes
 socket ─▶ block · unblock · protect · unprotect
 """
 
@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,9 +18,10 @@ import trio
 from p2p.disk import Refused, say_refused
 from p2p.intake.verdict_log import VerdictLog
 from p2p.net.address import parse_peer_id
-from p2p.net.host import ConnectionInfo
+from p2p.net.connections import ConnectionInfo
 from p2p.net.interface import Host
 from p2p.standing.reputation import ListFullError, Reputation
+from p2p.standing.room import Room
 from p2p.standing.scoring import Cause
 from p2p.threads import InThread
 from shoal_base.files import read_at_most, set_corrupt_aside, write_atomically
@@ -38,50 +38,6 @@ REPUTATION_FILE = "reputation.json"
 _MAX_FILE_BYTES = 4 * 1024 * 1024
 _SAVE_SECONDS = 20.0
 _SAVE_DEADLINE_SECONDS = 2.0
-_GRACE_SECONDS = 60.0
-"""A connection this young and no worse than nothing is a newcomer, which must be able to prove
-itself."""
-_FIRST_SECONDS = 10.0
-"""So long no newcomer is cut for one that came later."""
-_NEWCOMERS_SHARE = 0.25
-"""Of all places; newcomers above it compete with each other alone."""
-
-
-def least_useful(
-    connections: Sequence[ConnectionInfo], rank: Mapping[PeerId, float], *, max_peers: int
-) -> ConnectionInfo:
-    """Return whom to cut when a place is needed. Pure.
-
-    Newcomers take no place from merit. The idle ones have a share of the places, within which they
-    take those of who is longest here for nothing; above it the network with most of them gives one
-    up: of its newcomers the longest idle, or the last to come while none had ten seconds.
-    """
-
-    def is_idle_newcomer(c: ConnectionInfo) -> bool:
-        return c.opened_s < _GRACE_SECONDS and rank[c.peer_id] == 0
-
-    newcomers = [c for c in connections if is_idle_newcomer(c)]
-    others = [c for c in connections if not is_idle_newcomer(c)]
-    useless = [c for c in others if rank[c.peer_id] <= 0]
-    if any(rank[c.peer_id] < 0 for c in useless):
-        return min(useless, key=lambda c: (rank[c.peer_id], -c.opened_s))
-    if useless and len(newcomers) <= max(1, max_peers * _NEWCOMERS_SHARE):
-        crowd = _crowds(others)
-        return max(useless, key=lambda c: (crowd[c.network or c.peer_id], c.opened_s))
-    if newcomers:
-        crowd = _crowds(newcomers)
-        most = max(crowd.values())
-        crowded = [c for c in newcomers if crowd[c.network or c.peer_id] == most]
-        had_time = [c for c in crowded if c.opened_s >= _FIRST_SECONDS]
-        if had_time:
-            return max(had_time, key=lambda c: c.opened_s)
-        return min(crowded, key=lambda c: c.opened_s)
-    return min(connections, key=lambda c: (rank[c.peer_id], -c.opened_s))
-
-
-def _crowds(connections: Iterable[ConnectionInfo]) -> Counter[str]:
-    """Count by network; one of this machine is a network of its own."""
-    return Counter(c.network or c.peer_id for c in connections)
 
 
 class ControlError(Exception):
@@ -101,18 +57,27 @@ class PeerGuard:
         wall_ms: Callable[[], int],
         in_thread: InThread = trio.to_thread.run_sync,
         refused: Refused = say_refused,
+        is_guest: Callable[[PeerId], bool] = lambda _peer: False,
+        on_let_go: Callable[[PeerId], None] = lambda _peer: None,
     ) -> None:
+        """`is_guest` and `on_let_go` are as `Room` has them."""
         self._host = host
         self._path = data_dir / REPUTATION_FILE
-        self._max_peers = max_peers
         self._wall_ms = wall_ms
         self._in_thread = in_thread
         self._refused = refused
         self.verdicts = VerdictLog()
         """Of everything judged, for views."""
-        self.num_made_room = 0
         self.reputation = Reputation(always_protected=protected)
-        host.add_peer_callbacks(connected=self._make_room)
+        self.room = Room(
+            host=host,
+            max_peers=max_peers,
+            connections=self._connections,
+            rank=self.rank,
+            is_protected=self.is_protected,
+            is_guest=is_guest,
+            on_let_go=on_let_go,
+        )
 
     async def load(self) -> None:
         """Take over what an earlier life has saved, bans and blocks included."""
@@ -132,11 +97,13 @@ class PeerGuard:
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Save what changed, now and then and at the end, until cancelled."""
-        task_status.started()
         try:
-            while True:
-                await trio.sleep(_SAVE_SECONDS)
-                await self.save()
+            async with trio.open_nursery() as nursery:
+                await nursery.start(self.room.run)
+                task_status.started()
+                while True:
+                    await trio.sleep(_SAVE_SECONDS)
+                    await self.save()
         finally:
             with trio.CancelScope(
                 shield=True, deadline=trio.current_time() + _SAVE_DEADLINE_SECONDS
@@ -150,6 +117,14 @@ class PeerGuard:
             await self._in_thread(save_reputation, self._path, text)
         except OSError as error:
             self._refused(f"{self._path.name} is not saved", error)
+
+    def _connections(self) -> tuple[ConnectionInfo, ...]:
+        return self._host.connections()
+
+    @property
+    def num_made_room(self) -> int:
+        """Peers let go because this one was full, since the start."""
+        return self.room.num_let_go
 
     # What gossip tells
 
@@ -185,20 +160,6 @@ class PeerGuard:
         if seconds is not None:
             log.warning("%s is cut off for %.0f s", peer_id, seconds)
             self._host.ban(peer_id, seconds=seconds)
-
-    def _make_room(self, newcomer: PeerId) -> None:
-        """Over the bound, cut the least useful peer."""
-        connections = self._host.connections()
-        if len(connections) <= self._max_peers:
-            return
-        now = trio.current_time()
-        free = [c for c in connections if not self.is_protected(c.peer_id)]
-        if free:
-            rank = {c.peer_id: self.reputation.rank(c.peer_id, now) for c in free}
-            victim = least_useful(free, rank, max_peers=self._max_peers).peer_id
-            self.num_made_room += 1
-            log.debug("%s makes room for %s", victim, newcomer)
-            self._host.abort(victim)
 
     # The user's orders
 

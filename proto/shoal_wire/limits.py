@@ -25,6 +25,8 @@ MANIFEST_PROTOCOL: Final = "/shoal/manifest/1"
 """Request/response: empty request, the manifest's exact bytes in answer."""
 
 PEERS_PROTOCOL: Final = "/shoal/peers/1"
+FULL_PROTOCOL: Final = "/shoal/full/1"
+"""Said by a peer that is full to one that it lets go."""
 """Request/response: a `PeerQuery`, which may be empty; a `PeerList` in answer."""
 
 ROLLOUTS_PROTOCOL: Final = "/shoal/rollouts/1"

@@ -60,8 +60,18 @@ class _Connection:
 class SimulatedHost:
     """Start with ``await nursery.start(host.run)``."""
 
-    def __init__(self, network: SimulatedNetwork, identity: Identity, address: str) -> None:
+    def __init__(
+        self,
+        network: SimulatedNetwork,
+        identity: Identity,
+        address: str,
+        *,
+        max_connections: int = 256,
+    ) -> None:
         """`address` is a transport address like ``/ip4/10.0.0.1/tcp/4001``; port 0 is any."""
+        self._max_connections = max_connections
+        self._num_refused = 0
+        self._on_full: Callable[[str], None] = lambda _network: None
         self._network = network
         self._identity = identity
         self.address = address
@@ -226,6 +236,8 @@ class SimulatedHost:
             or self._network.host(self.peer_id) is not self
         ):
             return False
+        if peer_id not in self._peers and not (self.has_room and host.offers_room()):
+            return False
         self._network.connect(self.peer_id, peer_id)
         return True
 
@@ -243,6 +255,23 @@ class SimulatedHost:
     def welcomes(self, peer_id: PeerId) -> bool:
         """True if `peer_id` may connect."""
         return self.is_admitted(peer_id) and not self.is_banned(peer_id)
+
+    @property
+    def has_room(self) -> bool:
+        """True while not every slot is taken."""
+        return len(self._peers) < self._max_connections
+
+    def offers_room(self) -> bool:
+        """Return whether somebody who dials gets in; who does not is counted and told of."""
+        if self.has_room:
+            return True
+        self._num_refused += 1
+        self._on_full("")
+        return False
+
+    def set_full_callback(self, callback: Callable[[str], None]) -> None:
+        """Call back when somebody found no slot."""
+        self._on_full = callback
 
     def ban(self, peer_id: PeerId, *, seconds: float) -> None:
         """Cut `peer_id` off and refuse it for `seconds`."""
@@ -269,8 +298,8 @@ class SimulatedHost:
         return self._admission.is_admitted(peer_id)
 
     def refused_connections(self) -> dict[str, int]:
-        """None is refused before it has said who it is."""
-        return {}
+        """Who found no slot; nobody else is refused before it has said who it is."""
+        return {"full": self._num_refused} if self._num_refused else {}
 
     # Requests
 

@@ -48,7 +48,12 @@ class SimulatedEnd:
         rng: random.Random,
         first_sequence: int,
     ) -> None:
-        self.host = SimulatedHost(network, identity, settings.listen[0])
+        self.host = SimulatedHost(
+            network,
+            identity,
+            settings.listen[0],
+            max_connections=settings.swarm.max_connections,
+        )
         self._rng = rng
         self._first_sequence = first_sequence
 

@@ -11,6 +11,7 @@ from p2p.ipc.doctor import (
     BootstrapSeen,
     Facts,
     Finding,
+    FullSeen,
     KeySeen,
     LearningSeen,
     OutsideSeen,
@@ -210,3 +211,21 @@ def test_groups_that_are_too_old_for_the_trainer_are_learning_lost() -> None:
     assert "9 of 10 became too old" in found.says
     for well in ({"groups_looked_at": 3}, {"groups_looked_at": None}, {"groups_too_old": 3}):
         assert only(replace(HEALTHY, **{**lost, **well}), "learning").state is State.OK
+
+
+def test_a_full_house_is_told_with_what_to_raise() -> None:
+    full = FullSeen(slots=8, let_go=12, refused=3, ago_s=4.0)
+    found = only(replace(HEALTHY, full=full), "full")
+    assert found.state is State.WARN
+    assert "12 peers were let go" in found.says
+    assert "--max-connections" in found.do
+
+
+@pytest.mark.parametrize(("peers", "state"), [(4, State.OK), (0, State.WARN)])
+def test_a_full_bootstrap_is_no_dead_one(peers: int, state: State) -> None:
+    full = replace(DEAD, full_s=42.0)
+    found = only(replace(HEALTHY, peers=peers, bootstraps=(full,)), "bootstrap")
+    assert found.state is state
+    assert "is full" in found.says
+    assert "42 s" in found.says
+    assert bool(found.do) is (peers == 0)

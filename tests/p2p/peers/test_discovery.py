@@ -82,6 +82,10 @@ class FakeHost:
     def connected_peers(self) -> frozenset[PeerId]:
         return frozenset(self.connected)
 
+    async def disconnect(self, peer_id: PeerId) -> None:
+        await trio.lowlevel.checkpoint()
+        self.lose(peer_id)
+
     def peer_addresses(self, peer_id: PeerId) -> tuple[str, ...]:
         return self.connected.get(peer_id, ())
 
@@ -247,6 +251,70 @@ async def test_lost_peer_is_redialled_at_once(autojump_clock: trio.testing.MockC
             host.lose(boot.peer_id)
             await trio.sleep(0.6)
             assert host.connected
+
+
+# Full houses
+
+
+async def test_who_was_let_go_by_a_full_bootstrap_waits_before_it_comes_back(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    host, boot, other = FakeHost(), peer(1), peer(2)
+    host.up = {full(boot)}
+    waits = []
+    async with discovering(host, boot) as discovery:
+        host.connect(other.peer_id)
+        for _ in range(20):
+            await trio.sleep(100)
+            host.dials.clear()
+            lost_at = trio.current_time()
+            discovery.note_full(boot.peer_id)
+            host.lose(boot.peer_id)
+            assert discovery.full_s(boot.peer_id) is not None
+            await trio.sleep(100)
+            waits.append(host.times(full(boot))[0] - lost_at)
+            assert discovery.full_s(boot.peer_id) is None
+    assert 30 <= min(waits) < 45
+    assert 75 < max(waits) <= 90.1
+
+
+async def test_who_is_let_go_and_alone_comes_back_within_seconds(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    host, boot = FakeHost(), peer(1)
+    host.up = {full(boot)}
+    async with discovering(host, boot) as discovery:
+        await trio.sleep(10)
+        discovery.note_full(boot.peer_id)
+        host.lose(boot.peer_id)
+        await trio.sleep(1.9)
+        assert not host.connected
+        await trio.sleep(4.2)
+        assert host.connected
+
+
+async def test_a_bootstrap_is_let_go_by_who_has_enough_peers_and_visited_now_and_then(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    host, boot = FakeHost(), peer(1)
+    host.up = {full(peer(n)) for n in range(1, 6)}
+    settings = DiscoverySettings(target_peers=4)
+    async with discovering(host, boot, settings=settings) as discovery:
+        for n in range(2, 6):
+            discovery.add_peer(peer(n), TargetKind.EXCHANGE)
+        await trio.sleep(50)
+        assert boot.peer_id in host.connected
+        await trio.sleep(50)
+        assert boot.peer_id not in host.connected
+        await trio.sleep(4 * 3600)
+        assert 12 < len(host.times(full(boot))) < 40
+        # And it is wanted again as soon as somebody is missing.
+        host.up = {full(boot)}
+        for n in range(2, 6):
+            host.lose(peer(n).peer_id)
+        await trio.sleep(91)
+        assert boot.peer_id in host.connected
+    assert "no bootstrap has answered" not in caplog.text
 
 
 # How many

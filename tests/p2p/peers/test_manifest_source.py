@@ -206,3 +206,24 @@ async def test_nonsense_instead_of_peers_is_nobody(answer: bytes) -> None:
     async with open_test_host() as silent, open_test_host() as asker:
         await asker.dial(silent.listen_addrs()[0])
         assert await services.fetch_peers(asker, silent.peer_id) == []
+
+
+async def test_who_has_a_manifest_starts_at_once_while_its_bootstrap_is_down(
+    tmp_path: Path,
+) -> None:
+    save_manifest(tmp_path, THEIRS)
+    async with pair(future_manifest(), tmp_path) as (source, _host, _address):
+        started = trio.current_time()
+        found = await source.find()
+        assert (found.manifest, found.confirmed) == (THEIRS, False)
+        assert trio.current_time() - started < 2.0
+
+
+async def test_a_bootstrap_that_is_up_wins_over_the_manifest_kept(tmp_path: Path) -> None:
+    save_manifest(tmp_path, manifest_of_settings(Settings(swarm_name="mine")))
+    async with pair(THEIRS, tmp_path) as (source, host, address):
+        await host.dial(address)
+        found = await source.find()
+        if not found.confirmed:  # slower than a start waits: then it wins a moment later
+            assert await source.watch(found) == THEIRS
+        assert load_manifest(tmp_path) == THEIRS

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from p2p.net.connections import ConnectionInfo, Direction
 from p2p.net.host import DialError, Libp2pHost
 from p2p.net.identity import Identity
-from p2p.standing.guard import REPUTATION_FILE, ControlError, PeerGuard, least_useful
+from p2p.standing.guard import REPUTATION_FILE, ControlError, PeerGuard
+from p2p.standing.room import least_useful
 from p2p.standing.scoring import Cause
 from shoal.__main__ import main
 from shoal_ipc.messages import ControlAction
