@@ -166,8 +166,7 @@ class Libp2pHost:
             self._disconnected_callbacks.append(disconnected)
 
     def set_full_callback(self, callback: Callable[[str], None]) -> None:
-        """Call ``callback(network)`` when a connection is refused for want of a slot; `network` is
-        whose share of them is taken, empty where all are."""
+        """Call ``callback(network)`` when a connection is refused for want of a slot."""
         self._host.get_network().on_full = callback
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

@@ -228,6 +228,7 @@ class Room:
             # Not after the request's own end: closing its stream may take longer than the wait.
             if peer_id in self._leaving:
                 self._host.abort(peer_id)
+                await self._host.disconnect(peer_id)  # its slot is free before its tasks have ended
 
     async def _say(self, peer_id: PeerId, told: trio.Event) -> None:
         try:
