@@ -18,12 +18,12 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
-from p2p.buffer.drawing import Draw, Weights
+from p2p.buffer.drawing import Weights, draw
 from p2p.buffer.leases import LeaseBook
 from p2p.buffer.own import OwnGroups
-from p2p.buffer.pool import Counters, GroupPool
+from p2p.buffer.pool import Counters, GroupPool, Slot
 from p2p.buffer.stats import BufferTotals, snapshot
 from p2p.buffer.types import (
     BufferLimits,
@@ -31,14 +31,9 @@ from p2p.buffer.types import (
     DropCause,
     Entry,
     InsertOutcome,
-    Slot,
-    Tier,
 )
 from shoal_base.bounded import BoundedDict
 from shoal_wire.types import GroupId, PeerId
-
-_MAX_UNUSED = 8.0
-"""Draws of strangers that may be made up for later, where none of them was drawn."""
 
 
 class ReplayBuffer:
@@ -56,8 +51,6 @@ class ReplayBuffer:
         self._seen: BoundedDict[GroupId, None] = BoundedDict(limits.max_consumed_ids)
         self._next_due = math.inf
         """Before this time no lease runs out and no unleased group is too old."""
-        self._strangers_due = 0.0
-        """Draws that publishers who are not proven may have, of what has been asked for."""
         self._totals = BufferTotals()
         self._dropped: Counter[str] = Counter()
 
@@ -66,9 +59,8 @@ class ReplayBuffer:
     def insert(self, entry: Entry, now: float) -> InsertOutcome:
         """Offer a group. Idempotent by group id; a refused group changes only the counters.
 
-        In a full pool it displaces the oldest unleased group of whoever exceeds its share most: by
-        what is known of publishers (`set_tiers`), then by network, then by name; at its own quota,
-        its publisher's oldest. Groups too old are dropped first.
+        In a full pool it displaces the oldest unleased group of the publisher with most; at its
+        own quota, its publisher's oldest. Groups too old are dropped first.
         """
         self.expire(now)
         outcome = self._refusal(entry, now, self._pool.max_group_bytes)
@@ -86,15 +78,6 @@ class ReplayBuffer:
         self._pool.counters(entry.group.publisher).stored_total += 1
         self._slots[entry.group.group_id] = slot
         return InsertOutcome.STORED
-
-    def set_tiers(
-        self, *, proven: Collection[PeerId], useless: Collection[PeerId] = frozenset()
-    ) -> None:
-        """Say whose groups have been useful and whose never were; all others are strangers.
-
-        Cheap where nothing has changed; else O(log n) for each group of whom it has changed for.
-        """
-        self._pool.set_tiers(proven, useless)
 
     def note_own(self, entry: Entry, now: float) -> InsertOutcome:
         """Remember a group of this node's own, so that no copy of it is drawn as another's.
@@ -140,32 +123,19 @@ class ReplayBuffer:
         now: float,
         lease_seconds: float,
         weights: Weights | None = None,
-        capped: bool = True,
     ) -> list[Entry]:
         """Lease up to `count` groups to `holder`, drawn without replacement.
 
         `weights` scales publishers' chances, 0 to 1 (one not named: 1; at 0 it is never drawn).
-        While anybody is proven, all others together get at most their share of what is asked for,
-        also when the proven have nothing ready: then fewer are leased. Names that cost nothing
-        would fill the gap, and what they bring would be most of what is trained on. `capped` is
-        False where the node's owner wants all publishers drawn alike.
         """
         self.expire(now)
-        pool = self._pool
-        capped = capped and bool(pool.proven)
-        share = self._limits.strangers_share if capped else 1.0
-        self._strangers_due = min(self._strangers_due, _MAX_UNUSED) + share * count
         entries: list[Entry] = []
-        drawing = Draw(pool, self._rng, weights, capped=capped)
         while len(entries) < count:
-            slot = drawing.next(strangers=not capped or self._strangers_due >= 1.0)
+            slot = draw(self._pool, self._rng, weights)
             if slot is None:
                 break
-            publisher = slot.entry.group.publisher
-            if pool.tier(publisher) is not Tier.PROVEN:
-                self._strangers_due -= 1.0
             self._lease_slot(slot, holder, now + lease_seconds)
-            pool.counters(publisher).draws += 1
+            self._pool.counters(slot.entry.group.publisher).draws += 1
             entries.append(slot.entry)
         self._totals.draws += len(entries)
         return entries

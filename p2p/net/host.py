@@ -282,10 +282,6 @@ class Libp2pHost:
         """Where `peer_id` says it sees this node come from (identify); empty if it has not said."""
         return self._table.observed_address(peer_id)
 
-    def source_of(self, peer_id: PeerId) -> str:
-        """The network, relay or connection of `peer_id`; empty if it is not connected."""
-        return self._table.source_of(peer_id)
-
     async def dial(self, address: str, *, timeout: float = 10.0) -> PeerId:  # noqa: ASYNC109
         """Connect to one full multiaddress; an existing connection to that peer is enough.
 

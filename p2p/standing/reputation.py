@@ -146,20 +146,6 @@ class Reputation:
         weights = self.sampling.weights(publishers, now)
         return {p: 0.0 if p in self._blocked else weight for p, weight in weights.items()}
 
-    def own_weights(self, publishers: Collection[PeerId], now: float) -> dict[PeerId, float]:
-        """Return each publisher's weight by itself, before pots are capped; 0 for the blocked."""
-        blocked, weight = self._blocked, self.sampling.weight
-        return {p: 0.0 if p in blocked else weight(p, now) for p in publishers}
-
-    def is_proven(self, peer_id: PeerId, now: float) -> bool:
-        """Return whether a publisher's groups have been useful here, and nobody has blocked it."""
-        return peer_id not in self._blocked and self.sampling.is_proven(peer_id, now)
-
-    def tiers(self, now: float) -> tuple[frozenset[PeerId], frozenset[PeerId]]:
-        """Return who has proven useful and who useless or blocked; all others are strangers."""
-        proven, useless = self.sampling.tiers(now)
-        return proven - self._blocked, useless | self._blocked
-
     def rows(self, now: float) -> tuple[PeerRow, ...]:
         """Return everybody of whom something is held, the worst first."""
         known = {row.peer_id for row in self.board.rows(now)}

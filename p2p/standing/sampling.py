@@ -120,17 +120,6 @@ class SamplingStandings:
         _cap(weights, useless, others, USELESS_SHARE)
         return weights
 
-    def tiers(self, now: float) -> tuple[frozenset[PeerId], frozenset[PeerId]]:
-        """Return who has proven useful and who useless; all others are strangers. O(records)."""
-        useless = frozenset(p for p in self._records if self.weight(p, now) < USELESS_BELOW)
-        return frozenset(p for p in self._records if self.is_proven(p, now)), useless
-
-    def is_proven(self, publisher: PeerId, now: float) -> bool:
-        """Return whether enough reports stand behind a publisher, and speak for it."""
-        if self.groups(publisher, now) < STRANGER_GROUPS:
-            return False
-        return self.weight(publisher, now) >= USELESS_BELOW
-
     def groups(self, publisher: PeerId, now: float) -> float:
         """Return how many reports stand behind a weight, decayed."""
         return self._current(publisher, now).groups

@@ -13,7 +13,6 @@ import random
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -75,8 +74,6 @@ class _End(SimulatedEnd):
             first_sequence=1,
         )
         self._heard_by = heard_by
-        # Nobody is connected here: whoever brings something has a network of its own all the same.
-        self.host.source_of = str  # type: ignore[method-assign,assignment]
 
     def gossip(self, watch: Watch, settings: GossipSettings) -> Gossip:
         """Gossip that is heard by the list."""
@@ -169,8 +166,7 @@ class LocalNode:
 
     async def receive(self, signed: SignedBatch) -> None:
         """Take in a batch of another node as if it had been validated."""
-        # By a connection of its own, as publishers do: strangers share by connection.
-        await self.pool.keep_external(replace(signed, brought_by=signed.publisher))
+        await self.pool.keep_external(signed)
 
 
 @asynccontextmanager
