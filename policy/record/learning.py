@@ -67,15 +67,19 @@ class Learning:
         if lately.enough and lately.reward > self.best:
             self.best, self.best_round = lately.reward, record.round
         if held_out is not None:
-            self._take_evaluation(held_out, lately.reward)
+            self._take_evaluation(held_out)
         known = self._known(lately)
         for check, rule in RULES.items():
             if self.trains or not rule.of_training:
                 self._judge(check, rule, known)
 
-    def _take_evaluation(self, held_out: Mapping[str, Any], own: float) -> None:
+    def _take_evaluation(self, held_out: Mapping[str, Any]) -> None:
         if self.evaluations and held_out["round"] <= self.evaluations[-1].round:
             return
+        # A run that was stopped before it evaluates after it goes on, a round late.
+        last = max(held_out["round"], self.rounds[0].round)
+        until_then = [one for one in self.rounds if one.round <= last]
+        own = Lately.of(until_then, ROUNDS, ANSWERS).reward
         new = Evaluation(
             round=held_out["round"],
             passed=held_out["pass@1"],
