@@ -80,6 +80,7 @@ ORDERS = (
 """About somebody who is not there, so that they change nothing for the swarm."""
 
 
+@pytest.mark.slow
 def test_both_learn_from_each_other_through_an_old_bootstrap(both: Both, old: Program) -> None:
     bootstrap = both.old.bootstrap()
     one, two = _nodes(both, bootstrap, *TRAINING)
