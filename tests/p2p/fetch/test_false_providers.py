@@ -348,10 +348,10 @@ async def test_what_a_provider_passes_on_is_judged_like_gossip(tmp_path: Path) -
         await false.host.dial(victim.address)
         await until(lambda: victim.heard() == {3})
         # The signer for what it signed, the provider for what it could have seen.
-        # Twice where a second list came while the batch of the first was judged.
+        # A second list, while the batch of the first is judged, may cost the provider more.
         rejects = [v for v in victim.verdicts if v[2].outcome == "reject"]
-        assert 1 <= len(rejects) <= 2
-        for judged in rejects:
-            assert judged == (false.peer_id, author.peer_id, judged[2])
-            assert judged[2].reason is Reason.QUESTION_MISMATCH
+        assert {v[0] for v in rejects} == {false.peer_id}
+        assert {v[1] for v in rejects} <= {author.peer_id, false.peer_id}
+        judged = next(v for v in rejects if v[1] == author.peer_id)
+        assert judged[2].reason is Reason.QUESTION_MISMATCH
         assert Reason.TOO_OLD in [v[2].reason for v in victim.verdicts]
