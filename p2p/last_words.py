@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections import deque
 
+from shoal_base.visible import visible
+
 MAX_LINES = 50
 MAX_LINE_CHARS = 300
 
@@ -53,7 +55,4 @@ class LastWords:
 def _printable(line: bytes) -> str:
     """A line without what would act on a terminal."""
     text = line[: 4 * MAX_LINE_CHARS].decode("utf-8", "backslashreplace").rstrip()
-    shown = "".join(
-        one if one.isprintable() else one.encode("unicode_escape").decode() for one in text
-    )
-    return shown[:MAX_LINE_CHARS]
+    return visible(text)[:MAX_LINE_CHARS]
