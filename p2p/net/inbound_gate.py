@@ -28,6 +28,9 @@ class Refusal(StrEnum):
     PACE = "pace"
 
 
+IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateLimits:
     """What inbound connections may occupy; 0 connections of a prefix is no limit."""
@@ -43,20 +46,24 @@ class GateLimits:
     limit_loopback: bool = False
 
 
-def prefix_of(host: str) -> str | None:
-    """Return the network a text address belongs to; None for loopback or what is no address."""
+def ip_of(host: str) -> IpAddress | None:
+    """Return a text address as a number, an IPv4 one in IPv6's clothes as what it is; else None."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
         return None
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        address = address.ipv4_mapped
-    if address.is_loopback:
-        return None
-    return _network(address)
+        return address.ipv4_mapped
+    return address
 
 
-def _network(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str:
+def prefix_of(host: str) -> str | None:
+    """Return the network a text address belongs to; None for loopback or what is no address."""
+    address = ip_of(host)
+    return None if address is None or address.is_loopback else _network(address)
+
+
+def _network(address: IpAddress) -> str:
     bits = _IPV4_BITS if address.version == 4 else _IPV6_BITS
     return str(ipaddress.ip_network((address, bits), strict=False))
 

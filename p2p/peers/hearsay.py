@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from p2p.net.address import host_and_port
-from p2p.net.inbound_gate import prefix_of
+from p2p.net.inbound_gate import ip_of, prefix_of
 from p2p.token_bucket import KeyedBuckets, Rate
 from shoal_wire.types import PeerId
 
@@ -48,12 +48,9 @@ def home_of(host: str) -> str | None:
 
     A name is nowhere: whoever owns it makes it point where he likes, after it was looked at.
     """
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
+    address = ip_of(host)
+    if address is None:
         return _NOWHERE
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        address = address.ipv4_mapped
     if address.is_loopback:
         return LOOPBACK
     for block in _PRIVATE:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from p2p.net.connections import ConnectionInfo, Direction
+from p2p.net.inbound_gate import ip_of
 from p2p.net.interface import Host
 from p2p.net.request import RequestError
 from shoal_wire.limits import FULL_PROTOCOL
@@ -264,10 +265,6 @@ def _is_in(connection: ConnectionInfo, network: str) -> bool:
     """Return whether a connection came in from `network` by itself, through no relay."""
     if connection.direction is not Direction.IN or "/p2p-circuit" in connection.address:
         return False
-    try:
-        address = ipaddress.ip_address(connection.address.split("/")[2].partition("%")[0])
-    except (IndexError, ValueError):
-        return False
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        address = address.ipv4_mapped
-    return address in ipaddress.ip_network(network)
+    parts = connection.address.split("/")
+    address = ip_of(parts[2]) if len(parts) > 2 else None
+    return address is not None and address in ipaddress.ip_network(network)
