@@ -349,7 +349,7 @@ def _clock(facts: Facts) -> Iterator[Finding]:
         says=skew.says(),
         do=""
         if state is State.OK
-        else "set the clock (NTP): others refuse batches far off in time",
+        else f"{skew.advice()}: batches that are far off in time are refused",
     )
 
 

@@ -56,9 +56,9 @@ class ClockWatch:
     def _say(self, skew: Skew) -> None:
         if skew.is_wrong:
             log.warning(
-                "this machine's clock is %s: set it (NTP). Others refuse batches that are far off "
-                "in time, and this node refuses theirs",
+                "this machine's clock is %s: %s. Batches that are far off in time are refused",
                 skew.says(),
+                skew.advice(),
             )
         elif self._was_wrong:
             log.warning("this machine's clock agrees with %d peer(s) again", skew.num_peers)

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Collection
 from dataclasses import dataclass
 
+_ENOUGH_TO_TELL = 3
 SKEW_WARN_MS = 5_000
 """What a clock may be off without a word: answers are on their way for a while."""
 
@@ -29,6 +30,12 @@ class Skew:
         whom = f"the median of {self.num_peers} peers" if self.num_peers > 1 else "its one peer"
         seconds = abs(self.ahead_ms) / 1000
         return f"{seconds:,.{1 if seconds < 100 else 0}f} s {way} {whom}"
+
+    def advice(self) -> str:
+        """What to do: of two clocks that differ, either may be the wrong one."""
+        if self.num_peers < _ENOUGH_TO_TELL:
+            return "one of them is wrong: compare this machine's with NTP"
+        return "set it (NTP)"
 
 
 def skew_of(clocks_ahead_ms: Collection[int]) -> Skew | None:

@@ -114,6 +114,8 @@ def test_a_clock_an_hour_ahead_hurts_only_itself(stage: Stage, tmp_path: Path) -
     assert status["groups_received"] == 0
     trained = _round(fast)
     fast.wait_status(lambda s: s["round"] > trained + 2, "it trains on alone")
+    told = "this machine's clock is 3,600 s ahead of its one peer"
+    wait_for(lambda: told in fast.log or None, 30.0, "a word about its clock")
     trained = _round(honest)
     honest.wait_status(lambda s: s["round"] > trained + 2, "the other goes on")
 

@@ -96,5 +96,5 @@ async def test_it_is_asked_again_soon_until_somebody_is_there(
         await connect(one.host, peer)
         await trio.sleep(100)
         (said,) = warnings_of(caplog)
-        assert "3,600 s ahead of its one peer" in said
+        assert "3,600 s ahead of its one peer: one of them is wrong" in said
         nursery.cancel_scope.cancel()

@@ -1,0 +1,38 @@
+"""A bootstrap's swarm with a family that nobody can make: said in a line, and nothing is kept."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import trio
+
+from p2p.data_dir import load_manifest
+from p2p.peers import services
+from shoal_tasks.spec import FamilySpec
+from shoal_tasks.swarm import families_of
+from shoal_wire.manifest import make_manifest
+from tests.support.nodes import open_test_host
+
+QUEENS = FamilySpec(name="queens", generator="n_queens", config={"n": 12, "min_remove": 1})
+
+
+async def test_a_node_is_told_and_its_folder_stays_as_it_was(tmp_path: Path) -> None:
+    async with open_test_host() as bootstrap:
+        services.serve_manifest(bootstrap, make_manifest("theirs", families_of([QUEENS])))
+        (address, *_) = bootstrap.listen_addrs()
+        where = ["--data-dir", str(tmp_path), "--listen", "/ip4/127.0.0.1/tcp/0", "--no-mdns"]
+        command = [sys.executable, "-m", "shoal", "node", "--no-trainer", *where]
+        with trio.fail_after(100):
+            ended = await trio.run_process(
+                [*command, "--bootstrap", address],
+                capture_stdout=True,
+                stderr=subprocess.STDOUT,
+                check=False,
+            )
+    said = ended.stdout.decode().strip().splitlines()
+    assert ended.returncode == 2
+    assert said[-1].startswith("shoal node: the swarm's tasks cannot be made here: family 'queens'")
+    assert not any("Traceback" in line for line in said)
+    assert load_manifest(tmp_path) is None
