@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import signal
@@ -20,6 +21,7 @@ import trio
 import trio.testing
 
 from p2p.__main__ import _folders, _kept
+from p2p.collector import NEW_CONTAINERS
 from p2p.data_dir import DataDirInUseError, lock_data_dir
 from p2p.net.host import ListenError
 from p2p.net.identity import Identity
@@ -42,6 +44,14 @@ def loaded(*flags: str, environment: Mapping[str, str] | None = None) -> Loaded:
     parser = argparse.ArgumentParser()
     add_flags(parser, "node")
     return load("node", parser.parse_args(flags), environment or {})
+
+
+@pytest.fixture(autouse=True)
+def a_collector_as_before() -> Iterator[None]:
+    before = gc.get_threshold()
+    yield
+    gc.set_threshold(*before)
+    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)
@@ -179,6 +189,12 @@ def test_a_peer_that_asks_for_it_is_started_again_as_the_same(
     (peer_id,) = {peer.identity.peer_id for peer in peers.made}
     said = ["here in d:", f"/ip4/127.0.0.1/tcp/1/p2p/{peer_id}"]
     assert capsys.readouterr().out.splitlines() == said * 3
+
+
+def test_a_serving_process_spares_its_collector() -> None:
+    assert Peers([False]).serve() == 0
+    assert gc.get_threshold()[0] == NEW_CONTAINERS
+    assert gc.get_freeze_count() > 0
 
 
 def test_programs_are_told_who_is_ready_and_where(capsys: pytest.CaptureFixture[str]) -> None:

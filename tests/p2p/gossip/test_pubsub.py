@@ -22,11 +22,12 @@ from p2p.gossip.scorer import MeshSettings
 from p2p.net.identity import Identity
 from p2p.net.streams import FrameReader, MalformedFrameError
 from shoal_wire.types import PeerId
-from shoal_wire.verdict import ACCEPT, Outcome, Reason, Verdict
+from shoal_wire.verdict import ACCEPT, Outcome, Reason, Verdict, verdict
 from tests.support.network import HostilePeer, is_reset
 from tests.support.nodes import (
     TestNode,
     fresh_identity,
+    is_meshed,
     join,
     open_test_host,
     open_test_node,
@@ -225,6 +226,63 @@ async def test_copies_in_one_rpc_are_judged_once() -> None:
         release.set()
         await until(lambda: victim.gossip.stats().pubsub.get("forwarded") == 1)
         assert calls == 1
+
+
+async def test_who_has_written_or_sent_a_message_is_not_offered_it() -> None:
+    author = fresh_identity()
+    message = signed(author, b"x", 7)
+    async with under_attack() as (victim, _, first), open_test_host() as host:
+        await host.dial(victim.address)
+        router, counts = victim.gossip._router, victim.gossip._pubsub.counts
+        await first.send_rpc(rpc_pb2.RPC(publish=[message]))
+        await until(lambda: counts["forwarded"] == 1)
+        await HostilePeer(host, victim.peer_id).send_rpc(rpc_pb2.RPC(publish=[message]))
+        await until(lambda: counts["duplicate"])
+        (key,) = router.mcache._frames
+        for holder in (author.peer_id, first.host.peer_id, host.peer_id):
+            assert router._offers.news(ID.from_base58(holder), [key]) == []
+
+
+@asynccontextmanager
+async def overloaded(times: int) -> AsyncIterator[tuple[TestNode, TestNode, list[bytes]]]:
+    """A victim whose validator has no time for the first messages, its friend, what it judged."""
+    judged: list[bytes] = []
+
+    async def validate(data: bytes, author: PeerId, forwarder: PeerId) -> Verdict:
+        judged.append(data)
+        if len(judged) > times:
+            return ACCEPT
+        await trio.sleep(0.5)  # some heartbeats, in one of which the friend makes its offer
+        return verdict(Reason.VALIDATOR_TIMEOUT)
+
+    async with (
+        open_test_node(settings=PATIENT) as victim,
+        open_test_node(settings=PATIENT) as friend,
+    ):
+        await victim.gossip.subscribe(TOPIC, validate)
+        await friend.subscribe(TOPIC)
+        await friend.host.dial(victim.address)
+        both = [victim, friend]
+        await until(lambda: all(is_meshed(node, both, TOPIC) for node in both))
+        yield victim, friend, judged
+
+
+async def test_what_was_offered_while_it_was_judged_in_vain_is_asked_for() -> None:
+    async with overloaded(1) as (victim, friend, judged):
+        await friend.gossip.publish(TOPIC, b"x")
+        await until(lambda: victim.gossip.stats().pubsub.get("forwarded") == 1)
+        assert judged == [b"x", b"x"]
+
+
+async def test_who_sends_what_we_have_no_time_for_has_broken_no_promise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("p2p.gossip.wants._PROMISE_S", 0.8)
+    async with overloaded(100) as (victim, friend, judged):
+        await friend.gossip.publish(TOPIC, b"x")
+        await until(lambda: len(judged) == 2)
+        await trio.sleep(1.5)
+        assert victim.watch.charged == []
 
 
 async def test_flood_in_one_rpc_is_judged_a_few_at_a_time() -> None:

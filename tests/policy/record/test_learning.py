@@ -151,6 +151,17 @@ def test_a_node_that_only_generates_is_told_of_its_answers_alone() -> None:
     assert found(Learning(trains=False), Course(own=steady(1.0), used=0).play(ENOUGH)) == {}
 
 
+def test_an_evaluation_stands_beside_the_rounds_before_it_however_late_it_comes() -> None:
+    """A run that is stopped before an evaluation makes it when it goes on, a round late."""
+    rounds = [record for record, _ in Course(own=rising(0.1, 0.9, 40)).play(40)]
+    evaluation = {"round": 39, "pass@1": 0.5, "num_items": 48}
+    at_once, late = Learning(), Learning()
+    for record in rounds:
+        at_once.after(record, evaluation if record.round >= 39 else None)
+        late.after(record, evaluation if record.round >= 40 else None)
+    assert at_once.evaluations == late.evaluations
+
+
 def test_before_there_is_enough_it_says_so() -> None:
     learning = Learning()
     assert learning.view()["state"] == "early"
