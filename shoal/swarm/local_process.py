@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 LOG_FILE = "log.txt"
 _STATUS_SECONDS = 5.0
 _LINE_BYTES = 1 << 16
-_LOG_BYTES = 16 << 20
+LOG_BYTES = 16 << 20
 
 
 class ChildDied(Exception):  # noqa: N818 - an event, reported to the user
@@ -135,7 +135,7 @@ class LocalProcess:
 
     async def _keep_log(self, process: trio.Process) -> None:
         assert process.stderr is not None, "opened with a pipe"
-        log = BoundedFile(self._data_dir / LOG_FILE, _LOG_BYTES)
+        log = BoundedFile(self._data_dir / LOG_FILE, LOG_BYTES)
         async for chunk in process.stderr:
             await trio.to_thread.run_sync(log.append, bytes(chunk))
 
