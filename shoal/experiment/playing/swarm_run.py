@@ -21,9 +21,8 @@ from typing import Any
 
 from policy.record.metrics import METRICS_FILE
 from shoal.experiment.plan import Job
-from shoal.swarm.local_process import LOG_BYTES, LOG_FILE
 from shoal_base.children import environment, python
-from shoal_base.log_file import BoundedFile
+from shoal_base.log_file import CHILD_LOG, CHILD_LOG_BYTES, BoundedFile
 from shoal_settings.loader import to_flags
 from shoal_settings.schema import Command, Settings
 
@@ -87,7 +86,7 @@ def _bootstrap(stack: contextlib.ExitStack, data_dir: Path, job: Job, name: str)
                 return str(line["addresses"][0])
         if time.monotonic() > deadline:
             break
-    raise SwarmFailed(f"the bootstrap peer did not start: see {data_dir / LOG_FILE}")
+    raise SwarmFailed(f"the bootstrap peer did not start: see {data_dir / CHILD_LOG}")
 
 
 def _start(
@@ -109,7 +108,7 @@ def _start(
         start_new_session=True,
     )
     stack.callback(_stop, process)
-    log = BoundedFile(settings.data_dir / LOG_FILE, LOG_BYTES)
+    log = BoundedFile(settings.data_dir / CHILD_LOG, CHILD_LOG_BYTES)
     threading.Thread(target=_keep_log, args=(process, log), daemon=True).start()
     return process
 
@@ -142,7 +141,7 @@ def _wait(
         for data_dir, process in nodes:
             if process.poll():
                 raise SwarmFailed(
-                    f"a node ended with code {process.returncode}: see {data_dir / LOG_FILE}"
+                    f"a node ended with code {process.returncode}: see {data_dir / CHILD_LOG}"
                 )
         least = min(_round_of(data_dir) for data_dir, _ in nodes)
         if reported < least < rounds:
