@@ -34,6 +34,7 @@ def _round(node: ShoalProcess) -> int:
     return int(status["round"])
 
 
+@pytest.mark.slow
 def test_a_stopped_trainer_costs_its_node_nothing(stage: Stage) -> None:
     """A slow consumer: the buffer stays bounded, and training goes on afterwards."""
     flags = ("--round-seconds", "0.1")
@@ -87,6 +88,7 @@ def _open_files(node: ShoalProcess) -> int:
     return len(list(Path(f"/proc/{node.pid}/fd").iterdir()))
 
 
+@pytest.mark.slow
 def test_a_clock_an_hour_ahead_hurts_only_itself(stage: Stage, tmp_path: Path) -> None:
     """Its batches are ignored, not rejected: a wrong clock is no attack; others go on."""
     site = tmp_path / "site"
@@ -172,6 +174,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
+@pytest.mark.slow
 def test_a_full_disk_stops_nothing_but_what_needs_it(small_disk: Path, tmp_path: Path) -> None:
     """Nothing is acknowledged that is not on disk; with space again, all goes on."""
     stage = Stage(small_disk)
