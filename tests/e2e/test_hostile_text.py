@@ -146,7 +146,6 @@ def runs(root: Path, peer: str, lies: str, out: Path) -> dict[str, list[list[str
             ["invite", "--data-dir", at],
             ["invite", "--data-dir", at, "--with-key"],
             ["invite", "--data-dir", at, "--json"],
-            ["invite", "--data-dir", f"none{FOLDER}"],
         ],
         "join": [["join", TEXT], ["join", f"shoal1{TEXT}"], ["join", f"--{TEXT}"]],
         "bootstrap": [["bootstrap", *config], ["bootstrap", "--swarm-name", TEXT]],

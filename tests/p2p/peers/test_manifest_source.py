@@ -281,8 +281,10 @@ async def test_what_an_earlier_run_kept_counts_only_if_it_is_the_swarm_wanted(
         assert load_manifest(tmp_path) == mine
     save_manifest(tmp_path, mine)
     async with invited(THEIRS, THEIRS, tmp_path) as (source, host, address):
+        with trio.move_on_after(0.3) as waited:
+            await source.find()
+        assert waited.cancelled_caught, "while nobody says otherwise, too"
         await host.dial(address)
-        source._wait_s = 10.0
         assert (await source.find()).manifest == THEIRS
 
 
