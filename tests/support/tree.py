@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -49,18 +51,28 @@ class Tree:
             os.utime(path, (now, now))
 
     def run(self, *command: str, timeout_s: float = 100) -> subprocess.CompletedProcess[str]:
-        """Run a Python module with the copy's modules."""
+        """Run a Python module with the copy's modules, and end all that it started.
+
+        Raises:
+            subprocess.TimeoutExpired: it took longer than `timeout_s`.
+        """
         environment = {k: v for k, v in os.environ.items() if not k.startswith("SHOAL_")}
         environment["PYTHONPATH"] = f"{self.folder}{os.pathsep}{self.folder / 'proto'}"
-        return subprocess.run(
+        with subprocess.Popen(
             [sys.executable, "-m", *command],
             cwd=self.folder,
             env=environment,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=timeout_s,
-            check=False,
-        )
+            start_new_session=True,
+        ) as process:
+            try:
+                output, errors = process.communicate(timeout=timeout_s)
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+        return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
     def test(
         self, *names: str, flags: tuple[str, ...] = (), timeout_s: float = 100

@@ -6,6 +6,7 @@ attacker is cut off or held back.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
@@ -208,7 +209,10 @@ async def test_offers_that_are_never_kept_cost_points_but_no_ban(
 # Starving the node of something
 
 
-async def test_a_peer_that_never_reads_is_cut_off_and_its_queue_was_bounded() -> None:
+async def test_a_peer_that_never_reads_is_cut_off_and_its_queue_was_bounded(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
     limits = PubsubLimits(max_queue_bytes=4 << 20, write_deadline_s=1.0)
     settings = GossipSettings(limits=limits, mesh=MeshSettings(heartbeat_s=0.2))
     async with open_test_node(settings=settings) as victim, open_test_host() as host:
@@ -227,6 +231,7 @@ async def test_a_peer_that_never_reads_is_cut_off_and_its_queue_was_bounded() ->
         assert 0 < peak <= 4 << 20
         await until(lambda: not victim.host.is_connected(host.peer_id))
         assert victim.watch.charged == [Cause.SLOW_READER]
+        assert "TooSlowError" in caplog.text, "not by what the library does after some seconds"
         async with open_test_node(settings=settings) as friend:
             await join([victim, friend], "/t")
             await victim.gossip.publish("/t", b"hello")
