@@ -11,6 +11,7 @@ from shoal_tasks.spec import AnswerFormat, FamilySpec
 from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates
 from shoal_tasks.wire_tasks import coordinates_of, inline_reward, make_task
 from shoal_tasks.worker.sync import TaskWorker
+from shoal_wire.rules import is_reserved
 from shoal_wire.types import Completion, FinishReason, Task
 
 
@@ -45,6 +46,10 @@ class TaskSource:
         chosen = held_out_coordinates(self._families, per_family)
         texts = self._worker.questions(chosen)
         return [self._question(at, text) for at, text in zip(chosen, texts, strict=True)]
+
+    def reserved(self, tasks: Sequence[Task]) -> list[bool]:
+        """Which of others' tasks are kept for evaluation: nobody may train on them."""
+        return [is_reserved(task) for task in tasks]
 
     def questions(self, tasks: Sequence[Task]) -> list[Question]:
         """Regenerate the questions of others' tasks from their coordinates."""

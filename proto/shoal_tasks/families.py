@@ -18,7 +18,7 @@ from shoal_tasks.spec import (
     spec_to_json,
 )
 from shoal_tasks.types import TaskCoordinates
-from shoal_wire.limits import MAX_SEED
+from shoal_wire.limits import MAX_SEED, MIN_TRAINING_SEED
 
 __all__ = [
     "EASY",
@@ -38,7 +38,7 @@ __all__ = [
     "spec_to_json",
 ]
 
-TRAIN_SEED_MIN: Final = 1 << 20
+TRAIN_SEED_MIN: Final = MIN_TRAINING_SEED
 """Seeds below this are for held-out evaluation only; a training draw never uses one."""
 
 JUDGE_SEED_MIN: Final = 1 << 19

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal_tasks.errors import GenerationError
-from shoal_tasks.families import FamilySpec, config_digest
+from shoal_tasks.families import TRAIN_SEED_MIN, FamilySpec, config_digest
 from shoal_tasks.types import TaskCoordinates
 from shoal_tasks.wire_tasks import make_task
 from shoal_tasks.worker.sync import TaskWorker
@@ -125,6 +125,11 @@ def _coordinates(
     for name, value, limit in (("seed", seed, MAX_SEED), ("index", index, MAX_INDEX)):
         if type(value) is not int or not 0 <= value < limit:
             raise RowError(f"line {line}: {name} must be a whole number below {limit}")
+    if row["seed"] < TRAIN_SEED_MIN:
+        raise RowError(
+            f"line {line}: seed {row['seed']} is kept for evaluation; "
+            f"questions to share have seeds from {TRAIN_SEED_MIN} on"
+        )
     return TaskCoordinates(
         family=spec.name, config_digest=config_digest(spec), seed=int(row["seed"]), index=index
     )

@@ -100,6 +100,8 @@ def _check_task(task: Task, rules: BatchRules) -> Reason | None:
         return Reason.BAD_NUMBER
     if task.inline is not None:
         return _check_inline(task, rules.manifest.rules)
+    if is_reserved(task):
+        return Reason.RESERVED_TASK
     family = next((f for f in rules.manifest.families if f.name == task.family), None)
     if family is None or rules.config_digests[family.name] != task.config_digest:
         return Reason.UNKNOWN_FAMILY
@@ -108,6 +110,14 @@ def _check_task(task: Task, rules: BatchRules) -> Reason | None:
     if task.verifier_version != family.verifier_version:
         return Reason.OTHER_VERIFIER_VERSION
     return None
+
+
+def is_reserved(task: Task) -> bool:
+    """Whether a task's seed is of those kept for evaluation; an inline task has none.
+
+    Nobody may share or train on one, or pass@1 would measure what was learnt by heart.
+    """
+    return task.inline is None and task.seed < limits.MIN_TRAINING_SEED
 
 
 def _check_inline(task: Task, rules: SwarmRules) -> Reason | None:

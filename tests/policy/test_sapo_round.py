@@ -11,6 +11,7 @@ from p2p.intake.validation import open_message, open_payload, reopen_batch
 from policy.node.link import NodeLink
 from policy.surroundings import Interrupted
 from shoal_ipc.client import NodeClient
+from shoal_tasks.families import JUDGE_SEED_MIN, TRAIN_SEED_MIN
 from shoal_tasks.wire_tasks import coordinates_of
 from shoal_wire.limits import MAX_BATCH_BYTES
 from shoal_wire.types import RolloutBatch
@@ -139,6 +140,21 @@ def test_groups_without_signal_are_used_up_and_not_trained_on(node: NodeThread) 
     assert node.node.buffer.stats(0.0).consumed_total == 3
     assert link.leases().held == ()
     assert rounds.play(2, 0).record.external_drawn == 0
+
+
+def test_questions_kept_for_evaluation_are_used_up_and_not_trained_on(node: NodeThread) -> None:
+    """As if intake had let them in: right and wrong answers, which would teach them by heart."""
+    seeds = [0, JUDGE_SEED_MIN - 1, JUDGE_SEED_MIN, TRAIN_SEED_MIN - 1]
+    reserved = [make.group(of=make.task(number, seed=s)) for number, s in enumerate(seeds)]
+    case.send(node, [*reserved, case.external_group(5)])
+    link = connected(node)
+    outcome = case.rounds(
+        case.policy(), case.SteeredTasks(), link, local=0, external=5, oversample=2
+    ).play(1, 0)
+    assert (outcome.record.external_drawn, outcome.record.external_reserved) == (5, 4)
+    assert outcome.record.groups_external == 1
+    link.drain()
+    assert node.node.buffer.ready() == 0
 
 
 def test_it_looks_on_for_signal_but_not_for_ever(node: NodeThread) -> None:

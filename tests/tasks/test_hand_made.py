@@ -39,31 +39,35 @@ def test_tasks_by_coordinates_and_questions_of_ones_own() -> None:
         ("{", "line 2 is not JSON"),
         ("[" * 100_000, "line 2 is not JSON"),
         ("[1]", "line 2 is not a JSON object"),
-        ('{"family": "gcd_easy", "seed": 1}', "line 2 has no list of completions"),
-        ('{"family": "gcd_easy", "seed": 1, "completions": ["1"]}', "takes 2 to 64"),
-        ('{"family": "gcd_easy", "seed": 1, "completions": ["1", ""]}', "empty_text"),
-        ('{"family": "gcd_easy", "seed": 1, "completions": ["1", 2]}', "is a text"),
+        ('{"family": "gcd_easy", "seed": 1048577}', "line 2 has no list of completions"),
+        ('{"family": "gcd_easy", "seed": 1048577, "completions": ["1"]}', "takes 2 to 64"),
+        ('{"family": "gcd_easy", "seed": 1048577, "completions": ["1", ""]}', "empty_text"),
+        ('{"family": "gcd_easy", "seed": 1048577, "completions": ["1", 2]}', "is a text"),
         (
-            '{"family": "gcd_easy", "seed": 1, "completions": ["1", {"text": "2",'
+            '{"family": "gcd_easy", "seed": 1048577, "completions": ["1", {"text": "2",'
             ' "finish_reason": "x"}]}',
             "stop or length",
         ),
         ('{"family": "gcd_easy", "seed": -1, "completions": ["1", "2"]}', "seed must be"),
         ('{"family": "gcd_easy", "seed": true, "completions": ["1", "2"]}', "seed must be"),
         (
-            '{"family": "gcd_easy", "seed": 1, "index": 9e9, "completions": ["1", "2"]}',
+            '{"family": "gcd_easy", "seed": 1048577, "index": 9e9, "completions": ["1", "2"]}',
             "index must",
+        ),
+        (
+            '{"family": "gcd_easy", "seed": 1048575, "completions": ["1", "2"]}',
+            "seed 1048575 is kept for evaluation",
         ),
         ('{"family": "chess", "seed": 1, "completions": ["1", "2"]}', "is not this swarm's"),
         ('{"family": ["x"], "seed": 1, "completions": ["1", "2"]}', "is not this swarm's"),
         ('{"completions": ["1", "2"]}', "needs family and seed"),
         ('{"question": "\\u0000", "answer": "", "completions": ["1", "2"]}', "NUL"),
-        ('{"family": "gcd_easy", "seed": 1, "completions": ["\\ud800", "2"]}', "forbidden"),
+        ('{"family": "gcd_easy", "seed": 1048577, "completions": ["\\ud800", "2"]}', "forbidden"),
     ],
 )
 def test_a_bad_row_is_named_by_its_line(row: str, said: str) -> None:
     with pytest.raises(RowError, match=r"line 2") as refused:
-        _read('{"family": "gcd_easy", "seed": 1, "completions": ["1", "2"]}', row)
+        _read('{"family": "gcd_easy", "seed": 1048577, "completions": ["1", "2"]}', row)
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
 
