@@ -12,6 +12,7 @@ import ast
 import re
 import subprocess
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -34,14 +35,23 @@ def test_every_named_test_has_a_mutation_and_every_mutation_a_named_test() -> No
 
 
 def test_each_mutation_changes_what_is_there_into_what_could_be() -> None:
+    wrong = []
     for mutation in MUTATIONS:
-        texts: dict[str, str] = {}
-        for edit in mutation.edits:
-            before = texts.get(edit.path) or (ROOT / edit.path).read_text(encoding="utf-8")
-            texts[edit.path] = edit.applied(before)
-            assert texts[edit.path] != before, mutation.name
-        for path, text in texts.items():
-            ast.parse(text, path)
+        try:
+            for path, text in mutated(mutation).items():
+                assert text != (ROOT / path).read_text(encoding="utf-8"), mutation.name
+                ast.parse(text, path)
+        except (ValueError, SyntaxError, OSError) as error:
+            wrong.append(f"{mutation.name}: {error}")
+    assert not wrong, "\n".join(wrong)
+
+
+def mutated(mutation: Mutation, root: Path = ROOT) -> dict[str, str]:
+    """Return the files without the defence. Raises ValueError, OSError: it is not there."""
+    texts = {edit.path: (root / edit.path).read_text("utf-8") for edit in mutation.edits}
+    for edit in mutation.edits:
+        texts[edit.path] = edit.applied(texts[edit.path])
+    return texts
 
 
 def test_names_are_told_apart() -> None:
@@ -70,10 +80,8 @@ def test_the_test_misses_its_defence(tree: Tree, green: set[str], mutation: Muta
         if " passed" not in done.stdout:
             pytest.skip("the test is skipped here")
         green.add(mutation.test)
-    before = {edit.path: tree.read(edit.path) for edit in mutation.edits}
-    after = dict(before)
-    for edit in mutation.edits:
-        after[edit.path] = edit.applied(after[edit.path])
+    after = mutated(mutation, tree.folder)
+    before = {path: tree.read(path) for path in after}
     tree.write(after)
     try:
         done = run(tree, mutation.test)
