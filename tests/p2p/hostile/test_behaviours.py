@@ -294,6 +294,7 @@ async def test_a_banned_peer_that_keeps_coming_back_stays_out(victim: Victim) ->
         for _ in range(3):
             await is_reset(await attacker.send_bytes(b"\x0a" + b"\xff" * 80))
         await until(lambda: victim.is_cut(attacker.peer_id))
+        await until(lambda: not attacker.host.is_connected(victim.peer_id))
         met: list[PeerId] = []
         victim.node.member.host.add_peer_callbacks(connected=met.append)
         for _ in range(10):
