@@ -1,4 +1,4 @@
-"""Debug views that act on the network: `doctor` asks peers, `ping` asks one."""
+"""Debug views that act on the network: `doctor` and `addresses` ask peers, `ping` asks one."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import resource
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -27,6 +28,7 @@ from p2p.ipc.doctor import (
     learning_of,
 )
 from p2p.ipc.inspector import SCHEMA_VERSION, View, view
+from p2p.ipc.ways_in import ways_in
 from p2p.ipc.which_peer import which_peer
 from p2p.member import Member
 from p2p.net.address import has_other_network, parse_peer_address
@@ -44,7 +46,7 @@ _FULL_SECONDS = 600.0
 
 
 class NetViews:
-    """The two views of any peer, given its status view and whom a part of an id may name."""
+    """The views of any peer, given its status view and whom a part of an id may name."""
 
     def __init__(
         self, member: Member, status: View, known_peers: Callable[[], Iterable[PeerId]]
@@ -95,6 +97,23 @@ class NetViews:
             "state": str(worst),
             "findings": [asdict(finding) for finding in findings],
             "facts": asdict(facts),
+        }
+
+    @view
+    async def addresses(self, _options: Mapping[str, Any]) -> dict[str, Any]:
+        """Where others find this peer and its swarm. Takes five seconds at most."""
+        member = self._member
+        listens = member.host.listen_addrs()
+        ports = tcp_ports(listens)
+        outside, bootstraps = await self._ask_around(sorted(member.host.connected_peers()), ports)
+        ways = ways_in(member.peer_id, listens, outside=outside, ports=ports, bootstraps=bootstraps)
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "peer_id": member.peer_id,
+            "swarm": {"name": member.manifest.swarm_name, "digest": member.manifest.digest.hex()},
+            "addresses": [asdict(way) for way in ways],
+            "swarm_key": await member.peer.parts.in_thread(self._key_file),
+            "allowed_peers": len(member.manifest.rules.allowed_peers),
         }
 
     async def _facts(self) -> Facts:
@@ -196,6 +215,13 @@ class NetViews:
             return KeySeen(file=settings.swarm_key, problem=str(error))
         changed = f"{settings.swarm_key} has another key than when this one started"
         return KeySeen(file=settings.swarm_key, problem="" if same else changed)
+
+    def _key_file(self) -> dict[str, str] | None:
+        """Where the key is, for programs that run in another folder."""
+        key = self._key()
+        if key is None:
+            return None
+        return {"file": str(Path(key.file).absolute()), "problem": key.problem}
 
     def _seen(self, seen: Outside, ports: tuple[int, ...]) -> OutsideSeen:
         return OutsideSeen(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -107,6 +108,12 @@ class NodeSettings(BaseModel):
     # Swarm
     swarm_name: str = key(
         "shoal", "node bootstrap swarm", "Name of the swarm that this peer starts or expects."
+    )
+    swarm_id: str = key(
+        "none",
+        "node",
+        "The only swarm that this node joins, by its manifest's digest (64 hex digits; "
+        "`shoal debug id` shows it); none is whatever a bootstrap says.",
     )
     tasks: str = key(
         "easy",
@@ -233,6 +240,13 @@ class NodeSettings(BaseModel):
         if text != "auto" and not (number and int(text) <= MAX_SUBSCRIBED_SHARDS):
             raise ValueError(f"must be auto or a number from 0 to {MAX_SUBSCRIBED_SHARDS}")
         return text
+
+    @field_validator("swarm_id")
+    @classmethod
+    def _digest(cls, value: str) -> str:
+        if value != "none" and not re.fullmatch(r"[0-9a-f]{64}", value):
+            raise ValueError("must be 64 hex digits, in small letters, or none")
+        return value
 
     @field_validator("tasks")
     @classmethod

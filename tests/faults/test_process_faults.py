@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from shoal_ipc.client import SOCKET_NAME
 from tests.support.processes import ShoalProcess, Stage, wait_for
 
 pytestmark = pytest.mark.timeout(300)
@@ -77,6 +78,12 @@ def test_file_descriptors_that_run_out_come_back(stage: Stage) -> None:
         for _ in range(120):
             held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=5.0))
         wait_for(lambda: _open_files(starved) >= 60 or None, 30.0, "its descriptors used up")
+        asker = held.enter_context(socket.socket(socket.AF_UNIX))
+        asker.connect(str(starved.data_dir / SOCKET_NAME))
+        refused = "socket does not accept"
+        wait_for(
+            lambda: refused in starved.log or not starved.alive or None, 30.0, "a word about it"
+        )
         assert starved.alive
     other = stage.node("other", "--no-trainer", bootstrap=starved.address)
     other.wait_status(lambda s: s["peers"] >= 1, "a newcomer is let in")

