@@ -116,12 +116,19 @@ class ListeningPeer:
         return next(found, "")
 
     def is_of_swarm(self, peer_id: PeerId) -> bool:
-        """True if a connected peer is subscribed to this swarm, or that cannot be known yet."""
+        """True if a connected peer is subscribed to this swarm, or that cannot be known yet.
+
+        A bootstrap listens to nothing in a swarm of several shards: it is of ours until it is seen
+        to be of another, or its newcomers would never ask it for others.
+        """
         own = self.gossip.topics()
         if not own:
             return True
         prefix = own[0].rpartition("/")[0].rpartition("/")[0] + "/"
-        return any(topic.startswith(prefix) for topic in self.gossip.peer_topics(peer_id))
+        topics = self.gossip.peer_topics(peer_id)
+        if not topics:
+            return peer_id in self.source.bootstraps
+        return any(topic.startswith(prefix) for topic in topics)
 
     def _is_guest(self, peer_id: PeerId) -> bool:
         """Return whether a peer has a place at this relay."""

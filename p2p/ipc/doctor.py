@@ -41,6 +41,12 @@ class Finding:
     """What to do; empty where nothing is to be done."""
 
 
+FULL_DO = (
+    "wait; if it stays, give another address (--bootstrap), or have it started with more "
+    "--max-connections"
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BootstrapSeen:
     """One bootstrap address of the settings."""
@@ -224,10 +230,7 @@ def _full_bootstrap(seen: BootstrapSeen, facts: Facts) -> Finding:
         check="bootstrap",
         state=State.OK if others else State.WARN,
         says=f"{seen.address} is full: it let this node go, which is back in {seen.full_s:.0f} s",
-        do=""
-        if others
-        else "wait; if it stays, give another address (--bootstrap), or have it started with more "
-        "--max-connections",
+        do="" if others else FULL_DO,
     )
 
 

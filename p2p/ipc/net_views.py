@@ -17,6 +17,7 @@ import trio
 from p2p.buffer.types import DropCause, InsertOutcome
 from p2p.gossip.scorer import MeshSettings
 from p2p.ipc.doctor import (
+    FULL_DO,
     BootstrapSeen,
     Facts,
     FullSeen,
@@ -187,6 +188,8 @@ class NetViews:
         except DialError as failure:
             bar = failure.bar
             error, mends = (bar.says, bar.do) if bar else (str(failure), "")
+            if failure.is_cut_off:
+                mends = FULL_DO
         except RequestError as failure:
             error = str(failure)
         seen = BootstrapSeen(address=address, latency_ms=latency_ms, error=error, mends=mends)

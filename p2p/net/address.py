@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 from dataclasses import dataclass
+from functools import lru_cache
 
 import psutil
 from libp2p.peer.id import ID
@@ -20,6 +21,7 @@ _ANY = ("/ip4/0.0.0.0", "/ip6/::")
 
 _HOST_PROTOCOLS = ("ip4", "ip6", "dns4", "dns6", "dns", "dnsaddr")
 MAX_ADDRESS_CHARS = 512
+_MAX_REMEMBERED = 2048
 _SLOW_WEBSOCKET = "WebSocket is not supported: half as fast as TCP, and it cannot be cut off"
 _SLOW_QUIC = "QUIC is not supported: a thirtieth of TCP's speed in this libp2p"
 _UNSUPPORTED = {
@@ -59,8 +61,11 @@ def parse_peer_address(text: str) -> PeerAddress:
     )
 
 
+@lru_cache(maxsize=_MAX_REMEMBERED)
 def parse_transport(text: str) -> str:
     """Return `text` in canonical form.
+
+    Remembered: a node hears the same addresses from each of its peers.
 
     Raises:
         ValueError: not a TCP address that this software can listen on or dial.

@@ -38,12 +38,11 @@ from p2p.net.address import (
     to_libp2p_id,
 )
 from p2p.net.admission import Admission
-from p2p.net.bars import Bar
 from p2p.net.circuit import HOP, CircuitStream
 from p2p.net.connections import ConnectionInfo, ConnectionTable, Direction
+from p2p.net.dial_error import DialError, dial_error
 from p2p.net.identify import identify
 from p2p.net.identity import Identity
-from p2p.net.refusals import bar_of
 from p2p.net.request import (
     RequestError,
     RequestFailure,
@@ -80,15 +79,6 @@ _IDENTIFY_DEADLINE_S = 10.0
 
 class ListenError(Exception):
     """An address cannot be listened on; one line that names it."""
-
-
-class DialError(Exception):
-    """A dial did not end in a connection to the expected peer; one line."""
-
-    def __init__(self, text: str, bar: Bar | None = None) -> None:
-        super().__init__(text)
-        self.bar = bar
-        """What keeps the two apart though they reach each other; None where nothing is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,9 +300,9 @@ class Libp2pHost:
         except trio.TooSlowError:
             raise DialError(f"{address} did not answer within {timeout:g} s") from None
         except SwarmException as error:
-            bar = bar_of(error)
-            why = f"{bar.says}; {bar.do}" if bar else root_cause(error)
-            raise DialError(f"cannot connect to {address}: {why}", bar) from error
+            if self.is_connected(target.peer_id):  # it has dialled this node, and that one stays
+                return target.peer_id
+            raise dial_error(address, error) from error
         return target.peer_id
 
     async def disconnect(self, peer_id: PeerId) -> None:

@@ -81,6 +81,11 @@ class InboundGate:
         self._paces: KeyedBuckets[str] = KeyedBuckets(of_prefix, max_keys=_MAX_PREFIXES)
         self.refused: Counter[Refusal] = Counter()
 
+    @property
+    def num_unfinished(self) -> int:
+        """Connections let in whose handshake has not ended."""
+        return self._handshakes
+
     def admit(self, host: str, now: float) -> Ticket | Refusal:
         """Let a connection in, or say why not."""
         prefix = self.prefix(host)

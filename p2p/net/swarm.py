@@ -127,7 +127,6 @@ class GuardedSwarm(Swarm):
         self._settings = settings
         self._gate: InboundGate | None = None
         self._admission = admission
-        self._inbound_limiter = trio.CapacityLimiter(settings.max_connections)
         self._serving: Counter[int] = Counter()
         self.refusals = Refusals()
         self.on_full: Callable[[str], None] = lambda _network: None
@@ -164,7 +163,6 @@ class GuardedSwarm(Swarm):
             await self._serve_inbound(raw, maddr, ticket)
         finally:
             ticket.left()
-            self._inbound_limiter.release()
 
     def _keyed(self, connection: ReadWriteCloser) -> ReadWriteCloser:
         key = self._settings.key
@@ -173,28 +171,21 @@ class GuardedSwarm(Swarm):
     def _admit(self, connection: ReadWriteCloser) -> Ticket | None:
         if self._gate is None:
             self._gate = InboundGate(self._settings.gate, trio.current_time())
-        # Those dialled count too, and the library would say so later and tell nobody.
-        if len(self.get_connections()) >= self._settings.max_connections:
-            self._refuse_for_room(self._gate)
-            return None
-        try:
-            self._inbound_limiter.acquire_nowait()
-        except trio.WouldBlock:
-            self._refuse_for_room(self._gate)
+        # Those dialled count too: of one too many the library learns after its handshake, and
+        # tells nobody.
+        taken = len(self.get_connections()) + self._gate.num_unfinished
+        if taken >= self._settings.max_connections:
+            self._gate.refused[Refusal.FULL] += 1
+            self.on_full("")
             return None
         host = remote_host(connection)
         ticket = self._gate.admit(host, trio.current_time())
         if isinstance(ticket, Refusal):
-            self._inbound_limiter.release()
             logger.debug("inbound connection refused: %s", ticket)
             if ticket is Refusal.PREFIX_FULL:
                 self.on_full(self._gate.prefix(host) or "")
             return None
         return ticket
-
-    def _refuse_for_room(self, gate: InboundGate) -> None:
-        gate.refused[Refusal.FULL] += 1
-        self.on_full("")
 
     @property
     def refused(self) -> dict[str, int]:

@@ -3,6 +3,8 @@
 py-libp2p 0.8.1 measures round trips every 30 s and ignores a missing answer, so a half-open
 connection lives for ever; and closing one first writes GO_AWAY, which blocks on a full socket.
 Here each connection pings on its own, and `abort` closes the TCP socket underneath everything.
+There a request that runs out of time while it writes breaks the connection's cipher; here a frame
+that was begun is written.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from dataclasses import dataclass
 
 import trio
 from libp2p.abc import IMuxedConn, INetConn, IRawConnection, ISecureConn
+from libp2p.io.exceptions import ConnectionClosedError
 from libp2p.peer.id import ID
 from libp2p.protocol_muxer.exceptions import MultiselectClientError, MultiselectError
 from libp2p.stream_muxer.yamux.yamux import (
@@ -34,6 +37,8 @@ logger = logging.getLogger(__name__)
 
 _FIRST_PING_S = 0.2
 _CLOSE_DEADLINE_S = 2.0
+_FRAME_DEADLINE_S = 10.0
+"""For one frame, of 64 KiB at most; whoever takes less than that is cut off."""
 _LAYERS = ("muxed_conn", "secured_conn", "conn", "read_writer", "read_write_closer", "stream")
 _MAX_LAYERS = 10
 
@@ -165,6 +170,24 @@ class KeepaliveYamux(WindowedYamux):
                     return False
         self.latency_s = trio.current_time() - sent
         return True
+
+    async def _write_frame(self, data: bytes) -> None:
+        """Write a frame whole, or not at all.
+
+        Once enciphered it has to go: cancelled then, by the deadline of whoever asked for it, it
+        would leave a hole in the cipher's count and so end the connection of everybody else.
+
+        Raises:
+            ConnectionClosedError: the peer takes nothing; it is cut off.
+        """
+        async with self._write_lock:
+            deadline = trio.current_time() + _FRAME_DEADLINE_S
+            with trio.CancelScope(shield=True, deadline=deadline) as scope:
+                await self.secured_conn.write(data)
+            if scope.cancelled_caught:
+                abort(self)
+                raise ConnectionClosedError(f"{self.peer_id} takes nothing, cutting it off")
+        await trio.lowlevel.checkpoint()
 
     async def _write_ping(self) -> None:
         header = struct.pack(YAMUX_HEADER_FORMAT, 0, TYPE_PING, FLAG_SYN, 0, self._ping_id)

@@ -233,7 +233,7 @@ class SimulatedHost:
         ):
             return False
         if peer_id not in self._peers and not (self.has_room and host.offers_room()):
-            return False
+            raise DialError(f"cannot connect to {target}: no room", is_cut_off=self.has_room)
         self._network.connect(self.peer_id, peer_id)
         return True
 
