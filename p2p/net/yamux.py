@@ -26,7 +26,9 @@ from libp2p.stream_muxer.yamux.yamux import (
 from libp2p.transport.exceptions import MuxerUpgradeFailure
 from libp2p.transport.upgrader import TransportUpgrader
 
+from p2p.net.channel import Channel
 from p2p.net.circuit import CircuitStream
+from p2p.net.frames import Below
 from p2p.net.inbound_gate import prefix_of
 from p2p.net.windows import MAX_UNREAD_OF_ALL_BYTES, UnreadOfAll, WindowedYamux
 
@@ -113,10 +115,11 @@ class KeepaliveYamux(WindowedYamux):
         secured_conn: ISecureConn,
         peer_id: ID,
         *,
+        below: Below,
         keepalive: KeepaliveSettings,
         of_all: UnreadOfAll[WindowedYamux] | None = None,
     ) -> None:
-        super().__init__(secured_conn, peer_id, of_all=of_all)
+        super().__init__(secured_conn, peer_id, below=below, of_all=of_all)
         self._keepalive = keepalive
         self._last_heard = trio.current_time()
         self.latency_s: float | None = None
@@ -205,7 +208,10 @@ class KeepaliveUpgrader(TransportUpgrader):
             await self.muxer_multistream.select_transport(conn)
         except (MultiselectError, MultiselectClientError) as error:
             raise MuxerUpgradeFailure("failed to negotiate yamux") from error
-        muxed = KeepaliveYamux(conn, peer_id, keepalive=self._keepalive, of_all=self._unread)
+        assert isinstance(conn, Channel)
+        muxed = KeepaliveYamux(
+            conn, peer_id, below=conn, keepalive=self._keepalive, of_all=self._unread
+        )
         host, _port = muxed.get_remote_address() or ("", 0)
         self._unread.joined(muxed, network=prefix_of(host), held=muxed.unread_bytes)
         return muxed
