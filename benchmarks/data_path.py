@@ -18,6 +18,7 @@ import functools
 import json
 import os
 import random
+import socket
 import subprocess
 import sys
 import tempfile
@@ -29,7 +30,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import ROOT, Options, Report, main, median, note, percentile
-from benchmarks.swarm_fleet import free_ports
 from benchmarks.swarm_worker import balanced_identities
 from p2p.net.identity import identity_from_seed
 
@@ -61,7 +61,7 @@ class _Swarm:
         rng = random.Random(4)
         identities = balanced_identities(NODES, 1, rng)
         meeting = rng.randbytes(32)
-        ports = free_ports(NODES + 1)
+        ports = _lasting_ports(NODES + 1)
         address = f"/ip4/127.0.0.1/tcp/{ports[0]}/p2p/{identity_from_seed(meeting).peer_id}"
         keys = {"swarm_name": "bench-path", "shards": 1}
         self._bootstrap = self._start(
@@ -151,6 +151,18 @@ class _Swarm:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+def _lasting_ports(count: int) -> list[int]:
+    """Return free ports that the system gives to no connection: the other swarm makes many."""
+    found: list[int] = []
+    for port in random.sample(range(20_000, 32_000), 1000):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            found.append(port)
+        if len(found) == count:
+            return found
+    raise RuntimeError("no free ports")
 
 
 @contextlib.contextmanager
