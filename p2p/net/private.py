@@ -106,6 +106,21 @@ class PrivateStream(ReadWriteCloser):
         data = await self.stream.read(n)
         return self._reader.decrypt(data) if data else b""
 
+    def take_held(self) -> bytes:
+        """Return what was read ahead; from then on the stream below may be read directly."""
+        held, self._greeting = self._greeting, b""
+        return held
+
+    def decipher(self, data: bytes) -> bytes:
+        """Return what was read below, in clear. After the first read."""
+        assert self._reader is not None
+        return self._reader.decrypt(data)
+
+    def encipher(self, data: bytes) -> bytes:
+        """Return what is to be written below, in this order. After the first write."""
+        assert self._writer is not None
+        return self._writer.encrypt(data)
+
     async def _start_reading(self) -> None:
         nonce = b""
         while len(nonce) < NONCE_BYTES:
@@ -164,6 +179,19 @@ class ClearStream(ReadWriteCloser):
         head = self._first if n is None else self._first[:n]
         self._first = self._first[len(head) :]
         return head
+
+    def take_held(self) -> bytes:
+        """Return what was read ahead; from then on the stream below may be read directly."""
+        held, self._first = self._first or b"", b""
+        return held
+
+    def decipher(self, data: bytes) -> bytes:
+        """Return what was read below, as it is."""
+        return data
+
+    def encipher(self, data: bytes) -> bytes:
+        """Return what is to be written below, as it is."""
+        return data
 
     async def _read_first(self) -> bytes:
         first = b""

@@ -39,13 +39,13 @@ from libp2p.network.exceptions import SwarmException
 from libp2p.network.swarm import Swarm
 from libp2p.peer.id import ID
 from libp2p.security.noise.transport import PROTOCOL_ID as NOISE_ID
-from libp2p.security.noise.transport import Transport as NoiseTransport
 from libp2p.stream_muxer.yamux.yamux import PROTOCOL_ID as YAMUX_ID
 from libp2p.transport.exceptions import SecurityUpgradeFailure
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
 from p2p.net.address import expand_unspecified, from_libp2p_id
 from p2p.net.admission import Admission
+from p2p.net.channel import ChannelNoise
 from p2p.net.circuit import CircuitStream, CircuitTransport, RelayStreams
 from p2p.net.identify import identify_answer
 from p2p.net.identity import Identity
@@ -106,7 +106,7 @@ class GuardedSwarm(Swarm):
         relays: RelayStreams,
     ) -> None:
         key_pair = identity.key_pair
-        security = NoiseTransport(key_pair, noise_privkey=create_x25519_key_pair().private_key)
+        security = ChannelNoise(key_pair, noise_privkey=create_x25519_key_pair().private_key)
         peer_id = ID.from_pubkey(key_pair.public_key)
         peerstore = BoundedPeerStore()
         peerstore.add_key_pair(peer_id, key_pair)

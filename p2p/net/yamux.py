@@ -3,8 +3,6 @@
 py-libp2p 0.8.1 measures round trips every 30 s and ignores a missing answer, so a half-open
 connection lives for ever; and closing one first writes GO_AWAY, which blocks on a full socket.
 Here each connection pings on its own, and `abort` closes the TCP socket underneath everything.
-There a request that runs out of time while it writes breaks the connection's cipher; here a frame
-that was begun is written.
 """
 
 from __future__ import annotations
@@ -18,7 +16,6 @@ from dataclasses import dataclass
 
 import trio
 from libp2p.abc import IMuxedConn, INetConn, IRawConnection, ISecureConn
-from libp2p.io.exceptions import ConnectionClosedError
 from libp2p.peer.id import ID
 from libp2p.protocol_muxer.exceptions import MultiselectClientError, MultiselectError
 from libp2p.stream_muxer.yamux.yamux import (
@@ -29,7 +26,9 @@ from libp2p.stream_muxer.yamux.yamux import (
 from libp2p.transport.exceptions import MuxerUpgradeFailure
 from libp2p.transport.upgrader import TransportUpgrader
 
+from p2p.net.channel import Channel
 from p2p.net.circuit import CircuitStream
+from p2p.net.frames import Below
 from p2p.net.inbound_gate import prefix_of
 from p2p.net.windows import MAX_UNREAD_OF_ALL_BYTES, UnreadOfAll, WindowedYamux
 
@@ -37,8 +36,6 @@ logger = logging.getLogger(__name__)
 
 _FIRST_PING_S = 0.2
 _CLOSE_DEADLINE_S = 2.0
-_FRAME_DEADLINE_S = 10.0
-"""For one frame, of 64 KiB at most; whoever takes less than that is cut off."""
 _LAYERS = ("muxed_conn", "secured_conn", "conn", "read_writer", "read_write_closer", "stream")
 _MAX_LAYERS = 10
 
@@ -118,10 +115,11 @@ class KeepaliveYamux(WindowedYamux):
         secured_conn: ISecureConn,
         peer_id: ID,
         *,
+        below: Below,
         keepalive: KeepaliveSettings,
         of_all: UnreadOfAll[WindowedYamux] | None = None,
     ) -> None:
-        super().__init__(secured_conn, peer_id, of_all=of_all)
+        super().__init__(secured_conn, peer_id, below=below, of_all=of_all)
         self._keepalive = keepalive
         self._last_heard = trio.current_time()
         self.latency_s: float | None = None
@@ -171,24 +169,6 @@ class KeepaliveYamux(WindowedYamux):
         self.latency_s = trio.current_time() - sent
         return True
 
-    async def _write_frame(self, data: bytes) -> None:
-        """Write a frame whole, or not at all.
-
-        Once enciphered it has to go: cancelled then, by the deadline of whoever asked for it, it
-        would leave a hole in the cipher's count and so end the connection of everybody else.
-
-        Raises:
-            ConnectionClosedError: the peer takes nothing; it is cut off.
-        """
-        async with self._write_lock:
-            deadline = trio.current_time() + _FRAME_DEADLINE_S
-            with trio.CancelScope(shield=True, deadline=deadline) as scope:
-                await self.secured_conn.write(data)
-            if scope.cancelled_caught:
-                abort(self)
-                raise ConnectionClosedError(f"{self.peer_id} takes nothing, cutting it off")
-        await trio.lowlevel.checkpoint()
-
     async def _write_ping(self) -> None:
         header = struct.pack(YAMUX_HEADER_FORMAT, 0, TYPE_PING, FLAG_SYN, 0, self._ping_id)
         try:
@@ -228,7 +208,10 @@ class KeepaliveUpgrader(TransportUpgrader):
             await self.muxer_multistream.select_transport(conn)
         except (MultiselectError, MultiselectClientError) as error:
             raise MuxerUpgradeFailure("failed to negotiate yamux") from error
-        muxed = KeepaliveYamux(conn, peer_id, keepalive=self._keepalive, of_all=self._unread)
+        assert isinstance(conn, Channel)
+        muxed = KeepaliveYamux(
+            conn, peer_id, below=conn, keepalive=self._keepalive, of_all=self._unread
+        )
         host, _port = muxed.get_remote_address() or ("", 0)
         self._unread.joined(muxed, network=prefix_of(host), held=muxed.unread_bytes)
         return muxed

@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 import trio
 import trio.testing
+from libp2p.io.exceptions import ConnectionClosedError
 
 from p2p.net.address import expand_unspecified, parse_peer_address, parse_transport
 from p2p.net.host import (
@@ -264,7 +265,7 @@ async def test_disconnect_does_not_wait_for_a_blocked_peer() -> None:
         assert stream is not None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(fill, connection.muxed_conn)
-            await until(connection.muxed_conn._write_lock.locked)
+            await until(connection.muxed_conn._turn.locked)
             await trio.testing.wait_all_tasks_blocked(0.1)
             with trio.fail_after(15):
                 await host.disconnect(peer.peer_id)
@@ -273,12 +274,13 @@ async def test_disconnect_does_not_wait_for_a_blocked_peer() -> None:
 
 
 async def fill(muxed: Any) -> None:
-    """Write until the socket takes no more, holding the connection's write lock."""
+    """Write until the socket takes no more, holding the turn to write on the connection."""
     stream = find_socket(muxed)
     assert stream is not None
-    async with muxed._write_lock:
-        while stream.socket.fileno() != -1:
-            await muxed.secured_conn.write(bytes(1 << 20))
+    async with muxed._turn:
+        with contextlib.suppress(ConnectionClosedError):
+            while stream.socket.fileno() != -1:
+                await muxed.secured_conn.write(bytes(1 << 20))
 
 
 # Requests
