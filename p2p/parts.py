@@ -68,6 +68,9 @@ class Worker(QuestionSource, Running, Protocol):
     async def questions(self, tasks: Sequence[TaskCoordinates]) -> list[str]:
         """Return one question a task. Raises TaskError."""
 
+    async def draw_for_judge(self, rng: random.Random) -> tuple[TaskCoordinates, str]:
+        """Return a held-out task and its question. Raises TaskError."""
+
     async def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
         """Return one result a request. Raises TaskError."""
 

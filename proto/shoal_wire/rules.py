@@ -18,6 +18,9 @@ _MAX_TEMPERATURE = 1000.0
 _MAX_LOGPROB = 1e-3
 """Log-probabilities are at most 0; a half float's rounding is forgiven."""
 
+_HELD_OUT_BELOW = b"\x20"
+"""First byte of the digests of held-out questions."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRules:
@@ -118,6 +121,11 @@ def is_reserved(task: Task) -> bool:
     Nobody may share or train on one, or pass@1 would measure what was learnt by heart.
     """
     return task.inline is None and task.seed < limits.MIN_TRAINING_SEED
+
+
+def is_held_out(question_digest: Digest) -> bool:
+    """Whether a text is one of the eighth of all that are kept for evaluation, by its digest."""
+    return question_digest[:1] < _HELD_OUT_BELOW
 
 
 def _check_inline(task: Task, rules: SwarmRules) -> Reason | None:

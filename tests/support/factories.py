@@ -12,6 +12,7 @@ from __future__ import annotations
 import atexit
 import functools
 import itertools
+import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,7 +23,14 @@ import trio
 from p2p.intake.validation import ValidationContext
 from p2p.net.identity import Identity, identity_from_seed
 from shoal_ipc import messages as m
-from shoal_tasks.families import EASY, TRAIN_SEED_MIN, FamilySpec, config_digest, coordinates
+from shoal_tasks.families import (
+    EASY,
+    TRAIN_SEED_MIN,
+    FamilySpec,
+    config_digest,
+    coordinates,
+    judge_coordinates,
+)
 from shoal_tasks.swarm import families_of, rules_of
 from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates
 from shoal_tasks.worker import sync as client_sync
@@ -210,6 +218,11 @@ class InstantWorker(FakeQuestions):
         await trio.lowlevel.checkpoint()
         return [fake_question(task) for task in tasks]
 
+    async def draw_for_judge(self, rng: random.Random) -> tuple[TaskCoordinates, str]:
+        """Return a task of a judge's seeds."""
+        task = judge_coordinates(rng, SPECS)
+        return task, fake_question(task)
+
     async def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
         """Refuse: no test needs it."""
         raise NotImplementedError
@@ -233,6 +246,10 @@ class SharedWorker:
     async def questions(self, tasks: list[TaskCoordinates]) -> list[str]:
         """Return one question a task."""
         return await self._ask(lambda worker: worker.questions(tasks))
+
+    async def draw_for_judge(self, rng: random.Random) -> tuple[TaskCoordinates, str]:
+        """Return a judge's task."""
+        return await self._ask(lambda worker: worker.draw_for_judge(rng))
 
     async def score(self, requests: list[ScoreRequest]) -> list[ScoreResult]:
         """Return one result a request."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import tarfile
 from pathlib import Path
@@ -123,6 +124,8 @@ def key_paths(answer: Any, at: str = "") -> set[str]:
         return key_paths(answer[0], f"{at}[]") if answer else set()
     if not isinstance(answer, dict) or at.rpartition(".")[2] in _KEYED_BY_DATA:
         return set()
-    return {f"{at}.{key}" for key in answer}.union(
-        *(key_paths(value, f"{at}.{key}") for key, value in answer.items())
+    # A topic names its swarm by the digest of the families that the preset has by then.
+    named = {re.sub(r"/[0-9a-f]{64}/", "/…/", key): value for key, value in answer.items()}
+    return {f"{at}.{key}" for key in named}.union(
+        *(key_paths(value, f"{at}.{key}") for key, value in named.items())
     )

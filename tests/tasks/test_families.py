@@ -22,9 +22,7 @@ from shoal_tasks.families import (
     PRESETS,
     SEED_LIMIT,
     TRAIN_SEED_MIN,
-    coordinates,
     draw_coordinates,
-    held_out_coordinates,
 )
 from shoal_tasks.spec import (
     AnswerFormat,
@@ -161,15 +159,6 @@ def test_draws_are_fresh_weighted_and_never_held_out() -> None:
     assert drawn == [draw_coordinates(again, [rare, often]) for _ in range(2000)]
     with pytest.raises(ValueError, match="no task families"):
         draw_coordinates(rng, [])
-
-
-def test_held_out_tasks_come_from_the_reserved_seeds_only() -> None:
-    tasks = held_out_coordinates(EASY, 5, first_seed=10)
-    assert len(tasks) == 5 * len(EASY)
-    assert {task.seed for task in tasks} == {10, 11, 12, 13, 14}
-    assert tasks[0] == coordinates(EASY[0], 10)
-    with pytest.raises(ValueError, match="TRAIN_SEED_MIN"):
-        held_out_coordinates(EASY, 1, first_seed=TRAIN_SEED_MIN)
 
 
 def test_importing_the_pure_part_is_cheap_and_brings_no_reasoning_gym() -> None:

@@ -6,9 +6,11 @@ import pytest
 
 from shoal_tasks.families import EASY
 from shoal_tasks.hand_made import RowError, read_groups
+from shoal_tasks.split import Part
 from shoal_wire.digests import question_digest
 from shoal_wire.manifest import SwarmRules
-from shoal_wire.types import FinishReason, RolloutGroup
+from shoal_wire.rules import is_held_out
+from shoal_wire.types import Digest, FinishReason, RolloutGroup
 from tests.support import factories as make
 
 RULES = SwarmRules(allow_inline_tasks=True)
@@ -76,3 +78,20 @@ def test_a_swarm_that_takes_no_own_questions_says_so() -> None:
     row = '{"question": "q?", "answer": "a", "completions": ["a", "b"]}'
     with pytest.raises(RowError, match="takes no questions of one's own"):
         _read(row, rules=SwarmRules())
+
+
+def test_questions_kept_for_evaluation_are_refused_by_their_text() -> None:
+    tasks = [make.coordinates_at(number) for number in range(200)]
+    kept = next(
+        task
+        for task, part in zip(tasks, make.real_worker().parts(tasks), strict=True)
+        if part is Part.HELD_OUT
+    )
+    texts = (f"What is {number}?" for number in range(100))
+    own = next(text for text in texts if is_held_out(Digest(question_digest(text))))
+    for row in (
+        f'{{"family": "{kept.family}", "seed": {kept.seed}, "completions": ["1", "2"]}}',
+        f'{{"question": "{own}", "answer": "a", "completions": ["a", "b"]}}',
+    ):
+        with pytest.raises(RowError, match=r"line 1: the eighth .* is kept for evaluation"):
+            _read(row)
