@@ -8,6 +8,7 @@ Every failure names its seed, and the same seed is the same run: set SHOAL_SIM_S
 from __future__ import annotations
 
 import functools
+import gc
 import hashlib
 import os
 import random
@@ -22,6 +23,7 @@ import trio
 import trio.testing
 
 from p2p.buffer.replay import ReplayBuffer
+from p2p.collector import NEW_CONTAINERS
 from p2p.data_dir import save_manifest
 from p2p.intake import validation
 from p2p.net.identity import Identity, identity_from_seed
@@ -39,7 +41,7 @@ from tests.support.simulated_node import NodeSettings, Observer, SimulatedNode
 EPOCH_MS = 1_700_000_000_000
 _PURE = tuple(
     (module, name)
-    for name in ("open_envelope", "decode_batch", "parse_peer_address", "parse_transport")
+    for name in ("open_envelope", "decode_batch", "parse_peer_address")
     for module in (validation, services, discovery, simulated_host)
     if hasattr(module, name)
 )
@@ -344,7 +346,7 @@ def simulate(seed: int, plan: Plan, folder: Path, script: Script) -> World:
             assert not made.failures, made.failures
             made._nursery.cancel_scope.cancel()
 
-    with deterministic(seed), _memoised(), _unflushed():
+    with deterministic(seed), _memoised(), _unflushed(), _spared_collector():
         trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
     return world[0]
 
@@ -360,6 +362,17 @@ def _memoised() -> Iterator[None]:
     finally:
         for (module, name), function in real.items():
             setattr(module, name, function)
+
+
+@contextmanager
+def _spared_collector() -> Iterator[None]:
+    """Collect seldom: as `p2p.collector` has it for one node, and here are a hundred."""
+    thresholds = gc.get_threshold()
+    gc.set_threshold(4 * NEW_CONTAINERS)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
 
 
 @contextmanager
