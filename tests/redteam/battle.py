@@ -19,6 +19,7 @@ from typing import Any
 import trio
 
 from p2p.gossip.flood_gate import FloodLimits
+from p2p.gossip.scorer import MeshSettings
 from p2p.intake.ledger import LedgerLimits
 from shoal.simulation.network import LinkSettings
 from shoal_wire.limits import MANIFEST_PROTOCOL, MAX_MANIFEST_BYTES
@@ -121,7 +122,8 @@ class Battle:
         trio.lowlevel.add_instrument(self.steps)
         await trio.sleep_until(CALM_BEFORE_S)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._watch, world, nursery.cancel_scope)
+            nursery.start_soon(self._watch, world)
+            nursery.start_soon(self._storm, world)
             async with trio.open_nursery() as acting:
                 for step in self.schedule.steps:
                     await trio.sleep_until(CALM_BEFORE_S + step.at)
@@ -174,22 +176,37 @@ class Battle:
             await rng.choice(MOODS)(red, rng)
         return red
 
+    async def _storm(self, world: World) -> None:
+        """Let honest nodes and connections fail without anybody's doing."""
+        rng = random.Random(f"{self.schedule.seed}/weather")
+        for at in self.schedule.weather:
+            await trio.sleep_until(CALM_BEFORE_S + at)
+            if rng.random() < 0.5:
+                world.network.break_connections(0.3)
+                continue
+            member = rng.choice(world.of_kind("honest"))
+            await world.kill(member)
+            await trio.sleep(rng.choice((0.0, 3.0)))
+            await world.start(member)
+
     # What must hold
 
-    async def _watch(self, world: World, _scope: trio.CancelScope) -> None:
+    async def _watch(self, world: World) -> None:
         while True:
             await trio.sleep(1.0)
             self._check_standing(world)
 
     def _check_standing(self, world: World) -> None:
         now = trio.current_time()
+        # A connection that broke took answers with it, and promises that could not be kept.
+        least = 0.0 if not self.schedule.weather else MeshSettings().gossip_threshold
         for one, other in itertools.permutations(world.of_kind("honest", "bootstrap"), 2):
             node = one.node
             if node is None or not node.has_joined:
                 continue
             row = node.live.peer.guard.reputation.row(other.peer_id, now)
             assert row.bans == 0, world.say(f"{one.name} has banned {other.name}: {row}")
-            assert row.score > -0.001, world.say(f"{one.name} blames {other.name}: {row}")
+            assert row.score >= least, world.say(f"{one.name} blames {other.name}: {row}")
         assert not world.failures, world.failures
 
     async def _look(self, world: World) -> None:
@@ -224,11 +241,11 @@ class Battle:
         """What was acknowledged is with every honest node."""
         until = trio.current_time() - 12.0
         for publication in world.publications:
-            heard = world.heard.get(publication.batch_id, {})
-            for node in world.up("honest"):
-                if node.peer_id != publication.publisher and publication.at < until:
-                    missing = f"of {publication.at:.1f} s is not at {node.peer_id}"
-                    assert node in heard, world.say(f"a batch {missing}")
+            heard = {node.peer_id for node in world.heard.get(publication.batch_id, ())}
+            for member in world.of_kind("honest"):
+                if member.peer_id != publication.publisher and publication.at < until:
+                    missing = f"of {publication.at:.1f} s is not at {member.name}"
+                    assert member.peer_id in heard, world.say(f"a batch {missing}")
 
     def _check_buffers(self, world: World) -> None:
         """Honest peers keep their share of the place that they would have alone."""
@@ -236,7 +253,8 @@ class Battle:
         for node in world.up("honest"):
             stats = node.live.buffer.stats(trio.current_time())
             here = sum(r.groups for r in stats.per_publisher if r.peer_id in names and not r.own)
-            came = sum(node in world.heard.get(p.batch_id, ()) for p in world.publications)
+            heard = (world.heard.get(p.batch_id, ()) for p in world.publications)
+            came = sum(node in nodes for nodes in heard)
             alone = min(came - node.drawn, SETTINGS.buffer_groups)
             text = (
                 f"{here} groups of honest peers in the buffer, {alone} without the others: {stats}"
@@ -268,7 +286,12 @@ async def _live(
 def play(schedule: Schedule) -> Battle:
     """Play a schedule. Raises AssertionError where something does not hold."""
     battle = Battle(schedule)
-    plan = Plan(honest=schedule.honest, node=SETTINGS, links=LinkSettings(loss=0.0))
+    plan = Plan(
+        honest=schedule.honest,
+        node=SETTINGS,
+        links=LinkSettings(loss=0.0),
+        skew_s=schedule.skew_s,
+    )
     with (
         tempfile.TemporaryDirectory(prefix="redteam-") as folder,
         errors() as log,

@@ -59,6 +59,10 @@ class Schedule:
     one_network: bool
     """Whether the red team shares a network."""
     steps: tuple[Step, ...]
+    weather: tuple[float, ...] = ()
+    """When an honest node is killed and started again, or honest connections break."""
+    skew_s: float = 0.0
+    """By how much honest clocks are off at most."""
 
 
 def schedule_of(seed: int) -> Schedule:
@@ -81,6 +85,8 @@ def schedule_of(seed: int) -> Schedule:
         honest=rng.randint(3, 4),
         one_network=rng.random() < 0.3,
         steps=tuple(sorted(steps, key=lambda step: step.at)),
+        weather=tuple(sorted(ATTACK_S * rng.random() for _ in range(rng.choice((0, 0, 1, 4))))),
+        skew_s=rng.choice((0.0, 0.0, 20.0)),
     )
 
 
