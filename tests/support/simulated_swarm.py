@@ -63,6 +63,8 @@ class Plan:
     attack_s: float = 4.0
     """Mean time between two acts of an attacker."""
     measure_after_s: float = 0.0
+    arrive_s: float = 0.0
+    """Members come at random within so long after the bootstrap; 0 is one after the other."""
 
 
 @dataclass(slots=True, eq=False)
@@ -337,8 +339,7 @@ def simulate(seed: int, plan: Plan, folder: Path, script: Script) -> World:
         world.append(made)
         async with trio.open_nursery() as made._nursery:
             await made._nursery.start(made.network.run)
-            for member in made.members:
-                await made.start(member)
+            await _start_all(made)
             made._nursery.start_soon(made.watch)
             for one in made.attackers:
                 made._nursery.start_soon(one.run, plan.attack_s)
@@ -349,6 +350,21 @@ def simulate(seed: int, plan: Plan, folder: Path, script: Script) -> World:
     with deterministic(seed), _memoised(), _unflushed(), _spared_collector():
         trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
     return world[0]
+
+
+async def _start_all(world: World) -> None:
+    """Start every member: in order, or as they come."""
+    for member in world.members:
+        if not world.plan.arrive_s or member.kind == "bootstrap":
+            await world.start(member)
+            continue
+        at = world.rng.uniform(0, world.plan.arrive_s)
+        world._nursery.start_soon(_come, world, member, trio.current_time() + at)
+
+
+async def _come(world: World, member: Member, at: float) -> None:
+    await trio.sleep_until(at)
+    await world.start(member)
 
 
 @contextmanager
