@@ -186,7 +186,7 @@ class Battle:
                 continue
             member = rng.choice(world.of_kind("honest"))
             await world.kill(member)
-            await trio.sleep(rng.choice((0.0, 3.0)))
+            await trio.sleep(rng.choice((0.0, 3.0, 10.0)))
             await world.start(member)
 
     # What must hold
