@@ -12,7 +12,6 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from shoal_wire.limits import MANIFEST_PROTOCOL, MAX_MANIFEST_BYTES
 from tests.redteam.answer_acts import answers_anything, answers_in_kind, answers_with_peers
 from tests.redteam.control_acts import joins
 from tests.redteam.peer import BROKEN, Loot, Red
-from tests.redteam.schedule import ACTS, Schedule, Step
+from tests.redteam.schedule import ACTS, ATTACK_S, Schedule, Step
 from tests.redteam.sizes import held_by
 from tests.support.simulated_node import NodeSettings, SimulatedNode, host_of
 from tests.support.simulated_swarm import Member, Plan, World, simulate
@@ -37,6 +36,7 @@ MOODS = (answers_anything, answers_in_kind, answers_in_kind, answers_with_peers)
 CALM_BEFORE_S = 6.0
 CALM_AFTER_S = 25.0
 _ACT_S = 8.0
+_VISIT_EVERY_S = 4.0
 MAX_HELD_BYTES = 16 << 20
 """Of one node, all in all, at the end of an attack; a calm one holds 0.2 MB, a full buffer is 1."""
 HONEST_SHARE = 4
@@ -124,6 +124,7 @@ class Battle:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._watch, world)
             nursery.start_soon(self._storm, world)
+            nursery.start_soon(self._visit, world)
             async with trio.open_nursery() as acting:
                 for step in self.schedule.steps:
                     await trio.sleep_until(CALM_BEFORE_S + step.at)
@@ -188,6 +189,22 @@ class Battle:
             await world.kill(member)
             await trio.sleep(rng.choice((0.0, 3.0, 10.0)))
             await world.start(member)
+
+    async def _visit(self, world: World) -> None:
+        """Come as a newcomer from elsewhere now and then, in the middle of it all."""
+        rng = random.Random(f"{self.schedule.seed}/guests")
+        for number in range(int(ATTACK_S / _VISIT_EVERY_S)):
+            await trio.sleep(_VISIT_EVERY_S)
+            up = [member for member in world.of_kind("honest") if member.node is not None]
+            member = rng.choice(up)
+            node = member.node
+            guest = Red(world, Loot(), f"guest{number}", f"/ip4/198.51.{number}.7/tcp/4001")
+            scope = trio.CancelScope()
+            await world._nursery.start(_live, guest, scope)
+            tries = [await _is_served(guest, member) for _ in range(3)]
+            scope.cancel()
+            if member.node is node:
+                assert any(tries), world.say(f"{member.name} has no answer for a newcomer")
 
     # What must hold
 
@@ -266,12 +283,7 @@ class Battle:
         guest = Red(world, Loot(), "guest", "/ip4/198.51.100.7/tcp/4001")
         await world._nursery.start(guest.run)
         for member in honest:
-            assert member.node is not None
-            await guest.host.dial(host_of(member.node).listen_addrs()[0])
-            raw = await guest.host.request(
-                member.peer_id, MANIFEST_PROTOCOL, b"", max_response_bytes=MAX_MANIFEST_BYTES
-            )
-            assert raw == world.manifest.raw
+            assert await _is_served(guest, member), world.say(f"{member.name} serves no more")
         peers = [len(host_of(member.node).connected_peers()) for member in honest if member.node]
         assert min(peers) >= 2, world.say(f"honest nodes are connected to {peers}")
 
@@ -281,6 +293,24 @@ async def _live(
 ) -> None:
     with scope:
         await red.run(task_status=task_status)
+
+
+async def _is_served(guest: Red, member: Member) -> bool:
+    """Return whether somebody gets what a newcomer asks for."""
+    try:
+        if member.node is None:
+            return False
+        await guest.host.dial(host_of(member.node).listen_addrs()[0], timeout=2.0)
+        raw = await guest.host.request(
+            member.peer_id,
+            MANIFEST_PROTOCOL,
+            b"",
+            max_response_bytes=MAX_MANIFEST_BYTES,
+            timeout=3.0,
+        )
+        return raw == guest.world.manifest.raw
+    except BROKEN:
+        return False
 
 
 def play(schedule: Schedule) -> Battle:
@@ -300,8 +330,3 @@ def play(schedule: Schedule) -> Battle:
         simulate(schedule.seed, plan, Path(folder), battle.script)
     assert not log.found, f"[seed {schedule.seed}] {log.found[:3]}"
     return battle
-
-
-def cut_to(schedule: Schedule, steps: Sequence[Step]) -> Schedule:
-    """Return a schedule with some of its steps."""
-    return replace(schedule, steps=tuple(steps))

@@ -21,20 +21,24 @@ async def flaps(red: Red, rng: random.Random) -> None:
 
 
 async def crowds(red: Red, rng: random.Random) -> None:
-    """A dozen names of one network, each of which only stands there or asks one thing."""
+    """A dozen names of one network, which stand there, ask one thing, or never end to ask."""
+    protocol = rng.choice((None, MANIFEST_PROTOCOL, PEERS_PROTOCOL))
     block = red.host.address.rpartition(".")[0]
     for number in range(rng.choice((3, 12))):
         one = Red(red.world, red.loot, f"crowd{rng.random()}", f"{block}.{number}/tcp/0")
-        red.world._nursery.start_soon(_stand, one, random.Random(rng.random()))
+        red.world._nursery.start_soon(_stand, one, random.Random(rng.random()), protocol)
 
 
-async def _stand(one: Red, rng: random.Random) -> None:
+async def _stand(one: Red, rng: random.Random, protocol: str | None) -> None:
     with trio.move_on_after(15.0):
         async with trio.open_nursery() as nursery:
             await nursery.start(one.run)
             await one.meet(rng)
             for target in one.targets(rng):
-                await one.ask(target, rng.choice((MANIFEST_PROTOCOL, PEERS_PROTOCOL)), b"")
+                if protocol is None:
+                    await one.ask(target, rng.choice((MANIFEST_PROTOCOL, PEERS_PROTOCOL)), b"")
+                for _ in range(4 if protocol else 0):
+                    one.host.start_soon(one.pour, target, protocol, [b"\x00\x00"], 1.5)
             await trio.sleep(rng.choice((0.5, 12.0)))
             nursery.cancel_scope.cancel()
 
