@@ -195,7 +195,7 @@ class Battle:
         rng = random.Random(f"{self.schedule.seed}/guests")
         for number in range(int(ATTACK_S / _VISIT_EVERY_S)):
             await trio.sleep(_VISIT_EVERY_S)
-            up = [member for member in world.of_kind("honest") if member.node is not None]
+            up = [m for m in world.of_kind("honest") if m.node is not None and m.node.has_joined]
             member = rng.choice(up)
             node = member.node
             guest = Red(world, Loot(), f"guest{number}", f"/ip4/198.51.{number}.7/tcp/4001")
@@ -297,10 +297,12 @@ async def _live(
 
 async def _is_served(guest: Red, member: Member) -> bool:
     """Return whether somebody gets what a newcomer asks for."""
+    host = guest.world.network.host(member.peer_id)
+    if host is None:  # it restarts just now
+        await trio.sleep(1.0)
+        return False
     try:
-        if member.node is None:
-            return False
-        await guest.host.dial(host_of(member.node).listen_addrs()[0], timeout=2.0)
+        await guest.host.dial(f"{host.address}/p2p/{member.peer_id}", timeout=2.0)
         raw = await guest.host.request(
             member.peer_id,
             MANIFEST_PROTOCOL,
