@@ -25,6 +25,7 @@ from p2p.peers.manifest_source import Found
 from p2p.trainer_child import ChildState, TrainerChild
 from shoal_settings.loader import to_flags
 from shoal_settings.schema import Settings
+from shoal_wire.types import PeerId
 
 log = logging.getLogger(__name__)
 
@@ -165,9 +166,16 @@ class Node:
 
 async def _say_who_is_there(peer: ListeningPeer) -> None:
     """Say when the node trains alone and when it does no longer."""
+    changed = trio.Event()
+
+    def note(_peer_id: PeerId) -> None:
+        changed.set()
+
+    peer.host.add_peer_callbacks(connected=note, disconnected=note)
     alone: bool | None = None
     await trio.sleep(min(1.0, _SOLO_SECONDS))
     while True:
+        changed = trio.Event()
         solo = peer.discovery.solo
         if solo and alone is not True:
             when = "yet" if alone is None else "any more"
@@ -175,4 +183,5 @@ async def _say_who_is_there(peer: ListeningPeer) -> None:
         elif not solo and alone is not False:
             log.info("connected to %d peer(s)", len(peer.host.connected_peers()))
         alone = solo
+        await changed.wait()
         await trio.sleep(1.0)

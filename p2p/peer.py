@@ -6,7 +6,7 @@ open host ─▶ discovery ─▶ which swarm? ─▶ `Found`, and a `Member` ca
 from __future__ import annotations
 
 import logging
-from functools import partial
+from functools import lru_cache, partial
 
 import trio
 
@@ -124,10 +124,10 @@ class ListeningPeer:
         own = self.gossip.topics()
         if not own:
             return True
-        prefix = own[0].rpartition("/")[0].rpartition("/")[0] + "/"
         topics = self.gossip.peer_topics(peer_id)
         if not topics:
             return peer_id in self.source.bootstraps
+        prefix = _swarm_prefix(own[0])
         return any(topic.startswith(prefix) for topic in topics)
 
     def _is_guest(self, peer_id: PeerId) -> bool:
@@ -197,6 +197,12 @@ class ListeningPeer:
                     TargetKind.MDNS,
                 )
             await trio.sleep(self.tuning.siblings_s)
+
+
+@lru_cache(maxsize=4)
+def _swarm_prefix(topic: str) -> str:
+    """Return how all topics of a swarm begin, by one of this node's own."""
+    return topic.rpartition("/")[0].rpartition("/")[0] + "/"
 
 
 def _host_settings(settings: Settings, swarm_key: bytes | None) -> HostSettings:

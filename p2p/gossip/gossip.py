@@ -18,7 +18,7 @@ from p2p.gossip.pubsub import GuardedPubsub, PubsubLimits
 from p2p.gossip.router import GossipRouter
 from p2p.gossip.scorer import MeshSettings
 from p2p.intake.validation import Validator
-from p2p.net.address import from_libp2p_id
+from p2p.net.address import from_libp2p_id, to_libp2p_id
 from p2p.net.host import Libp2pHost
 from p2p.standing.scoring import Cause
 from shoal_wire.types import PeerId
@@ -137,11 +137,8 @@ class Libp2pGossip:
 
     def peer_topics(self, peer_id: PeerId) -> tuple[str, ...]:
         """Return the topics `peer_id` is subscribed to."""
-        return tuple(
-            topic
-            for topic, peers in self._pubsub.peer_topics.items()
-            if any(from_libp2p_id(peer) == peer_id for peer in peers)
-        )
+        peer = to_libp2p_id(peer_id)
+        return tuple(topic for topic, peers in self._pubsub.peer_topics.items() if peer in peers)
 
     def stats(self) -> GossipStats:
         """Return the counters."""

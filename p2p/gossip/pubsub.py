@@ -57,6 +57,8 @@ Charge = Callable[[ID, Cause], None]
 
 _GRAYLISTED_PAUSE_S = 1.0
 """Between two RPCs of a peer whose RPCs are thrown away unread."""
+_LEAST_PAUSE_S = 0.01
+"""Of a peer that has sent too much: a debt of almost nothing is waited for again and again."""
 _MAX_PARTS = 16_384
 _MESSAGES_A_STEP = 64
 """Messages taken from one RPC before everybody else has a turn."""
@@ -214,7 +216,7 @@ class GuardedPubsub(Pubsub):
     async def _hold_back(self, peer_id: ID, flow: SenderFlow) -> None:
         """Leave a peer unread that has sent too much; its own fault is charged by the second."""
         while (wait_s := flow.wait_s(now := trio.current_time())) > 0:
-            wait_s = min(wait_s, 1.0)
+            wait_s = min(max(wait_s, _LEAST_PAUSE_S), 1.0)
             is_to_blame = flow.is_to_blame(now)
             self.counts["held_back"] += 1
             await trio.sleep(wait_s)

@@ -12,9 +12,10 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from p2p.net.address import host_and_port
-from p2p.net.inbound_gate import ip_of, prefix_of
+from p2p.net.inbound_gate import IpAddress, ip_of, prefix_of
 from p2p.token_bucket import KeyedBuckets, Rate
 from shoal_wire.types import PeerId
 
@@ -27,6 +28,7 @@ DIALS_A_SPEAKER = Rate(burst=32.0, per_second=32 / 60)
 
 LOOPBACK = "loopback"
 _NOWHERE = "nowhere"
+_KEPT_ADDRESSES = 1024
 _PRIVATE = tuple(
     map(
         ipaddress.ip_network,
@@ -49,8 +51,11 @@ def home_of(host: str) -> str | None:
     A name is nowhere: whoever owns it makes it point where he likes, after it was looked at.
     """
     address = ip_of(host)
-    if address is None:
-        return _NOWHERE
+    return _NOWHERE if address is None else _home(address)
+
+
+@lru_cache(maxsize=_KEPT_ADDRESSES)
+def _home(address: IpAddress) -> str | None:
     if address.is_loopback:
         return LOOPBACK
     for block in _PRIVATE:

@@ -27,6 +27,7 @@ from p2p.standing.scoring import (
     StandingRow,
     is_worth_keeping,
 )
+from shoal_base.rows import one_a_line
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Verdict
 
@@ -223,9 +224,8 @@ class Reputation:
             "saved_ms": wall_ms,
             "blocked": sorted(self._blocked),
             "protected": sorted(self._protected),
-            "peers": rows,
         }
-        return json.dumps(content, indent=1)
+        return one_a_line(content, "peers", rows)
 
     def take(self, text: str, now: float, *, wall_ms: int) -> None:
         """Take over what `to_json` wrote. Raises ValueError, before any change."""

@@ -373,11 +373,13 @@ class SimulatedHost:
         if host is None or server is None:
             raise RequestError(RequestFailure.UNSUPPORTED, peer_id)
         call = Call(asker=self.peer_id, request=payload)
+        self._network.bytes_of[self.peer_id] += len(payload)
         try:
             host.start_soon(server.serve, call)
             await call.ended.wait()
             if call.answer is None:
                 raise RequestError(RequestFailure.RESET, peer_id)
+            self._network.bytes_of[peer_id] += len(call.answer)
             await self._travel(peer_id, 1)
         finally:
             call.is_awaited = False

@@ -47,8 +47,9 @@ class SimulatedEnd:
         *,
         rng: random.Random,
         first_sequence: int,
+        make_host: Callable[..., SimulatedHost] = SimulatedHost,
     ) -> None:
-        self.host = SimulatedHost(
+        self.host = make_host(
             network,
             identity,
             settings.listen[0],

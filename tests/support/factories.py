@@ -191,11 +191,13 @@ class FakeQuestions:
         self.gate.set()
         self.error: Exception | None = None
         self.waiting = 0
+        self.num_asked = 0
         self.known: Mapping[TaskCoordinates, Digest | None] = {}
 
     async def question_digests(self, tasks: list[TaskCoordinates]) -> list[Digest]:
         """Return the digest of each task's fake question, or what `known` says."""
         self.waiting += 1
+        self.num_asked += len(tasks)
         await self.gate.wait()
         self.waiting -= 1
         if self.error is not None:
