@@ -19,8 +19,8 @@ import trio
 from p2p.fetch.exchange import ExchangeSettings
 from p2p.gossip.gossip import GossipSettings, Libp2pGossip
 from p2p.gossip.interface import Gossip, Watch
-from p2p.intake.intake import QuestionSource
 from p2p.intake.ledger import LedgerLimits
+from p2p.intake.turns import QuestionSource
 from p2p.net.host import HostSettings, Libp2pHost
 from p2p.net.identity import Identity
 from p2p.net.interface import Host

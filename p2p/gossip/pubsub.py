@@ -242,6 +242,8 @@ class GuardedPubsub(Pubsub):
         key = message_id(message)
         if self.knows(key):
             self.router.note_holder(peer_id, key)
+            # Another's copy may be put off for what we cannot do now: this one came all the same.
+            self.router.note_sent(peer_id, key)
             self._count_copy(peer_id, flow, key)
         elif not self._is_subscribed_to_msg(message):
             self.counts["unknown_topic"] += 1

@@ -96,7 +96,12 @@ def open_fetched(raw: bytes, *, context: ValidationContext) -> SignedEnvelope:
 
 
 def open_payload(
-    envelope: SignedEnvelope, *, author: PeerId, context: ValidationContext, now_ms: int
+    envelope: SignedEnvelope,
+    *,
+    author: PeerId,
+    context: ValidationContext,
+    now_ms: int,
+    brought_by: PeerId | None = None,
 ) -> SignedBatch:
     """Return the batch of `author` in an opened envelope, by whichever way it came.
 
@@ -119,6 +124,7 @@ def open_payload(
         publisher=envelope.signer,
         batch=batch,
         envelope=envelope.raw,
+        brought_by=brought_by,
     )
 
 

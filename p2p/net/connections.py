@@ -19,6 +19,7 @@ from p2p.net.address import host_and_port
 from p2p.net.circuit import CircuitStream
 from p2p.net.identify import PeerAbout
 from p2p.net.inbound_gate import prefix_of
+from p2p.net.seats import source_of
 from p2p.net.yamux import find_socket, lowest_layer
 from shoal_wire.types import PeerId
 
@@ -90,6 +91,10 @@ class ConnectionTable:
     def connections_of(self, peer_id: PeerId) -> list[INetConn]:
         """Return the connections to `peer_id`."""
         return [entry.connection for entry in self._entries.get(peer_id, [])]
+
+    def source_of(self, peer_id: PeerId) -> str:
+        """Return what its connection shares with others (`seats.source_of`); empty without one."""
+        return next(map(source_of, self.connections_of(peer_id)), "")
 
     def all_connections(self) -> list[INetConn]:
         """Return the connections to everybody."""

@@ -97,13 +97,12 @@ class Libp2pHost:
 
     def __init__(self, *, identity: Identity, settings: HostSettings | None = None) -> None:
         self._settings = settings or HostSettings()
-        self._agent = self._settings.agent or f"shoal/{version('shoal')}"
         self._admission = Admission()
         self._relay_addrs: tuple[str, ...] = ()
         self._host = build_host(
             identity,
             self._settings.swarm,
-            agent=self._agent,
+            agent=self._settings.agent or f"shoal/{version('shoal')}",
             admission=self._admission,
             relays=self,
             relay_addrs=lambda: self._relay_addrs,
@@ -132,8 +131,7 @@ class Libp2pHost:
 
     @property
     def libp2p_host(self) -> BasicHost:
-        """py-libp2p's host, for protocols that come with the library or are built on its streams:
-        gossip, the DHT, relays."""
+        """py-libp2p's host, for protocols of the library or on its streams: gossip, DHT, relays."""
         return self._host
 
     def attach_service(self, service: Service) -> None:
@@ -272,6 +270,10 @@ class Libp2pHost:
         """Where `peer_id` says it sees this node come from (identify); empty if it has not said."""
         return self._table.observed_address(peer_id)
 
+    def source_of(self, peer_id: PeerId) -> str:
+        """The network, relay or connection of `peer_id`; empty if it is not connected."""
+        return self._table.source_of(peer_id)
+
     async def dial(self, address: str, *, timeout: float = 10.0) -> PeerId:  # noqa: ASYNC109
         """Connect to one full multiaddress; an existing connection to that peer is enough.
 
@@ -360,11 +362,9 @@ class Libp2pHost:
 
         An exception of the handler, an oversize request or a missed deadline resets the stream.
         """
+        limits = limits or self._settings.requests
         server = RequestServer(
-            handler,
-            max_request_bytes=max_request_bytes,
-            limits=limits or self._settings.requests,
-            on_sent=on_sent,
+            handler, max_request_bytes=max_request_bytes, limits=limits, on_sent=on_sent
         )
         self._servers[protocol_id] = server
         self._host.set_stream_handler(TProtocol(protocol_id), server.serve)

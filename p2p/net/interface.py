@@ -82,6 +82,11 @@ class Host(Protocol):
     def observed_address(self, peer_id: PeerId) -> str:
         """Where `peer_id` says it sees this peer come from; empty if it has not said."""
 
+    def source_of(self, peer_id: PeerId) -> str:
+        """What a connected peer shares with others where names must not count: its network, the
+        relay it comes through, or on one machine its connection. Empty for who is not connected.
+        """
+
     async def dial(self, address: str, *, timeout: float = 10.0) -> PeerId:  # noqa: ASYNC109
         """Connect to one full multiaddress; an existing connection to that peer is enough.
 

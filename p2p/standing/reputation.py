@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from p2p.standing.sampling import SamplingRow, SamplingStandings
+from p2p.standing.sampling import SamplingRow, SamplingStandings, Standing
 from p2p.standing.scoring import (
     BAN_BELOW,
     HALF_LIFE_SECONDS,
@@ -146,6 +146,23 @@ class Reputation:
         """Return each publisher's factor on its chance of being drawn, 0 to 1."""
         weights = self.sampling.weights(publishers, now)
         return {p: 0.0 if p in self._blocked else weight for p, weight in weights.items()}
+
+    def weights_alone(self, publishers: Collection[PeerId], now: float) -> dict[PeerId, float]:
+        """Return each publisher's factor among those of its standing; 0 for the blocked."""
+        blocked, weight = self._blocked, self.sampling.weight_alone
+        return {p: 0.0 if p in blocked else weight(p, now) for p in publishers}
+
+    def is_proven(self, peer_id: PeerId, now: float) -> bool:
+        """Return whether a publisher's groups have been useful here, and nobody has blocked it."""
+        if peer_id in self._blocked:
+            return False
+        return self.sampling.standing(peer_id, now) is Standing.PROVEN
+
+    def known(self, now: float) -> tuple[frozenset[PeerId], frozenset[PeerId]]:
+        """Return who has proven useful, and who useless or is blocked; all others are strangers."""
+        known, blocked = self.sampling.known(now), self._blocked
+        proven = frozenset(p for p, standing in known.items() if standing is Standing.PROVEN)
+        return proven - blocked, frozenset(known) - proven | blocked
 
     def rows(self, now: float) -> tuple[PeerRow, ...]:
         """Return everybody of whom something is held, the worst first."""

@@ -198,6 +198,10 @@ class SimulatedHost:
         """Where `peer_id` sees this host: there is no translation here."""
         return self.address if peer_id in self._peers else ""
 
+    def source_of(self, peer_id: PeerId) -> str:
+        """What `peer_id` shares with others: each has a network of its own here."""
+        return str(peer_id) if peer_id in self._peers else ""
+
     async def dial(self, address: str, *, timeout: float = 10.0) -> PeerId:  # noqa: ASYNC109
         """Connect, after three trips. Raises ValueError, DialError."""
         target = parse_peer_address(address)

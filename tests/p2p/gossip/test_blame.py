@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from types import SimpleNamespace
 
 import pytest
 import trio
@@ -14,7 +15,7 @@ from libp2p.pubsub.pb import rpc_pb2
 from p2p.gossip.blame import COPY, JUDGED, OVER_QUOTA, BlameBook, Waste
 from p2p.gossip.flood_gate import FloodLimits
 from p2p.gossip.gossip import GossipSettings
-from p2p.gossip.messages import sign_message
+from p2p.gossip.messages import message_id, sign_message
 from p2p.gossip.pubsub import PubsubLimits
 from p2p.net.host import Libp2pHost
 from p2p.standing.scoring import Cause
@@ -157,3 +158,34 @@ def test_a_forwarder_wastes_only_what_it_could_have_checked(reason: Reason) -> N
     assert waste_of(reason, own=True).of_forwarder in (0.0, COPY, JUDGED, OVER_QUOTA)
     if could_check or reason is Reason.OVER_QUOTA:
         assert waste_of(reason, own=True).of_forwarder >= JUDGED
+
+
+async def test_a_copy_that_comes_while_anothers_is_put_off_keeps_its_promise() -> None:
+    async with open_test_swarm(1, settings=TIGHT) as (node,), AsyncExitStack() as stack:
+        judging, gate = trio.Event(), trio.Event()
+
+        async def put_off(_data: bytes, _author: PeerId, _forwarder: PeerId) -> Verdict:
+            judging.set()
+            await gate.wait()
+            return verdict(Reason.WORKER_UNAVAILABLE)
+
+        await node.gossip.subscribe(TOPIC, put_off)
+        first, second = [await stack.enter_async_context(open_test_host()) for _ in range(2)]
+        for host in (first, second):
+            await host.dial(node.address)
+        signed = sign_message(
+            first.identity, bytes(ID.from_base58(first.peer_id).to_bytes()), TOPIC, b"dear", 1
+        )
+        wants = node.gossip._router._wants
+        key = message_id(signed)
+        promised = ID.from_base58(second.peer_id)
+        await HostilePeer(first, node.peer_id).send_rpc(rpc_pb2.RPC(publish=[signed]))
+        await judging.wait()
+        wants.asked(promised, [key], trio.current_time())
+        await HostilePeer(second, node.peer_id).send_rpc(rpc_pb2.RPC(publish=[signed]))
+        await until(lambda: node.gossip.stats().pubsub.get("duplicate", 0) == 1)
+        knows_nothing = SimpleNamespace(knows=lambda _key: False)
+        later = trio.current_time() + 60.0
+        assert wants.broken({promised}, knows_nothing, later) == []  # type: ignore[arg-type]
+        gate.set()
+        await until(lambda: verdicts(node)[Reason.WORKER_UNAVAILABLE] == 1)
