@@ -14,11 +14,12 @@ from libp2p.relay.circuit_v2.pb import circuit_pb2 as pb
 
 from p2p.net.address import host_and_port, is_circuit, parse_peer_address, parse_transport
 from p2p.net.circuit import HOP, STOP, read_hop, read_stop, write_message
+from p2p.net.connections import ConnectionInfo, Direction
 from p2p.net.host import DialError, Libp2pHost
 from p2p.net.swarm import SwarmSettings
 from p2p.peers import relay_client, relay_server
-from p2p.peers.outside import ReachServer
-from p2p.peers.relay_client import RelayClient, RelayUse
+from p2p.peers.outside import Outside, ReachServer
+from p2p.peers.relay_client import RelayClient, RelayUse, unprompted
 from p2p.peers.relay_server import RelayLimits, RelayServer
 from shoal_wire.types import PeerId
 from tests.support.nodes import (
@@ -157,6 +158,31 @@ async def test_who_can_be_dialled_takes_no_place_and_who_cannot_does() -> None:
                 assert client.reachable is False
                 assert server.num_reserved == 1
                 nursery.cancel_scope.cancel()
+
+
+def test_who_was_dialled_from_the_port_is_asked_last_whether_it_is_open() -> None:
+    dialled, other = fresh_identity().peer_id, fresh_identity().peer_id
+
+    def seen(peer_id: PeerId, *open_ports: int) -> Outside:
+        return Outside(
+            peer_id=peer_id, observed="", open_ports=open_ports, dialled=True, clock_ahead_ms=0
+        )
+
+    connections = [
+        ConnectionInfo(
+            peer_id=peer_id,
+            address="/ip4/198.51.100.1/tcp/1",
+            direction=Direction.OUT,
+            opened_s=1.0,
+            agent="",
+            latency_ms=None,
+            local_port=port,
+        )
+        for peer_id, port in ((dialled, 4001), (other, 50_000))
+    ]
+    both = [seen(dialled, 4001), seen(other)]
+    assert unprompted(both, connections, [4001]) == [seen(other)]
+    assert unprompted(both[:1], connections, [4001]) == both[:1], "better than nothing"
 
 
 # Limits
