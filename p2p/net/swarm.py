@@ -22,7 +22,7 @@ import os
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any, cast
 
 import trio
 from libp2p.abc import IMuxedConn, INetConn, INetStream
@@ -304,7 +304,20 @@ class GuardedSwarm(Swarm):
 
 
 class QuietHost(BasicHost):
-    """The host without its own identify tasks (`Libp2pHost` identifies, in its own nursery)."""
+    """The host without its own identify tasks (`Libp2pHost` identifies, in its own nursery).
+
+    Its addresses are those that are announced: the library's are cut at the first peer id, which of
+    an address through a relay leaves the relay's own.
+    """
+
+    def __init__(self, *, announced: Announced, **what: Any) -> None:
+        self._announced = announced
+        super().__init__(**what)
+
+    def get_addrs(self) -> list[Multiaddr]:
+        """Return the full addresses that others are told."""
+        told = self._announced.beside(map(str, self.get_transport_addrs()))
+        return [Multiaddr(f"{address}/p2p/{self.get_id()}") for address in told]
 
     def get_network(self) -> GuardedSwarm:
         """Return the swarm."""
@@ -335,14 +348,11 @@ def build_host(
         logging.getLogger("libp2p").setLevel(logging.CRITICAL)
     swarm = GuardedSwarm(identity, settings, admission=admission, relays=relays)
 
-    def advertised(candidates: list[Multiaddr]) -> list[Multiaddr]:
-        return [Multiaddr(address) for address in announced.beside(map(str, candidates))]
-
     host = QuietHost(
         network=swarm,
         negotiate_timeout=int(settings.negotiation_deadline_s),
-        addrs_factory=advertised,
         disable_identify_address_discovery=True,
+        announced=announced,
     )
     host.set_stream_handler(TProtocol(IDENTIFY_ID), identify_answer(host, agent))
     # A megabyte of protocol names pushed is fourteen kept, under a name that costs nothing.

@@ -113,6 +113,15 @@ async def test_two_hidden_nodes_exchange_through_a_relay(key: bytes | None) -> N
         assert two.node.host.is_connected(relay.peer_id), "only the circuit has ended"
 
 
+async def test_a_hidden_node_tells_its_way_through_the_relay_and_not_the_relays_own() -> None:
+    async with open_relay_host() as (relay, _), open_hidden(relay) as one, open_test_host() as two:
+        await two.dial(one.node.address)
+        await until(lambda: two.peer_addresses(one.node.peer_id))
+        told = set(two.peer_addresses(one.node.peer_id))
+        assert told == {a.rpartition("/p2p/")[0] for a in one.node.host.listen_addrs()}
+        assert any(map(is_circuit, told))
+
+
 async def test_cutting_a_circuit_leaves_the_relay_and_other_circuits_alone() -> None:
     async with (
         open_relay_host() as (relay, server),
