@@ -13,12 +13,17 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 
+from tests.support import slow_link
+
+_PATIENCE_S = 20.0
 PUBLIC = "11.88.0.1"
 """Nobody's in practice; for a network of documentation's addresses miniupnpd forwards nothing."""
 Prefix = tuple[str, ...]
@@ -97,20 +102,27 @@ class Internet:
         _run("ip", "-n", self._tag, "addr", "add", f"{PUBLIC}/24", "dev", "hub")
         _run("ip", "-n", self._tag, "link", "set", "hub", "up")
 
-    def behind_nat(self, kind: Router = Router.CONE, *, refuses: bool = False) -> Prefix:
+    def behind_nat(
+        self, kind: Router = Router.CONE, *, refuses: bool = False, delay_s: float = 0.0
+    ) -> Prefix:
         """Add a host behind a router of its own; return the prefix of commands on it.
 
-        A router that `refuses` answers a knock with a reset; else it is silent.
+        A router that `refuses` answers a knock with a reset; else it is silent. With a delay, its
+        packets take so long to the public network, and back; all of one test must have one then.
         """
         self._count += 1
         router, host = f"{self._tag}r{self._count}", f"{self._tag}h{self._count}"
         self._namespace(router)
         self._namespace(host)
         port, lan = f"p{self._count}", f"192.168.{self._count}"
-        _veth((port, self._tag), ("wan", router))
+        if delay_s:
+            self._slow_link((port, self._tag), ("wan", router), delay_s)
+        else:
+            _veth((port, self._tag), ("wan", router))
+            _run("ip", "-n", self._tag, "link", "set", port, "master", "hub")
         _veth(("lan", router), ("eth0", host))
-        _run("ip", "-n", self._tag, "link", "set", port, "master", "hub")
-        _run("ip", "-n", router, "addr", "add", f"11.88.0.{10 + self._count}/24", "dev", "wan")
+        outside = f"11.88.0.{10 + self._count}"
+        _run("ip", "-n", router, "addr", "add", f"{outside}/{32 if delay_s else 24}", "dev", "wan")
         _run("ip", "-n", router, "addr", "add", f"{lan}.1/24", "dev", "lan")
         _run("ip", "-n", host, "addr", "add", f"{lan}.2/24", "dev", "eth0")
         for namespace, device in (
@@ -121,10 +133,30 @@ class Internet:
         ):
             _run("ip", "-n", namespace, "link", "set", device, "up")
         _run("ip", "-n", host, "route", "add", "default", "via", f"{lan}.1")
+        if delay_s:
+            _run("ip", "-n", self._tag, "route", "add", outside, "dev", port)
+            _run("ip", "-n", router, "route", "add", "default", "dev", "wan")
+            _run("ip", "netns", "exec", self._tag, "sysctl", "-qw", "net.ipv4.ip_forward=1")
         _run("ip", "netns", "exec", router, "sysctl", "-qw", "net.ipv4.ip_forward=1")
         _run("ip", "netns", "exec", router, "nft", "-f", "-",
              text=_RULES % ("reject with tcp reset" if refuses else "drop", kind))  # fmt: skip
         return ("ip", "netns", "exec", host)
+
+    def _slow_link(self, one: tuple[str, str], other: tuple[str, str], delay_s: float) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self._folders.append(folder)
+        sockets = [f"{folder.name}/{number}" for number in range(2)]
+        for (device, namespace), (own, far) in zip(
+            (one, other), (sockets, sockets[::-1]), strict=True
+        ):
+            inside = ("ip", "netns", "exec", namespace)
+            command = (sys.executable, slow_link.__file__, device, own, far, str(delay_s / 2))
+            self._daemons.append(subprocess.Popen([*inside, *command]))
+            until = time.monotonic() + _PATIENCE_S
+            while f" {device}:" not in _run("ip", "-n", namespace, "link"):
+                if time.monotonic() > until:
+                    raise OSError(f"no device {device}")
+                time.sleep(0.05)
 
     def behind_upnp(self) -> tuple[Prefix, str]:
         """Add a host whose router forwards ports when asked; also return the router's address."""

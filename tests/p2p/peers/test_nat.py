@@ -105,9 +105,16 @@ def test_two_nodes_behind_routers_exchange_batches_through_a_relay(
     assert "not one of its own" in finding(one, "observed")["says"]
 
 
-def test_two_nodes_behind_cone_routers_become_direct(internet: nat.Internet, stage: Stage) -> None:
+@pytest.mark.parametrize(
+    ("refuses", "delay_s"), [(False, 0.0), (True, 0.06)], ids=["silent", "refusing, far"]
+)
+def test_two_nodes_behind_cone_routers_become_direct(
+    internet: nat.Internet, stage: Stage, refuses: bool, delay_s: float
+) -> None:
+    """A router that refuses must be knocked at while the other's knock is on its way."""
     boot = bootstrap(stage, internet, "--relay")
-    one, two = (hidden(stage, internet, name, boot) for name in ("one", "two"))
+    routers = [internet.behind_nat(refuses=refuses, delay_s=delay_s) for _ in range(2)]
+    one, two = (hidden(stage, internet, n, boot, at) for n, at in zip("ab", routers, strict=True))
     wait_for(lambda: address_of(two, one), PATIENCE_S, "the two to meet")
     for node, other in ((one, two), (two, one)):
         wait_for(
