@@ -19,7 +19,7 @@ from libp2p.utils.varint import encode_varint_prefixed
 from p2p.net.address import host_and_port, is_circuit
 from p2p.net.connections import ConnectionInfo, Direction
 from p2p.net.dcutr import answer, propose
-from p2p.parts import REAL, Libp2pNetwork, Punches
+from p2p.parts import REAL, Libp2pNetwork, MapsPort, Punches
 from p2p.peer import ListeningPeer
 from p2p.peers import hole_punch
 from p2p.peers.hearsay import DIALS_A_PLACE, DialBudget, Speaker
@@ -283,21 +283,27 @@ def play_talks(talks: list[Talk], num_names: int) -> None:
 
 async def test_a_peer_gives_it_the_dials_of_its_own_discovery(tmp_path: Path) -> None:
     given: list[DialRules] = []
+    mapping: list[tuple[bool, Callable[[], None]]] = []
 
     class Recorded(Libp2pNetwork):
         def punches(self, rules: DialRules) -> Punches:
             given.append(rules)
             return super().punches(rules)
 
+        def port_mapping(self, *, wanted: bool, on_reached: Callable[[], None]) -> MapsPort:
+            mapping.append((wanted, on_reached))
+            return super().port_mapping(wanted=wanted, on_reached=on_reached)
+
     peer = ListeningPeer(
         identity=fresh_identity(),
-        settings=quiet_settings(tmp_path, announce=(DOOR,)),
+        settings=quiet_settings(tmp_path, announce=(DOOR,), port_mapping=False),
         parts=replace(REAL, network=Recorded),
     )
     (of,) = given
     assert [of.may_dial(VICTIM, "r") for _ in range(6)].count(True) == DIALS_A_PLACE.burst
     assert not peer.discovery.may_dial(VICTIM, "another source"), "one budget for all hearsay"
     assert of.speaker(OTHER) == peer.discovery.speaker(OTHER)
+    assert mapping == [(False, peer.relays.look_again)]
     assert peer.host.announced.given == (DOOR,)  # type: ignore[attr-defined]
 
 

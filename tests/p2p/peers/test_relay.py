@@ -17,7 +17,7 @@ from p2p.net.circuit import HOP, STOP, read_hop, read_stop, write_message
 from p2p.net.connections import ConnectionInfo, Direction
 from p2p.net.host import DialError, Libp2pHost
 from p2p.net.swarm import SwarmSettings
-from p2p.peers import relay_client, relay_server
+from p2p.peers import outside, relay_client, relay_server
 from p2p.peers.outside import Outside, ReachServer
 from p2p.peers.relay_client import RelayClient, RelayUse, unprompted
 from p2p.peers.relay_server import RelayLimits, RelayServer
@@ -167,6 +167,29 @@ async def test_who_can_be_dialled_takes_no_place_and_who_cannot_does() -> None:
                 assert client.reachable is False
                 assert server.num_reserved == 1
                 nursery.cancel_scope.cancel()
+
+
+async def test_who_can_be_dialled_after_all_gives_its_places_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(outside, "_DIAL_PAUSE_SECONDS", 0.0)
+    async with (
+        open_relay_host() as (relay, _),
+        open_test_node() as node,
+        trio.open_nursery() as nursery,
+    ):
+        ReachServer(host=relay).serve()
+        listening = node.host.listen_addrs
+        node.host.listen_addrs = lambda: (f"/ip4/127.0.0.1/tcp/1/p2p/{node.peer_id}",)  # type: ignore[method-assign]
+        client = RelayClient(host=node.host)
+        await nursery.start(client.run)
+        await node.host.dial(relay.listen_addrs()[0])
+        await until(lambda: client.relays and node.host.announced.relayed)
+        node.host.listen_addrs = listening  # type: ignore[method-assign]
+        client.look_again()
+        await until(lambda: not client.relays)
+        assert (client.reachable, node.host.announced.relayed) == (True, ())
+        nursery.cancel_scope.cancel()
 
 
 def test_who_was_dialled_from_the_port_is_asked_last_whether_it_is_open() -> None:
