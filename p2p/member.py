@@ -15,7 +15,7 @@ from p2p.intake.intake import Announcements, Intake, Observer
 from p2p.intake.ledger import Equivocation
 from p2p.intake.turns import Lanes
 from p2p.intake.validation import ValidationContext
-from p2p.net.address import is_circuit, parse_peer_address
+from p2p.net.address import parse_peer_address
 from p2p.parts import Running
 from p2p.peer import ListeningPeer
 from p2p.peers import services
@@ -163,9 +163,7 @@ class Member:
         return Mdns(
             peer_id=self.peer_id,
             addresses=tuple(
-                parse_peer_address(address).transport
-                for address in self.host.listen_addrs()
-                if not is_circuit(address)
+                parse_peer_address(address).transport for address in self.host.interface_addrs()
             ),
             on_found=lambda peer: discovery.add_found(peer, TargetKind.MDNS),
             swarm=self.manifest.digest.hex(),

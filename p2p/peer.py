@@ -14,15 +14,17 @@ from p2p.data_dir import remembered_listen, sibling_addresses, write_addresses
 from p2p.disk import Disk
 from p2p.intake.ledger import PublisherLedger
 from p2p.net.address import parse_peer_address
+from p2p.net.announced import parse_announced
 from p2p.net.host import HostSettings
 from p2p.net.identity import Identity
 from p2p.net.inbound_gate import GateLimits
 from p2p.net.swarm import SwarmSettings
 from p2p.net.swarm_key import key_of_settings
-from p2p.parts import REAL, Network, Parts, Tuning
+from p2p.parts import REAL, MapsPort, Network, Parts, Punches, Relays, Tuning
 from p2p.peers import services
 from p2p.peers.clock_watch import ClockWatch
 from p2p.peers.discovery import Discovery, TargetKind
+from p2p.peers.hole_punch import DialRules
 from p2p.peers.manifest_source import Found, ManifestSource
 from p2p.peers.outside import ReachServer
 from p2p.peers.relay_client import RelayUse
@@ -101,15 +103,24 @@ class ListeningPeer:
             refused=self.disk.refused,
         )
         self.relay = _relay_of(self.network, settings)
-        self.relays = self.network.relays(
-            RelayUse(settings.relay_client), preferred=self.source.bootstraps
-        )
+        self.relays, self.punches, self.port_mapping = self._past_routers()
         self.shard_directory = ShardDirectory()
 
     @property
     def peer_id(self) -> PeerId:
         """This peer's id."""
         return self.host.peer_id
+
+    def _past_routers(self) -> tuple[Relays, Punches, MapsPort]:
+        settings = self.settings
+        relays = self.network.relays(
+            RelayUse(settings.relay_client), preferred=self.source.bootstraps
+        )
+        rules = DialRules(speaker=self.discovery.speaker, may_dial=self.discovery.may_dial)
+        mapping = self.network.port_mapping(
+            wanted=settings.port_mapping, on_reached=relays.look_again
+        )
+        return relays, self.network.punches(rules), mapping
 
     def _seen_at(self, peer_id: PeerId) -> str:
         found = (c.address for c in self.host.connections() if c.peer_id == peer_id)
@@ -164,11 +175,13 @@ class ListeningPeer:
         await nursery.start(self.host.run)
         nursery.start_soon(self.disk.watch)
         try:
-            await self.parts.in_thread(write_addresses, self.data_dir, self.host.listen_addrs())
+            await self.parts.in_thread(write_addresses, self.data_dir, self.host.interface_addrs())
         except OSError as error:  # its next run finds another port, siblings find it by mDNS
             self.disk.refused("the own addresses are not saved", error)
         await nursery.start(self.discovery.run)
         await nursery.start(self.relays.run)
+        await nursery.start(self.punches.run)
+        await nursery.start(self.port_mapping.run)
         nursery.start_soon(self.clock_watch.run)
         if self.settings.mdns:
             nursery.start_soon(self._watch_siblings)
@@ -208,6 +221,7 @@ def _swarm_prefix(topic: str) -> str:
 def _host_settings(settings: Settings, swarm_key: bytes | None) -> HostSettings:
     return HostSettings(
         listen=remembered_listen(settings.listen, settings.data_dir),
+        announce=tuple(map(parse_announced, settings.announce)),
         swarm=SwarmSettings(
             max_connections=settings.max_connections,
             gate=GateLimits(prefix_connections=settings.prefix_connections),

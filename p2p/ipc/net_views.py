@@ -23,19 +23,21 @@ from p2p.ipc.doctor import (
     FullSeen,
     KeySeen,
     OutsideSeen,
-    State,
     TopicSeen,
     diagnose,
     learning_of,
 )
+from p2p.ipc.finding import State
 from p2p.ipc.inspector import SCHEMA_VERSION, View, view
+from p2p.ipc.reach_checks import MappingSeen, ReachSeen
 from p2p.ipc.ways_in import ways_in
 from p2p.ipc.which_peer import which_peer
 from p2p.member import Member
-from p2p.net.address import has_other_network, parse_peer_address
+from p2p.net.address import has_other_network, is_circuit, parse_peer_address
 from p2p.net.host import DialError, RequestError
 from p2p.net.swarm_key import SwarmKeyError, key_of_settings
 from p2p.peers.outside import Outside, ask_outside, tcp_ports
+from p2p.peers.port_mapping import MappingState
 from p2p.trainer_child import ending
 from shoal_wire.types import PeerId
 
@@ -133,6 +135,7 @@ class NetViews:
             peers=len(connected),
             relays=len(member.peer.relays.relays),
             other_network=has_other_network(),
+            reach=self._reach(),
             full=self._full(),
             key=await member.peer.parts.in_thread(self._key),
             bootstraps=tuple(sorted(bootstraps, key=lambda seen: seen.address)),
@@ -194,6 +197,19 @@ class NetViews:
             error = str(failure)
         seen = BootstrapSeen(address=address, latency_ms=latency_ms, error=error, mends=mends)
         found.append(seen)
+
+    def _reach(self) -> ReachSeen:
+        peer = self._member.peer
+        mapping = peer.port_mapping
+        return ReachSeen(
+            mapping=None
+            if mapping.state is MappingState.NEEDLESS
+            else MappingSeen(state=mapping.state, place=mapping.place, error=mapping.error),
+            punched=peer.punches.counts,
+            relayed=sum(is_circuit(c.address) for c in peer.host.connections()),
+            many_doors=peer.punches.has_many_doors,
+            announced=peer.settings.announce,
+        )
 
     def _full(self) -> FullSeen | None:
         room = self._member.guard.room

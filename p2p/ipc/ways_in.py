@@ -13,8 +13,8 @@ from enum import StrEnum
 
 from p2p.ipc.doctor import BootstrapSeen
 from p2p.net.address import host_and_port, is_circuit
+from p2p.net.homes import LOOPBACK, home_of
 from p2p.net.inbound_gate import ip_of
-from p2p.peers.hearsay import LOOPBACK, home_of
 from p2p.peers.outside import Outside
 from shoal_wire.types import PeerId
 

@@ -10,7 +10,7 @@ Services start before listening: a pubsub stream that arrives earlier ends py-li
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -29,20 +29,21 @@ from libp2p.tools.anyio_service import Service, background_trio_service
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
 from p2p.net.address import (
-    expand_unspecified,
     from_libp2p_id,
-    host_and_port,
     is_circuit,
     parse_peer_address,
     parse_transport,
     to_libp2p_id,
 )
 from p2p.net.admission import Admission
+from p2p.net.announced import Announced, interfaces_of
 from p2p.net.circuit import HOP, CircuitStream
 from p2p.net.connections import ConnectionInfo, ConnectionTable, Direction
 from p2p.net.dial_error import DialError, dial_error
 from p2p.net.identify import identify
 from p2p.net.identity import Identity
+from p2p.net.layers import lowest_layer
+from p2p.net.own_port import ListenError, refuse_taken_port
 from p2p.net.request import (
     RequestError,
     RequestFailure,
@@ -54,7 +55,7 @@ from p2p.net.request import (
     root_cause,
 )
 from p2p.net.swarm import SwarmSettings, build_host
-from p2p.net.yamux import abort, close_connection, lowest_layer
+from p2p.net.yamux import abort, close_connection
 from shoal_wire.types import PeerId
 
 __all__ = [
@@ -75,10 +76,7 @@ logger = logging.getLogger(__name__)
 
 _SHUTDOWN_DEADLINE_S = 5.0
 _IDENTIFY_DEADLINE_S = 10.0
-
-
-class ListenError(Exception):
-    """An address cannot be listened on; one line that names it."""
+_CIRCUIT_GRACE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +84,8 @@ class HostSettings:
     """How the host listens and what it bounds."""
 
     listen: tuple[str, ...] = ("/ip4/0.0.0.0/tcp/0",)
+    announce: tuple[str, ...] = ()
+    """Transport addresses told to others in place of the interfaces'; none are those."""
     agent: str = ""
     """Identify's agent string; ``shoal/VERSION`` if empty."""
     swarm: SwarmSettings = field(default_factory=SwarmSettings)
@@ -98,14 +98,15 @@ class Libp2pHost:
     def __init__(self, *, identity: Identity, settings: HostSettings | None = None) -> None:
         self._settings = settings or HostSettings()
         self._admission = Admission()
-        self._relay_addrs: tuple[str, ...] = ()
+        self.announced = Announced(self._settings.announce)
+        """Where this host tells others that it can be dialled."""
         self._host = build_host(
             identity,
             self._settings.swarm,
             agent=self._settings.agent or f"shoal/{version('shoal')}",
             admission=self._admission,
             relays=self,
-            relay_addrs=lambda: self._relay_addrs,
+            announced=self.announced,
         )
         self._identity = identity
         self._services: list[Service] = []
@@ -197,7 +198,7 @@ class Libp2pHost:
                 address = parse_transport(text)
             except ValueError as error:
                 raise ListenError(f"cannot listen on {text}: {error}") from None
-            await _refuse_taken_port(address)
+            await refuse_taken_port(address)
             if not await self._host.get_network().listen(Multiaddr(address)):
                 raise ListenError(f"cannot listen on {address}: the system refused it")
 
@@ -213,18 +214,14 @@ class Libp2pHost:
             await self._host.close()
 
     def listen_addrs(self) -> tuple[str, ...]:
-        """Full multiaddresses that others can dial, interface addresses spelled out."""
-        found = [
-            f"{address}/p2p/{self.peer_id}"
-            for listening in self._host.get_transport_addrs()
-            for address in expand_unspecified(str(listening))
-        ]
-        found += [f"{address}/p2p/{self.peer_id}" for address in self._relay_addrs]
-        return tuple(dict.fromkeys(found))
+        """Full multiaddresses that others can dial."""
+        told = self.announced.beside(map(str, self._host.get_transport_addrs()))
+        return tuple(f"{address}/p2p/{self.peer_id}" for address in told)
 
-    def set_relay_addrs(self, addresses: tuple[str, ...]) -> None:
-        """Announce these transport addresses through relays from now on."""
-        self._relay_addrs = addresses
+    def interface_addrs(self) -> tuple[str, ...]:
+        """Full multiaddresses on this machine's own interfaces."""
+        own = interfaces_of(map(str, self._host.get_transport_addrs()))
+        return tuple(f"{address}/p2p/{self.peer_id}" for address in own)
 
     async def serve_circuit(self, stream: INetStream, address: str) -> None:
         """Serve a connection that a relay has opened on `stream`, until it ends."""
@@ -265,6 +262,10 @@ class Libp2pHost:
     def peer_addresses(self, peer_id: PeerId) -> tuple[str, ...]:
         """Transport addresses at which `peer_id` says it listens (identify); perhaps none yet."""
         return self._table.listen_addresses(peer_id)
+
+    def note_reached(self, peer_id: PeerId, addresses: Sequence[str]) -> None:
+        """This host got in at these transport addresses of a connected peer's, when asked to."""
+        self._table.add_reached(peer_id, addresses)
 
     def observed_address(self, peer_id: PeerId) -> str:
         """Where `peer_id` says it sees this node come from (identify); empty if it has not said."""
@@ -419,6 +420,9 @@ class Libp2pHost:
         for surplus in self._table.add(peer_id, connection):
             # Out of the swarm's list at once: it opens streams on connections that are dying.
             self._host.get_network().remove_conn(surplus)
+            if surplus is not connection and isinstance(lowest_layer(surplus), CircuitStream):
+                self._nursery.start_soon(_let_go, surplus)  # both are direct now
+                continue
             abort(surplus)
         if not self._table.holds(connection):
             return
@@ -461,17 +465,10 @@ class _Notifee(INotifee):
     async def listen_close(self, network: INetwork, multiaddr: Multiaddr) -> None: ...
 
 
-async def _refuse_taken_port(address: str) -> None:
-    """Bind once without SO_REUSEPORT, which py-libp2p sets: with it a second node on the same
-    port would silently share the first one's connections."""
-    host, port = host_and_port(address)
-    family = trio.socket.AF_INET6 if ":" in host else trio.socket.AF_INET
-    with trio.socket.socket(family, trio.socket.SOCK_STREAM) as probe:
-        probe.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_REUSEADDR, 1)
-        try:
-            await probe.bind((host, port))
-        except OSError as error:
-            raise ListenError(f"cannot listen on {address}: {error.strerror or error}") from error
+async def _let_go(circuit: INetConn) -> None:
+    """End a circuit that its peers need no longer, once what is on its way has had its time."""
+    await trio.sleep(_CIRCUIT_GRACE_S)
+    abort(circuit)
 
 
 def _forget_peer(peerstore: object, peer_id: ID) -> None:

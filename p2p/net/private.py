@@ -19,11 +19,15 @@ from Crypto.Cipher import Salsa20
 from libp2p.abc import IRawConnection
 from libp2p.io.abc import ReadWriteCloser
 from libp2p.io.exceptions import IOException
+from libp2p.io.trio import TrioTCPStream
 from libp2p.network.connection.raw_connection import RawConnection
+from libp2p.transport.exceptions import OpenConnectionError
 from libp2p.transport.tcp.tcp import TCP
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
+from p2p.net.address import host_and_port
 from p2p.net.bars import GREETING, HELLO_BYTES, NONCE_BYTES, Bar, looks_enciphered
+from p2p.net.own_port import TAKEN, Source, open_from
 
 _ROUNDS = 20
 _MASK = 0xFFFFFFFF
@@ -216,9 +220,15 @@ class ClearStream(ReadWriteCloser):
 class KeyedTCP(TCP):
     """TCP whose outbound connections are under the key, or clear; the swarm wraps inbound ones."""
 
-    def __init__(self, wrap: Callable[[ReadWriteCloser], ReadWriteCloser]) -> None:
+    def __init__(
+        self,
+        wrap: Callable[[ReadWriteCloser], ReadWriteCloser],
+        source: Callable[[str], Source | None] = lambda _host: None,
+    ) -> None:
+        """`source` is where to dial a literal address from, None for any port."""
         super().__init__()
         self._wrap = wrap
+        self._source = source
 
     async def dial(self, maddr: Multiaddr) -> IRawConnection:
         """Connect. Raises OpenConnectionError."""
@@ -226,3 +236,16 @@ class KeyedTCP(TCP):
         assert isinstance(raw, RawConnection)
         raw.stream = self._wrap(raw.stream)
         return raw
+
+    async def _dial_resolved(
+        self, maddr: Multiaddr, source: Source | None = None
+    ) -> IRawConnection:
+        host, port = host_and_port(str(maddr).partition("/p2p/")[0])
+        own = source or self._source(host)
+        if own is not None:
+            try:
+                return RawConnection(TrioTCPStream(await open_from(host, port, own)), True)
+            except OSError as error:
+                if error.errno not in TAKEN:
+                    raise OpenConnectionError(f"cannot connect to {maddr}: {error}") from error
+        return await super()._dial_resolved(maddr)

@@ -99,6 +99,18 @@ class NodeSettings(BaseModel):
         "Be reachable through relays among the peers: auto (where peers cannot dial this one), "
         "on or off.",
     )
+    announce: tuple[str, ...] = key(
+        (),
+        "node bootstrap",
+        "Multiaddress, without /p2p/ID, at which others reach this peer, told to them in place of "
+        "its interfaces' addresses; repeatable.",
+    )
+    port_mapping: bool = key(
+        True,
+        "node bootstrap",
+        "Ask the router (UPnP) to forward the port listened on, where this machine has only "
+        "private addresses; taken back at the end.",
+    )
     swarm_key: str = key(
         "none",
         "node bootstrap",
@@ -198,7 +210,9 @@ class NodeSettings(BaseModel):
             raise ValueError("is empty; . is the folder you are in")
         return value
 
-    @field_validator("listen", "bootstrap", "dht_peer", "task_file", "allow_peers", mode="before")
+    @field_validator(
+        "listen", "bootstrap", "dht_peer", "announce", "task_file", "allow_peers", mode="before"
+    )
     @classmethod
     def _split(cls, value: Any) -> Any:
         """Accept one string with commas, as an environment variable gives it."""

@@ -23,7 +23,7 @@ def peers(console: Console, view: dict[str, Any]) -> None:
         rows.add_row(
             peer_name(console, row["peer_id"]),
             row["address"],
-            row["direction"],
+            row["direction"] + ", relay" * bool(row.get("relayed")),
             "-" if latency is None else f"{latency:.1f}",
             visible_name(row["agent"]) or "-",
             str(len(row["topics"])),

@@ -6,7 +6,7 @@ What a connection costs is latency: a dial three trips, a request three, a ping 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -150,6 +150,10 @@ class SimulatedHost:
         is_on = self._network.host(self.peer_id) is self
         return (f"{self.address}/p2p/{self.peer_id}",) if is_on else ()
 
+    def interface_addrs(self) -> tuple[str, ...]:
+        """The same."""
+        return self.listen_addrs()
+
     def add_peer_callbacks(
         self,
         *,
@@ -193,6 +197,9 @@ class SimulatedHost:
         """Where a connected peer listens."""
         host = self._network.host(peer_id) if peer_id in self._peers else None
         return (host.address,) if host is not None else ()
+
+    def note_reached(self, peer_id: PeerId, addresses: Sequence[str]) -> None:
+        """Do nothing: where a peer listens is known."""
 
     def observed_address(self, peer_id: PeerId) -> str:
         """Where `peer_id` sees this host: there is no translation here."""

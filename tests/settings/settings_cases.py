@@ -27,6 +27,7 @@ STRANGE_VALUES: dict[str, Any] = {
     "task_file": ("mine.toml", "yours.toml"),
     "dht_peer": (PEER,),
     "relay_client": "off",
+    "announce": ("/ip4/192.0.2.7/tcp/4001", "/dns4/host.example/tcp/4002"),
     "swarm_key": "my swarm.key",
     "allow_peers": tuple(PEER.rpartition("/")[2] for _ in range(2)),
     "model": "-org/model name",

@@ -38,8 +38,9 @@ SERVED = {
     "judge": _BY_ALL | {"/shoal/judge/1"},
 }
 """The protocols that peers of the old commit name to who asks them (libp2p identify)."""
-ADDED = frozenset({"/shoal/full/1"})
-"""And what ours serve beside them: the word of a full peer that it lets the other go."""
+ADDED = frozenset({"/shoal/full/1", "/libp2p/dcutr"})
+"""And what ours serve beside them: the word of a full peer that it lets the other go, and the talk
+before a hole is punched."""
 TAKEN_NO_LONGER = frozenset({"/ipfs/id/push/1.0.0"})
 """Of these: what a peer pushes of itself was kept, as much as it liked, and asked for by nobody."""
 

@@ -23,9 +23,10 @@ from p2p.net.host import (
     RequestError,
     RequestFailure,
 )
+from p2p.net.layers import find_socket
 from p2p.net.request import RequestLimits
 from p2p.net.swarm import SwarmSettings
-from p2p.net.yamux import KeepaliveSettings, find_socket
+from p2p.net.yamux import KeepaliveSettings
 from shoal_wire.types import PeerId
 from tests.support.network import at_port, open_relay, port_of
 from tests.support.nodes import LOOPBACK, fresh_identity, open_test_host, until
