@@ -6,7 +6,13 @@ import random
 from collections.abc import Sequence
 
 from policy.rollouts import OwnGroup, Question
-from shoal_tasks.families import held_out_coordinates
+from shoal_tasks.families import (
+    config_digest,
+    example_coordinates,
+    held_out_coordinates,
+    trial_coordinates,
+)
+from shoal_tasks.prompts import Example, answer_text
 from shoal_tasks.spec import AnswerFormat, FamilySpec
 from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates
 from shoal_tasks.wire_tasks import coordinates_of, inline_reward, make_task
@@ -45,6 +51,38 @@ class TaskSource:
         chosen = held_out_coordinates(self._families, per_family)
         texts = self._worker.questions(chosen)
         return [self._question(at, text) for at, text in zip(chosen, texts, strict=True)]
+
+    def examples(self, count: int) -> dict[str, list[Example]]:
+        """Up to `count` worked examples of every family, no question twice: always the same.
+
+        Their answers differ as far as they can: a model repeats what it saw most. None of a
+        family of rows, or where the generator has no answer to show.
+        """
+        found = {}
+        for family in self._families:
+            chosen = example_coordinates(family, 4 * count)
+            tagged = self._tagged(family.name)
+            shown: dict[str, Example] = {}
+            for item in self._worker.items(chosen) if chosen else ():
+                answer = item.answer or item.metadata.get("example_answer")
+                if isinstance(answer, str) and answer:
+                    text = answer_text(answer, tagged=tagged)
+                    shown[item.question] = Example(question=item.question, answer=text)
+            first = {one.answer: one for one in reversed(shown.values())}
+            others = [one for one in shown.values() if one is not first[one.answer]]
+            answered = sorted(first.values(), key=list(shown.values()).index)
+            found[family.name] = [*answered, *others][:count]
+        return found
+
+    def trials(self, family: str, count: int) -> list[Question]:
+        """Questions of a family that only try prompts: always the same, none of a row file's."""
+        chosen = trial_coordinates(self._by_name[family], count)
+        texts = self._worker.questions(chosen) if chosen else []
+        return [self._question(at, text) for at, text in zip(chosen, texts, strict=True)]
+
+    def digest(self, family: str) -> str:
+        """Name what a family asks, by its configuration; 32 hexadecimal digits."""
+        return config_digest(self._by_name[family]).hex()
 
     def questions(self, tasks: Sequence[Task]) -> list[Question]:
         """Regenerate the questions of others' tasks from their coordinates."""

@@ -34,6 +34,7 @@ from policy.record.status import Status
 from policy.rollback import Watch, weights_finite
 from policy.round.config import balance_from_settings, round_config
 from policy.sapo import THIS_PROCESS, Learner, Means, Outcome, Rounds
+from policy.shots import with_shots
 from policy.surroundings import Interrupted, Surroundings
 from policy.tiny import MODEL_NAMES
 from policy.watched import Watched
@@ -71,6 +72,11 @@ class Trainer:
             where = course.policy.device
             log.info("it is loaded: %.1f million weights on %s", num_weights / 1e6, where)
         _refuse_unsupported(settings, course)
+        course.policy = with_shots(
+            *(course.policy, settings, around),
+            keep_in=settings.data_dir,
+            has_begun=course.has_checkpoint,
+        )
         self._settings, self._seed, self._on_round = settings, seed, on_round
         self._tasks, self._link, self._should_stop = around.tasks, around.link, around.should_stop
         self._phases = around.phases

@@ -22,6 +22,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
+from policy.model.examples import NO_SHOTS, Shots
 from policy.model.gguf import GgufError, converted, gguf_file
 from policy.model.memory import free_bytes, gibibytes, training_bytes
 from policy.tiny import embedded_folder
@@ -80,12 +81,34 @@ class Policy:
     """Compute in this type while the weights stay float32; None computes in the weights' type."""
     adapter: Any = None
     """peft's view of `model` when LoRA adapters are in it: then only they are trained."""
+    shots: Shots = NO_SHOTS
+    """Worked examples that stand before its questions."""
 
     def autocast(self) -> AbstractContextManager[Any]:
         """The context in which every forward pass of this policy runs."""
         if self.autocast_dtype is None:
             return nullcontext()
         return torch.autocast(self.device.type, dtype=self.autocast_dtype)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    """A model's tokenizer with what prompts need to know of it."""
+
+    tokenizer: Any
+    prompt_format: PromptFormat
+    eos_ids: frozenset[int]
+
+
+def load_reader(model: str) -> Reader:
+    """Load a model's tokenizer and none of its weights. Raises ModelError."""
+    source, local = _resolve(model)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=local)
+    except Exception as error:  # as in load_policy
+        raise ModelError(f"cannot load model {model!r}: {_first_line(error)}") from error
+    ends = frozenset([] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id])
+    return Reader(tokenizer=tokenizer, prompt_format=_prompt_format(tokenizer), eos_ids=ends)
 
 
 def load_policy(
