@@ -10,10 +10,11 @@ NODE_FLAGS = $(if $(BOOTSTRAP),--bootstrap $(BOOTSTRAP)) $(if $(DIR),--data-dir 
 SWARM_FLAGS = $(if $(N),--nodes $(N)) $(if $(DIR),--data-dir $(DIR)) \
               $(if $(MODEL),--model $(MODEL)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
 
-.PHONY: help install node bootstrap swarm trainer test test-slow check format proto bench warmstart clean
+.PHONY: help install node join bootstrap swarm trainer test test-slow check format proto bench warmstart clean
 
 help:
 	@echo "make node        run a node and its trainer (BOOTSTRAP=… joins that peer's swarm)"
+	@echo "make join        the same in the swarm of an invitation (LINE=shoal1…, from shoal invite)"
 	@echo "make bootstrap   run a bootstrap peer; it prints its addresses"
 	@echo "make swarm N=4   a bootstrap and N nodes on this machine, with a live table"
 	@echo "make test        run the tests (make test-slow: the long ones)"
@@ -36,6 +37,9 @@ $(STAMP): pyproject.toml
 
 node: $(STAMP)
 	@$(BIN)/shoal node $(NODE_FLAGS)
+
+join: $(STAMP)
+	@$(BIN)/shoal join '$(LINE)' $(NODE_FLAGS)
 
 bootstrap: $(STAMP)
 	@$(BIN)/shoal bootstrap $(if $(DIR),--data-dir $(DIR)) $(ARGS)

@@ -21,6 +21,7 @@ import trio
 
 from benchmarks.harness import Goal, Options, Report, main, median, note, percentile
 from p2p.fetch.asker import ANSWER_SECONDS
+from p2p.net.pipes import SocketPipe
 from shoal_ipc import messages as m
 from shoal_wire.types import RolloutGroup
 from tests.support import factories as make
@@ -49,6 +50,14 @@ class SocketMeter:
             return data
 
         trio.SocketStream.receive_some = counting  # type: ignore[method-assign]
+        receive = SocketPipe.receive
+
+        async def counting_pieces(pipe: SocketPipe) -> bytes:
+            data = await receive(pipe)
+            meter.num_bytes += len(data)
+            return data
+
+        SocketPipe.receive = counting_pieces  # type: ignore[method-assign]
 
 
 class Sample:

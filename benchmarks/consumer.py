@@ -46,7 +46,7 @@ def own_group(round_: int) -> RolloutGroup:
     task = Task(
         family="addition",
         config_digest=Digest(bytes(16)),
-        seed=rng.randrange(1 << 31),
+        seed=rng.randrange(1 << 20, 1 << 31),
         index=0,
         verifier="reasoning_gym",
         verifier_version="1",

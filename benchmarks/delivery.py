@@ -20,6 +20,7 @@ from typing import Any
 
 from benchmarks.harness import Goal, Options, Report, main, median, note, percentile
 from benchmarks.link_proxies import Proxies
+from benchmarks.settling import LATE_S
 from benchmarks.swarm_fleet import Fleet, Run, open_fleet
 
 GROUPS = 8
@@ -94,6 +95,8 @@ def _delivered(run: Run) -> dict[str, Any]:
         "batches": len(run.published),
         "deliveries_due": due,
         "delivered_share": round(len(latencies) / max(1, due), 6),
+        "of_it_late_share": round(sum(one > LATE_S for one in latencies) / max(1, due), 6),
+        "lost": due - len(latencies),
         "p50_s": round(median(latencies), 3),
         "p99_s": round(percentile(latencies, 0.99), 3),
         "max_s": round(max(latencies), 3),

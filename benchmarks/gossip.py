@@ -62,21 +62,22 @@ def measure(options: Options) -> Report:
     tasks = draw_tasks(rng, (count + _WARM_GROUPS) * NODES)
     groups = [make_group(task, reasoning, rng, num_chars=CHARS) for task in tasks]
     with tempfile.TemporaryDirectory(prefix="shoal-") as folder, open_stage(Path(folder)) as stage:
-        nodes = _start(stage)
+        nodes = start(stage)
         share = len(groups) // NODES
         traffic = [
             Traffic(node=node, groups=groups[i * share : (i + 1) * share])
             for i, node in enumerate(nodes)
         ]
         _warm_up(traffic)
-        before = [_usage(node) for node in nodes]
+        before = [usage(node) for node in nodes]
         note(f"publishing for {seconds:.0f} s …")
-        elapsed = _publish_all(traffic)
-        after = [_usage(node) for node in nodes]
+        elapsed = publish_all(traffic)
+        after = [usage(node) for node in nodes]
         return _report(traffic, before, after, elapsed)
 
 
-def _start(stage: Stage) -> list[ShoalProcess]:
+def start(stage: Stage) -> list[ShoalProcess]:
+    """Start the nodes; return them when they are all connected."""
     flags = ("--no-trainer", "--no-mdns", "--listen", LOOPBACK, "--swarm-name", "bench-gossip")
     bootstrap = stage.bootstrap("b", "--swarm-name", "bench-gossip")
     nodes = [
@@ -109,7 +110,7 @@ def _request(one: Traffic, number: int) -> m.Publish:
     return publish_request(random.getrandbits(100), one.groups[number : number + 1])
 
 
-def _publish_all(traffic: list[Traffic]) -> float:
+def publish_all(traffic: list[Traffic]) -> float:
     """Publish from every node at the set pace; then wait until all has arrived or time is up."""
     started = time.monotonic()
     threads = [
@@ -165,7 +166,8 @@ def _num_missing(traffic: list[Traffic]) -> int:
     )
 
 
-def _usage(node: ShoalProcess) -> dict[str, float]:
+def usage(node: ShoalProcess) -> dict[str, float]:
+    """Return memory, CPU and counts of a node's process."""
     status = wait_for(node.view, 30, "a status")
     process = _process_of(node)
     workers = process.children(recursive=True)

@@ -4,13 +4,14 @@ One process publishes sealed batches (one group of eight completions of 200 char
 hosts, 64 on their way at a time, so that the slower receiver loses none. Receiver, in a process of
 its own: a node, which checks both signatures, decompresses, checks the rules and the task's
 question by the task worker, and fills its buffer and its disk; or py-libp2p's own host with Pubsub
-and GossipSub, strict signing, its spam protection off, which does nothing with what it hears. They
-take turns; both get the same messages.
+and GossipSub, strict signing, its spam protection off and its log as silent as the node.s, which
+does nothing with what it hears. They take turns; both get the same messages.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import random
 import subprocess
 import sys
@@ -45,7 +46,7 @@ _NUM_TASKS = 256
 _WINDOW = 64
 _QUIET_S = 5.0
 """Nothing new for so long: what is missing is lost."""
-_GOAL = 0.8
+_GOAL = 1.0
 
 
 def measure(options: Options) -> Report:
@@ -73,7 +74,7 @@ def measure(options: Options) -> Report:
     results["node_beside_bare"] = round(ratio, 3)
     goal = Goal(
         what=f"node's messages a second beside bare py-libp2p's ({rates['bare']:.0f})",
-        goal=">= 0.8",
+        goal=">= 1.0",
         measured=round(ratio, 3),
         met=ratio >= _GOAL,
     )
@@ -253,6 +254,8 @@ async def _receive_bare(topic: str, expected: int) -> None:
     from libp2p.tools.anyio_service import background_trio_service
     from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
+    # The node's host does so too; else the library's warnings would be a part of what is compared.
+    logging.getLogger("libp2p").setLevel(logging.CRITICAL)
     clock = _Clock(expected)
     host = new_host(key_pair=create_new_key_pair(b"b" * 32))
     router = GossipSub(

@@ -26,6 +26,7 @@ from bootstrap.peer import BootstrapPeer, MeetingPoint
 from p2p.live_node import LiveNode
 from p2p.net.host import HostSettings, Libp2pHost
 from p2p.net.identity import Identity, identity_from_seed
+from p2p.net.pipes import SocketPipe
 from p2p.node import Node
 from p2p.parts import Libp2pNetwork, Network, Parts
 from shoal_settings.schema import Settings
@@ -95,6 +96,25 @@ class Traffic:
 
         TrioTCPStream.read = counted_read
         TrioTCPStream.write = counted_write
+        self._count_pipes()
+
+    def _count_pipes(self) -> None:
+        """After the handshake a connection reads and writes its socket itself."""
+        receive, begin = SocketPipe.receive, SocketPipe.begin
+
+        @functools.wraps(receive)
+        async def counted_receive(pipe: SocketPipe) -> bytes:
+            data = await receive(pipe)
+            self.read += len(data)
+            return data
+
+        @functools.wraps(begin)
+        def counted_begin(pipe: SocketPipe, data: bytes) -> bool:
+            self.written += len(data)
+            return begin(pipe, data)
+
+        SocketPipe.receive = counted_receive  # type: ignore[method-assign]
+        SocketPipe.begin = counted_begin  # type: ignore[method-assign]
 
 
 def network_through(proxies: dict[str, int]) -> Callable[[Identity, HostSettings], Network]:

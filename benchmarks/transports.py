@@ -23,6 +23,7 @@ from libp2p.transport.websocket.transport import WebsocketTransport
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
 from benchmarks.harness import ROOT, Options, Report, main, median, note, percentile
+from benchmarks.settling import LATE_S, settle
 from p2p.gossip.gossip import Libp2pGossip
 from p2p.gossip.interface import Unwatched
 from p2p.net.address import is_circuit, to_libp2p_id
@@ -40,7 +41,8 @@ PULL_BYTES = 1 << 20
 PER_SECOND = 2.0
 """Batches a second, of each node."""
 ECHO = "/bench/blob/1"
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
+"""For nodes to meet and form a mesh."""
 
 _seeds = itertools.count(50_000)
 
@@ -137,14 +139,27 @@ async def _exchange(nodes: list[_Node], seconds: float) -> dict[str, Any]:
             await node.gossip.publish("/t", data)
         await trio.sleep(max(0.0, started + (number + 1) / PER_SECOND - time.perf_counter()))
     due = len(sent) * (NUM_NODES - 1)
-    await _until(lambda: sum(len(set(n.heard) & set(sent)) for n in nodes) >= due)
+
+    def delays_ms() -> list[float]:
+        return [
+            1000 * (at - sent[key][1])
+            for node in nodes
+            for key, at in node.heard.items()
+            if key in sent and sent[key][0] is not node
+        ]
+
+    is_sure = await settle(
+        due=due,
+        arrived=lambda: len(delays_ms()),
+        queued=lambda: sum(len(q) for n in nodes for q in n.gossip._pubsub.peer_queues.values()),
+    )
     cpu_s = time.process_time() - cpu
-    delays = [
-        1000 * (at - sent[key][1]) for n in nodes for key, at in n.heard.items() if key in sent
-    ]
-    delivered = len([1 for n in nodes for k in n.heard if k in sent and sent[k][0] is not n])
+    delays = delays_ms()
+    delivered = len(delays)
     return {
         "delivered_share": round(delivered / due, 4),
+        "of_it_late_share": round(sum(d > 1000 * LATE_S for d in delays) / due, 4),
+        "lost" if is_sure else "not_yet_there": due - delivered,
         "delay_p50_ms": median(delays) if delays else None,
         "delay_p99_ms": percentile(delays, 0.99) if delays else None,
         "cpu_ms_a_delivery": 1000 * cpu_s / max(1, delivered),

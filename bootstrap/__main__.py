@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 from bootstrap.peer import BootstrapPeer, MeetingPoint
 from p2p.process import Serving, run_until_stopped, serve
 from shoal_base.visible import visible_name
-from shoal_settings.called import join_command
+from shoal_settings.called import called, join_command
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import TaskError
 
@@ -23,7 +24,7 @@ DESCRIPTION = """\
 Run a bootstrap peer: a stable address at which newcomers learn what the swarm has agreed on and
 whom to connect to. It relays gossip, keeps no rollouts and trains nothing; nodes that have met
 stay together without it. Nodes join with `shoal node --bootstrap ADDRESS`, ADDRESS being one of
-the lines that it prints."""
+the lines that it prints, or with `shoal join LINE`, LINE being what `shoal invite` prints of it."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -48,6 +49,8 @@ def _announce(peer: MeetingPoint, settings: Settings) -> Iterator[str]:
     for address in addresses:
         yield f"  {address}"
     yield f"join it: {join_command(addresses[0], settings.swarm_key)}"
+    folder = shlex.quote(str(settings.data_dir))
+    yield f"or in one line for a friend: {called()} invite --data-dir {folder}"
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import json
 import logging
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +44,15 @@ nobody is there.
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `shoal node`; return the exit code."""
+    return run(argv, make=make_node)
+
+
+def run(argv: Sequence[str] | None, *, make: Callable[..., Node]) -> int:
+    """Run `shoal node` with the node that `make` makes, as `make_node`; return the exit code."""
     serving = Serving(
         name="node",
         description=DESCRIPTION,
-        make=_make,
+        make=make,
         run=_run,
         announce=_announce,
         settings_of="node",
@@ -57,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return serve(serving, argv)
 
 
-def _make(*, settings: Settings, **given: Any) -> Node:
+def make_node(*, settings: Settings, **given: Any) -> Node:
     """Return a node; raises UsageExit where its trainer could not even be started."""
     if not settings.no_trainer:
         served = settings.no_train and settings.generator == "openai"
@@ -75,7 +80,8 @@ def _folders(settings: Settings) -> Iterable[Path]:
 
 async def _run(node: Node, settings: Settings) -> int | None:
     end = await node.run()
-    await _keep_last_status(node, settings)
+    if node.last_status:
+        await _keep_last_status(node, settings)
     if not settings.json_output:
         for line in _kept(node, settings, end):
             say(line)
@@ -119,6 +125,7 @@ def _announce(node: LiveNode, settings: Settings) -> Iterator[str]:
         yield f"  listening on {address}"
     folder = shlex.quote(str(settings.data_dir))
     yield f"look inside: {called()} debug status --data-dir {folder}"
+    yield f"invite others: {called()} invite --data-dir {folder}"
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from p2p.net.announced import parse_announced
 from p2p.peers.discovery import parse_bootstrap
 from shoal_base.lines import say_json, say_lines
 from shoal_settings.exits import EXIT_OK, UsageExit, fail
@@ -54,9 +55,11 @@ def parse(
 
 
 def _check_addresses(settings: Settings) -> None:
-    """Raise SettingsError where an address that is to be dialled does not name its peer."""
+    """Raise SettingsError where an address cannot be dialled or announced as it stands."""
     judge = () if settings.judge == "none" else (settings.judge,)
     try:
         parse_bootstrap((*settings.bootstrap, *settings.dht_peer, *judge))
+        for address in settings.announce:
+            parse_announced(address)
     except ValueError as error:
         raise SettingsError(str(error)) from None

@@ -99,6 +99,7 @@ class LiveNode:
             wall_ms=self.peer.parts.wall_ms,
             reputation=self.peer.guard.reputation,
             draws=settings.draws,
+            network_of=self.peer.host.source_of,
             keepers=keepers,
         )
 

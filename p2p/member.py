@@ -13,8 +13,9 @@ import trio
 
 from p2p.intake.intake import Announcements, Intake, Observer
 from p2p.intake.ledger import Equivocation
+from p2p.intake.turns import Lanes
 from p2p.intake.validation import ValidationContext
-from p2p.net.address import is_circuit, parse_peer_address
+from p2p.net.address import parse_peer_address
 from p2p.parts import Running
 from p2p.peer import ListeningPeer
 from p2p.peers import services
@@ -73,6 +74,8 @@ class Member:
             announcements=announcements,
             observers=(traffic, *observers),
             in_thread=parts.in_thread,
+            lane_of=Lanes(is_proven=self._is_proven, network_of=peer.host.source_of),
+            patience_s=worker_patience_seconds,
         )
         self.shards = self._shard_keeper(traffic, wanted_per_s)
 
@@ -80,6 +83,9 @@ class Member:
     def peer_id(self) -> PeerId:
         """This peer's id."""
         return self.peer.peer_id
+
+    def _is_proven(self, peer_id: PeerId) -> bool:
+        return self.guard.reputation.is_proven(peer_id, trio.current_time())
 
     async def start(self, nursery: trio.Nursery) -> None:
         """Start validation and subscribe: from here on batches reach `keep`."""
@@ -157,9 +163,7 @@ class Member:
         return Mdns(
             peer_id=self.peer_id,
             addresses=tuple(
-                parse_peer_address(address).transport
-                for address in self.host.listen_addrs()
-                if not is_circuit(address)
+                parse_peer_address(address).transport for address in self.host.interface_addrs()
             ),
             on_found=lambda peer: discovery.add_found(peer, TargetKind.MDNS),
             swarm=self.manifest.digest.hex(),

@@ -25,6 +25,7 @@ from p2p.peers.manifest_source import Found
 from p2p.trainer_child import ChildState, TrainerChild
 from shoal_settings.loader import to_flags
 from shoal_settings.schema import Settings
+from shoal_wire.types import PeerId
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +69,8 @@ class Node:
         self._socket = socket
         self._end = NodeEnd.STOPPED
         self._stop = trio.Event()
+        self._joining = trio.CancelScope()
+        """Until it is known which swarm this is, which may take as long as nobody is there."""
         self._child = None if settings.no_trainer else TrainerChild(to_flags(settings, "trainer"))
         self._trainer_scope = trio.CancelScope()
         self._trainer_ended = trio.Event()
@@ -79,6 +82,7 @@ class Node:
         if not self._stop.is_set():
             log.info("stopping: the trainer writes its last checkpoint, what is unsent goes out")
         self._stop.set()
+        self._joining.cancel()
 
     async def run(self) -> NodeEnd:
         """Run until the end; return why.
@@ -104,7 +108,10 @@ class Node:
             if self._child is not None:
                 # First of all: it takes seconds to import torch, and waits for the socket.
                 nursery.start_soon(self._run_trainer, self._child)
-            found = await peer.listen(nursery)
+            found = await self._join(peer, nursery)
+            if found is None:
+                nursery.cancel_scope.cancel()
+                return self._end
             live = LiveNode(peer, found.manifest, store=store, child=self._child)
             await live.start(nursery)
             await nursery.start(self._socket(settings.data_dir / SOCKET_NAME, live.service).run)
@@ -115,6 +122,12 @@ class Node:
             await self._shut_down(live)
             nursery.cancel_scope.cancel()
         return self._end
+
+    async def _join(self, peer: ListeningPeer, nursery: trio.Nursery) -> Found | None:
+        """Listen and find out which swarm this is; None if it is told to end before that."""
+        with self._joining:
+            return await peer.listen(nursery)
+        return None
 
     async def _run_trainer(self, child: TrainerChild) -> None:
         """Run the trainer until it ends for good, which may end the node, or is stopped."""
@@ -153,9 +166,16 @@ class Node:
 
 async def _say_who_is_there(peer: ListeningPeer) -> None:
     """Say when the node trains alone and when it does no longer."""
+    changed = trio.Event()
+
+    def note(_peer_id: PeerId) -> None:
+        changed.set()
+
+    peer.host.add_peer_callbacks(connected=note, disconnected=note)
     alone: bool | None = None
     await trio.sleep(min(1.0, _SOLO_SECONDS))
     while True:
+        changed = trio.Event()
         solo = peer.discovery.solo
         if solo and alone is not True:
             when = "yet" if alone is None else "any more"
@@ -163,4 +183,5 @@ async def _say_who_is_there(peer: ListeningPeer) -> None:
         elif not solo and alone is not False:
             log.info("connected to %d peer(s)", len(peer.host.connected_peers()))
         alone = solo
+        await changed.wait()
         await trio.sleep(1.0)

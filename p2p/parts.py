@@ -19,13 +19,16 @@ import trio
 from p2p.fetch.exchange import ExchangeSettings
 from p2p.gossip.gossip import GossipSettings, Libp2pGossip
 from p2p.gossip.interface import Gossip, Watch
-from p2p.intake.intake import QuestionSource
 from p2p.intake.ledger import LedgerLimits
+from p2p.intake.turns import QuestionSource
 from p2p.net.host import HostSettings, Libp2pHost
 from p2p.net.identity import Identity
 from p2p.net.interface import Host
 from p2p.peers.dht import Dht
 from p2p.peers.discovery import DiscoverySettings
+from p2p.peers.hole_punch import DialRules, HolePunch
+from p2p.peers.knocking import Knocking
+from p2p.peers.port_mapping import MappingState, PortMapping
 from p2p.peers.relay_client import RelayClient, RelayUse
 from p2p.peers.relay_server import RelayLimits, RelayServer
 from p2p.shards.keeper import ShardSettings
@@ -68,6 +71,9 @@ class Worker(QuestionSource, Running, Protocol):
     async def questions(self, tasks: Sequence[TaskCoordinates]) -> list[str]:
         """Return one question a task. Raises TaskError."""
 
+    async def draw_for_judge(self, rng: random.Random) -> tuple[TaskCoordinates, str]:
+        """Return a held-out task and its question. Raises TaskError."""
+
     async def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
         """Return one result a request. Raises TaskError."""
 
@@ -78,6 +84,37 @@ class Relays(Running, Protocol):
     @property
     def relays(self) -> tuple[PeerId, ...]:
         """The relays that hold a place for this peer."""
+
+    def look_again(self) -> None:
+        """Find out anew whether peers can dial this one: something has changed."""
+
+
+class Punches(Running, Protocol):
+    """How connections through relays become direct ones."""
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Relayed peers that became direct, and all with whom it was tried."""
+
+    @property
+    def has_many_doors(self) -> bool:
+        """True if the router is known to show each place outside another port."""
+
+
+class MapsPort(Running, Protocol):
+    """How a router forwards a port here."""
+
+    @property
+    def state(self) -> MappingState:
+        """How far it has come."""
+
+    @property
+    def place(self) -> str:
+        """The transport address that the router says leads here; empty for none."""
+
+    @property
+    def error(self) -> str:
+        """Why no router forwards; empty where one does."""
 
 
 class Network(Protocol):
@@ -92,6 +129,12 @@ class Network(Protocol):
 
     def relays(self, use: RelayUse, *, preferred: tuple[PeerId, ...]) -> Relays:
         """Return the client of relays; `preferred` are asked first."""
+
+    def punches(self, rules: DialRules) -> Punches:
+        """Return what makes connections through relays direct."""
+
+    def port_mapping(self, *, wanted: bool, on_reached: Callable[[], None]) -> MapsPort:
+        """Return what asks the router to forward a port; `wanted` by the user."""
 
     def relay(self, limits: RelayLimits) -> RelayServer:
         """Return a relay for others."""
@@ -113,6 +156,17 @@ class Libp2pNetwork:
     def relays(self, use: RelayUse, *, preferred: tuple[PeerId, ...]) -> Relays:
         """Return the client of circuit relays."""
         return RelayClient(host=self.host, use=use, preferred=preferred)
+
+    def punches(self, rules: DialRules) -> Punches:
+        """Return hole punching as libp2p has it."""
+        knocking = Knocking(self.host)
+        punch = HolePunch(network=knocking, rules=rules)
+        knocking.serve(punch.follow)
+        return punch
+
+    def port_mapping(self, *, wanted: bool, on_reached: Callable[[], None]) -> MapsPort:
+        """Return port mapping by UPnP."""
+        return PortMapping(host=self.host, wanted=wanted, on_reached=on_reached)
 
     def relay(self, limits: RelayLimits) -> RelayServer:
         """Return a circuit relay."""

@@ -6,7 +6,7 @@ open host ─▶ discovery ─▶ which swarm? ─▶ `Found`, and a `Member` ca
 from __future__ import annotations
 
 import logging
-from functools import partial
+from functools import lru_cache, partial
 
 import trio
 
@@ -14,15 +14,17 @@ from p2p.data_dir import remembered_listen, sibling_addresses, write_addresses
 from p2p.disk import Disk
 from p2p.intake.ledger import PublisherLedger
 from p2p.net.address import parse_peer_address
+from p2p.net.announced import parse_announced
 from p2p.net.host import HostSettings
 from p2p.net.identity import Identity
 from p2p.net.inbound_gate import GateLimits
 from p2p.net.swarm import SwarmSettings
 from p2p.net.swarm_key import key_of_settings
-from p2p.parts import REAL, Network, Parts, Tuning
+from p2p.parts import REAL, MapsPort, Network, Parts, Punches, Relays, Tuning
 from p2p.peers import services
 from p2p.peers.clock_watch import ClockWatch
 from p2p.peers.discovery import Discovery, TargetKind
+from p2p.peers.hole_punch import DialRules
 from p2p.peers.manifest_source import Found, ManifestSource
 from p2p.peers.outside import ReachServer
 from p2p.peers.relay_client import RelayUse
@@ -101,9 +103,7 @@ class ListeningPeer:
             refused=self.disk.refused,
         )
         self.relay = _relay_of(self.network, settings)
-        self.relays = self.network.relays(
-            RelayUse(settings.relay_client), preferred=self.source.bootstraps
-        )
+        self.relays, self.punches, self.port_mapping = self._past_routers()
         self.shard_directory = ShardDirectory()
 
     @property
@@ -111,17 +111,35 @@ class ListeningPeer:
         """This peer's id."""
         return self.host.peer_id
 
+    def _past_routers(self) -> tuple[Relays, Punches, MapsPort]:
+        settings = self.settings
+        relays = self.network.relays(
+            RelayUse(settings.relay_client), preferred=self.source.bootstraps
+        )
+        rules = DialRules(speaker=self.discovery.speaker, may_dial=self.discovery.may_dial)
+        mapping = self.network.port_mapping(
+            wanted=settings.port_mapping, on_reached=relays.look_again
+        )
+        return relays, self.network.punches(rules), mapping
+
     def _seen_at(self, peer_id: PeerId) -> str:
         found = (c.address for c in self.host.connections() if c.peer_id == peer_id)
         return next(found, "")
 
     def is_of_swarm(self, peer_id: PeerId) -> bool:
-        """True if a connected peer is subscribed to this swarm, or that cannot be known yet."""
+        """True if a connected peer is subscribed to this swarm, or that cannot be known yet.
+
+        A bootstrap listens to nothing in a swarm of several shards: it is of ours until it is seen
+        to be of another, or its newcomers would never ask it for others.
+        """
         own = self.gossip.topics()
         if not own:
             return True
-        prefix = own[0].rpartition("/")[0].rpartition("/")[0] + "/"
-        return any(topic.startswith(prefix) for topic in self.gossip.peer_topics(peer_id))
+        topics = self.gossip.peer_topics(peer_id)
+        if not topics:
+            return peer_id in self.source.bootstraps
+        prefix = _swarm_prefix(own[0])
+        return any(topic.startswith(prefix) for topic in topics)
 
     def _is_guest(self, peer_id: PeerId) -> bool:
         """Return whether a peer has a place at this relay."""
@@ -157,11 +175,13 @@ class ListeningPeer:
         await nursery.start(self.host.run)
         nursery.start_soon(self.disk.watch)
         try:
-            await self.parts.in_thread(write_addresses, self.data_dir, self.host.listen_addrs())
+            await self.parts.in_thread(write_addresses, self.data_dir, self.host.interface_addrs())
         except OSError as error:  # its next run finds another port, siblings find it by mDNS
             self.disk.refused("the own addresses are not saved", error)
         await nursery.start(self.discovery.run)
         await nursery.start(self.relays.run)
+        await nursery.start(self.punches.run)
+        await nursery.start(self.port_mapping.run)
         nursery.start_soon(self.clock_watch.run)
         if self.settings.mdns:
             nursery.start_soon(self._watch_siblings)
@@ -192,9 +212,16 @@ class ListeningPeer:
             await trio.sleep(self.tuning.siblings_s)
 
 
+@lru_cache(maxsize=4)
+def _swarm_prefix(topic: str) -> str:
+    """Return how all topics of a swarm begin, by one of this node's own."""
+    return topic.rpartition("/")[0].rpartition("/")[0] + "/"
+
+
 def _host_settings(settings: Settings, swarm_key: bytes | None) -> HostSettings:
     return HostSettings(
         listen=remembered_listen(settings.listen, settings.data_dir),
+        announce=tuple(map(parse_announced, settings.announce)),
         swarm=SwarmSettings(
             max_connections=settings.max_connections,
             gate=GateLimits(prefix_connections=settings.prefix_connections),

@@ -211,7 +211,8 @@ def _run_policy(
     phases = Phases()
     try:
         if export is not None:
-            say(f"exported {export_model(settings, export).name} to {export}")
+            steps = partial(say, error=True)
+            say(f"exported {export_model(settings, export, steps).name} to {export}")
             return EXIT_OK
         return _run_ranks(settings, stop, supervision, phases)
     except DivergedError as error:

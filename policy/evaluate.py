@@ -1,8 +1,9 @@
 """Held-out evaluation: pass@1 on questions that training never draws (SAPO section 6, the judge).
 
-Greedy, one answer a question, on the seeds below `shoal_tasks.families.TRAIN_SEED_MIN`: the same
-questions each time, so that two evaluations differ by the policy alone. Nothing is shared, nothing
-is trained on, and no random state of the training is touched.
+Greedy, one answer a question, on texts that `shoal_tasks.split` keeps from training: the same
+questions each time, so that two evaluations differ by the policy alone. A family with too few
+questions to keep some is not evaluated on. Nothing is shared, nothing is trained on, and no random
+state of the training is touched.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from policy.rollouts import OwnGroup, Question
 from policy.tasks import TaskSource
 from policy.tiny import MODEL_NAMES
 from shoal_settings.schema import Settings
+from shoal_tasks.errors import GenerationError
 from shoal_wire.types import SamplingParams
 
 FULL_REWARD = 1.0 - 1e-6
@@ -96,6 +98,8 @@ def evaluate(
     rewards: dict[str, list[float]] = {}
     done = 0
     questions = tasks.held_out(per_family)
+    if not questions:
+        raise GenerationError("no family of this swarm is large enough to be evaluated on")
     for _, part in groupby(questions, key=lambda one: "" if at_once else one.task.family):
         if should_stop():
             raise EvaluationStopped

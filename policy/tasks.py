@@ -9,15 +9,20 @@ from policy.rollouts import OwnGroup, Question
 from shoal_tasks.families import (
     config_digest,
     example_coordinates,
-    held_out_coordinates,
     trial_coordinates,
 )
 from shoal_tasks.prompts import Example, answer_text
 from shoal_tasks.spec import AnswerFormat, FamilySpec
+from shoal_tasks.split import Part
 from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates
 from shoal_tasks.wire_tasks import coordinates_of, inline_reward, make_task
 from shoal_tasks.worker.sync import TaskWorker
-from shoal_wire.types import Completion, FinishReason, Task
+from shoal_wire.digests import question_digest
+from shoal_wire.rules import is_held_out, is_reserved
+from shoal_wire.types import Completion, Digest, FinishReason, InlineTask, Task
+
+_LOOKED_AT = 32
+"""Tasks looked at for each example: of some families most questions are held out or left out."""
 
 
 class TaskSource:
@@ -27,6 +32,7 @@ class TaskSource:
         self._worker = worker
         self._families = tuple(families)
         self._by_name = {family.name: family for family in families}
+        self._held_out: dict[int, list[Question]] = {}
 
     @property
     def num_families(self) -> int:
@@ -47,10 +53,30 @@ class TaskSource:
         return [self._question(at, text) for at, text in self._worker.draw(rng, count)]
 
     def held_out(self, per_family: int) -> list[Question]:
-        """The evaluation's questions, family by family: always the same, never drawn above."""
-        chosen = held_out_coordinates(self._families, per_family)
-        texts = self._worker.questions(chosen)
-        return [self._question(at, text) for at, text in zip(chosen, texts, strict=True)]
+        """The evaluation's questions, family by family: always the same, never drawn above.
+
+        None of a family that is too small to keep any.
+        """
+        if per_family not in self._held_out:
+            found = self._worker.held_out(per_family, families=self._families)
+            self._held_out[per_family] = [self._question(at, text) for at, text in found]
+        return list(self._held_out[per_family])
+
+    def reserved(self, tasks: Sequence[Task]) -> list[bool]:
+        """Which of others' tasks are not for training, by their seeds or by their questions."""
+        generated = [task for task in tasks if task.inline is None]
+        parts = iter(self._worker.parts([coordinates_of(task) for task in generated]))
+        return [
+            self._is_kept_inline(task.inline)
+            if task.inline is not None
+            else next(parts) is not Part.TRAINING or is_reserved(task)
+            for task in tasks
+        ]
+
+    def _is_kept_inline(self, task: InlineTask) -> bool:
+        """A question in words of its own is held against what any family could ask."""
+        known = {one.text for questions in self._held_out.values() for one in questions}
+        return is_held_out(Digest(question_digest(task.question))) or task.question in known
 
     def examples(self, count: int) -> dict[str, list[Example]]:
         """Up to `count` worked examples of every family, no question twice: always the same.
@@ -60,7 +86,7 @@ class TaskSource:
         """
         found = {}
         for family in self._families:
-            chosen = example_coordinates(family, 4 * count)
+            chosen = self._training_only(example_coordinates(family, _LOOKED_AT * count))
             tagged = self._tagged(family.name)
             shown: dict[str, Example] = {}
             for item in self._worker.items(chosen) if chosen else ():
@@ -76,9 +102,15 @@ class TaskSource:
 
     def trials(self, family: str, count: int) -> list[Question]:
         """Questions of a family that only try prompts: always the same, none of a row file's."""
-        chosen = trial_coordinates(self._by_name[family], count)
+        looked_at = trial_coordinates(self._by_name[family], _LOOKED_AT * count)
+        chosen = self._training_only(looked_at)[:count]
         texts = self._worker.questions(chosen) if chosen else []
         return [self._question(at, text) for at, text in zip(chosen, texts, strict=True)]
+
+    def _training_only(self, chosen: Sequence[TaskCoordinates]) -> list[TaskCoordinates]:
+        """Without questions that are held out, whatever their seed, and those that nobody asks."""
+        parts = self._worker.parts(chosen) if chosen else []
+        return [at for at, part in zip(chosen, parts, strict=True) if part is Part.TRAINING]
 
     def digest(self, family: str) -> str:
         """Name what a family asks, by its configuration; 32 hexadecimal digits."""

@@ -29,6 +29,8 @@ COMMANDS = {
     "node": Command(
         module="p2p.__main__", does="join a swarm (or start one), train, share and learn"
     ),
+    "invite": Command(module="shoal.invite", does="print one line with which others join"),
+    "join": Command(module="shoal.join", does="a node in the swarm that an invitation names"),
     "bootstrap": Command(
         module="bootstrap.__main__",
         does="a meeting point: stable address, relays, trains nothing",

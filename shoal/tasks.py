@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import json
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,7 @@ from shoal_tasks.families import (
     coordinates,
     spec_to_json,
 )
+from shoal_tasks.floor import NUM_QUESTIONS, as_completion, candidates, floor_of
 from shoal_tasks.generators import ALLOWED_GENERATORS, scorer_of
 from shoal_tasks.prompts import TAGGED_INSTRUCTION, messages_for, plain_prompt
 from shoal_tasks.spec import ROWS_GENERATOR
@@ -163,8 +165,10 @@ def _sample(one: Listed, seed: int) -> dict[str, Any]:
             for text, finish in _completions(spec, item)
         ]
         results = worker.score(requests)
+        standing = _standing(worker, spec)
     return {
         **_row(one),
+        **standing,
         "instruction": TAGGED_INSTRUCTION if tagged else None,
         "sample": {
             "seed": seed,
@@ -182,6 +186,26 @@ def _sample(one: Listed, seed: int) -> dict[str, Any]:
                 for request, result in zip(requests, results, strict=True)
             ],
         },
+    }
+
+
+def _standing(worker: TaskWorker, spec: FamilySpec) -> dict[str, Any]:
+    """What a constant earns of the family, and whether it is large enough to be evaluated on."""
+    drawn = worker.draw(random.Random(0), NUM_QUESTIONS, families=[spec])
+    tasks = [task for task, _ in drawn]
+    right = [item.answer for item in worker.items(tasks) if item.answer is not None]
+
+    def rewards_of(answer: str) -> list[float]:
+        text = as_completion(spec, answer)
+        asked = [
+            ScoreRequest(task=task, text=text, finish_reason=FinishReason.STOP) for task in tasks
+        ]
+        return [result.reward for result in worker.score(asked)]
+
+    floor = floor_of(candidates(spec, right), rewards_of)
+    return {
+        "floor": {"answer": floor.answer, "reward": floor.reward, "questions": len(tasks)},
+        "evaluated": bool(worker.held_out(1, families=[spec])),
     }
 
 
@@ -226,7 +250,7 @@ def _print_family(console: Terminal, row: dict[str, Any]) -> None:
 
 
 def _show_family(console: Terminal, view: dict[str, Any]) -> None:
-    sample = view["sample"]
+    sample, floor = view["sample"], view["floor"]
     facts = {
         "family": visible_name(view["name"]),
         "preset": view["preset"] or "none: the generator's default",
@@ -234,6 +258,8 @@ def _show_family(console: Terminal, view: dict[str, Any]) -> None:
         "configuration": _config(view["config"]) or "default",
         "scored by": f"{view['scorer']}; {view['verifier']} {view['verifier_version']}",
         "answer": _ANSWER_RULES[view["answer_format"]],
+        "floor": f"{floor['reward']:.2f} for {readable_json(floor['answer'])} to everything",
+        "evaluated": "yes" if view["evaluated"] else "no: it has too few different questions",
     }
     table = Table(box=None, show_header=False, pad_edge=False)
     for name, value in facts.items():

@@ -6,20 +6,15 @@ pass then, and with any one block left out they fail.
 
 from __future__ import annotations
 
-import itertools
-import os
 import re
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.support.tree import ROOT, Tree
+
 PAGE = (ROOT / "docs" / "changing.md").read_text(encoding="utf-8")
 
 
@@ -85,63 +80,17 @@ PARTS = [
 ]
 
 
-class Tree:
-    """A copy of the tree, as it is again after each change."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        listed = subprocess.run(
-            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-            cwd=ROOT,
-            capture_output=True,
-            check=False,
-        )
-        if listed.returncode != 0:
-            pytest.skip(f"git does not say what is in the tree: {listed.stderr.decode()}")
-        names = listed.stdout.decode().rstrip("\0").split("\0")
-        for name in names:
-            if (ROOT / name).is_file():
-                (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(ROOT / name, folder / name)
-        self._times = itertools.count(1)
-
-    @contextmanager
-    def changed(self, change: Change, *, leave_out: int | None = None) -> Iterator[None]:
-        """Make a change, or all but one block of it, and take it back."""
-        blocks = [block for number, block in enumerate(change.blocks) if number != leave_out]
-        before = {block.path: (self.folder / block.path).read_text() for block in blocks}
-        after = dict(before)
-        for block in blocks:
-            after[block.path] = block.applied(after[block.path])
-        self._write(after)
-        yield
-        self._write(before)
-
-    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
-        """Run a Python module with the copy's modules."""
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("SHOAL_")}
-        environment["PYTHONPATH"] = f"{self.folder}{os.pathsep}{self.folder / 'proto'}"
-        return subprocess.run(
-            [sys.executable, "-m", *command],
-            cwd=self.folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=False,
-        )
-
-    def test(self, change: Change) -> subprocess.CompletedProcess[str]:
-        """Run the tests that a change names."""
-        return self.run("pytest", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *change.tests)
-
-    def _write(self, texts: dict[str, str]) -> None:
-        for name, text in texts.items():
-            path = self.folder / name
-            path.write_text(text)
-            # What Python has compiled it knows by the second: two changes may be in one.
-            now = next(self._times)
-            os.utime(path, (now, now))
+@contextmanager
+def changed(tree: Tree, change: Change, *, leave_out: int | None = None) -> Iterator[None]:
+    """Make a change, or all but one block of it, and take it back."""
+    blocks = [block for number, block in enumerate(change.blocks) if number != leave_out]
+    before = {block.path: tree.read(block.path) for block in blocks}
+    after = dict(before)
+    for block in blocks:
+        after[block.path] = block.applied(after[block.path])
+    tree.write(after)
+    yield
+    tree.write(before)
 
 
 @pytest.fixture(scope="module")
@@ -155,15 +104,15 @@ def test_the_page_has_code_for_what_it_says_it_has() -> None:
 
 @pytest.mark.parametrize("title", CHANGES)
 def test_a_change_that_is_whole_passes_its_tests(tree: Tree, title: str) -> None:
-    with tree.changed(CHANGES[title]):
-        done = tree.test(CHANGES[title])
+    with changed(tree, CHANGES[title]):
+        done = tree.test(*CHANGES[title].tests)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(("title", "number"), PARTS)
 def test_a_change_without_one_of_its_blocks_fails_them(tree: Tree, title: str, number: int) -> None:
-    with tree.changed(CHANGES[title], leave_out=number):
-        done = tree.test(CHANGES[title])
+    with changed(tree, CHANGES[title], leave_out=number):
+        done = tree.test(*CHANGES[title].tests)
     assert done.returncode != 0, f"nothing misses {CHANGES[title].blocks[number]}"
 
 
@@ -172,5 +121,5 @@ def test_the_new_word_is_taken_by_the_trainer(tree: Tree) -> None:
     refused = tree.run(*asked)
     assert refused.returncode == 2
     assert "must be some of" in refused.stderr
-    with tree.changed(CHANGES["A strategy word"]):
+    with changed(tree, CHANGES["A strategy word"]):
         assert 'strategy = "positive+short"' in tree.run(*asked).stdout

@@ -6,23 +6,14 @@ displaced, expire or be drawn, so only they are in the heaps and draw sets.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from p2p.buffer.containers import DrawSet, LazyHeap, OrderHeap
-from p2p.buffer.types import BufferLimits, DropCause, Entry
+from p2p.buffer.containers import DrawSet, OrderHeap
+from p2p.buffer.shares import ShareTree, path_of
+from p2p.buffer.types import BufferLimits, DropCause, Entry, Slot, Tier
 from shoal_base.bounded import BoundedDict
 from shoal_wire.types import PeerId
-
-
-@dataclass(slots=True, eq=False)
-class Slot:
-    """A resident group. Compared by identity."""
-
-    entry: Entry
-    arrival: int
-    """The buffer's running number."""
-    ready: bool = False
 
 
 @dataclass(slots=True)
@@ -43,39 +34,8 @@ class PublisherGroups:
     groups: int = 0
     bytes: int = 0
     ready: DrawSet[Slot] = field(default_factory=DrawSet)
-
-
-_NOTED_CHANGES = 64
-"""Publishers of a ranking that may have changed since it was asked, beside twice the ranked."""
-
-
-class _Ranking:
-    """Which publisher with ready groups has most, by groups or by bytes.
-
-    Changes are only noted until somebody asks, which a pool that is not full never does.
-    """
-
-    def __init__(self, measure: Callable[[PeerId], int]) -> None:
-        self._measure = measure
-        self._heap: LazyHeap[PeerId] = LazyHeap()
-        self._changed: dict[PeerId, bool] = {}
-
-    def changed(self, publisher: PeerId, *, evictable: bool) -> None:
-        self._changed[publisher] = evictable
-        if len(self._changed) > 2 * len(self._heap) + _NOTED_CHANGES:
-            self._catch_up()
-
-    def largest(self) -> PeerId | None:
-        self._catch_up()
-        return self._heap.peek()
-
-    def _catch_up(self) -> None:
-        for publisher, evictable in self._changed.items():
-            if evictable:
-                self._heap.put(publisher, -self._measure(publisher))
-            else:
-                self._heap.discard(publisher)
-        self._changed.clear()
+    slots: dict[int, Slot] = field(default_factory=dict)
+    """All that are resident, by their arrival."""
 
 
 class GroupPool:
@@ -88,10 +48,11 @@ class GroupPool:
         self.shelves: dict[PeerId, PublisherGroups] = {}
         self.departed = BoundedDict[PeerId, Counters](limits.max_departed_publishers)
         self.ready_publishers: DrawSet[PeerId] = DrawSet()
+        self.proven: frozenset[PeerId] = frozenset()
+        self.useless: frozenset[PeerId] = frozenset()
         self._ready_by_arrival: dict[int, Slot] = {}
         self.oldest: OrderHeap[Slot] = OrderHeap(self._ready_by_arrival)
-        self._most_groups = _Ranking(lambda peer: self.shelves[peer].groups)
-        self._most_bytes = _Ranking(lambda peer: self.shelves[peer].bytes)
+        self.shares = ShareTree(limits, self._ready_by_arrival)
 
     @property
     def num_ready(self) -> int:
@@ -107,6 +68,26 @@ class GroupPool:
         """Return the counters of a publisher that has groups here."""
         return self.shelves[publisher].counters
 
+    def tier(self, publisher: PeerId) -> Tier:
+        """Return what is known of a publisher."""
+        if publisher in self.proven:
+            return Tier.PROVEN
+        return Tier.USELESS if publisher in self.useless else Tier.STRANGER
+
+    def set_tiers(self, proven: Collection[PeerId], useless: Collection[PeerId]) -> None:
+        """Say who is proven and who useless; all others are strangers.
+
+        O(log n) for each group of those of whom something else is known than before.
+        """
+        before_proven, before_useless = self.proven, self.useless
+        self.proven, self.useless = frozenset(proven), frozenset(useless)
+        moved = (before_proven ^ self.proven) | (before_useless ^ self.useless)
+        for publisher in moved & self.shelves.keys():
+            for slot in self.shelves[publisher].slots.values():
+                self.shares.remove(slot)
+                slot.path = path_of(slot.entry, self.tier(publisher))
+                self.shares.add(slot)
+
     def add(self, slot: Slot) -> None:
         """Add a slot as ready. There must be room."""
         publisher = slot.entry.group.publisher
@@ -120,57 +101,44 @@ class GroupPool:
             self.shelves[publisher] = shelf
         shelf.groups += 1
         shelf.bytes += slot.entry.num_bytes
+        shelf.slots[slot.arrival] = slot
         self.num_groups += 1
         self.num_bytes += slot.entry.num_bytes
-        self.make_ready(slot)
-        self._rank(publisher, shelf)
+        slot.path = path_of(slot.entry, self.tier(publisher))
+        self._enter(slot, shelf)
+        self.shares.add(slot)
 
     def remove(self, slot: Slot) -> None:
         """Remove a resident slot, ready or not."""
         publisher = slot.entry.group.publisher
         shelf = self.shelves[publisher]
+        self.shares.remove(slot)
         if slot.ready:
-            self.take(slot)
+            self._leave(slot, shelf)
+        del shelf.slots[slot.arrival]
         shelf.groups -= 1
         shelf.bytes -= slot.entry.num_bytes
         self.num_groups -= 1
         self.num_bytes -= slot.entry.num_bytes
-        self._rank(publisher, shelf)
         if shelf.groups == 0:
             del self.shelves[publisher]
             self.departed[publisher] = shelf.counters
 
     def make_ready(self, slot: Slot) -> None:
         """Let a resident slot be drawn and displaced (again)."""
-        publisher = slot.entry.group.publisher
-        shelf = self.shelves[publisher]
-        was_bare = not shelf.ready
-        received_at, arrival = slot.entry.received_at, slot.arrival
-        slot.ready = True
-        self._ready_by_arrival[arrival] = slot
-        shelf.ready.add(slot)
-        shelf.by_age.push(received_at, arrival, len(shelf.ready))
-        self.oldest.push(received_at, arrival, self.num_ready)
-        if was_bare:
-            self.ready_publishers.add(publisher)
-            self._rank(publisher, shelf)
+        self._enter(slot, self.shelves[slot.entry.group.publisher])
+        self.shares.made_ready(slot)
 
     def take(self, slot: Slot) -> None:
         """Take a ready slot out of every draw, leaving it resident."""
-        publisher = slot.entry.group.publisher
-        shelf = self.shelves[publisher]
-        slot.ready = False
-        del self._ready_by_arrival[slot.arrival]
-        shelf.ready.discard(slot)
-        if not shelf.ready:
-            self.ready_publishers.discard(publisher)
-            self._rank(publisher, shelf)
+        self._leave(slot, self.shelves[slot.entry.group.publisher])
+        self.shares.taken(slot)
 
     def make_room(self, entry: Entry) -> list[tuple[Slot, DropCause]] | None:
         """Remove what `entry` displaces and return it; None, with nothing changed, if too little.
 
-        At its own quota a publisher displaces its own oldest. In a full pool the oldest of the
-        publisher with most goes, counting the newcomer: so who floods displaces only itself.
+        At its own quota a publisher displaces its own oldest. In a full pool `ShareTree` says
+        whose share is exceeded: so who floods displaces only itself, under whatever names.
         """
         victims: list[tuple[Slot, DropCause]] = []
         while (needed := self._lacking(entry)) is not None:
@@ -190,21 +158,27 @@ class GroupPool:
         shelf = self.shelves.get(publisher)
         groups = 1 + (shelf.groups if shelf else 0)
         size = entry.num_bytes + (shelf.bytes if shelf else 0)
-        own_oldest = shelf.by_age.peek() if shelf else None
         if groups > limits.max_groups_per_publisher or size > limits.max_bytes_per_publisher:
-            return DropCause.EVICTED_BY_QUOTA, own_oldest
-        if self.num_groups + 1 > limits.max_groups:
-            fattest = self._most_groups.largest()
-            larger = fattest is not None and self.shelves[fattest].groups >= groups
-        elif self.num_bytes + entry.num_bytes > limits.max_bytes:
-            fattest = self._most_bytes.largest()
-            larger = fattest is not None and self.shelves[fattest].bytes >= size
-        else:
+            return DropCause.EVICTED_BY_QUOTA, shelf.by_age.peek() if shelf else None
+        lacks_groups = self.num_groups + 1 > limits.max_groups
+        if not lacks_groups and self.num_bytes + entry.num_bytes <= limits.max_bytes:
             return None
-        if fattest is not None and larger:
-            return DropCause.EVICTED_BY_CAPACITY, self.shelves[fattest].by_age.peek()
-        return DropCause.EVICTED_BY_CAPACITY, own_oldest
+        path = path_of(entry, self.tier(publisher))
+        victim = self.shares.victim(path, entry.num_bytes, by_bytes=not lacks_groups)
+        return DropCause.EVICTED_BY_CAPACITY, victim
 
-    def _rank(self, publisher: PeerId, shelf: PublisherGroups) -> None:
-        self._most_groups.changed(publisher, evictable=bool(shelf.ready))
-        self._most_bytes.changed(publisher, evictable=bool(shelf.ready))
+    def _enter(self, slot: Slot, shelf: PublisherGroups) -> None:
+        received_at, arrival = slot.entry.received_at, slot.arrival
+        slot.ready = True
+        self._ready_by_arrival[arrival] = slot
+        shelf.ready.add(slot)
+        shelf.by_age.push(received_at, arrival, len(shelf.ready))
+        self.oldest.push(received_at, arrival, self.num_ready)
+        self.ready_publishers.add(slot.entry.group.publisher)
+
+    def _leave(self, slot: Slot, shelf: PublisherGroups) -> None:
+        slot.ready = False
+        del self._ready_by_arrival[slot.arrival]
+        shelf.ready.discard(slot)
+        if not shelf.ready:
+            self.ready_publishers.discard(slot.entry.group.publisher)

@@ -18,12 +18,12 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
-from p2p.buffer.drawing import Weights, draw
+from p2p.buffer.drawing import Draw, Pots, Weights
 from p2p.buffer.leases import LeaseBook
 from p2p.buffer.own import OwnGroups
-from p2p.buffer.pool import Counters, GroupPool, Slot
+from p2p.buffer.pool import Counters, GroupPool
 from p2p.buffer.stats import BufferTotals, snapshot
 from p2p.buffer.types import (
     BufferLimits,
@@ -31,6 +31,8 @@ from p2p.buffer.types import (
     DropCause,
     Entry,
     InsertOutcome,
+    Slot,
+    Tier,
 )
 from shoal_base.bounded import BoundedDict
 from shoal_wire.types import GroupId, PeerId
@@ -59,8 +61,9 @@ class ReplayBuffer:
     def insert(self, entry: Entry, now: float) -> InsertOutcome:
         """Offer a group. Idempotent by group id; a refused group changes only the counters.
 
-        In a full pool it displaces the oldest unleased group of the publisher with most; at its
-        own quota, its publisher's oldest. Groups too old are dropped first.
+        In a full pool it displaces the oldest unleased group of whoever exceeds its share most: by
+        what is known of publishers (`set_tiers`), then by network, then by name; at its own quota,
+        its publisher's oldest. Groups too old are dropped first.
         """
         self.expire(now)
         outcome = self._refusal(entry, now, self._pool.max_group_bytes)
@@ -78,6 +81,15 @@ class ReplayBuffer:
         self._pool.counters(entry.group.publisher).stored_total += 1
         self._slots[entry.group.group_id] = slot
         return InsertOutcome.STORED
+
+    def set_tiers(
+        self, *, proven: Collection[PeerId], useless: Collection[PeerId] = frozenset()
+    ) -> None:
+        """Say whose groups have been useful and whose never were; all others are strangers.
+
+        Cheap where nothing has changed; else O(log n) for each group of whom it has changed for.
+        """
+        self._pool.set_tiers(proven, useless)
 
     def note_own(self, entry: Entry, now: float) -> InsertOutcome:
         """Remember a group of this node's own, so that no copy of it is drawn as another's.
@@ -123,20 +135,27 @@ class ReplayBuffer:
         now: float,
         lease_seconds: float,
         weights: Weights | None = None,
+        pots: Pots | None = None,
     ) -> list[Entry]:
         """Lease up to `count` groups to `holder`, drawn without replacement.
 
         `weights` scales publishers' chances, 0 to 1 (one not named: 1; at 0 it is never drawn).
+        With `pots` strangers are drawn by network before they are by name, and what is not the
+        proven's weighs no more than its pot, beside those who have something ready.  The proven's
+        groups come first then: who needs only some trains on theirs, and has looked at all.
         """
         self.expire(now)
+        pool, drawing = self._pool, Draw(self._pool, self._rng, weights, pots)
         entries: list[Entry] = []
         while len(entries) < count:
-            slot = draw(self._pool, self._rng, weights)
+            slot = drawing.next()
             if slot is None:
                 break
             self._lease_slot(slot, holder, now + lease_seconds)
-            self._pool.counters(slot.entry.group.publisher).draws += 1
+            pool.counters(slot.entry.group.publisher).draws += 1
             entries.append(slot.entry)
+        if pots is not None:
+            entries.sort(key=lambda entry: list(Tier).index(pool.tier(entry.group.publisher)))
         self._totals.draws += len(entries)
         return entries
 

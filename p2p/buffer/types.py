@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from enum import StrEnum
+from enum import Enum, StrEnum
 
 from shoal_wire.types import PeerId, PublishedGroup
 
@@ -23,6 +23,8 @@ class BufferLimits:
     """Ids remembered as consumed, and as seen; the oldest is forgotten first."""
     max_departed_publishers: int = 4096
     """Publishers without groups whose counters are kept."""
+    strangers_share: float = 0.2
+    """Of a full buffer: the part of all who are not proven, beside who is."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -63,6 +65,30 @@ class Entry:
     """What the group costs; its share of the envelope, or its serialised size."""
     received_at: float
     """Seconds, on the clock of every `now` passed to the buffer."""
+    network: str = ""
+    """Whom it shares the strangers' room with: all that came by the same network."""
+    by_publisher: bool = False
+    """Whether its publisher brought it itself; what a peer passes on does not displace that."""
+
+
+class Tier(Enum):
+    """What is known of a publisher, the best first."""
+
+    PROVEN = "proven"
+    STRANGER = "stranger"
+    USELESS = "useless"
+
+
+@dataclass(slots=True, eq=False)
+class Slot:
+    """A resident group. Compared by identity."""
+
+    entry: Entry
+    arrival: int
+    """The buffer's running number."""
+    path: tuple[str, ...] = ()
+    """The shares it takes of (`p2p.buffer.shares`)."""
+    ready: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,7 +54,9 @@ class BackfillSettings:
     least_groups: int = 128
     """Fetched in a round even where the buffer is full: what was missed is newer than that."""
     tick_seconds: float = 0.5
-    """How soon a change is noticed."""
+    """How long after somebody has come or gone that is looked at, with all who do so meanwhile."""
+    look_seconds: float = 2.0
+    """How soon it is noticed that other shards are listened to."""
 
 
 class Backfill:
@@ -85,6 +87,11 @@ class Backfill:
         """Connected since the last round that was answered."""
         self._left_at: BoundedDict[PeerId, float] = BoundedDict(_MAX_LEFT)
         """When those who are not connected any more were last seen."""
+        self._changed = trio.Event()
+        self._host.add_peer_callbacks(connected=self._note_peer, disconnected=self._note_peer)
+
+    def _note_peer(self, _peer_id: PeerId) -> None:
+        self._changed.set()
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run rounds until cancelled."""
@@ -94,6 +101,7 @@ class Backfill:
         shards: frozenset[int] = frozenset()
         due = earliest = trio.current_time()
         while True:
+            self._changed = trio.Event()
             now = trio.current_time()
             connected, subscribed = self._host.connected_peers(), self._shards()
             if connected - peers or subscribed - shards:
@@ -110,6 +118,14 @@ class Backfill:
                     # Nobody there who could answer: whoever comes next is asked at once.
                     pause = settings.again_seconds
                 due = trio.current_time() + pause
+            can_ask = bool(peers and shards)
+            await self._wait(due - trio.current_time() if can_ask else math.inf)
+
+    async def _wait(self, seconds: float) -> None:
+        """Wait so long, or until something may have changed."""
+        settings = self._settings
+        with trio.move_on_after(max(0.0, min(seconds, settings.look_seconds))):
+            await self._changed.wait()
             await trio.sleep(settings.tick_seconds)
 
     def _note_change(

@@ -21,6 +21,14 @@ class Neighbours(Protocol):
     def connected_peers(self) -> frozenset[PeerId]:
         """Return the peers with a live connection."""
 
+    def add_peer_callbacks(
+        self,
+        *,
+        connected: Callable[[PeerId], None] | None = None,
+        disconnected: Callable[[PeerId], None] | None = None,
+    ) -> None:
+        """Call back at a peer's first connection, and at the end of its last."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchMeans:

@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 import trio
 from libp2p.peer.id import ID
 
+from p2p.gossip.fair_seats import FairSeats
 from p2p.gossip.interface import GossipStats, MeshPeer, OversizeError, Watch
 from p2p.gossip.pubsub import GuardedPubsub, PubsubLimits
 from p2p.gossip.router import GossipRouter
 from p2p.gossip.scorer import MeshSettings
 from p2p.intake.validation import Validator
-from p2p.net.address import from_libp2p_id
+from p2p.net.address import from_libp2p_id, to_libp2p_id
 from p2p.net.host import Libp2pHost
 from p2p.standing.scoring import Cause
 from shoal_wire.types import PeerId
@@ -35,7 +36,8 @@ class GossipSettings:
     limits: PubsubLimits = field(default_factory=PubsubLimits)
     validator_deadline_s: float = 2.0
     max_validating: int = 64
-    """Validators running at once, all peers together; others wait, within the deadline."""
+    """Validators running at once, all peers together; others wait, within the deadline, and whose
+    network has fewest goes first."""
     publish_deadline_s: float = 5.0
     """How long `publish` waits for peers whose queues are full."""
     ban_s: float = 300.0
@@ -55,7 +57,7 @@ class Libp2pGossip:
         self._settings = settings or GossipSettings()
         self._host = host
         self._validators: dict[str, Validator] = {}
-        self._validating = trio.CapacityLimiter(self._settings.max_validating)
+        self._validating = FairSeats(self._settings.max_validating)
         self._watch = watch
         self._verdicts: Counter[Reason] = Counter()
 
@@ -137,11 +139,8 @@ class Libp2pGossip:
 
     def peer_topics(self, peer_id: PeerId) -> tuple[str, ...]:
         """Return the topics `peer_id` is subscribed to."""
-        return tuple(
-            topic
-            for topic, peers in self._pubsub.peer_topics.items()
-            if any(from_libp2p_id(peer) == peer_id for peer in peers)
-        )
+        peer = to_libp2p_id(peer_id)
+        return tuple(topic for topic, peers in self._pubsub.peer_topics.items() if peer in peers)
 
     def stats(self) -> GossipStats:
         """Return the counters."""
@@ -158,10 +157,9 @@ class Libp2pGossip:
         judged: Verdict | None = None
         try:
             with trio.move_on_after(self._settings.validator_deadline_s):
-                async with self._validating:
-                    judged = await validator(
-                        data, from_libp2p_id(author), from_libp2p_id(forwarder)
-                    )
+                brought_by = from_libp2p_id(forwarder)
+                async with self._validating.seat(self._host.source_of(brought_by)):
+                    judged = await validator(data, from_libp2p_id(author), brought_by)
         except Exception:  # the validator is the node's code over a stranger's bytes
             logger.exception("the validator of %s failed", topic)
             return verdict(Reason.VALIDATOR_FAULT)

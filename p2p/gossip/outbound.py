@@ -76,6 +76,20 @@ class OutboundQueue(RpcQueue):
             await self._changed.wait()
         return None
 
+    async def pop_frames(self, max_bytes: int) -> list[bytes]:
+        """Wait for the next frame, and return with it what else waits, up to `max_bytes` together;
+        none once the queue is closed."""
+        first = await self.pop_frame()
+        if first is None:
+            return []
+        frames, room = [first], max_bytes - len(first)
+        while (lane := self._control or self._data) and len(lane[0]) <= room:
+            frame = lane.popleft()
+            self._bytes -= len(frame)
+            room -= len(frame)
+            frames.append(frame)
+        return frames
+
     async def wait_for_room(self, size: int) -> bool:
         """Wait until `size` bytes fit; False if the queue closed. The caller sets a deadline."""
         while not self.closed:

@@ -38,7 +38,7 @@ from p2p.gossip.outbound import MAX_RPC_BYTES, OutboundQueue, encode_frame
 from p2p.gossip.router import GossipRouter
 from p2p.net.identity import Identity
 from p2p.net.inbound_gate import prefix_of
-from p2p.net.streams import FrameReader, MalformedFrameError, reset_stream
+from p2p.net.streams import FrameReader, MalformedFrameError, below, reset_stream
 from p2p.net.swarm import remote_host
 from p2p.net.yamux import abort
 from p2p.standing.scoring import Cause
@@ -57,10 +57,14 @@ Charge = Callable[[ID, Cause], None]
 
 _GRAYLISTED_PAUSE_S = 1.0
 """Between two RPCs of a peer whose RPCs are thrown away unread."""
+_LEAST_PAUSE_S = 0.01
+"""Of a peer that has sent too much: a debt of almost nothing is waited for again and again."""
 _MAX_PARTS = 16_384
 _MESSAGES_A_STEP = 64
 """Messages taken from one RPC before everybody else has a turn."""
 _MAX_OFFENDERS = 1024
+_WRITTEN_AT_ONCE_BYTES = 60_000
+"""Of frames that wait together for one peer; a message of noise, and of yamux, holds it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +84,7 @@ class PubsubLimits:
     stream_deadline_s: float = 10.0
     """To open a pubsub stream and say hello."""
     write_deadline_s: float = 30.0
-    """For one frame: a peer that reads more slowly is cut."""
+    """For one frame, or some small ones: a peer that reads more slowly is cut."""
     max_messages_per_rpc: int = 1024
     """The rest of a longer RPC is not looked at, and counts as waste."""
     flood: FloodLimits = field(default_factory=FloodLimits)
@@ -185,7 +189,7 @@ class GuardedPubsub(Pubsub):
             await reset_stream(stream)
 
     async def _read_rpcs(self, stream: INetStream, peer_id: ID) -> None:
-        frames = FrameReader(stream, self.max_inbound_rpc_size)
+        frames = FrameReader(below(stream), self.max_inbound_rpc_size)
         slots = trio.Semaphore(self._limits.max_validating_per_peer)
         flow = self._flow_of(peer_id)
         while self.manager.is_running:
@@ -212,7 +216,7 @@ class GuardedPubsub(Pubsub):
     async def _hold_back(self, peer_id: ID, flow: SenderFlow) -> None:
         """Leave a peer unread that has sent too much; its own fault is charged by the second."""
         while (wait_s := flow.wait_s(now := trio.current_time())) > 0:
-            wait_s = min(wait_s, 1.0)
+            wait_s = min(max(wait_s, _LEAST_PAUSE_S), 1.0)
             is_to_blame = flow.is_to_blame(now)
             self.counts["held_back"] += 1
             await trio.sleep(wait_s)
@@ -238,6 +242,8 @@ class GuardedPubsub(Pubsub):
         key = message_id(message)
         if self.knows(key):
             self.router.note_holder(peer_id, key)
+            # Another's copy may be put off for what we cannot do now: this one came all the same.
+            self.router.note_sent(peer_id, key)
             self._count_copy(peer_id, flow, key)
         elif not self._is_subscribed_to_msg(message):
             self.counts["unknown_topic"] += 1
@@ -447,14 +453,15 @@ class GuardedPubsub(Pubsub):
         self, peer_id: ID, stream: INetStream, queue: OutboundQueue
     ) -> None:
         """The stream's only writer. A failed write ends the connection it was made on."""
+        frames: list[bytes] = []
         try:
-            while (frame := await queue.pop_frame()) is not None:
+            while frames := await queue.pop_frames(_WRITTEN_AT_ONCE_BYTES):
                 with trio.fail_after(self._limits.write_deadline_s):
-                    await stream.write(frame)
+                    await below(stream).write(b"".join(frames))
             await reset_stream(stream)
         except Exception as error:  # noqa: BLE001 - whatever a broken stream raises
             logger.info("cannot write to %s: %r", peer_id, error)
-            if len(queue):
+            if len(queue) or len(frames) > 1:
                 self._charge(peer_id, Cause.SLOW_READER)
             abort(stream.muxed_conn)
             if self.peer_queues.get(peer_id) is queue:

@@ -22,6 +22,14 @@ import trio
 from p2p.intake.ledger import Equivocation, PublisherLedger
 from p2p.intake.opening import Opener
 from p2p.intake.questions import check_questions, coordinates_of
+from p2p.intake.turns import (
+    MAX_WAITING_S,
+    Lane,
+    LaneOf,
+    QuestionSource,
+    WorkerTurns,
+    lane_of_bringer,
+)
 from p2p.intake.validation import (
     Rejected,
     Source,
@@ -59,13 +67,6 @@ RESERVE_SHARE = 0.25
 _WORKER_TRIES = 3
 _WORKER_PAUSE_SECONDS = 0.5
 _QUEUE_SECONDS = 10.0
-
-
-class QuestionSource(Protocol):
-    """Regenerates questions (the task worker)."""
-
-    async def question_digests(self, tasks: list[TaskCoordinates]) -> list[Digest]:
-        """Return one 16-byte digest a task; raises WorkerUnavailable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,9 +119,15 @@ class Intake:
         observers: Sequence[Observer] = (),
         queue_batches: int = QUEUE_BATCHES,
         in_thread: InThread = trio.to_thread.run_sync,
+        lane_of: LaneOf = lane_of_bringer,
+        patience_s: float = MAX_WAITING_S,
     ) -> None:
+        """`lane_of` says with whom a batch shares the worker's time, of which it gets some within
+        `patience_s` or is put off.
+        """
         self._context = context
-        self._questions = questions
+        self._turns = WorkerTurns(questions, patience_s=patience_s)
+        self._lane_of = lane_of
         self._ledger = ledger
         self._keep = keep
         self._accuse = accuse
@@ -159,18 +166,23 @@ class Intake:
                     with self._opener.room_for(forwarder, size):
                         signed = await self._opener.open(
                             lambda: open_payload(
-                                envelope, author=author, context=context, now_ms=now_ms
+                                envelope,
+                                author=author,
+                                context=context,
+                                now_ms=now_ms,
+                                brought_by=forwarder,
                             ),
                             size,
                             forwarder,
                         )
                         work_s = work_of(signed.batch.groups)
                         await self._check_new(signed, said_itself=said_itself)
-                        regenerated = await self._regenerate(coordinates_of(signed.batch))
+                        lane = self._lane_of(author, forwarder)
+                        regenerated = await self._regenerate(coordinates_of(signed.batch), lane)
                         _reject_for(check_questions(signed.batch, regenerated))
                         # Guard: another copy may have been judged while this was at the worker.
                         await self._check_new(signed, said_itself=said_itself)
-                        self._accept(signed, Source.GOSSIP, forwarder)
+                        self._accept(signed, Source.GOSSIP)
                     if said_itself:
                         num_groups = len(signed.batch.groups)
                         self._ledger.said(author, num_groups, trio.current_time())
@@ -193,18 +205,20 @@ class Intake:
         ignore for want of room or of a worker, this waits a while.
         """
         try:
-            signed = await self._open_fetched(raw, publisher)
+            signed = await self._open_fetched(raw, publisher, provider)
             if signed.batch.sequence != sequence:
                 raise Rejected(Reason.SIGNER_NOT_SENDER)
             # An announced batch is the publisher's live traffic: the quota is there for it.
             reserve_share = 0.0 if source is Source.PULL else RESERVE_SHARE
             await self._check_new(signed, reserve_share=reserve_share)
-            regenerated = await self._regenerate_patiently(coordinates_of(signed.batch))
+            # Asked for by this node, so in a lane of its own whoever signed it.
+            lane = f"asked of {self._lane_of(publisher, provider or publisher)}"
+            regenerated = await self._regenerate_patiently(coordinates_of(signed.batch), lane)
             _reject_for(check_questions(signed.batch, regenerated))
             await self._wait_for_room()
             # Guard: gossip may have brought a copy while this one was at the worker or waited.
             await self._check_new(signed, reserve_share=reserve_share)
-            self._accept(signed, source, provider)
+            self._accept(signed, source)
         except Rejected as rejected:
             # One of this node's own is another's than it was said to be, like any other's.
             is_mine = rejected.reason is Reason.CLAIMS_TO_BE_ME
@@ -215,7 +229,9 @@ class Intake:
         """Return how many validated batches wait for the buffer."""
         return self._send.statistics().current_buffer_used
 
-    async def _open_fetched(self, raw: bytes, publisher: PeerId) -> SignedBatch:
+    async def _open_fetched(
+        self, raw: bytes, publisher: PeerId, provider: PeerId | None
+    ) -> SignedBatch:
         context, now_ms = self._context, self._wall_ms()
 
         def open_it() -> SignedEnvelope:
@@ -225,7 +241,9 @@ class Intake:
         is_large = len(raw) > limits.WHOLE_MESSAGE_BYTES
         envelope = await self._opener.in_thread(open_it, publisher) if is_large else open_it()
         return await self._opener.open(
-            lambda: open_payload(envelope, author=publisher, context=context, now_ms=now_ms),
+            lambda: open_payload(
+                envelope, author=publisher, context=context, now_ms=now_ms, brought_by=provider
+            ),
             declared_size(envelope.payload),
             publisher,
         )
@@ -243,7 +261,7 @@ class Intake:
                 author, told.sequence, told.batch_id, told.num_groups, trio.current_time()
             )
 
-    def _accept(self, signed: SignedBatch, source: Source, brought_by: PeerId | None) -> None:
+    def _accept(self, signed: SignedBatch, source: Source) -> None:
         if not self._has_room():
             raise Rejected(Reason.INTAKE_FULL)
         self._send.send_nowait(signed)
@@ -262,28 +280,28 @@ class Intake:
             previous_sequence=batch.previous_sequence,
             num_groups=len(batch.groups),
             source=source,
-            brought_by=brought_by,
+            brought_by=signed.brought_by,
         )
         for observer in self._observers:
             observer.accepted(told)
 
-    async def _regenerate(self, tasks: list[TaskCoordinates]) -> list[Digest]:
+    async def _regenerate(self, tasks: list[TaskCoordinates], lane: Lane) -> list[Digest]:
         try:
-            return await self._questions.question_digests(tasks)
+            return await self._turns.question_digests(tasks, lane)
         except WorkerUnavailable:
             raise Rejected(Reason.WORKER_UNAVAILABLE) from None
         except UnknownFamily:
             raise Rejected(Reason.UNKNOWN_FAMILY) from None
 
-    async def _regenerate_patiently(self, tasks: list[TaskCoordinates]) -> list[Digest]:
+    async def _regenerate_patiently(self, tasks: list[TaskCoordinates], lane: Lane) -> list[Digest]:
         for _ in range(_WORKER_TRIES - 1):
             try:
-                return await self._regenerate(tasks)
+                return await self._regenerate(tasks, lane)
             except Rejected as rejected:
                 if rejected.reason is not Reason.WORKER_UNAVAILABLE:
                     raise
             await trio.sleep(_WORKER_PAUSE_SECONDS)
-        return await self._regenerate(tasks)
+        return await self._regenerate(tasks, lane)
 
     async def _wait_for_room(self) -> None:
         with trio.move_on_after(_QUEUE_SECONDS):

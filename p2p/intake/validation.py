@@ -20,7 +20,7 @@ from shoal_wire.limits import (
     BATCH_PAYLOAD_TYPE,
     MAX_ANNOUNCEMENT_BYTES,
 )
-from shoal_wire.rules import BatchRules, check_batch
+from shoal_wire.rules import BatchRules, check_batch, is_reserved
 from shoal_wire.types import PeerId, SignedBatch
 from shoal_wire.verdict import Reason, Verdict
 
@@ -96,7 +96,12 @@ def open_fetched(raw: bytes, *, context: ValidationContext) -> SignedEnvelope:
 
 
 def open_payload(
-    envelope: SignedEnvelope, *, author: PeerId, context: ValidationContext, now_ms: int
+    envelope: SignedEnvelope,
+    *,
+    author: PeerId,
+    context: ValidationContext,
+    now_ms: int,
+    brought_by: PeerId | None = None,
 ) -> SignedBatch:
     """Return the batch of `author` in an opened envelope, by whichever way it came.
 
@@ -119,6 +124,7 @@ def open_payload(
         publisher=envelope.signer,
         batch=batch,
         envelope=envelope.raw,
+        brought_by=brought_by,
     )
 
 
@@ -147,13 +153,16 @@ def reopen_batch(raw: bytes, *, max_bytes: int) -> SignedBatch:
     """Return a batch from our own disk: signature and structure are checked, its age is not.
 
     Raises:
-        Rejected: the stored bytes are damaged.
+        Rejected: the stored bytes are damaged; an earlier version let in what is kept for
+            evaluation.
     """
     try:
         envelope = open_envelope(raw)
         batch = decode_batch(envelope.payload, max_bytes=max_bytes)
     except (EnvelopeError, PayloadError) as error:
         raise Rejected(error.reason) from None
+    if any(is_reserved(group.task) for group in batch.groups):
+        raise Rejected(Reason.RESERVED_TASK)
     return SignedBatch(batch_id=batch_id(raw), publisher=envelope.signer, batch=batch, envelope=raw)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import dataclass, field
 from typing import Any
 
+from p2p.ipc.finding import Finding, State
+from p2p.ipc.reach_checks import ReachSeen, direct, port_mapping
 from p2p.peers.skew import skew_of
 from shoal_wire.types import PeerId
 
@@ -22,23 +23,10 @@ _BROKEN_TRAINER = ("broken", "diverged", "misconfigured")
 _WAITING_TRAINER = ("waiting", "stopped")
 
 
-class State(StrEnum):
-    """How serious a finding is."""
-
-    OK = "ok"
-    WARN = "warn"
-    BAD = "bad"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One thing that was looked at."""
-
-    check: str
-    state: State
-    says: str
-    do: str = ""
-    """What to do; empty where nothing is to be done."""
+FULL_DO = (
+    "wait; if it stays, give another address (--bootstrap), or have it started with more "
+    "--max-connections"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +136,8 @@ class Facts:
     files_limit: int
     other_network: bool = True
     """The machine has an address beside loopback's."""
+    reach: ReachSeen = field(default_factory=ReachSeen)
+    """How routers are crossed."""
     full: FullSeen | None = None
     """None where there has been room for everybody lately."""
     key: KeySeen | None = None
@@ -164,6 +154,7 @@ def diagnose(facts: Facts) -> tuple[Finding, ...]:
             _full,
             _swarm_key,
             _reachable,
+            _routers,
             _observed,
             _transports,
             _clock,
@@ -224,10 +215,7 @@ def _full_bootstrap(seen: BootstrapSeen, facts: Facts) -> Finding:
         check="bootstrap",
         state=State.OK if others else State.WARN,
         says=f"{seen.address} is full: it let this node go, which is back in {seen.full_s:.0f} s",
-        do=""
-        if others
-        else "wait; if it stays, give another address (--bootstrap), or have it started with more "
-        "--max-connections",
+        do="" if others else FULL_DO,
     )
 
 
@@ -276,7 +264,12 @@ def _reachable(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             check="reachable",
             state=State.OK,
-            says=f"{num_reached} of {len(tried)} peers that tried could connect to this node",
+            says=f"{num_reached} of {len(tried)} peers that tried could connect to this node"
+            + (
+                f", told to others as {', '.join(facts.reach.announced)}"
+                if facts.reach.announced
+                else ""
+            ),
         )
     elif facts.relays:
         yield Finding(
@@ -290,9 +283,14 @@ def _reachable(facts: Facts) -> Iterator[Finding]:
             state=State.WARN,
             says=f"none of {len(tried)} peers that tried could connect to this node",
             do="it works by the connections that it opens itself; to be found by others too, "
-            "forward its TCP port, fix the port with --listen, and open the firewall "
-            "(docs/reach.md)",
+            "forward its TCP port, fix the port with --listen, and open the firewall; or have the "
+            "bootstrap started with --relay (docs/reach.md)",
         )
+
+
+def _routers(facts: Facts) -> Iterator[Finding]:
+    yield from port_mapping(facts.reach, is_reached=any(seen.reached for seen in facts.outside))
+    yield from direct(facts.reach)
 
 
 def _observed(facts: Facts) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""Debug views that act on the network: `doctor` asks peers, `ping` asks one."""
+"""Debug views that act on the network: `doctor` and `addresses` ask peers, `ping` asks one."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import resource
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -16,23 +17,27 @@ import trio
 from p2p.buffer.types import DropCause, InsertOutcome
 from p2p.gossip.scorer import MeshSettings
 from p2p.ipc.doctor import (
+    FULL_DO,
     BootstrapSeen,
     Facts,
     FullSeen,
     KeySeen,
     OutsideSeen,
-    State,
     TopicSeen,
     diagnose,
     learning_of,
 )
+from p2p.ipc.finding import State
 from p2p.ipc.inspector import SCHEMA_VERSION, View, view
+from p2p.ipc.reach_checks import MappingSeen, ReachSeen
+from p2p.ipc.ways_in import ways_in
 from p2p.ipc.which_peer import which_peer
 from p2p.member import Member
-from p2p.net.address import has_other_network, parse_peer_address
+from p2p.net.address import has_other_network, is_circuit, parse_peer_address
 from p2p.net.host import DialError, RequestError
 from p2p.net.swarm_key import SwarmKeyError, key_of_settings
 from p2p.peers.outside import Outside, ask_outside, tcp_ports
+from p2p.peers.port_mapping import MappingState
 from p2p.trainer_child import ending
 from shoal_wire.types import PeerId
 
@@ -44,7 +49,7 @@ _FULL_SECONDS = 600.0
 
 
 class NetViews:
-    """The two views of any peer, given its status view and whom a part of an id may name."""
+    """The views of any peer, given its status view and whom a part of an id may name."""
 
     def __init__(
         self, member: Member, status: View, known_peers: Callable[[], Iterable[PeerId]]
@@ -97,6 +102,23 @@ class NetViews:
             "facts": asdict(facts),
         }
 
+    @view
+    async def addresses(self, _options: Mapping[str, Any]) -> dict[str, Any]:
+        """Where others find this peer and its swarm. Takes five seconds at most."""
+        member = self._member
+        listens = member.host.listen_addrs()
+        ports = tcp_ports(listens)
+        outside, bootstraps = await self._ask_around(sorted(member.host.connected_peers()), ports)
+        ways = ways_in(member.peer_id, listens, outside=outside, ports=ports, bootstraps=bootstraps)
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "peer_id": member.peer_id,
+            "swarm": {"name": member.manifest.swarm_name, "digest": member.manifest.digest.hex()},
+            "addresses": [asdict(way) for way in ways],
+            "swarm_key": await member.peer.parts.in_thread(self._key_file),
+            "allowed_peers": len(member.manifest.rules.allowed_peers),
+        }
+
     async def _facts(self) -> Facts:
         member = self._member
         ports = tcp_ports(member.host.listen_addrs())
@@ -113,6 +135,7 @@ class NetViews:
             peers=len(connected),
             relays=len(member.peer.relays.relays),
             other_network=has_other_network(),
+            reach=self._reach(),
             full=self._full(),
             key=await member.peer.parts.in_thread(self._key),
             bootstraps=tuple(sorted(bootstraps, key=lambda seen: seen.address)),
@@ -168,10 +191,25 @@ class NetViews:
         except DialError as failure:
             bar = failure.bar
             error, mends = (bar.says, bar.do) if bar else (str(failure), "")
+            if failure.is_cut_off:
+                mends = FULL_DO
         except RequestError as failure:
             error = str(failure)
         seen = BootstrapSeen(address=address, latency_ms=latency_ms, error=error, mends=mends)
         found.append(seen)
+
+    def _reach(self) -> ReachSeen:
+        peer = self._member.peer
+        mapping = peer.port_mapping
+        return ReachSeen(
+            mapping=None
+            if mapping.state is MappingState.NEEDLESS
+            else MappingSeen(state=mapping.state, place=mapping.place, error=mapping.error),
+            punched=peer.punches.counts,
+            relayed=sum(is_circuit(c.address) for c in peer.host.connections()),
+            many_doors=peer.punches.has_many_doors,
+            announced=peer.settings.announce,
+        )
 
     def _full(self) -> FullSeen | None:
         room = self._member.guard.room
@@ -196,6 +234,13 @@ class NetViews:
             return KeySeen(file=settings.swarm_key, problem=str(error))
         changed = f"{settings.swarm_key} has another key than when this one started"
         return KeySeen(file=settings.swarm_key, problem="" if same else changed)
+
+    def _key_file(self) -> dict[str, str] | None:
+        """Where the key is, for programs that run in another folder."""
+        key = self._key()
+        if key is None:
+            return None
+        return {"file": str(Path(key.file).absolute()), "problem": key.problem}
 
     def _seen(self, seen: Outside, ports: tuple[int, ...]) -> OutsideSeen:
         return OutsideSeen(

@@ -18,7 +18,7 @@ from p2p.rollouts.recent import RecentRollouts
 from p2p.store.store import StoreError, StoreFault
 from shoal_ipc import messages as m
 from shoal_wire.manifest import Manifest
-from shoal_wire.rules import check_completion
+from shoal_wire.rules import check_completion, is_reserved
 from shoal_wire.types import PeerId
 
 log = logging.getLogger(__name__)
@@ -144,6 +144,10 @@ class Service(InspectorService):
             return m.Failure(reason="a batch needs a key and at least one group")
         rules = self._manifest.rules
         for group in body.groups:
+            if is_reserved(group.task):
+                return m.Failure(
+                    reason=f"seed {group.task.seed} is kept for evaluation: peers would reject it"
+                )
             if not rules.min_completions <= len(group.completions) <= rules.max_completions:
                 return m.Failure(reason=f"{len(group.completions)} completions in a group")
             for completion in group.completions:

@@ -15,6 +15,7 @@ from p2p.ipc.inspector import SCHEMA_VERSION, View, view, views_of
 from p2p.ipc.net_views import NetViews
 from p2p.ipc.which_peer import which_peer
 from p2p.member import Member
+from p2p.net.address import is_circuit
 from shoal_wire.types import PeerId
 
 _MAX_SCORES = 1024
@@ -84,6 +85,7 @@ class CoreViews:
                 "peer_id": connection.peer_id,
                 "address": connection.address,
                 "direction": str(connection.direction),
+                "relayed": is_circuit(connection.address),
                 "latency_ms": connection.latency_ms,
                 "agent": connection.agent,
                 "topics": list(member.gossip.peer_topics(connection.peer_id)),

@@ -19,8 +19,6 @@ from p2p.judge.store import JudgeStore, JudgeStoreError
 from p2p.net.identity import Identity
 from p2p.net.request import RequestLimits
 from shoal_tasks.errors import TaskError
-from shoal_tasks.families import judge_coordinates
-from shoal_tasks.spec import FamilySpec
 from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates
 from shoal_wire.judge import BadAnswerError, decode_request, encode_reply, seal_record
 from shoal_wire.judge_messages import (
@@ -60,8 +58,8 @@ _RETRY_SECONDS = 1.0
 class Worker(Protocol):
     """The task worker."""
 
-    async def questions(self, tasks: Sequence[TaskCoordinates]) -> list[str]:
-        """Return the tasks' questions."""
+    async def draw_for_judge(self, rng: random.Random) -> tuple[TaskCoordinates, str]:
+        """Return a held-out task and its question; raises TaskError."""
 
     async def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
         """Return rewards, in order."""
@@ -75,7 +73,6 @@ class Judge:
         *,
         identity: Identity,
         manifest: Manifest,
-        families: Sequence[FamilySpec],
         worker: Worker,
         store: JudgeStore,
         wall_ms: Callable[[], int],
@@ -84,7 +81,6 @@ class Judge:
     ) -> None:
         self._identity = identity
         self._manifest = manifest
-        self._families = tuple(families)
         self._worker = worker
         self._store = store
         self._wall_ms = wall_ms
@@ -169,8 +165,7 @@ class Judge:
     async def _draw(self) -> tuple[TaskCoordinates, str]:
         """Draw a task whose question can be told. Raises TaskError: none was found."""
         for _ in range(_DRAWS):
-            task = judge_coordinates(self._rng, self._families)
-            (question,) = await self._worker.questions([task])
+            task, question = await self._worker.draw_for_judge(self._rng)
             if 0 < len(question.encode()) <= MAX_QUESTION_BYTES:
                 return task, question
         raise TaskError("questions of this swarm are too long to be asked")

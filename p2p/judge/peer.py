@@ -21,7 +21,6 @@ from p2p.member import Member
 from p2p.peer import ListeningPeer
 from p2p.peer_life import PeerLife
 from shoal_settings.schema import Settings
-from shoal_tasks.swarm import specs_of
 from shoal_wire.judge import JUDGE_PROTOCOL, MAX_JUDGE_REQUEST_BYTES
 from shoal_wire.manifest import Manifest
 from shoal_wire.types import SignedBatch
@@ -45,7 +44,6 @@ class SittingJudge:
         self.judge = Judge(
             identity=peer.host.identity,
             manifest=manifest,
-            families=specs_of(manifest, peer.settings.task_file),
             worker=self.member.worker,
             store=self._store,
             wall_ms=peer.parts.wall_ms,

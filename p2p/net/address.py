@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 from dataclasses import dataclass
+from functools import lru_cache
 
 import psutil
 from libp2p.peer.id import ID
@@ -20,6 +21,9 @@ _ANY = ("/ip4/0.0.0.0", "/ip6/::")
 
 _HOST_PROTOCOLS = ("ip4", "ip6", "dns4", "dns6", "dns", "dnsaddr")
 MAX_ADDRESS_CHARS = 512
+_KEPT_TEXTS = 2048
+"""Of addresses, and of peer ids: whoever is asked for peers names the same ones again. None is over
+a kilobyte, so it is two megabytes where strangers choose them."""
 _SLOW_WEBSOCKET = "WebSocket is not supported: half as fast as TCP, and it cannot be cut off"
 _SLOW_QUIC = "QUIC is not supported: a thirtieth of TCP's speed in this libp2p"
 _UNSUPPORTED = {
@@ -67,6 +71,11 @@ def parse_transport(text: str) -> str:
     """
     if len(text) > MAX_ADDRESS_CHARS:
         raise ValueError("the multiaddress is too long")
+    return _canonical(text)
+
+
+@lru_cache(maxsize=_KEPT_TEXTS)
+def _canonical(text: str) -> str:
     try:
         address = Multiaddr(text)
         names = [protocol.name for protocol in address.protocols()]
@@ -97,6 +106,10 @@ def is_circuit(address: str) -> bool:
 
 def parse_peer_id(text: str) -> PeerId:
     """Return `text` if it is a peer id in base58. Raises ValueError."""
+    return _kept_peer_id(text) if len(text) <= MAX_ADDRESS_CHARS else _peer_id(text)
+
+
+def _peer_id(text: str) -> PeerId:
     try:
         peer_id = ID.from_base58(text)
         raw = peer_id.to_bytes()
@@ -107,6 +120,9 @@ def parse_peer_id(text: str) -> PeerId:
     return PeerId(peer_id.to_base58())
 
 
+_kept_peer_id = lru_cache(maxsize=_KEPT_TEXTS)(_peer_id)
+
+
 def _why_not(text: str, error: Exception) -> str:
     """Return what is wrong with a peer id, where more can be said than that it is none."""
     if "…" in text or "..." in text:
@@ -114,6 +130,7 @@ def _why_not(text: str, error: Exception) -> str:
     return f": {error}" if text.isascii() else ""
 
 
+@lru_cache(maxsize=_KEPT_TEXTS)
 def to_libp2p_id(peer_id: PeerId) -> ID:
     """Return libp2p's object for `peer_id`."""
     return ID.from_base58(peer_id)

@@ -1,25 +1,28 @@
 """The table of live connections: one per peer, chosen so that both ends choose the same.
 
 Two peers that dial each other at once get two connections.  Both keep the one dialled by the
-smaller peer id.  But a connection that comes long after the other is a peer that lost the old
-one (a restart, a cut cable), so then the new one wins; py-libp2p would keep using the dead one.
+smaller peer id; of one through a relay and one that is direct, the direct one.  But a connection
+that comes long after the other is a peer that lost the old one (a restart, a cut cable), so then
+the new one wins; py-libp2p would keep using the dead one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import trio
 from libp2p.abc import INetConn
 from libp2p.rcmgr import Direction as Libp2pDirection
 
-from p2p.net.address import host_and_port
+from p2p.net.address import host_and_port, is_circuit
 from p2p.net.circuit import CircuitStream
-from p2p.net.identify import PeerAbout
+from p2p.net.identify import MAX_ADDRESSES, PeerAbout
 from p2p.net.inbound_gate import prefix_of
-from p2p.net.yamux import find_socket, lowest_layer
+from p2p.net.layers import find_socket, lowest_layer
+from p2p.net.own_port import local_port
+from p2p.net.seats import source_of
 from shoal_wire.types import PeerId
 
 SIMULTANEOUS_S = 5.0
@@ -47,6 +50,8 @@ class ConnectionInfo:
     """Identify's agent string; empty until identified."""
     latency_ms: float | None
     """Last ping; None before the first answer."""
+    local_port: int = 0
+    """This end's port; 0 for one through a relay."""
 
     @property
     def network(self) -> str | None:
@@ -65,6 +70,7 @@ class _Entry:
     direction: Direction
     address: str
     opened_at: float
+    local_port: int
 
 
 class ConnectionTable:
@@ -91,6 +97,10 @@ class ConnectionTable:
         """Return the connections to `peer_id`."""
         return [entry.connection for entry in self._entries.get(peer_id, [])]
 
+    def source_of(self, peer_id: PeerId) -> str:
+        """Return what its connection shares with others (`seats.source_of`); empty without one."""
+        return next(map(source_of, self.connections_of(peer_id)), "")
+
     def all_connections(self) -> list[INetConn]:
         """Return the connections to everybody."""
         return [entry.connection for entries in self._entries.values() for entry in entries]
@@ -103,6 +113,7 @@ class ConnectionTable:
             direction=Direction.IN if inbound else Direction.OUT,
             address=_remote_address(connection),
             opened_at=trio.current_time(),
+            local_port=local_port(connection),
         )
         old = self._entries.get(peer_id, [])
         keep = self._choose(peer_id, [*old, new])
@@ -112,8 +123,9 @@ class ConnectionTable:
     def _choose(self, peer_id: PeerId, entries: list[_Entry]) -> _Entry:
         newest = entries[-1]
         rivals = [e for e in entries if newest.opened_at - e.opened_at <= SIMULTANEOUS_S]
+        rivals = [e for e in rivals if not is_circuit(e.address)] or rivals
         by_smaller = Direction.OUT if self._own_id < peer_id else Direction.IN
-        return next((e for e in reversed(rivals) if e.direction is by_smaller), newest)
+        return next((e for e in reversed(rivals) if e.direction is by_smaller), rivals[-1])
 
     def remove(self, peer_id: PeerId, connection: INetConn) -> bool:
         """Forget `connection`; False if it was not in the table."""
@@ -138,6 +150,12 @@ class ConnectionTable:
         about = self._about.get(peer_id)
         return about.listen if about else ()
 
+    def add_reached(self, peer_id: PeerId, addresses: Sequence[str]) -> None:
+        """Put addresses at which a connected peer was reached before those that it announced."""
+        if about := self._about.get(peer_id):
+            both = tuple(dict.fromkeys((*addresses, *about.listen)))[:MAX_ADDRESSES]
+            self._about[peer_id] = replace(about, listen=both)
+
     def observed_address(self, peer_id: PeerId) -> str:
         """Where the peer says it sees us come from; empty if it has not said."""
         about = self._about.get(peer_id)
@@ -154,6 +172,7 @@ class ConnectionTable:
                 opened_s=now - entry.opened_at,
                 agent=about.agent if (about := self._about.get(peer_id)) else "",
                 latency_ms=_latency_ms(entry.connection),
+                local_port=entry.local_port,
             )
             for peer_id, entries in self._entries.items()
             for entry in entries

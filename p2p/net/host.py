@@ -10,7 +10,7 @@ Services start before listening: a pubsub stream that arrives earlier ends py-li
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -29,21 +29,21 @@ from libp2p.tools.anyio_service import Service, background_trio_service
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
 from p2p.net.address import (
-    expand_unspecified,
     from_libp2p_id,
-    host_and_port,
     is_circuit,
     parse_peer_address,
     parse_transport,
     to_libp2p_id,
 )
 from p2p.net.admission import Admission
-from p2p.net.bars import Bar
+from p2p.net.announced import Announced, interfaces_of
 from p2p.net.circuit import HOP, CircuitStream
 from p2p.net.connections import ConnectionInfo, ConnectionTable, Direction
+from p2p.net.dial_error import DialError, dial_error
 from p2p.net.identify import identify
 from p2p.net.identity import Identity
-from p2p.net.refusals import bar_of
+from p2p.net.layers import lowest_layer
+from p2p.net.own_port import ListenError, refuse_taken_port
 from p2p.net.request import (
     RequestError,
     RequestFailure,
@@ -55,7 +55,7 @@ from p2p.net.request import (
     root_cause,
 )
 from p2p.net.swarm import SwarmSettings, build_host
-from p2p.net.yamux import abort, close_connection, lowest_layer
+from p2p.net.yamux import abort, close_connection
 from shoal_wire.types import PeerId
 
 __all__ = [
@@ -76,19 +76,7 @@ logger = logging.getLogger(__name__)
 
 _SHUTDOWN_DEADLINE_S = 5.0
 _IDENTIFY_DEADLINE_S = 10.0
-
-
-class ListenError(Exception):
-    """An address cannot be listened on; one line that names it."""
-
-
-class DialError(Exception):
-    """A dial did not end in a connection to the expected peer; one line."""
-
-    def __init__(self, text: str, bar: Bar | None = None) -> None:
-        super().__init__(text)
-        self.bar = bar
-        """What keeps the two apart though they reach each other; None where nothing is known."""
+_CIRCUIT_GRACE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +84,8 @@ class HostSettings:
     """How the host listens and what it bounds."""
 
     listen: tuple[str, ...] = ("/ip4/0.0.0.0/tcp/0",)
+    announce: tuple[str, ...] = ()
+    """Transport addresses told to others in place of the interfaces'; none are those."""
     agent: str = ""
     """Identify's agent string; ``shoal/VERSION`` if empty."""
     swarm: SwarmSettings = field(default_factory=SwarmSettings)
@@ -107,16 +97,16 @@ class Libp2pHost:
 
     def __init__(self, *, identity: Identity, settings: HostSettings | None = None) -> None:
         self._settings = settings or HostSettings()
-        self._agent = self._settings.agent or f"shoal/{version('shoal')}"
         self._admission = Admission()
-        self._relay_addrs: tuple[str, ...] = ()
+        self.announced = Announced(self._settings.announce)
+        """Where this host tells others that it can be dialled."""
         self._host = build_host(
             identity,
             self._settings.swarm,
-            agent=self._agent,
+            agent=self._settings.agent or f"shoal/{version('shoal')}",
             admission=self._admission,
             relays=self,
-            relay_addrs=lambda: self._relay_addrs,
+            announced=self.announced,
         )
         self._identity = identity
         self._services: list[Service] = []
@@ -142,8 +132,7 @@ class Libp2pHost:
 
     @property
     def libp2p_host(self) -> BasicHost:
-        """py-libp2p's host, for protocols that come with the library or are built on its streams:
-        gossip, the DHT, relays."""
+        """py-libp2p's host, for protocols of the library or on its streams: gossip, DHT, relays."""
         return self._host
 
     def attach_service(self, service: Service) -> None:
@@ -209,7 +198,7 @@ class Libp2pHost:
                 address = parse_transport(text)
             except ValueError as error:
                 raise ListenError(f"cannot listen on {text}: {error}") from None
-            await _refuse_taken_port(address)
+            await refuse_taken_port(address)
             if not await self._host.get_network().listen(Multiaddr(address)):
                 raise ListenError(f"cannot listen on {address}: the system refused it")
 
@@ -225,18 +214,14 @@ class Libp2pHost:
             await self._host.close()
 
     def listen_addrs(self) -> tuple[str, ...]:
-        """Full multiaddresses that others can dial, interface addresses spelled out."""
-        found = [
-            f"{address}/p2p/{self.peer_id}"
-            for listening in self._host.get_transport_addrs()
-            for address in expand_unspecified(str(listening))
-        ]
-        found += [f"{address}/p2p/{self.peer_id}" for address in self._relay_addrs]
-        return tuple(dict.fromkeys(found))
+        """Full multiaddresses that others can dial."""
+        told = self.announced.beside(map(str, self._host.get_transport_addrs()))
+        return tuple(f"{address}/p2p/{self.peer_id}" for address in told)
 
-    def set_relay_addrs(self, addresses: tuple[str, ...]) -> None:
-        """Announce these transport addresses through relays from now on."""
-        self._relay_addrs = addresses
+    def interface_addrs(self) -> tuple[str, ...]:
+        """Full multiaddresses on this machine's own interfaces."""
+        own = interfaces_of(map(str, self._host.get_transport_addrs()))
+        return tuple(f"{address}/p2p/{self.peer_id}" for address in own)
 
     async def serve_circuit(self, stream: INetStream, address: str) -> None:
         """Serve a connection that a relay has opened on `stream`, until it ends."""
@@ -278,9 +263,17 @@ class Libp2pHost:
         """Transport addresses at which `peer_id` says it listens (identify); perhaps none yet."""
         return self._table.listen_addresses(peer_id)
 
+    def note_reached(self, peer_id: PeerId, addresses: Sequence[str]) -> None:
+        """This host got in at these transport addresses of a connected peer's, when asked to."""
+        self._table.add_reached(peer_id, addresses)
+
     def observed_address(self, peer_id: PeerId) -> str:
         """Where `peer_id` says it sees this node come from (identify); empty if it has not said."""
         return self._table.observed_address(peer_id)
+
+    def source_of(self, peer_id: PeerId) -> str:
+        """The network, relay or connection of `peer_id`; empty if it is not connected."""
+        return self._table.source_of(peer_id)
 
     async def dial(self, address: str, *, timeout: float = 10.0) -> PeerId:  # noqa: ASYNC109
         """Connect to one full multiaddress; an existing connection to that peer is enough.
@@ -310,9 +303,9 @@ class Libp2pHost:
         except trio.TooSlowError:
             raise DialError(f"{address} did not answer within {timeout:g} s") from None
         except SwarmException as error:
-            bar = bar_of(error)
-            why = f"{bar.says}; {bar.do}" if bar else root_cause(error)
-            raise DialError(f"cannot connect to {address}: {why}", bar) from error
+            if self.is_connected(target.peer_id):  # it has dialled this node, and that one stays
+                return target.peer_id
+            raise dial_error(address, error) from error
         return target.peer_id
 
     async def disconnect(self, peer_id: PeerId) -> None:
@@ -370,11 +363,9 @@ class Libp2pHost:
 
         An exception of the handler, an oversize request or a missed deadline resets the stream.
         """
+        limits = limits or self._settings.requests
         server = RequestServer(
-            handler,
-            max_request_bytes=max_request_bytes,
-            limits=limits or self._settings.requests,
-            on_sent=on_sent,
+            handler, max_request_bytes=max_request_bytes, limits=limits, on_sent=on_sent
         )
         self._servers[protocol_id] = server
         self._host.set_stream_handler(TProtocol(protocol_id), server.serve)
@@ -429,6 +420,9 @@ class Libp2pHost:
         for surplus in self._table.add(peer_id, connection):
             # Out of the swarm's list at once: it opens streams on connections that are dying.
             self._host.get_network().remove_conn(surplus)
+            if surplus is not connection and isinstance(lowest_layer(surplus), CircuitStream):
+                self._nursery.start_soon(_let_go, surplus)  # both are direct now
+                continue
             abort(surplus)
         if not self._table.holds(connection):
             return
@@ -471,17 +465,10 @@ class _Notifee(INotifee):
     async def listen_close(self, network: INetwork, multiaddr: Multiaddr) -> None: ...
 
 
-async def _refuse_taken_port(address: str) -> None:
-    """Bind once without SO_REUSEPORT, which py-libp2p sets: with it a second node on the same
-    port would silently share the first one's connections."""
-    host, port = host_and_port(address)
-    family = trio.socket.AF_INET6 if ":" in host else trio.socket.AF_INET
-    with trio.socket.socket(family, trio.socket.SOCK_STREAM) as probe:
-        probe.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_REUSEADDR, 1)
-        try:
-            await probe.bind((host, port))
-        except OSError as error:
-            raise ListenError(f"cannot listen on {address}: {error.strerror or error}") from error
+async def _let_go(circuit: INetConn) -> None:
+    """End a circuit that its peers need no longer, once what is on its way has had its time."""
+    await trio.sleep(_CIRCUIT_GRACE_S)
+    abort(circuit)
 
 
 def _forget_peer(peerstore: object, peer_id: ID) -> None:

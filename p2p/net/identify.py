@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 _MAX_IDENTIFY_BYTES = 16 * 1024
 _MAX_AGENT_CHARS = 64
-_MAX_ADDRESSES = 8
+MAX_ADDRESSES = 8
 _NEGOTIATION_DEADLINE_S = 5
 _ANSWER_DEADLINE_S = 10.0
 
@@ -106,11 +106,11 @@ def _printable(text: str) -> str:
 
 def _addresses(raw_addresses: Sequence[bytes]) -> tuple[str, ...]:
     found: list[str] = []
-    for raw in raw_addresses[: 4 * _MAX_ADDRESSES]:
+    for raw in raw_addresses[: 4 * MAX_ADDRESSES]:
         try:
             address = parse_transport(str(Multiaddr(bytes(raw))))
         except Exception:  # noqa: BLE001 - py-multiaddr raises any type on hostile bytes
             continue
         if not is_unspecified(address) and address not in found:
             found.append(address)
-    return tuple(found[:_MAX_ADDRESSES])
+    return tuple(found[:MAX_ADDRESSES])

@@ -10,11 +10,14 @@ import ipaddress
 from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 from p2p.token_bucket import KeyedBuckets, Rate, TokenBucket
 
 _MAX_PREFIXES = 4096
 _IPV4_BITS, _IPV6_BITS = 24, 48
+_KEPT_TEXTS = 1024
+_MAX_KEPT_CHARS = 64
 
 
 class Refusal(StrEnum):
@@ -48,6 +51,10 @@ class GateLimits:
 
 def ip_of(host: str) -> IpAddress | None:
     """Return a text address as a number, an IPv4 one in IPv6's clothes as what it is; else None."""
+    return _kept_ip(host) if len(host) <= _MAX_KEPT_CHARS else _ip(host)
+
+
+def _ip(host: str) -> IpAddress | None:
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -55,6 +62,9 @@ def ip_of(host: str) -> IpAddress | None:
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         return address.ipv4_mapped
     return address
+
+
+_kept_ip = lru_cache(maxsize=_KEPT_TEXTS)(_ip)
 
 
 def prefix_of(host: str) -> str | None:
@@ -80,6 +90,11 @@ class InboundGate:
         of_prefix = Rate(burst=limits.prefix_burst, per_second=limits.prefix_per_second)
         self._paces: KeyedBuckets[str] = KeyedBuckets(of_prefix, max_keys=_MAX_PREFIXES)
         self.refused: Counter[Refusal] = Counter()
+
+    @property
+    def num_unfinished(self) -> int:
+        """Connections let in whose handshake has not ended."""
+        return self._handshakes
 
     def admit(self, host: str, now: float) -> Ticket | Refusal:
         """Let a connection in, or say why not."""

@@ -8,7 +8,7 @@ has ended, which takes the real one some tenths of a second.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import trio
@@ -65,6 +65,9 @@ class Host(Protocol):
     def listen_addrs(self) -> tuple[str, ...]:
         """Full multiaddresses that others can dial; none while it does not listen."""
 
+    def interface_addrs(self) -> tuple[str, ...]:
+        """Full multiaddresses on this machine's own interfaces; none while it does not listen."""
+
     # Who is connected
 
     def connections(self) -> tuple[ConnectionInfo, ...]:
@@ -79,8 +82,16 @@ class Host(Protocol):
     def peer_addresses(self, peer_id: PeerId) -> tuple[str, ...]:
         """Transport addresses at which `peer_id` says it listens; none yet before it has."""
 
+    def note_reached(self, peer_id: PeerId, addresses: Sequence[str]) -> None:
+        """This peer got in at these transport addresses of a connected one's, when asked to."""
+
     def observed_address(self, peer_id: PeerId) -> str:
         """Where `peer_id` says it sees this peer come from; empty if it has not said."""
+
+    def source_of(self, peer_id: PeerId) -> str:
+        """What a connected peer shares with others where names must not count: its network, the
+        relay it comes through, or on one machine its connection. Empty for who is not connected.
+        """
 
     async def dial(self, address: str, *, timeout: float = 10.0) -> PeerId:  # noqa: ASYNC109
         """Connect to one full multiaddress; an existing connection to that peer is enough.

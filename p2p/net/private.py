@@ -19,11 +19,15 @@ from Crypto.Cipher import Salsa20
 from libp2p.abc import IRawConnection
 from libp2p.io.abc import ReadWriteCloser
 from libp2p.io.exceptions import IOException
+from libp2p.io.trio import TrioTCPStream
 from libp2p.network.connection.raw_connection import RawConnection
+from libp2p.transport.exceptions import OpenConnectionError
 from libp2p.transport.tcp.tcp import TCP
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
+from p2p.net.address import host_and_port
 from p2p.net.bars import GREETING, HELLO_BYTES, NONCE_BYTES, Bar, looks_enciphered
+from p2p.net.own_port import TAKEN, Source, open_from
 
 _ROUNDS = 20
 _MASK = 0xFFFFFFFF
@@ -106,6 +110,21 @@ class PrivateStream(ReadWriteCloser):
         data = await self.stream.read(n)
         return self._reader.decrypt(data) if data else b""
 
+    def take_held(self) -> bytes:
+        """Return what was read ahead; from then on the stream below may be read directly."""
+        held, self._greeting = self._greeting, b""
+        return held
+
+    def decipher(self, data: bytes) -> bytes:
+        """Return what was read below, in clear. After the first read."""
+        assert self._reader is not None
+        return self._reader.decrypt(data)
+
+    def encipher(self, data: bytes) -> bytes:
+        """Return what is to be written below, in this order. After the first write."""
+        assert self._writer is not None
+        return self._writer.encrypt(data)
+
     async def _start_reading(self) -> None:
         nonce = b""
         while len(nonce) < NONCE_BYTES:
@@ -165,6 +184,19 @@ class ClearStream(ReadWriteCloser):
         self._first = self._first[len(head) :]
         return head
 
+    def take_held(self) -> bytes:
+        """Return what was read ahead; from then on the stream below may be read directly."""
+        held, self._first = self._first or b"", b""
+        return held
+
+    def decipher(self, data: bytes) -> bytes:
+        """Return what was read below, as it is."""
+        return data
+
+    def encipher(self, data: bytes) -> bytes:
+        """Return what is to be written below, as it is."""
+        return data
+
     async def _read_first(self) -> bytes:
         first = b""
         while len(first) < HELLO_BYTES and not first.startswith(GREETING):
@@ -188,9 +220,15 @@ class ClearStream(ReadWriteCloser):
 class KeyedTCP(TCP):
     """TCP whose outbound connections are under the key, or clear; the swarm wraps inbound ones."""
 
-    def __init__(self, wrap: Callable[[ReadWriteCloser], ReadWriteCloser]) -> None:
+    def __init__(
+        self,
+        wrap: Callable[[ReadWriteCloser], ReadWriteCloser],
+        source: Callable[[str], Source | None] = lambda _host: None,
+    ) -> None:
+        """`source` is where to dial a literal address from, None for any port."""
         super().__init__()
         self._wrap = wrap
+        self._source = source
 
     async def dial(self, maddr: Multiaddr) -> IRawConnection:
         """Connect. Raises OpenConnectionError."""
@@ -198,3 +236,16 @@ class KeyedTCP(TCP):
         assert isinstance(raw, RawConnection)
         raw.stream = self._wrap(raw.stream)
         return raw
+
+    async def _dial_resolved(
+        self, maddr: Multiaddr, source: Source | None = None
+    ) -> IRawConnection:
+        host, port = host_and_port(str(maddr).partition("/p2p/")[0])
+        own = source or self._source(host)
+        if own is not None:
+            try:
+                return RawConnection(TrioTCPStream(await open_from(host, port, own)), True)
+            except OSError as error:
+                if error.errno not in TAKEN:
+                    raise OpenConnectionError(f"cannot connect to {maddr}: {error}") from error
+        return await super()._dial_resolved(maddr)

@@ -44,7 +44,7 @@ class Refusals:
 
     def note(self, host: str, error: BaseException) -> bool:
         """Count and tell `error` if it is a refusal; False if it is something else."""
-        for cause in _causes(error):
+        for cause in causes(error):
             if isinstance(cause, WrongSwarmKeyError):
                 self._note(host, cause.bar, f"{cause.bar.says}; {cause.bar.do}")
                 return True
@@ -68,7 +68,7 @@ class Refusals:
 
 def bar_of(error: BaseException) -> Bar | None:
     """Return what kept a dial that ended in `error` from the peer; None for anything else."""
-    for cause in _causes(error):
+    for cause in causes(error):
         if isinstance(cause, WrongSwarmKeyError):
             return cause.bar
         if isinstance(cause, MuxerUpgradeFailure):
@@ -76,7 +76,8 @@ def bar_of(error: BaseException) -> Bar | None:
     return None
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Walk from `error` to what started it."""
     while error is not None:
         yield error
         error = error.__cause__

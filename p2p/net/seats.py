@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from p2p.net.circuit import CircuitStream
 from p2p.net.inbound_gate import prefix_of
-from p2p.net.yamux import find_socket, lowest_layer
+from p2p.net.layers import find_socket, lowest_layer
 from shoal_wire.types import PeerId
 
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import logging
 
 import trio
-from libp2p.abc import INetStream
+from libp2p.abc import IMuxedStream, INetStream
+from libp2p.io.abc import Reader
 from libp2p.network.stream.exceptions import StreamEOF
+from libp2p.network.stream.net_stream import NetStream
 
 logger = logging.getLogger(__name__)
 
 _PIECE_BYTES = 64 * 1024
 _MAX_VARINT_BYTES = 5
+_FRAMES_A_TURN = 64
+"""Taken from one piece before other tasks have a turn."""
 _RESET_DEADLINE_S = 1.0
 
 
@@ -22,10 +26,11 @@ class MalformedFrameError(Exception):
 class FrameReader:
     """Reads frames; holds at most one frame and one piece."""
 
-    def __init__(self, stream: INetStream, max_frame_bytes: int) -> None:
+    def __init__(self, stream: Reader, max_frame_bytes: int) -> None:
         self._stream = stream
         self._max = max_frame_bytes
         self._buffer = bytearray()
+        self._taken = 0
 
     async def read(self) -> bytes:
         """Return the next frame.
@@ -34,6 +39,10 @@ class FrameReader:
             MalformedFrameError: reset the stream.
             libp2p's stream errors: the stream ended.
         """
+        self._taken += 1
+        if self._taken >= _FRAMES_A_TURN:
+            self._taken = 0
+            await trio.lowlevel.checkpoint()
         while (header := self._header()) is None:
             await self._fill()
         start, length = header
@@ -47,6 +56,7 @@ class FrameReader:
         piece = await self._stream.read(_PIECE_BYTES)
         if not piece:
             raise StreamEOF
+        self._taken = 0
         self._buffer += piece
 
     def _header(self) -> tuple[int, int] | None:
@@ -61,6 +71,13 @@ class FrameReader:
         if len(self._buffer) >= _MAX_VARINT_BYTES:
             raise MalformedFrameError("an over-long varint")
         return None
+
+
+def below(stream: INetStream) -> IMuxedStream:
+    """Return the muxer's stream, for who reads or writes much: py-libp2p's own asks two locks each
+    time whether the stream is open, which the muxer's knows. Its end stays the caller's to tell."""
+    assert isinstance(stream, NetStream)
+    return stream.muxed_stream
 
 
 async def reset_stream(stream: INetStream) -> None:

@@ -22,7 +22,7 @@ import os
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any, cast
 
 import trio
 from libp2p.abc import IMuxedConn, INetConn, INetStream
@@ -32,6 +32,7 @@ from libp2p.host.basic_host import BasicHost
 from libp2p.identity.identify.identify import ID as IDENTIFY_ID
 from libp2p.identity.identify_push.identify_push import ID_PUSH as IDENTIFY_PUSH_ID
 from libp2p.io.abc import ReadWriteCloser
+from libp2p.io.trio import TrioTCPStream
 from libp2p.network.auto_connector import AutoConnector
 from libp2p.network.config import ConnectionConfig, RetryConfig
 from libp2p.network.connection.raw_connection import RawConnection
@@ -39,28 +40,25 @@ from libp2p.network.exceptions import SwarmException
 from libp2p.network.swarm import Swarm
 from libp2p.peer.id import ID
 from libp2p.security.noise.transport import PROTOCOL_ID as NOISE_ID
-from libp2p.security.noise.transport import Transport as NoiseTransport
 from libp2p.stream_muxer.yamux.yamux import PROTOCOL_ID as YAMUX_ID
 from libp2p.transport.exceptions import SecurityUpgradeFailure
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
-from p2p.net.address import expand_unspecified, from_libp2p_id
+from p2p.net.address import from_libp2p_id, host_and_port
 from p2p.net.admission import Admission
+from p2p.net.announced import Announced
+from p2p.net.channel import ChannelNoise
 from p2p.net.circuit import CircuitStream, CircuitTransport, RelayStreams
 from p2p.net.identify import identify_answer
 from p2p.net.identity import Identity
 from p2p.net.inbound_gate import GateLimits, InboundGate, Refusal, Ticket
+from p2p.net.layers import find_socket
+from p2p.net.own_port import Source, is_seen_through_a_router, open_from, source_for
 from p2p.net.peerstore import BoundedPeerStore
 from p2p.net.private import ClearStream, KeyedTCP, PrivateStream
 from p2p.net.refusals import NotListedError, Refusals
 from p2p.net.streams import reset_stream
-from p2p.net.yamux import (
-    KeepaliveSettings,
-    KeepaliveUpgrader,
-    KeepaliveYamux,
-    abort,
-    find_socket,
-)
+from p2p.net.yamux import KeepaliveSettings, KeepaliveUpgrader, KeepaliveYamux, abort
 
 logger = logging.getLogger(__name__)
 
@@ -106,7 +104,7 @@ class GuardedSwarm(Swarm):
         relays: RelayStreams,
     ) -> None:
         key_pair = identity.key_pair
-        security = NoiseTransport(key_pair, noise_privkey=create_x25519_key_pair().private_key)
+        security = ChannelNoise(key_pair, noise_privkey=create_x25519_key_pair().private_key)
         peer_id = ID.from_pubkey(key_pair.public_key)
         peerstore = BoundedPeerStore()
         peerstore.add_key_pair(peer_id, key_pair)
@@ -118,7 +116,7 @@ class GuardedSwarm(Swarm):
             ),
             transports=[
                 CircuitTransport(relays, self._keyed),
-                KeyedTCP(self._keyed),
+                KeyedTCP(self._keyed, self._source),
             ],
             retry_config=RetryConfig(max_retries=0),
             connection_config=_connection_config(settings),
@@ -127,7 +125,6 @@ class GuardedSwarm(Swarm):
         self._settings = settings
         self._gate: InboundGate | None = None
         self._admission = admission
-        self._inbound_limiter = trio.CapacityLimiter(settings.max_connections)
         self._serving: Counter[int] = Counter()
         self.refusals = Refusals()
         self.on_full: Callable[[str], None] = lambda _network: None
@@ -164,7 +161,6 @@ class GuardedSwarm(Swarm):
             await self._serve_inbound(raw, maddr, ticket)
         finally:
             ticket.left()
-            self._inbound_limiter.release()
 
     def _keyed(self, connection: ReadWriteCloser) -> ReadWriteCloser:
         key = self._settings.key
@@ -173,28 +169,21 @@ class GuardedSwarm(Swarm):
     def _admit(self, connection: ReadWriteCloser) -> Ticket | None:
         if self._gate is None:
             self._gate = InboundGate(self._settings.gate, trio.current_time())
-        # Those dialled count too, and the library would say so later and tell nobody.
-        if len(self.get_connections()) >= self._settings.max_connections:
-            self._refuse_for_room(self._gate)
-            return None
-        try:
-            self._inbound_limiter.acquire_nowait()
-        except trio.WouldBlock:
-            self._refuse_for_room(self._gate)
+        # Those dialled count too: of one too many the library learns after its handshake, and
+        # tells nobody.
+        taken = len(self.get_connections()) + self._gate.num_unfinished
+        if taken >= self._settings.max_connections:
+            self._gate.refused[Refusal.FULL] += 1
+            self.on_full("")
             return None
         host = remote_host(connection)
         ticket = self._gate.admit(host, trio.current_time())
         if isinstance(ticket, Refusal):
-            self._inbound_limiter.release()
             logger.debug("inbound connection refused: %s", ticket)
             if ticket is Refusal.PREFIX_FULL:
                 self.on_full(self._gate.prefix(host) or "")
             return None
         return ticket
-
-    def _refuse_for_room(self, gate: InboundGate) -> None:
-        gate.refused[Refusal.FULL] += 1
-        self.on_full("")
 
     @property
     def refused(self) -> dict[str, int]:
@@ -229,6 +218,49 @@ class GuardedSwarm(Swarm):
         finally:
             circuit.abort()
 
+    # Behind a router
+
+    def _listening(self) -> list[str]:
+        return [str(a) for listener in self.listeners.values() for a in listener.get_addrs()]
+
+    def _source(self, host: str) -> Source | None:
+        listening = self._listening()
+        seen = is_seen_through_a_router(host, listening)
+        return source_for(host, listening) if seen else None
+
+    async def knock(self, address: str) -> TrioTCPStream:
+        """Connect to a transport address from the port listened on, as its peer does at this time.
+
+        One connection may come of both dials, and nothing on it tells who is the client: see
+        `greet_punched` and `serve_punched`, which see to it that it is closed.
+
+        Raises:
+            OSError: nobody there, or no port to dial from.
+        """
+        host, port = host_and_port(address)
+        source = source_for(host, self._listening())
+        if source is None:
+            raise OSError(f"not listening where {address} could be dialled from")
+        return TrioTCPStream(await open_from(host, port, source))
+
+    async def greet_punched(self, stream: TrioTCPStream, peer_id: ID) -> None:
+        """Be the client on a connection that `knock` has opened.
+
+        Raises:
+            SwarmException, trio.TooSlowError: it is not `peer_id`, or may not connect.
+        """
+        raw = RawConnection(self._keyed(stream), True)
+        try:
+            with trio.fail_after(self._settings.handshake_deadline_s):
+                await self.upgrade_outbound_raw_conn(raw, peer_id)
+        except BaseException:
+            abort(stream)
+            raise
+
+    async def serve_punched(self, stream: TrioTCPStream, address: str) -> None:
+        """Be the server on it, past the gate like for any that comes in, until it ends."""
+        await self._handle_inbound_connection(stream, Multiaddr(address))
+
     def set_stream_handler(self, stream_handler: Callable[[INetStream], Awaitable[None]]) -> None:
         """Serve inbound streams by `stream_handler`, bounded and contained."""
 
@@ -258,7 +290,20 @@ class GuardedSwarm(Swarm):
 
 
 class QuietHost(BasicHost):
-    """The host without its own identify tasks (`Libp2pHost` identifies, in its own nursery)."""
+    """The host without its own identify tasks (`Libp2pHost` identifies, in its own nursery).
+
+    Its addresses are those that are announced: the library's are cut at the first peer id, which of
+    an address through a relay leaves the relay's own.
+    """
+
+    def __init__(self, *, announced: Announced, **what: Any) -> None:
+        self._announced = announced
+        super().__init__(**what)
+
+    def get_addrs(self) -> list[Multiaddr]:
+        """Return the full addresses that others are told."""
+        told = self._announced.beside(map(str, self.get_transport_addrs()))
+        return [Multiaddr(f"{address}/p2p/{self.get_id()}") for address in told]
 
     def get_network(self) -> GuardedSwarm:
         """Return the swarm."""
@@ -278,26 +323,22 @@ def build_host(
     agent: str,
     admission: Admission,
     relays: RelayStreams,
-    relay_addrs: Callable[[], tuple[str, ...]],
+    announced: Announced,
 ) -> QuietHost:
     """Return a host that accepts noise over TCP with yamux and nothing else.
 
-    `relay_addrs` are transport addresses through relays, announced beside those listened on.
+    What it tells others of its addresses is what `announced` makes of those listened on.
     """
     if not os.environ.get("LIBP2P_DEBUG"):
         # It logs what strangers do as errors, with tracebacks, past every handler of ours.
         logging.getLogger("libp2p").setLevel(logging.CRITICAL)
     swarm = GuardedSwarm(identity, settings, admission=admission, relays=relays)
 
-    def advertised(candidates: list[Multiaddr]) -> list[Multiaddr]:
-        direct = [a for c in candidates for a in expand_unspecified(str(c))]
-        return [Multiaddr(address) for address in (*direct, *relay_addrs())]
-
     host = QuietHost(
         network=swarm,
         negotiate_timeout=int(settings.negotiation_deadline_s),
-        addrs_factory=advertised,
         disable_identify_address_discovery=True,
+        announced=announced,
     )
     host.set_stream_handler(TProtocol(IDENTIFY_ID), identify_answer(host, agent))
     # A megabyte of protocol names pushed is fourteen kept, under a name that costs nothing.

@@ -61,6 +61,23 @@ def load_swarm_key(path: Path) -> bytes:
         raise SwarmKeyError(f"the swarm key {path} is not used: {error}") from None
 
 
+def keep_swarm_key(path: Path, key: bytes) -> None:
+    """Write a key that was told into a file that only its owner reads; blocks.
+
+    Raises:
+        SwarmKeyError: it cannot be written, or another key is there, which is never overwritten.
+    """
+    try:
+        create_atomically(path, format_swarm_key(key).encode(), mode=0o600)
+    except FileExistsError:
+        if load_swarm_key(path) != key:
+            raise SwarmKeyError(
+                f"{path} is the key of another swarm: choose another --data-dir"
+            ) from None
+    except OSError as error:
+        raise SwarmKeyError(f"cannot write the swarm key {path}: {error.strerror}") from None
+
+
 def load_or_create_swarm_key(path: Path) -> bytes:
     """Read a key file, or make one that only its owner reads; blocks. Raises SwarmKeyError."""
     try:

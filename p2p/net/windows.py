@@ -11,6 +11,7 @@ likes.  Here each frame is weighed by its header, before its body is read:
                   └─▶ all connections together over theirs? ─▶ that of the greediest network is
 
 A sender that keeps to its windows waits, which is what holds a peer back whose stream is not read.
+A stream's reader and writer wait for bytes and for room, and for nothing else.
 """
 
 from __future__ import annotations
@@ -18,30 +19,33 @@ from __future__ import annotations
 import logging
 import struct
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 import trio
 from libp2p.abc import ISecureConn
-from libp2p.io.utils import read_exactly
 from libp2p.peer.id import ID
-from libp2p.stream_muxer.exceptions import MuxedStreamError
+from libp2p.security.noise.io import MAX_PLAINTEXT_LENGTH
+from libp2p.stream_muxer.exceptions import MuxedStreamEOF, MuxedStreamError, MuxedStreamReset
 from libp2p.stream_muxer.yamux.yamux import (
     DEFAULT_WINDOW_SIZE,
     FLAG_ACK,
     FLAG_FIN,
     FLAG_RST,
     FLAG_SYN,
+    GO_AWAY_NORMAL,
     HEADER_SIZE,
     TYPE_DATA,
     TYPE_GO_AWAY,
     TYPE_PING,
     TYPE_WINDOW_UPDATE,
     YAMUX_HEADER_FORMAT,
-    Yamux,
     YamuxStream,
 )
+
+from p2p.net.frames import Below, FramedYamux
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +55,10 @@ MAX_UNREAD_BYTES = 8 * 1024 * 1024
 """Of one connection: 32 full windows, where an honest one has some few half full."""
 MAX_UNREAD_OF_ALL_BYTES = 64 * 1024 * 1024
 _DISCARDED_BYTES = 64 * 1024
+_MAX_BODY_BYTES = MAX_PLAINTEXT_LENGTH - HEADER_SIZE
+"""Of a frame that is one message of noise."""
+_WINDOW_DEADLINE_S = 5.0
+"""For a peer that reads nothing to make room."""
 
 C = TypeVar("C", bound=Hashable)
 
@@ -117,6 +125,85 @@ class WindowedStream(YamuxStream):
 
     conn: WindowedYamux
 
+    def __init__(self, stream_id: int, conn: WindowedYamux, is_initiator: bool) -> None:
+        super().__init__(stream_id, conn, is_initiator)
+        self._grown = trio.Event()
+
+    async def read(self, n: int | None = None) -> bytes:
+        """Return what has come, at most `n` bytes, and wait for it. Lets others run.
+
+        Raises:
+            MuxedStreamEOF, MuxedStreamReset: it has ended.
+        """
+        if n == 0:
+            return b""
+        buffer = self.conn.stream_buffers.get(self.stream_id)
+        if self.recv_closed and not buffer and self.reset_received:
+            raise MuxedStreamReset("the stream was reset")
+        if buffer:
+            await trio.lowlevel.checkpoint()
+        while not (data := self._take(n)):
+            event = self.conn.stream_events[self.stream_id]
+            await event.wait()
+            if self.stream_id in self.conn.stream_events:
+                self.conn.stream_events[self.stream_id] = trio.Event()
+        await self._auto_tune_and_send_window_update(bytes_read=len(data))
+        return data
+
+    def _take(self, n: int | None) -> bytes:
+        """Return what is there; none while the stream goes on. Raises at its end."""
+        conn = self.conn
+        buffer = conn.stream_buffers.get(self.stream_id)
+        if buffer is None or conn.event_shutting_down.is_set():
+            raise MuxedStreamEOF("the stream has ended")
+        if self.reset_received and not (self.recv_closed and buffer):
+            raise MuxedStreamReset("the stream was reset")
+        if buffer:
+            size = len(buffer) if n is None or n < 0 else n
+            data = bytes(buffer[:size])
+            del buffer[:size]
+            if self.closed:
+                conn._finalize_stream_locked(self, fully_closed=True)
+            return data
+        if self.recv_closed:
+            raise MuxedStreamEOF("the peer has closed the stream")
+        if self.closed:
+            raise MuxedStreamReset("the stream is closed")
+        return b""
+
+    async def write(self, data: bytes) -> None:
+        """Send `data`, as the peer makes room for it.
+
+        Raises:
+            MuxedStreamError: the stream has ended, or there is no room for too long.
+            ConnectionClosedError: the connection has.
+        """
+        if self.send_closed:
+            raise MuxedStreamError("the stream is closed for sending")
+        start = 0
+        while start < len(data):
+            if self.send_window <= 0:
+                await self._wait_for_room()
+            if self.closed or self.send_closed:
+                raise MuxedStreamError("the stream is closed")
+            size = min(self.send_window, _MAX_BODY_BYTES, len(data) - start)
+            self.send_window -= size
+            header = _header(TYPE_DATA, 0, self.stream_id, size)
+            await self.conn._write_frame(header + data[start : start + size])
+            start += size
+
+    async def _wait_for_room(self) -> None:
+        with trio.move_on_after(_WINDOW_DEADLINE_S):
+            while self.send_window <= 0 and not self.closed:
+                await self._grown.wait()
+            return
+        raise MuxedStreamError(f"no room in the stream's window for {_WINDOW_DEADLINE_S:g} s")
+
+    def wake_writers(self) -> None:
+        """The window has grown, or the stream has ended."""
+        self._grown.set()
+        self._grown = trio.Event()
+
     async def _auto_tune_and_send_window_update(self, *, bytes_read: int = 0) -> None:
         unread = len(self.conn.stream_buffers.get(self.stream_id, b""))
         room = WINDOW_BYTES - self.recv_window - unread
@@ -129,10 +216,11 @@ class WindowedStream(YamuxStream):
         try:
             await super().reset()
         finally:
+            self.wake_writers()
             self.conn.drop_unread(self)
 
 
-class WindowedYamux(Yamux):
+class WindowedYamux(FramedYamux):
     """A connection that is cut when its peer sends past a window or makes it hold too much."""
 
     def __init__(
@@ -140,9 +228,10 @@ class WindowedYamux(Yamux):
         secured_conn: ISecureConn,
         peer_id: ID,
         *,
+        below: Below,
         of_all: UnreadOfAll[WindowedYamux] | None = None,
     ) -> None:
-        super().__init__(secured_conn, peer_id, is_initiator=secured_conn.is_initiator)
+        super().__init__(secured_conn, peer_id, below)
         self._of_all = of_all
 
     async def handle_incoming(self) -> None:
@@ -160,7 +249,7 @@ class WindowedYamux(Yamux):
 
     def unread_bytes(self) -> int:
         """Return what has come and nobody has read."""
-        return sum(map(len, self.stream_buffers.values()))
+        return sum(map(len, self.stream_buffers.values())) + len(self._come)
 
     def drop_unread(self, stream: YamuxStream) -> None:
         """Forget what came on a stream that is reset, and the stream with it."""
@@ -191,8 +280,28 @@ class WindowedYamux(Yamux):
         self.stream_events[stream_id] = trio.Event()
         return stream
 
+    async def close(self, error_code: int = GO_AWAY_NORMAL) -> None:
+        """Say goodbye, and end the connection with all its streams."""
+        with self._waking_writers():
+            await super().close(error_code)
+
+    async def _cleanup_on_error(self) -> None:
+        with self._waking_writers():
+            await super()._cleanup_on_error()
+
+    @contextmanager
+    def _waking_writers(self) -> Iterator[None]:
+        """The library forgets the streams of a connection that ends, and wakes readers alone."""
+        streams = list(self.streams)
+        ended = [stream for stream_id in streams if (stream := self._known(stream_id))]
+        try:
+            yield
+        finally:
+            for stream in ended:
+                stream.wake_writers()
+
     async def _take_frame(self) -> None:
-        header = await read_exactly(self.secured_conn, HEADER_SIZE)
+        header = await self._header_bytes(HEADER_SIZE)
         _version, kind, flags, stream_id, length = struct.unpack(YAMUX_HEADER_FORMAT, header)
         if kind == TYPE_DATA:
             await self._take_data(flags, stream_id, length)
@@ -200,6 +309,7 @@ class WindowedYamux(Yamux):
             stream = await self._stream_of(flags, stream_id)
             if stream is not None:
                 stream.send_window += length
+                stream.wake_writers()
                 await self._conclude(stream, flags)
         elif kind == TYPE_PING:
             await self._take_ping(flags, length)
@@ -208,15 +318,18 @@ class WindowedYamux(Yamux):
         else:
             raise OverrunError(f"a frame of the unknown type {kind}")
 
-    async def _stream_of(self, flags: int, stream_id: int) -> YamuxStream | None:
+    async def _stream_of(self, flags: int, stream_id: int) -> WindowedStream | None:
         """Return the stream of a frame, a new one if it says so; None if there is none."""
-        known = self.streams.get(stream_id)
+        known = self._known(stream_id)
         if not flags & FLAG_SYN:
             return known
         if known is None:
             return self._add_stream(stream_id, is_initiator=False)
         await self._write_frame(_header(TYPE_WINDOW_UPDATE, FLAG_RST, stream_id))
         return None
+
+    def _known(self, stream_id: int) -> WindowedStream | None:
+        return cast("WindowedStream | None", self.streams.get(stream_id))
 
     async def _take_data(self, flags: int, stream_id: int, length: int) -> None:
         known = self.streams.get(stream_id)
@@ -257,7 +370,7 @@ class WindowedYamux(Yamux):
         if self._of_all is not None:
             self._of_all.check(self, held)
 
-    async def _conclude(self, stream: YamuxStream, flags: int) -> None:
+    async def _conclude(self, stream: WindowedStream, flags: int) -> None:
         """Act on a frame's flags and wake the stream's reader; hand on a stream that is new."""
         if flags & FLAG_FIN:
             stream.recv_closed = True
@@ -268,6 +381,7 @@ class WindowedYamux(Yamux):
                 self.stream_buffers[stream.stream_id].clear()
         self.stream_events[stream.stream_id].set()
         if stream.closed:
+            stream.wake_writers()
             self._finalize_stream_locked(stream, fully_closed=True)
         if flags & FLAG_SYN:
             if not flags & FLAG_RST:

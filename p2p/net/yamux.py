@@ -26,16 +26,17 @@ from libp2p.stream_muxer.yamux.yamux import (
 from libp2p.transport.exceptions import MuxerUpgradeFailure
 from libp2p.transport.upgrader import TransportUpgrader
 
+from p2p.net.channel import Channel
 from p2p.net.circuit import CircuitStream
+from p2p.net.frames import Below
 from p2p.net.inbound_gate import prefix_of
+from p2p.net.layers import lowest_layer
 from p2p.net.windows import MAX_UNREAD_OF_ALL_BYTES, UnreadOfAll, WindowedYamux
 
 logger = logging.getLogger(__name__)
 
 _FIRST_PING_S = 0.2
 _CLOSE_DEADLINE_S = 2.0
-_LAYERS = ("muxed_conn", "secured_conn", "conn", "read_writer", "read_write_closer", "stream")
-_MAX_LAYERS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,25 +45,6 @@ class KeepaliveSettings:
 
     ping_interval_s: float = 10.0
     ping_deadline_s: float = 5.0
-
-
-def find_socket(connection: object) -> trio.SocketStream | None:
-    """Return the TCP stream below any layer of a connection; None if it is not over TCP."""
-    lowest = lowest_layer(connection)
-    return lowest if isinstance(lowest, trio.SocketStream) else None
-
-
-def lowest_layer(connection: object) -> object:
-    """Return what a connection's bytes go through at last: a socket, or a circuit's stream."""
-    layer = connection
-    for _ in range(_MAX_LAYERS):
-        if isinstance(layer, trio.SocketStream | CircuitStream):
-            return layer
-        below = next((inner for n in _LAYERS if (inner := getattr(layer, n, None))), None)
-        if below is None:
-            return layer
-        layer = below
-    return layer
 
 
 def abort(connection: object) -> None:
@@ -113,10 +95,11 @@ class KeepaliveYamux(WindowedYamux):
         secured_conn: ISecureConn,
         peer_id: ID,
         *,
+        below: Below,
         keepalive: KeepaliveSettings,
         of_all: UnreadOfAll[WindowedYamux] | None = None,
     ) -> None:
-        super().__init__(secured_conn, peer_id, of_all=of_all)
+        super().__init__(secured_conn, peer_id, below=below, of_all=of_all)
         self._keepalive = keepalive
         self._last_heard = trio.current_time()
         self.latency_s: float | None = None
@@ -205,7 +188,10 @@ class KeepaliveUpgrader(TransportUpgrader):
             await self.muxer_multistream.select_transport(conn)
         except (MultiselectError, MultiselectClientError) as error:
             raise MuxerUpgradeFailure("failed to negotiate yamux") from error
-        muxed = KeepaliveYamux(conn, peer_id, keepalive=self._keepalive, of_all=self._unread)
+        assert isinstance(conn, Channel)
+        muxed = KeepaliveYamux(
+            conn, peer_id, below=conn, keepalive=self._keepalive, of_all=self._unread
+        )
         host, _port = muxed.get_remote_address() or ("", 0)
         self._unread.joined(muxed, network=prefix_of(host), held=muxed.unread_bytes)
         return muxed

@@ -255,6 +255,9 @@ class Discovery:
         barred = next((error for error in errors if error.bar), None)
         told = barred or (errors[0] if errors else "the connection was lost at once")
         self._book.note_failed(target.peer_id)
+        if target.kind is TargetKind.BOOTSTRAP:
+            cut_off = any(error.is_cut_off for error in errors)
+            target.parting = Parting.FULL if cut_off else Parting.LOST
         now = trio.current_time()
         self._targets.note_failure(target, str(told), now=now, is_alone=self.is_alone)
         if target.kind is TargetKind.BOOTSTRAP and barred is not None and barred.bar is not None:
@@ -328,10 +331,15 @@ class Discovery:
                 logger.warning("%s", line)
 
     def _has_let_go(self, bootstraps: set[PeerId]) -> bool:
-        """Return whether one of them answered, and is only not needed or full since."""
+        """Return whether one of them answered, and is only not needed or full since.
+
+        For who knows nobody else, one that is full at every dial has not answered.
+        """
         targets = (self._targets.get(peer_id) for peer_id in bootstraps)
         return any(
-            t.attempts == 0 and t.parting is not Parting.LOST for t in targets if t is not None
+            t.parting is not Parting.LOST and (t.attempts == 0 or not self.is_alone)
+            for t in targets
+            if t is not None
         )
 
     async def _leave_loop(self) -> None:
@@ -390,7 +398,11 @@ class Discovery:
     # Peer exchange and saving
 
     async def _exchange_loop(self) -> None:
-        """Ask new peers at once and, while too few are connected, one of them now and then."""
+        """Ask new peers at once and, while too few are connected, one of them now and then.
+
+        Who has met nobody asks again soon: of two that came together, the first to ask hears
+        nothing of the second.
+        """
         asked: set[PeerId] = set()
         next_round = trio.current_time()
         while True:
@@ -401,7 +413,9 @@ class Discovery:
             if not fresh and trio.current_time() >= next_round and self.num_missing > 0:
                 fresh = self._rng.sample(sorted(connected), min(1, len(connected)))
             if fresh:
-                next_round = trio.current_time() + self._settings.exchange_interval_s
+                settings = self._settings
+                pause_s = settings.alone_s if self.is_alone else settings.exchange_interval_s
+                next_round = trio.current_time() + pause_s
             for peer_id in fresh:
                 asked.add(peer_id)
                 await self._exchange(peer_id)

@@ -9,12 +9,12 @@ here goes by peer id but where all share loopback.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from p2p.net.address import host_and_port
-from p2p.net.inbound_gate import ip_of, prefix_of
+from p2p.net.homes import LOOPBACK, NOWHERE, home_of
+from p2p.net.inbound_gate import prefix_of
 from p2p.token_bucket import KeyedBuckets, Rate
 from shoal_wire.types import PeerId
 
@@ -24,40 +24,6 @@ DIALS_A_NETWORK = Rate(burst=32.0, per_second=32 / 60)
 """Of one network (`prefix_of`); loopback is free."""
 DIALS_A_SPEAKER = Rate(burst=32.0, per_second=32 / 60)
 """Of what one network has said, or one peer of this machine, or mDNS, or the DHT."""
-
-LOOPBACK = "loopback"
-_NOWHERE = "nowhere"
-_PRIVATE = tuple(
-    map(
-        ipaddress.ip_network,
-        (
-            "10.0.0.0/8",
-            "172.16.0.0/12",
-            "192.168.0.0/16",
-            "100.64.0.0/10",
-            "169.254.0.0/16",
-            "fc00::/7",
-            "fe80::/10",
-        ),
-    )
-)
-
-
-def home_of(host: str) -> str | None:
-    """Return the private block that a text address is in, loopback as one; None for public ones.
-
-    A name is nowhere: whoever owns it makes it point where he likes, after it was looked at.
-    """
-    address = ip_of(host)
-    if address is None:
-        return _NOWHERE
-    if address.is_loopback:
-        return LOOPBACK
-    for block in _PRIVATE:
-        if address.version == block.version and address in block:
-            return str(block)
-    unusable = address.is_unspecified or address.is_multicast or int(address) >> 24 == 0
-    return _NOWHERE if unusable else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +38,7 @@ class Speaker:
     def may_tell(self, transport: str) -> bool:
         """Return whether an address is public or of a network that the speaker is in."""
         home = home_of(host_and_port(transport)[0])
-        if home == _NOWHERE:
+        if home == NOWHERE:
             return False
         return home is None or self.homes is None or home in self.homes
 
@@ -94,7 +60,7 @@ def speaker_at(peer_id: PeerId, transport: str, own_homes: Callable[[], frozense
 def homes_of(transports: list[str]) -> frozenset[str]:
     """Return the private networks that these addresses are in."""
     found = {home_of(host_and_port(transport)[0]) for transport in transports}
-    return frozenset(home for home in found if home is not None and home != _NOWHERE)
+    return frozenset(home for home in found if home is not None and home != NOWHERE)
 
 
 class DialBudget:

@@ -4,7 +4,8 @@ one kept earlier  ─▶ that one, but for a moment in which a bootstrap that is
 none, a bootstrap answers in time ─▶ its manifest (kept for the next start)
 none, and nobody answers          ─▶ one made from the settings
 
-A bootstrap that answers later with another one wins.
+A bootstrap that answers later with another one wins. Where the settings name a swarm, only that one
+is taken from any of them, and it is waited for.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from p2p.net.host import RequestError
 from p2p.net.interface import Host
 from p2p.peers import services
 from p2p.peers.try_out import TryOut, anything
+from shoal_base.visible import visible_name
 from shoal_settings.schema import Settings
 from shoal_tasks.swarm import specs_of, starting_families
 from shoal_wire.errors import ManifestError
@@ -89,6 +91,9 @@ class ManifestSource:
         self._bootstraps = tuple(
             parse_peer_address(address).peer_id for address in settings.bootstrap
         )
+        self._wanted = settings.swarm_id
+        self._strangers: dict[PeerId, str] = {}
+        """The bootstraps that are of another swarm than the one wanted, and of which."""
 
     @property
     def bootstraps(self) -> tuple[PeerId, ...]:
@@ -101,47 +106,70 @@ class ManifestSource:
         Raises:
             ManifestError: the settings make none.
         """
-        saved = load_manifest(self._data_dir)
+        saved = self._saved()
         if saved is None and not self._bootstraps:
-            return manifest_of_settings(self._settings, me=self._host.peer_id)
+            own = manifest_of_settings(self._settings, me=self._host.peer_id)
+            if not self._is_wanted(own):
+                raise ManifestError(
+                    f"swarm {self._wanted[:12]} (--swarm-id) is not the one that these settings "
+                    "start: name a --bootstrap of it"
+                )
+            return own
         return saved
 
     async def find(self) -> Found:
         """Return the manifest to start with; takes little longer than the wait, if it waits at all,
-        and than it takes to try out a swarm's families.
+        and than it takes to try out a swarm's families. A swarm that the settings name, and cannot
+        make, is waited for without end.
 
         Raises:
-            ManifestError: the bootstrap's swarm needs something this version does not know.
+            ManifestError: the bootstrap's swarm needs something this version does not know, or no
+                bootstrap is of the swarm that the settings name.
         """
-        saved = load_manifest(self._data_dir)
-        if self._bootstraps:
-            wait_s = self._wait_s if saved is None else min(self._wait_s, _KEPT_WAIT_SECONDS)
-            asked: Manifest | None = None
-            with trio.move_on_after(wait_s):
-                asked = await self._ask()
-            if asked is not None:
-                return Found(manifest=await self._adopt(asked), confirmed=True)
-            if saved is None:
-                log.warning("no bootstrap answers yet; going on, and trying again for ever")
+        saved = self._saved()
+        if self._bootstraps and (asked := await self._asked_in_time(saved)) is not None:
+            return Found(manifest=await self._adopt(asked), confirmed=True)
         if saved is not None:
             return Found(manifest=saved, confirmed=False)
         own = manifest_of_settings(self._settings, me=self._host.peer_id)
-        return Found(manifest=own, confirmed=False)
+        if self._is_wanted(own):
+            if self._bootstraps:
+                log.warning("no bootstrap answers yet; going on, and trying again for ever")
+            return Found(manifest=own, confirmed=False)
+        who = " or ".join(self._settings.bootstrap)
+        log.warning("nobody of swarm %s answers yet: waiting for %s", self._wanted[:12], who)
+        return Found(manifest=await self._adopt(await self._ask()), confirmed=True)
+
+    async def _asked_in_time(self, saved: Manifest | None) -> Manifest | None:
+        wait_s = self._wait_s if saved is None else min(self._wait_s, _KEPT_WAIT_SECONDS)
+        with trio.move_on_after(wait_s):
+            try:
+                return await self._ask()
+            except ManifestError:
+                if saved is None:
+                    raise
+        return None
 
     async def watch(self, found: Found) -> Manifest:
         """Return the manifest of a bootstrap that turns out to be of another swarm."""
         if found.confirmed or not self._bootstraps:
             await trio.sleep_forever()
         while True:
-            manifest = await self._ask()
-            if manifest.digest == found.manifest.digest:
-                self._save(manifest)
-                await trio.sleep_forever()
             try:
-                return await self._adopt(manifest)
+                manifest = await self._ask()
+                if manifest.digest != found.manifest.digest:
+                    return await self._adopt(manifest)
+                self._save(manifest)
             except ManifestError as error:
                 log.error("cannot join the bootstrap's swarm: %s", error)
-                await trio.sleep_forever()
+            await trio.sleep_forever()
+
+    def _is_wanted(self, manifest: Manifest) -> bool:
+        return self._wanted in ("none", manifest.digest.hex())
+
+    def _saved(self) -> Manifest | None:
+        saved = load_manifest(self._data_dir)
+        return saved if saved is not None and self._is_wanted(saved) else None
 
     async def _adopt(self, manifest: Manifest) -> Manifest:
         # Refuses what this version cannot regenerate or score, then what it cannot in time.
@@ -159,17 +187,33 @@ class ManifestSource:
             self._refused("the swarm's manifest is not saved", error)
 
     async def _ask(self) -> Manifest:
-        """Wait until a bootstrap is connected and answers with a usable manifest."""
+        """Wait until a bootstrap is connected and answers with a usable manifest.
+
+        Raises:
+            ManifestError: every bootstrap is of another swarm than the one wanted.
+        """
         pause = _POLL_SECONDS
         while True:
             connected = self._host.connected_peers()
             for peer_id in self._bootstraps:
-                if peer_id in connected:
+                if peer_id in connected and peer_id not in self._strangers:
                     manifest = await _try_fetch(self._host, peer_id)
-                    if manifest is not None:
+                    if manifest is not None and self._is_wanted(manifest):
                         return manifest
+                    if manifest is not None:
+                        name = visible_name(manifest.swarm_name)
+                        self._strangers[peer_id] = f"{name} {manifest.short_name}"
+            if self._strangers.keys() >= set(self._bootstraps):
+                raise ManifestError(self._other_swarm())
             await trio.sleep(pause)
             pause = min(_WATCH_SECONDS, pause * 1.2)
+
+    def _other_swarm(self) -> str:
+        peer_id, swarm = next(iter(self._strangers.items()))
+        return (
+            f"{peer_id} is of another swarm ({swarm}), not of {self._wanted[:12]} (--swarm-id): "
+            "ask who invited you for a new invitation"
+        )
 
 
 async def _try_fetch(host: Host, peer_id: PeerId) -> Manifest | None:

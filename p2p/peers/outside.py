@@ -114,6 +114,9 @@ class ReachServer:
             return None
         answer = self._last[peer_id] = _Answer(at=now, asked=ports, open=())
         answer.open = await self._dial(host_and_port(observed)[0], ports)
+        # It may have been told since that a router leads there.
+        network = observed.rpartition("/")[0]
+        self.host.note_reached(peer_id, [f"{network}/{port}" for port in answer.open])
         return answer.open
 
     async def _dial(self, address: str, ports: tuple[int, ...]) -> tuple[int, ...]:

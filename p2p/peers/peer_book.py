@@ -16,6 +16,7 @@ from pathlib import Path
 from p2p.net.address import host_and_port, parse_peer_id, parse_transport
 from p2p.net.inbound_gate import prefix_of
 from shoal_base.files import read_at_most, set_corrupt_aside, write_atomically
+from shoal_base.rows import one_a_line
 from shoal_wire.limits import MAX_ADDRS_PER_PEER
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
@@ -141,7 +142,7 @@ class PeerBook:
             }
             for entry in self.ranked()
         ]
-        return json.dumps({"version": _VERSION, "peers": peers}, indent=1)
+        return one_a_line({"version": _VERSION}, "peers", peers)
 
     @classmethod
     def from_json(cls, text: str, *, max_peers: int = MAX_PEERS) -> PeerBook:

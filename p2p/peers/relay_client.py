@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -28,9 +29,10 @@ from p2p.net.circuit import (
     status_name,
     write_message,
 )
+from p2p.net.connections import ConnectionInfo
 from p2p.net.host import Direction, Libp2pHost
 from p2p.net.streams import reset_stream
-from p2p.peers.outside import ask_outside, tcp_ports
+from p2p.peers.outside import Outside, ask_outside, tcp_ports
 from shoal_wire.types import PeerId
 
 if TYPE_CHECKING:
@@ -63,6 +65,19 @@ class Reservation:
     """This node's transport addresses through the relay."""
 
 
+def unprompted(
+    answers: list[Outside], connections: Iterable[ConnectionInfo], ports: Sequence[int]
+) -> list[Outside]:
+    """Return the answers of peers that this node did not dial from one of `ports`; all, if none is.
+
+    Some routers let any port of a host in that they have seen that port dial.
+    """
+    prompted = {
+        c.peer_id for c in connections if c.direction is Direction.OUT and c.local_port in ports
+    }
+    return [seen for seen in answers if seen.peer_id not in prompted] or answers
+
+
 class RelayClient:
     """Start with ``nursery.start_soon(client.run)``, after the host."""
 
@@ -90,6 +105,10 @@ class RelayClient:
         """The relays that hold a place for this node."""
         return tuple(self._reservations)
 
+    def look_again(self) -> None:
+        """Find out anew whether peers can dial this one: something has changed."""
+        self._ask_at = 0.0
+
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Find out, reserve and renew, until cancelled."""
         self._inner.set_stream_handler(STOP, self._accept)
@@ -114,8 +133,13 @@ class RelayClient:
         ]
         if not answers:
             return
+        answers = unprompted(answers, self._host.connections(), ports)
         before, self.reachable = self.reachable, any(seen.open_ports for seen in answers)
         self._ask_at = trio.current_time() + _ASK_AGAIN_SECONDS
+        if self.reachable and self._reservations:
+            logger.info("peers can dial this node: it needs its relays no longer")
+            self._reservations.clear()
+            self._announce()
         if before is not False and self.reachable is False:
             logger.info("peers cannot dial this node: looking for relays among them")
 
@@ -197,7 +221,7 @@ class RelayClient:
 
     def _announce(self) -> None:
         held = self._reservations.values()
-        self._host.set_relay_addrs(tuple(a for place in held for a in place.addresses))
+        self._host.announced.relayed = tuple(a for place in held for a in place.addresses)
 
     # Circuits that come in
 

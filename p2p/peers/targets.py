@@ -101,7 +101,8 @@ class DiscoverySettings:
     let_go_s: float = 60.0
     """About so long a peer is left alone that was full, or that this node let go."""
     alone_s: float = 4.0
-    """The same of a full one, about, while nobody else is connected."""
+    """The same of a full one, about, while nobody else is connected; and between two askings whom
+    a bootstrap knows."""
     enough_s: float = 60.0
     """After so long with enough peers, bootstraps that were dialled are let go."""
     visit_s: float = 600.0

@@ -22,7 +22,7 @@ from p2p.intake.weight import weight_of
 from p2p.rollouts.contributions import Contributions, account
 from p2p.rollouts.groups import published_groups
 from p2p.standing.reputation import Reputation
-from p2p.standing.sampling import SamplingStandings, draw_weights
+from p2p.standing.sampling import SamplingStandings, capped, draw_weights
 from p2p.store.store import Store, StoreError
 from shoal_base.bounded import BoundedDict
 from shoal_wire import digests
@@ -59,9 +59,12 @@ class RolloutPool:
         wall_ms: Callable[[], int],
         reputation: Reputation | None = None,
         draws: str = "standing",
+        network_of: Callable[[PeerId], str] = str,
         keepers: Sequence[Keeper] = (),
     ) -> None:
-        """`keepers` are told in this order, each whatever becomes of the others."""
+        """`keepers` are told in this order, each whatever becomes of the others; `network_of`
+        names the network of a peer that brings something (`Host.source_of`).
+        """
         self._buffer = buffer
         self._store = store
         self._me = me
@@ -71,6 +74,8 @@ class RolloutPool:
         self._wall_ms = wall_ms
         self._reputation = reputation
         self._draws = draws
+        self._network_of = network_of
+        self._tiers_are_old = True
         self._keepers = tuple(keepers)
         self._withdrawn: BoundedDict[BatchId, None] = BoundedDict(_MAX_WITHDRAWN)
         self.groups_received = 0
@@ -84,6 +89,7 @@ class RolloutPool:
     async def restore(self, ledger: PublisherLedger) -> None:
         """Fill buffer and ledger from disk; damaged rows are named and left out."""
         state = await self._store.load()
+        self._update_tiers()
         self._buffer.consume(state.consumed_ids)
         now = trio.current_time()
         for stored in state.batches:
@@ -129,6 +135,8 @@ class RolloutPool:
         while True:
             await trio.sleep(_SWEEP_SECONDS)
             self._buffer.expire(trio.current_time())
+            self._tiers_are_old = True
+            self._update_tiers()
             if trio.current_time() >= next_prune:
                 next_prune = trio.current_time() + _PRUNE_SECONDS
                 await self._prune()
@@ -140,11 +148,18 @@ class RolloutPool:
         the groups stay usable.
         """
         self.groups_received += len(signed.batch.groups)
+        self._update_tiers()
         now, groups = trio.current_time(), signed.batch.groups
         share = len(signed.envelope) // max(1, len(groups))
         for start in range(0, len(groups), GROUPS_A_STEP):
             step = groups[start : start + GROUPS_A_STEP]
-            self._take_in(published_groups(signed, step), share * len(step), now, own=False)
+            self._take_in(
+                published_groups(signed, step),
+                share * len(step),
+                now,
+                own=False,
+                brought_by=signed.brought_by,
+            )
             await trio.lowlevel.checkpoint()
             if signed.batch_id in self._withdrawn:
                 self._buffer.discard([digests.group_id(group) for group in groups])
@@ -174,13 +189,26 @@ class RolloutPool:
         if not count:
             return []
         now = trio.current_time()
+        self._update_tiers()
+        weights = None
+        if self._reputation is not None:
+            alone = self._reputation.weights_alone(self._buffer.publishers(), now)
+            weights = draw_weights(self._draws, alone, self._buffer.contributed())
         return self._buffer.lease(
             count,
             holder=holder,
             now=now,
             lease_seconds=lease_seconds,
-            weights=self._weights(now),
+            weights=weights,
+            pots=None if self._draws == "uniform" else capped,
         )
+
+    def _update_tiers(self) -> None:
+        """Tell the buffer of whom something else is known than before, where that may be so."""
+        if self._reputation is not None and self._tiers_are_old:
+            proven, useless = self._reputation.known(trio.current_time())
+            self._buffer.set_tiers(proven=proven, useless=useless)
+            self._tiers_are_old = False
 
     def _weights(self, now: float) -> dict[PeerId, float] | None:
         if self._reputation is None:
@@ -208,6 +236,7 @@ class RolloutPool:
         entry = theirs or self._buffer.get_own(group_id)
         if entry is None or self._reputation is None:
             return
+        self._tiers_are_old = True
         self._reputation.sampling.report(
             group_id,
             publisher=entry.group.publisher,
@@ -251,16 +280,29 @@ class RolloutPool:
         return reopen_batch(envelope, max_bytes=self._manifest.rules.max_batch_bytes)
 
     def _take_in(
-        self, groups: Sequence[PublishedGroup], num_bytes: int, received_at: float, *, own: bool
+        self,
+        groups: Sequence[PublishedGroup],
+        num_bytes: int,
+        received_at: float,
+        *,
+        own: bool,
+        brought_by: PeerId | None = None,
     ) -> None:
         """Offer the groups of an envelope of `num_bytes` to the buffer; tell which are new."""
         now = trio.current_time()
+        network = self._network_of(brought_by) if brought_by is not None else ""
         share = num_bytes // max(1, len(groups))
         offer = self._buffer.note_own if own else self._buffer.insert
         new = []
         for group in groups:
             cost = share + weight_of(group.group)
-            entry = Entry(group=group, num_bytes=cost, received_at=received_at)
+            entry = Entry(
+                group=group,
+                num_bytes=cost,
+                received_at=received_at,
+                network=network,
+                by_publisher=brought_by == group.publisher,
+            )
             if offer(entry, now) is InsertOutcome.STORED:
                 new.append(group)
         if new:

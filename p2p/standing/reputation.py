@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from p2p.standing.sampling import SamplingRow, SamplingStandings
+from p2p.standing.sampling import SamplingRow, SamplingStandings, Standing
 from p2p.standing.scoring import (
     BAN_BELOW,
     HALF_LIFE_SECONDS,
@@ -27,6 +27,7 @@ from p2p.standing.scoring import (
     StandingRow,
     is_worth_keeping,
 )
+from shoal_base.rows import one_a_line
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Verdict
 
@@ -146,6 +147,23 @@ class Reputation:
         weights = self.sampling.weights(publishers, now)
         return {p: 0.0 if p in self._blocked else weight for p, weight in weights.items()}
 
+    def weights_alone(self, publishers: Collection[PeerId], now: float) -> dict[PeerId, float]:
+        """Return each publisher's factor among those of its standing; 0 for the blocked."""
+        blocked, weight = self._blocked, self.sampling.weight_alone
+        return {p: 0.0 if p in blocked else weight(p, now) for p in publishers}
+
+    def is_proven(self, peer_id: PeerId, now: float) -> bool:
+        """Return whether a publisher's groups have been useful here, and nobody has blocked it."""
+        if peer_id in self._blocked:
+            return False
+        return self.sampling.standing(peer_id, now) is Standing.PROVEN
+
+    def known(self, now: float) -> tuple[frozenset[PeerId], frozenset[PeerId]]:
+        """Return who has proven useful, and who useless or is blocked; all others are strangers."""
+        known, blocked = self.sampling.known(now), self._blocked
+        proven = frozenset(p for p, standing in known.items() if standing is Standing.PROVEN)
+        return proven - blocked, frozenset(known) - proven | blocked
+
     def rows(self, now: float) -> tuple[PeerRow, ...]:
         """Return everybody of whom something is held, the worst first."""
         known = {row.peer_id for row in self.board.rows(now)}
@@ -223,9 +241,8 @@ class Reputation:
             "saved_ms": wall_ms,
             "blocked": sorted(self._blocked),
             "protected": sorted(self._protected),
-            "peers": rows,
         }
-        return json.dumps(content, indent=1)
+        return one_a_line(content, "peers", rows)
 
     def take(self, text: str, now: float, *, wall_ms: int) -> None:
         """Take over what `to_json` wrote. Raises ValueError, before any change."""

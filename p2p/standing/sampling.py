@@ -4,15 +4,23 @@ The trainer reports what its own verifier gave each group it drew.  A group is *
 completion beside what answers to that family usually reach here; a constant or token reward is not.
 Where nobody reaches anything a zero says nothing, so a young swarm accuses nobody.
 
-    useful u = min(1, best of the group / usual best of the family)        0 … 1
-    q        = (Σu + ½) / (n + 1)              the mean, under a Beta(½, ½) prior
-    weight   = min(1, (q / ¼)²), at least 0.01
+    useful u  0 … 1: how far the group's best is above a tenth of the family's usual best
+    weight    min(1, (q / ¼)²), at least 0.01; q = (Σu + ½) / (n + 1), a mean under a Beta prior
+    evidence  Σu · ln(⅓ ÷ ¹⁄₅₀) + (n - Σu) · ln(⅔ ÷ ⁴⁹⁄₅₀), a sequential test (Wald 1945): the log
+              of how much likelier it is of a publisher useful one time in three than in fifty
 
-A weak honest node is useful now and then and keeps full weight from a quarter upwards; only who is
-useful almost never fades.  Never a ban: a fresh model that earns nothing looks the same, keeps its
-floor, is forgiven with time, and comes back as it learns.  Two pots are capped over all their
-members, so that names, which cost nothing, buy nothing: strangers get at most a fifth of the draws
-beside proven publishers, the useless one in two hundred.  Pure.
+    evidence   … ── fifty to one against ── … ── two to one for ── …
+    standing       useless                stranger           proven
+
+So one useful group proves a name, eleven useless ones in a row condemn it, and six decide nothing:
+of honest nodes useful one time in three they befall one in twelve, eleven one in ninety.  Until it
+is decided a publisher is doubted in proportion: drawn by how much likelier it is of some use than
+of none, which finds out whom to condemn at the least cost in draws (Lai and Robbins 1985).
+
+Never a ban: a fresh model that earns nothing looks the same, keeps its floor, is forgiven with
+time, and comes back as it learns.  Two pots are capped over all their members, so that names, which
+cost nothing, buy nothing: beside proven publishers strangers get at most a fifth of the draws, the
+useless one in five hundred.  Pure.
 """
 
 from __future__ import annotations
@@ -20,6 +28,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from shoal_base.bounded import BoundedDict
 from shoal_wire.types import GroupId, PeerId
@@ -30,17 +39,27 @@ MEMORY_GROUPS = 200.0
 """And a publisher's older groups give way to newer ones, about so many count."""
 FLOOR = 0.01
 STRANGER_SHARE = 0.2
-"""Most of the draws for all publishers of fewer than `STRANGER_GROUPS` reports together."""
-STRANGER_GROUPS = 4.0
-USELESS_SHARE = 0.005
-"""Most of the draws for all publishers below `USELESS_BELOW` together."""
-USELESS_BELOW = 0.1
+"""Most of the draws for all publishers together of whom too little is known."""
+UNKNOWN = 0.5
+"""What a stranger counts beside a proven publisher: it is as likely as not of use."""
+FEW_PROVEN = 3.0
+"""Publishers that the proven count for at least, beside strangers: the first one that proves useful
+is not to be nearly all that is trained on."""
+USELESS_SHARE = 0.002
+"""Most of the draws for all useless publishers together."""
 
 LEAST = 0.05
 """Of the greatest contributor's chance, for who has contributed hardly anything: it may be new."""
 
 _PRIOR = 0.5
 _ENOUGH = 0.25
+_WEAK, _HARDLY = 1.0 / 3.0, 0.02
+_IF_USEFUL = math.log(_WEAK / _HARDLY)
+_IF_NOT = math.log((1.0 - _WEAK) / (1.0 - _HARDLY))
+_PROVEN = math.log(2.0)
+_USELESS = -math.log(50.0)
+_TOKEN = 0.1
+"""Of the usual best: what is given for nothing, as for an answer in the right form."""
 _LEAST_USUAL = 0.1
 """A family whose usual best is lower than this says nothing about anybody."""
 _RISE, _FALL = 0.2, 0.02
@@ -49,6 +68,15 @@ our own verifier's, so nobody can raise it but by answering well."""
 _MAX_PUBLISHERS = 4096
 _MAX_FAMILIES = 1024
 _MAX_REPORTED = 8192
+
+
+class Standing(StrEnum):
+    """What this node's own reports say of a publisher."""
+
+    PROVEN = "proven"
+    STRANGER = "stranger"
+    """Too little is known, for it or against it."""
+    USELESS = "useless"
 
 
 @dataclass(slots=True)
@@ -99,7 +127,8 @@ class SamplingStandings:
         best = min(1.0, max(0.0, *finite))
         usual = self._learn_usual(family, best, 1.0 if own else self.weight(publisher, now))
         if not own and usual >= _LEAST_USUAL:
-            self._add(publisher, min(1.0, best / usual), now)
+            useful = (best / usual - _TOKEN) / (1.0 - _TOKEN)
+            self._add(publisher, min(1.0, max(0.0, useful)), now)
 
     def weight(self, publisher: PeerId, now: float) -> float:
         """Return a publisher's weight alone, 0.01 to 1; a stranger's is 1."""
@@ -107,18 +136,40 @@ class SamplingStandings:
         quality = (record.useful + _PRIOR) / (record.groups + 2 * _PRIOR)
         return max(FLOOR, min(1.0, (quality / _ENOUGH) ** 2))
 
+    def standing(self, publisher: PeerId, now: float) -> Standing:
+        """Return what the reports of a publisher's groups say."""
+        evidence = self._evidence(publisher, now)
+        if evidence <= _USELESS:
+            return Standing.USELESS
+        return Standing.PROVEN if evidence >= _PROVEN else Standing.STRANGER
+
+    def weight_alone(self, publisher: PeerId, now: float) -> float:
+        """Return a publisher's factor among those of its standing, 0.01 to 1."""
+        if self.standing(publisher, now) is Standing.STRANGER:
+            return min(1.0, math.exp(self._evidence(publisher, now)))
+        return self.weight(publisher, now)
+
     def weights(self, publishers: Collection[PeerId], now: float) -> dict[PeerId, float]:
-        """Return each publisher's factor on its chance of being drawn, 0 to 1."""
-        weights = {publisher: self.weight(publisher, now) for publisher in publishers}
-        useless = {p for p, weight in weights.items() if weight < USELESS_BELOW}
-        strangers = {
-            p for p in weights if p not in useless and self.groups(p, now) < STRANGER_GROUPS
-        }
-        proven = sum(weights[p] for p in weights if p not in useless and p not in strangers)
-        _cap(weights, strangers, proven, STRANGER_SHARE)
-        others = sum(weights[p] for p in weights if p not in useless)
-        _cap(weights, useless, others, USELESS_SHARE)
+        """Return each publisher's factor on its chance of being drawn, 0 to 1.
+
+        As if each had come by a network of its own: where that is known (`p2p.buffer.drawing`),
+        strangers of one network count as one.
+        """
+        weights = {publisher: self.weight_alone(publisher, now) for publisher in publishers}
+        of: dict[Standing, list[PeerId]] = {standing: [] for standing in Standing}
+        for publisher in weights:
+            of[self.standing(publisher, now)].append(publisher)
+        totals = {standing: sum(weights[p] for p in of[standing]) for standing in Standing}
+        pots = capped(*(totals[standing] for standing in Standing))
+        for standing, pot in zip((Standing.STRANGER, Standing.USELESS), pots, strict=True):
+            for publisher in of[standing]:
+                weights[publisher] *= pot / totals[standing]
         return weights
+
+    def known(self, now: float) -> dict[PeerId, Standing]:
+        """Return everybody who is more than a stranger; O(records)."""
+        found = {publisher: self.standing(publisher, now) for publisher in self._records}
+        return {p: standing for p, standing in found.items() if standing is not Standing.STRANGER}
 
     def groups(self, publisher: PeerId, now: float) -> float:
         """Return how many reports stand behind a weight, decayed."""
@@ -150,6 +201,10 @@ class SamplingStandings:
     def forgive(self, peer_id: PeerId) -> None:
         """Make a publisher a stranger again."""
         self._records.pop(peer_id, None)
+
+    def _evidence(self, publisher: PeerId, now: float) -> float:
+        record = self._current(publisher, now)
+        return record.useful * _IF_USEFUL + (record.groups - record.useful) * _IF_NOT
 
     def _learn_usual(self, family: str, best: float, weight: float) -> float:
         usual = self._usual.get(family, best)
@@ -199,12 +254,16 @@ def draw_weights(
     return {p: weight * max(LEAST, useful[p] / most) for p, weight in standing.items()}
 
 
-def _cap(
-    weights: dict[PeerId, float], pot: Collection[PeerId], others: float, share: float
-) -> None:
-    """Scale the members of `pot` so that together they get at most `share` beside `others`."""
-    total = sum(weights[peer_id] for peer_id in pot)
-    allowed = others * share / (1.0 - share)
-    if 0.0 < allowed < total:
-        for peer_id in pot:
-            weights[peer_id] *= allowed / total
+def capped(proven: float, strangers: float, useless: float) -> tuple[float, float]:
+    """Return what strangers and the useless weigh within their shares, beside these weights.
+
+    A share is one beside who is worth more: where nobody is, it is not bounded.
+    """
+    if proven > 0.0:
+        beside = max(proven, FEW_PROVEN)
+        most = beside * STRANGER_SHARE / (1.0 - STRANGER_SHARE)
+        strangers = min(strangers * UNKNOWN, most)
+    others = proven + strangers
+    if others > 0.0:
+        useless = min(useless, others * USELESS_SHARE / (1.0 - USELESS_SHARE))
+    return strangers, useless

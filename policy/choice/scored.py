@@ -34,6 +34,8 @@ class PassedOver:
     """All in them earned the same, above nothing."""
     unread: int = 0
     """The strategy reads none of their right answers."""
+    reserved: int = 0
+    """Their questions are kept for evaluation."""
     refused: int = 0
     """The strategy left them out, and places stayed empty."""
 

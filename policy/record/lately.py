@@ -30,6 +30,7 @@ PASSED_OVER: Final[Mapping[str, str]] = {
     "no_reward": "earned nothing",
     "all_same": "earned the same throughout",
     "unread": "held right answers that `bare` leaves out",
+    "reserved": "answered questions kept for evaluation",
     "refused": "were refused by `distinct` or `capped`",
 }
 """Why groups of others are passed over: the field of `Played` that counts them, and in words."""
@@ -54,6 +55,7 @@ class Played:
     no_reward: int
     all_same: int
     unread: int
+    reserved: int
     refused: int
 
     @classmethod
@@ -71,6 +73,7 @@ class Played:
             no_reward=record.external_no_reward,
             all_same=record.external_all_same,
             unread=record.external_unread,
+            reserved=record.external_reserved,
             refused=record.external_refused,
         )
 

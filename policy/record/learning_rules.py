@@ -272,6 +272,8 @@ _ABOUT_OTHERS: Final[Mapping[str, str]] = {
     "all_same": "these questions have become too easy for the others: harder tasks (--tasks, of "
     "who starts the swarm)",
     "unread": "right answers carry what the verifier ignores: --strategy without `bare` takes them",
+    "reserved": "others share questions that no training may use: see who with `shoal debug "
+    "rollouts`",
     "refused": "there are too few different ones: more publishers, or --strategy without "
     "`distinct` and `capped`",
 }

@@ -37,6 +37,8 @@ class RoundRecord:
     """Of them, passed over because all in them earned the same, above nothing."""
     external_unread: int
     """Of them, passed over because the strategy reads none of their right answers."""
+    external_reserved: int
+    """Of them, passed over because their questions are kept for evaluation."""
     external_refused: int
     """Of them, left out by the strategy while places were empty."""
     own_groups: int

@@ -2,7 +2,7 @@
 
     lease ──▶ verify ──▶ usable ──▶ choose J by the strategy ──▶ own reading of their text
                 │           └─▶ not chosen: released
-                └─▶ spent (no signal, a copy): consumed, never drawn again
+                └─▶ spent (kept for evaluation, no signal, a copy): consumed, never drawn again
 
 Each group's rewards are reported to the node, which weighs its publisher by them.
 """
@@ -110,10 +110,11 @@ class ExternalSampling:
         self, leased: Sequence[m.SampledGroup], drawn: _Drawn, strategy: ExternalStrategy
     ) -> None:
         """Score leased groups and sort them into usable and spent; tell the node what they got."""
+        drawn.count += len(leased)
+        leased = self._put_aside_reserved(leased, drawn)
         groups = [(g.published.group.task, g.published.group.completions) for g in leased]
         all_rewards = self._tasks.verify(groups)
         questions = self._tasks.questions([task for task, _ in groups])
-        drawn.count += len(leased)
         reports = []
         for item, question, rewards in zip(leased, questions, all_rewards, strict=True):
             published = item.published
@@ -131,7 +132,31 @@ class ExternalSampling:
                     rewards=strategy.worth(rewards, texts, tagged=question.tagged),
                 )
             )
-        self._link.report(reports)
+        if reports:
+            self._link.report(reports)
+
+    def _put_aside_reserved(
+        self, leased: Sequence[m.SampledGroup], drawn: _Drawn
+    ) -> list[m.SampledGroup]:
+        """Return what may be trained on. The rest is worth nothing, whatever it would earn."""
+        kept, reports = [], []
+        tasks = [item.published.group.task for item in leased]
+        for item, is_reserved in zip(leased, self._tasks.reserved(tasks), strict=True):
+            if not is_reserved:
+                kept.append(item)
+                continue
+            published = item.published
+            nothing = (0.0,) * len(published.group.completions)
+            reports.append(
+                m.GroupReport(
+                    group_id=published.group_id, publisher=published.publisher, rewards=nothing
+                )
+            )
+        if reports:
+            drawn.spent += [report.group_id for report in reports]
+            drawn.passed_over["reserved"] += len(reports)
+            self._link.report(reports)
+        return kept
 
     def _own_reading(self, one: _Verified) -> ScoredGroup:
         """Re-encode others' text as if the own policy had produced it (section 3.2)."""

@@ -52,6 +52,7 @@ def record_of(played: Played) -> RoundRecord:
         external_no_reward=external.passed_over.no_reward,
         external_all_same=external.passed_over.all_same,
         external_unread=external.passed_over.unread,
+        external_reserved=external.passed_over.reserved,
         external_refused=external.passed_over.refused,
         own_frac_reward_zero_std=reward_spread(
             [one.rewards for one in played.fresh if one.rewards]

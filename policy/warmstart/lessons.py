@@ -10,9 +10,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from shoal_tasks.families import EASY, SEED_LIMIT, TRAIN_SEED_MIN
+from shoal_tasks.families import EASY, training_coordinates
+from shoal_tasks.split import Part
+
+if TYPE_CHECKING:
+    from shoal_tasks.worker.generate import GeneratedItem, TaskStream
 
 Metadata = Mapping[str, Any]
 """What reasoning_gym notes beside an item's question and answer."""
@@ -86,7 +90,7 @@ def misconceptions(generator: str, metadata: Metadata, right: str) -> tuple[str,
 
 
 def draw_lessons(per_family: int, seed: int) -> list[Lesson]:
-    """Draw lessons of every easy family, from training seeds only: evaluation stays unseen.
+    """Draw lessons of every easy family, of what is for training: evaluation stays unseen.
 
     Imports reasoning_gym, which the trainer never does: these texts are made here, not received.
     """
@@ -97,7 +101,7 @@ def draw_lessons(per_family: int, seed: int) -> list[Lesson]:
     for spec in EASY:
         stream = TaskStream(spec)
         for _ in range(per_family):
-            item = stream.item(rng.randrange(TRAIN_SEED_MIN, SEED_LIMIT), 0)
+            item = training_item(stream, rng)
             right = item.answer or ""
             wrong = misconceptions(spec.generator, item.entry["metadata"], right)
             lessons.append(
@@ -106,16 +110,22 @@ def draw_lessons(per_family: int, seed: int) -> list[Lesson]:
     return lessons
 
 
-def held_out_questions(per_family: int, *, first_seed: int = 0) -> list[Lesson]:
-    """Return questions of the evaluation seeds, which no training ever draws; `wrong` is empty."""
-    from shoal_tasks.families import held_out_coordinates
-    from shoal_tasks.worker.generate import TaskStream
+def training_item(stream: TaskStream, rng: random.Random) -> GeneratedItem:
+    """Draw one item of a family that is for training."""
+    while True:
+        item = stream.item(training_coordinates(rng, stream.spec).seed, 0)
+        if item.part is Part.TRAINING:
+            return item
 
-    streams = {spec.name: TaskStream(spec) for spec in EASY}
-    lessons = []
-    for task in held_out_coordinates(EASY, per_family, first_seed=first_seed):
-        item = streams[task.family].item(task.seed, task.index)
-        lessons.append(
-            Lesson(family=task.family, question=item.question, right=item.answer or "", wrong=())
-        )
-    return lessons
+
+def held_out_questions(per_family: int, *, first_seed: int = 0) -> list[Lesson]:
+    """Return questions of the evaluation, which no training ever draws; `wrong` is empty."""
+    from shoal_tasks.worker.sync import TaskWorker
+
+    with TaskWorker(EASY) as worker:
+        found = worker.held_out(per_family, first_seed=first_seed)
+        items = worker.items([task for task, _ in found])
+    return [
+        Lesson(family=task.family, question=item.question, right=item.answer or "", wrong=())
+        for (task, _), item in zip(found, items, strict=True)
+    ]

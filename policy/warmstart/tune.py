@@ -24,10 +24,10 @@ from policy.model.loading import Policy, load_policy
 from policy.model.prompting import encode_completion, encode_prompt
 from policy.tiny import Profile, assets_path
 from policy.update.grpo import GrpoConfig, TrainGroup, make_optimizer, update
-from policy.warmstart.lessons import held_out_questions
+from policy.warmstart.lessons import held_out_questions, training_item
 from policy.warmstart.measure import accuracy
 from shoal_base.lines import say_json
-from shoal_tasks.families import EASY, SEED_LIMIT, TRAIN_SEED_MIN
+from shoal_tasks.families import EASY
 from shoal_tasks.worker.generate import TaskStream
 from shoal_tasks.worker.scoring import score
 from shoal_wire.types import FinishReason, SamplingParams
@@ -107,9 +107,7 @@ def _node(setting: Setting, seed: int, number: int) -> _Node:
 
 def _own_groups(node: _Node, setting: Setting, streams: dict[Any, TaskStream]) -> list[_Shared]:
     specs = [node.rng.choice(EASY) for _ in range(setting.local)]
-    items = [
-        streams[spec].item(node.rng.randrange(TRAIN_SEED_MIN, SEED_LIMIT), 0) for spec in specs
-    ]
+    items = [training_item(streams[spec], node.rng) for spec in specs]
     drawn = generate(
         node.policy,
         [encode_prompt(node.policy, item.question) for item in items],

@@ -13,12 +13,16 @@ import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from shoal_base.files import append_whole
 from shoal_base.visible import visible_lines
 
 IN_FILE_ALONE = {"in_file_alone": True}
 """`extra` of a record that the console has in another form."""
+CHILD_LOG: Final = "log.txt"
+"""What a process that we started says, in its data directory."""
+CHILD_LOG_BYTES: Final = 16 << 20
 
 
 class BoundedFile:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -98,6 +99,18 @@ class NodeSettings(BaseModel):
         "Be reachable through relays among the peers: auto (where peers cannot dial this one), "
         "on or off.",
     )
+    announce: tuple[str, ...] = key(
+        (),
+        "node bootstrap",
+        "Multiaddress, without /p2p/ID, at which others reach this peer, told to them in place of "
+        "its interfaces' addresses; repeatable.",
+    )
+    port_mapping: bool = key(
+        True,
+        "node bootstrap",
+        "Ask the router (UPnP) to forward the port listened on, where this machine has only "
+        "private addresses; taken back at the end.",
+    )
     swarm_key: str = key(
         "none",
         "node bootstrap",
@@ -107,6 +120,12 @@ class NodeSettings(BaseModel):
     # Swarm
     swarm_name: str = key(
         "shoal", "node bootstrap swarm", "Name of the swarm that this peer starts or expects."
+    )
+    swarm_id: str = key(
+        "none",
+        "node",
+        "The only swarm that this node joins, by its manifest's digest (64 hex digits; "
+        "`shoal debug id` shows it); none is whatever a bootstrap says.",
     )
     tasks: str = key(
         "easy",
@@ -191,7 +210,9 @@ class NodeSettings(BaseModel):
             raise ValueError("is empty; . is the folder you are in")
         return value
 
-    @field_validator("listen", "bootstrap", "dht_peer", "task_file", "allow_peers", mode="before")
+    @field_validator(
+        "listen", "bootstrap", "dht_peer", "announce", "task_file", "allow_peers", mode="before"
+    )
     @classmethod
     def _split(cls, value: Any) -> Any:
         """Accept one string with commas, as an environment variable gives it."""
@@ -233,6 +254,13 @@ class NodeSettings(BaseModel):
         if text != "auto" and not (number and int(text) <= MAX_SUBSCRIBED_SHARDS):
             raise ValueError(f"must be auto or a number from 0 to {MAX_SUBSCRIBED_SHARDS}")
         return text
+
+    @field_validator("swarm_id")
+    @classmethod
+    def _digest(cls, value: str) -> str:
+        if value != "none" and not re.fullmatch(r"[0-9a-f]{64}", value):
+            raise ValueError("must be 64 hex digits, in small letters, or none")
+        return value
 
     @field_validator("tasks")
     @classmethod

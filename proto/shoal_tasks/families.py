@@ -19,7 +19,7 @@ from shoal_tasks.spec import (
     spec_to_json,
 )
 from shoal_tasks.types import TaskCoordinates
-from shoal_wire.limits import MAX_SEED
+from shoal_wire.limits import MAX_SEED, MIN_TRAINING_SEED
 
 __all__ = [
     "EASY",
@@ -37,13 +37,13 @@ __all__ = [
     "coordinates",
     "draw_coordinates",
     "example_coordinates",
-    "held_out_coordinates",
     "judge_coordinates",
     "spec_to_json",
+    "training_coordinates",
     "trial_coordinates",
 ]
 
-TRAIN_SEED_MIN: Final = 1 << 20
+TRAIN_SEED_MIN: Final = MIN_TRAINING_SEED
 """Seeds below this are for held-out evaluation only; a training draw never uses one."""
 
 JUDGE_SEED_MIN: Final = 1 << 19
@@ -82,7 +82,7 @@ EASY: Final = (
     _plain("count_bits_easy", "count_bits", min_n=1, max_n=127),
     _plain("gcd_easy", "gcd", min_numbers=2, max_numbers=2, min_value=1, max_value=20),
     _plain("spell_backward_easy", "spell_backward", min_word_len=3, max_word_len=4),
-    _plain("letter_counting_easy", "letter_counting", min_words=1, max_words=1),
+    _plain("letter_counting_easy", "letter_counting", min_words=2, max_words=2),
     _plain(
         "simple_equations_easy",
         "simple_equations",
@@ -124,8 +124,7 @@ EASY_PAPER: Final = (
         "calendar_arithmetic_small",
         "calendar_arithmetic",
         year=2023,
-        tasks=["is_leap_year"],
-        leap_year_range=40,
+        tasks=["weekday_of_date"],
     ),
     _plain(
         "decimal_arithmetic_small",
@@ -149,11 +148,11 @@ EASY_PAPER: Final = (
         "propositional_logic_small",
         "propositional_logic",
         min_vars=2,
-        max_vars=2,
+        max_vars=3,
         min_statements=2,
         max_statements=2,
-        min_complexity=1,
-        max_complexity=1,
+        min_complexity=2,
+        max_complexity=2,
     ),
 )
 """The paper's nine families, each about as small as its generator allows."""
@@ -169,6 +168,7 @@ PAPER: Final = (
         operators=["+", "-", "*", "/"],
         allow_parentheses=True,
         allow_negation=True,
+        format_style="natural",
     ),
     _tagged("base_conversion", min_base=2, max_base=16, min_value=0, max_value=1000),
     _tagged("bf", difficulty=1),
@@ -230,6 +230,11 @@ def draw_coordinates(rng: random.Random, families: Sequence[FamilySpec]) -> Task
     if not families:
         raise ValueError("no task families to draw from")
     spec = rng.choices(families, weights=[family.weight for family in families])[0]
+    return training_coordinates(rng, spec)
+
+
+def training_coordinates(rng: random.Random, spec: FamilySpec) -> TaskCoordinates:
+    """Draw a training task of one family, as `draw_coordinates` does."""
     return coordinates(spec, rng.randrange(TRAIN_SEED_MIN, SEED_LIMIT))
 
 
@@ -264,17 +269,3 @@ def _reserved(spec: FamilySpec, first: int, end: int, count: int) -> list[TaskCo
     if spec.generator == ROWS_GENERATOR:
         return []
     return [coordinates(spec, seed) for seed in range(first, first + count)]
-
-
-def held_out_coordinates(
-    families: Sequence[FamilySpec], per_family: int, *, first_seed: int = 0
-) -> list[TaskCoordinates]:
-    """The evaluation tasks: ``per_family`` of every family, from the reserved seeds.
-
-    Raises ValueError when first_seed + per_family leaves the reserved range.
-    """
-    if not 0 <= first_seed <= first_seed + per_family <= TRAIN_SEED_MIN:
-        raise ValueError("held-out seeds must stay below TRAIN_SEED_MIN")
-    return [
-        coordinates(spec, first_seed + offset) for spec in families for offset in range(per_family)
-    ]

@@ -14,14 +14,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal_tasks.errors import GenerationError
-from shoal_tasks.families import FamilySpec, config_digest
+from shoal_tasks.families import TRAIN_SEED_MIN, FamilySpec, config_digest
+from shoal_tasks.split import Part
 from shoal_tasks.types import TaskCoordinates
 from shoal_tasks.wire_tasks import make_task
 from shoal_tasks.worker.sync import TaskWorker
 from shoal_wire.digests import question_digest
 from shoal_wire.limits import MAX_INDEX, MAX_INLINE_TASK_BYTES, MAX_SEED
 from shoal_wire.manifest import SwarmRules
-from shoal_wire.rules import check_completion
+from shoal_wire.rules import check_completion, is_held_out
 from shoal_wire.types import Completion, Digest, FinishReason, InlineTask, RolloutGroup, Task
 
 _INLINE_FAMILY = "inline"
@@ -61,6 +62,7 @@ def read_groups(
         if line.strip()
     ]
     questions = iter(_questions(rows, worker))
+    _refuse_reserved(rows, worker)
     return [
         RolloutGroup(task=_complete(row.task, known, questions), completions=row.completions)
         for row in rows
@@ -125,6 +127,11 @@ def _coordinates(
     for name, value, limit in (("seed", seed, MAX_SEED), ("index", index, MAX_INDEX)):
         if type(value) is not int or not 0 <= value < limit:
             raise RowError(f"line {line}: {name} must be a whole number below {limit}")
+    if row["seed"] < TRAIN_SEED_MIN:
+        raise RowError(
+            f"line {line}: seed {row['seed']} is kept for evaluation; "
+            f"questions to share have seeds from {TRAIN_SEED_MIN} on"
+        )
     return TaskCoordinates(
         family=spec.name, config_digest=config_digest(spec), seed=int(row["seed"]), index=index
     )
@@ -165,6 +172,24 @@ def _questions(rows: Sequence[_Parsed], worker: TaskWorker) -> list[str]:
             except GenerationError as error:
                 raise RowError(f"line {line}: no question there ({error})") from None
         raise
+
+
+def _refuse_reserved(rows: Sequence[_Parsed], worker: TaskWorker) -> None:
+    """Raise RowError for a question that no training may use, by its text."""
+    generated = [row.task for row in rows if isinstance(row.task, TaskCoordinates)]
+    parts = iter(worker.parts(generated) if generated else ())
+    for row in rows:
+        if isinstance(row.task, TaskCoordinates):
+            part = next(parts)
+        else:
+            part = Part.HELD_OUT if is_held_out(row.task.question_digest) else Part.TRAINING
+        if part is Part.HELD_OUT:
+            raise RowError(
+                f"line {row.line}: the eighth of all questions that this one belongs to, by its "
+                "text, is kept for evaluation; share another, or word yours otherwise"
+            )
+        if part is Part.LEFT_OUT:
+            raise RowError(f"line {row.line}: nobody trains on this question; share another")
 
 
 def _complete(

@@ -89,6 +89,7 @@ class RowStream:
         held_out = spec.config["held_out"]
         assert isinstance(held_out, int)
         self._num_training = len(self._rows) - held_out
+        self._held_out_texts = {_text(row) for row in self._rows[self._num_training :]}
 
     def row(self, seed: int, index: int) -> tuple[int, Row]:
         """Number and content of a row. Held-out seeds have the file's last rows to themselves."""
@@ -99,3 +100,14 @@ class RowStream:
         else:
             position = number % self._num_training
         return position, self._rows[position]
+
+    def is_held_out(self, row: Row) -> bool:
+        """Whether a row's question stands, but for case and white space, among the held-out ones.
+
+        A file may ask one question twice.
+        """
+        return _text(row) in self._held_out_texts
+
+
+def _text(row: Row) -> str:
+    return " ".join(row.question.casefold().split())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 _ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+_DIGITS = {character: digit for digit, character in enumerate(_ALPHABET)}
 
 
 def is_peer_id_text(text: str) -> bool:
@@ -19,3 +20,19 @@ def b58encode(data: bytes) -> str:
         digits.append(_ALPHABET[remainder])
     zeros = len(data) - len(data.lstrip(b"\0"))
     return "1" * zeros + "".join(reversed(digits))
+
+
+def b58decode(text: str) -> bytes:
+    """Return what `b58encode` made `text` of; the time grows with the square of its length.
+
+    Raises:
+        ValueError: a character is not of the alphabet.
+    """
+    number = 0
+    for character in text:
+        digit = _DIGITS.get(character)
+        if digit is None:
+            raise ValueError("not base58")
+        number = number * 58 + digit
+    zeros = len(text) - len(text.lstrip("1"))
+    return bytes(zeros) + number.to_bytes((number.bit_length() + 7) // 8, "big")

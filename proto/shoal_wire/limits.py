@@ -80,6 +80,8 @@ MAX_NAME_BYTES: Final = 200
 """Longest name on the wire: family, verifier, model."""
 
 MAX_SEED: Final = 1 << 31
+MIN_TRAINING_SEED: Final = 1 << 20
+"""Seeds below this are reserved for evaluation and for judges: no batch may hold one."""
 MAX_INDEX: Final = 1 << 31
 MAX_ROUND: Final = 1 << 40
 MAX_SEQUENCE: Final = 1 << 62

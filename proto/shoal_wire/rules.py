@@ -18,6 +18,9 @@ _MAX_TEMPERATURE = 1000.0
 _MAX_LOGPROB = 1e-3
 """Log-probabilities are at most 0; a half float's rounding is forgiven."""
 
+_HELD_OUT_BELOW = b"\x20"
+"""First byte of the digests of held-out questions."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRules:
@@ -100,6 +103,8 @@ def _check_task(task: Task, rules: BatchRules) -> Reason | None:
         return Reason.BAD_NUMBER
     if task.inline is not None:
         return _check_inline(task, rules.manifest.rules)
+    if is_reserved(task):
+        return Reason.RESERVED_TASK
     family = next((f for f in rules.manifest.families if f.name == task.family), None)
     if family is None or rules.config_digests[family.name] != task.config_digest:
         return Reason.UNKNOWN_FAMILY
@@ -108,6 +113,19 @@ def _check_task(task: Task, rules: BatchRules) -> Reason | None:
     if task.verifier_version != family.verifier_version:
         return Reason.OTHER_VERIFIER_VERSION
     return None
+
+
+def is_reserved(task: Task) -> bool:
+    """Whether a task's seed is of those kept for evaluation; an inline task has none.
+
+    Nobody may share or train on one, or pass@1 would measure what was learnt by heart.
+    """
+    return task.inline is None and task.seed < limits.MIN_TRAINING_SEED
+
+
+def is_held_out(question_digest: Digest) -> bool:
+    """Whether a text is one of the eighth of all that are kept for evaluation, by its digest."""
+    return question_digest[:1] < _HELD_OUT_BELOW
 
 
 def _check_inline(task: Task, rules: SwarmRules) -> Reason | None:

@@ -7,7 +7,7 @@ completions, the group of them (the paper's *rollout*), and the batch that carri
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NewType
 
@@ -150,6 +150,8 @@ class SignedBatch:
     batch: RolloutBatch
     envelope: bytes
     """The sealed bytes as they travelled, kept so that anyone can verify them later."""
+    brought_by: PeerId | None = field(default=None, compare=False)
+    """The peer that forwarded or gave it, where that is known. Nobody signed that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

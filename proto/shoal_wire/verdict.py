@@ -50,6 +50,7 @@ class Reason(StrEnum):
     BAD_NUMBER = "bad_number"
     BAD_FIELD = "bad_field"
     INLINE_NOT_ALLOWED = "inline_not_allowed"
+    RESERVED_TASK = "reserved_task"
     BAD_ANNOUNCEMENT = "bad_announcement"
     UNFETCHABLE = "unfetchable"
     MALFORMED_REQUEST = "malformed_request"

@@ -1,4 +1,4 @@
-"""`shoal debug peers`, `mesh` and `topics`: whom a peer is connected to, and for what."""
+"""`shoal debug peers`, `mesh`, `topics` and `addresses`: whom a peer is connected to, and where."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def peers(console: Console, view: dict[str, Any]) -> None:
         rows.add_row(
             peer_name(console, row["peer_id"]),
             row["address"],
-            row["direction"],
+            row["direction"] + ", relay" * bool(row.get("relayed")),
             "-" if latency is None else f"{latency:.1f}",
             visible_name(row["agent"]) or "-",
             str(len(row["topics"])),
@@ -83,3 +83,16 @@ def _cause(target: dict[str, Any]) -> str:
     """Return why a dial failed, without the address that stands beside it."""
     error: str = target["last_error"]
     return error.rpartition(f"{target['peer_id']}: ")[2] or "-"
+
+
+def addresses(console: Console, view: dict[str, Any]) -> None:
+    """Where others find it, the best first."""
+    rows = table("address", "for", "known", "whose", below=("address",))
+    for row in view["addresses"]:
+        known = {"reached": "reached", "failed": "not reached"}.get(row["tried"], "not tried")
+        way = "relay, " if row["relayed"] else ""
+        rows.add_row(row["address"], _WHO_IS_THERE[row["scope"]], way + known, row["whose"])
+    print_table(console, rows, "it listens nowhere")
+
+
+_WHO_IS_THERE = {"public": "everybody", "private": "its network", "loopback": "this machine"}

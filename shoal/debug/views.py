@@ -89,6 +89,10 @@ VIEWS = {
         show=probes.doctor,
         failed=probes.is_bad,
     ),
+    "addresses": View(
+        help="where others find this node and its swarm, as peers see it",
+        show=network.addresses,
+    ),
     "ping": View(
         help="round trips to one peer",
         show=probes.ping,

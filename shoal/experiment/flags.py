@@ -21,6 +21,7 @@ Does sharing help? Runs swarms that share and silos that do not, by the code tha
 says what came of it: a table, figures, and every round as JSON, in one folder. Ctrl-C gives what
 there is; the same command goes on from there. docs/experiments.md has results and definitions."""
 
+MAX_EXPERIMENT_SEED = 1 << 31
 EMBEDDED = ("tiny", "tiny-sparse")
 
 
@@ -40,7 +41,14 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--quick", action="store_true", help="fewer seeds and rounds: minutes")
     made.add_argument("--out", type=path, metavar="DIR", help="output folder")
     made.add_argument("--json", action="store_true", help="print one JSON object at the end")
-    made.add_argument("--seeds", type=int, metavar="N", help="seeds 1 to N")
+    made.add_argument("--seeds", type=int, metavar="N", help="so many seeds, from 1 on")
+    made.add_argument(
+        "--first-seed",
+        type=int,
+        metavar="N",
+        help="the first of them: a default that was chosen on some seeds is reported on others",
+    )
+    made.add_argument("--seed-list", metavar="N,N…", help="these seeds, instead of both")
     made.add_argument("--rounds", type=int, metavar="N", help="rounds of each node")
     made.add_argument("--nodes", type=int, metavar="N", help="nodes of each swarm")
     _add_what_is_compared(made)
@@ -103,16 +111,16 @@ def make_experiment(arguments: argparse.Namespace) -> Experiment:
     preset = PRESETS[arguments.preset]
     size = preset.quick if arguments.quick else preset.full
     num_nodes = preset.nodes if arguments.nodes is None else arguments.nodes
-    seeds = size.seeds if arguments.seeds is None else arguments.seeds
+    seeds = _seeds(arguments, size.seeds)
     rounds = size.rounds if arguments.rounds is None else arguments.rounds
-    _check_counts(num_nodes=num_nodes, seeds=seeds, rounds=rounds, jobs=arguments.jobs)
+    _check_counts(num_nodes=num_nodes, seeds=len(seeds), rounds=rounds, jobs=arguments.jobs)
     arms = (size.arms or preset.arms)(num_nodes)
     if arguments.arm:
         arms = _chosen_arms(arguments.arm, arms, num_nodes)
     experiment = Experiment(
         name=arguments.preset + ("-quick" if arguments.quick else ""),
         arms=arms,
-        seeds=tuple(range(1, seeds + 1)),
+        seeds=seeds,
         rounds=rounds,
         base=_base(arguments, preset),
         swarm=arguments.swarm,
@@ -122,6 +130,27 @@ def make_experiment(arguments: argparse.Namespace) -> Experiment:
     except ValidationError as error:
         raise UsageError(_first_line(error)) from None
     return experiment
+
+
+def _seeds(arguments: argparse.Namespace, usual: int) -> tuple[int, ...]:
+    if arguments.seed_list is None:
+        count = usual if arguments.seeds is None else arguments.seeds
+        first = 1 if arguments.first_seed is None else arguments.first_seed
+        seeds = tuple(range(first, first + count))
+    elif arguments.seeds is not None or arguments.first_seed is not None:
+        raise UsageError("--seed-list names every seed: leave out --seeds and --first-seed")
+    else:
+        try:
+            seeds = tuple(int(part) for part in arguments.seed_list.split(","))
+        except ValueError:
+            raise UsageError(
+                f"--seed-list {arguments.seed_list!r}: not whole numbers with commas between them"
+            ) from None
+    if len(set(seeds)) != len(seeds):
+        raise UsageError("--seed-list names one seed twice")
+    if not all(0 < seed <= MAX_EXPERIMENT_SEED for seed in seeds):
+        raise UsageError(f"seeds are 1 to {MAX_EXPERIMENT_SEED:,}")
+    return seeds
 
 
 def _check_counts(*, num_nodes: int, seeds: int, rounds: int, jobs: int | None) -> None:

@@ -18,7 +18,7 @@ from p2p.net.identity import IdentityError
 from p2p.net.swarm_key import SwarmKeyError, load_swarm_key
 from p2p.process import root_error
 from shoal.judge_report.records import Records, RecordsError, fetch_records, records_in
-from shoal.judge_report.stats import Comparison, compare, unanswered
+from shoal.judge_report.stats import Comparison, compare, swarms_of, unanswered
 from shoal_base.files import write_atomically
 from shoal_base.lines import say_json
 from shoal_base.terminal import Terminal
@@ -28,15 +28,27 @@ from shoal_settings.parser import Parser, path
 from shoal_wire.judge_messages import JudgeRecord, Mode
 
 DESCRIPTION = """\
-Compare nodes that learn from others (swarm) with nodes that do not (silo), by the records of a
-judge: its own folder, also while it runs, or those that it gives to anybody who asks. Every record
-is verified; what the judge has not signed does not count. Needs the extra `experiment`.
+Compare nodes that learn from others (swarm) with nodes that do not (silo), by the records of
+judges: a judge's own folder, also while it runs, or those that it gives to anybody who asks. Peers
+of one swarm are not independent: whether a difference is chance is only known from several swarms,
+so name each one's judge. Every record is verified; what the judge has not signed does not count.
+Needs the extra `experiment`.
 Exit codes: 0 ok, 1 failed, 2 usage."""
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 MAX_MODELS = 16
 """Names are the peers' own word: those with the most records are compared."""
 _COMMAND = "judge report"
+COLUMNS = (
+    "model",
+    "arm",
+    "swarms",
+    "peers",
+    "answers",
+    "pass@1",
+    "± se",
+    "better, adjusted p < 0.05",
+)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -69,10 +81,18 @@ def _parser() -> argparse.ArgumentParser:
     )
     source = parser.add_mutually_exclusive_group()
     source.add_argument(
-        "--data-dir", type=path, default=Path(".shoal/judge"), metavar="DIR", help="judge's folder"
+        "--data-dir",
+        type=path,
+        action="append",
+        metavar="DIR",
+        help="judge's folder (.shoal/judge); repeatable, one for each swarm",
     )
     source.add_argument(
-        "--from", dest="address", metavar="MULTIADDR", help="ask the judge at this address"
+        "--from",
+        dest="addresses",
+        action="append",
+        metavar="MULTIADDR",
+        help="ask the judge at this address; repeatable, one for each swarm",
     )
     parser.add_argument(
         "--swarm-key", type=path, metavar="FILE", help="key of a private swarm, for --from"
@@ -91,13 +111,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _records(arguments: argparse.Namespace) -> Records:
-    if arguments.address is None:
-        return records_in(arguments.data_dir)
+def _records(arguments: argparse.Namespace) -> list[Records]:
+    if arguments.addresses is None:
+        return [records_in(folder) for folder in arguments.data_dir or (Path(".shoal/judge"),)]
     key = None if arguments.swarm_key is None else load_swarm_key(arguments.swarm_key)
 
-    async def fetch() -> Records:
-        return await fetch_records(arguments.address, key=key)
+    async def fetch() -> list[Records]:
+        return [await fetch_records(address, key=key) for address in arguments.addresses]
 
     try:
         return trio.run(fetch)
@@ -105,24 +125,25 @@ def _records(arguments: argparse.Namespace) -> Records:
         raise root_error(group) from None
 
 
-def _run(arguments: argparse.Namespace, records: Records) -> int:
+def _run(arguments: argparse.Namespace, sources: Sequence[Records]) -> int:
     from shoal.judge_report.figure import draw
 
-    chosen = _of_one_swarm(records.good)
-    comparisons = _compared(chosen, arguments.model, arguments.window, arguments.until)
+    chosen = [_of_one_swarm(source.good) for source in sources]
+    swarms = swarms_of([records for records in chosen if records])
+    comparisons = _compared(swarms, arguments.model, arguments.window, arguments.until)
     if not comparisons:
         raise RecordsError("there are no records to report on")
-    note = f"Judge {records.judge}; {len(chosen)} records."
+    judges = ", ".join(source.judge for source in sources)
+    total = sum(map(len, swarms))
+    note = f"{'Judge' if len(sources) == 1 else 'Judges'} {judges}; {total} records."
     figures = draw(arguments.out, comparisons, note=note)
     report = {
         "schema_version": SCHEMA_VERSION,
-        "judge": records.judge,
-        "swarm": chosen[-1].swarm_digest.hex(),
-        "records": len(chosen),
-        "records_refused": records.refused,
-        "records_missing": records.missing,
-        "records_of_other_swarms": len(records.good) - len(chosen),
-        "challenges_unanswered": unanswered(chosen),
+        "judges": [
+            _source_json(source, records) for source, records in zip(sources, chosen, strict=True)
+        ],
+        "swarms": len(swarms),
+        "records": total,
         "models": [one.to_json() for one in comparisons],
         "figures": [str(path) for path in figures],
     }
@@ -135,20 +156,35 @@ def _run(arguments: argparse.Namespace, records: Records) -> int:
     return EXIT_OK
 
 
+def _source_json(source: Records, chosen: Sequence[JudgeRecord]) -> dict[str, Any]:
+    return {
+        "judge": source.judge,
+        "swarm": chosen[-1].swarm_digest.hex() if chosen else None,
+        "records": len(chosen),
+        "records_refused": source.refused,
+        "records_missing": source.missing,
+        "records_of_other_swarms": len(source.good) - len(chosen),
+        "challenges_unanswered": unanswered(chosen),
+    }
+
+
 def _of_one_swarm(records: Sequence[JudgeRecord]) -> list[JudgeRecord]:
     """Records of the swarm that was judged last: another's questions are not comparable."""
     return [one for one in records if one.swarm_digest == records[-1].swarm_digest]
 
 
 def _compared(
-    records: Sequence[JudgeRecord], model: str | None, window: int | None, until: int | None
+    swarms: Sequence[Sequence[JudgeRecord]],
+    model: str | None,
+    window: int | None,
+    until: int | None,
 ) -> list[Comparison]:
     """One comparison a model, the one with the most records first."""
-    counts = Counter(record.model_name for record in records)
+    counts = Counter(record.model_name for swarm in swarms for record in swarm)
     names = [name for name, _ in counts.most_common() if model in (None, name)][:MAX_MODELS]
     return [
         compare(
-            [record for record in records if record.model_name == name],
+            [[record for record in swarm if record.model_name == name] for swarm in swarms],
             model=name,
             window_rounds=window,
             until=until,
@@ -159,7 +195,7 @@ def _compared(
 
 def _show(console: Terminal, report: dict[str, Any], comparisons: Sequence[Comparison]) -> None:
     table = Table()
-    for name in ("model", "arm", "peers", "answers", "pass@1", "± se", "better, adjusted p < 0.05"):
+    for name in COLUMNS:
         table.add_column(name)
     for one in comparisons:
         for mode in Mode:
@@ -169,21 +205,28 @@ def _show(console: Terminal, report: dict[str, Any], comparisons: Sequence[Compa
             table.add_row(
                 visible_name(one.model),
                 str(mode),
+                str(arm.swarms),
                 str(arm.peers),
                 str(arm.answers),
                 f"{arm.mean:.3f}",
-                f"{arm.error:.3f}" if arm.peers > 1 else "–",
+                "–" if arm.error is None else f"{arm.error:.3f}",
                 f"rounds {', '.join(regions)}" if regions else "-",
             )
-        p = "too few peers" if one.p is None else f"p = {one.p:.3g}"
-        table.add_row("", "", "", "", "", "", f"all rounds: {p}", end_section=True)
+        p = "no p" if one.p is None else f"p = {one.p:.3g}"
+        table.add_row("", "", "", "", "", "", "", f"all rounds: {p}", end_section=True)
     console.print(table)
-    left_out = [
-        f"{report[f'records_{why}']} {why.replace('_', ' ')}"
-        for why in ("refused", "missing", "of_other_swarms")
-    ]
-    console.print(
-        f"{report['records']} records of judge {report['judge']}; {', '.join(left_out)}; "
-        f"{report['challenges_unanswered']} questions unanswered"
-    )
+    if report["swarms"] == 1:
+        console.print(
+            "one swarm proves nothing, however many its peers: they learn from each other. Name "
+            "the judges of several (--data-dir or --from, each time)"
+        )
+    for judge in report["judges"]:
+        left_out = [
+            f"{judge[f'records_{why}']} {why.replace('_', ' ')}"
+            for why in ("refused", "missing", "of_other_swarms")
+        ]
+        console.print(
+            f"{judge['records']} records of judge {judge['judge']}; {', '.join(left_out)}; "
+            f"{judge['challenges_unanswered']} questions unanswered"
+        )
     console.print(f"figure: {report['figures'][0]}", soft_wrap=True)

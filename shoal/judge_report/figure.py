@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from shoal.figures import COLOURS, add_note, panels, save
-from shoal.judge_report.stats import ALPHA, SMOOTH, Comparison
+from shoal.judge_report.stats import SMOOTH, Comparison
+from shoal.significance import ALPHA
 from shoal_base.visible import visible_name
 from shoal_wire.judge_messages import Mode
 
@@ -51,11 +52,15 @@ def _explained(shown: Sequence[Comparison]) -> str:
     widths = sorted({comparison.window_rounds for comparison in shown})
     wide = " or ".join(map(str, widths))
     return (
-        f"Marks: mean over peers of each one's mean score in a window of {wide} rounds. Lines: the "
-        f"same over the last {SMOOTH} windows; bands: ± 1 standard error over peers. Shaded: the "
-        f"lines' difference has p < {ALPHA:g} (permutation of peers, adjusted over all windows by "
-        "Benjamini and Hochberg)."
+        "Marks: mean over swarms, and in each over its peers, of a peer's mean score in a window "
+        f"of {wide} rounds. Lines: the same over the last {SMOOTH} windows; bands: ± 1 standard "
+        "error over swarms, which one swarm has none of. Shaded: the lines' difference has "
+        f"p < {ALPHA:g} (t-test on swarms, adjusted over all windows by Benjamini and Hochberg)."
     )
+
+
+def _of(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _panel(ax: Any, comparison: Comparison) -> None:
@@ -69,13 +74,16 @@ def _panel(ax: Any, comparison: Comparison) -> None:
         x = [(window.first + window.last) / 2 for window in windows]
         mean = [window.arms[mode].mean for window in windows]
         line = [window.recent[mode].mean for window in windows]
-        error = [window.recent[mode].error for window in windows]
+        error = [window.recent[mode].error or 0.0 for window in windows]
         colour, total = _COLOURS[mode], comparison.total[mode]
         ax.plot(x, mean, _MARKERS[mode], ms=2.5, color=colour, alpha=0.45, lw=0)
         low = [max(0.0, m - e) for m, e in zip(line, error, strict=True)]
         high = [min(1.0, m + e) for m, e in zip(line, error, strict=True)]
         ax.fill_between(x, low, high, color=colour, alpha=0.15, lw=0)
-        label = f"{mode} ({total.peers} peers, {total.answers} answers)"
+        label = (
+            f"{mode} ({_of(total.swarms, 'swarm')}, {_of(total.peers, 'peer')}, "
+            f"{total.answers} answers)"
+        )
         handles += ax.plot(x, line, color=colour, ls=_DASHES[mode], lw=1.8, label=label)
     for mode in dict.fromkeys(mode for _, _, mode in comparison.regions):
         label = f"{mode} better, adjusted p < {ALPHA:g}"

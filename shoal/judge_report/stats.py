@@ -1,11 +1,14 @@
-"""Records of a judge to numbers: swarm against silo, window of rounds by window. Pure; needs scipy.
+"""Records of judges to numbers: swarm against silo, window of rounds by window. Pure; needs scipy.
 
-Peers are what is compared, not answers: those of one peer are of one policy and depend on each
-other. So a peer has one value, the mean of its scores, in a window or in the last `SMOOTH` of them
-(the moving average); an arm's value is the mean over its peers. Moving averages of the two arms are
-compared by a permutation test on peers, which holds for few of them and for scores of 0 and 1 (by
-Welch's test where there are many), and the p-values of all windows are adjusted together (Benjamini
-and Hochberg, which holds for tests that share answers as these do).
+What is compared are swarms. Answers of one peer are of one policy, and peers of one swarm learn
+from each other: a test that took them for independent would find a difference between two runs of
+the same arm in half of all cases. So each swarm has one value an arm: the mean over its peers
+(those that share, or the silos that its judge watched beside them) of each one's mean score, in a
+window or in the last `SMOOTH` of them (the moving average); an arm's value is the mean over swarms.
+Moving averages are compared by a t-test on the swarms' differences (paired, where each has both
+arms; otherwise Welch's), and the p-values of all windows are adjusted together (Benjamini and
+Hochberg, which holds for tests that share answers as these do). One swarm has no p-value and no
+error, however many peers it has.
 """
 
 from __future__ import annotations
@@ -18,18 +21,17 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+from shoal.significance import ALPHA, paired, welch
 from shoal_wire.judge_messages import JudgeRecord, Mode
 from shoal_wire.types import PeerId
 
-ALPHA = 0.05
 SMOOTH = 5
 """Windows in the moving average."""
 _WINDOWS = 40
-_RESAMPLES = 4999
-_MIN_PEERS = 2
-_MANY_PEERS = 100
-"""In both arms together; from here on Welch's test says the same and takes no time."""
+_MIN_SWARMS = 2
 _FAR = 2.0
+
+Records = Sequence[JudgeRecord]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,9 +39,11 @@ class Arm:
     """One arm in one window."""
 
     mean: float
-    """Mean over peers of each one's mean score."""
-    error: float
-    """Standard error of that mean; 0 with one peer."""
+    """Mean over swarms of the mean over its peers of each one's mean score."""
+    error: float | None
+    """Standard error of that mean over swarms; None with one of them."""
+    swarms: int
+    """Swarms whose judges have asked such peers."""
     peers: int
     answers: int
 
@@ -55,7 +59,7 @@ class Window:
     recent: Mapping[Mode, Arm]
     """In this window and those before it, `SMOOTH` in all."""
     p: float | None = None
-    """Of the difference of `recent`, not adjusted; None with fewer than two peers in an arm."""
+    """Of the difference of `recent`, not adjusted; None with fewer than two swarms."""
     adjusted: float | None = None
 
     @property
@@ -118,43 +122,59 @@ class Comparison:
         }
 
 
+def swarms_of(sources: Sequence[Records]) -> list[list[JudgeRecord]]:
+    """Join what several judges, or one asked twice, have of one swarm: those with a peer in common.
+
+    Each record counts once.
+    """
+    swarms: list[tuple[set[PeerId], dict[JudgeRecord, None]]] = []
+    for source in sources:
+        peers, records = {record.peer_id for record in source}, dict.fromkeys(source)
+        apart = []
+        for one in swarms:
+            if one[0] & peers:
+                peers, records = peers | one[0], {**one[1], **records}
+            else:
+                apart.append(one)
+        swarms = [*apart, (peers, records)]
+    return [list(records) for _, records in swarms]
+
+
 def compare(
-    everything: Sequence[JudgeRecord],
+    swarms: Sequence[Records],
     *,
     model: str,
     window_rounds: int | None = None,
     until: int | None = None,
 ) -> Comparison:
-    """Compare swarm with silo for one model's records, of which there is at least one.
+    """Compare swarm with silo by one model's records in each swarm; there is at least one record.
 
     Records of rounds above `until` are left out; without it those of more than twice the round
     that 95 in 100 records do not exceed.
     """
+    everything = [record for swarm in swarms for record in swarm]
     last = usual_last(everything) * _FAR if until is None else until
-    records = [record for record in everything if record.round <= last]
-    width = window_rounds or _fitting_window(records)
-    by_place: dict[int, list[JudgeRecord]] = defaultdict(list)
-    for record in records:
-        by_place[max(0, record.round - 1) // width].append(record)
-    windows = _adjust([_window(by_place, place, width) for place in sorted(by_place)])
+    kept = [[record for record in swarm if record.round <= last] for swarm in swarms]
+    width = window_rounds or _fitting_window([record for swarm in kept for record in swarm])
+    windows = _adjust(_windows(kept, width))
     return Comparison(
         model=model,
         window_rounds=width,
         windows=tuple(windows),
-        total=_arms(records),
-        p=_p_value(records),
+        total=_arms(kept),
+        p=_p_value(kept),
         regions=_regions(windows),
-        beyond=len(everything) - len(records),
+        beyond=len(everything) - sum(map(len, kept)),
     )
 
 
-def usual_last(records: Sequence[JudgeRecord]) -> int:
+def usual_last(records: Records) -> int:
     """Return the round that 95 in 100 records do not exceed."""
     rounds = sorted(record.round for record in records)
     return rounds[math.ceil(0.95 * len(rounds)) - 1]
 
 
-def unanswered(records: Sequence[JudgeRecord]) -> int:
+def unanswered(records: Records) -> int:
     """Return how many challenges between a peer's first and last record have none."""
     by_peer: dict[PeerId, list[JudgeRecord]] = defaultdict(list)
     for record in records:
@@ -165,7 +185,7 @@ def unanswered(records: Sequence[JudgeRecord]) -> int:
     )
 
 
-def _fitting_window(records: Sequence[JudgeRecord]) -> int:
+def _fitting_window(records: Records) -> int:
     """About forty windows, and none so narrow that a peer often has no answer in it."""
     gaps = []
     by_peer: dict[PeerId, list[int]] = defaultdict(list)
@@ -178,33 +198,49 @@ def _fitting_window(records: Sequence[JudgeRecord]) -> int:
     return max(1, usual, math.ceil(max(record.round for record in records) / _WINDOWS))
 
 
-def _window(by_place: Mapping[int, list[JudgeRecord]], place: int, width: int) -> Window:
+def _windows(swarms: Sequence[Records], width: int) -> list[Window]:
+    """Every window in which anybody answered."""
+    by_place: list[dict[int, list[JudgeRecord]]] = []
+    for swarm in swarms:
+        places: dict[int, list[JudgeRecord]] = defaultdict(list)
+        for record in swarm:
+            places[max(0, record.round - 1) // width].append(record)
+        by_place.append(places)
+    return [
+        _window(by_place, place, width) for place in sorted({p for one in by_place for p in one})
+    ]
+
+
+def _window(by_place: Sequence[Mapping[int, list[JudgeRecord]]], place: int, width: int) -> Window:
     near = range(place - SMOOTH + 1, place + 1)
-    recent = [record for other in near for record in by_place.get(other, ())]
+    recent = [[record for other in near for record in one.get(other, ())] for one in by_place]
     return Window(
         first=place * width + 1,
         last=(place + 1) * width,
-        arms=_arms(by_place[place]),
+        arms=_arms([one.get(place, []) for one in by_place]),
         recent=_arms(recent),
         p=_p_value(recent),
     )
 
 
-def _arms(records: Sequence[JudgeRecord]) -> dict[Mode, Arm]:
-    means = {mode: _peer_means(records, mode) for mode in Mode}
-    return {
-        mode: Arm(
+def _arms(swarms: Sequence[Records]) -> dict[Mode, Arm]:
+    found = {}
+    for mode in Mode:
+        peers = [means for swarm in swarms if (means := _peer_means(swarm, mode))]
+        if not peers:
+            continue
+        values = [statistics.fmean(means) for means in peers]
+        found[mode] = Arm(
             mean=statistics.fmean(values),
-            error=statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0,
-            peers=len(values),
-            answers=sum(record.mode is mode for record in records),
+            error=statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None,
+            swarms=len(values),
+            peers=sum(map(len, peers)),
+            answers=sum(record.mode is mode for swarm in swarms for record in swarm),
         )
-        for mode, values in means.items()
-        if values
-    }
+    return found
 
 
-def _peer_means(records: Sequence[JudgeRecord], mode: Mode) -> list[float]:
+def _peer_means(records: Records, mode: Mode) -> list[float]:
     scores: dict[PeerId, list[float]] = defaultdict(list)
     for record in records:
         if record.mode is mode:
@@ -212,24 +248,18 @@ def _peer_means(records: Sequence[JudgeRecord], mode: Mode) -> list[float]:
     return [statistics.fmean(mine) for mine in scores.values()]
 
 
-def _p_value(records: Sequence[JudgeRecord]) -> float | None:
-    """Two-sided p of the difference of the arms' means; repeats for the same records."""
-    one, other = _peer_means(records, Mode.SWARM), _peer_means(records, Mode.SILO)
-    if min(len(one), len(other)) < _MIN_PEERS:
-        return None
-    import numpy as np
-    from scipy.stats import permutation_test, ttest_ind
-
-    if len(one) + len(other) >= _MANY_PEERS and statistics.pvariance([*one, *other]) > 0:
-        return float(ttest_ind(one, other, equal_var=False).pvalue)
-
-    def difference(a: Any, b: Any, axis: int) -> Any:
-        return np.mean(a, axis=axis) - np.mean(b, axis=axis)
-
-    found = permutation_test(
-        (one, other), difference, vectorized=True, n_resamples=_RESAMPLES, random_state=0
-    )
-    return float(found.pvalue)
+def _p_value(swarms: Sequence[Records]) -> float | None:
+    """Two-sided p of the difference of the arms' means; None with fewer than two swarms."""
+    by_swarm = [{mode: _peer_means(swarm, mode) for mode in Mode} for swarm in swarms]
+    both = [
+        (statistics.fmean(one[Mode.SWARM]), statistics.fmean(one[Mode.SILO]))
+        for one in by_swarm
+        if one[Mode.SWARM] and one[Mode.SILO]
+    ]
+    if len(both) >= _MIN_SWARMS:
+        return paired([mine - theirs for mine, theirs in both])
+    values = {mode: [statistics.fmean(one[mode]) for one in by_swarm if one[mode]] for mode in Mode}
+    return welch(values[Mode.SWARM], values[Mode.SILO])
 
 
 def _adjust(windows: Sequence[Window]) -> list[Window]:
@@ -259,10 +289,11 @@ def _regions(windows: Sequence[Window]) -> tuple[tuple[int, int, Mode], ...]:
     return tuple(found)
 
 
-def _arm_json(arm: Arm) -> dict[str, float]:
+def _arm_json(arm: Arm) -> dict[str, float | None]:
     return {
         "mean": round(arm.mean, 6),
-        "standard_error": round(arm.error, 6),
+        "standard_error": None if arm.error is None else round(arm.error, 6),
+        "swarms": arm.swarms,
         "peers": arm.peers,
         "answers": arm.answers,
     }

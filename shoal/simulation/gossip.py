@@ -44,6 +44,10 @@ _MAX_HELD = 4096
 """Messages of a peer that is not read; where TCP would hold it back, the oldest are lost."""
 _LEAST_WAIT_S = 0.05
 """Some grains of the network's time, or a debt of almost nothing would hold that still."""
+_MESSAGE_BYTES = 270
+"""Topic, author, key, number and signature of one message, as docs/benchmarks.md has measured."""
+_CONTROL_BYTES = 100
+_ID_BYTES = 48
 _ASK_AGAIN_S = 1.0
 """What is offered is asked of one peer a second."""
 
@@ -256,10 +260,13 @@ class SimulatedGossip:
         else:
             self._mesh[topic].setdefault(peer_id, trio.current_time())
 
-    def _control(self, peer_id: PeerId, action: Callable[[SimulatedGossip], object]) -> None:
+    def _control(
+        self, peer_id: PeerId, action: Callable[[SimulatedGossip], object], num_ids: int = 0
+    ) -> None:
         """Carry a control message; these are small and repeated, so loss spares them."""
         network = self._network
         me = self._host.peer_id
+        network.bytes_of[me] += _CONTROL_BYTES + num_ids * _ID_BYTES
         due = trio.current_time() + network.latency(me, peer_id)
 
         def arrive() -> None:
@@ -276,7 +283,12 @@ class SimulatedGossip:
 
     def _pass_on(self, peer_id: PeerId, message: Message) -> None:
         me = self._host.peer_id
-        self._network.send(me, peer_id, lambda host: host.gossip._on_message(message, me))
+        self._network.send(
+            me,
+            peer_id,
+            lambda host: host.gossip._on_message(message, me),
+            num_bytes=len(message.data) + _MESSAGE_BYTES,
+        )
 
     def _on_message(self, message: Message, forwarder: PeerId) -> None:
         held = self._held.get(forwarder)
@@ -451,7 +463,11 @@ class SimulatedGossip:
                 count = max(self._shape.degree, len(outside) // 4)
                 peers = self._rng.sample(outside, min(count, len(outside)))
             for peer in filter(self._is_worth_telling, peers):
-                self._control(peer, lambda gossip, t=topic, k=keys: gossip._on_offer(t, k, me))  # type: ignore[misc]
+                self._control(
+                    peer,
+                    lambda gossip, t=topic, k=keys: gossip._on_offer(t, k, me),  # type: ignore[misc]
+                    len(keys),
+                )
 
     def _on_offer(self, topic: str, keys: Iterable[MessageId], peer_id: PeerId) -> None:
         if topic not in self._mesh:
@@ -464,7 +480,7 @@ class SimulatedGossip:
         ]
         if wanted:
             self._asked.update(dict.fromkeys(wanted, now))
-            self._control(peer_id, lambda gossip: gossip._on_want(wanted, me))
+            self._control(peer_id, lambda gossip: gossip._on_want(wanted, me), len(wanted))
 
     def _on_want(self, keys: Iterable[MessageId], peer_id: PeerId) -> None:
         for key in keys:

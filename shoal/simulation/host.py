@@ -6,7 +6,7 @@ What a connection costs is latency: a dial three trips, a request three, a ping 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -150,6 +150,10 @@ class SimulatedHost:
         is_on = self._network.host(self.peer_id) is self
         return (f"{self.address}/p2p/{self.peer_id}",) if is_on else ()
 
+    def interface_addrs(self) -> tuple[str, ...]:
+        """The same."""
+        return self.listen_addrs()
+
     def add_peer_callbacks(
         self,
         *,
@@ -194,9 +198,16 @@ class SimulatedHost:
         host = self._network.host(peer_id) if peer_id in self._peers else None
         return (host.address,) if host is not None else ()
 
+    def note_reached(self, peer_id: PeerId, addresses: Sequence[str]) -> None:
+        """Do nothing: where a peer listens is known."""
+
     def observed_address(self, peer_id: PeerId) -> str:
         """Where `peer_id` sees this host: there is no translation here."""
         return self.address if peer_id in self._peers else ""
+
+    def source_of(self, peer_id: PeerId) -> str:
+        """What `peer_id` shares with others: each has a network of its own here."""
+        return str(peer_id) if peer_id in self._peers else ""
 
     async def dial(self, address: str, *, timeout: float = 10.0) -> PeerId:  # noqa: ASYNC109
         """Connect, after three trips. Raises ValueError, DialError."""
@@ -233,7 +244,7 @@ class SimulatedHost:
         ):
             return False
         if peer_id not in self._peers and not (self.has_room and host.offers_room()):
-            return False
+            raise DialError(f"cannot connect to {target}: no room", is_cut_off=self.has_room)
         self._network.connect(self.peer_id, peer_id)
         return True
 
@@ -373,11 +384,13 @@ class SimulatedHost:
         if host is None or server is None:
             raise RequestError(RequestFailure.UNSUPPORTED, peer_id)
         call = Call(asker=self.peer_id, request=payload)
+        self._network.bytes_of[self.peer_id] += len(payload)
         try:
             host.start_soon(server.serve, call)
             await call.ended.wait()
             if call.answer is None:
                 raise RequestError(RequestFailure.RESET, peer_id)
+            self._network.bytes_of[peer_id] += len(call.answer)
             await self._travel(peer_id, 1)
         finally:
             call.is_awaited = False

@@ -14,6 +14,7 @@ import heapq
 import itertools
 import math
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -55,6 +56,8 @@ class SimulatedNetwork:
         self.links = links or LinkSettings()
         self.rng = rng
         self.num_messages = 0
+        self.bytes_of: Counter[PeerId] = Counter()
+        """What each has sent: payloads of gossip and requests, and what gossip puts around them."""
         self._hosts: dict[PeerId, SimulatedHost] = {}
         self._side: dict[PeerId, int] = {}
         """Which part of a partitioned network a host is in."""
@@ -186,10 +189,16 @@ class SimulatedNetwork:
             self._arrived.pop((here, there), None)
 
     def send(
-        self, source: PeerId, target: PeerId, deliver: Callable[[SimulatedHost], None]
+        self,
+        source: PeerId,
+        target: PeerId,
+        deliver: Callable[[SimulatedHost], None],
+        *,
+        num_bytes: int = 0,
     ) -> None:
         """Carry one message over a connection, in order; it is lost with the connection."""
         self.num_messages += 1
+        self.bytes_of[source] += num_bytes
         if not self.reaches(source, target) or self.rng.random() < self.links.loss:
             return
         late = 1 + self.rng.random() * self.links.jitter

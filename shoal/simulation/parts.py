@@ -20,7 +20,9 @@ from p2p.gossip.interface import Gossip, Watch
 from p2p.ipc.server import NodeService
 from p2p.net.host import HostSettings
 from p2p.net.identity import Identity
-from p2p.parts import Network, Parts, Relays, Running, Worker
+from p2p.parts import MapsPort, Network, Parts, Punches, Relays, Running, Worker
+from p2p.peers.hole_punch import DialRules
+from p2p.peers.port_mapping import MappingState
 from p2p.peers.relay_client import RelayUse
 from p2p.peers.relay_server import RelayLimits, RelayServer
 from p2p.store.store import Store, StoreCore
@@ -47,8 +49,9 @@ class SimulatedEnd:
         *,
         rng: random.Random,
         first_sequence: int,
+        make_host: Callable[..., SimulatedHost] = SimulatedHost,
     ) -> None:
-        self.host = SimulatedHost(
+        self.host = make_host(
             network,
             identity,
             settings.listen[0],
@@ -70,6 +73,14 @@ class SimulatedEnd:
     def relays(self, use: RelayUse, *, preferred: tuple[PeerId, ...]) -> Relays:
         """Return none: everybody can be dialled here."""
         return NoRelays()
+
+    def punches(self, rules: DialRules) -> Punches:
+        """Return none: nobody is behind a router here."""
+        return NoPunches()
+
+    def port_mapping(self, *, wanted: bool, on_reached: Callable[[], None]) -> MapsPort:
+        """Return none."""
+        return NoMapping()
 
     def relay(self, limits: RelayLimits) -> RelayServer:
         """Refuse."""
@@ -96,6 +107,31 @@ class NoRelays(Idle):
     def relays(self) -> tuple[PeerId, ...]:
         """None."""
         return ()
+
+    def look_again(self) -> None:
+        """Do nothing."""
+
+
+class NoMapping(Idle):
+    """No router is there to be asked."""
+
+    state = MappingState.NEEDLESS
+    place = ""
+    error = ""
+
+
+class NoPunches(Idle):
+    """No connection goes through a relay."""
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """None."""
+        return 0, 0
+
+    @property
+    def has_many_doors(self) -> bool:
+        """No."""
+        return False
 
 
 class NoSocket(Idle):

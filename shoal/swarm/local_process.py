@@ -15,17 +15,15 @@ import trio
 
 from p2p.data_dir import LAST_STATUS_FILE
 from shoal_base.children import environment
-from shoal_base.log_file import BoundedFile
+from shoal_base.log_file import CHILD_LOG, CHILD_LOG_BYTES, BoundedFile
 from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
-LOG_FILE = "log.txt"
 _STATUS_SECONDS = 5.0
 _LINE_BYTES = 1 << 16
-_LOG_BYTES = 16 << 20
 
 
 class ChildDied(Exception):  # noqa: N818 - an event, reported to the user
@@ -106,7 +104,7 @@ class LocalProcess:
 
     def last_log_line(self) -> str:
         """Return the last line of its log, or where the log is."""
-        path = self._data_dir / LOG_FILE
+        path = self._data_dir / CHILD_LOG
         with contextlib.suppress(OSError):
             lines = path.read_text(errors="replace").split("\n")
             for line in reversed(lines):
@@ -135,7 +133,7 @@ class LocalProcess:
 
     async def _keep_log(self, process: trio.Process) -> None:
         assert process.stderr is not None, "opened with a pipe"
-        log = BoundedFile(self._data_dir / LOG_FILE, _LOG_BYTES)
+        log = BoundedFile(self._data_dir / CHILD_LOG, CHILD_LOG_BYTES)
         async for chunk in process.stderr:
             await trio.to_thread.run_sync(log.append, bytes(chunk))
 

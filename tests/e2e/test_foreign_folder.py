@@ -1,12 +1,11 @@
-"""shoal, installed as a wheel installs it, in a folder with packages of the names of its own."""
+"""shoal, installed from its wheel, in a folder with packages of the names of its own."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
+import sys
 import sysconfig
-import tomllib
 import venv
 from collections.abc import Callable
 from pathlib import Path
@@ -18,14 +17,6 @@ PATIENCE_S = 110.0
 PLANTED = ("policy", "p2p", "shoal_tasks", "shoal_wire", "bootstrap")
 PLANTED_FILES = ("trio.py", "torch.py", "struct.py", "tempfile.py", "csv.py")
 """A library's name, and those of the standard library that a start imports."""
-SCRIPT = """\
-#!{python}
-import sys
-from shoal.__main__ import main
-if __name__ == "__main__":
-    sys.exit(main())
-"""
-"""As pip writes it."""
 PLANT = """\
 from pathlib import Path
 Path({marks!r}, __name__).touch()
@@ -37,22 +28,21 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of programs of an environment that holds shoal as its wheel would."""
+    """Return the folder of programs of an environment that holds shoal from its wheel."""
     home = tmp_path_factory.mktemp("installed")
     venv.create(home, with_pip=False, symlinks=True)
+    wheels = tmp_path_factory.mktemp("wheels")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(wheels)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=PATIENCE_S)
+    (wheel,) = wheels.iterdir()
+    into = [sys.executable, "-m", "pip", "--python", str(home / "bin" / "python"), "install"]
+    alone = ["--quiet", "--disable-pip-version-check", "--no-deps", "--no-index", str(wheel)]
+    subprocess.run([*into, *alone], check=True, capture_output=True, timeout=PATIENCE_S)
     names = {"base": str(home), "platbase": str(home), "installed_base": str(home)}
     site = Path(sysconfig.get_path("purelib", "venv", names))
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    for package in project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]:
-        source = ROOT / package
-        leave = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(source, site / source.name, ignore=leave)
     # What shoal depends on. A folder named so is searched, its own .pth files are not read.
     here = sysconfig.get_paths()
     (site / "dependencies.pth").write_text(f"{here['purelib']}\n{here['platlib']}\n")
-    script = home / "bin" / "shoal"
-    script.write_text(SCRIPT.format(python=home / "bin" / "python"))
-    script.chmod(0o755)
     return home / "bin"
 
 

@@ -142,6 +142,12 @@ def runs(root: Path, peer: str, lies: str, out: Path) -> dict[str, list[list[str
             ["node", *config, "--json"],
             ["node", "--bootstrap", lies[:-9]],
         ],
+        "invite": [
+            ["invite", "--data-dir", at],
+            ["invite", "--data-dir", at, "--with-key"],
+            ["invite", "--data-dir", at, "--json"],
+        ],
+        "join": [["join", TEXT], ["join", f"shoal1{TEXT}"], ["join", f"--{TEXT}"]],
         "bootstrap": [["bootstrap", *config], ["bootstrap", "--swarm-name", TEXT]],
         "swarm": [["swarm", *config]],
         "trainer": [["trainer", *config[2:]]],

@@ -34,6 +34,7 @@ def started(*command: str, **how: Any) -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
+@pytest.mark.slow
 def test_a_node_whose_terminal_closes_trains_on(tmp_path: Path) -> None:
     """As ssh that breaks, or a tmux that is closed: SIGHUP, and every write is an EIO."""
     data_dir = tmp_path / "node"

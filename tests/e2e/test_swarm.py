@@ -114,6 +114,7 @@ def _own_sequences(node: ShoalProcess) -> set[int]:
         return {row[0] for row in database.execute("SELECT sequence FROM batches WHERE own = 1")}
 
 
+@pytest.mark.slow
 def test_rounds_end_in_a_clean_exit(stage: Stage) -> None:
     """A node alone says so, trains, and ends by itself; nothing is left half-written."""
     node = stage.node("alone", "--rounds", "4", "--external", "0")

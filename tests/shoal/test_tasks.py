@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -13,10 +14,16 @@ import pytest
 
 from policy.model.loading import PromptFormat
 from policy.model.prompting import encode_prompt
-from policy.tasks import TaskSource
 from shoal.__main__ import main
 from shoal_base.node_folders import folders_for
-from shoal_tasks.families import PRESETS, FamilySpec, config_digest
+from shoal_tasks.families import (
+    PRESETS,
+    TRAIN_SEED_MIN,
+    AnswerFormat,
+    FamilySpec,
+    config_digest,
+    coordinates,
+)
 from shoal_tasks.generators import ALLOWED_GENERATORS
 from shoal_tasks.prompts import TAGGED_INSTRUCTION
 from shoal_tasks.worker.sync import TaskWorker
@@ -30,6 +37,9 @@ FAMILIES = tuple(spec for specs in PRESETS.values() for spec in specs)
 def worker() -> Iterator[TaskWorker]:
     with TaskWorker(FAMILIES) as running:
         yield running
+
+
+STANDING = {"floor": {"answer": "1", "reward": 0.5, "questions": 9}, "evaluated": True}
 
 
 class Verbatim:
@@ -97,18 +107,35 @@ def test_a_family_is_shown_as_the_trainers_models_are_asked_it(
         return nullcontext(worker)
 
     monkeypatch.setattr("shoal.tasks.TaskWorker", shared)
-    [drawn] = TaskSource(worker, [spec]).held_out(1)
-    at = ["tasks", spec.name, "--seed", str(drawn.task.seed)]
+    monkeypatch.setattr("shoal.tasks._standing", lambda _worker, _spec: STANDING)
+    task = coordinates(spec, TRAIN_SEED_MIN + 5)
+    [question] = worker.questions([task])
+    tagged = spec.answer_format is AnswerFormat.TAGGED
+    at = ["tasks", spec.name, "--seed", str(task.seed)]
     assert main([*at, "--json"]) == 0
     view = json.loads(capsys.readouterr().out)
     sample = view["sample"]
-    chat = encoded(drawn.text, PromptFormat.CHAT, tagged=drawn.tagged)
+    chat = encoded(question, PromptFormat.CHAT, tagged=tagged)
     assert sample["messages"] == json.loads(chat)
-    assert sample["prompt"] == encoded(drawn.text, PromptFormat.PLAIN, tagged=drawn.tagged)
-    assert view["instruction"] == (TAGGED_INSTRUCTION if drawn.tagged else None)
+    assert sample["prompt"] == encoded(question, PromptFormat.PLAIN, tagged=tagged)
+    assert view["instruction"] == (TAGGED_INSTRUCTION if tagged else None)
     assert main(at) == 0
     text = capsys.readouterr().out
-    assert (TAGGED_INSTRUCTION in text) == drawn.tagged
+    assert (TAGGED_INSTRUCTION in text) == tagged
+
+
+def test_a_familys_floor_is_told_and_whether_it_is_evaluated_on(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["tasks", "base_conversion_small"]) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"floor +0\.\d\d for \"1\d*\" to everything", text), text
+    assert "no: it has too few different questions" in text
+    assert main(["tasks", "count_bits_easy", "--json"]) == 0
+    view = json.loads(capsys.readouterr().out)
+    assert view["evaluated"] is True
+    assert view["floor"]["answer"] in ("3", "4")
+    assert 0.15 < view["floor"]["reward"] < 0.45
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import atexit
 import functools
 import itertools
+import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,7 +23,14 @@ import trio
 from p2p.intake.validation import ValidationContext
 from p2p.net.identity import Identity, identity_from_seed
 from shoal_ipc import messages as m
-from shoal_tasks.families import EASY, TRAIN_SEED_MIN, FamilySpec, config_digest, coordinates
+from shoal_tasks.families import (
+    EASY,
+    TRAIN_SEED_MIN,
+    FamilySpec,
+    config_digest,
+    coordinates,
+    judge_coordinates,
+)
 from shoal_tasks.swarm import families_of, rules_of
 from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates
 from shoal_tasks.worker import sync as client_sync
@@ -183,11 +191,13 @@ class FakeQuestions:
         self.gate.set()
         self.error: Exception | None = None
         self.waiting = 0
+        self.num_asked = 0
         self.known: Mapping[TaskCoordinates, Digest | None] = {}
 
     async def question_digests(self, tasks: list[TaskCoordinates]) -> list[Digest]:
         """Return the digest of each task's fake question, or what `known` says."""
         self.waiting += 1
+        self.num_asked += len(tasks)
         await self.gate.wait()
         self.waiting -= 1
         if self.error is not None:
@@ -209,6 +219,11 @@ class InstantWorker(FakeQuestions):
         """Return one fake question a task."""
         await trio.lowlevel.checkpoint()
         return [fake_question(task) for task in tasks]
+
+    async def draw_for_judge(self, rng: random.Random) -> tuple[TaskCoordinates, str]:
+        """Return a task of a judge's seeds."""
+        task = judge_coordinates(rng, SPECS)
+        return task, fake_question(task)
 
     async def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
         """Refuse: no test needs it."""
@@ -233,6 +248,10 @@ class SharedWorker:
     async def questions(self, tasks: list[TaskCoordinates]) -> list[str]:
         """Return one question a task."""
         return await self._ask(lambda worker: worker.questions(tasks))
+
+    async def draw_for_judge(self, rng: random.Random) -> tuple[TaskCoordinates, str]:
+        """Return a judge's task."""
+        return await self._ask(lambda worker: worker.draw_for_judge(rng))
 
     async def score(self, requests: list[ScoreRequest]) -> list[ScoreResult]:
         """Return one result a request."""

@@ -13,6 +13,7 @@ import random
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -74,6 +75,8 @@ class _End(SimulatedEnd):
             first_sequence=1,
         )
         self._heard_by = heard_by
+        # Nobody is connected here: whoever brings something has a network of its own all the same.
+        self.host.source_of = str  # type: ignore[method-assign,assignment]
 
     def gossip(self, watch: Watch, settings: GossipSettings) -> Gossip:
         """Gossip that is heard by the list."""
@@ -166,7 +169,9 @@ class LocalNode:
 
     async def receive(self, signed: SignedBatch) -> None:
         """Take in a batch of another node as if it had been validated."""
-        await self.pool.keep_external(signed)
+        # By a connection of its own, as publishers do: strangers share by connection.
+        brought_by = signed.brought_by or signed.publisher
+        await self.pool.keep_external(replace(signed, brought_by=brought_by))
 
 
 @asynccontextmanager

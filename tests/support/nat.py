@@ -1,9 +1,11 @@
 """Hosts behind address translation on this machine: namespaces, routers that masquerade.
 
-    host 192.168.i.2 ── router 192.168.i.1 | 10.88.0.1i ── public network (bridge, 10.88.0.1)
+    host 192.168.i.2 ── router 192.168.i.1 | 11.88.0.1i ── public network (bridge, 11.88.0.1)
 
-Nothing outside a router can open a connection to what is behind it.  Needs root, iproute2 and
-nftables; `available()` says whether a test can have them.
+Nothing outside a router can open a connection to what is behind it.  A router keeps the number of a
+port (cone), or gives another for each place outside (symmetric); what nobody behind it has asked
+for it drops, or refuses.  Needs root, iproute2 and nftables; `available()` says whether a test can
+have them.
 """
 
 from __future__ import annotations
@@ -11,24 +13,59 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
+import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
 
-PUBLIC = "10.88.0.1"
+from tests.support import slow_link
+
+_PATIENCE_S = 20.0
+PUBLIC = "11.88.0.1"
+"""Nobody's in practice; for a network of documentation's addresses miniupnpd forwards nothing."""
 Prefix = tuple[str, ...]
 
-_MASQUERADE = """\
-table ip nat {
-    chain post { type nat hook postrouting priority srcnat; oifname "wan" masquerade; }
-}
-table ip filter {
-    chain in {
+_RULES = """\
+table inet filter {
+    chain own {
+        type filter hook input priority filter;
+        iifname "wan" ct state new %s
+    }
+    chain forward {
         type filter hook forward priority filter; policy drop;
         iifname "lan" accept
         ct state established,related accept
+        jump miniupnpd
     }
+    chain pre { type nat hook prerouting priority dstnat; jump prerouting_miniupnpd; }
+    chain post {
+        type nat hook postrouting priority srcnat;
+        jump postrouting_miniupnpd
+        meta nfproto ipv4 oifname "wan" %s
+    }
+    chain miniupnpd {}
+    chain prerouting_miniupnpd {}
+    chain postrouting_miniupnpd {}
 }
 """
+_UPNP = """\
+ext_ifname=wan
+listening_ip=lan
+ipv6_disable=yes
+enable_upnp=yes
+uuid=00000000-0000-0000-0000-000000000001
+allow 1024-65535 192.168.0.0/16 1024-65535
+"""
+
+
+class Router(StrEnum):
+    """How a router translates."""
+
+    CONE = "masquerade"
+    SYMMETRIC = "masquerade random,fully-random"
 
 
 def available() -> bool:
@@ -50,6 +87,8 @@ class Internet:
         self._tag = f"nat{os.getpid() % 100000:x}"
         self._made: list[str] = []
         self._count = 0
+        self._daemons: list[subprocess.Popen[bytes]] = []
+        self._folders: list[tempfile.TemporaryDirectory[str]] = []
 
     @property
     def public(self) -> Prefix:
@@ -63,17 +102,27 @@ class Internet:
         _run("ip", "-n", self._tag, "addr", "add", f"{PUBLIC}/24", "dev", "hub")
         _run("ip", "-n", self._tag, "link", "set", "hub", "up")
 
-    def behind_nat(self) -> Prefix:
-        """Add a host behind a router of its own; return the prefix of commands on it."""
+    def behind_nat(
+        self, kind: Router = Router.CONE, *, refuses: bool = False, delay_s: float = 0.0
+    ) -> Prefix:
+        """Add a host behind a router of its own; return the prefix of commands on it.
+
+        A router that `refuses` answers a knock with a reset; else it is silent. With a delay, its
+        packets take so long to the public network, and back; all of one test must have one then.
+        """
         self._count += 1
         router, host = f"{self._tag}r{self._count}", f"{self._tag}h{self._count}"
         self._namespace(router)
         self._namespace(host)
         port, lan = f"p{self._count}", f"192.168.{self._count}"
-        _veth((port, self._tag), ("wan", router))
+        if delay_s:
+            self._slow_link((port, self._tag), ("wan", router), delay_s)
+        else:
+            _veth((port, self._tag), ("wan", router))
+            _run("ip", "-n", self._tag, "link", "set", port, "master", "hub")
         _veth(("lan", router), ("eth0", host))
-        _run("ip", "-n", self._tag, "link", "set", port, "master", "hub")
-        _run("ip", "-n", router, "addr", "add", f"10.88.0.{10 + self._count}/24", "dev", "wan")
+        outside = f"11.88.0.{10 + self._count}"
+        _run("ip", "-n", router, "addr", "add", f"{outside}/{32 if delay_s else 24}", "dev", "wan")
         _run("ip", "-n", router, "addr", "add", f"{lan}.1/24", "dev", "lan")
         _run("ip", "-n", host, "addr", "add", f"{lan}.2/24", "dev", "eth0")
         for namespace, device in (
@@ -84,12 +133,61 @@ class Internet:
         ):
             _run("ip", "-n", namespace, "link", "set", device, "up")
         _run("ip", "-n", host, "route", "add", "default", "via", f"{lan}.1")
+        if delay_s:
+            _run("ip", "-n", self._tag, "route", "add", outside, "dev", port)
+            _run("ip", "-n", router, "route", "add", "default", "dev", "wan")
+            _run("ip", "netns", "exec", self._tag, "sysctl", "-qw", "net.ipv4.ip_forward=1")
         _run("ip", "netns", "exec", router, "sysctl", "-qw", "net.ipv4.ip_forward=1")
-        _run("ip", "netns", "exec", router, "nft", "-f", "-", text=_MASQUERADE)
+        _run("ip", "netns", "exec", router, "nft", "-f", "-",
+             text=_RULES % ("reject with tcp reset" if refuses else "drop", kind))  # fmt: skip
         return ("ip", "netns", "exec", host)
+
+    def _slow_link(self, one: tuple[str, str], other: tuple[str, str], delay_s: float) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self._folders.append(folder)
+        sockets = [f"{folder.name}/{number}" for number in range(2)]
+        for (device, namespace), (own, far) in zip(
+            (one, other), (sockets, sockets[::-1]), strict=True
+        ):
+            inside = ("ip", "netns", "exec", namespace)
+            command = (sys.executable, slow_link.__file__, device, own, far, str(delay_s / 2))
+            self._daemons.append(subprocess.Popen([*inside, *command]))
+            until = time.monotonic() + _PATIENCE_S
+            while f" {device}:" not in _run("ip", "-n", namespace, "link"):
+                if time.monotonic() > until:
+                    raise OSError(f"no device {device}")
+                time.sleep(0.05)
+
+    def behind_upnp(self) -> tuple[Prefix, str]:
+        """Add a host whose router forwards ports when asked; also return the router's address."""
+        host = self.behind_nat()
+        router = f"{self._tag}r{self._count}"
+        folder = tempfile.TemporaryDirectory()
+        self._folders.append(folder)
+        config = Path(folder.name) / "miniupnpd.conf"
+        config.write_text(_UPNP)
+        command = ("ip", "netns", "exec", router, "miniupnpd", "-d", "-f", str(config))
+        with (Path(folder.name) / "log").open("wb") as log:
+            self._daemons.append(
+                subprocess.Popen(
+                    [*command, "-P", f"{folder.name}/pid"], stdout=log, stderr=subprocess.STDOUT
+                )
+            )
+        return host, f"11.88.0.{10 + self._count}"
+
+    def forwards(self) -> str:
+        """Return what the latest router forwards, as nftables says it."""
+        router = f"{self._tag}r{self._count}"
+        rules = ("list", "chain", "inet", "filter", "prerouting_miniupnpd")
+        return _run("ip", "netns", "exec", router, "nft", *rules)
 
     def close(self) -> None:
         """Remove everything; the links go with their namespaces."""
+        for daemon in self._daemons:
+            daemon.terminate()
+            daemon.wait()
+        for folder in self._folders:
+            folder.cleanup()
         for name in reversed(self._made):
             subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
 
@@ -115,7 +213,8 @@ def _veth(one: tuple[str, str], other: tuple[str, str]) -> None:
          "netns", other[1])  # fmt: skip
 
 
-def _run(*command: str, text: str | None = None) -> None:
+def _run(*command: str, text: str | None = None) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False, input=text)
     if done.returncode:
         raise OSError(f"{' '.join(command)}: {done.stderr.strip()}")
+    return done.stdout

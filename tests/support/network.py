@@ -27,6 +27,8 @@ class Relay:
         self._flowing = trio.Event()
         self._flowing.set()
         self._streams: list[trio.SocketStream] = []
+        self.carried: list[bytearray] = []
+        """What went each way of each connection, from the first byte on."""
 
     def pull_cable(self) -> None:
         """From now on nothing gets through; no end of stream either."""
@@ -40,8 +42,11 @@ class Relay:
             nursery.start_soon(self._copy, server, client)
 
     async def _copy(self, source: trio.SocketStream, sink: trio.SocketStream) -> None:
+        heard = bytearray()
+        self.carried.append(heard)
         try:
             while data := await source.receive_some():
+                heard += data
                 await self._flowing.wait()
                 await sink.send_all(data)
             await self._flowing.wait()

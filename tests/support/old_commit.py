@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import tarfile
 from pathlib import Path
@@ -37,8 +38,9 @@ SERVED = {
     "judge": _BY_ALL | {"/shoal/judge/1"},
 }
 """The protocols that peers of the old commit name to who asks them (libp2p identify)."""
-ADDED = frozenset({"/shoal/full/1"})
-"""And what ours serve beside them: the word of a full peer that it lets the other go."""
+ADDED = frozenset({"/shoal/full/1", "/libp2p/dcutr"})
+"""And what ours serve beside them: the word of a full peer that it lets the other go, and the talk
+before a hole is punched."""
 TAKEN_NO_LONGER = frozenset({"/ipfs/id/push/1.0.0"})
 """Of these: what a peer pushes of itself was kept, as much as it liked, and asked for by nobody."""
 
@@ -123,6 +125,8 @@ def key_paths(answer: Any, at: str = "") -> set[str]:
         return key_paths(answer[0], f"{at}[]") if answer else set()
     if not isinstance(answer, dict) or at.rpartition(".")[2] in _KEYED_BY_DATA:
         return set()
-    return {f"{at}.{key}" for key in answer}.union(
-        *(key_paths(value, f"{at}.{key}") for key, value in answer.items())
+    # A topic names its swarm by the digest of the families that the preset has by then.
+    named = {re.sub(r"/[0-9a-f]{64}/", "/…/", key): value for key, value in answer.items()}
+    return {f"{at}.{key}" for key in named}.union(
+        *(key_paths(value, f"{at}.{key}") for key, value in named.items())
     )

@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import trio
 
@@ -20,7 +20,7 @@ from bootstrap.peer import BootstrapPeer
 from p2p.fetch.backfill import BackfillSettings
 from p2p.fetch.exchange import ExchangeSettings
 from p2p.gossip.flood_gate import FloodLimits
-from p2p.gossip.gossip import GossipSettings
+from p2p.gossip.gossip import GossipSettings, Libp2pGossip
 from p2p.gossip.interface import Gossip, Watch
 from p2p.gossip.pubsub import PubsubLimits
 from p2p.gossip.scorer import MeshSettings
@@ -28,7 +28,7 @@ from p2p.intake.ledger import LedgerLimits
 from p2p.intake.validation import Validator
 from p2p.ipc.server import NodeService
 from p2p.live_node import LiveNode
-from p2p.net.host import HostSettings
+from p2p.net.host import HostSettings, Libp2pHost
 from p2p.net.identity import Identity
 from p2p.node import Node
 from p2p.parts import Network, Parts, Tuning
@@ -43,6 +43,7 @@ from shoal_ipc import messages as m
 from shoal_settings.schema import Settings
 from shoal_wire.types import BatchId, PeerId, RolloutGroup
 from tests.support import factories as make
+from tests.support.streamed_host import StreamedHost
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
@@ -77,6 +78,8 @@ class NodeSettings:
     )
     shards: ShardLimits = field(default_factory=ShardLimits)
     flood: FloodLimits = field(default_factory=FloodLimits)
+    streamed: bool = False
+    """Gossip and requests are the real ones, over byte streams (`streamed_host`)."""
 
 
 class Observer:
@@ -117,6 +120,7 @@ class _End(SimulatedEnd):
             settings,
             rng=node.rng,
             first_sequence=node.wall_ms(),
+            make_host=StreamedHost if node.settings.streamed else SimulatedHost,
         )
         self._node = node
         ban = self.host.ban
@@ -129,7 +133,12 @@ class _End(SimulatedEnd):
 
     def gossip(self, watch: Watch, settings: GossipSettings) -> Gossip:
         """Gossip with a note of when which topic was joined and left."""
-        gossip, node = super().gossip(watch, settings), self._node
+        node, host = self._node, self.host
+        gossip: Gossip
+        if isinstance(host, StreamedHost):
+            gossip = Libp2pGossip(host=cast(Libp2pHost, host), watch=watch, settings=settings)
+        else:
+            gossip = super().gossip(watch, settings)
         subscribe, unsubscribe = gossip.subscribe, gossip.unsubscribe
 
         async def join(topic: str, validator: Validator) -> None:
@@ -181,8 +190,9 @@ class SimulatedNode:
         self.joined: dict[str, float] = {}
         """Topics listened to, and since when."""
         self.left: list[tuple[str, float]] = []
+        self.worker = make.InstantWorker()
         self._is_bootstrap = not bootstrap
-        self._settings = settings
+        self.settings = settings
         self._of = _settings_of(settings, folder, address, bootstrap)
         self._live: LiveNode | None = None
 
@@ -216,7 +226,7 @@ class SimulatedNode:
             settings=self._of,
             on_ready=on_ready,
             parts=self._parts(),
-            tuning=_tuning_of(self._settings, self._of),
+            tuning=_tuning_of(self.settings, self._of),
             socket=NoSocket,
         )
         async with trio.open_nursery() as nursery:
@@ -237,7 +247,7 @@ class SimulatedNode:
 
         return Parts(
             network=network,
-            worker=lambda _families, _patience_s: make.InstantWorker(),
+            worker=lambda _families, _patience_s: self.worker,
             store=store,
             in_thread=at_once,
             wall_ms=self.wall_ms,
@@ -250,7 +260,7 @@ class SimulatedNode:
         hello = m.Hello(ipc_version=m.IPC_VERSION, role=m.Role.TRAINER, pid=1)
         assert isinstance(await service.hello(HOLDER, hello), m.HelloReply)
         while True:
-            await trio.sleep(self._settings.round_s * self.rng.uniform(0.75, 1.25))
+            await trio.sleep(self.settings.round_s * self.rng.uniform(0.75, 1.25))
             self.rounds += 1
             await self._share(service)
             await self._draw(service)
@@ -264,7 +274,7 @@ class SimulatedNode:
     async def _share(self, service: NodeService) -> None:
         groups = [
             make.group(self.rng.randrange(1 << 28), self._texts())
-            for _ in range(self._settings.local)
+            for _ in range(self.settings.local)
         ]
         key = f"{self.life}-{self.rounds}".encode()
         answer = await self._ask(service, make.publish(groups, key=key, round=self.rounds))
@@ -280,7 +290,7 @@ class SimulatedNode:
         return (RIGHT if self.rng.random() < 0.7 else "8", "9")
 
     async def _draw(self, service: NodeService) -> None:
-        sample = m.Sample(num_external=self._settings.external, lease_seconds=60.0)
+        sample = m.Sample(num_external=self.settings.external, lease_seconds=60.0)
         answer = await self._ask(service, sample)
         assert isinstance(answer, m.SampleReply)
         drawn = [sampled.published for sampled in answer.groups]

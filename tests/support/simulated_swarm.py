@@ -8,6 +8,7 @@ Every failure names its seed, and the same seed is the same run: set SHOAL_SIM_S
 from __future__ import annotations
 
 import functools
+import gc
 import hashlib
 import os
 import random
@@ -22,6 +23,7 @@ import trio
 import trio.testing
 
 from p2p.buffer.replay import ReplayBuffer
+from p2p.collector import NEW_CONTAINERS
 from p2p.data_dir import save_manifest
 from p2p.intake import validation
 from p2p.net.identity import Identity, identity_from_seed
@@ -39,7 +41,7 @@ from tests.support.simulated_node import NodeSettings, Observer, SimulatedNode
 EPOCH_MS = 1_700_000_000_000
 _PURE = tuple(
     (module, name)
-    for name in ("open_envelope", "decode_batch", "parse_peer_address", "parse_transport")
+    for name in ("open_envelope", "decode_batch", "parse_peer_address")
     for module in (validation, services, discovery, simulated_host)
     if hasattr(module, name)
 )
@@ -61,6 +63,8 @@ class Plan:
     attack_s: float = 4.0
     """Mean time between two acts of an attacker."""
     measure_after_s: float = 0.0
+    arrive_s: float = 0.0
+    """Members come at random within so long after the bootstrap; 0 is one after the other."""
 
 
 @dataclass(slots=True, eq=False)
@@ -335,8 +339,7 @@ def simulate(seed: int, plan: Plan, folder: Path, script: Script) -> World:
         world.append(made)
         async with trio.open_nursery() as made._nursery:
             await made._nursery.start(made.network.run)
-            for member in made.members:
-                await made.start(member)
+            await _start_all(made)
             made._nursery.start_soon(made.watch)
             for one in made.attackers:
                 made._nursery.start_soon(one.run, plan.attack_s)
@@ -344,9 +347,24 @@ def simulate(seed: int, plan: Plan, folder: Path, script: Script) -> World:
             assert not made.failures, made.failures
             made._nursery.cancel_scope.cancel()
 
-    with deterministic(seed), _memoised(), _unflushed():
+    with deterministic(seed), _memoised(), _unflushed(), _spared_collector():
         trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
     return world[0]
+
+
+async def _start_all(world: World) -> None:
+    """Start every member: in order, or as they come."""
+    for member in world.members:
+        if not world.plan.arrive_s or member.kind == "bootstrap":
+            await world.start(member)
+            continue
+        at = world.rng.uniform(0, world.plan.arrive_s)
+        world._nursery.start_soon(_come, world, member, trio.current_time() + at)
+
+
+async def _come(world: World, member: Member, at: float) -> None:
+    await trio.sleep_until(at)
+    await world.start(member)
 
 
 @contextmanager
@@ -360,6 +378,17 @@ def _memoised() -> Iterator[None]:
     finally:
         for (module, name), function in real.items():
             setattr(module, name, function)
+
+
+@contextmanager
+def _spared_collector() -> Iterator[None]:
+    """Collect seldom: as `p2p.collector` has it for one node, and here are a hundred."""
+    thresholds = gc.get_threshold()
+    gc.set_threshold(4 * NEW_CONTAINERS)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -28,6 +29,15 @@ class Peers:
     def __init__(self) -> None:
         self.connected = {*OWN_SIDE, *FAR_SIDE}
         self.asked: list[tuple[float, PeerId, int]] = []
+        self.calls: list[Callable[[PeerId], None]] = []
+
+    def add_peer_callbacks(self, **calls: Callable[[PeerId], None]) -> None:
+        self.calls += calls.values()
+
+    def change(self, peers: set[PeerId]) -> None:
+        self.connected ^= peers
+        for call in self.calls:
+            call(next(iter(peers)))
 
     def connected_peers(self) -> frozenset[PeerId]:
         return frozenset(self.connected)
@@ -76,11 +86,11 @@ async def test_who_is_back_is_asked_about_the_time_it_was_away(
         await nursery.start(backfill(peers, seed).run)
         await trio.sleep(100)
         left = trio.current_time()
-        peers.connected -= set(FAR_SIDE)
+        peers.change(set(FAR_SIDE))
         await trio.sleep(away_s)
         back = trio.current_time()
         # The bootstrap is back first, and has nothing to tell.
-        peers.connected |= {SILENT, FAR_SIDE[0]}
+        peers.change({SILENT, FAR_SIDE[0]})
         await trio.sleep(3)
         _, asked, window_s = peers.asked_since(back)[0]
         assert asked == FAR_SIDE[0]
@@ -97,8 +107,31 @@ async def test_who_comes_and_goes_causes_no_more_rounds_than_before(
         await trio.sleep(100)
         start = trio.current_time()
         for _ in range(60):
-            peers.connected ^= {FAR_SIDE[0]}
+            peers.change({FAR_SIDE[0]})
             await trio.sleep(1)
         asked = peers.asked_since(start)
         assert 5 <= len(asked) <= 13, "one peer a round, and five seconds between rounds"
+        nursery.cancel_scope.cancel()
+
+
+class Steps(trio.abc.Instrument):
+    """Counts what Trio's loop does."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def before_task_step(self, _task: Any) -> None:
+        self.count += 1
+
+
+async def test_while_nothing_happens_it_hardly_wakes(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with trio.open_nursery() as nursery:
+        await nursery.start(backfill(Peers(), 1).run)
+        await trio.sleep(20)
+        trio.lowlevel.add_instrument(steps := Steps())
+        await trio.sleep(20)
+        trio.lowlevel.remove_instrument(steps)
+        assert steps.count < 20
         nursery.cancel_scope.cancel()

@@ -177,13 +177,15 @@ def through_the_door(
 
 
 def arriving(count: int, over_s: float, stay_s: float) -> Any:
-    """Return a script of `count` that come at random times, and the swarm's life after."""
+    """Return a script of `count` that come at random times, and `stay_s` more to meet in."""
 
     async def script(door: Door) -> None:
         for number, at in enumerate(sorted(door.rng.uniform(0, over_s) for _ in range(count))):
             await trio.sleep_until(max(at, trio.current_time()))
             door.nursery.start_soon(door.come, number + 1)
-        await trio.sleep(stay_s)
+        with trio.move_on_after(stay_s):
+            while len(door.newcomers) < count or door.waits()[-1] == math.inf:  # noqa: ASYNC110
+                await trio.sleep(0.5)
 
     return script
 

@@ -25,10 +25,8 @@ from shoal_tasks.families import (
     SEED_LIMIT,
     TRAIN_SEED_MIN,
     TRIAL_SEED_MIN,
-    coordinates,
     draw_coordinates,
     example_coordinates,
-    held_out_coordinates,
     judge_coordinates,
     trial_coordinates,
 )
@@ -172,20 +170,10 @@ def test_draws_are_fresh_weighted_and_never_held_out() -> None:
         draw_coordinates(rng, [])
 
 
-def test_held_out_tasks_come_from_the_reserved_seeds_only() -> None:
-    tasks = held_out_coordinates(EASY, 5, first_seed=10)
-    assert len(tasks) == 5 * len(EASY)
-    assert {task.seed for task in tasks} == {10, 11, 12, 13, 14}
-    assert tasks[0] == coordinates(EASY[0], 10)
-    with pytest.raises(ValueError, match="TRAIN_SEED_MIN"):
-        held_out_coordinates(EASY, 1, first_seed=TRAIN_SEED_MIN)
-
-
 def test_examples_and_trials_have_seeds_that_nobody_else_draws() -> None:
     rng = random.Random(1)
     most_held_out = 1 << 16  # as `eval_per_family` allows
-    others = {task.seed for task in held_out_coordinates(EASY[:1], most_held_out)}
-    others |= {judge_coordinates(rng, EASY).seed for _ in range(5000)}
+    others = {judge_coordinates(rng, EASY).seed for _ in range(5000)}
     others |= {draw_coordinates(rng, EASY).seed for _ in range(5000)}
     examples = {task.seed for task in example_coordinates(EASY[0], 1000)}
     trials = {task.seed for task in trial_coordinates(EASY[0], 1000)}

@@ -6,9 +6,11 @@ import pytest
 
 from shoal_tasks.families import EASY
 from shoal_tasks.hand_made import RowError, read_groups
+from shoal_tasks.split import Part
 from shoal_wire.digests import question_digest
 from shoal_wire.manifest import SwarmRules
-from shoal_wire.types import FinishReason, RolloutGroup
+from shoal_wire.rules import is_held_out
+from shoal_wire.types import Digest, FinishReason, RolloutGroup
 from tests.support import factories as make
 
 RULES = SwarmRules(allow_inline_tasks=True)
@@ -39,31 +41,35 @@ def test_tasks_by_coordinates_and_questions_of_ones_own() -> None:
         ("{", "line 2 is not JSON"),
         ("[" * 100_000, "line 2 is not JSON"),
         ("[1]", "line 2 is not a JSON object"),
-        ('{"family": "gcd_easy", "seed": 1}', "line 2 has no list of completions"),
-        ('{"family": "gcd_easy", "seed": 1, "completions": ["1"]}', "takes 2 to 64"),
-        ('{"family": "gcd_easy", "seed": 1, "completions": ["1", ""]}', "empty_text"),
-        ('{"family": "gcd_easy", "seed": 1, "completions": ["1", 2]}', "is a text"),
+        ('{"family": "gcd_easy", "seed": 1048577}', "line 2 has no list of completions"),
+        ('{"family": "gcd_easy", "seed": 1048577, "completions": ["1"]}', "takes 2 to 64"),
+        ('{"family": "gcd_easy", "seed": 1048577, "completions": ["1", ""]}', "empty_text"),
+        ('{"family": "gcd_easy", "seed": 1048577, "completions": ["1", 2]}', "is a text"),
         (
-            '{"family": "gcd_easy", "seed": 1, "completions": ["1", {"text": "2",'
+            '{"family": "gcd_easy", "seed": 1048577, "completions": ["1", {"text": "2",'
             ' "finish_reason": "x"}]}',
             "stop or length",
         ),
         ('{"family": "gcd_easy", "seed": -1, "completions": ["1", "2"]}', "seed must be"),
         ('{"family": "gcd_easy", "seed": true, "completions": ["1", "2"]}', "seed must be"),
         (
-            '{"family": "gcd_easy", "seed": 1, "index": 9e9, "completions": ["1", "2"]}',
+            '{"family": "gcd_easy", "seed": 1048577, "index": 9e9, "completions": ["1", "2"]}',
             "index must",
+        ),
+        (
+            '{"family": "gcd_easy", "seed": 1048575, "completions": ["1", "2"]}',
+            "seed 1048575 is kept for evaluation",
         ),
         ('{"family": "chess", "seed": 1, "completions": ["1", "2"]}', "is not this swarm's"),
         ('{"family": ["x"], "seed": 1, "completions": ["1", "2"]}', "is not this swarm's"),
         ('{"completions": ["1", "2"]}', "needs family and seed"),
         ('{"question": "\\u0000", "answer": "", "completions": ["1", "2"]}', "NUL"),
-        ('{"family": "gcd_easy", "seed": 1, "completions": ["\\ud800", "2"]}', "forbidden"),
+        ('{"family": "gcd_easy", "seed": 1048577, "completions": ["\\ud800", "2"]}', "forbidden"),
     ],
 )
 def test_a_bad_row_is_named_by_its_line(row: str, said: str) -> None:
     with pytest.raises(RowError, match=r"line 2") as refused:
-        _read('{"family": "gcd_easy", "seed": 1, "completions": ["1", "2"]}', row)
+        _read('{"family": "gcd_easy", "seed": 1048577, "completions": ["1", "2"]}', row)
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
 
@@ -72,3 +78,20 @@ def test_a_swarm_that_takes_no_own_questions_says_so() -> None:
     row = '{"question": "q?", "answer": "a", "completions": ["a", "b"]}'
     with pytest.raises(RowError, match="takes no questions of one's own"):
         _read(row, rules=SwarmRules())
+
+
+def test_questions_kept_for_evaluation_are_refused_by_their_text() -> None:
+    tasks = [make.coordinates_at(number) for number in range(200)]
+    kept = next(
+        task
+        for task, part in zip(tasks, make.real_worker().parts(tasks), strict=True)
+        if part is Part.HELD_OUT
+    )
+    texts = (f"What is {number}?" for number in range(100))
+    own = next(text for text in texts if is_held_out(Digest(question_digest(text))))
+    for row in (
+        f'{{"family": "{kept.family}", "seed": {kept.seed}, "completions": ["1", "2"]}}',
+        f'{{"question": "{own}", "answer": "a", "completions": ["a", "b"]}}',
+    ):
+        with pytest.raises(RowError, match=r"line 1: the eighth .* is kept for evaluation"):
+            _read(row)

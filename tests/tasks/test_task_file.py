@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from shoal_settings.schema import Settings
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.families import EASY, TRAIN_SEED_MIN, FamilySpec, config_digest, coordinates
 from shoal_tasks.sandbox.audit import AuditGuard
+from shoal_tasks.split import Part
 from shoal_tasks.swarm import specs_of
 from shoal_tasks.task_file import load_task_file
 from shoal_tasks.types import ScoreRequest, TaskCoordinates
@@ -242,3 +244,25 @@ def test_the_command_shows_ones_own_family(
     assert view["sample"]["scored"][0]["reward"] == 1.0
     assert main(["tasks", "--task-file", "absent.toml"]) == 2
     assert "cannot read absent.toml" in capsys.readouterr().err
+
+
+def test_a_row_that_asks_a_held_out_question_again_is_not_for_training(tmp_path: Path) -> None:
+    rows = [{"question": f"What is {n}?", "answer": str(n)} for n in range(8)]
+    rows[3]["question"] = "  what is  7?"
+    spec = load_task_file(write(tmp_path, rows, held_out=2))
+    with TaskWorker([spec]) as worker:
+        assert {text for _, text in worker.held_out(9)} == {"What is 6?", "What is 7?"}
+        drawn = {text for _, text in worker.draw(random.Random(1), 100)}
+        assert drawn == {f"What is {n}?" for n in (0, 1, 2, 4, 5)}
+        tasks = [coordinates(spec, TRAIN_SEED_MIN + n) for n in range(6)]
+        by_row = dict(zip(worker.questions(tasks), worker.parts(tasks), strict=True))
+        assert {text for text, part in by_row.items() if part is not Part.TRAINING} == {
+            "  what is  7?"
+        }
+
+
+def test_a_file_that_keeps_no_rows_is_not_evaluated_on(tmp_path: Path) -> None:
+    spec = load_task_file(write(tmp_path, CAPITALS, held_out=0))
+    with TaskWorker([spec]) as worker:
+        assert worker.held_out(3) == []
+        assert len(worker.draw(random.Random(1), 20)) == 20

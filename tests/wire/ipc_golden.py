@@ -38,9 +38,9 @@ POLICY = PolicyInfo(
 )
 SAMPLING = SamplingParams(temperature=0.5, top_p=0.75, top_k=50, max_new_tokens=4096)
 GROUPS = (
-    sample.group(),
-    sample.group(
-        sample.task(inline=InlineTask(question="Who?", answer="數"), family="human"),
+    sample.recorded_group(),
+    sample.recorded_group(
+        sample.recorded_task(inline=InlineTask(question="Who?", answer="數"), family="human"),
         (
             sample.completion("it \n", num_tokens=2, logprobs=(-0.5, -2.25)),
             sample.completion("…", finish_reason=FinishReason.LENGTH),

@@ -121,7 +121,7 @@ def manifest() -> Manifest:
 
 def batch() -> RolloutBatch:
     """Return a batch that names the one before it."""
-    return sample.batch(sequence=2**53 + 2, previous_sequence=2**53 + 1)
+    return sample.recorded_batch(sequence=2**53 + 2, previous_sequence=2**53 + 1)
 
 
 def vectors() -> Json:

@@ -96,17 +96,21 @@ def sealed_announcement() -> bytes:
 
 def payloads() -> list[Json]:
     """Return a batch with as many completions as it may have, and one with more."""
-    full = sample.group(completions=(sample.completion(),) * 64)
+    full = sample.recorded_group(completions=(sample.completion(),) * 64)
     count = MAX_COMPLETIONS_PER_BATCH // 64
     return [
         {
             "name": name,
             "reason": reason,
-            "payload": encode_batch(sample.batch(groups=groups)).hex(),
+            "payload": encode_batch(sample.recorded_batch(groups=groups)).hex(),
         }
         for name, reason, groups in (
             ("as many completions as may be", "valid", (full,) * count),
-            ("one group more", "too_many_completions", (full,) * count + (sample.group(),)),
+            (
+                "one group more",
+                "too_many_completions",
+                (full,) * count + (sample.recorded_group(),),
+            ),
         )
     ]
 

@@ -23,6 +23,7 @@ from shoal_wire.limits import (
     MAX_ROUND,
     MAX_SEED,
     MAX_SEQUENCE,
+    MIN_TRAINING_SEED,
 )
 from shoal_wire.manifest import Manifest
 from shoal_wire.rules import check_batch, check_completion
@@ -70,6 +71,7 @@ TABLE: dict[Reason, tuple[Outcome, bool]] = {
     Reason.BAD_NUMBER: (REJECT, False),
     Reason.BAD_FIELD: (REJECT, False),
     Reason.INLINE_NOT_ALLOWED: (REJECT, False),
+    Reason.RESERVED_TASK: (REJECT, False),
     Reason.BAD_ANNOUNCEMENT: (REJECT, True),
     Reason.UNFETCHABLE: (REJECT, False),
     Reason.MALFORMED_REQUEST: (REJECT, False),
@@ -352,6 +354,10 @@ ROWS: list[tuple[str, Reason, Mutation]] = [
         Reason.INLINE_NOT_ALLOWED,
         task(inline=InlineTask(question="Why?", answer="So.")),
     ),
+    ("lowest seed to train on", Reason.VALID, task(seed=MIN_TRAINING_SEED, index=0)),
+    ("a judge's seed", Reason.RESERVED_TASK, task(seed=MIN_TRAINING_SEED - 1)),
+    ("a held-out seed", Reason.RESERVED_TASK, task(seed=0)),
+    ("a held-out seed far on", Reason.RESERVED_TASK, task(seed=0, index=MIN_TRAINING_SEED)),
     ("unknown family", Reason.UNKNOWN_FAMILY, task(family="products")),
     ("other config", Reason.UNKNOWN_FAMILY, task(config_digest=Digest(b"c" * 16))),
     ("other verifier", Reason.UNKNOWN_FAMILY, task(verifier="mine")),
@@ -374,6 +380,7 @@ INLINE_ROWS: list[tuple[str, Reason, Mutation]] = [
     ("long family name", Reason.BAD_FIELD, inline(family="f" * (MAX_NAME_BYTES + 1))),
     ("NUL in verifier", Reason.FORBIDDEN_CHARACTER, inline(verifier="v\0")),
     ("seed too large", Reason.BAD_NUMBER, inline(seed=MAX_SEED)),
+    ("a small seed", Reason.VALID, inline(seed=0)),
 ]
 
 
@@ -402,6 +409,8 @@ def test_a_reject_in_a_later_group_outweighs_an_ignore_in_an_earlier_one() -> No
     )
     assert judge(header(groups=groups)()) is Reason.EMPTY_TEXT
     assert judge(header(groups=(groups[0], sample.group()))()) is Reason.UNKNOWN_FAMILY
+    reserved = sample.group(sample.task(seed=0))
+    assert judge(header(groups=(groups[0], sample.group(), reserved))()) is Reason.RESERVED_TASK
 
 
 def test_a_publisher_is_told_of_a_lone_surrogate_before_it_shares() -> None:

@@ -47,7 +47,7 @@ SEEDS = {
 
 def batches() -> dict[str, RolloutBatch]:
     """Return the batches of the envelope vectors by name."""
-    rich = sample.batch(
+    rich = sample.recorded_batch(
         sequence=2**53 + 1,
         round=2**40 - 1,
         policy=PolicyInfo(
@@ -55,8 +55,8 @@ def batches() -> dict[str, RolloutBatch]:
         ),
         sampling=SamplingParams(temperature=0.5, top_p=0.75, top_k=50, max_new_tokens=4096),
         groups=(
-            sample.group(
-                sample.task(seed=2**31 - 1, index=2**31 - 1),
+            sample.recorded_group(
+                sample.recorded_task(seed=2**31 - 1, index=2**31 - 1),
                 (
                     sample.completion("数は 42 🐟\n", num_tokens=3, logprobs=(-0.5, -2.25, 0.0)),
                     sample.completion(
@@ -64,17 +64,17 @@ def batches() -> dict[str, RolloutBatch]:
                     ),
                 ),
             ),
-            sample.group(),
+            sample.recorded_group(),
         ),
     )
-    inline = sample.task(
+    inline = sample.recorded_task(
         inline=InlineTask(question="What is 40 + 2?", answer="42"), family="human", seed=0, index=0
     )
     return {
-        "plain": sample.batch(),
+        "plain": sample.recorded_batch(),
         "rich": rich,
-        "inline": sample.batch(sequence=2, groups=(sample.group(inline),)),
-        "newer": sample.batch(sequence=3),
+        "inline": sample.recorded_batch(sequence=2, groups=(sample.recorded_group(inline),)),
+        "newer": sample.recorded_batch(sequence=3),
     }
 
 

@@ -12,7 +12,7 @@ from shoal_wire.codec import encode_batch
 from shoal_wire.compression import decompress
 from shoal_wire.digests import question_digest
 from shoal_wire.envelope import seal
-from shoal_wire.limits import BATCH_PAYLOAD_TYPE, MAX_BATCH_BYTES
+from shoal_wire.limits import BATCH_PAYLOAD_TYPE, MAX_BATCH_BYTES, MIN_TRAINING_SEED
 from shoal_wire.manifest import Manifest, SwarmRules, TaskFamily, make_manifest
 from shoal_wire.rules import BatchRules
 from shoal_wire.types import (
@@ -75,7 +75,7 @@ def task(**changes: object) -> Task:
     made = Task(
         family=FAMILY.name,
         config_digest=CONFIG_DIGEST,
-        seed=7,
+        seed=MIN_TRAINING_SEED + 7,
         index=3,
         verifier=FAMILY.verifier,
         verifier_version=FAMILY.verifier_version,
@@ -106,6 +106,23 @@ def batch(**changes: object) -> RolloutBatch:
         groups=(group(),),
     )
     return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def recorded_task(**changes: object) -> Task:
+    """Return the task of the vectors: they are of the encoding, and older than reserved seeds."""
+    return replace(task(seed=7), **changes)  # type: ignore[arg-type]
+
+
+def recorded_group(
+    of: Task | None = None, completions: tuple[Completion, ...] | None = None
+) -> RolloutGroup:
+    """Return the group of the vectors."""
+    return group(of or recorded_task(), completions)
+
+
+def recorded_batch(**changes: object) -> RolloutBatch:
+    """Return the batch of the vectors."""
+    return batch(**{"groups": (recorded_group(),), **changes})
 
 
 def batch_message(of: RolloutBatch | None = None) -> pb.RolloutBatch:

@@ -169,4 +169,5 @@ _FIELDS: dict[str, Callable[[GeneratedItem], Any]] = {
     "answer": lambda item: item.answer,
     "digest": lambda item: question_digest(item.question).hex(),
     "metadata": _metadata,
+    "part": lambda item: str(item.part),
 }

@@ -21,8 +21,10 @@ import reasoning_gym.data
 from reasoning_gym.factory import create_dataset
 
 from shoal_tasks.rows import RowStream
+from shoal_tasks.scorers.logic import all_that_is_said, says_something
 from shoal_tasks.scorers.safe_scorers import safe_score
 from shoal_tasks.spec import FamilySpec
+from shoal_tasks.split import Part, part_of
 
 NUM_ITEMS: Final = 1 << 31
 """Virtual size of every stream: indices are below it."""
@@ -37,6 +39,8 @@ class GeneratedItem:
 
     entry: dict[str, Any]
     score_answer: Callable[[str, Any], float]
+    part: Part
+    """What the question is for."""
 
     @property
     def question(self) -> str:
@@ -68,7 +72,16 @@ class TaskStream:
         # of its own an item would depend on the items made before it.
         with decimal.localcontext(decimal.Context(prec=28)):
             entry = self._dataset[index]
-        return GeneratedItem(entry=entry, score_answer=self._dataset.score_answer)
+        if self.spec.generator == "propositional_logic":
+            entry["metadata"]["example_answer"] = all_that_is_said(entry["metadata"])
+        return GeneratedItem(
+            entry=entry, score_answer=self._dataset.score_answer, part=self._part(entry)
+        )
+
+    def _part(self, entry: dict[str, Any]) -> Part:
+        if self.spec.generator == "propositional_logic" and not says_something(entry["metadata"]):
+            return Part.LEFT_OUT
+        return part_of(self.spec, str(entry["question"]), entry["answer"])
 
 
 class RowTasks:
@@ -82,8 +95,9 @@ class RowTasks:
     def item(self, seed: int, index: int) -> GeneratedItem:
         """The row that these coordinates name."""
         number, row = self._stream.row(seed, index)
+        part = Part.HELD_OUT if self._stream.is_held_out(row) else Part.TRAINING
         entry = {"question": row.question, "answer": row.answer, "metadata": {"row": number}}
-        return GeneratedItem(entry=entry, score_answer=lambda _answer, _entry: 0.0)
+        return GeneratedItem(entry=entry, score_answer=lambda _answer, _entry: 0.0, part=part)
 
 
 def preload(generators: Iterable[str]) -> None:

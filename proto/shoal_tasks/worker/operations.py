@@ -9,6 +9,7 @@ from shoal_tasks.errors import UnknownFamily, WorkerProtocolError, WorkerUnavail
 from shoal_tasks.families import FamilySpec, config_digest
 from shoal_tasks.limits import MAX_QUESTION_CHARS, TIMED_OUT_ERROR
 from shoal_tasks.spec import JsonValue
+from shoal_tasks.split import Part
 from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates, TaskItem
 from shoal_tasks.worker.plan import Failure, Operation
 from shoal_wire.limits import MAX_COMPLETION_BYTES, MAX_INDEX, MAX_SEED, SHORT_DIGEST_BYTES
@@ -118,6 +119,19 @@ def parse_question(row: dict[str, Any]) -> str:
     if not isinstance(question, str) or len(question) > MAX_QUESTION_CHARS:
         raise WorkerProtocolError("question is not a text of permitted length")
     return question
+
+
+def parse_part(row: dict[str, Any]) -> Part:
+    """Read what one question is for."""
+    try:
+        return Part(row["part"])
+    except (KeyError, ValueError):
+        raise WorkerProtocolError("no such part of the questions") from None
+
+
+def parse_asked(row: dict[str, Any]) -> tuple[str, Part]:
+    """Read one question and what it is for."""
+    return parse_question(row), parse_part(row)
 
 
 def parse_digest(row: dict[str, Any]) -> Digest:

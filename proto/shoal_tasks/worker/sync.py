@@ -16,6 +16,7 @@ from typing import Final, Self, TypeVar
 
 from shoal_tasks.families import FamilySpec
 from shoal_tasks.limits import WorkerLimits
+from shoal_tasks.split import Part
 from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates, TaskItem
 from shoal_tasks.worker import conversation as talk
 from shoal_tasks.worker.plan import Plan
@@ -62,13 +63,33 @@ class TaskWorker:
         """Workers started after the first."""
         return self._conversation.num_restarts
 
-    def draw(self, rng: random.Random, count: int) -> list[tuple[TaskCoordinates, str]]:
+    def draw(
+        self, rng: random.Random, count: int, *, families: Sequence[FamilySpec] = ()
+    ) -> list[tuple[TaskCoordinates, str]]:
         """Draw ``count`` fresh training tasks with their questions, by `draw_coordinates`.
 
         A draw that its generator cannot make is drawn again: decimal arithmetic divides by zero
-        about once in 15,000 seeds. Raises `GenerationError` when one never succeeds.
+        about once in 15,000 seeds; so is one that is not for training (`shoal_tasks.split`).
+        Raises `GenerationError` when one never succeeds.
         """
-        return self._drive(self._plans.draw(rng, count))
+        return self._drive(self._plans.draw(rng, count, families))
+
+    def held_out(
+        self, per_family: int, *, first_seed: int = 0, families: Sequence[FamilySpec] = ()
+    ) -> list[tuple[TaskCoordinates, str]]:
+        """The evaluation's tasks with their questions, always the same; none of a family that is
+        too small to keep some from training.
+        """
+        return self._drive(self._plans.held_out(per_family, first_seed, families))
+
+    def draw_for_judge(self, rng: random.Random) -> tuple[TaskCoordinates, str]:
+        """Draw one held-out task with its question. Raises `GenerationError`: there is none."""
+        (drawn,) = self._drive(self._plans.draw_for_judge(rng))
+        return drawn
+
+    def parts(self, tasks: Sequence[TaskCoordinates]) -> list[Part]:
+        """What the tasks' questions are for. Raises `GenerationError` as `questions` does."""
+        return self._drive(self._plans.parts(tasks))
 
     def questions(self, tasks: Sequence[TaskCoordinates]) -> list[str]:
         """The tasks' questions. Raises `GenerationError` where a generator fails on one."""

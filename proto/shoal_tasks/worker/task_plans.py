@@ -7,13 +7,23 @@ from collections.abc import Sequence
 from typing import Final, TypeVar
 
 from shoal_tasks.errors import GenerationError, WorkerUnavailable
-from shoal_tasks.families import FamilySpec, draw_coordinates
+from shoal_tasks.families import (
+    JUDGE_SEED_MIN,
+    FamilySpec,
+    coordinates,
+    draw_coordinates,
+    judge_coordinates,
+    training_coordinates,
+)
+from shoal_tasks.limits import MAX_ITEMS_PER_FRAME
+from shoal_tasks.split import Part, num_held_out_needed
 from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates, TaskItem
 from shoal_tasks.worker.cache import LruCache
 from shoal_tasks.worker.operations import (
     TOO_SLOW,
     Families,
     generate_operation,
+    parse_asked,
     parse_digest,
     parse_item,
     parse_question,
@@ -25,6 +35,14 @@ from shoal_wire.types import Digest
 R = TypeVar("R")
 
 _MAX_DRAWS: Final = 100
+_TRIES: Final = 8
+"""Candidates in one frame, once a first one was not for training: some answers are drawn seldom."""
+
+_SEEDS: Final = 4096
+_SEEDS_EACH: Final = 128
+"""Seeds looked at for held-out questions of a family: at most so many, or so many for each."""
+_SEEDS_WITHOUT_NEWS: Final = 512
+"""After so many seeds without a new question a family is taken to have no more."""
 
 
 class TaskPlans:
@@ -35,28 +53,115 @@ class TaskPlans:
         checked = Families(families)
         self.specs = checked.specs
         self._question = generate_operation(checked, ["question"], parse_question)
+        self._by_name = {spec.name: spec for spec in self.specs}
+        self._is_evaluated: dict[str, bool] = {}
+        self._asked = generate_operation(checked, ["question", "part"], parse_asked)
         self._item = generate_operation(checked, ["question", "answer", "metadata"], parse_item)
         self._digest = generate_operation(checked, ["digest"], parse_digest, too_slow=TOO_SLOW)
         self._score = score_operation(checked)
         self._digests: LruCache[TaskCoordinates, Digest] = LruCache(digest_cache_size)
 
-    def draw(self, rng: random.Random, count: int) -> Plan[tuple[TaskCoordinates, str]]:
-        """Draw fresh training tasks with their questions, by `draw_coordinates`.
+    def draw(
+        self, rng: random.Random, count: int, families: Sequence[FamilySpec] = ()
+    ) -> Plan[tuple[TaskCoordinates, str]]:
+        """Draw fresh training tasks of all, or some, families with their questions, by
+        `draw_coordinates`.
 
-        A draw that its generator cannot make is drawn again. Raises `GenerationError` when one
-        never succeeds.
+        One that its generator cannot make, or that is not for training, is drawn again, of the same
+        family; a family so small that it has no other gives what it has. Raises `GenerationError`
+        where a generator fails on nearly every seed.
         """
-        drawn: list[tuple[TaskCoordinates, str]] = []
+        tasks = [draw_coordinates(rng, families or self.specs) for _ in range(count)]
+        drawn: list[tuple[TaskCoordinates, str] | None] = [None] * count
+        other: list[tuple[TaskCoordinates, str] | None] = [None] * count
+        candidates = [[task] for task in tasks]
         for _ in range(_MAX_DRAWS):
-            missing = count - len(drawn)
-            tasks = [draw_coordinates(rng, self.specs) for _ in range(missing)]
-            made = yield from run_plan(self._question, tasks)
-            drawn += [
-                (task, text) for task, text in zip(tasks, made, strict=True) if text is not None
-            ]
-            if len(drawn) == count:
-                return drawn
-        raise GenerationError("the families' generators fail on nearly every seed")
+            missing = [place for place in range(count) if drawn[place] is None]
+            asked = [task for place in missing for task in candidates[place]]
+            made = iter((yield from run_plan(self._asked, asked)))
+            for place in missing:
+                for task, item in zip(candidates[place], made, strict=False):
+                    if item is None:
+                        continue
+                    other[place] = other[place] or (task, item[0])
+                    if item[1] is Part.TRAINING:
+                        drawn[place] = drawn[place] or (task, item[0])
+            if None not in drawn:
+                break
+            for place in missing:
+                spec = self._by_name[tasks[place].family]
+                candidates[place] = [training_coordinates(rng, spec) for _ in range(_TRIES)]
+        return _require_all(tasks, [one or last for one, last in zip(drawn, other, strict=True)])
+
+    def held_out(
+        self, per_family: int, first_seed: int = 0, families: Sequence[FamilySpec] = ()
+    ) -> Plan[tuple[TaskCoordinates, str]]:
+        """Find the evaluation's tasks: of each family the first held-out ones.
+
+        None of a family that has too few different ones, as `num_held_out_needed` counts.
+        """
+        found: list[tuple[TaskCoordinates, str]] = []
+        for spec in families or self.specs:
+            found += yield from self._held_out_of(spec, per_family, first_seed)
+        return found
+
+    def _held_out_of(
+        self, spec: FamilySpec, wanted: int, first_seed: int
+    ) -> Plan[tuple[TaskCoordinates, str]]:
+        needed = num_held_out_needed(spec)
+        last_seed = min(first_seed + max(_SEEDS, _SEEDS_EACH * wanted), JUDGE_SEED_MIN)
+        found: list[tuple[TaskCoordinates, str]] = []
+        different: set[str] = set()
+        known: set[int] = set()
+        last_news = first_seed
+        for start in range(first_seed, last_seed, MAX_ITEMS_PER_FRAME):
+            seeds = range(start, min(start + MAX_ITEMS_PER_FRAME, last_seed))
+            tasks = [coordinates(spec, seed) for seed in seeds]
+            made = yield from run_plan(self._asked, tasks)
+            for task, item in zip(tasks, made, strict=True):
+                if item is None:
+                    continue
+                if hash(item[0]) not in known:
+                    known.add(hash(item[0]))
+                    last_news = task.seed
+                if item[1] is Part.HELD_OUT:
+                    found.append((task, item[0]))
+                    different.add(item[0])
+            if len(different) >= needed and len(found) >= wanted:
+                return found[:wanted]
+            if len(different) < needed and start - last_news > _SEEDS_WITHOUT_NEWS:
+                break
+        return found[:wanted] if len(different) >= needed else []
+
+    def evaluated(self) -> Plan[FamilySpec]:
+        """Find the families that have enough held-out questions; remembered, each when known."""
+        for spec in self.specs:
+            if spec.name not in self._is_evaluated:
+                found = yield from self._held_out_of(spec, num_held_out_needed(spec), 0)
+                self._is_evaluated[spec.name] = bool(found)
+        return [spec for spec in self.specs if self._is_evaluated[spec.name]]
+
+    def draw_for_judge(self, rng: random.Random) -> Plan[tuple[TaskCoordinates, str]]:
+        """Draw one held-out task from a judge's seeds, by `judge_coordinates`.
+
+        Raises `GenerationError` where no family has enough held-out questions.
+        """
+        families = yield from self.evaluated()
+        if not families:
+            raise GenerationError("no family of this swarm is large enough to be judged on")
+        spec = self._by_name[judge_coordinates(rng, families).family]
+        for _ in range(_MAX_DRAWS):
+            tasks = [judge_coordinates(rng, [spec]) for _ in range(_TRIES)]
+            made = yield from run_plan(self._asked, tasks)
+            for task, item in zip(tasks, made, strict=True):
+                if item is not None and item[1] is Part.HELD_OUT:
+                    return [(task, item[0])]
+        raise GenerationError(f"{spec.name}: no held-out question among a judge's seeds")
+
+    def parts(self, tasks: Sequence[TaskCoordinates]) -> Plan[Part]:
+        """What the tasks' questions are for. Raises `GenerationError` as `questions` does."""
+        made = _require_all(tasks, (yield from run_plan(self._asked, tasks)))
+        return [part for _, part in made]
 
     def questions(self, tasks: Sequence[TaskCoordinates]) -> Plan[str]:
         """The tasks' questions. Raises `GenerationError` where a generator fails on one."""

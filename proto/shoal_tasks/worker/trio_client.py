@@ -12,6 +12,7 @@ peer.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -100,6 +101,11 @@ class TaskWorker:
         finally:
             self._refuse_waiting(current)
             await self._follow(self._conversation.stop())
+
+    async def draw_for_judge(self, rng: random.Random) -> tuple[TaskCoordinates, str]:
+        """Draw one held-out task with its question. Raises `GenerationError`: there is none."""
+        (drawn,) = await self._drive(self._plans.draw_for_judge(rng))
+        return drawn
 
     async def questions(self, tasks: Sequence[TaskCoordinates]) -> list[str]:
         """The tasks' questions. Raises `GenerationError` where a generator fails on one."""

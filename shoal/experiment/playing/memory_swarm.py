@@ -73,6 +73,11 @@ class _Worker(Idle):
         await trio.lowlevel.checkpoint()
         return self._worker.questions(tasks)
 
+    async def draw_for_judge(self, rng: random.Random) -> tuple[TaskCoordinates, str]:
+        """Return a judge's task and its question."""
+        await trio.lowlevel.checkpoint()
+        return self._worker.draw_for_judge(rng)
+
     async def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
         """Return one result a request."""
         await trio.lowlevel.checkpoint()

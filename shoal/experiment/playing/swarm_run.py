@@ -13,14 +13,16 @@ import hashlib
 import json
 import os
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from policy.record.metrics import METRICS_FILE
 from shoal.experiment.plan import Job
 from shoal_base.children import environment, python
+from shoal_base.log_file import CHILD_LOG, CHILD_LOG_BYTES, BoundedFile
 from shoal_settings.loader import to_flags
 from shoal_settings.schema import Command, Settings
 
@@ -29,6 +31,7 @@ _POLL_SECONDS = 0.5
 _READY_SECONDS = 120.0
 _STOP_SECONDS = 30.0
 _TAIL_BYTES = 8192
+_CHUNK_BYTES = 65536
 
 Line = dict[str, Any]
 
@@ -83,7 +86,7 @@ def _bootstrap(stack: contextlib.ExitStack, data_dir: Path, job: Job, name: str)
                 return str(line["addresses"][0])
         if time.monotonic() > deadline:
             break
-    raise SwarmFailed(f"the bootstrap peer did not start: see {data_dir / 'log.txt'}")
+    raise SwarmFailed(f"the bootstrap peer did not start: see {data_dir / CHILD_LOG}")
 
 
 def _start(
@@ -93,7 +96,6 @@ def _start(
     stdout: int = subprocess.DEVNULL,
 ) -> subprocess.Popen[bytes]:
     settings.data_dir.mkdir(parents=True, exist_ok=True)
-    log: IO[bytes] = stack.enter_context((settings.data_dir / "log.txt").open("ab"))
     process = subprocess.Popen(
         [
             *python("-m", "shoal", command, "--supervised"),
@@ -101,12 +103,21 @@ def _start(
         ],
         stdin=subprocess.PIPE,  # its end tells the process that we are gone
         stdout=stdout,
-        stderr=log,
+        stderr=subprocess.PIPE,
         env=environment(),
         start_new_session=True,
     )
     stack.callback(_stop, process)
+    log = BoundedFile(settings.data_dir / CHILD_LOG, CHILD_LOG_BYTES)
+    threading.Thread(target=_keep_log, args=(process, log), daemon=True).start()
     return process
+
+
+def _keep_log(process: subprocess.Popen[bytes], log: BoundedFile) -> None:
+    """Write what a process says until it ends, however much that is."""
+    assert process.stderr is not None, "opened with a pipe"
+    while chunk := os.read(process.stderr.fileno(), _CHUNK_BYTES):
+        log.append(chunk)
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
@@ -130,7 +141,7 @@ def _wait(
         for data_dir, process in nodes:
             if process.poll():
                 raise SwarmFailed(
-                    f"a node ended with code {process.returncode}: see {data_dir / 'log.txt'}"
+                    f"a node ended with code {process.returncode}: see {data_dir / CHILD_LOG}"
                 )
         least = min(_round_of(data_dir) for data_dir, _ in nodes)
         if reported < least < rounds:

@@ -9,6 +9,7 @@ from policy.rollouts import Question
 from policy.tasks import TaskSource
 from shoal_tasks.families import FamilySpec
 from shoal_tasks.limits import WorkerLimits
+from shoal_tasks.split import Part
 from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates
 from shoal_tasks.worker.cache import LruCache
 from shoal_tasks.worker.sync import TaskWorker
@@ -28,14 +29,26 @@ class SharedWorker(TaskWorker):
     def __init__(self, families: Sequence[FamilySpec], *, limits: WorkerLimits | None = None):
         super().__init__(families, limits=limits)
         self._texts: LruCache[TaskCoordinates, str] = LruCache(_REMEMBERED)
+        self._parts: LruCache[TaskCoordinates, Part] = LruCache(_REMEMBERED)
         self._scores: LruCache[ScoreRequest, ScoreResult] = LruCache(_REMEMBERED)
 
-    def draw(self, rng: random.Random, count: int) -> list[tuple[TaskCoordinates, str]]:
+    def draw(
+        self, rng: random.Random, count: int, *, families: Sequence[FamilySpec] = ()
+    ) -> list[tuple[TaskCoordinates, str]]:
         """As `TaskWorker.draw`; the questions are remembered."""
-        drawn = super().draw(rng, count) if count else []
+        drawn = super().draw(rng, count, families=families) if count else []
         for task, text in drawn:
             self._texts.put(task, text)
         return drawn
+
+    def parts(self, tasks: Sequence[TaskCoordinates]) -> list[Part]:
+        """As `TaskWorker.parts`, remembered."""
+        missing = [task for task in dict.fromkeys(tasks) if self._parts.get(task) is None]
+        made = dict(zip(missing, super().parts(missing), strict=True)) if missing else {}
+        found = [made.get(task) or self._parts.get(task) for task in tasks]
+        for task, part in made.items():
+            self._parts.put(task, part)
+        return [part for part in found if part is not None]
 
     def questions(self, tasks: Sequence[TaskCoordinates]) -> list[str]:
         """As `TaskWorker.questions`."""

@@ -9,8 +9,8 @@ from typing import Any
 from shoal.experiment.folder import FIGURES, done_jobs, write_result
 from shoal.experiment.plan import Experiment
 from shoal.experiment.reading.results import Run, load_runs
-from shoal.experiment.reading.summary import ArmSummary, comparable, summarise, to_json
-from shoal.experiment.reading.table import markdown
+from shoal.experiment.reading.summary import ArmSummary, Pair, comparable, pairs, summarise, to_json
+from shoal.experiment.reading.table import markdown, pairs_markdown
 
 
 def write_report(
@@ -18,7 +18,7 @@ def write_report(
 ) -> tuple[list[ArmSummary], dict[str, Any]]:
     """Summarise what is finished and write it down; return summaries and the JSON object."""
     runs = comparable(load_runs(out, experiment))
-    summaries = summarise(runs) if runs else []
+    summaries, compared = (summarise(runs), pairs(runs)) if runs else ([], [])
     title = f"shoal experiment {experiment.name}"
     drawn = _draw(out, runs, summaries, title) if figures and runs else []
     document = {
@@ -29,11 +29,15 @@ def write_report(
         "nodes": len(experiment.arms[0].nodes),
         "jobs": len(experiment.jobs()),
         "jobs_finished": len(done_jobs(out, experiment)),
-        **to_json(summaries),
+        **to_json(summaries, compared),
         "figures": [str(path.relative_to(out)) for path in drawn],
     }
-    write_result(out, experiment, document, markdown(summaries) if summaries else None)
+    write_result(out, experiment, document, _text(summaries, compared) if summaries else None)
     return summaries, document
+
+
+def _text(summaries: Sequence[ArmSummary], compared: Sequence[Pair]) -> str:
+    return f"{markdown(summaries)}\n{pairs_markdown(compared)}"
 
 
 def _draw(

@@ -3,15 +3,20 @@
 Definitions (docs/experiments.md says why):
 
 - *total*: sum over rounds of the mean reward on a node's own fresh questions.
-- *gain*: mean total over the seeds against the silo's, minus one; its sd is that of the gains by
-  seed, each against the silo of its own seed.
+- *gain*: mean total over the seeds against the silo's, minus one; its spread is that of the gains
+  by seed, each against the silo of its own seed.
 - *heldout*: pass@1 after the last round, mean over nodes.
 - *oscillation*: what a node's pass@1 loses from one evaluation to the next where it falls, summed
   and divided by the number of evaluations after the first; mean over nodes.
 - *swing*: the greatest fall of an agent's training-set reward, averaged over a tenth of the
   rounds, below its best so far; mean over agents. What the eye sees in the paper's figure 1;
   fewer own questions make it greater by their noise alone.
-- *p*: Welch's test on the totals against the silo's, by seed, adjusted by Holm.
+- *p*: t-test on the differences by seed (arms pair by seed: they start from the same weights and
+  draw the same questions), adjusted by Holm: of totals against the silo's over all arms, and of any
+  two arms' totals and held-out figures over all pairs.
+
+A seed is what was drawn by itself. Nodes of one swarm learn from each other, so their mean counts
+once, and one seed has no interval and no p.
 """
 
 from __future__ import annotations
@@ -19,11 +24,12 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate, combinations, pairwise
 from typing import Any, Final
 
 from shoal.experiment.plan import SILO
 from shoal.experiment.reading.results import Run, mean_over_nodes, moving_average
+from shoal.significance import holm, interval, paired
 
 PAPER_TOTALS: Mapping[str, float] = {"8/0": 561.79, "6/2": 854.43, "4/4": 1093.31, "2/6": 945.87}
 """Reward over 8 nodes × 2000 rounds, training set (arXiv 2509.08721, section 5)."""
@@ -41,11 +47,34 @@ class Spread:
     mean: float
     sd: float
     """Unbiased; 0 with one seed."""
+    half: float | None
+    """Half the width of the mean's 95 % interval; None with one seed, or without scipy."""
     seeds: int
 
-    def to_json(self) -> dict[str, float]:
+    def to_json(self) -> dict[str, Any]:
         """As the command prints it."""
-        return {"mean": round(self.mean, 6), "sd": round(self.sd, 6)}
+        mean, half = self.mean, self.half
+        ci95 = None if half is None else [round(mean - half, 6), round(mean + half, 6)]
+        return {"mean": round(mean, 6), "sd": round(self.sd, 6), "ci95": ci95}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """Two arms, by the seeds that both have."""
+
+    one: str
+    other: str
+    measure: str
+    """``total`` or ``heldout``."""
+    difference: Spread
+    """`one` minus `other`."""
+    p: float | None
+    """Adjusted over all pairs; None with one seed."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As the command prints it."""
+        named = {"arm": self.one, "minus": self.other, "measure": self.measure}
+        return named | {"difference": self.difference.to_json(), "p_adjusted": self.p}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +86,7 @@ class ArmSummary:
     total: Spread
     gain: Spread | None
     p: float | None
-    """Adjusted; None for the silo, with fewer than two seeds, or without scipy."""
+    """Paired by seed, adjusted; None for the silo, with fewer than two seeds, or without scipy."""
     training_total: Spread
     """As `total`, of the training set: what the paper adds up."""
     training_gain: float | None
@@ -82,11 +111,10 @@ class ArmSummary:
 def summarise(runs: Sequence[Run], *, silo: str = SILO) -> list[ArmSummary]:
     """Summarise every arm, over the seeds that all arms have finished, where there are any."""
     runs = comparable(runs)
-    arms = list(dict.fromkeys(run.arm for run in runs))
-    by_arm = {arm: [run for run in runs if run.arm == arm] for arm in arms}
+    by_arm = _by_arm(runs)
     base = by_arm.get(silo, [])
     adjusted = _adjusted(by_arm, silo)
-    return [_summary(arm, by_arm[arm], base, adjusted.get(arm)) for arm in arms]
+    return [_summary(arm, by_arm[arm], base, adjusted.get(arm)) for arm in by_arm]
 
 
 def comparable(runs: Sequence[Run]) -> list[Run]:
@@ -110,7 +138,7 @@ def _summary(
         p=adjusted,
         training_total=_over(runs, training_total),
         training_gain=_training_gain(runs, rivals),
-        heldout=_over(runs, lambda run: mean_over_nodes(run.held_out)[-1]),
+        heldout=_over(runs, _final_heldout),
         tokens=_over(runs, lambda run: run.tokens[-1]),
         heldout_at=spread([mine for mine, _ in at]) if at else None,
         silo_heldout_at=spread([theirs for _, theirs in at]) if at else None,
@@ -118,6 +146,15 @@ def _summary(
         swing=_over(runs, swing),
         signal=_over(runs, lambda run: statistics.fmean(run.signal)),
     )
+
+
+def _by_arm(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    arms = dict.fromkeys(run.arm for run in runs)
+    return {arm: [run for run in runs if run.arm == arm] for arm in arms}
+
+
+def _final_heldout(run: Run) -> float:
+    return mean_over_nodes(run.held_out)[-1]
 
 
 def _over(runs: Sequence[Run], measure: Callable[[Run], float]) -> Spread:
@@ -175,35 +212,38 @@ def heldout_at(run: Run, tokens: float) -> float:
 
 def spread(values: Sequence[float]) -> Spread:
     """Mean and unbiased standard deviation."""
+    found = interval(values)
     sd = statistics.stdev(values) if len(values) > 1 else 0.0
-    return Spread(statistics.fmean(values), sd, len(values))
+    return Spread(found.mean, sd, found.half, found.units)
 
 
-def holm(values: Mapping[str, float]) -> dict[str, float]:
-    """Holm's step-down adjustment of p-values."""
-    ordered = sorted(values, key=lambda name: values[name])
-    adjusted: dict[str, float] = {}
-    highest = 0.0
-    for rank, name in enumerate(ordered):
-        highest = max(highest, min(1.0, (len(ordered) - rank) * values[name]))
-        adjusted[name] = highest
-    return adjusted
+def pairs(runs: Sequence[Run]) -> list[Pair]:
+    """Compare any two arms by their seeds."""
+    by_arm = _by_arm(comparable(runs))
+    measures = {"total": total, "heldout": _final_heldout}
+    found: list[Pair] = []
+    for name, measure in measures.items():
+        p_values: dict[str, float] = {}
+        drafts = []
+        for one, other in combinations(by_arm, 2):
+            both = _pairs(by_arm[one], by_arm[other])
+            if not both:
+                continue
+            differences = [measure(mine) - measure(theirs) for mine, theirs in both]
+            if (p := paired(differences)) is not None:
+                p_values[f"{one}\0{other}"] = p
+            drafts.append((one, other, spread(differences)))
+        adjusted = holm(p_values)
+        found += [
+            Pair(one=a, other=b, measure=name, difference=d, p=adjusted.get(f"{a}\0{b}"))
+            for a, b, d in drafts
+        ]
+    return found
 
 
-def welch(one: Sequence[float], other: Sequence[float]) -> float | None:
-    """Two-sided p of Welch's test; None with fewer than two values each, or without scipy."""
-    if min(len(one), len(other)) < 2:
-        return None
-    try:
-        from scipy.stats import ttest_ind  # type: ignore[import-untyped,unused-ignore]
-    except ImportError:
-        return None
-    if statistics.pvariance(one) == statistics.pvariance(other) == 0:
-        return None
-    return float(ttest_ind(one, other, equal_var=False).pvalue)
-
-
-def to_json(summaries: Sequence[ArmSummary], *, silo: str = SILO) -> dict[str, Any]:
+def to_json(
+    summaries: Sequence[ArmSummary], compared: Sequence[Pair] = (), *, silo: str = SILO
+) -> dict[str, Any]:
     """The object that `--json` prints at the end, less what only the command knows."""
 
     def each(pick: Any) -> dict[str, Any]:
@@ -215,6 +255,7 @@ def to_json(summaries: Sequence[ArmSummary], *, silo: str = SILO) -> dict[str, A
         "totals": each(lambda one: one.total),
         "gain_over_8_0": each(lambda one: one.gain),
         "p_adjusted": {one.arm: one.p for one in summaries if one.p is not None},
+        "pairs": [one.to_json() for one in compared],
         "heldout": each(lambda one: one.heldout),
         "training_totals": each(lambda one: one.training_total),
         "training_gain_over_8_0": {
@@ -251,7 +292,8 @@ def _gain(runs: Sequence[Run], base: Sequence[Run]) -> Spread | None:
     mean = _ratio([total(run) for run in runs], [total(run) for run in base])
     if mean is None:
         return None
-    return Spread(mean, spread(by_seed).sd if by_seed else 0.0, len(by_seed))
+    around = spread(by_seed) if by_seed else None
+    return Spread(mean, around.sd if around else 0.0, around.half if around else None, len(by_seed))
 
 
 def _training_gain(runs: Sequence[Run], base: Sequence[Run]) -> float | None:
@@ -266,10 +308,9 @@ def _ratio(one: Sequence[float], other: Sequence[float]) -> float | None:
 
 
 def _adjusted(by_arm: Mapping[str, Sequence[Run]], silo: str) -> dict[str, float]:
-    base = [total(run) for run in by_arm.get(silo, ())]
-    found = {
-        arm: welch([total(run) for run in runs], base)
-        for arm, runs in by_arm.items()
-        if arm != silo
-    }
+    found = {}
+    for arm, runs in by_arm.items():
+        both = _pairs(runs, by_arm.get(silo, ()))
+        if arm != silo and both:
+            found[arm] = paired([total(mine) - total(theirs) for mine, theirs in both])
     return holm({arm: p for arm, p in found.items() if p is not None})

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from shoal.experiment.reading.summary import ArmSummary, Spread
+from shoal.experiment.reading.summary import ArmSummary, Pair, Spread
 
 COLUMNS = (
     "I/J",
@@ -26,14 +26,20 @@ WIDE = 150
 """Terminal columns that all of them fit into."""
 NARROW = ("I/J", "total reward", "over 8/0", "p", "paper", "held-out")
 CAPTION = (
-    "total reward: sum over rounds of the mean reward on a node's own fresh questions, mean ± sd "
-    "over seeds; over 8/0: its gain, sd by seed; p: Welch against 8/0, adjusted (Holm); paper: "
+    "total reward: sum over rounds of the mean reward on a node's own fresh questions, mean "
+    "and 95 % interval over seeds (– with one); over 8/0: its gain, interval of the gains by seed; "
+    "p: against 8/0, paired by seed, adjusted (Holm); paper: "
     "the gain in arXiv 2509.08721; held-out: pass@1 at the end; 8/0, same tokens: the silo's "
     "pass@1 when it had generated as many tokens as this arm (or this arm's own when the silo "
     "ended first: marked *); oscillation: mean fall of pass@1 between evaluations; swing: greatest "
     "fall of an agent's training-set reward; signal: "
     "groups with signal among I + J; training set: gain of the paper's own figure, which counts "
     "others' groups"
+)
+
+PAIRS_CAPTION = (
+    "differences by seed, mean and 95 % interval; p: t-test on them, adjusted over all pairs "
+    "(Holm). Nodes of one swarm are not independent: a seed counts once"
 )
 
 
@@ -56,12 +62,25 @@ def markdown(summaries: Sequence[ArmSummary]) -> str:
     return "\n".join(lines) + f"\n\n{CAPTION}.\n"
 
 
+def pairs_markdown(compared: Sequence[Pair]) -> str:
+    """Any two arms beside each other, as Markdown."""
+    lines = ["| | minus | total reward | p | held-out | p |", "|---|---|---|---|---|---|"]
+    held_out = {(one.one, one.other): one for one in compared if one.measure == "heldout"}
+    for one in compared:
+        if one.measure == "total":
+            other = held_out[one.one, one.other]
+            totals = f"{_spread(one.difference, 1)} | {_pair_p(one)}"
+            evaluated = f"{_spread(other.difference, 3)} | {_pair_p(other)}"
+            lines.append(f"| {one.one} | {one.other} | {totals} | {evaluated} |")
+    return "\n".join(lines) + f"\n\n{PAIRS_CAPTION}.\n"
+
+
 def row(one: ArmSummary) -> list[str]:
     """One arm's cells."""
     return [
         one.arm,
         _spread(one.total, 1),
-        "–" if one.gain is None else f"{one.gain.mean:+.0%} ± {_sd(one.gain, '.0%')}",
+        "–" if one.gain is None else f"{one.gain.mean:+.0%} ± {_half(one.gain, '.0%')}",
         "–" if one.p is None else _p(one.p),
         "–" if not one.paper_gain else f"{one.paper_gain:+.0%}",
         _spread(one.heldout, 3),
@@ -75,12 +94,16 @@ def row(one: ArmSummary) -> list[str]:
 
 
 def _spread(value: Spread, digits: int) -> str:
-    return f"{value.mean:.{digits}f} ± {_sd(value, f'.{digits}f')}"
+    return f"{value.mean:.{digits}f} ± {_half(value, f'.{digits}f')}"
 
 
-def _sd(value: Spread, form: str) -> str:
-    """The deviation, which one seed has none of."""
-    return format(value.sd, form) if value.seeds > 1 else "–"
+def _half(value: Spread, form: str) -> str:
+    """Half the interval, which one seed has none of."""
+    return "–" if value.half is None else format(value.half, form)
+
+
+def _pair_p(one: Pair) -> str:
+    return "–" if one.p is None else _p(one.p)
 
 
 def _p(value: float) -> str:

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from types import SimpleNamespace
 
+import pytest
 import trio
 from libp2p.peer.id import ID
 from libp2p.pubsub.pb import rpc_pb2
 
+from p2p.gossip.blame import COPY, JUDGED, OVER_QUOTA, BlameBook, Waste
 from p2p.gossip.flood_gate import FloodLimits
 from p2p.gossip.gossip import GossipSettings
-from p2p.gossip.messages import sign_message
+from p2p.gossip.messages import message_id, sign_message
 from p2p.gossip.pubsub import PubsubLimits
 from p2p.net.host import Libp2pHost
 from p2p.standing.scoring import Cause
 from shoal_wire.types import PeerId
-from shoal_wire.verdict import ACCEPT, Reason, Verdict, verdict
+from shoal_wire.verdict import ACCEPT, Outcome, Reason, Verdict, verdict
 from tests.support.network import HostilePeer
 from tests.support.nodes import TestNode, join, open_test_host, open_test_swarm, until
 
@@ -127,3 +130,62 @@ async def test_a_peer_that_repeats_itself_pays() -> None:
             await mouth.say([b"%d" % number for number in range(20)], 1)
         await until(lambda: nodes[0].watch.blamed[host.peer_id])  # type: ignore[attr-defined]
         assert set(blamed(nodes)) == {host.peer_id}
+
+
+SIGNERS_ALONE = {
+    *(Reason.EQUIVOCATION, Reason.NOT_CANONICAL),  # it may have seen but one half, or any encoding
+    *(Reason.FAR_FUTURE, Reason.UNFETCHABLE),  # our clock, or bad luck
+    Reason.RESERVED_TASK,  # version 0.1.0 takes any seed
+}
+"""Rejects that who forwards a message could not have foreseen."""
+
+
+def waste_of(reason: Reason, *, own: bool) -> Waste:
+    book = BlameBook(ttl_s=120.0, max_ids=16)
+    return book.judged(
+        verdict(reason),
+        key=b"key",
+        content=lambda: b"content",
+        author=b"author",
+        forwarder=b"author" if own else b"forwarder",
+    )
+
+
+@pytest.mark.parametrize("reason", sorted(set(Reason) - {Reason.VALID, Reason.DUPLICATE}))
+def test_a_forwarder_wastes_only_what_it_could_have_checked(reason: Reason) -> None:
+    could_check = verdict(reason).outcome is Outcome.REJECT and reason not in SIGNERS_ALONE
+    assert waste_of(reason, own=False) == Waste(of_forwarder=JUDGED if could_check else 0.0)
+    assert waste_of(reason, own=True).of_forwarder in (0.0, COPY, JUDGED, OVER_QUOTA)
+    if could_check or reason is Reason.OVER_QUOTA:
+        assert waste_of(reason, own=True).of_forwarder >= JUDGED
+
+
+async def test_a_copy_that_comes_while_anothers_is_put_off_keeps_its_promise() -> None:
+    async with open_test_swarm(1, settings=TIGHT) as (node,), AsyncExitStack() as stack:
+        judging, gate = trio.Event(), trio.Event()
+
+        async def put_off(_data: bytes, _author: PeerId, _forwarder: PeerId) -> Verdict:
+            judging.set()
+            await gate.wait()
+            return verdict(Reason.WORKER_UNAVAILABLE)
+
+        await node.gossip.subscribe(TOPIC, put_off)
+        first, second = [await stack.enter_async_context(open_test_host()) for _ in range(2)]
+        for host in (first, second):
+            await host.dial(node.address)
+        signed = sign_message(
+            first.identity, bytes(ID.from_base58(first.peer_id).to_bytes()), TOPIC, b"dear", 1
+        )
+        wants = node.gossip._router._wants
+        key = message_id(signed)
+        promised = ID.from_base58(second.peer_id)
+        await HostilePeer(first, node.peer_id).send_rpc(rpc_pb2.RPC(publish=[signed]))
+        await judging.wait()
+        wants.asked(promised, [key], trio.current_time())
+        await HostilePeer(second, node.peer_id).send_rpc(rpc_pb2.RPC(publish=[signed]))
+        await until(lambda: node.gossip.stats().pubsub.get("duplicate", 0) == 1)
+        knows_nothing = SimpleNamespace(knows=lambda _key: False)
+        later = trio.current_time() + 60.0
+        assert wants.broken({promised}, knows_nothing, later) == []  # type: ignore[arg-type]
+        gate.set()
+        await until(lambda: verdicts(node)[Reason.WORKER_UNAVAILABLE] == 1)

@@ -229,17 +229,22 @@ async def test_copies_in_one_rpc_are_judged_once() -> None:
 
 
 async def test_who_has_written_or_sent_a_message_is_not_offered_it() -> None:
-    author = fresh_identity()
-    message = signed(author, b"x", 7)
-    async with under_attack() as (victim, _, first), open_test_host() as host:
-        await host.dial(victim.address)
+    # All three stay connected: of who has left, the next heartbeat forgets what it held.
+    async with (
+        under_attack() as (victim, _, first),
+        open_test_host() as second,
+        open_test_host() as author,
+    ):
+        for host in (second, author):
+            await host.dial(victim.address)
+        message = signed(author.identity, b"x", 7)
         router, counts = victim.gossip._router, victim.gossip._pubsub.counts
         await first.send_rpc(rpc_pb2.RPC(publish=[message]))
         await until(lambda: counts["forwarded"] == 1)
-        await HostilePeer(host, victim.peer_id).send_rpc(rpc_pb2.RPC(publish=[message]))
+        await HostilePeer(second, victim.peer_id).send_rpc(rpc_pb2.RPC(publish=[message]))
         await until(lambda: counts["duplicate"])
         (key,) = router.mcache._frames
-        for holder in (author.peer_id, first.host.peer_id, host.peer_id):
+        for holder in (author.peer_id, first.host.peer_id, second.peer_id):
             assert router._offers.news(ID.from_base58(holder), [key]) == []
 
 

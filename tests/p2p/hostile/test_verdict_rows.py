@@ -13,6 +13,8 @@ import pytest
 from libp2p.peer.id import ID
 from libp2p.pubsub.pb import rpc_pb2
 
+from p2p.gossip.messages import sign_message
+from shoal_tasks.families import JUDGE_SEED_MIN, TRAIN_SEED_MIN
 from shoal_wire.codec import batch_to_bytes
 from shoal_wire.compression import compress
 from shoal_wire.envelope import seal
@@ -104,6 +106,8 @@ ROWS: list[tuple[Reason, Callable[[Attacker], bytes]]] = [
     (Reason.EMPTY_TEXT, of_texts("7", "")),
     (Reason.OVERSIZE_TEXT, of_texts("7", "x" * 40_000)),
     (Reason.FORBIDDEN_CHARACTER, of_texts("7", "a\0b")),
+    (Reason.RESERVED_TASK, of_task(seed=0)),
+    (Reason.RESERVED_TASK, of_task(seed=TRAIN_SEED_MIN - 1)),
     (Reason.BAD_NUMBER, of_batch(sampling=replace(make.SAMPLING, temperature=math.nan))),
     (Reason.BAD_NUMBER, of_batch(sampling=replace(make.SAMPLING, top_p=math.inf))),
     (Reason.BAD_FIELD, of_task(config_digest=Digest(b"c" * 3))),
@@ -172,8 +176,9 @@ async def test_messages_of_unknown_topics_are_dropped_unread(victim: Victim) -> 
 
 async def test_an_echo_in_the_victims_own_name_is_dropped(victim: Victim) -> None:
     async with open_hostile(victim) as attacker:
-        message = attacker.message(b"x")
-        message.from_id = ID.from_base58(victim.peer_id).to_bytes()
+        # Signed over the victim's name, with a key of the attacker's own in the message.
+        raw = ID.from_base58(victim.peer_id).to_bytes()
+        message = sign_message(attacker.host.identity, raw, victim.topic, b"x", 7)
         before = victim.node.member.gossip.stats().verdicts.get(Reason.SIGNER_NOT_SENDER, 0)
         await attacker.send_rpc(rpc_pb2.RPC(publish=[message]))
         await until(
@@ -237,11 +242,28 @@ async def test_two_batches_under_one_number_lose_both_and_cost_the_signer_alone(
         assert signer.peer_id not in publishers
 
 
+@pytest.mark.parametrize("seed", [0, JUDGE_SEED_MIN, TRAIN_SEED_MIN - 1])
+async def test_answers_to_reserved_questions_are_not_kept_and_cost_their_signer_alone(
+    victim: Victim, seed: int
+) -> None:
+    signer = make.Author(victim.node.member.manifest, identity=fresh_identity(), now_ms=make.NOW_MS)
+    async with open_hostile(victim) as forwarder:
+        signer.now_ms = forwarder.author.now_ms
+        groups = [make.group(1), make.group(of=make.task(2, seed=seed))]
+        data = signer.envelope(signer.batch(groups))
+        raw = bytes(ID.from_base58(signer.peer_id).to_bytes())
+        before, kept = seen(victim, Reason.RESERVED_TASK), victim.node.pool.groups_received
+        message = _signed_by(signer, raw, data, 1, victim.topic)
+        await forwarder.send_rpc(rpc_pb2.RPC(publish=[message]))
+        await until(lambda: seen(victim, Reason.RESERVED_TASK) == before + 1)
+        assert victim.score(signer.peer_id) == pytest.approx(-4.0, abs=0.1)
+        assert victim.score(forwarder.peer_id) == 0.0, "it may be of version 0.1.0"
+        assert victim.node.pool.groups_received == kept
+
+
 def _signed_by(
     author: make.Author, raw_id: bytes, data: bytes, seqno: int, topic: str
 ) -> rpc_pb2.Message:
-    from p2p.gossip.messages import sign_message
-
     return sign_message(author.identity, raw_id, topic, data, seqno)
 
 

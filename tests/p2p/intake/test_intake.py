@@ -9,8 +9,9 @@ import pytest
 import trio
 import trio.testing
 
-from p2p.intake.intake import Intake, QuestionSource
+from p2p.intake.intake import Intake
 from p2p.intake.ledger import Equivocation, LedgerLimits, PublisherLedger
+from p2p.intake.turns import QuestionSource
 from shoal_tasks.errors import UnknownFamily, WorkerUnavailable
 from shoal_wire.announcement import Announcement, encode_announcement
 from shoal_wire.digests import batch_id

@@ -20,6 +20,7 @@ from p2p.ipc.doctor import (
     diagnose,
     learning_of,
 )
+from p2p.ipc.reach_checks import MappingSeen, ReachSeen
 from shoal_wire.types import PeerId
 
 BOOT = BootstrapSeen(address="/ip4/192.0.2.1/tcp/4001/p2p/X", latency_ms=20.0)
@@ -229,3 +230,43 @@ def test_a_full_bootstrap_is_no_dead_one(peers: int, state: State) -> None:
     assert "is full" in found.says
     assert "42 s" in found.says
     assert bool(found.do) is (peers == 0)
+
+
+HIDDEN = replace(HEALTHY, relays=1, **outside(reached=False))
+
+
+@pytest.mark.parametrize(
+    ("state", "says", "do", "serious"),
+    [
+        ("reached", "peers get in by it", "", State.OK),
+        ("untried", "no peer has tried it yet", "", State.OK),
+        ("shut", "peers do not get in", "another router above it", State.WARN),
+        ("none", "no router forwards a port when asked (no device)", "turn UPnP on", State.OK),
+    ],
+)
+def test_a_port_of_the_router(state: str, says: str, do: str, serious: State) -> None:
+    mapping = MappingSeen(state=state, place="/ip4/198.51.100.7/tcp/4001", error="no device")
+    found = only(replace(HIDDEN, reach=ReachSeen(mapping=mapping)), "port mapping")
+    assert (found.state, says in found.says, do in found.do) == (serious, True, True), found
+    assert bool(do) == bool(found.do)
+
+
+def test_a_port_that_nobody_needs_is_no_advice() -> None:
+    mapping = MappingSeen(state="none", place="", error="no device")
+    assert not only(replace(HEALTHY, reach=ReachSeen(mapping=mapping)), "port mapping").do
+
+
+def test_how_many_of_those_met_through_a_relay_are_direct() -> None:
+    reach = ReachSeen(punched=(2, 3), relayed=1, many_doors=True)
+    found = only(replace(HIDDEN, reach=reach), "direct")
+    assert "2 of 3 peers" in found.says
+    assert "1 go through one" in found.says
+    assert "shows each place another port" in found.says
+    assert "forwarded port" in found.do
+    assert not only(replace(HIDDEN, reach=ReachSeen(punched=(3, 3))), "direct").do
+    assert not [f for f in diagnose(HIDDEN) if f.check == "direct"]
+
+
+def test_what_the_user_announces_is_named() -> None:
+    reach = ReachSeen(announced=("/dns4/host.example/tcp/4001",))
+    assert "host.example" in only(replace(HEALTHY, reach=reach), "reachable").says

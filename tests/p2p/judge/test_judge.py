@@ -59,7 +59,6 @@ class Bench:
         self.judge = Judge(
             identity=ME,
             manifest=SWARM,
-            families=make.SPECS,
             worker=self.worker,
             store=self.store,
             wall_ms=lambda: make.NOW_MS,

@@ -10,7 +10,9 @@ from typing import Any, cast
 import pytest
 import trio
 import trio.testing
+from libp2p.io.exceptions import ConnectionClosedError
 
+from p2p.net import address
 from p2p.net.address import expand_unspecified, parse_peer_address, parse_transport
 from p2p.net.host import (
     DialError,
@@ -21,9 +23,10 @@ from p2p.net.host import (
     RequestError,
     RequestFailure,
 )
+from p2p.net.layers import find_socket
 from p2p.net.request import RequestLimits
 from p2p.net.swarm import SwarmSettings
-from p2p.net.yamux import KeepaliveSettings, find_socket
+from p2p.net.yamux import KeepaliveSettings
 from shoal_wire.types import PeerId
 from tests.support.network import at_port, open_relay, port_of
 from tests.support.nodes import LOOPBACK, fresh_identity, open_test_host, until
@@ -264,7 +267,7 @@ async def test_disconnect_does_not_wait_for_a_blocked_peer() -> None:
         assert stream is not None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(fill, connection.muxed_conn)
-            await until(connection.muxed_conn._write_lock.locked)
+            await until(connection.muxed_conn._turn.locked)
             await trio.testing.wait_all_tasks_blocked(0.1)
             with trio.fail_after(15):
                 await host.disconnect(peer.peer_id)
@@ -273,12 +276,13 @@ async def test_disconnect_does_not_wait_for_a_blocked_peer() -> None:
 
 
 async def fill(muxed: Any) -> None:
-    """Write until the socket takes no more, holding the connection's write lock."""
+    """Write until the socket takes no more, holding the turn to write on the connection."""
     stream = find_socket(muxed)
     assert stream is not None
-    async with muxed._write_lock:
-        while stream.socket.fileno() != -1:
-            await muxed.secured_conn.write(bytes(1 << 20))
+    async with muxed._turn:
+        with contextlib.suppress(ConnectionClosedError):
+            while stream.socket.fileno() != -1:
+                await muxed.secured_conn.write(bytes(1 << 20))
 
 
 # Requests
@@ -475,3 +479,10 @@ def test_good_peer_addresses() -> None:
         text = f"{transport}/p2p/{peer_id}"
         assert str(parse_peer_address(text)) == text
     assert parse_transport("/ip6/0:0:0:0:0:0:0:1/tcp/9") == "/ip6/::1/tcp/9"
+
+
+def test_what_was_parsed_once_is_not_parsed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "/ip4/203.0.113.77/tcp/4077"
+    assert parse_transport(text) == text
+    monkeypatch.setattr(address, "Multiaddr", lambda _text: pytest.fail("parsed again"))
+    assert parse_transport(text) == text

@@ -27,7 +27,7 @@ from p2p.net.swarm_key import (
     parse_swarm_key,
 )
 from tests.p2p.net.private_swarms import num_refused
-from tests.support.network import port_of
+from tests.support.network import at_port, open_relay, port_of
 from tests.support.nodes import fresh_identity, open_test_host, open_test_node, until
 
 KEY, OTHER_KEY = b"k" * 32, b"o" * 32
@@ -200,6 +200,28 @@ async def test_nothing_readable_is_on_the_wire_of_a_private_swarm() -> None:
         assert len(said) >= 24
         assert b"multistream" not in said
         assert str(NOISE_ID).encode() not in said
+
+
+async def test_every_byte_that_members_say_is_under_the_key() -> None:
+    """From the first byte to the last of each direction; the cipher is tested above."""
+    async with (
+        open_test_host(swarm=private(KEY)) as one,
+        open_test_host(swarm=private(KEY)) as two,
+        open_relay(one) as relay,
+    ):
+        one.set_request_handler(ECHO, echo, max_request_bytes=1 << 21)
+        await two.dial(at_port(one, relay.port))
+        payload = os.urandom(1 << 16)
+        assert await two.request(one.peer_id, ECHO, payload, max_response_bytes=1 << 17) == payload
+    assert len(relay.carried) == 2
+    for raw in map(bytes, relay.carried):
+        nonce, rest = raw[:24], raw[24:]
+        clear = xsalsa20(KEY, nonce).decrypt(rest)
+        noise = str(NOISE_ID).encode() + b"\n"
+        assert clear.startswith(GREETING)
+        assert noise in clear[:200]
+        assert noise not in raw
+        assert len(rest) > len(payload)
 
 
 @pytest.mark.parametrize("theirs", [None, OTHER_KEY])

@@ -99,7 +99,12 @@ async def open_attack() -> AsyncIterator[RawConnection]:
         victim.libp2p_host.set_stream_handler(SLEEP, sleep)
         await attacker.dial(victim.listen_addrs()[0])
         await until(lambda: victim.is_connected(attacker.peer_id))
-        yield RawConnection(attacker, victim)
+        attack = RawConnection(attacker, victim)
+        # The streams by which they get to know each other are not what is counted.
+        await until(lambda: victim.peer_addresses(attacker.peer_id))
+        await until(lambda: attacker.peer_addresses(victim.peer_id))
+        await until(lambda: not attack.theirs.streams)
+        yield attack
 
 
 async def test_a_stream_under_negotiation_holds_one_window_and_no_more() -> None:
@@ -144,12 +149,14 @@ async def test_many_streams_together_are_bounded() -> None:
 
 async def test_streams_that_ended_unread_count_until_they_are_gone() -> None:
     async with open_attack() as attack:
-        for _ in range(100):
-            (stream_id,) = await attack.open_streams(1)
-            await attack.pour(stream_id, WINDOW_BYTES - PIECE_BYTES)
-            end = FLAG_FIN | FLAG_RST
-            if not await attack.send(TYPE_WINDOW_UPDATE, end, stream_id, 0, b""):
-                break
+        with suppress(BaseLibp2pError):  # it is cut while the next stream is opened
+            for _ in range(100):
+                (stream_id,) = await attack.open_streams(1)
+                await attack.pour(stream_id, WINDOW_BYTES - PIECE_BYTES)
+                end = FLAG_FIN | FLAG_RST
+                if not await attack.send(TYPE_WINDOW_UPDATE, end, stream_id, 0, b""):
+                    break
+        await until(lambda: attack.is_cut)
         assert attack.most_held <= MAX_UNREAD_BYTES + PIECE_BYTES
 
 
@@ -242,13 +249,16 @@ class _Pipe:
         self._incoming = memoryview(incoming)
         self.taken = 0
 
-    async def read(self, n: int | None = None) -> bytes:
+    async def receive(self) -> bytes:
         await trio.lowlevel.checkpoint()
-        piece = bytes(self._incoming[self.taken : self.taken + (n or 0)])
+        piece = bytes(self._incoming[self.taken : self.taken + PIECE_BYTES])
         self.taken += len(piece)
         return piece
 
-    async def write(self, _data: bytes) -> None:
+    def begin(self, _data: bytes) -> bool:
+        return True
+
+    async def finish(self) -> None:
         await trio.lowlevel.checkpoint()
 
     async def close(self) -> None:
@@ -272,7 +282,8 @@ async def _play(frames: list[tuple[int, int, int, int, int]]) -> None:
         + (bytes(length) if kind == TYPE_DATA else b"")
         for kind, flags, stream_id, length, _ in frames
     )
-    muxed: Any = WindowedYamux(_Pipe(body), ID(b"peer"))
+    pipe: Any = _Pipe(body)
+    muxed: Any = WindowedYamux(pipe, ID(b"peer"), below=pipe)
     readers = iter([readers for *_, readers in frames])
 
     async def look() -> None:

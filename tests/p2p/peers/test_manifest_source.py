@@ -227,3 +227,75 @@ async def test_a_bootstrap_that_is_up_wins_over_the_manifest_kept(tmp_path: Path
         if not found.confirmed:  # slower than a start waits: then it wins a moment later
             assert await source.watch(found) == THEIRS
         assert load_manifest(tmp_path) == THEIRS
+
+
+@asynccontextmanager
+async def invited(
+    serves: Manifest, wanted: Manifest, tmp_path: Path
+) -> AsyncIterator[tuple[ManifestSource, Libp2pHost, str]]:
+    """A peer that wants one swarm, and a bootstrap that is of the same or another."""
+    async with pair(serves, tmp_path, wait_s=0.05) as (source, host, address):
+        settings = Settings(bootstrap=(address,), swarm_id=wanted.digest.hex())
+        source = ManifestSource(host=host, data_dir=tmp_path, settings=settings, wait_s=0.05)
+        yield source, host, address
+
+
+async def test_a_swarm_that_is_wanted_is_waited_for_and_no_other_begun(tmp_path: Path) -> None:
+    async with invited(THEIRS, THEIRS, tmp_path) as (source, host, address):
+        async with trio.open_nursery() as nursery:
+            found: list[Manifest] = []
+
+            async def find() -> None:
+                found.append((await source.find()).manifest)
+
+            nursery.start_soon(find)
+            await trio.sleep(0.2)
+            assert not found
+            await host.dial(address)
+            await until(lambda: bool(found))
+        assert found == [THEIRS]
+
+
+async def test_another_swarm_at_the_address_is_told_and_not_joined(tmp_path: Path) -> None:
+    async with invited(THEIRS, make.swarm("mine"), tmp_path) as (source, host, address):
+        await host.dial(address)
+        source._wait_s = 10.0
+        with pytest.raises(ManifestError, match=r"of another swarm \(theirs"):
+            await source.find()
+        assert load_manifest(tmp_path) is None
+
+
+async def test_what_an_earlier_run_kept_counts_only_if_it_is_the_swarm_wanted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    mine = make.swarm("mine")
+    save_manifest(tmp_path, mine)
+    async with invited(THEIRS, mine, tmp_path) as (source, host, address):
+        await host.dial(address)
+        found = await source.find()
+        assert found.manifest == mine
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(source.watch, found)
+            await until(lambda: "is of another swarm" in caplog.text)
+            nursery.cancel_scope.cancel()
+        assert load_manifest(tmp_path) == mine
+    save_manifest(tmp_path, mine)
+    async with invited(THEIRS, THEIRS, tmp_path) as (source, host, address):
+        with trio.move_on_after(0.3) as waited:
+            await source.find()
+        assert waited.cancelled_caught, "while nobody says otherwise, too"
+        await host.dial(address)
+        assert (await source.find()).manifest == THEIRS
+
+
+async def test_a_swarm_that_is_wanted_and_that_nobody_can_tell_is_an_error(tmp_path: Path) -> None:
+    async with open_test_host() as host:
+        own = manifest_of_settings(Settings())
+        for wanted in (THEIRS, own):
+            settings = Settings(swarm_id=wanted.digest.hex())
+            source = ManifestSource(host=host, data_dir=tmp_path, settings=settings)
+            if wanted is own:
+                assert (await source.find()).manifest == source.local() == own
+                continue
+            with pytest.raises(ManifestError, match="name a --bootstrap"):
+                source.local()

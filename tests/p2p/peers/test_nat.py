@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -41,9 +42,11 @@ def bootstrap(stage: Stage, net: nat.Internet, *flags: str) -> ShoalProcess:
     return stage.process("bootstrap", "boot", *listen, *flags, prefix=net.public).start()
 
 
-def hidden(stage: Stage, net: nat.Internet, name: str, boot: ShoalProcess, *flags: str) -> Any:
+def hidden(
+    stage: Stage, net: nat.Internet, name: str, boot: ShoalProcess, at: nat.Prefix | None = None
+) -> ShoalProcess:
     common = ("--no-trainer", "--no-mdns", "--bootstrap", boot.address)
-    return stage.process("node", name, *common, *flags, prefix=net.behind_nat()).start()
+    return stage.process("node", name, *common, prefix=at or net.behind_nat()).start()
 
 
 def group(number: int) -> RolloutGroup:
@@ -75,8 +78,8 @@ def test_two_nodes_behind_routers_exchange_batches_through_a_relay(
     internet: nat.Internet, stage: Stage
 ) -> None:
     boot = bootstrap(stage, internet, "--relay")
-    one = hidden(stage, internet, "one", boot)
-    two = hidden(stage, internet, "two", boot)
+    routers = [internet.behind_nat(nat.Router.SYMMETRIC) for _ in range(2)]
+    one, two = (hidden(stage, internet, n, boot, at) for n, at in zip("ab", routers, strict=True))
     for node in (one, two):
         node.wait_status(lambda s: s["relays"] == [boot.peer_id], "a place at the relay")
     address = wait_for(lambda: address_of(two, one), PATIENCE_S, "the two to meet")
@@ -93,7 +96,68 @@ def test_two_nodes_behind_routers_exchange_batches_through_a_relay(
     assert two.view("ping", peer=one.peer_id)["ms"] > 0
     found = finding(one, "reachable")
     assert (found["state"], "1 relay" in found["says"]) == ("ok", True), found
+    wait_for(
+        lambda: any("stays behind its relay" in node.log for node in (one, two)),
+        PATIENCE_S,
+        "one to say so",
+    )
+    assert not (is_direct(one, two) or is_direct(two, one))
     assert "not one of its own" in finding(one, "observed")["says"]
+
+
+@pytest.mark.parametrize(
+    ("refuses", "delay_s"), [(False, 0.0), (True, 0.06)], ids=["silent", "refusing, far"]
+)
+def test_two_nodes_behind_cone_routers_become_direct(
+    internet: nat.Internet, stage: Stage, refuses: bool, delay_s: float
+) -> None:
+    """A router that refuses must be knocked at while the other's knock is on its way."""
+    boot = bootstrap(stage, internet, "--relay")
+    routers = [internet.behind_nat(refuses=refuses, delay_s=delay_s) for _ in range(2)]
+    one, two = (hidden(stage, internet, n, boot, at) for n, at in zip("ab", routers, strict=True))
+    wait_for(lambda: address_of(two, one), PATIENCE_S, "the two to meet")
+    for node, other in ((one, two), (two, one)):
+        wait_for(
+            lambda node=node, other=other: is_direct(node, other),  # type: ignore[misc]
+            PATIENCE_S,
+            "a direct connection",
+        )
+    boot.wait_status(lambda s: s["relay"]["circuits"] == 0, "the circuit to end")
+    assert any("is reached directly" in node.log for node in (one, two))
+    assert any(finding(node, "direct")["says"].startswith("1 of 1") for node in (one, two))
+    for number, (sender, receiver) in enumerate([(one, two), (two, one)]):
+        sender.wait_status(lambda s: all(s["mesh"].values()), "a mesh")
+        publish(sender, number)
+        receiver.wait_status(lambda s: s["groups_received"] >= 1, "the other's batch")
+
+
+@pytest.mark.skipif(shutil.which("miniupnpd") is None, reason="needs Debian's miniupnpd")
+def test_a_router_that_forwards_ports_lets_others_in(internet: nat.Internet, stage: Stage) -> None:
+    boot = bootstrap(stage, internet)
+    host, outside = internet.behind_upnp()
+    one = hidden(stage, internet, "one", boot, host)
+    port = one.address.split("/")[4]
+    place = f"/ip4/{outside}/tcp/{port}"
+    wait_for(lambda: place in told(one), PATIENCE_S, "the router's port to be announced")
+    assert f"dport {port}" in internet.forwards()
+    two = hidden(stage, internet, "two", boot)
+    wait_for(lambda: address_of(two, one), PATIENCE_S, "the two to meet")
+    assert address_of(two, one) == place
+    assert "a port" not in finding(one, "reachable")["do"]
+    assert "peers get in by it" in finding(one, "port mapping")["says"]
+    one.stop()
+    assert f"dport {port}" not in internet.forwards()
+
+
+def told(node: ShoalProcess) -> list[str]:
+    """Return the transport addresses that a node tells others."""
+    view = node.view("id") or {"addresses": []}
+    return [address.rpartition("/p2p/")[0] for address in view["addresses"]]
+
+
+def is_direct(node: ShoalProcess, other: ShoalProcess) -> bool:
+    address = address_of(node, other)
+    return address is not None and not address.endswith("/p2p-circuit")
 
 
 def test_without_a_relay_they_meet_by_the_bootstrap_only_and_are_told_so(

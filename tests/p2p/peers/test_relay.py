@@ -14,11 +14,12 @@ from libp2p.relay.circuit_v2.pb import circuit_pb2 as pb
 
 from p2p.net.address import host_and_port, is_circuit, parse_peer_address, parse_transport
 from p2p.net.circuit import HOP, STOP, read_hop, read_stop, write_message
+from p2p.net.connections import ConnectionInfo, Direction
 from p2p.net.host import DialError, Libp2pHost
 from p2p.net.swarm import SwarmSettings
-from p2p.peers import relay_client, relay_server
-from p2p.peers.outside import ReachServer
-from p2p.peers.relay_client import RelayClient, RelayUse
+from p2p.peers import outside, relay_client, relay_server
+from p2p.peers.outside import Outside, ReachServer
+from p2p.peers.relay_client import RelayClient, RelayUse, unprompted
 from p2p.peers.relay_server import RelayLimits, RelayServer
 from shoal_wire.types import PeerId
 from tests.support.nodes import (
@@ -112,6 +113,15 @@ async def test_two_hidden_nodes_exchange_through_a_relay(key: bytes | None) -> N
         assert two.node.host.is_connected(relay.peer_id), "only the circuit has ended"
 
 
+async def test_a_hidden_node_tells_its_way_through_the_relay_and_not_the_relays_own() -> None:
+    async with open_relay_host() as (relay, _), open_hidden(relay) as one, open_test_host() as two:
+        await two.dial(one.node.address)
+        await until(lambda: two.peer_addresses(one.node.peer_id))
+        told = set(two.peer_addresses(one.node.peer_id))
+        assert told == {a.rpartition("/p2p/")[0] for a in one.node.host.listen_addrs()}
+        assert any(map(is_circuit, told))
+
+
 async def test_cutting_a_circuit_leaves_the_relay_and_other_circuits_alone() -> None:
     async with (
         open_relay_host() as (relay, server),
@@ -157,6 +167,54 @@ async def test_who_can_be_dialled_takes_no_place_and_who_cannot_does() -> None:
                 assert client.reachable is False
                 assert server.num_reserved == 1
                 nursery.cancel_scope.cancel()
+
+
+async def test_who_can_be_dialled_after_all_gives_its_places_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(outside, "_DIAL_PAUSE_SECONDS", 0.0)
+    async with (
+        open_relay_host() as (relay, _),
+        open_test_node() as node,
+        trio.open_nursery() as nursery,
+    ):
+        ReachServer(host=relay).serve()
+        listening = node.host.listen_addrs
+        node.host.listen_addrs = lambda: (f"/ip4/127.0.0.1/tcp/1/p2p/{node.peer_id}",)  # type: ignore[method-assign]
+        client = RelayClient(host=node.host)
+        await nursery.start(client.run)
+        await node.host.dial(relay.listen_addrs()[0])
+        await until(lambda: client.relays and node.host.announced.relayed)
+        node.host.listen_addrs = listening  # type: ignore[method-assign]
+        client.look_again()
+        await until(lambda: not client.relays)
+        assert (client.reachable, node.host.announced.relayed) == (True, ())
+        nursery.cancel_scope.cancel()
+
+
+def test_who_was_dialled_from_the_port_is_asked_last_whether_it_is_open() -> None:
+    dialled, other = fresh_identity().peer_id, fresh_identity().peer_id
+
+    def seen(peer_id: PeerId, *open_ports: int) -> Outside:
+        return Outside(
+            peer_id=peer_id, observed="", open_ports=open_ports, dialled=True, clock_ahead_ms=0
+        )
+
+    connections = [
+        ConnectionInfo(
+            peer_id=peer_id,
+            address="/ip4/198.51.100.1/tcp/1",
+            direction=Direction.OUT,
+            opened_s=1.0,
+            agent="",
+            latency_ms=None,
+            local_port=port,
+        )
+        for peer_id, port in ((dialled, 4001), (other, 50_000))
+    ]
+    both = [seen(dialled, 4001), seen(other)]
+    assert unprompted(both, connections, [4001]) == [seen(other)]
+    assert unprompted(both[:1], connections, [4001]) == both[:1], "better than nothing"
 
 
 # Limits

@@ -9,10 +9,12 @@ import trio
 
 from p2p.buffer.types import Entry
 from p2p.events import BatchKept, BatchWithdrawn, Event, NewGroups
+from p2p.fetch.shelf import Shelf
 from p2p.intake.ledger import Equivocation
 from p2p.rollouts import pool as pool_module
 from p2p.store.store import StoreError, StoreFault
 from shoal_wire.digests import batch_id as id_of
+from shoal_wire.digests import group_id
 from shoal_wire.types import GroupId, PeerId, SignedBatch
 from shoal_wire.verdict import Reason
 from tests.support import factories as make
@@ -93,6 +95,22 @@ async def test_a_damaged_row_costs_only_itself(
     async with start(tmp_path) as node:
         assert len(external_ids(node)) == 1
         assert "damaged" in caplog.text
+
+
+async def test_what_an_earlier_version_kept_of_reserved_questions_is_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ann = author()
+    reserved = ann.signed(ann.batch([make.group(of=make.task(1, seed=3)), make.group(2)]))
+    async with start(tmp_path) as node:
+        await node.receive(reserved)
+        await node.receive(batch(ann, 4))
+    async with start(tmp_path) as node:
+        assert external_ids(node) == {group_id(make.group(4))}
+        # Nor is it given to others: they would reject it.
+        stored = [one for one in node.pool._keepers if isinstance(one, Shelf)]
+        assert [shelf.get(reserved.batch_id) for shelf in stored] == [None]
+    assert "reserved_task" in caplog.text
 
 
 async def test_batches_of_a_swarm_that_was_left_stay_out(tmp_path: Path) -> None:

@@ -93,7 +93,6 @@ async def test_peers_of_a_shard_are_found_through_others(tmp_path: Path) -> None
         )
 
 
-@pytest.mark.slow  # the two meet after half a minute, having dialled each other at once
 async def test_a_batch_on_a_shard_not_its_publishers_is_rejected(tmp_path: Path) -> None:
     async with open_node_swarm(tmp_path, 2, shards=2, subscribe_shards="2") as swarm:
         liar, victim = swarm.nodes

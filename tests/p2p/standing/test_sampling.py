@@ -9,12 +9,14 @@ import random
 import pytest
 
 from p2p.standing.sampling import (
+    FEW_PROVEN,
     FLOOR,
     HALF_LIFE_SECONDS,
     LEAST,
     STRANGER_SHARE,
     USELESS_SHARE,
     SamplingStandings,
+    Standing,
     draw_weights,
 )
 from shoal_wire.types import GroupId, PeerId
@@ -79,6 +81,33 @@ def test_a_weak_peer_that_is_right_one_time_in_four_keeps_its_whole_share() -> N
         tell(standings, BOB, BAD, 3)
         tell(standings, BOB, GOOD)
     assert standings.weight(BOB, 0.0) > 0.9
+
+
+def test_six_useless_groups_do_not_condemn_and_one_useful_group_proves() -> None:
+    standings = SamplingStandings()
+    tell(standings, ANN, GOOD, 9, own=True)
+    tell(standings, BOB, BAD, 6)
+    tell(standings, EVE, BAD, 11)
+    assert standings.standing(BOB, 0.0) is standings.standing(NEW, 0.0) is Standing.STRANGER
+    assert standings.standing(EVE, 0.0) is Standing.USELESS
+    assert 0.09 < standings.weight_alone(BOB, 0.0) < standings.weight_alone(NEW, 0.0) == 1.0
+    tell(standings, BOB, GOOD)
+    assert standings.standing(BOB, 0.0) is Standing.STRANGER, "it may be either"
+    assert standings.weight_alone(BOB, 0.0) == 1.0
+    tell(standings, NEW, GOOD)
+    assert standings.standing(NEW, 0.0) is Standing.PROVEN
+    tell(standings, EVE, GOOD)
+    assert standings.standing(EVE, 0.0) is Standing.STRANGER, "nobody is condemned for good"
+    tell(standings, EVE, (0.0, 0.05), 8)
+    assert standings.standing(EVE, 0.0) is Standing.USELESS, "token rewards speak for nobody"
+
+
+def test_the_first_that_proves_useful_is_not_nearly_all_that_is_drawn() -> None:
+    standings = SamplingStandings()
+    tell(standings, ANN, GOOD)
+    names = [PeerId(f"stranger-{n}") for n in range(1000)]
+    weights = standings.weights([ANN, *names], 0.0)
+    assert weights[ANN] / sum(weights.values()) == pytest.approx(1 / (1 + FEW_PROVEN / 4))
 
 
 def test_a_group_counts_once_and_no_number_is_believed_unseen() -> None:

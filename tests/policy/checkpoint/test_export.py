@@ -18,7 +18,9 @@ IDS = torch.tensor([[1, 7, 9, 20, 5]])
 
 
 @pytest.mark.parametrize("rank", [0, 2])
-def test_the_folder_holds_what_was_trained(rank: int, tmp_path: Path) -> None:
+def test_the_folder_holds_what_was_trained(
+    rank: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     if rank:
         pytest.importorskip("peft")
     model = case.model_folder(tmp_path)
@@ -26,12 +28,16 @@ def test_the_folder_holds_what_was_trained(rank: int, tmp_path: Path) -> None:
     data_dir.mkdir()
     settings = case.settings(data_dir, model, lora_rank=rank, learning_rate=0.05)
     with pytest.raises(CheckpointError, match="no checkpoint"):
-        export_model(settings, tmp_path / "out")
+        export_model(settings, tmp_path / "out", print)
     trainer = Trainer(settings, case.surroundings(), seed=1)
     trainer.run()
     out = tmp_path / "out"
     command = [f"--data-dir={data_dir}", f"--model={model}", f"--export={out}"]
+    capsys.readouterr()
     assert main(command) == 0
+    reading, writing = capsys.readouterr().err.splitlines()
+    assert reading.startswith("reading ")
+    assert writing.endswith(f" MB to {out}")
     loaded = AutoModelForCausalLM.from_pretrained(out).eval()
     start = AutoModelForCausalLM.from_pretrained(model).eval()
     with torch.inference_mode():

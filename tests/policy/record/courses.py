@@ -58,6 +58,7 @@ class Course:
             external_no_reward=self.drawn - used,
             external_all_same=0,
             external_unread=0,
+            external_reserved=0,
             external_refused=0,
         )
 

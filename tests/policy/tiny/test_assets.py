@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM
 from policy.model.loading import load_policy
 from policy.tiny import Profile, assets_path, embedded_folder
 from policy.warmstart.__main__ import main
-from policy.warmstart.lessons import held_out_questions
+from policy.warmstart.lessons import draw_lessons
 from policy.warmstart.measure import accuracy
 from policy.warmstart.provenance import digests, environment_changes, read_provenance
 from policy.warmstart.tune import Setting, run
@@ -51,8 +51,8 @@ def test_any_loader_loads_it(profile: Profile) -> None:
 @pytest.mark.parametrize("profile", list(Profile))
 def test_it_starts_weak_and_is_able_behind_the_marker(profile: Profile) -> None:
     policy = load_policy(str(assets_path(profile)), device="cpu")
-    # Other held-out questions than those behind the provenance's figures.
-    questions = held_out_questions(40, first_seed=1000)
+    # As a trainer draws them; the provenance's figures are of held-out questions.
+    questions = draw_lessons(40, seed=1000)
     low, high = START_WINDOW[profile]
     assert low <= accuracy(policy, questions, samples=16)["all"] <= high
     assert accuracy(policy, questions, samples=2, marker=True)["all"] >= 0.6

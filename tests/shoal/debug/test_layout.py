@@ -35,6 +35,7 @@ def test_peers_addresses_and_agents_do_not_break(width: int) -> None:
         "peer_id": PEER,
         "address": ADDRESS,
         "direction": "in",
+        "relayed": True,
         "latency_ms": 1.25,
         "agent": "go-libp2p/0.38.1 (kubo)",
         "topics": ["a"],
@@ -50,7 +51,8 @@ def test_peers_addresses_and_agents_do_not_break(width: int) -> None:
         "peer_id": PEER,
     }
     lines = printed(VIEWS["peers"].show, {"peers": [row], "targets": [target]}, width)
-    for whole in (PEER[-10:], "go-libp2p/0.38.1 (kubo)", "cannot connect: refused by it"):
+    said = (PEER[-10:], "in, relay", "go-libp2p/0.38.1 (kubo)", "cannot connect: refused by it")
+    for whole in said:
         assert any(whole in line for line in lines), (whole, lines)
     assert sum(ADDRESS in line for line in lines) == 2
 

@@ -29,6 +29,10 @@ SMALL = [
         ["--arm", "4/4", "--arm", "4/4"],
         ["--set", "rounds"],
         ["--seeds", "0"],
+        ["--first-seed", "0"],
+        ["--seed-list", "1,two"],
+        ["--seed-list", "3,3"],
+        ["--seed-list", "3,4", "--seeds", "2"],
         ["--nodes", "65"],
         ["--strategy", "best"],
         ["--tasks", "chess"],
@@ -43,6 +47,20 @@ def test_a_wrong_flag_is_one_line_and_code_2(
     assert said.out == ""
     assert said.err.count("\n") == 1
     assert said.err.startswith("shoal experiment: ")
+
+
+@pytest.mark.parametrize(
+    ("flags", "seeds"),
+    [
+        ("--seeds 2", (1, 2)),
+        ("--seeds 2 --first-seed 11", (11, 12)),
+        ("--seed-list 9,3", (9, 3)),
+    ],
+)
+def test_seeds_can_be_chosen(flags: str, seeds: tuple[int, ...]) -> None:
+    made = make_experiment(parser().parse_args(["paper", *flags.split()]))
+    assert made.seeds == seeds
+    assert {job.seed for job in made.jobs()} == set(seeds)
 
 
 def test_fresh_removes_no_folder_that_is_not_an_experiments(tmp_path: Path) -> None:

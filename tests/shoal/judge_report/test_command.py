@@ -16,7 +16,8 @@ from p2p.judge.store import JUDGE_FILE, JudgeStore
 from p2p.net.identity import Identity, load_or_create_identity
 from shoal.__main__ import main
 from shoal.judge_report.records import Records, RecordsError, fetch_records, records_in, verified
-from shoal.judge_report.stats import ALPHA, compare, unanswered
+from shoal.judge_report.stats import compare, swarms_of, unanswered
+from shoal.significance import ALPHA
 from shoal_wire.judge import seal_record
 from shoal_wire.judge_messages import JudgeRecord, Mode
 from tests.support import factories as make
@@ -26,7 +27,9 @@ from tests.support.peers import address_of, open_peer
 from tests.wire.test_judge_protocol import RECORD
 
 JUDGE = make.fresh_identity()
-PEERS = [make.fresh_identity().peer_id for _ in range(24)]
+PEERS_OF = [[make.fresh_identity().peer_id for _ in range(24)] for _ in range(6)]
+"""By swarm."""
+PEERS = PEERS_OF[0]
 
 
 def made_up(
@@ -51,66 +54,125 @@ def made_up(
     return found
 
 
+def swarms(
+    pass_rate: Callable[[Mode, int], float], *, count: int = 5, **more: int
+) -> list[list[JudgeRecord]]:
+    """Records of so many judges, each of a swarm of its own and of silos beside it."""
+    first = more.pop("seed", 1)
+    found = []
+    for number in range(count):
+        names = dict(zip(PEERS, PEERS_OF[number], strict=True))
+        records = made_up(pass_rate, seed=first + number, **more)
+        found.append([replace(one, peer_id=names[one.peer_id]) for one in records])
+    return found
+
+
 def late_gain(mode: Mode, number: int) -> float:
     return 0.7 if mode is Mode.SWARM and number > 100 else 0.2
 
 
 def test_a_known_effect_is_found_where_it_is() -> None:
-    records = made_up(late_gain)
-    found = compare(records, model="tiny", window_rounds=10)
+    found = compare(swarms(late_gain), model="tiny", window_rounds=10)
     assert len(found.windows) == 20
     [(first, last, better)] = found.regions
     assert better is Mode.SWARM
     assert 100 < first <= 131
     assert last == 200
-    assert found.total[Mode.SWARM].peers == 12
-    assert found.total[Mode.SWARM].answers == 12 * 40
+    assert (found.total[Mode.SWARM].swarms, found.total[Mode.SWARM].peers) == (5, 60)
+    assert found.total[Mode.SWARM].answers == 5 * 12 * 40
     assert found.p is not None
     assert found.p < ALPHA
     assert abs(found.total[Mode.SILO].mean - 0.2) < 0.05
 
 
 def test_a_silo_that_is_better_is_said_to_be() -> None:
-    records = made_up(lambda mode, _: 0.2 if mode is Mode.SWARM else 0.8, rounds=50)
+    records = swarms(lambda mode, _number: 0.2 if mode is Mode.SWARM else 0.8, rounds=50)
     regions = compare(records, model="tiny", window_rounds=10).regions
     assert {better for _, _, better in regions} == {Mode.SILO}
 
 
 def test_windows_are_as_wide_as_the_records_ask_for() -> None:
-    short = compare(made_up(late_gain, peers=1, rounds=50), model="tiny")
+    short = compare([made_up(late_gain, peers=1, rounds=50)], model="tiny")
     assert short.window_rounds == 5  # each peer answers every fifth round
-    long = compare(made_up(late_gain, peers=1, rounds=600), model="tiny")
+    long = compare([made_up(late_gain, peers=1, rounds=600)], model="tiny")
     assert long.window_rounds == 15
 
 
-def test_no_effect_is_invented() -> None:
-    shown = [
-        compare(
-            made_up(lambda _m, _n: 0.3, peers=6, rounds=100, seed=seed),
+def luck(rng: random.Random, count: int) -> list[list[JudgeRecord]]:
+    """Swarms that sharing does nothing for; each has a luck of its own, which its peers share."""
+    found = []
+    for place in range(count):
+        rates = {mode: min(0.9, max(0.1, rng.gauss(0.5, 0.15))) for mode in Mode}
+        found.append(
+            [
+                replace(
+                    RECORD,
+                    number=number,
+                    peer_id=peer,
+                    mode=mode,
+                    round=1,
+                    score=float(rng.random() < rates[mode]),
+                )
+                for number, peer in enumerate(PEERS_OF[place][:16])
+                for mode in [list(Mode)[number % 2]]
+            ]
+        )
+    return found
+
+
+def test_where_there_is_no_effect_one_report_in_twenty_finds_one() -> None:
+    rng = random.Random(3)
+    shown = [compare(luck(rng, 4), model="tiny", window_rounds=20).p for _ in range(300)]
+    found = sum(p is not None and p < ALPHA for p in shown)
+    assert 4 <= found <= 26, "15 ± three standard deviations"
+
+
+def test_no_effect_is_invented_in_any_window() -> None:
+    for seed in range(6):
+        found = compare(
+            swarms(lambda _m, _n: 0.3, peers=6, rounds=100, seed=seed),
             model="tiny",
             window_rounds=10,
-        ).regions
-        for seed in range(6)
-    ]
-    # Unadjusted, several of these sixty windows would be.
-    assert shown == [()] * 6
+        )
+        # Unadjusted, several of these sixty windows would be.
+        assert found.regions == ()
 
 
-def test_few_peers_prove_nothing_however_much_they_answer() -> None:
-    alone = compare(made_up(late_gain, peers=1), model="tiny")
+def test_one_swarm_proves_nothing_however_many_its_peers() -> None:
+    alone = compare([made_up(late_gain)], model="tiny")
     assert alone.p is None
     assert alone.regions == ()
-    two = compare(made_up(lambda mode, _: float(mode is Mode.SWARM), peers=2), model="tiny")
+    assert {arm.error for arm in alone.total.values()} == {None}
+    all_or_nothing = swarms(lambda mode, _number: float(mode is Mode.SWARM), count=2, peers=2)
+    two = compare(all_or_nothing, model="tiny")
     assert two.total[Mode.SWARM].mean == 1.0
     assert two.p is not None
     assert two.p > ALPHA
     assert two.regions == ()
 
 
+def test_swarms_and_silos_under_different_judges_are_compared() -> None:
+    """Unpaired: three judges of swarms, three of silos."""
+    apart = [
+        [one for one in swarm if one.mode is list(Mode)[place % 2]]
+        for place, swarm in enumerate(swarms(late_gain, count=6))
+    ]
+    found = compare(apart, model="tiny")
+    assert found.p is not None
+    assert found.p < ALPHA
+
+
+def test_two_judges_of_one_swarm_are_one() -> None:
+    one, other = swarms(late_gain, count=2, peers=2)
+    half = len(one) // 2
+    assert swarms_of([one[:half], other, one[half:]]) == [other, one]
+    assert swarms_of([one, one]) == [one], "a record counts once"
+
+
 def test_a_peer_that_answers_often_weighs_as_one() -> None:
     records = made_up(lambda _mode, _number: 0.0, peers=2, rounds=5)
     eager = replace(records[0], score=1.0)
-    total = compare([*records, *[eager] * 98], model="tiny").total[eager.mode]
+    total = compare([[*records, *[eager] * 98]], model="tiny").total[eager.mode]
     assert total.answers == 100
     assert total.mean == pytest.approx(0.99 * 0.5, abs=0.01)
 
@@ -118,10 +180,10 @@ def test_a_peer_that_answers_often_weighs_as_one() -> None:
 def test_a_round_far_above_all_others_is_left_out_and_counted() -> None:
     records = made_up(late_gain, peers=1)
     liar = replace(records[-1], number=9999, round=2**39)
-    found = compare([*records, liar], model="tiny")
+    found = compare([[*records, liar]], model="tiny")
     assert found.beyond == 1
     assert found.windows[-1].last == 200
-    assert compare(records, model="tiny", until=100).windows[-1].last == 100
+    assert compare([records], model="tiny", until=100).windows[-1].last == 100
 
 
 def test_questions_left_unanswered_are_counted() -> None:
@@ -181,19 +243,19 @@ def test_the_command_writes_table_figures_and_numbers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     name = "[/bold]$\\frac{$ \u3164\ufe0f\u05d0" + "\u0301" * 9
-    named = [replace(r, model_name=name) for r in made_up(late_gain, rounds=150)]
-    judge = keep(tmp_path / "judge", named)
     out = tmp_path / "report"
-    command = ["judge", "report", "--data-dir", str(tmp_path / "judge"), "--out", str(out)]
-    command += ["--window", "30"]
+    command = ["judge", "report", "--out", str(out), "--window", "30"]
+    judges = []
+    for number, records in enumerate(swarms(late_gain, count=4, rounds=150)):
+        folder = tmp_path / f"judge-{number}"
+        judges.append(keep(folder, [replace(r, model_name=name) for r in records]).peer_id)
+        command += ["--data-dir", str(folder)]
     assert main([*command, "--json"]) == 0
     report: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert report == json.loads((out / "report.json").read_text())
-    assert (report["judge"], report["records"], report["records_refused"]) == (
-        judge.peer_id,
-        720,
-        0,
-    )
+    assert [one["judge"] for one in report["judges"]] == judges
+    assert {(one["records"], one["records_refused"]) for one in report["judges"]} == {(720, 0)}
+    assert (report["swarms"], report["records"]) == (4, 2880)
     [model] = report["models"]
     assert model["regions"][-1]["to_round"] == 150
     assert model["regions"][-1]["better"] == "swarm"
@@ -202,18 +264,21 @@ def test_the_command_writes_table_figures_and_numbers(
     assert not acting_in((out / "judge.svg").read_text()) - {"\n"}
     assert main(command) == 0
     shown = capsys.readouterr().out
-    assert "720 records of judge" in shown
+    assert shown.count("720 records of judge") == 4
     assert "swarm" in shown
     assert "[/bold]$" in shown
     assert not acting_in(shown) - {"\n"}
 
 
-def test_one_peer_has_no_standard_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    keep(tmp_path / "judge", list(made_up(late_gain, peers=1, rounds=60)))
+def test_one_swarm_has_no_standard_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep(tmp_path / "judge", list(made_up(late_gain, peers=3, rounds=60)))
     flags = ["--data-dir", str(tmp_path / "judge"), "--out", str(tmp_path / "report")]
     assert main(["judge", "report", *flags]) == 0
     shown = capsys.readouterr().out
     assert shown.count("–") == 2
+    assert "one swarm proves nothing" in shown
     assert "0.000" not in shown
 
 

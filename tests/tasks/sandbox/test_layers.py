@@ -59,9 +59,10 @@ def test_everything_is_refused_inside(user: str, tmp_path: Path) -> None:
 @pytest.mark.skipif(not LINUX, reason="kernel layers are Linux's")
 @pytest.mark.parametrize("user", ["as_root", "as_user"])
 def test_the_kernel_alone_refuses_all_but_reading(user: str, tmp_path: Path) -> None:
-    result = probe(user, "kernel", tmp_path)
-    if not result["layers"]["seccomp"]:
+    if platform.machine() not in ("x86_64", "aarch64"):
         pytest.skip(f"no seccomp on {platform.machine()}")
+    result = probe(user, "kernel", tmp_path)
+    assert result["layers"]["seccomp"]
     succeeded = {name for name, error in result["refused"].items() if error is None}
     allowed = set() if result["layers"]["filesystem"] else {"read_users_file"}
     assert succeeded <= allowed

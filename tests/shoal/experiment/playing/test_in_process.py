@@ -13,6 +13,7 @@ import torch
 import trio
 import trio.testing
 
+from policy.update.training_set import train_group
 from shoal.experiment.paper.arms import FILTERED, paper_arms
 from shoal.experiment.plan import Arm, Job, NodeSpec, uniform_arm
 from shoal.experiment.playing.behaviour import BEHAVIOURS
@@ -22,8 +23,12 @@ from shoal.experiment.reading.results import make_run
 from shoal.simulation.clock import deterministic
 from shoal_ipc import messages as m
 from shoal_settings.schema import Settings
+from shoal_tasks.families import PRESETS
 from shoal_tasks.swarm import starting_families
+from shoal_tasks.worker.sync import TaskWorker
+from shoal_wire.digests import question_digest
 from shoal_wire.manifest import make_manifest
+from shoal_wire.rules import is_held_out
 
 BASE = {
     "model": "tiny",
@@ -161,3 +166,34 @@ def test_what_is_not_valid_reaches_no_buffer(shared: Workers, tmp_path: Path) ->
 
     with deterministic(1):
         trio.run(main, clock=clock)
+
+
+def questions_trained_on(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """A set that fills with the texts of whatever any node trains on."""
+    texts: set[str] = set()
+
+    def noted(policy: Any, group: Any, *rest: Any) -> Any:
+        texts.add(group.question.text)
+        return train_group(policy, group, *rest)
+
+    monkeypatch.setattr("policy.sapo.train_group", noted)
+    return texts
+
+
+@pytest.mark.parametrize(
+    ("preset", "rounds"),
+    [("easy", 3), *(pytest.param(name, 25, marks=pytest.mark.slow) for name in PRESETS)],
+)
+def test_no_question_of_an_evaluation_is_trained_on_in_a_whole_run(
+    preset: str, rounds: int, shared: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = questions_trained_on(monkeypatch)
+    arm = uniform_arm("4/4", 3, local=4, external=4)
+    base = {**BASE, "tasks": preset, "eval_every": 0}
+    play(Job(arm=arm, seed=5, rounds=rounds, base=base), shared, lambda _line: None)
+    assert len(texts) > 3 * rounds
+    with TaskWorker(PRESETS[preset]) as worker:
+        held_out = {text for _, text in worker.held_out(20)}
+    assert not texts & held_out
+    # Nor any that a judge could ask.
+    assert not any(is_held_out(question_digest(text)) for text in texts)  # type: ignore[arg-type]

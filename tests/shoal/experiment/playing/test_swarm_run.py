@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from shoal.experiment.command import main
 from shoal.experiment.flags import make_experiment, parser
+from shoal.experiment.playing.swarm_run import _keep_log
 from shoal.experiment.reading.results import load_runs
+from shoal_base.log_file import BoundedFile
 
 FLAGS = [
     *("paper", "--swarm", "--nodes", "2", "--seeds", "1", "--rounds", "4", "--jobs", "0"),
@@ -29,3 +33,11 @@ def test_a_real_swarm_leaves_the_same_files(
     runs = load_runs(tmp_path, make_experiment(parser().parse_args(FLAGS)))
     for run in runs:
         assert (run.rounds, run.evaluated, len(run.fresh)) == (4, (0, 2, 4), 2)
+
+
+def test_what_a_process_says_is_kept_within_a_bound(tmp_path: Path) -> None:
+    talk = "import sys\nfor n in range(9000): print('line', n, file=sys.stderr)"
+    with subprocess.Popen([sys.executable, "-c", talk], stderr=subprocess.PIPE) as process:
+        _keep_log(process, BoundedFile(tmp_path / "log.txt", 40_000))
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 40_000
+    assert (tmp_path / "log.txt").read_text().endswith("line 8999\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,15 +13,15 @@ from shoal.experiment.reading.results import moving_average
 from shoal.experiment.reading.summary import (
     comparable,
     heldout_at,
-    holm,
     oscillation,
+    pairs,
     summarise,
     swing,
     to_json,
     total,
-    welch,
 )
-from shoal.experiment.reading.table import COLUMNS, markdown
+from shoal.experiment.reading.table import COLUMNS, markdown, pairs_markdown
+from shoal.significance import paired
 from tests.shoal.experiment.synthetic_runs import run
 
 RUNS = [
@@ -41,7 +42,21 @@ def test_totals_gains_and_what_the_paper_found() -> None:
     assert sharing.training_gain == pytest.approx(sharing.gain.mean)
     assert (silo.gain, silo.p, silo.paper_gain) == (None, None, 0.0)
     assert sharing.paper_gain == 0.94
-    assert sharing.p == pytest.approx(welch([0.8, 1.0], [0.4, 0.48]))
+    assert sharing.p == pytest.approx(paired([0.8 - 0.4, 1.0 - 0.48]))
+    assert sharing.total.half == pytest.approx(12.7062 * 0.1, rel=1e-4)
+
+
+def test_any_two_arms_are_compared_by_their_seeds() -> None:
+    third = [run("6/2", 1, 0.15), run("6/2", 2, 0.30)]
+    found = pairs([*RUNS, *third])
+    names = [(one.one, one.other) for one in found if one.measure == "total"]
+    assert names == [("8/0", "4/4"), ("8/0", "6/2"), ("4/4", "6/2")]
+    last = found[2]
+    assert last.difference.mean == pytest.approx(statistics.fmean([0.8 - 0.6, 1.0 - 1.2]))
+    # Of three, the least of which counts three times.
+    raw = [paired([-0.4, -0.52]), paired([-0.2, -0.72]), paired([0.2, -0.2])]
+    assert found[0].p == pytest.approx(3 * min(p for p in raw if p is not None))
+    assert [one.p for one in pairs(RUNS[:3])] == [None, None], "one seed"
 
 
 def test_held_out_at_equal_tokens_is_where_the_one_with_fewer_ends() -> None:
@@ -70,20 +85,16 @@ def test_only_seeds_that_all_arms_have_finished_are_compared() -> None:
     assert (alone.gain, alone.p) == (None, None)
 
 
-def test_holm_is_step_down_and_never_falls() -> None:
-    assert holm({"a": 0.01, "b": 0.04, "c": 0.03}) == pytest.approx(
-        {"a": 0.03, "c": 0.06, "b": 0.06}
-    )
-    assert welch([1.0], [2.0, 3.0]) is None
-    assert welch([1.0, 1.0], [2.0, 2.0]) is None
-
-
 def test_the_object_and_the_table_name_every_arm() -> None:
     summaries = summarise(RUNS)
-    document = json.loads(json.dumps(to_json(summaries)))
+    document = json.loads(json.dumps(to_json(summaries, pairs(RUNS))))
+    assert [one["measure"] for one in document["pairs"]] == ["total", "heldout"]
+    assert "| 8/0 | 4/4 |" in pairs_markdown(pairs(RUNS))
     assert set(document["totals"]) == set(document["heldout"]) == {"8/0", "4/4"}
     assert set(document["gain_over_8_0"]) == {"4/4"}
-    assert set(document["totals"]["4/4"]) == {"mean", "sd"}
+    assert set(document["totals"]["4/4"]) == {"mean", "sd", "ci95"}
+    low, high = document["totals"]["4/4"]["ci95"]
+    assert low < 0.9 < high
     table = markdown(summaries).splitlines()
     assert table[0].count("|") == table[2].count("|") == len(COLUMNS) + 1
     assert "+105%" in table[3]

@@ -1,0 +1,136 @@
+"""Many nodes in one process, as `swarm_worker` runs them, and what it took, for `data_path`.
+
+It is run as a file, with the tree to measure on PYTHONPATH, so that an older one can be counted
+too: everything is counted at what both share, Trio, the system's calls and noise.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import socket
+import struct
+import sys
+import time
+from collections import Counter
+from typing import Any
+
+import trio
+from noise.connection import NoiseConnection
+
+from benchmarks import swarm_worker
+
+_HEADER = struct.Struct("!BBHII")
+_KINDS = ("data", "window_updates", "pings", "go_away")
+
+
+class _Steps(trio.abc.Instrument):
+    """Counts task steps by the function that the task runs."""
+
+    def __init__(self, counts: Counter[str], of_tasks: Counter[str]) -> None:
+        self._counts = counts
+        self._of_tasks = of_tasks
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self._counts["steps"] += 1
+        self._of_tasks[task.name] += 1
+
+    def task_spawned(self, _task: trio.lowlevel.Task) -> None:
+        self._counts["spawned"] += 1
+
+
+class _Frames:
+    """Counts the yamux frames in what one connection encrypts."""
+
+    def __init__(self, counts: Counter[str]) -> None:
+        self._counts = counts
+        self._begun = False
+        self._buffer = bytearray()
+        self._body = 0
+
+    def take(self, plain: bytes) -> None:
+        """Look at what is encrypted next; before yamux there is a negotiation in text."""
+        self._begun = self._begun or plain[:1] == b"\0"
+        if not self._begun:
+            return
+        self._buffer += plain
+        while self._buffer:
+            if self._body:
+                piece = min(self._body, len(self._buffer))
+                del self._buffer[:piece]
+                self._body -= piece
+                continue
+            if len(self._buffer) < _HEADER.size:
+                return
+            _version, kind, flags, _stream, length = _HEADER.unpack(self._buffer[: _HEADER.size])
+            del self._buffer[: _HEADER.size]
+            self._body = length if kind == 0 else 0
+            is_update = kind == 1
+            self._counts["flags" if is_update and flags else _KINDS[kind]] += 1
+
+
+def _count(counts: Counter[str]) -> None:
+    """Wrap what sends, receives and encrypts."""
+    with socket.socket() as some:
+        socket_type: Any = type(trio.socket.from_stdlib_socket(some))
+    for name in ("recv", "send"):
+
+        def wrap(real: Any, name: str = name) -> Any:
+            @functools.wraps(real)
+            def counted(self: Any, *arguments: Any) -> Any:
+                counts[name] += 1
+                return real(self, *arguments)
+
+            return counted
+
+        setattr(socket_type, name, wrap(getattr(socket_type, name)))
+    read, write = os.read, os.write
+
+    def counted_read(descriptor: int, size: int) -> bytes:
+        counts["recv"] += 1
+        return read(descriptor, size)
+
+    def counted_write(descriptor: int, data: Any) -> int:
+        counts["send"] += 1
+        return write(descriptor, data)
+
+    os.read, os.write = counted_read, counted_write
+    _count_frames(counts)
+
+
+def _count_frames(counts: Counter[str]) -> None:
+    encrypt = NoiseConnection.encrypt
+
+    def counted(self: Any, data: bytes) -> bytes:
+        counts["noise_messages"] += 1
+        if not hasattr(self, "frames"):
+            self.frames = _Frames(counts)
+        self.frames.take(data)
+        sealed: bytes = encrypt(self, data)
+        return sealed
+
+    NoiseConnection.encrypt = counted
+
+
+def main(config: dict[str, Any]) -> None:
+    """Run the nodes; their snapshots tell the counts too."""
+    counts: Counter[str] = Counter()
+    of_tasks: Counter[str] = Counter()
+    instruments = []
+    if config.pop("counted"):
+        _count(counts)
+        instruments = [_Steps(counts, of_tasks)]
+    snapshot = swarm_worker.Fleet.snapshot
+
+    async def with_counts(self: Any) -> Any:
+        found = await snapshot(self)
+        loop_s = time.clock_gettime(time.CLOCK_THREAD_CPUTIME_ID)
+        return {**found, "loop_cpu_s": loop_s, "counts": counts, "tasks": of_tasks}
+
+    swarm_worker.Fleet.snapshot = with_counts  # type: ignore[method-assign]
+    trio.run(swarm_worker.main, config, instruments=instruments)
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

@@ -1,0 +1,232 @@
+"""The task worker's time, shared between those who want it before it is given to names.
+
+    batch ─▶ its lane (bounded) ─▶ the lane that has paid least ─▶ a slice of its tasks ─▶ worker
+                 ▲                                                      │ pays before, settles after
+                 └──────────── the rest of its tasks ◀──────────────────┘
+
+A lane is what a proven publisher signed, or what one network brings of strangers (`Lanes`).  What a
+family's tasks cost is measured; a batch that names a thousand of them pays for each slice before
+the worker begins with it, and everybody else has a turn between two slices.  A lane whose batches
+wait for more than anybody would is refused, which is no fault of who signed or brought them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import trio
+
+from shoal_base.bounded import BoundedDict
+from shoal_tasks.errors import WorkerUnavailable
+from shoal_tasks.types import TaskCoordinates
+from shoal_wire.types import Digest, PeerId
+
+SLICE_S = 0.05
+"""What one turn may cost, by what its tasks usually do; one task at least."""
+SLICE_TASKS = 64
+AT_ONCE = 2
+"""Slices at the worker: while one is read, the other is worked on."""
+MAX_WAITING = 16
+"""Batches of one lane."""
+MAX_WAITING_S = 1.8
+"""And what they may cost together, beside the first: gossip waits two seconds for a verdict."""
+
+_FIRST_PRICE_S = 0.001
+"""Of a task whose family has not been measured."""
+_LEAST_PRICE_S = 20e-6
+_RISE, _FALL = 0.5, 0.2
+"""A price follows dear slices quickly and cheap ones, which were perhaps remembered, slowly."""
+_MAX_FAMILIES = 1024
+_MAX_INDEBTED = 1024
+
+Lane = str
+LaneOf = Callable[[PeerId, PeerId], Lane]
+"""``lane_of(author, brought_by)``"""
+
+
+class QuestionSource(Protocol):
+    """Regenerates questions (the task worker)."""
+
+    async def question_digests(self, tasks: list[TaskCoordinates]) -> list[Digest]:
+        """Return one 16-byte digest a task; raises WorkerUnavailable."""
+
+
+def lane_of_bringer(author: PeerId, brought_by: PeerId) -> Lane:
+    """Return the lane where neither networks nor standings are known: of who brought it."""
+    return f"{_side(author, brought_by)} by {brought_by}"
+
+
+def _side(author: PeerId, brought_by: PeerId) -> str:
+    return "signed" if author == brought_by else "passed on"
+
+
+class Lanes:
+    """Which lane a batch waits in: by usefulness first, then by network."""
+
+    def __init__(
+        self, *, is_proven: Callable[[PeerId], bool], network_of: Callable[[PeerId], str]
+    ) -> None:
+        self._is_proven = is_proven
+        self._network_of = network_of
+
+    def __call__(self, author: PeerId, brought_by: PeerId) -> Lane:
+        """Return the lane of a batch that `author` signed."""
+        if self._is_proven(author):
+            return f"proven {author}"
+        # Apart, so that what a peer passes on does not delay what it says itself.
+        return f"{_side(author, brought_by)} by network {self._network_of(brought_by)}"
+
+
+class Prices:
+    """What a task of each family costs the worker, in seconds, as measured."""
+
+    def __init__(self) -> None:
+        self._prices: BoundedDict[str, float] = BoundedDict(_MAX_FAMILIES)
+
+    def of(self, tasks: Sequence[TaskCoordinates]) -> float:
+        """Return what tasks will cost, by what theirs have cost so far."""
+        return sum(self._prices.get(task.family, _FIRST_PRICE_S) for task in tasks)
+
+    def measured(self, tasks: Sequence[TaskCoordinates], seconds: float) -> None:
+        """Learn from what tasks have cost together."""
+        factor = seconds / max(_LEAST_PRICE_S, self.of(tasks))
+        for family in {task.family for task in tasks}:
+            price = self._prices.get(family, _FIRST_PRICE_S)
+            step = _RISE if factor > 1.0 else _FALL
+            if family not in self._prices:
+                step = 1.0
+            self._prices[family] = max(_LEAST_PRICE_S, price * (1.0 + step * (factor - 1.0)))
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    tasks: Sequence[TaskCoordinates]
+    price_s: float
+    found: list[Digest] = field(default_factory=list)
+    part: list[TaskCoordinates] = field(default_factory=list)
+    """What it has the turn for; empty while it waits."""
+    part_s: float = 0.0
+    turn: trio.Event = field(default_factory=trio.Event)
+
+
+@dataclass(slots=True, eq=False)
+class _Queue:
+    paid_s: float
+    """What the lane has had, on the clock of all lanes."""
+    jobs: deque[_Job] = field(default_factory=deque)
+    waiting_s: float = 0.0
+
+    def first(self) -> _Job | None:
+        """Return who is to have the lane's next turn."""
+        return next((job for job in self.jobs if not job.part), None)
+
+
+class WorkerTurns:
+    """Asks the worker for few slices at a time, of the lanes that have had least."""
+
+    def __init__(self, questions: QuestionSource, *, patience_s: float = MAX_WAITING_S) -> None:
+        self._questions = questions
+        self._patience_s = patience_s
+        self._prices = Prices()
+        self._queues: dict[Lane, _Queue] = {}
+        """Of who waits, and for a while of who has had more than its part."""
+        self._clock_s = 0.0
+        """What the lane served last had had: a lane that comes starts from here."""
+        self._num_at_work = 0
+        self._ended_at = -math.inf
+
+    async def question_digests(self, tasks: Sequence[TaskCoordinates], lane: Lane) -> list[Digest]:
+        """Return one digest a task.
+
+        Raises:
+            WorkerUnavailable: too much of this lane waits, or it took too long.
+            UnknownFamily: as the worker does.
+        """
+        if not tasks:
+            return []
+        queue, job = self._join(lane, tasks)
+        try:
+            with trio.move_on_after(self._patience_s):
+                while len(job.found) < len(tasks):
+                    await job.turn.wait()
+                    await self._serve(queue, job)
+                    self._end_turn(job)
+                    if len(job.found) < len(tasks):
+                        self._give_turns()
+                return job.found
+        finally:
+            self._leave(queue, job)
+        raise WorkerUnavailable("the task worker did not answer in time")
+
+    def _join(self, lane: Lane, tasks: Sequence[TaskCoordinates]) -> tuple[_Queue, _Job]:
+        job = _Job(tasks, self._prices.of(tasks))
+        queue = self._queues.get(lane)
+        if queue is None:
+            queue = self._queues[lane] = _Queue(paid_s=self._clock_s)
+        if queue.jobs and (
+            len(queue.jobs) >= MAX_WAITING or queue.waiting_s + job.price_s > MAX_WAITING_S
+        ):
+            raise WorkerUnavailable("too much waits for the task worker by this way")
+        queue.paid_s = max(queue.paid_s, self._clock_s)
+        queue.jobs.append(job)
+        queue.waiting_s += job.price_s
+        self._give_turns()
+        return queue, job
+
+    def _give_turns(self) -> None:
+        """Give what turns there are to the lanes that have had least; they pay for them now."""
+        while self._num_at_work < AT_ONCE:
+            waiting = [(q, job) for q in self._queues.values() if (job := q.first()) is not None]
+            if not waiting:
+                return
+            queue, job = min(waiting, key=lambda pair: pair[0].paid_s)
+            self._clock_s = max(self._clock_s, queue.paid_s)
+            job.part, job.part_s = self._slice(job.tasks[len(job.found) :])
+            queue.paid_s += job.part_s
+            self._num_at_work += 1
+            job.turn.set()
+
+    def _slice(self, tasks: Sequence[TaskCoordinates]) -> tuple[list[TaskCoordinates], float]:
+        """Return the first of `tasks`, as many as one turn is for, and their price."""
+        part: list[TaskCoordinates] = []
+        price_s = 0.0
+        for task in tasks[:SLICE_TASKS]:
+            of_task = self._prices.of([task])
+            if part and price_s + of_task > SLICE_S:
+                break
+            part.append(task)
+            price_s += of_task
+        return part, price_s
+
+    async def _serve(self, queue: _Queue, job: _Job) -> None:
+        began = trio.current_time()
+        try:
+            job.found += await self._questions.question_digests(job.part)
+        finally:
+            # The worker does one thing at a time: what ended meanwhile was not this one's.
+            ended = trio.current_time()
+            took_s = ended - max(began, self._ended_at)
+            self._ended_at = ended
+            queue.paid_s += max(0.0, took_s - job.part_s)
+            self._prices.measured(job.part, took_s)
+
+    def _end_turn(self, job: _Job) -> None:
+        job.part, job.turn = [], trio.Event()
+        self._num_at_work -= 1
+
+    def _leave(self, queue: _Queue, job: _Job) -> None:
+        queue.jobs.remove(job)
+        if job.part:
+            self._end_turn(job)
+        queue.waiting_s = queue.waiting_s - job.price_s if queue.jobs else 0.0
+        indebted = len(self._queues) <= _MAX_INDEBTED
+        self._queues = {
+            lane: kept
+            for lane, kept in self._queues.items()
+            if kept.jobs or (indebted and kept.paid_s > self._clock_s)
+        }
+        self._give_turns()

@@ -1,0 +1,204 @@
+"""The router is asked to forward the port that this node listens on, and peers to try it.
+
+    only private addresses here ─▶ router found ─▶ forwards ─▶ a peer gets in by it ─▶ announced
+                 │ no                   │ no           │                       │ none does
+                 ▼                      ▼              ▼                       ▼
+             not asked                  └── again in ten minutes          not announced
+
+Nothing waits for it: a router that answers slowly, or never, holds one thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import trio
+
+from p2p.net.address import host_and_port, is_circuit
+from p2p.net.announced import Announced
+from p2p.net.homes import LOOPBACK, home_of
+from p2p.net.inbound_gate import ip_of
+from p2p.net.interface import Host
+from p2p.peers.outside import Outside, ask_outside, tcp_ports
+from p2p.peers.upnp import Forwarded, Router, RouterError, UpnpRouter
+from p2p.threads import InThread
+
+if TYPE_CHECKING:
+    from trio_typing import TaskStatus
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+LEASE_S = 3600.0
+_ROUTER_S = 20.0
+"""For a router's answers, all together."""
+_FORGET_S = 3.0
+_AGAIN_S = 600.0
+"""The laptop may be elsewhere by then."""
+_TRY_S = 12.0
+"""Between two looks from outside; peers dial for one asker each ten seconds."""
+_MAX_TRIES = 10
+_MAX_ASKED = 4
+
+
+class MappingState(StrEnum):
+    """How far it has come."""
+
+    NEEDLESS = "needless"
+    """Not asked: off, this machine has a public address, or it listens for itself alone."""
+    NONE = "none"
+    """No router has answered, or none forwards."""
+    UNTRIED = "untried"
+    """A router forwards, and no peer has tried yet."""
+    REACHED = "reached"
+    """A peer got in by it."""
+    SHUT = "shut"
+    """Peers tried, and none got in."""
+
+
+class Asker(Host, Protocol):
+    """A host that tells others where it is."""
+
+    @property
+    def announced(self) -> Announced:
+        """Where."""
+
+
+class PortMapping:
+    """Start with ``await nursery.start(mapping.run)``, after the host."""
+
+    def __init__(
+        self,
+        *,
+        host: Asker,
+        wanted: bool = True,
+        router: Router | None = None,
+        on_reached: Callable[[], None] = lambda: None,
+        in_thread: InThread | None = None,
+    ) -> None:
+        """`on_reached` is called when it has become known that others get in."""
+        self._host = host
+        self._wanted = wanted
+        self._router = router or UpnpRouter()
+        self._on_reached = on_reached
+        self._in_thread = in_thread or one_thread()
+        self.state = MappingState.NEEDLESS
+        self.forwarded: Forwarded | None = None
+        self.error = ""
+        """Why no router forwards, in its own words; empty where one does."""
+
+    @property
+    def place(self) -> str:
+        """The transport address that the router says leads here; empty for none."""
+        return _place(self.forwarded) if self.forwarded is not None else ""
+
+    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Ask, renew and try, until cancelled; then take the port back."""
+        task_status.started()
+        if not self._wanted:
+            return
+        try:
+            while True:
+                port = self._port()
+                if port is not None:
+                    await self._ask(port)
+                with trio.move_on_after(self._next_s()):
+                    await self._try_from_outside()
+                    await trio.sleep_forever()
+        finally:
+            await self._forget()
+
+    def _port(self) -> int | None:
+        """Return the port to forward; None where that is of no use."""
+        own = [a.rpartition("/p2p/")[0] for a in self._host.interface_addrs()]
+        homes = {a: home_of(host_and_port(a)[0]) for a in own if a.startswith("/ip4/")}
+        behind = [a for a, home in homes.items() if home not in (None, LOOPBACK)]
+        if None in homes.values() or self._host.announced.given:
+            return None
+        return next(iter(tcp_ports(behind)), None)
+
+    def _next_s(self) -> float:
+        lasts_s = LEASE_S if self.forwarded is None else self.forwarded.lease_s
+        return min(_AGAIN_S, lasts_s / 2)
+
+    async def _ask(self, port: int) -> None:
+        found: Forwarded | None = None
+        try:
+            with trio.fail_after(_ROUTER_S):
+                found = await self._in_thread(self._router.forward, port, LEASE_S)
+            self.error = ""
+        except (RouterError, trio.TooSlowError) as error:
+            self.error = str(error) or f"no answer in {_ROUTER_S:g} s"
+            logger.debug("no router forwards a port: %s", self.error)
+        before, self.forwarded = self.forwarded, found
+        if found is None:
+            self._become(MappingState.NONE)
+        elif before is None or _place(before) != _place(found):
+            self._become(MappingState.UNTRIED)
+            logger.info("the router forwards to this node, and calls it %s", _place(found))
+
+    async def _try_from_outside(self) -> None:
+        """Have peers try the port, until some have; a router may say anything of itself."""
+        if self.forwarded is None or self.state is MappingState.REACHED:
+            return
+        for _ in range(_MAX_TRIES):
+            answers = [seen for seen in await self._look() if seen.dialled]
+            if any(self._got_in(seen) for seen in answers):
+                self._become(MappingState.REACHED)
+                return
+            if answers:
+                self._become(MappingState.SHUT)
+            await trio.sleep(_TRY_S)
+
+    async def _look(self) -> list[Outside]:
+        assert self.forwarded is not None
+        ports = (self.forwarded.port,)
+        direct = [c.peer_id for c in self._host.connections() if not is_circuit(c.address)]
+        asked = [await ask_outside(self._host, p, ports=ports) for p in direct[:_MAX_ASKED]]
+        return [seen for seen in asked if seen is not None]
+
+    def _got_in(self, seen: Outside) -> bool:
+        """Return whether a peer got in at the very address that the router says."""
+        assert self.forwarded is not None
+        at = ip_of(host_and_port(seen.observed)[0]) if seen.observed else None
+        return bool(seen.open_ports) and at is not None and at == ip_of(self.forwarded.host)
+
+    def _become(self, state: MappingState) -> None:
+        self.state = state
+        is_reached = state is MappingState.REACHED
+        self._host.announced.forwarded = (self.place,) if is_reached else ()
+        if is_reached:
+            logger.info("peers get in at %s: announced", self.place)
+            self._on_reached()
+
+    async def _forget(self) -> None:
+        if self.forwarded is None:
+            return
+        self._become(MappingState.NONE)
+        with trio.move_on_after(_FORGET_S) as scope:
+            scope.shield = True
+            try:
+                await self._in_thread(self._router.forget)
+            except RouterError as error:
+                logger.debug("the router keeps the port: %s", error)
+
+
+def one_thread() -> InThread:
+    """Return what runs calls in a thread: who is cancelled leaves it, and no second one starts."""
+    own = trio.CapacityLimiter(1)
+    leave = {"abandon_on_cancel": True}  # trio-typing does not know it
+
+    async def run(
+        sync_fn: Callable[..., T], *args: Any, limiter: trio.CapacityLimiter | None = None
+    ) -> T:
+        return await trio.to_thread.run_sync(sync_fn, *args, limiter=limiter or own, **leave)
+
+    return run
+
+
+def _place(forwarded: Forwarded) -> str:
+    return f"/ip4/{forwarded.host}/tcp/{forwarded.port}"

@@ -1,0 +1,67 @@
+"""Which questions training draws, which are kept for evaluation, and which nobody asks. Pure.
+
+A seed tells who may draw: below `TRAIN_SEED_MIN` only evaluations and judges. Two seeds may give
+one question, and small families have few, so the question's text decides as well:
+
+    digest of the text ─▶ one in eight: held out, whatever the seed
+    answer far more frequent than the others ─▶ some of its questions: left out, so that no
+    constant answers a family
+
+Everybody comes to the same split from the texts alone. A family of rows states which are held out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+from shoal_tasks.families import PRESETS
+from shoal_tasks.spec import ROWS_GENERATOR, FamilySpec, config_digest
+from shoal_wire.digests import question_digest
+from shoal_wire.rules import is_held_out
+from shoal_wire.types import Digest
+
+MIN_HELD_OUT: Final = 8
+"""Different held-out questions that a generated family needs to be evaluated on."""
+
+
+class Part(StrEnum):
+    """What a question is for."""
+
+    TRAINING = "training"
+    HELD_OUT = "held_out"
+    """Evaluations and judges ask it, and nobody trains on it."""
+    LEFT_OUT = "left_out"
+    """Nobody asks it: its answer is too frequent, or anything would be right."""
+
+
+_KEPT: Final[Mapping[str, Mapping[str, float]]] = {
+    # Of words of a page: 78, 18 and 4 % without.
+    "letter_counting_easy": {"1": 0.053, "2": 0.23},
+    # One year in four is a leap year.
+    "calendar_arithmetic": {"No": 1 / 3},
+}
+"""By family of a preset: the share of an answer's questions that is asked, where not all are."""
+
+_KEPT_BY_DIGEST: Final[Mapping[Digest, Mapping[str, float]]] = {
+    config_digest(spec): _KEPT[spec.name]
+    for specs in PRESETS.values()
+    for spec in specs
+    if spec.name in _KEPT
+}
+
+
+def part_of(spec: FamilySpec, question: str, answer: str | None) -> Part:
+    """Return what a generated question is for; not for families of rows."""
+    digest = question_digest(question)
+    kept = _KEPT_BY_DIGEST.get(config_digest(spec), {}).get(answer or "", 1.0)
+    # Bits of the digest that the next test does not look at: the two are independent.
+    if int.from_bytes(digest[1:5], "big") >= kept * (1 << 32):
+        return Part.LEFT_OUT
+    return Part.HELD_OUT if is_held_out(digest) else Part.TRAINING
+
+
+def num_held_out_needed(spec: FamilySpec) -> int:
+    """Return how many different held-out questions a family must have to be evaluated on."""
+    return 1 if spec.generator == ROWS_GENERATOR else MIN_HELD_OUT

@@ -1,0 +1,176 @@
+"""An invitation: where a swarm is met, which one it is, perhaps its key, as one word of text.
+
+    shoal1 + base58(flags, digest of the manifest, [key], peers and their addresses, checksum)
+
+It has letters and digits alone, so that a chat program neither breaks it nor dresses it up. Whoever
+sends it is a stranger: what it may hold is bounded, has one encoding, and names no file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from shoal_wire.base58 import b58decode, b58encode, is_peer_id_text
+from shoal_wire.digests import sha256
+from shoal_wire.types import Digest
+
+MAX_ADDRESSES: Final = 8
+MAX_LINE_CHARS: Final = 1800
+"""Under what one message of the usual chat programs holds."""
+SWARM_KEY_BYTES: Final = 32
+
+_NAME: Final = "shoal"
+_VERSION: Final = "1"
+LOOKS_LIKE: Final = f"{_NAME}{_VERSION}"
+"""What an invitation begins with."""
+_CHECKSUM_BYTES: Final = 5
+_DIGEST_BYTES: Final = 32
+_PRIVATE, _HAS_KEY = 1, 2
+_MAX_TRANSPORT_CHARS: Final = 255
+_HOST: Final = r"/(?:ip4|ip6|dns|dns4|dns6|dnsaddr)/[A-Za-z0-9.:-]{1,128}/tcp/[0-9]{1,5}"
+_TRANSPORT: Final = re.compile(rf"{_HOST}(?:/p2p/[1-9A-Za-z]{{46,64}}/p2p-circuit)?")
+
+
+class InviteError(ValueError):
+    """A text that is no usable invitation; one line that repeats none of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invite:
+    """What an invitation says."""
+
+    swarm: Digest
+    """Of the manifest, 32 bytes: what a joiner must find at the addresses."""
+    addresses: tuple[str, ...]
+    """One to eight full multiaddresses, the best first; those of one peer together."""
+    private: bool = False
+    """The swarm has a key, whether it is told here or not."""
+    swarm_key: bytes | None = None
+    """32 bytes."""
+
+
+def encode_invite(invite: Invite) -> str:
+    """Return an invitation as one word.
+
+    Raises:
+        InviteError: it holds what no reader takes.
+    """
+    _check(invite)
+    flags = (_PRIVATE if invite.private else 0) | (_HAS_KEY if invite.swarm_key else 0)
+    parts = [bytes([flags]), invite.swarm, invite.swarm_key or b""]
+    for peer, transports in _by_peer(invite.addresses):
+        parts += [_short(b58decode(peer)), bytes([len(transports)])]
+        parts += [_short(transport.encode("ascii")) for transport in transports]
+    payload = b"".join(parts)
+    line = f"{LOOKS_LIKE}{b58encode(payload + _checksum(payload))}"
+    if len(line) > MAX_LINE_CHARS:
+        raise InviteError(f"the invitation is over {MAX_LINE_CHARS} characters: name fewer peers")
+    return line
+
+
+def decode_invite(line: str) -> Invite:
+    """Return what an invitation says; what is wrong with any other text is told.
+
+    Raises:
+        InviteError: it is none, of another version, cut, altered or too long.
+    """
+    if len(line) > MAX_LINE_CHARS:
+        raise InviteError(f"this is no invitation: it is over {MAX_LINE_CHARS} characters long")
+    if not line.startswith(_NAME):
+        raise InviteError(f"this is no invitation: one begins with {LOOKS_LIKE}")
+    version, body = line[len(_NAME) : len(_NAME) + 1], line[len(_NAME) + 1 :]
+    if version != _VERSION:
+        newer = "of another version of shoal: upgrade, or ask for one that begins with"
+        raise InviteError(f"the invitation is damaged or {newer} {LOOKS_LIKE}")
+    try:
+        data = b58decode(body)
+    except ValueError:
+        data = b""
+    payload, checksum = data[:-_CHECKSUM_BYTES], data[-_CHECKSUM_BYTES:]
+    if not payload or checksum != _checksum(payload):
+        raise InviteError("the invitation was cut or altered on its way: ask for it again")
+    invite = _read(payload)
+    if encode_invite(invite) != line:
+        raise InviteError("the invitation is not written as this version writes it")
+    return invite
+
+
+class _Reader:
+    """Bytes from the front."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def take(self, length: int) -> bytes:
+        if len(self._data) < length:
+            raise InviteError("the invitation ends too early")
+        taken, self._data = self._data[:length], self._data[length:]
+        return taken
+
+    def byte(self) -> int:
+        return self.take(1)[0]
+
+    def text(self) -> str:
+        raw = self.take(self.byte())
+        if not raw.isascii():
+            raise InviteError("the invitation holds an address that is none")
+        return raw.decode("ascii")
+
+    @property
+    def more(self) -> bool:
+        return bool(self._data)
+
+
+def _read(payload: bytes) -> Invite:
+    reader = _Reader(payload)
+    flags = reader.byte()
+    swarm = Digest(reader.take(_DIGEST_BYTES))
+    key = reader.take(SWARM_KEY_BYTES) if flags & _HAS_KEY else None
+    addresses: list[str] = []
+    while reader.more:
+        peer = b58encode(reader.take(reader.byte()))
+        for _ in range(reader.byte()):
+            addresses.append(f"{reader.text()}/p2p/{peer}")
+    invite = Invite(
+        swarm=swarm, addresses=tuple(addresses), private=bool(flags & _PRIVATE), swarm_key=key
+    )
+    _check(invite)
+    return invite
+
+
+def _check(invite: Invite) -> None:
+    if len(invite.swarm) != _DIGEST_BYTES:
+        raise InviteError("the invitation names no swarm")
+    key = invite.swarm_key
+    if key is not None and not (invite.private and len(key) == SWARM_KEY_BYTES):
+        raise InviteError("the invitation holds a key that is none")
+    if not 1 <= len(invite.addresses) <= MAX_ADDRESSES:
+        raise InviteError(f"an invitation has 1 to {MAX_ADDRESSES} addresses")
+    for address in invite.addresses:
+        transport, _, peer = address.rpartition("/p2p/")
+        if (
+            len(transport) > _MAX_TRANSPORT_CHARS
+            or not _TRANSPORT.fullmatch(transport)
+            or not is_peer_id_text(peer)
+        ):
+            raise InviteError("the invitation holds an address that is none")
+
+
+def _by_peer(addresses: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """Return each peer with its addresses, peers in the order of their first one."""
+    found: dict[str, list[str]] = {}
+    for address in addresses:
+        transport, _, peer = address.rpartition("/p2p/")
+        found.setdefault(peer, []).append(transport)
+    return list(found.items())
+
+
+def _short(data: bytes) -> bytes:
+    return bytes([len(data)]) + data
+
+
+def _checksum(payload: bytes) -> bytes:
+    return sha256(b"shoal-invite\n" + payload)[:_CHECKSUM_BYTES]

@@ -1,0 +1,156 @@
+"""`shoal invite`: one line with which others join the swarm of a running peer."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from p2p.net.swarm_key import SwarmKeyError, load_swarm_key
+from shoal.nearby import answers_at, running_node
+from shoal.node_link import ask_view
+from shoal_base.lines import say, say_json
+from shoal_base.node_folders import NODE_FOLDER
+from shoal_ipc.client import SOCKET_NAME
+from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
+from shoal_settings.parser import Parser, path
+from shoal_wire.invite import Invite, InviteError, encode_invite
+from shoal_wire.types import Digest
+
+DESCRIPTION = """\
+Print one line with which others join the swarm of the node or bootstrap peer that runs in
+--data-dir: `shoal join LINE`. It holds addresses at which the swarm is met, those first that others
+can reach, and which swarm it is; the key of a private swarm only with --with-key.
+
+What it says beside the line goes to standard error, so that the line alone can be piped.
+Exit codes: 0 ok, 1 failed, 2 usage, 3 no node there."""
+
+_BOOTSTRAP_FOLDER = NODE_FOLDER.with_name("bootstrap")
+_MAX_PUBLIC, _MAX_PRIVATE, _MAX_BOOTSTRAPS = 4, 2, 2
+
+Row = dict[str, Any]
+"""A row of the view `addresses`."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run `shoal invite`; return the exit code."""
+    arguments = _parser().parse_args(argv)
+    try:
+        answer = ask_view("invite", _folder(arguments.data_dir), "addresses")
+        rows = chosen(answer["addresses"])
+        if not rows:
+            raise fail("invite", "it listens nowhere and is at no relay", EXIT_FAILED)
+        key = _key(answer["swarm_key"]) if arguments.with_key else None
+        line = encode_invite(
+            Invite(
+                swarm=Digest(bytes.fromhex(answer["swarm"]["digest"])),
+                addresses=tuple(row["address"] for row in rows),
+                private=answer["swarm_key"] is not None,
+                swarm_key=key,
+            )
+        )
+        _print(line, rows, answer, with_key=key is not None, as_json=arguments.json)
+    except UsageExit as end:
+        return end.code
+    except (InviteError, SwarmKeyError) as error:
+        return fail("invite", str(error), EXIT_FAILED).code
+    except (KeyboardInterrupt, BrokenPipeError):
+        return EXIT_FAILED
+    return EXIT_OK
+
+
+def chosen(rows: Sequence[Row]) -> list[Row]:
+    """Return the few addresses of the view that go into an invitation, the best first.
+
+    Loopback leads others nowhere: it is named where nothing else is known.
+    """
+    far = [row for row in rows if row["scope"] != "loopback"] or list(rows)
+    own = [row for row in far if row["whose"] == "self"]
+    public = [row for row in own if row["scope"] == "public"][:_MAX_PUBLIC]
+    others = [row for row in own if row["scope"] != "public"][:_MAX_PRIVATE]
+    bootstraps = [row for row in far if row["whose"] == "bootstrap"][:_MAX_BOOTSTRAPS]
+    picked = [*public, *others, *bootstraps]
+    return [row for row in far if row in picked]
+
+
+def _print(
+    line: str, rows: Sequence[Row], answer: dict[str, Any], *, with_key: bool, as_json: bool
+) -> None:
+    reach = str(rows[0]["scope"])
+    if as_json:
+        shown = [{k: row[k] for k in ("address", "scope", "tried", "relayed")} for row in rows]
+        swarm, private = answer["swarm"], answer["swarm_key"] is not None
+        say_json(
+            {
+                "schema_version": 1,
+                "line": line,
+                "swarm": swarm,
+                "reach": reach,
+                "addresses": shown,
+                "private": private,
+                "with_key": with_key,
+            }
+        )
+        return
+    say(line)
+    for hint in _hints(reach, answer, with_key=with_key):
+        say(f"shoal invite: {hint}", error=True)
+
+
+def _hints(reach: str, answer: dict[str, Any], *, with_key: bool) -> list[str]:
+    """What whoever sends the line should know."""
+    hints = []
+    if reach == "loopback":
+        hints.append(
+            "only loopback is known: it works on this machine alone (listen elsewhere by --listen)"
+        )
+    elif reach == "private":
+        hints.append(
+            "no public address and no relay is known: it works in this network alone "
+            "(`shoal debug doctor`)"
+        )
+    if with_key:
+        hints.append("the swarm's key is in it: whoever reads the line can join and read along")
+    elif answer["swarm_key"] is not None:
+        hints.append("the swarm is private and its key is not in it: give it apart, or --with-key")
+    if answer["allowed_peers"]:
+        hints.append("the swarm has a list: only peers of its --allow-peers are let in")
+    return hints
+
+
+def _key(told: dict[str, str] | None) -> bytes:
+    """Read the key that the node uses; it does not pass through its socket."""
+    if told is None:
+        raise fail("invite", "--with-key: the swarm is public, it has no key")
+    if told["problem"]:
+        raise fail("invite", f"--with-key: {told['problem']}", EXIT_FAILED)
+    return load_swarm_key(Path(told["file"]))
+
+
+def _folder(named: Path) -> Path:
+    """Return the folder that is meant: a node's, or else that of the bootstrap peer beside."""
+    found = running_node(named)
+    if named is not NODE_FOLDER or answers_at(found / SOCKET_NAME):
+        return found
+    return _BOOTSTRAP_FOLDER if answers_at(_BOOTSTRAP_FOLDER / SOCKET_NAME) else found
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        prog="shoal invite",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--data-dir",
+        type=path,
+        default=NODE_FOLDER,
+        metavar="DIR",
+        help="the peer's folder (.shoal/node, or the only other node or bootstrap that runs)",
+    )
+    parser.add_argument(
+        "--with-key", action="store_true", help="put the key of a private swarm into the line"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    return parser

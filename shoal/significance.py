@@ -1,0 +1,77 @@
+"""Whether a difference is more than chance, by independent units: seeds, swarms. Pure.
+
+A unit is what was drawn by itself. Nodes of one swarm are not: they learn from each other.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+ALPHA = 0.05
+_MIN_UNITS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A mean over units and how sure it is."""
+
+    mean: float
+    half: float | None
+    """Half the width of the 95 % interval by Student's t; None with one unit, or without scipy."""
+    units: int
+
+
+def interval(values: Sequence[float]) -> Interval:
+    """Return the mean of at least one value, and its 95 % interval."""
+    mean, units = statistics.fmean(values), len(values)
+    if units < _MIN_UNITS:
+        return Interval(mean, None, units)
+    try:
+        from scipy.stats import t  # type: ignore[import-untyped,unused-ignore]
+    except ImportError:
+        return Interval(mean, None, units)
+    error = statistics.stdev(values) / math.sqrt(units)
+    return Interval(mean, float(t.ppf(1 - ALPHA / 2, units - 1)) * error, units)
+
+
+def paired(differences: Sequence[float]) -> float | None:
+    """Two-sided p of the differences' mean by Student's t; None with fewer than two, or no scipy.
+
+    Where all differences are the same nothing measures chance: theirs is the sign test's.
+    """
+    if len(differences) < _MIN_UNITS:
+        return None
+    if statistics.pvariance(differences) == 0:
+        return 1.0 if differences[0] == 0 else 2.0 ** (1 - len(differences))
+    try:
+        from scipy.stats import ttest_1samp
+    except ImportError:
+        return None
+    return float(ttest_1samp(differences, 0.0).pvalue)
+
+
+def welch(one: Sequence[float], other: Sequence[float]) -> float | None:
+    """Two-sided p of Welch's test; None with fewer than two values each, no spread, or no scipy."""
+    if min(len(one), len(other)) < _MIN_UNITS:
+        return None
+    if statistics.pvariance(one) == statistics.pvariance(other) == 0:
+        return None
+    try:
+        from scipy.stats import ttest_ind
+    except ImportError:
+        return None
+    return float(ttest_ind(one, other, equal_var=False).pvalue)
+
+
+def holm(values: Mapping[str, float]) -> dict[str, float]:
+    """Holm's step-down adjustment of p-values."""
+    ordered = sorted(values, key=lambda name: values[name])
+    adjusted: dict[str, float] = {}
+    highest = 0.0
+    for rank, name in enumerate(ordered):
+        highest = max(highest, min(1.0, (len(ordered) - rank) * values[name]))
+        adjusted[name] = highest
+    return adjusted

@@ -1,0 +1,270 @@
+"""The worker's time goes by connection before it goes by name, and is paid before it is had."""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+import trio
+import trio.testing
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from p2p.gossip.fair_seats import FairSeats
+from p2p.intake.turns import Lanes, WorkerTurns
+from shoal_tasks.errors import UnknownFamily, WorkerUnavailable
+from shoal_tasks.types import TaskCoordinates
+from shoal_tasks.worker.trio_client import TaskWorker
+from shoal_wire.types import Digest, PeerId
+from tests.support import factories as make
+
+_DIGEST = Digest(bytes(16))
+CHEAP_S, SLOW_S = 0.0005, 0.02
+
+
+class OneWorker:
+    """One thing at a time, first come first served, each task at its family's price."""
+
+    def __init__(self) -> None:
+        self._lock = trio.StrictFIFOLock()
+        self.served = 0
+
+    async def question_digests(self, tasks: Sequence[TaskCoordinates]) -> list[Digest]:
+        async with self._lock:
+            await trio.sleep(sum(SLOW_S if task.family == "slow" else CHEAP_S for task in tasks))
+        self.served += len(tasks)
+        return [_DIGEST] * len(tasks)
+
+
+@functools.cache
+def task(family: str, index: int, seed: int = 1) -> TaskCoordinates:
+    return replace(make.coordinates_at(0), family=family, seed=seed, index=index)
+
+
+def tasks(count: int, family: str = "cheap", first: int = 0) -> list[TaskCoordinates]:
+    return [task(family, first + n) for n in range(count)]
+
+
+class Course:
+    """Strangers who ask without end, and honest batches of eight tasks from time to time."""
+
+    def __init__(self, family: str = "cheap") -> None:
+        self.turns = WorkerTurns(OneWorker())
+        self.family = family
+        self.waits: list[float] = []
+        self.put_off = 0
+
+    async def flood(self, lane: str, at_once: int, size: int) -> None:
+        async def one() -> None:
+            while True:
+                try:
+                    await self.turns.question_digests(tasks(size, self.family), lane)
+                except WorkerUnavailable:
+                    await trio.sleep(0.1)
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(at_once):
+                nursery.start_soon(one)
+
+    async def be_honest(self, lane: str, *, times: int, pause: float) -> None:
+        for _ in range(times):
+            began = trio.current_time()
+            try:
+                await self.turns.question_digests(tasks(8), lane)
+            except WorkerUnavailable:
+                self.put_off += 1
+            self.waits.append(trio.current_time() - began)
+            await trio.sleep(pause)
+
+    async def play(self, num_hostile: int, *, size: int, times: int = 40) -> None:
+        with trio.move_on_after(60.0):
+            async with trio.open_nursery() as hostile:
+                for number in range(num_hostile):
+                    hostile.start_soon(self.flood, f"bad {number}", 20, size)
+                async with trio.open_nursery() as honest:
+                    for number in range(3):
+                        honest.start_soon(
+                            lambda number=number: self.be_honest(
+                                f"good {number}", times=times, pause=0.05
+                            )
+                        )
+                hostile.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("family", ["cheap", "slow"])
+async def test_batches_of_a_thousand_tasks_put_nobody_else_off(
+    autojump_clock: trio.testing.MockClock, family: str
+) -> None:
+    course = Course(family)
+    await course.play(6, size=1024)
+    assert (len(course.waits), course.put_off) == (120, 0)
+    assert sorted(course.waits)[len(course.waits) // 2] < 1.0
+
+
+async def test_a_lane_holds_no_more_than_its_bound(autojump_clock: trio.testing.MockClock) -> None:
+    worker = make.FakeQuestions()
+    worker.gate = trio.Event()
+    turns, refused = WorkerTurns(worker), []
+
+    async def ask(count: int) -> None:
+        try:
+            await turns.question_digests(tasks(count), "one")
+        except WorkerUnavailable:
+            refused.append(count)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(40):
+            nursery.start_soon(ask, 1)
+        nursery.start_soon(ask, 1024)
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(refused) == 25
+        worker.gate.set()
+    assert len(refused) == 25
+    assert len(await turns.question_digests(tasks(1024), "one")) == 1024
+
+
+async def test_the_price_of_a_slow_family_is_measured(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    worker = OneWorker()
+    turns = WorkerTurns(worker)
+    for number in range(30):
+        await turns.question_digests(tasks(4, "slow", first=number), "one")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lambda: _unheeded(turns, tasks(80, "slow"), "one"))
+        await trio.sleep(0.001)
+        began, served = trio.current_time(), worker.served
+        await turns.question_digests(tasks(2), "two")
+        assert trio.current_time() - began < 0.2
+        assert worker.served - served < 12
+        nursery.cancel_scope.cancel()
+
+
+async def _unheeded(turns: WorkerTurns, asked: list[TaskCoordinates], lane: str) -> None:
+    await turns.question_digests(asked, lane)
+
+
+@pytest.mark.parametrize("error", [WorkerUnavailable("down"), UnknownFamily("what")])
+async def test_after_an_error_the_turns_go_on(error: Exception) -> None:
+    worker = make.FakeQuestions()
+    turns = WorkerTurns(worker)
+    for _ in range(5):
+        worker.error = error
+        with pytest.raises(type(error)):
+            await turns.question_digests(tasks(200), "one")
+        worker.error = None
+        assert len(await turns.question_digests(tasks(200), "one")) == 200
+
+
+async def test_who_stops_waiting_gives_its_turn_back(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    turns = WorkerTurns(OneWorker())
+    for _ in range(10):
+        with trio.move_on_after(0.05):
+            async with trio.open_nursery() as nursery:
+                for number in range(5):
+                    nursery.start_soon(turns.question_digests, tasks(500), f"{number}")
+    assert len(await turns.question_digests(tasks(3), "one")) == 3
+
+
+def test_names_of_one_network_share_a_lane_and_the_proven_have_their_own() -> None:
+    ann, bob, eve = PeerId("ann"), PeerId("bob"), PeerId("eve")
+    lanes = Lanes(is_proven=lambda peer: peer == ann, network_of=lambda peer: "net")
+    assert lanes(PeerId("x1"), eve) == lanes(PeerId("x2"), bob)
+    assert lanes(eve, eve) == lanes(bob, bob) != lanes(PeerId("x1"), eve)
+    assert lanes(ann, eve) == lanes(ann, ann) != lanes(eve, eve)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    seed=st.integers(0, 1 << 16),
+    num_hostile=st.integers(1, 8),
+    sizes=st.lists(st.integers(1, 1024), min_size=1, max_size=4),
+    family=st.sampled_from(["cheap", "slow", "mixed"]),
+)
+def test_whatever_others_ask_for_a_modest_lane_is_never_put_off(
+    seed: int, num_hostile: int, sizes: list[int], family: str
+) -> None:
+    rng = random.Random(seed)
+
+    async def main() -> None:
+        course = Course()
+
+        async def flood(lane: str) -> None:
+            while True:
+                size = rng.choice(sizes)
+                kind = rng.choice(["cheap", "slow"]) if family == "mixed" else family
+                try:
+                    await course.turns.question_digests(tasks(size, kind), lane)
+                except WorkerUnavailable:
+                    await trio.sleep(0.2)
+
+        async with trio.open_nursery() as hostile:
+            for number in range(num_hostile):
+                for _ in range(rng.randint(1, 20)):
+                    hostile.start_soon(flood, f"bad {number}")
+            await course.be_honest("good", times=8, pause=0.2)
+            hostile.cancel_scope.cancel()
+        assert course.put_off == 0
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+async def test_seats_go_to_who_has_fewest(autojump_clock: trio.testing.MockClock) -> None:
+    seats, order = FairSeats(4), []
+
+    async def hold(source: str) -> None:
+        async with seats.seat(source):
+            order.append(source)
+            await trio.sleep(1.0)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(40):
+            nursery.start_soon(hold, "flood")
+        await trio.sleep(0.5)
+        nursery.start_soon(hold, "honest")
+        await trio.sleep(0.6)
+        assert order.count("honest") == 1
+    assert len(order) == 41
+
+
+async def test_seats_of_who_gave_up_are_not_lost(autojump_clock: trio.testing.MockClock) -> None:
+    seats = FairSeats(2)
+    for _ in range(20):
+        with trio.move_on_after(0.5):
+            async with trio.open_nursery() as nursery:
+                for number in range(9):
+                    nursery.start_soon(_sit, seats, f"{number % 3}")
+    async with seats.seat("a"), seats.seat("b"):
+        pass
+
+
+async def _sit(seats: FairSeats, source: str) -> None:
+    async with seats.seat(source):
+        await trio.sleep(0.3)
+
+
+async def test_the_real_worker_answers_all_while_one_connection_asks_for_a_thousand() -> None:
+    worker = TaskWorker(make.SPECS, patience_seconds=10.0)
+    turns = WorkerTurns(worker, patience_s=10.0)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(worker.run)
+        family = make.coordinates_at(0).family
+        many = [task(family, n, 7) for n in range(1024)]
+        few = [task(family, n, 9) for n in range(8)]
+        ended: list[str] = []
+
+        async def ask(asked: list[TaskCoordinates], lane: str) -> None:
+            assert len(await turns.question_digests(asked, lane)) == len(asked)
+            ended.append(lane)
+
+        async with trio.open_nursery() as askers:
+            askers.start_soon(ask, many, "hostile")
+            await trio.testing.wait_all_tasks_blocked()
+            askers.start_soon(ask, few, "honest")
+        assert ended[0] == "honest"
+        nursery.cancel_scope.cancel()

@@ -1,0 +1,57 @@
+"""Of two connections to one peer both ends keep the same."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import trio
+from libp2p.abc import INetConn
+from libp2p.rcmgr import Direction
+
+from p2p.net.circuit import CircuitStream
+from p2p.net.connections import SIMULTANEOUS_S, ConnectionTable
+from tests.support.nodes import fresh_identity
+
+ONE, TWO = sorted(fresh_identity().peer_id for _ in range(2))
+RELAYED = "/ip4/203.0.113.1/tcp/1/p2p/R/p2p-circuit"
+
+
+def connection(direction: Direction, *, relayed: bool) -> INetConn:
+    below = CircuitStream(cast("Any", None), RELAYED) if relayed else None
+    return cast("INetConn", SimpleNamespace(direction=direction, muxed_conn=below))
+
+
+@pytest.mark.parametrize("own", [ONE, TWO])
+@pytest.mark.parametrize("direction", list(Direction))
+@pytest.mark.parametrize("direct_first", [False, True])
+@pytest.mark.parametrize("apart_s", [0.0, SIMULTANEOUS_S - 1])
+async def test_of_a_circuit_and_a_direct_one_at_once_the_direct_one_stays(
+    own: Any,
+    direction: Direction,
+    direct_first: bool,
+    apart_s: float,
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    other = TWO if own == ONE else ONE
+    table = ConnectionTable(own)
+    for circuit_direction in Direction:
+        circuit = connection(circuit_direction, relayed=True)
+        direct = connection(direction, relayed=False)
+        for new in (direct, circuit) if direct_first else (circuit, direct):
+            table.add(other, new)
+            await trio.sleep(apart_s)
+        assert table.connections_of(other) == [direct]
+        table.remove(other, direct)
+
+
+async def test_a_circuit_long_after_is_of_a_peer_that_has_lost_the_direct_one(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    table = ConnectionTable(ONE)
+    table.add(TWO, connection(Direction.INBOUND, relayed=False))
+    await trio.sleep(SIMULTANEOUS_S + 1)
+    circuit = connection(Direction.INBOUND, relayed=True)
+    table.add(TWO, circuit)
+    assert table.connections_of(TWO) == [circuit]

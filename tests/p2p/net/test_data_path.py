@@ -1,0 +1,457 @@
+"""From the socket to the streams and back: no half frames, no hogging, any cutting, ends that wake.
+
+Below the muxer is a pipe that takes as much as it is told to; the handshake, the sockets and their
+buffers are real where they are what is tried.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from libp2p.crypto.x25519 import create_new_key_pair as create_x25519_key_pair
+from libp2p.io.abc import ReadWriteCloser
+from libp2p.io.exceptions import ConnectionClosedError
+from libp2p.io.utils import read_exactly
+from libp2p.network.connection.raw_connection import RawConnection
+from libp2p.peer.id import ID
+from libp2p.stream_muxer.exceptions import MuxedStreamError
+from libp2p.stream_muxer.yamux.yamux import (
+    FLAG_SYN,
+    TYPE_DATA,
+    TYPE_WINDOW_UPDATE,
+    YAMUX_HEADER_FORMAT,
+)
+
+from p2p.net.bars import GREETING
+from p2p.net.channel import Channel, ChannelNoise
+from p2p.net.frames import BYTES_A_TURN, FRAMES_A_TURN
+from p2p.net.pipes import PIECE_BYTES, SocketPipe
+from p2p.net.private import ClearStream, PrivateStream
+from p2p.net.streams import FrameReader
+from p2p.net.windows import WINDOW_BYTES, WindowedStream, WindowedYamux
+from tests.support.nodes import fresh_identity
+
+PEER = ID(b"peer")
+HEADER = struct.Struct(YAMUX_HEADER_FORMAT)
+
+
+def header(kind: int, flags: int, stream_id: int, length: int) -> bytes:
+    return HEADER.pack(0, kind, flags, stream_id, length)
+
+
+class Below:
+    """What a muxer writes to and reads from: takes at once what it is told, the rest later."""
+
+    is_initiator = True
+
+    def __init__(self, takes: list[int] | None = None, incoming: bytes = b"") -> None:
+        self.out = bytearray()
+        self._takes = takes
+        """Bytes taken at once of each frame; all of it where it is None, or over."""
+        self._rest = b""
+        self._incoming = [
+            incoming[i : i + PIECE_BYTES] for i in range(0, len(incoming), PIECE_BYTES)
+        ]
+        self.room = trio.Event()
+
+    async def receive(self) -> bytes:
+        await trio.lowlevel.checkpoint()
+        if self._incoming:
+            return self._incoming.pop(0)
+        await trio.sleep_forever()
+        raise AssertionError
+
+    def begin(self, data: bytes) -> bool:
+        if self._rest:
+            raise ConnectionClosedError("a part of a message was sent, and never its rest")
+        size = len(data) if not self._takes else min(len(data), self._takes.pop(0))
+        self.out += data[:size]
+        self._rest = data[size:]
+        return not self._rest
+
+    async def finish(self) -> None:
+        await self.room.wait()
+        self.out += self._rest
+        self._rest = b""
+
+    async def close(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    def get_remote_address(self) -> None:
+        return None
+
+
+@asynccontextmanager
+async def muxer(below: Below) -> AsyncIterator[WindowedYamux]:
+    """A connection that runs; its pings are not what is tried."""
+
+    class Quiet(WindowedYamux):
+        async def _measure_rtt_loop(self) -> None:
+            await trio.sleep_forever()
+
+    secured: Any = below
+    muxed = Quiet(secured, PEER, below=below)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(muxed.start)
+        await muxed.event_started.wait()
+        yield muxed
+        nursery.cancel_scope.cancel()
+
+
+def frames_in(data: bytes) -> list[bytes]:
+    """Return the bodies of the data frames. Raises where one is not whole."""
+    bodies = []
+    while data:
+        _version, kind, _flags, _stream, length = HEADER.unpack(data[: HEADER.size])
+        size = length if kind == TYPE_DATA else 0
+        assert len(data) >= HEADER.size + size
+        if kind == TYPE_DATA:
+            bodies.append(bytes(data[HEADER.size : HEADER.size + size]))
+        data = data[HEADER.size + size :]
+    return bodies
+
+
+# A cancelled writer
+
+WRITERS = st.lists(
+    st.tuples(
+        st.integers(1, 300),  # bytes
+        st.integers(0, 320),  # of its frame, taken at once
+        st.integers(0, 6),  # turns of the loop until it is cancelled
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(writers=WRITERS, opens_after=st.integers(0, 12))
+def test_whoever_is_cancelled_leaves_whole_frames(
+    writers: list[tuple[int, int, int]], opens_after: int
+) -> None:
+    trio.run(_write_and_cancel, writers, opens_after)
+
+
+async def _write_and_cancel(writers: list[tuple[int, int, int]], opens_after: int) -> None:
+    below = Below([taken for _, taken, _ in writers])
+    written: list[int] = []
+    async with muxer(below) as muxed:
+
+        async def write(number: int, size: int, turns: int) -> None:
+            with trio.CancelScope() as scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(_cancel_after, scope, turns)
+                    body = bytes([number]) * size
+                    await muxed._write_frame(header(TYPE_DATA, 0, 1, size) + body)
+                    written.append(number)
+                    nursery.cancel_scope.cancel()
+
+        async with trio.open_nursery() as nursery:
+            for number, (size, _, turns) in enumerate(writers):
+                nursery.start_soon(write, number, size, turns)
+            await _turns(opens_after)
+            below.room.set()
+        with trio.fail_after(5):
+            await muxed._write_frame(header(TYPE_DATA, 0, 1, 3) + b"end")
+    bodies = frames_in(bytes(below.out))
+    assert bodies[-1] == b"end"
+    sizes = {number: size for number, (size, _, _) in enumerate(writers)}
+    assert all(len(body) == sizes[body[0]] for body in bodies[:-1])
+    assert set(written) <= {body[0] for body in bodies[:-1]}
+
+
+async def _cancel_after(scope: trio.CancelScope, turns: int) -> None:
+    await _turns(turns)
+    scope.cancel()
+
+
+async def _turns(count: int) -> None:
+    for _ in range(count):
+        await trio.lowlevel.checkpoint()
+
+
+async def test_after_a_part_of_a_frame_nothing_follows() -> None:
+    below = Below([5])
+    failed: list[Exception] = []
+    async with trio.open_nursery() as nursery, muxer(below) as muxed:
+
+        async def write() -> None:
+            with pytest.raises(ConnectionClosedError) as caught:
+                await muxed._write_frame(header(TYPE_DATA, 0, 1, 9) + bytes(9))
+            failed.append(caught.value)
+
+        nursery.start_soon(write)
+        await trio.testing.wait_all_tasks_blocked()
+        assert muxed._nursery is not None
+        muxed._nursery.cancel_scope.cancel()
+        await trio.testing.wait_all_tasks_blocked()
+        assert failed
+        with pytest.raises(ConnectionClosedError):
+            await muxed._write_frame(header(TYPE_WINDOW_UPDATE, 0, 1, 0))
+    assert len(below.out) == 5
+
+
+async def test_what_a_socket_does_not_take_at_once_comes_whole() -> None:
+    async with sockets() as (one, other):
+        pipe = SocketPipe(one, ClearStream(_Nothing()))
+        payload = random.Random(1).randbytes(3_000_000)
+        assert not pipe.begin(payload)
+        with pytest.raises(ConnectionClosedError):
+            pipe.begin(b"x")
+        come = bytearray()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(pipe.finish)
+            reader = SocketPipe(other, ClearStream(_Nothing()))
+            while len(come) < len(payload):
+                come += await reader.receive()
+        assert come == payload
+        assert pipe.begin(b"x")
+
+
+async def test_a_socket_closed_under_its_reader_and_its_writer_ends_both() -> None:
+    async with sockets() as (one, _other):
+        pipe = SocketPipe(one, ClearStream(_Nothing()))
+        pipe.begin(bytes(3_000_000))
+        async with trio.open_nursery() as nursery:
+            for waits in (pipe.receive, pipe.finish):
+                nursery.start_soon(_raises_closed, waits)
+            await trio.testing.wait_all_tasks_blocked()
+            one.socket.close()
+        for waits in (pipe.receive, pipe.finish):
+            await _raises_closed(waits)
+
+
+async def _raises_closed(waits: Any) -> None:
+    with pytest.raises(ConnectionClosedError):
+        await waits()
+
+
+class _Nothing(ReadWriteCloser):
+    """The layer below a key that is asked nothing."""
+
+    async def read(self, n: int | None = None) -> bytes:
+        raise AssertionError
+
+    async def write(self, data: bytes) -> None:
+        raise AssertionError
+
+    async def close(self) -> None:
+        raise AssertionError
+
+    def get_remote_address(self) -> None:
+        return None
+
+
+@asynccontextmanager
+async def sockets() -> AsyncIterator[tuple[trio.SocketStream, trio.SocketStream]]:
+    """Two ends of TCP on loopback."""
+    async with trio.open_nursery() as nursery:
+        found = trio.open_memory_channel[trio.SocketStream](1)
+
+        async def accept(stream: trio.SocketStream) -> None:
+            await found[0].send(stream)
+            await trio.sleep_forever()
+
+        listeners = await nursery.start(trio.serve_tcp, accept, 0)
+        port = listeners[0].socket.getsockname()[1]
+        one = await trio.open_tcp_stream("127.0.0.1", port)
+        one.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * 1024)
+        yield one, await found[1].receive()
+        nursery.cancel_scope.cancel()
+
+
+# Others have their turn
+
+
+class Onlooker:
+    """Counts how often another task gets to run."""
+
+    def __init__(self) -> None:
+        self.turns = 0
+
+    async def look(self) -> None:
+        while True:
+            await trio.lowlevel.checkpoint()
+            self.turns += 1
+
+
+async def test_others_run_while_a_connection_says_much() -> None:
+    count = 20_000
+    below = Below(incoming=header(TYPE_WINDOW_UPDATE, 0, 9, 0) * count)
+    other = Onlooker()
+    async with trio.open_nursery() as nursery, muxer(below) as muxed:
+        nursery.start_soon(other.look)
+        while below._incoming or muxed._come:
+            await trio.lowlevel.checkpoint()
+        assert other.turns >= count // FRAMES_A_TURN // 2
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("size", [1, 3000, WINDOW_BYTES // 8])
+async def test_others_run_while_one_task_writes_much(size: int) -> None:
+    count = 400
+    other = Onlooker()
+    async with trio.open_nursery() as nursery, muxer(Below()) as muxed:
+        nursery.start_soon(other.look)
+        for _ in range(count):
+            await muxed._write_frame(header(TYPE_DATA, 0, 1, size) + bytes(size))
+        assert other.turns >= count // FRAMES_A_TURN // 2
+        assert other.turns >= count * size // BYTES_A_TURN // 2
+        nursery.cancel_scope.cancel()
+
+
+async def test_others_run_while_a_stream_brings_many_small_messages() -> None:
+    count = 20_000
+
+    class Stream:
+        async def read(self, _n: int | None = None) -> bytes:
+            await trio.lowlevel.checkpoint()
+            return b"\1x" * count
+
+    other = Onlooker()
+    stream: Any = Stream()
+    reader = FrameReader(stream, 100)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(other.look)
+        for _ in range(count):
+            await reader.read()
+        assert other.turns >= count // 64 // 2
+        nursery.cancel_scope.cancel()
+
+
+# Noise, in any cutting
+
+
+class Cut(ReadWriteCloser):
+    """One end of a stream in memory whose bytes come in pieces as chance will have it.
+
+    Not yet during the handshake, which is the library's: it gives up after a hundred pieces.
+    """
+
+    def __init__(self, stream: trio.abc.Stream, rng: random.Random) -> None:
+        self._stream = stream
+        self._rng = rng
+        self.sizes = [70_000]
+
+    async def read(self, n: int | None = None) -> bytes:
+        most = self._rng.choice(self.sizes)
+        return bytes(await self._stream.receive_some(most if n is None else min(n, most)))
+
+    async def write(self, data: bytes) -> None:
+        await self._stream.send_all(data)
+
+    async def close(self) -> None:
+        await self._stream.aclose()
+
+    def get_remote_address(self) -> None:
+        return None
+
+
+@pytest.mark.parametrize("key", [None, b"k" * 32])
+@pytest.mark.parametrize("seed", range(4))
+async def test_messages_of_noise_survive_any_cutting(seed: int, key: bytes | None) -> None:
+    rng = random.Random(seed)
+    sizes = [0, 1, 12, 300, 65_519, 65_520, 200_000]
+    sent = [rng.randbytes(rng.choice(sizes)) for _ in range(20)]
+    one, other = await channels(rng, key)
+    come = bytearray()
+    async with trio.open_nursery() as nursery:
+
+        async def write() -> None:
+            for message in sent:
+                await one.write(message)
+            await one.close()
+
+        nursery.start_soon(write)
+        with trio.fail_after(20):
+            while piece := await other.receive():
+                come += piece
+    assert come == b"".join(sent)
+
+
+async def channels(rng: random.Random, key: bytes | None) -> tuple[Channel, Channel]:
+    """Two ends of a connection after a real handshake."""
+    ends = [Cut(stream, rng) for stream in trio.testing.memory_stream_pair()]
+    raw = [
+        RawConnection(PrivateStream(end, key) if key else ClearStream(end), initiator)
+        for end, initiator in zip(ends, (True, False), strict=True)
+    ]
+    for end in raw:  # the first thing said on any connection; a key is noticed by it
+        await end.write(GREETING)
+    for end in raw:
+        assert await read_exactly(end, len(GREETING)) == GREETING
+    keys = [fresh_identity().key_pair for _ in range(2)]
+    noises = [ChannelNoise(k, noise_privkey=create_x25519_key_pair().private_key) for k in keys]
+    found: dict[int, Any] = {}
+
+    async def answer() -> None:
+        found[1] = await noises[1].secure_inbound(raw[1])
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(answer)
+        found[0] = await noises[0].secure_outbound(raw[0], ID.from_pubkey(keys[1].public_key))
+    for cut in ends:
+        cut.sizes = [1, 2, 3, 17, 1000, 70_000]
+    return found[0], found[1]
+
+
+# A writer waits for room
+
+
+async def full_stream(muxed: WindowedYamux) -> WindowedStream:
+    stream = await muxed.open_stream()
+    assert isinstance(stream, WindowedStream)
+    await stream.write(bytes(WINDOW_BYTES))
+    return stream
+
+
+async def test_room_in_the_window_lets_the_writer_go_on_at_once() -> None:
+    begin = header(TYPE_WINDOW_UPDATE, 0, 1, 5)
+    below = Below()
+    async with muxer(below) as muxed, trio.open_nursery() as nursery:
+        stream = await full_stream(muxed)
+        nursery.start_soon(stream.write, b"12345")
+        await trio.testing.wait_all_tasks_blocked()
+        assert b"12345" not in below.out
+        muxed._come += begin
+        await muxed._take_frame()
+        await trio.testing.wait_all_tasks_blocked()
+        assert below.out.endswith(b"12345")
+
+
+@pytest.mark.parametrize("end", ["close", "cleanup", "reset", "rst"])
+async def test_who_waits_for_room_learns_of_the_end_at_once(end: str) -> None:
+    async with muxer(Below()) as muxed, trio.open_nursery() as nursery:
+        stream = await full_stream(muxed)
+
+        async def write() -> None:
+            with pytest.raises(MuxedStreamError, match="closed"):
+                await stream.write(b"x")
+
+        nursery.start_soon(write)
+        await trio.testing.wait_all_tasks_blocked()
+        with trio.fail_after(2):  # less than the five seconds for a window that stays shut
+            if end == "rst":
+                muxed._come += header(TYPE_WINDOW_UPDATE, 8, 1, 0)
+                await muxed._take_frame()
+            elif end == "reset":
+                await stream.reset()
+            else:
+                await (muxed.close() if end == "close" else muxed._cleanup_on_error())
+
+
+async def test_what_has_come_of_a_frame_counts_as_unread() -> None:
+    body = header(TYPE_DATA, FLAG_SYN, 2, 100_000) + bytes(70_000)
+    async with muxer(Below(incoming=body)) as muxed:
+        await trio.testing.wait_all_tasks_blocked()
+        assert muxed.unread_bytes() == 70_000

@@ -1,0 +1,125 @@
+"""The talk before a hole is punched: libp2p's DCUtR, byte for byte, with whoever is there."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from libp2p.exceptions import BaseLibp2pError
+from libp2p.relay.circuit_v2.pb.dcutr_pb2 import HolePunch
+from libp2p.utils.varint import encode_varint_prefixed
+from multiaddr import Multiaddr  # type: ignore[import-untyped]
+
+from p2p.net.dcutr import ANSWER_SECONDS, MAX_TOLD, Agreed, DcutrError, answer, propose
+from tests.support.nodes import fresh_identity
+from tests.support.talks import open_talk
+
+ONE, TWO = "/ip4/198.51.100.11/tcp/4001", "/ip4/198.51.100.12/tcp/4002"
+RELAY = fresh_identity().peer_id
+
+
+def framed(kind: int, *addresses: str) -> bytes:
+    told = [Multiaddr(address).to_bytes() for address in addresses]
+    message = HolePunch(type=kind, ObsAddrs=told)  # type: ignore[arg-type]
+    return encode_varint_prefixed(message.SerializeToString())
+
+
+def pair() -> Any:
+    return open_talk(fresh_identity().peer_id, fresh_identity().peer_id)
+
+
+async def test_both_learn_where_the_other_is_seen_and_who_waits(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    one, two = pair()
+    agreed: dict[str, Agreed] = {}
+
+    async def follow() -> None:
+        await trio.sleep(0.4)  # a round trip
+        agreed["two"] = await answer(two, [TWO])
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(follow)
+        agreed["one"] = await propose(one, [ONE])
+    assert agreed["one"] == Agreed(addresses=(TWO,), wait_s=pytest.approx(0.2))
+    assert agreed["two"] == Agreed(addresses=(ONE,), wait_s=0.0)
+
+
+async def test_the_bytes_are_those_of_the_specification() -> None:
+    one, two = pair()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(answer, two, [])
+        await propose(one, [ONE])
+    # Length, type 100 with one address of eight bytes; length, type 300.
+    assert one.sent[0] == bytes.fromhex("0c 0864 1208 04c633640b060fa1")
+    assert one.sent[1] == bytes.fromhex("03 08ac02")
+    assert two.sent == [bytes.fromhex("02 0864")]
+
+
+async def test_only_addresses_of_hosts_are_taken_and_few() -> None:
+    one, two = pair()
+    told = [
+        f"/ip4/198.51.100.9/tcp/1/p2p/{RELAY}/p2p-circuit",
+        "/ip4/0.0.0.0/tcp/1",
+        "/ip4/198.51.100.1/udp/1/quic-v1",
+        f"{ONE}/p2p/{RELAY}",
+        ONE,
+        *(f"/ip4/198.51.100.2/tcp/{port}" for port in range(1, 100)),
+    ]
+    await two.write(framed(HolePunch.CONNECT, *told) + framed(HolePunch.SYNC))
+    agreed = await answer(one, [])
+    assert agreed.addresses[0] == ONE
+    assert len(agreed.addresses) == MAX_TOLD
+    assert not any("198.51.100.9" in address for address in agreed.addresses)
+
+
+@pytest.mark.parametrize("side", [propose, answer])
+@pytest.mark.parametrize(
+    "junk",
+    [
+        framed(HolePunch.SYNC),
+        b"\x00",
+        b"\xff" * 30,
+        encode_varint_prefixed(b"\x08\x64" + bytes(5000)),
+        b"",
+    ],
+)
+async def test_who_says_something_else_is_left(
+    side: Callable[..., Awaitable[Agreed]], junk: bytes
+) -> None:
+    one, two = pair()
+    await two.write(junk)
+    await two.close()
+    with pytest.raises(Exception) as caught:
+        await side(one, [])
+    assert isinstance(caught.value, BaseLibp2pError | DcutrError | ValueError) or "Decode" in repr(
+        caught.type
+    )
+
+
+@pytest.mark.parametrize("side", [propose, answer])
+async def test_silence_ends_the_talk(
+    side: Callable[..., Awaitable[Agreed]], autojump_clock: trio.testing.MockClock
+) -> None:
+    one, _two = pair()
+    before = trio.current_time()
+    with pytest.raises(trio.TooSlowError):
+        await side(one, [])
+    assert trio.current_time() - before == pytest.approx(ANSWER_SECONDS)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.binary(max_size=60), max_size=40), st.booleans())
+def test_any_bytes_for_addresses_give_few_addresses_or_none(raw: list[bytes], leads: bool) -> None:
+    connect = HolePunch(type=HolePunch.CONNECT, ObsAddrs=raw).SerializeToString()
+
+    async def talk() -> Agreed:
+        one, two = pair()
+        await two.write(encode_varint_prefixed(connect) + framed(HolePunch.SYNC))
+        return await (propose if leads else answer)(one, [])
+
+    assert len(trio.run(talk).addresses) <= MAX_TOLD

@@ -1,0 +1,356 @@
+"""When a hole is punched, how often, and at whom: in virtual time, then between real hosts."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+import trio
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from libp2p.abc import INetStream
+from libp2p.relay.circuit_v2.pb.dcutr_pb2 import HolePunch as Message
+from libp2p.utils.varint import encode_varint_prefixed
+
+from p2p.net.address import host_and_port, is_circuit
+from p2p.net.connections import ConnectionInfo, Direction
+from p2p.net.dcutr import answer, propose
+from p2p.parts import REAL, Libp2pNetwork, MapsPort, Punches
+from p2p.peer import ListeningPeer
+from p2p.peers import hole_punch
+from p2p.peers.hearsay import DIALS_A_PLACE, DialBudget, Speaker
+from p2p.peers.hole_punch import DialRules, HolePunch, KnockFailedError
+from p2p.peers.knocking import Knocking
+from shoal_wire.types import PeerId
+from tests.p2p.peers.test_relay import Hidden, open_hidden, open_relay_host
+from tests.support.nodes import fresh_identity, until
+from tests.support.running_node import quiet_settings
+from tests.support.talks import open_talk
+
+ME, OTHER = fresh_identity().peer_id, fresh_identity().peer_id
+CIRCUIT = f"/ip4/203.0.113.1/tcp/4001/p2p/{fresh_identity().peer_id}/p2p-circuit"
+DOOR, THEIRS = "/ip4/198.51.100.11/tcp/4001", "/ip4/198.51.100.12/tcp/4002"
+VICTIM = "/ip4/192.0.2.66/tcp/22"
+
+Partner = Callable[[INetStream], Awaitable[object]]
+
+
+@dataclass
+class PaperNetwork:
+    """Connections as the test writes them down; whom a knock reaches is for it to say."""
+
+    partner: Partner
+    opens: Callable[[int, str], bool] = lambda _number, _address: False
+    """``opens(number, address)``: does this knock, counted from 1, meet the other side's?"""
+    listed: tuple[str, ...] = ()
+    knocks: list[tuple[float, str, bool]] = field(default_factory=list)
+    num_talks: int = 0
+    at: dict[PeerId, tuple[str, Direction]] = field(
+        default_factory=lambda: {OTHER: (CIRCUIT, Direction.IN)}
+    )
+    nursery: trio.Nursery | None = None
+
+    def connections(self) -> tuple[ConnectionInfo, ...]:
+        return tuple(
+            ConnectionInfo(
+                peer_id=peer_id,
+                address=address,
+                direction=direction,
+                opened_s=5.0,
+                agent="",
+                latency_ms=None,
+            )
+            for peer_id, (address, direction) in self.at.items()
+        )
+
+    def addresses_of(self, peer_id: PeerId) -> tuple[str, ...]:
+        return self.listed
+
+    def doors(self) -> tuple[str, ...]:
+        return (DOOR,)
+
+    def has_many_doors(self) -> bool:
+        return True
+
+    async def open_talk(self, peer_id: PeerId) -> INetStream:
+        self.num_talks += 1
+        mine, theirs = open_talk(ME, peer_id)
+        assert self.nursery is not None
+        self.nursery.start_soon(self.partner, theirs)
+        return mine
+
+    async def knock(self, address: str, peer_id: PeerId, *, as_client: bool) -> None:
+        self.knocks.append((trio.current_time(), address, as_client))
+        if not self.opens(len(self.knocks), address):
+            await trio.sleep(0.01)
+            raise KnockFailedError("refused")
+        self.at[peer_id] = (address, Direction.OUT if as_client else Direction.IN)
+
+
+def rules(*, homes: frozenset[str] = frozenset(), budget: DialBudget | None = None) -> DialRules:
+    def may_dial(address: str, source: str) -> bool:
+        return budget is None or budget.take(address, source, trio.current_time()) == 0
+
+    return DialRules(speaker=lambda _peer: Speaker(source="r", homes=homes), may_dial=may_dial)
+
+
+async def willing(stream: INetStream) -> None:
+    await answer(stream, [THEIRS])
+
+
+async def silent(stream: INetStream) -> None:
+    await trio.sleep_forever()
+
+
+@asynccontextmanager
+async def running(network: PaperNetwork, of: DialRules | None = None) -> AsyncIterator[HolePunch]:
+    punch = HolePunch(network=network, rules=of or rules())
+    async with trio.open_nursery() as nursery:
+        network.nursery = nursery
+        await nursery.start(punch.run)
+        yield punch
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_circuit_that_came_in_becomes_direct_and_the_log_says_so(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    network = PaperNetwork(willing, opens=lambda number, _a: number == 2)
+    async with running(network) as punch:
+        await trio.sleep(30)
+    assert [(address, client) for _, address, client in network.knocks] == [(THEIRS, False)] * 2
+    assert punch.counts == (1, 1)
+    assert f"{OTHER} is reached directly, at {THEIRS}" in caplog.text
+
+
+async def test_who_can_be_reached_where_it_listens_is_just_dialled(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    network = PaperNetwork(silent, opens=lambda *_: True, listed=(CIRCUIT, THEIRS))
+    async with running(network) as punch:
+        await trio.sleep(30)
+    assert [(address, client) for _, address, client in network.knocks] == [(THEIRS, True)]
+    assert (punch.counts, network.num_talks) == ((1, 1), 0)
+
+
+@pytest.mark.parametrize("partner", [willing, silent])
+async def test_it_is_tried_three_times_and_then_not_for_a_while(
+    partner: Partner, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    network = PaperNetwork(partner)
+    async with running(network) as punch:
+        await trio.sleep(30)
+        assert (punch.counts, network.num_talks) == ((0, 1), 3)
+        assert "stays behind its relay" in caplog.text
+        assert "shows each another port" in caplog.text
+        await trio.sleep(600)
+        assert network.num_talks == 3
+        await trio.sleep(600)
+        assert network.num_talks == 6
+
+
+async def test_circuits_that_go_out_and_direct_ones_are_left_to_the_other_side(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    network = PaperNetwork(willing)
+    network.at = {OTHER: (CIRCUIT, Direction.OUT), ME: (THEIRS, Direction.IN)}
+    async with running(network):
+        await trio.sleep(60)
+    assert network.num_talks == 0
+
+
+async def follow(punch: HolePunch, lead: Partner, peer_id: PeerId = OTHER) -> bool:
+    """Let a peer lead; return whether it was answered."""
+    mine, theirs = open_talk(ME, peer_id)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lead, theirs)
+        with suppress(trio.TooSlowError):
+            await punch.follow(mine)
+        nursery.cancel_scope.cancel()
+    return bool(mine.sent)
+
+
+async def test_who_follows_dials_at_once_and_is_the_client(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    network = PaperNetwork(silent, opens=lambda *_: True)
+    network.at[OTHER] = (CIRCUIT, Direction.OUT)
+    punch = HolePunch(network=network, rules=rules())
+    await follow(punch, lambda stream: propose(stream, [THEIRS]))
+    assert [(address, client) for _, address, client in network.knocks] == [(THEIRS, True)]
+    assert punch.counts == (1, 1)
+
+
+async def test_nobody_leads_who_is_not_behind_a_relay_nor_twice_at_once(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    network = PaperNetwork(silent)
+    punch = HolePunch(network=network, rules=rules())
+    many = [fresh_identity().peer_id for _ in range(20)]
+    network.at = {ME: (THEIRS, Direction.IN)} | dict.fromkeys(many, (CIRCUIT, Direction.OUT))
+    assert not await follow(punch, lambda stream: propose(stream, [VICTIM]), ME)
+    answered: list[bool] = []
+
+    async def lead(peer_id: PeerId) -> None:
+        async def says_connect_and_no_more(stream: INetStream) -> None:
+            await stream.write(
+                encode_varint_prefixed(Message(type=Message.CONNECT).SerializeToString())
+            )
+            await trio.sleep_forever()
+
+        answered.append(await follow(punch, says_connect_and_no_more, peer_id))
+
+    async with trio.open_nursery() as nursery:
+        for peer_id in (*many, *many):
+            nursery.start_soon(lead, peer_id)
+    assert sum(answered) == 8
+    assert not network.knocks
+    assert await follow(punch, lambda stream: propose(stream, [THEIRS]), many[0]), "places are free"
+
+
+PRIVATE = ("/ip4/192.168.0.1/tcp/80", "/ip4/127.0.0.1/tcp/631", "/ip4/10.0.0.1/tcp/1")
+
+
+async def test_a_partner_has_nothing_dialled_that_it_may_not_tell_of(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    for homes, dialled in ((frozenset(), set()), (frozenset({"192.168.0.0/16"}), {PRIVATE[0]})):
+        network = PaperNetwork(silent, listed=PRIVATE)
+        network.partner = lambda stream: answer(stream, PRIVATE)
+        async with running(network, rules(homes=homes)) as punch:
+            await follow(punch, lambda stream: propose(stream, PRIVATE))
+            await trio.sleep(60)
+        assert {address for _, address, _ in network.knocks} == dialled
+
+
+Talk = tuple[int, int, float]
+"""Under which name, from which address on, seconds until the next."""
+TALKS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3), st.floats(0, 20)), max_size=40)
+
+
+@settings(max_examples=5, deadline=None, phases=[Phase.generate])
+@given(TALKS, st.integers(1, 3))
+def test_no_course_of_talks_points_many_dials_at_a_third_party(
+    talks: list[Talk], num_names: int
+) -> None:
+    """Whoever leads or is led, under whatever names: the dials are those that hearsay has."""
+    play_talks(talks[:6], num_names)
+
+
+@pytest.mark.slow
+@settings(max_examples=200, deadline=None, phases=[Phase.generate])
+@given(TALKS, st.integers(1, 30))
+def test_no_long_course_of_talks_does_either(talks: list[Talk], num_names: int) -> None:
+    play_talks(talks, num_names)
+
+
+def play_talks(talks: list[Talk], num_names: int) -> None:
+    names = [fresh_identity().peer_id for _ in range(num_names)]
+    told = [VICTIM, *(f"/ip4/192.0.2.66/tcp/{port}" for port in range(23, 40))]
+    network = PaperNetwork(lambda stream: answer(stream, told))
+    network.at = {
+        name: (CIRCUIT, Direction.IN if number % 2 else Direction.OUT)
+        for number, name in enumerate(names)
+    }
+
+    async def course() -> None:
+        async with running(network, rules(budget=DialBudget())) as punch:
+            async with trio.open_nursery() as nursery:
+                for name, first, pause_s in talks:
+                    nursery.start_soon(
+                        follow,
+                        punch,
+                        lambda stream, first=first: propose(stream, told[first:]),  # type: ignore[misc]
+                        names[name % num_names],
+                    )
+                    await trio.sleep(pause_s)
+            await trio.sleep(10)
+
+    trio.run(course, clock=trio.testing.MockClock(autojump_threshold=0))
+    for place in {address for _, address, _ in network.knocks}:
+        times = [at for at, address, _ in network.knocks if address == place]
+        for start in times:
+            in_a_minute = sum(start <= at < start + 60 for at in times)
+            assert in_a_minute <= DIALS_A_PLACE.burst + 4 + 1
+    assert {host_and_port(a)[0] for _, a, _ in network.knocks} <= {"192.0.2.66"}
+
+
+async def test_a_peer_gives_it_the_dials_of_its_own_discovery(tmp_path: Path) -> None:
+    given: list[DialRules] = []
+    mapping: list[tuple[bool, Callable[[], None]]] = []
+
+    class Recorded(Libp2pNetwork):
+        def punches(self, rules: DialRules) -> Punches:
+            given.append(rules)
+            return super().punches(rules)
+
+        def port_mapping(self, *, wanted: bool, on_reached: Callable[[], None]) -> MapsPort:
+            mapping.append((wanted, on_reached))
+            return super().port_mapping(wanted=wanted, on_reached=on_reached)
+
+    peer = ListeningPeer(
+        identity=fresh_identity(),
+        settings=quiet_settings(tmp_path, announce=(DOOR,), port_mapping=False),
+        parts=replace(REAL, network=Recorded),
+    )
+    (of,) = given
+    assert [of.may_dial(VICTIM, "r") for _ in range(6)].count(True) == DIALS_A_PLACE.burst
+    assert not peer.discovery.may_dial(VICTIM, "another source"), "one budget for all hearsay"
+    assert of.speaker(OTHER) == peer.discovery.speaker(OTHER)
+    assert mapping == [(False, peer.relays.look_again)]
+    assert peer.host.announced.given == (DOOR,)  # type: ignore[attr-defined]
+
+
+# Between real hosts: everybody is on this machine, and so may tell of loopback.
+
+
+@asynccontextmanager
+async def punching(hidden: Hidden) -> AsyncIterator[HolePunch]:
+    knocking = Knocking(hidden.node.host)
+    of = DialRules(
+        speaker=lambda _peer: Speaker(source="r", homes=None), may_dial=lambda _a, _s: True
+    )
+    punch = HolePunch(network=knocking, rules=of)
+    knocking.serve(punch.follow)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(punch.run)
+        yield punch
+        nursery.cancel_scope.cancel()
+
+
+async def test_two_relayed_hosts_become_direct_and_let_the_circuit_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    key = b"k" * 32
+    monkeypatch.setattr(hole_punch, "_POLL_S", 0.05)
+    monkeypatch.setattr("p2p.net.host._CIRCUIT_GRACE_S", 0.1)
+    async with (
+        open_relay_host(key=key) as (relay, server),
+        open_hidden(relay, key=key) as one,
+        open_hidden(relay, key=key) as two,
+        punching(one),
+        punching(two) as second,
+    ):
+        hosts = (one.node.host, two.node.host)
+        gone: list[PeerId] = []
+        for host in hosts:
+            host.add_peer_callbacks(disconnected=gone.append)
+        await two.node.host.dial(one.circuit)
+        await until(lambda: server.num_circuits == 1)
+        for host, other in (hosts, hosts[::-1]):
+            await until(lambda host=host, other=other: not is_circuit(way(host, other.peer_id)))  # type: ignore[misc]
+        await until(lambda: server.num_circuits == 0)
+        assert not gone, "neither has lost the other for a moment"
+        assert second.counts == (1, 1)
+        assert await one.node.host.ping(two.node.peer_id) > 0
+
+
+def way(host: object, peer_id: PeerId) -> str:
+    found = (c.address for c in host.connections() if c.peer_id == peer_id)  # type: ignore[attr-defined]
+    return next(found, CIRCUIT)

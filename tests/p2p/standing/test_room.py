@@ -1,0 +1,191 @@
+"""Who makes room, where a network has all the slots that one may have."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import pytest
+import trio
+import trio.testing
+
+from p2p.net.connections import ConnectionInfo, Direction
+from p2p.net.inbound_gate import GateLimits, InboundGate, Refusal, Ticket, prefix_of
+from p2p.standing.room import STAY_SECONDS, Room
+from shoal_wire.limits import FULL_PROTOCOL, MANIFEST_PROTOCOL, PEERS_PROTOCOL
+from shoal_wire.types import PeerId
+
+SLOTS = 16
+OF_NETWORK = 4
+CROWD, OTHER = "203.0.113", "198.51.100"
+
+
+class House:
+    """A host with the real gate at its door, and whoever is in it; time is Trio's."""
+
+    def __init__(self) -> None:
+        self.gate = InboundGate(GateLimits(prefix_connections=OF_NETWORK), trio.current_time())
+        self.inside: dict[PeerId, tuple[str, Direction, float, Ticket | None]] = {}
+        self.told: list[PeerId] = []
+        self.connected: Callable[[PeerId], None] = lambda _peer: None
+        self.disconnected: Callable[[PeerId], None] = lambda _peer: None
+        self.on_full: Callable[[str], None] = lambda _network: None
+
+    def add_peer_callbacks(self, *, connected: Any, disconnected: Any) -> None:
+        self.connected, self.disconnected = connected, disconnected
+
+    def set_full_callback(self, callback: Callable[[str], None]) -> None:
+        self.on_full = callback
+
+    def connected_peers(self) -> frozenset[PeerId]:
+        return frozenset(self.inside)
+
+    def connections(self) -> tuple[ConnectionInfo, ...]:
+        now = trio.current_time()
+        return tuple(
+            ConnectionInfo(
+                peer_id=peer_id,
+                address=address,
+                direction=direction,
+                opened_s=now - since,
+                agent="",
+                latency_ms=None,
+            )
+            for peer_id, (address, direction, since, _ticket) in self.inside.items()
+        )
+
+    def come(self, name: str, host: str) -> bool:
+        """Return whether a peer that dials from `host` gets in."""
+        ticket = self.gate.admit(host, trio.current_time())
+        if isinstance(ticket, Refusal):
+            if ticket is Refusal.PREFIX_FULL:
+                self.on_full(prefix_of(host) or "")
+            return False
+        ticket.settled()
+        self.put(name, f"/ip4/{host}/tcp/1", Direction.IN, ticket)
+        return True
+
+    def put(
+        self, name: str, address: str, direction: Direction, ticket: Ticket | None = None
+    ) -> None:
+        self.inside[PeerId(name)] = (address, direction, trio.current_time(), ticket)
+        self.connected(PeerId(name))
+
+    async def request(self, peer_id: PeerId, protocol_id: str, *_: Any, **__: Any) -> bytes:
+        await trio.sleep(0.5)
+        assert protocol_id == FULL_PROTOCOL
+        self.told.append(peer_id)
+        return b""
+
+    def abort(self, peer_id: PeerId) -> None:
+        if (gone := self.inside.pop(peer_id, None)) is not None:
+            if gone[3] is not None:
+                gone[3].left()
+            self.disconnected(peer_id)
+
+    async def disconnect(self, peer_id: PeerId) -> None:
+        await trio.lowlevel.checkpoint()
+        self.abort(peer_id)
+
+
+@asynccontextmanager
+async def room_of(house: House) -> AsyncIterator[Room]:
+    room = Room(
+        host=cast("Any", house),
+        max_peers=SLOTS,
+        connections=house.connections,
+        rank=lambda _peer: 0.0,
+        is_protected=lambda peer_id: peer_id.startswith("protected"),
+    )
+    async with trio.open_nursery() as nursery:
+        await nursery.start(room.run)
+        yield room
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_newcomer_of_a_full_network_takes_the_place_of_one_that_has_stayed(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    house = House()
+    async with room_of(house) as room:
+        # None of them has come from that network by itself: dialled, or there is but their relay.
+        house.put("relayed", f"/ip4/{CROWD}.81/tcp/1/p2p/Relay/p2p-circuit", Direction.IN)
+        for number in range(6):
+            house.put(f"dialled{number}", f"/ip4/{CROWD}.80/tcp/{number}", Direction.OUT)
+        assert house.come("other", f"{OTHER}.1")
+        away = house.connected_peers()
+        await trio.sleep(0.1)
+        for number in range(OF_NETWORK):
+            assert house.come(f"crowd{number}", f"{CROWD}.{number + 1}")
+        assert not house.come("new", f"{CROWD}.99")
+        await trio.sleep(2.0)
+        assert not house.told, "none of them had the time that a newcomer has"
+        await trio.sleep(2 * STAY_SECONDS)  # from ten seconds on the longest here goes
+        assert not house.come("new", f"{CROWD}.99")
+        await trio.sleep(0.2)
+        assert not house.come("newer", f"{CROWD}.98")
+        await trio.sleep(1.0)
+        assert [peer_id[:5] for peer_id in house.told] == ["crowd"], "one, for two that came"
+        assert house.come("new", f"{CROWD}.99")
+        assert away <= house.connected_peers()
+        assert (room.num_let_go, room.num_refused) == (1, 3)
+
+
+async def test_who_was_answered_makes_room_at_once_and_the_protected_never(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    house = House()
+    async with room_of(house) as room:
+        for name in ("protected1", "protected2", "protected3", "answered"):
+            assert house.come(name, f"{CROWD}.1")
+        for protocol_id in (MANIFEST_PROTOCOL, PEERS_PROTOCOL):
+            for peer_id in house.connected_peers():
+                room.note_answered(peer_id, protocol_id)
+        assert not house.come("new", f"{CROWD}.99")
+        await trio.sleep(1.0)
+        assert house.told == ["answered"]
+        assert house.come("new", f"{CROWD}.99")
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_names_of_one_network_keep_nobody_out_and_push_nobody_out(
+    seed: int, autojump_clock: trio.testing.MockClock
+) -> None:
+    """They come by the dozen a second and never leave; honest ones come from there and elsewhere,
+    try every few seconds, and ask two questions."""
+    house, rng = House(), random.Random(seed)
+    waited: dict[str, float] = {}
+
+    async def crowd() -> None:
+        for number in range(100_000):
+            house.come(f"crowd{number}", f"{CROWD}.{rng.randrange(2, 250)}")
+            await trio.sleep(rng.expovariate(12.0))
+
+    async def honest(name: str, host: str) -> None:
+        came_at = trio.current_time()
+        while not house.come(name, host):  # noqa: ASYNC110 - it tries again
+            await trio.sleep(rng.uniform(0, 8.0))
+        await trio.sleep(1.0)
+        if PeerId(name) in house.inside:
+            waited[name] = trio.current_time() - came_at
+        else:
+            await honest(name, host)
+
+    async with room_of(house) as room, trio.open_nursery() as nursery:
+        here = {f"here{number}" for number in range(SLOTS - OF_NETWORK - 3)}
+        assert all(house.come(name, f"192.0.{name[4:]}.1") for name in here)
+        nursery.start_soon(crowd)
+        await trio.sleep(30.0)
+        for number in range(3):
+            nursery.start_soon(honest, f"near{number}", f"{CROWD}.1")
+            nursery.start_soon(honest, f"far{number}", f"{OTHER}.{number}")
+        await trio.sleep(120.0)
+        of_crowd = [p for p in house.inside if p.startswith(("crowd", "near"))]
+        assert len(of_crowd) <= OF_NETWORK
+        assert all(waited[f"far{number}"] == 1.0 for number in range(3)), "others wait for nothing"
+        assert any(name.startswith("near") for name in waited)
+        assert here <= house.connected_peers(), "nor do they push anybody out"
+        assert room.num_let_go > 10
+        nursery.cancel_scope.cancel()

@@ -1,0 +1,199 @@
+"""What a whole peer hands to its parts: who says something, who is needed, whom it may dial.
+
+Nothing runs here but hosts on a simulated network. Each of these is a wire, and red when it is cut.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from p2p.member import Member
+from p2p.net.identity import identity_from_seed
+from p2p.parts import Parts
+from p2p.peer import ListeningPeer
+from p2p.peers.hearsay import DIALS_A_PLACE
+from shoal.simulation.network import SimulatedNetwork
+from shoal.simulation.parts import simulated_parts
+from shoal_settings.schema import Settings
+from shoal_wire.peers import PeerAddresses
+from shoal_wire.types import PeerId
+from tests.support import factories as make
+
+SWARM = make.swarm("seams", shard_count=2)
+PLACE = "/ip4/198.51.100.7/tcp/4001"
+
+
+async def nothing(*_: Any) -> None:
+    await trio.lowlevel.checkpoint()
+
+
+class Town:
+    """Some peers on one simulated network, their hosts listening."""
+
+    def __init__(self, folder: Path, network: SimulatedNetwork, nursery: trio.Nursery) -> None:
+        self.folder, self.network, self.nursery = folder, network, nursery
+        self.dht: dict[str, Any] = {}
+
+    async def peer(self, number: int, *bootstrap: ListeningPeer, **changes: Any) -> ListeningPeer:
+        home = self.folder / str(number)
+        home.mkdir()
+        settings = Settings(
+            data_dir=home,
+            listen=(f"/ip4/10.0.{number}.1/tcp/4001",),
+            bootstrap=tuple(peer.host.listen_addrs()[0] for peer in bootstrap),
+            mdns=False,
+            **changes,
+        )
+        peer = ListeningPeer(
+            identity=identity_from_seed(number.to_bytes(32, "big")),
+            settings=settings,
+            parts=self._parts(number),
+        )
+        await self.nursery.start(peer.host.run)
+        return peer
+
+    def _parts(self, number: int) -> Parts:
+        parts = simulated_parts(
+            self.network,
+            worker=lambda _families, _patience_s: make.InstantWorker(),
+            wall_ms=lambda: 1,
+            rng=random.Random(number),
+        )
+
+        def network(*arguments: Any) -> Any:
+            end: Any = parts.network(*arguments)
+            end.dht = lambda **what: self.dht.update(what) or SimpleNamespace()
+            return end
+
+        return replace(parts, network=network)
+
+
+@asynccontextmanager
+async def town(folder: Path) -> AsyncIterator[Town]:
+    network = SimulatedNetwork(random.Random(1))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(network.run)
+        yield Town(folder, network, nursery)
+        nursery.cancel_scope.cancel()
+
+
+async def meet(one: ListeningPeer, *others: ListeningPeer) -> None:
+    for other in others:
+        await one.host.dial(other.host.listen_addrs()[0])
+
+
+def member_of(peer: ListeningPeer) -> Member:
+    return Member(peer, SWARM, keep=nothing, accuse=nothing, wanted_per_s=lambda: 1.0)
+
+
+def stranger(number: int) -> PeerAddresses:
+    peer_id = identity_from_seed((1000 + number).to_bytes(32, "big")).peer_id
+    return PeerAddresses(peer_id=peer_id, addresses=(PLACE,))
+
+
+async def test_who_speaks_is_known_by_its_connection(
+    autojump_clock: trio.testing.MockClock, tmp_path: Path
+) -> None:
+    async with town(tmp_path) as there:
+        me, other = await there.peer(1), await there.peer(2)
+        await meet(me, other)
+        speaker = me.discovery.speaker(other.peer_id)
+        assert speaker.source == "10.0.2.0/24"
+        assert speaker.homes == frozenset({"10.0.0.0/8"})
+        assert not speaker.may_tell("/ip4/192.168.1.1/tcp/1")
+
+
+async def test_a_relay_in_use_is_needed(
+    autojump_clock: trio.testing.MockClock, tmp_path: Path
+) -> None:
+    async with town(tmp_path) as there:
+        boot = await there.peer(1)
+        for relays, stays in (((boot.peer_id,), True), ((), False)):
+            me = await there.peer(2 + stays, boot, target_peers=1)
+            me.relays = SimpleNamespace(relays=relays)  # type: ignore[assignment]
+            other = await there.peer(4 + stays)
+            await there.nursery.start(me.discovery.run)
+            await trio.sleep(1.0)
+            await meet(me, other)
+            await trio.sleep(150.0)
+            assert me.host.is_connected(other.peer_id)
+            assert me.host.is_connected(boot.peer_id) is stays
+
+
+@pytest.mark.parametrize("through", ["shards", "dht"])
+async def test_all_that_dials_by_hearsay_shares_one_budget(
+    through: str, autojump_clock: trio.testing.MockClock, tmp_path: Path
+) -> None:
+    async with town(tmp_path) as there:
+        me, liar = await there.peer(1), await there.peer(2)
+        await meet(me, liar)
+        member = member_of(me)
+        member._dht()
+
+        def may_dial(address: str) -> bool:
+            if through == "dht":
+                return bool(there.dht["may_dial"](address))
+            return member.shards._may_dial(address, liar.peer_id)
+
+        burst = int(DIALS_A_PLACE.burst)
+        assert [may_dial(PLACE) for _ in range(burst + 1)] == [*[True] * burst, False]
+        assert not me.discovery.may_dial(PLACE, None), "of that place nobody may dial more"
+
+
+async def test_what_one_network_says_is_one_speakers_word(
+    autojump_clock: trio.testing.MockClock, tmp_path: Path
+) -> None:
+    """Names cost nothing: a second one at the same connection's network has no dials of its own."""
+    async with town(tmp_path) as there:
+        me, liar = await there.peer(1), await there.peer(2)
+        await meet(me, liar)
+        shards = member_of(me).shards
+        told = [f"/ip4/198.51.{n}.7/tcp/4001" for n in range(100)]
+        num_dialled = sum(shards._may_dial(address, liar.peer_id) for address in told)
+        assert num_dialled == 32
+        assert not me.discovery.may_dial("/ip4/203.0.113.9/tcp/1", "10.0.2.0/24")
+
+
+async def test_what_is_said_of_shards_is_sifted(
+    autojump_clock: trio.testing.MockClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def told(_host: Any, _peer_id: PeerId, _shards: Any) -> list[PeerAddresses]:
+        await trio.lowlevel.checkpoint()
+        return [replace(stranger(1), addresses=(PLACE, "/ip4/192.168.1.1/tcp/1"))]
+
+    monkeypatch.setattr("p2p.member.services.fetch_peers", told)
+    async with town(tmp_path) as there:
+        me, liar = await there.peer(1), await there.peer(2)
+        await meet(me, liar)
+        (found,) = await member_of(me)._ask_for_shards(liar.peer_id, (0,))
+        assert found.addresses == (PLACE,)
+
+
+async def test_a_bootstrap_that_listens_to_nothing_is_of_the_swarm(
+    autojump_clock: trio.testing.MockClock, tmp_path: Path
+) -> None:
+    async with town(tmp_path) as there:
+        boot, other = await there.peer(1), await there.peer(2)
+        me = await there.peer(3, boot)
+        await meet(me, boot, other)
+        await me.gossip.subscribe(SWARM.topic(0), nothing)  # type: ignore[arg-type]
+        await trio.sleep(1.0)
+        assert me.is_of_swarm(boot.peer_id), "as where there are several shards"
+        assert not me.is_of_swarm(other.peer_id)
+        foreign = make.swarm("another").topic(0)
+        await boot.gossip.subscribe(foreign, nothing)  # type: ignore[arg-type]
+        await trio.sleep(1.0)
+        assert not me.is_of_swarm(boot.peer_id)
+        await other.gossip.subscribe(SWARM.topic(1), nothing)  # type: ignore[arg-type]
+        await trio.sleep(1.0)
+        assert me.is_of_swarm(other.peer_id)

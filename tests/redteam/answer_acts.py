@@ -1,0 +1,200 @@
+"""What a hostile peer answers: lies, others' words, nonsense, nothing, too late, too much."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import trio
+
+from shoal_wire.codec import decode_batch
+from shoal_wire.digests import batch_id
+from shoal_wire.envelope import peer_id_of
+from shoal_wire.errors import RemoteError
+from shoal_wire.limits import (
+    FULL_PROTOCOL,
+    MANIFEST_PROTOCOL,
+    MAX_BATCH_BYTES,
+    PEERS_PROTOCOL,
+    ROLLOUTS_PROTOCOL,
+)
+from shoal_wire.peers import PeerAddresses, encode_peer_list
+from shoal_wire.rollout_codec import decode_query, encode_answer
+from shoal_wire.rollout_messages import (
+    BatchRef,
+    BatchRefusalReason,
+    Chunk,
+    ChunkQuery,
+    Envelopes,
+    Listing,
+    RecentQuery,
+    Refusal,
+    SinceQuery,
+    WholeQuery,
+)
+from shoal_wire.types import BatchId, PeerId
+from shoal_wire.v1 import rollout_pb2
+from tests.fuzz.mutate import mutate
+from tests.redteam import words
+from tests.redteam.peer import Red
+
+Say = Callable[[Red, random.Random, bytes], bytes]
+
+
+def _ref(red: Red, rng: random.Random, raw: bytes) -> BatchRef | None:
+    """List an envelope as what it is, or not."""
+    try:
+        message = rollout_pb2.Envelope.FromString(raw)
+        batch = decode_batch(message.payload, max_bytes=MAX_BATCH_BYTES)
+        publisher = peer_id_of(message.public_key[4:])
+        right = BatchRef(
+            batch_id=batch_id(raw),
+            publisher=publisher,
+            sequence=batch.sequence,
+            num_bytes=len(raw),
+            num_groups=max(1, len(batch.groups)),
+        )
+        honest = rng.choice(red.world.of_kind("honest")).peer_id
+        lies: list[dict[str, object]] = [
+            {},
+            {},
+            {"batch_id": BatchId(rng.randbytes(32))},
+            {"publisher": honest},
+            {"publisher": PeerId("nobody")},
+            {"sequence": rng.randrange(1, 1 << 50)},
+            {"num_bytes": rng.choice((1, 1 << 21, 1 << 40))},
+            {"num_groups": 1024},
+        ]
+        return replace(right, **rng.choice(lies))  # type: ignore[arg-type]
+    except Exception:  # noqa: BLE001 - its own odd words: not everything can be listed
+        return None
+
+
+def _envelopes(red: Red, rng: random.Random) -> list[bytes]:
+    """Return some of its own, some of others, as they are or spelled otherwise."""
+    pool = [message.data for message in red.loot.messages] + list(red.loot.shown.values())[-50:]
+    some = rng.sample(pool, min(len(pool), rng.choice((1, 8, 30))))
+    return [words.respelled(rng, raw) if rng.random() < 0.2 else raw for raw in some]
+
+
+def _listing(red: Red, rng: random.Random) -> bytes:
+    made = []
+    for raw in _envelopes(red, rng):
+        red.loot.shown[batch_id(raw)] = raw
+        made.append(_ref(red, rng, raw))
+    return encode_answer(Listing(batches=tuple(ref for ref in made if ref is not None)))
+
+
+def _cut(raws: list[bytes]) -> tuple[bytes, ...]:
+    kept, left = [], 900_000
+    for raw in raws[:64]:
+        left -= len(raw)
+        if left > 0:
+            kept.append(raw)
+    return tuple(kept)
+
+
+def _fitting(red: Red, rng: random.Random, raw: bytes) -> bytes:
+    """Answer what was asked, with what is there and a little else."""
+    query = decode_query(raw)
+    match query:
+        case WholeQuery():
+            held = [red.loot.shown[i] for i in query.batch_ids if i in red.loot.shown]
+            others = _envelopes(red, rng) if rng.random() < 0.3 else []
+            return encode_answer(Envelopes(envelopes=_cut([*held, *others])))
+        case ChunkQuery():
+            whole = red.loot.shown.get(query.batch_id, rng.randbytes(500))
+            data = whole[query.offset :][: min(query.length, 1 << 20)]
+            size = rng.choice((len(whole), len(whole), len(whole) + 1, 0))
+            return encode_answer(Chunk(num_bytes=size, data=data))
+        case RecentQuery() | SinceQuery():
+            return _listing(red, rng)
+
+
+def _misfit(red: Red, rng: random.Random, _raw: bytes) -> bytes:
+    """Answer something else."""
+    answers: list[Callable[[], bytes]] = [
+        lambda: encode_answer(
+            Refusal(reason=rng.choice(list(BatchRefusalReason)), retry_after_ms=rng.choice((0, 1)))
+        ),
+        lambda: encode_answer(Refusal(reason=BatchRefusalReason.BUSY, retry_after_ms=60_000)),
+        lambda: encode_answer(Envelopes(envelopes=_cut(_envelopes(red, rng)))),
+        lambda: encode_answer(Envelopes(envelopes=())),
+        lambda: encode_answer(Chunk(num_bytes=100, data=rng.randbytes(rng.choice((0, 99, 500))))),
+        lambda: _listing(red, rng),
+        lambda: mutate(rng, [_listing(red, rng)]),
+        lambda: rng.randbytes(60),
+        lambda: b"",
+        lambda: b"\x00" * (1 << 21),
+    ]
+    return rng.choice(answers)()
+
+
+def _peers(red: Red, rng: random.Random, _raw: bytes) -> bytes:
+    """Name honest peers where they are not, and nobody everywhere."""
+    members = red.world.of_kind("honest", "bootstrap")
+    places = [member.address for member in members] + [
+        "/ip4/192.0.2.9/tcp/443",
+        "/ip4/127.0.0.1/tcp/22",
+        "/ip4/10.0.0.1/tcp/80",
+        "/dns4/evil.example/tcp/1",
+        red.host.address,
+    ]
+    ids = [member.peer_id for member in members] * 2
+    ids += [words.author_of(rng, red.world.manifest, 0).peer_id for _ in range(rng.choice((0, 40)))]
+    named = rng.sample(ids, min(len(ids), rng.choice((1, 5, 60))))
+    found = [
+        PeerAddresses(
+            peer_id=peer_id,
+            addresses=tuple(rng.sample(places, rng.randint(1, 5))),
+            shards=tuple(rng.sample(range(64), rng.choice((0, 1, 5)))),
+        )
+        for peer_id in dict.fromkeys(named)
+    ]
+    made = encode_peer_list(found)
+    return made if rng.random() < 0.7 else mutate(rng, [made])
+
+
+def _manifest(red: Red, rng: random.Random, _raw: bytes) -> bytes:
+    return rng.choice((b"", red.world.manifest.raw, mutate(rng, [red.world.manifest.raw])))
+
+
+def _mood(red: Red, rng: random.Random, say: Say) -> None:
+    wait_s = rng.choice((0.0, 0.0, 0.3, 5.0, 60.0))
+    own = random.Random(rng.random())
+
+    async def answer(_asker: PeerId, raw: bytes) -> bytes:
+        await trio.sleep(wait_s)
+        try:
+            return say(red, own, raw)
+        except (RemoteError, ValueError, OverflowError):
+            return b"\xff"
+
+    for protocol in {
+        _fitting: (ROLLOUTS_PROTOCOL,),
+        _misfit: (ROLLOUTS_PROTOCOL, PEERS_PROTOCOL, MANIFEST_PROTOCOL, FULL_PROTOCOL),
+        _peers: (PEERS_PROTOCOL,),
+        _manifest: (MANIFEST_PROTOCOL,),
+    }[say]:
+        red.serve(protocol, answer)
+
+
+async def answers_in_kind(red: Red, rng: random.Random) -> None:
+    """From now on answer about batches with what fits, and is not so."""
+    _mood(red, rng, _fitting)
+
+
+async def answers_anything(red: Red, rng: random.Random) -> None:
+    """From now on answer all protocols with what does not fit."""
+    _mood(red, rng, _misfit)
+
+
+async def answers_with_peers(red: Red, rng: random.Random) -> None:
+    """From now on tell wrong addresses."""
+    _mood(red, rng, _peers)
+
+
+async def answers_with_manifests(red: Red, rng: random.Random) -> None:
+    """From now on tell of another swarm."""
+    _mood(red, rng, _manifest)

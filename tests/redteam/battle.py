@@ -1,0 +1,334 @@
+"""A schedule played against whole honest nodes, and what must hold whatever was said.
+
+swarm of honest nodes ─▶ 6 s of calm ─▶ 20 s of attack ─▶ everybody hostile leaves ─▶ 25 s of calm
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import random
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from p2p.gossip.flood_gate import FloodLimits
+from p2p.gossip.scorer import MeshSettings
+from p2p.intake.ledger import LedgerLimits
+from shoal.simulation.network import LinkSettings
+from shoal_wire.limits import MANIFEST_PROTOCOL, MAX_MANIFEST_BYTES
+from tests.redteam.answer_acts import answers_anything, answers_in_kind, answers_with_peers
+from tests.redteam.control_acts import joins
+from tests.redteam.peer import BROKEN, Loot, Red
+from tests.redteam.schedule import ACTS, ATTACK_S, Schedule, Step
+from tests.redteam.sizes import held_by
+from tests.support.simulated_node import NodeSettings, SimulatedNode, host_of
+from tests.support.simulated_swarm import Member, Plan, World, simulate
+from tests.support.streamed_host import virtual_gossip
+
+MOODS = (answers_anything, answers_in_kind, answers_in_kind, answers_with_peers)
+"""What a hostile peer may answer from its first moment."""
+CALM_BEFORE_S = 6.0
+CALM_AFTER_S = 25.0
+_ACT_S = 8.0
+_VISIT_EVERY_S = 4.0
+MAX_HELD_BYTES = 16 << 20
+"""Of one node, all in all, at the end of an attack; a calm one holds 0.2 MB, a full buffer is 1."""
+HONEST_SHARE = 4
+"""One part in so many of the buffer is left to honest peers, of what they would fill alone."""
+MAX_STEPS = 250_000
+"""Of Trio's loop in one run; a calm one takes 10,000."""
+MAX_QUESTIONS = 30_000
+"""That one node has regenerated in a run."""
+
+SETTINGS = NodeSettings(
+    round_s=3.0,
+    local=1,
+    external=1,
+    target_peers=5,
+    want_peers=4,
+    backfill_s=8.0,
+    buffer_groups=120,
+    publisher_groups=40,
+    ledger=LedgerLimits(groups_per_second=4.0, burst_groups=64.0),
+    flood=FloodLimits(waste_per_second=4.0, waste_burst=40.0),
+    streamed=True,
+)
+
+
+class Steps(trio.abc.Instrument):
+    """Counts what Trio's loop does."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def before_task_step(self, task: Any) -> None:
+        """One more."""
+        self.count += 1
+
+
+class Errors(logging.Handler):
+    """Keeps what was logged with a traceback, or as an error."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep it."""
+        if record.exc_info or record.levelno >= logging.ERROR:
+            text = logging.Formatter().format(record)
+            self.found.append(f"{record.name}: {text[-1500:]}")
+
+
+@contextmanager
+def errors() -> Iterator[Errors]:
+    """Collect from all loggers, and keep the terminal quiet."""
+    handler = Errors()
+    quiet = [logging.getLogger(name) for name in ("p2p", "libp2p", "shoal", "tests")]
+    before = [(one, one.propagate, one.level) for one in quiet]
+    for one in quiet:
+        one.addHandler(handler)
+        one.propagate = False
+        one.setLevel(logging.WARNING)
+    try:
+        yield handler
+    finally:
+        for one, propagate, level in before:
+            one.removeHandler(handler)
+            one.propagate = propagate
+            one.setLevel(level)
+
+
+class Battle:
+    """One run."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        self.loot = Loot()
+        self.steps = Steps()
+        self.lives: Counter[int] = Counter()
+        self.team: dict[int, tuple[Red, trio.CancelScope]] = {}
+        self.done: Counter[str] = Counter()
+        self.most_bytes = self.most_questions = 0
+
+    async def script(self, world: World) -> None:
+        """Attack, calm down, look."""
+        trio.lowlevel.add_instrument(self.steps)
+        await trio.sleep_until(CALM_BEFORE_S)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._watch, world)
+            nursery.start_soon(self._storm, world)
+            nursery.start_soon(self._visit, world)
+            async with trio.open_nursery() as acting:
+                for step in self.schedule.steps:
+                    await trio.sleep_until(CALM_BEFORE_S + step.at)
+                    acting.start_soon(self._act, world, step)
+            for _, scope in self.team.values():
+                scope.cancel()
+            self._check_sizes(world)
+            await trio.sleep(CALM_AFTER_S)
+            nursery.cancel_scope.cancel()
+        await self._look(world)
+
+    # The red team
+
+    async def _act(self, world: World, step: Step) -> None:
+        rng = random.Random(step.seed)
+        with trio.move_on_after(_ACT_S):
+            red = await self._member(world, step.who, rng)
+            if rng.random() < 0.5 or not red.host.connected_peers():
+                await red.meet(rng)
+            if not red.host.connected_peers() and rng.random() < 0.7:
+                red = await self._reborn(world, step.who)
+                await red.meet(rng)
+            try:
+                await ACTS[step.act](red, rng)
+                self.done[step.act] += 1
+            except BROKEN:
+                return
+
+    async def _member(self, world: World, who: int, rng: random.Random) -> Red:
+        if who not in self.team:
+            await self._reborn(world, who)
+        return self.team[who][0]
+
+    async def _reborn(self, world: World, who: int) -> Red:
+        """Come back under another name, from the same place."""
+        if who in self.team:
+            self.team[who][1].cancel()
+        self.lives[who] += 1
+        third = 9 if self.schedule.one_network else who
+        life = self.lives[who]
+        red = Red(world, self.loot, f"red{who}/{life}", f"/ip4/172.16.{third}.{life}/tcp/0")
+        scope = trio.CancelScope()
+        self.team[who] = (red, scope)
+        await world._nursery.start(_live, red, scope)
+        rng = random.Random(f"{self.schedule.seed}/{who}/{life}")
+        await red.meet(rng)
+        if rng.random() < 0.7:
+            await joins(red, rng)
+        if rng.random() < 0.5:
+            await rng.choice(MOODS)(red, rng)
+        return red
+
+    async def _storm(self, world: World) -> None:
+        """Let honest nodes and connections fail without anybody's doing."""
+        rng = random.Random(f"{self.schedule.seed}/weather")
+        for at in self.schedule.weather:
+            await trio.sleep_until(CALM_BEFORE_S + at)
+            if rng.random() < 0.5:
+                world.network.break_connections(0.3)
+                continue
+            member = rng.choice(world.of_kind("honest"))
+            await world.kill(member)
+            await trio.sleep(rng.choice((0.0, 3.0, 10.0)))
+            await world.start(member)
+
+    async def _visit(self, world: World) -> None:
+        """Come as a newcomer from elsewhere now and then, in the middle of it all."""
+        rng = random.Random(f"{self.schedule.seed}/guests")
+        for number in range(int(ATTACK_S / _VISIT_EVERY_S)):
+            await trio.sleep(_VISIT_EVERY_S)
+            up = [m for m in world.of_kind("honest") if m.node is not None and m.node.has_joined]
+            member = rng.choice(up)
+            node = member.node
+            guest = Red(world, Loot(), f"guest{number}", f"/ip4/198.51.{number}.7/tcp/4001")
+            scope = trio.CancelScope()
+            await world._nursery.start(_live, guest, scope)
+            tries = [await _is_served(guest, member) for _ in range(3)]
+            scope.cancel()
+            if member.node is node:
+                assert any(tries), world.say(f"{member.name} has no answer for a newcomer")
+
+    # What must hold
+
+    async def _watch(self, world: World) -> None:
+        while True:
+            await trio.sleep(1.0)
+            self._check_standing(world)
+
+    def _check_standing(self, world: World) -> None:
+        now = trio.current_time()
+        # A connection that broke took answers with it, and promises that could not be kept.
+        least = 0.0 if not self.schedule.weather else MeshSettings().gossip_threshold
+        for one, other in itertools.permutations(world.of_kind("honest", "bootstrap"), 2):
+            node = one.node
+            if node is None or not node.has_joined:
+                continue
+            row = node.live.peer.guard.reputation.row(other.peer_id, now)
+            assert row.bans == 0, world.say(f"{one.name} has banned {other.name}: {row}")
+            assert row.score >= least, world.say(f"{one.name} blames {other.name}: {row}")
+        assert not world.failures, world.failures
+
+    async def _look(self, world: World) -> None:
+        honest = world.of_kind("honest")
+        for member in honest:
+            assert member.node is not None, world.say(f"{member.name} has ended")
+            self._check_node(world, member.node, member.name)
+        self._check_delivery(world)
+        self._check_buffers(world)
+        await self._check_service(world, honest)
+        assert self.steps.count < MAX_STEPS, world.say(f"{self.steps.count} steps")
+
+    def _check_node(self, world: World, node: SimulatedNode, name: str) -> None:
+        gossip: Any = node.live.peer.gossip
+        assert gossip._pubsub.counts["fault"] == 0, world.say(f"a fault at {name}")
+        assert gossip._router.num_faults == 0, world.say(f"a heartbeat failed at {name}")
+        assert node.live.outbox.num_unsent == 0, world.say(f"{name} could not send")
+        asked = node.worker.num_asked
+        self.most_questions = max(self.most_questions, asked)
+        assert asked < MAX_QUESTIONS, world.say(f"{name} has regenerated {asked} questions")
+
+    def _check_sizes(self, world: World) -> None:
+        for node in world.up("honest"):
+            held = held_by({"node": node.live})
+            total = sum(one.num_bytes for one in held.values())
+            self.most_bytes = max(self.most_bytes, total)
+            most = sorted(held.items(), key=lambda item: -item[1].num_bytes)[:5]
+            text = f"{node.peer_id} holds {total} bytes: {most}"
+            assert total < MAX_HELD_BYTES, world.say(text)
+
+    def _check_delivery(self, world: World) -> None:
+        """What was acknowledged is with every honest node."""
+        until = trio.current_time() - 12.0
+        for publication in world.publications:
+            heard = {node.peer_id for node in world.heard.get(publication.batch_id, ())}
+            for member in world.of_kind("honest"):
+                if member.peer_id != publication.publisher and publication.at < until:
+                    missing = f"of {publication.at:.1f} s is not at {member.name}"
+                    assert member.peer_id in heard, world.say(f"a batch {missing}")
+
+    def _check_buffers(self, world: World) -> None:
+        """Honest peers keep their share of the place that they would have alone."""
+        names = {member.peer_id for member in world.of_kind("honest")}
+        for node in world.up("honest"):
+            stats = node.live.buffer.stats(trio.current_time())
+            here = sum(r.groups for r in stats.per_publisher if r.peer_id in names and not r.own)
+            heard = (world.heard.get(p.batch_id, ()) for p in world.publications)
+            came = sum(node in nodes for nodes in heard)
+            alone = min(came - node.drawn, SETTINGS.buffer_groups)
+            text = (
+                f"{here} groups of honest peers in the buffer, {alone} without the others: {stats}"
+            )
+            assert here >= alone // HONEST_SHARE, world.say(text)
+
+    async def _check_service(self, world: World, honest: Sequence[Member]) -> None:
+        """Somebody who comes is told the swarm, and is heard."""
+        guest = Red(world, Loot(), "guest", "/ip4/198.51.100.7/tcp/4001")
+        await world._nursery.start(guest.run)
+        for member in honest:
+            assert await _is_served(guest, member), world.say(f"{member.name} serves no more")
+        peers = [len(host_of(member.node).connected_peers()) for member in honest if member.node]
+        assert min(peers) >= 2, world.say(f"honest nodes are connected to {peers}")
+
+
+async def _live(
+    red: Red, scope: trio.CancelScope, *, task_status: Any = trio.TASK_STATUS_IGNORED
+) -> None:
+    with scope:
+        await red.run(task_status=task_status)
+
+
+async def _is_served(guest: Red, member: Member) -> bool:
+    """Return whether somebody gets what a newcomer asks for."""
+    host = guest.world.network.host(member.peer_id)
+    if host is None:  # it restarts just now
+        await trio.sleep(1.0)
+        return False
+    try:
+        await guest.host.dial(f"{host.address}/p2p/{member.peer_id}", timeout=2.0)
+        raw = await guest.host.request(
+            member.peer_id,
+            MANIFEST_PROTOCOL,
+            b"",
+            max_response_bytes=MAX_MANIFEST_BYTES,
+            timeout=3.0,
+        )
+        return raw == guest.world.manifest.raw
+    except BROKEN:
+        return False
+
+
+def play(schedule: Schedule) -> Battle:
+    """Play a schedule. Raises AssertionError where something does not hold."""
+    battle = Battle(schedule)
+    plan = Plan(
+        honest=schedule.honest,
+        node=SETTINGS,
+        links=LinkSettings(loss=0.0),
+        skew_s=schedule.skew_s,
+    )
+    with (
+        tempfile.TemporaryDirectory(prefix="redteam-") as folder,
+        errors() as log,
+        virtual_gossip(schedule.seed),
+    ):
+        simulate(schedule.seed, plan, Path(folder), battle.script)
+    assert not log.found, f"[seed {schedule.seed}] {log.found[:3]}"
+    return battle

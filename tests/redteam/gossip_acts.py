@@ -1,0 +1,153 @@
+"""What a hostile peer says in gossip: batches in every state, its own and others' messages."""
+
+from __future__ import annotations
+
+import random
+
+from libp2p.pubsub.pb import rpc_pb2
+
+from shoal_wire.digests import batch_id
+from tests.redteam import words
+from tests.redteam.peer import Red
+
+
+def _rpc(*messages: rpc_pb2.Message) -> rpc_pb2.RPC:
+    return rpc_pb2.RPC(publish=messages)
+
+
+async def batches(red: Red, rng: random.Random) -> None:
+    """Valid ones, perhaps too many."""
+    author = red.own()
+    for _ in range(rng.choice((1, 1, 5, 40))):
+        raw = red.register(words.envelope(rng, author), author)
+        await red.say(red.targets(rng), _rpc(words.message(rng, author, raw)))
+
+
+async def odd_batches(red: Red, rng: random.Random) -> None:
+    """Ones with something wrong in them, under a good signature of gossip."""
+    author = red.own()
+    for _ in range(rng.choice((1, 3))):
+        raw = red.register(words.odd_envelope(rng, author), author)
+        await red.say(red.targets(rng), _rpc(words.message(rng, author, raw)))
+
+
+async def many_names(red: Red, rng: random.Random) -> None:
+    """One batch of each of many names, over one connection."""
+    now_ms = red.world.wall_ms()
+    made = []
+    for _ in range(rng.choice((1, 10, 100))):
+        author = words.author_of(rng, red.world.manifest, now_ms)
+        raw = words.envelope(rng, author) if rng.random() < 0.8 else words.odd_envelope(rng, author)
+        made.append(words.message(rng, author, red.register(raw, author)))
+    targets = red.targets(rng)
+    for start in range(0, len(made), 20):
+        await red.say(targets, _rpc(*made[start : start + 20]))
+
+
+async def twins(red: Red, rng: random.Random) -> None:
+    """One batch in several messages of gossip, another message to each peer."""
+    author = red.own()
+    raw = red.register(words.envelope(rng, author), author)
+    for target in red.targets(rng):
+        made = [words.message(rng, author, raw) for _ in range(rng.choice((1, 8)))]
+        await red.say([target], _rpc(*made))
+
+
+async def two_words(red: Red, rng: random.Random) -> None:
+    """Two batches under one number, each for another part of the peers."""
+    author, targets = red.own(), red.targets(rng)
+    for part in (targets[::2], targets[1::2]):
+        raw = red.register(words.envelope(rng, author), author)
+        author.sequence -= 1
+        await red.say(part, _rpc(words.message(rng, author, raw)))
+    author.sequence += 1
+
+
+async def copies(red: Red, rng: random.Random) -> None:
+    """The same message over and over, its own or another's."""
+    author = red.own()
+    message = words.message(rng, author, red.register(words.envelope(rng, author), author))
+    if red.loot.messages and rng.random() < 0.6:
+        message = rng.choice(red.loot.messages)
+    await red.say(red.targets(rng), *[_rpc(message)] * rng.choice((2, 20, 80)))
+
+
+async def replays(red: Red, rng: random.Random) -> None:
+    """What honest peers have said, once more, late, in another order."""
+    kept = list(red.loot.messages)
+    rng.shuffle(kept)
+    if kept:
+        await red.say(red.targets(rng), *map(_rpc, kept[: rng.choice((1, 20, 100))]))
+
+
+async def stolen(red: Red, rng: random.Random) -> None:
+    """Others' envelopes, as they are or spelled otherwise, under its own name in gossip."""
+    author = red.own()
+    for _ in range(rng.choice((1, 5)) if red.loot.messages else 0):
+        raw = rng.choice(red.loot.messages).data
+        if rng.random() < 0.6:
+            raw = words.respelled(rng, raw)
+        await red.say(red.targets(rng), _rpc(words.message(rng, author, raw)))
+
+
+async def odd_messages(red: Red, rng: random.Random) -> None:
+    """Messages whose signature of gossip does not hold, or that have what nobody knows in them."""
+    author = red.own()
+    for _ in range(rng.choice((1, 4))):
+        raw = red.register(words.envelope(rng, author), author)
+        message = words.message(rng, author, raw)
+        if red.loot.messages and rng.random() < 0.7:
+            message = rng.choice(red.loot.messages)
+        await red.say(red.targets(rng), _rpc(words.odd_message(rng, message)))
+
+
+async def gaps(red: Red, rng: random.Random) -> None:
+    """Batches that name others that never were."""
+    author = red.own()
+    if rng.random() < 0.3:
+        author = words.author_of(rng, red.world.manifest, red.world.wall_ms())
+    for _ in range(rng.choice((4, 30))):
+        author.sequence += rng.randint(1, 3)
+        named = rng.randint(1, author.sequence)
+        raw = author.envelope(author.batch(previous_sequence=named))
+        message = words.message(rng, author, red.register(raw, author))
+        await red.say(red.targets(rng), _rpc(message))
+
+
+async def announcements(red: Red, rng: random.Random) -> None:
+    """Word of big batches: held, never held, or somebody else's."""
+    author = red.own()
+    for _ in range(rng.choice((1, 6, 40))):
+        if rng.random() < 0.2:
+            word, raw = words.big_batch(rng, author)
+            red.register(raw, author)
+        else:
+            taken = rng.choice(red.loot.messages).data if red.loot.messages else b""
+            word = words.announcement(rng, author, batch_id(taken) if taken else None)
+        await red.say(red.targets(rng), _rpc(words.message(rng, author, word)))
+
+
+async def elsewhere(red: Red, rng: random.Random) -> None:
+    """On topics of nobody, of the swarm's other shards, or of another swarm."""
+    author = red.own()
+    topic = rng.choice(("/x", "", "/shoal/1/00/rollouts/0", "t" * 400, "\x1b[2J"))
+    raw = red.register(words.envelope(rng, author), author)
+    message = words.message(rng, author, raw, topic)
+    await red.say(red.targets(rng), *[_rpc(message)] * rng.choice((1, 50)))
+
+
+async def crammed(red: Red, rng: random.Random) -> None:
+    """Ten thousands of parts in one RPC."""
+    rpc = rpc_pb2.RPC()
+    for _ in range(rng.choice((1500, 17_000))):
+        rpc.publish.add()
+    if rng.random() < 0.5 and red.loot.messages:
+        rpc = _rpc(*[rng.choice(red.loot.messages)] * 1200)
+    await red.say(red.targets(rng), rpc)
+
+
+async def large(red: Red, rng: random.Random) -> None:
+    """Nearly a megabyte that is no batch, or more."""
+    author = red.own()
+    data = rng.randbytes(1) * rng.choice((300_000, 990_000, 1_040_000))
+    await red.say(red.targets(rng), _rpc(words.message(rng, author, data)))

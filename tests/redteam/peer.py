@@ -1,0 +1,187 @@
+"""One hostile peer: a host of its own on the simulated network, and bytes on whatever stream."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import trio
+from google.protobuf.message import DecodeError
+from libp2p.host.exceptions import HostException
+from libp2p.io.exceptions import IOException
+from libp2p.pubsub.pb import rpc_pb2
+
+from p2p.gossip.messages import message_id
+from p2p.gossip.outbound import encode_frame
+from p2p.net.host import DialError
+from p2p.net.identity import identity_from_seed
+from p2p.net.request import RequestError, RequestLimits
+from p2p.net.streams import FrameReader, MalformedFrameError
+from shoal_wire.digests import batch_id
+from shoal_wire.limits import MAX_ANSWER_BYTES
+from shoal_wire.types import BatchId, PeerId
+from tests.support import factories as make
+from tests.support.simulated_streams import Stream
+from tests.support.streamed_host import StreamedHost
+
+if TYPE_CHECKING:
+    from tests.support.simulated_swarm import World
+
+MESHSUB = ("/meshsub/1.2.0", "/meshsub/1.1.0", "/meshsub/1.0.0")
+BROKEN = (HostException, IOException, EOFError, DialError, RequestError, MalformedFrameError)
+"""What a stream, a dial or a request may end in; no news for an attacker."""
+_KEPT = 300
+_PATIENCE_S = 3.0
+
+Answer = Callable[[PeerId, bytes], Awaitable[bytes]]
+
+
+@dataclass(slots=True, eq=False)
+class Loot:
+    """What the hostile peers of one schedule have heard, together."""
+
+    messages: deque[rpc_pb2.Message] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    ids: deque[bytes] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    shown: dict[BatchId, bytes] = field(default_factory=dict)
+    """Envelopes to be given to who asks for them by id."""
+    frames: int = 0
+    num_bytes: int = 0
+    """Written by them."""
+
+    def keep(self, rpc: rpc_pb2.RPC, own: set[bytes]) -> None:
+        """Take what an honest peer has sent."""
+        for message in rpc.publish:
+            if message.from_id not in own:
+                self.messages.append(message)
+                self.ids.append(message_id(message))
+        for offer in rpc.control.ihave:
+            self.ids.extend(offer.messageIDs[:50])
+
+
+class Red:
+    """Start with ``await nursery.start(red.run)``."""
+
+    def __init__(self, world: World, loot: Loot, name: str, address: str) -> None:
+        self.world, self.loot = world, loot
+        rng = random.Random(f"{world.seed}/{name}")
+        self.identity = identity_from_seed(rng.randbytes(32))
+        self.host = StreamedHost(world.network, self.identity, address, max_connections=10_000)
+        self.author = make.Author(world.manifest, identity=self.identity)
+        self.is_deaf = False
+        """It reads nothing of what it is sent."""
+        self._streams: dict[PeerId, Stream] = {}
+        self._stop = trio.Event()
+        for protocol in MESHSUB:
+            self.host.handlers[protocol] = self._listen
+
+    @property
+    def peer_id(self) -> PeerId:
+        """Its name for now."""
+        return self.identity.peer_id
+
+    async def run(self, *, task_status: Any = trio.TASK_STATUS_IGNORED) -> None:
+        """Be on the network until cancelled or closed."""
+        await self.host.run(task_status=task_status)
+
+    def own(self, author: make.Author | None = None) -> make.Author:
+        """Return an author, itself if not given, with the time of now."""
+        author = author or self.author
+        author.now_ms = self.world.wall_ms()
+        return author
+
+    def register(self, raw: bytes, author: make.Author) -> bytes:
+        """Note that `author` has signed this: that it may be taken for his is no fault."""
+        self.world.valid[batch_id(raw)] = author.peer_id
+        self.loot.shown[batch_id(raw)] = raw
+        return raw
+
+    # Who is there
+
+    def targets(self, rng: random.Random) -> list[PeerId]:
+        """Return some of the honest peers that it is connected to: all, or one, or a few."""
+        peers = sorted(self.host.connected_peers())
+        if not peers:
+            return []
+        return rng.sample(peers, rng.choice((1, len(peers), rng.randint(1, len(peers)))))
+
+    async def meet(self, rng: random.Random) -> None:
+        """Dial those who are not connected."""
+        honest = list(self.world.up("honest", "bootstrap"))
+        for node in rng.sample(honest, len(honest)):
+            if node.peer_id not in self.host.connected_peers():
+                host = self.world.network.host(node.peer_id)
+                if host is not None:
+                    with suppress(*BROKEN):
+                        await self.host.dial(f"{host.address}/p2p/{node.peer_id}", timeout=1.0)
+
+    # Bytes of gossip
+
+    async def _listen(self, stream: Stream) -> None:
+        frames = FrameReader(stream, 1 << 21)  # type: ignore[arg-type]
+        own = {self.identity_bytes}
+        while True:
+            if self.is_deaf:
+                await trio.sleep_forever()
+            rpc = rpc_pb2.RPC()
+            with suppress(DecodeError):
+                rpc.ParseFromString(await frames.read())
+            self.loot.keep(rpc, own)
+
+    @property
+    def identity_bytes(self) -> bytes:
+        """Its id as gossip has it."""
+        return bytes(self.host.libp2p_host.get_id().to_bytes())
+
+    async def say(self, targets: Iterable[PeerId], *rpcs: rpc_pb2.RPC) -> None:
+        """Send RPCs, whole and in order, over the one stream that a peer keeps."""
+        frames = b"".join(map(encode_frame, rpcs))
+        for target in targets:
+            await self.write(target, frames)
+
+    async def write(self, target: PeerId, data: bytes, *, anew: bool = False) -> None:
+        """Write any bytes on the stream of gossip, or on a new one that takes its place."""
+        with trio.move_on_after(_PATIENCE_S):
+            try:
+                stream = self._streams.get(target)
+                if stream is None or anew:
+                    stream = await self.host.open(target, MESHSUB)
+                    self._streams[target] = stream
+                await stream.write(data)
+                self.loot.frames += 1
+                self.loot.num_bytes += len(data)
+            except BROKEN:
+                self._streams.pop(target, None)
+
+    # Bytes of requests
+
+    async def ask(self, target: PeerId, protocol: str, payload: bytes) -> None:
+        """Ask as an honest peer would, and forget the answer."""
+        self.loot.num_bytes += len(payload)
+        with suppress(*BROKEN):
+            await self.host.request(
+                target, protocol, payload, max_response_bytes=MAX_ANSWER_BYTES, timeout=_PATIENCE_S
+            )
+
+    async def pour(self, target: PeerId, protocol: str, pieces: list[bytes], wait_s: float) -> None:
+        """Write pieces on a request's stream, slowly, and leave it open for a while."""
+        with suppress(*BROKEN), trio.move_on_after(30.0):
+            stream = await self.host.open(target, [protocol])
+            for piece in pieces:
+                await stream.write(piece)
+                self.loot.num_bytes += len(piece)
+                await trio.sleep(wait_s)
+            await trio.sleep(10 * wait_s)
+            await stream.reset()
+
+    def serve(self, protocol: str, answer: Answer) -> None:
+        """Answer a protocol from now on, without bounds of its own."""
+        self.host.set_request_handler(
+            protocol,
+            answer,
+            max_request_bytes=1 << 20,
+            limits=RequestLimits(max_concurrent=512, max_concurrent_per_peer=512),
+        )

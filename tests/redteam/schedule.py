@@ -1,0 +1,106 @@
+"""Hostile schedules: who does what when, as data, from a seed; and the least that still fails.
+
+Each step has a seed of its own, so a schedule with steps left out is the same in those that stay.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+
+from tests.redteam import answer_acts, control_acts, gossip_acts, line_acts, request_acts
+from tests.redteam.peer import Red
+
+Act = Callable[[Red, random.Random], Awaitable[None]]
+
+MODULES: tuple[ModuleType, ...] = (
+    gossip_acts,
+    control_acts,
+    request_acts,
+    answer_acts,
+    line_acts,
+)
+NUM_MEMBERS = 4
+ATTACK_S = 20.0
+
+
+def acts_of(module: ModuleType) -> Mapping[str, Act]:
+    """Return the acts of a module by name: its public coroutines of a peer and a die."""
+    found = {}
+    for name, value in vars(module).items():
+        of_here = getattr(value, "__module__", "") == module.__name__
+        if of_here and not name.startswith("_") and value.__code__.co_flags & 0x80:
+            found[name] = value
+    return found
+
+
+ACTS: Mapping[str, Act] = {name: act for module in MODULES for name, act in acts_of(module).items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One act of one member of the red team."""
+
+    at: float
+    """Seconds after the attack begins."""
+    who: int
+    act: str
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """What one run is attacked with."""
+
+    seed: int
+    honest: int
+    one_network: bool
+    """Whether the red team shares a network."""
+    steps: tuple[Step, ...]
+    weather: tuple[float, ...] = ()
+    """When an honest node is killed and started again, or honest connections break."""
+    skew_s: float = 0.0
+    """By how much honest clocks are off at most."""
+
+
+def schedule_of(seed: int) -> Schedule:
+    """Draw a schedule: few acts often, or all of them, or one over and over."""
+    rng = random.Random(f"red team {seed}")
+    names = sorted(ACTS)
+    kinds = rng.sample(names, rng.choice((1, 2, 4, 8, len(names))))
+    count = rng.choice((15, 40, 80))
+    steps = [
+        Step(
+            at=ATTACK_S * rng.random() ** rng.choice((1, 1, 3)),
+            who=rng.randrange(NUM_MEMBERS),
+            act=rng.choice(kinds),
+            seed=rng.getrandbits(32),
+        )
+        for _ in range(count)
+    ]
+    return Schedule(
+        seed=seed,
+        honest=rng.randint(3, 4),
+        one_network=rng.random() < 0.3,
+        steps=tuple(sorted(steps, key=lambda step: step.at)),
+        weather=tuple(sorted(ATTACK_S * rng.random() for _ in range(rng.choice((0, 0, 1, 4))))),
+        skew_s=rng.choice((0.0, 0.0, 20.0)),
+    )
+
+
+def least(steps: Sequence[Step], fails: Callable[[Sequence[Step]], bool]) -> list[Step]:
+    """Return steps of which none can be left out for it still to fail (delta debugging)."""
+    left, parts = list(steps), 2
+    while len(left) >= 2:
+        size = -(-len(left) // parts)
+        cuts = [left[:at] + left[at + size :] for at in range(0, len(left), size)]
+        found = next((cut for cut in cuts if fails(cut)), None)
+        if found is not None:
+            left, parts = found, max(2, parts - 1)
+        elif parts >= len(left):
+            break
+        else:
+            parts = min(len(left), 2 * parts)
+    return left

@@ -1,0 +1,58 @@
+"""Whatever hostile peers say, in whatever order: honest nodes keep their peers, groups and bounds.
+
+Whole nodes with the real gossip and the real request server over byte streams in memory, in virtual
+time (`tests/support/streamed_host.py`); a red team of four that speaks a grammar of all messages
+(`schedule.ACTS`). What must hold is in `battle`. SHOAL_SIM_SEED=123 plays one schedule,
+SHOAL_REDTEAM_SCHEDULES says how many the slow test plays; `python -m tests.redteam 123` plays one
+and, if it fails, finds the steps that it takes.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import pytest
+
+from p2p.gossip.blame import BlameBook
+from tests.redteam.battle import play
+from tests.redteam.schedule import ACTS, Schedule, Step, least, schedule_of
+
+SEED = os.environ.get("SHOAL_SIM_SEED")
+NUM_LONG = int(os.environ.get("SHOAL_REDTEAM_SCHEDULES", "200"))
+
+
+@pytest.mark.parametrize("seed", [int(SEED)] if SEED else [3064, 3175])
+def test_no_schedule_harms_honest_nodes(seed: int) -> None:
+    battle = play(schedule_of(seed))
+    assert sum(battle.done.values()) > len(battle.schedule.steps) // 2, "little was tried"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_no_schedule_of_many_harms_honest_nodes() -> None:
+    done: set[str] = set()
+    for seed in range(NUM_LONG):
+        done |= play(schedule_of(seed)).done.keys()
+    assert done == ACTS.keys()
+
+
+def test_who_blames_forwarders_for_copies_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mistake that once let one attacker part a whole swarm."""
+    monkeypatch.setattr(BlameBook, "copied", lambda *_: 10.0)
+    steps = tuple(Step(at=1.0 + n, who=n, act="batches", seed=n) for n in range(3))
+    blamed = pytest.RaisesExc(AssertionError, match="blames")
+    with pytest.RaisesGroup(blamed, flatten_subgroups=True):
+        play(Schedule(seed=1, honest=3, one_network=False, steps=steps))
+
+
+def test_a_schedule_is_one_by_its_seed_and_stays_so_when_cut() -> None:
+    assert schedule_of(5) == schedule_of(5) != schedule_of(6)
+    whole = schedule_of(5)
+    assert set(replace(whole, steps=whole.steps[::2]).steps) < set(whole.steps)
+
+
+def test_the_least_steps_are_found() -> None:
+    steps = schedule_of(5).steps
+    needed = {steps[2], steps[9]}
+    assert set(least(steps, lambda some: needed <= set(some))) == needed

@@ -1,0 +1,43 @@
+"""Nothing that a node's objects refer to is left out of the count."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from p2p.token_bucket import KeyedBuckets, Rate
+from shoal_base.bounded import BoundedDict
+from tests.redteam.sizes import held_by
+
+
+@dataclass(slots=True)
+class Slotted:
+    """Stands for one of the node's."""
+
+    rows: dict[bytes, object] = field(default_factory=dict)
+
+
+Slotted.__module__ = "p2p.test"
+
+
+def test_containers_are_found_in_attributes_slots_closures_and_each_other() -> None:
+    hidden: list[bytes] = [bytes(1000) for _ in range(50)]
+    bounded = BoundedDict[bytes, deque[bytes]](10)
+    bounded[b"a"] = deque([bytes(5000)])
+    one = Slotted(rows={b"call": lambda: hidden, b"bounded": bounded})
+    held = held_by({"node": one})
+    assert sum(place.entries for place in held.values()) >= 50 + 2 + 1 + 1
+    assert sum(place.num_bytes for place in held.values()) > 50 * 1000 + 5000
+
+
+def test_what_is_held_twice_counts_once() -> None:
+    text = bytes(10_000)
+    held = held_by({"one": [text], "two": [text, text]})
+    assert 10_000 < sum(place.num_bytes for place in held.values()) < 11_000
+
+
+def test_the_node_s_own_classes_are_walked() -> None:
+    buckets: KeyedBuckets[str] = KeyedBuckets(Rate(burst=1, per_second=1))
+    for name in map(str, range(20)):
+        buckets.of(name, 0.0)
+    assert sum(place.entries for place in held_by({"node": buckets}).values()) >= 20

@@ -1,0 +1,189 @@
+"""`shoal invite` and `shoal join`: a line starts a node in its swarm, or says why not."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from p2p.net.swarm_key import format_swarm_key, load_swarm_key
+from p2p.node import Node, NodeEnd
+from p2p.parts import Tuning
+from shoal import join
+from shoal.__main__ import main
+from shoal.invite import chosen
+from shoal_settings.exits import UsageExit
+from shoal_settings.schema import Settings
+from shoal_wire.invite import Invite, decode_invite, encode_invite
+from shoal_wire.types import Digest
+from tests.support.nodes import fresh_identity
+from tests.support.processes import Stage, open_stage
+from tests.support.running_node import quiet_settings
+
+KEY = b"k" * 32
+ADDRESS = "/ip4/127.0.0.1/tcp/9/p2p/12D3KooWQK1wnefoLrcVHbbnf5tLzbopUd3K3bFAoJpA7YJgL5pV"
+SAMPLE = Invite(swarm=Digest(bytes(32)), addresses=(ADDRESS,))
+PRIVATE = Invite(swarm=Digest(bytes(32)), addresses=(ADDRESS,), private=True)
+WITH_KEY = Invite(swarm=Digest(bytes(32)), addresses=(ADDRESS,), private=True, swarm_key=KEY)
+
+
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    monkeypatch.chdir(tmp_path)
+    with open_stage(tmp_path) as found:
+        yield found
+
+
+def one_line(capsys: pytest.CaptureFixture[str]) -> str:
+    text = capsys.readouterr().err
+    assert "Traceback" not in text
+    (line,) = text.strip().splitlines()
+    return line
+
+
+def test_a_bootstraps_invitation_joins_its_private_swarm(
+    stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "kept.key").write_text(format_swarm_key(KEY))
+    boot = stage.bootstrap("boot", "--swarm-key", "kept.key")
+    asked = ["invite", "--data-dir", str(boot.data_dir)]
+    assert main(asked) == 0
+    said = capsys.readouterr()
+    assert decode_invite(said.out.strip()).swarm_key is None
+    assert "only loopback is known" in said.err
+    assert "its key is not in it" in said.err
+    assert main([*asked, "--with-key", "--json"]) == 0
+    told: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert told["reach"] == "loopback"
+    assert told["with_key"]
+    assert told["swarm"] == boot.ready_line["swarm"]
+    assert KEY.hex() not in boot.log
+    friend = stage.process(
+        "join", "friend", "--listen", "/ip4/127.0.0.1/tcp/0", "--no-mdns", "--no-trainer",
+        told["line"],
+    )  # fmt: skip
+    friend.start()
+    friend.wait_status(lambda status: status["peers"] == 1, "to be connected")
+    assert friend.ready_line["swarm"] == told["swarm"]
+    kept = friend.data_dir / "swarm.key"
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert load_swarm_key(kept) == KEY
+    assert friend.stop() == 0
+
+
+def test_no_peer_no_invitation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["invite"]) == 3
+    assert "no node answers in .shoal/node" in one_line(capsys)
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["nonsense"], "begins with shoal1"),
+        ([encode_invite(SAMPLE)[:-3]], "cut or altered"),
+        ([f"shoal1\x1b[2J{encode_invite(SAMPLE)}"], "cut or altered"),
+        (["--rounds", "3"], "comes first"),
+        ([""], "no invitation"),
+    ],
+)
+def test_a_line_that_is_none_is_one_line(
+    argv: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    assert main(["join", *argv]) == 2
+    line = one_line(capsys)
+    assert line.startswith("shoal join: ")
+    assert said in line
+    assert line.isprintable()
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_line_stands_anywhere_and_says_what_node_is_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    line = encode_invite(SAMPLE)
+    for argv in ((line, "--rounds", "3"), ("--rounds", "3", line)):
+        assert main(["join", *argv, "--print-config", "--json"]) == 0
+        shown = json.loads(capsys.readouterr().out)
+        assert shown["bootstrap"]["value"] == [ADDRESS]
+        assert shown["swarm_id"]["value"] == "00" * 32
+        assert shown["rounds"]["value"] == 3
+
+
+def node_of(invite: Invite, folder: Path, **changes: Any) -> Settings:
+    """The settings with which a joined node is made."""
+    settings = Settings(data_dir=folder, no_trainer=True, **changes)
+    made: list[Settings] = []
+
+    def take(*, settings: Settings, **_given: Any) -> Any:
+        made.append(settings)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(join, "make_node", take)
+        join._make(invite, settings=settings)
+    return made[0]
+
+
+def test_a_key_is_kept_for_its_owner_alone_and_another_is_never_overwritten(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = tmp_path / "swarm.key"
+    for _ in range(2):
+        assert node_of(WITH_KEY, tmp_path).swarm_key == str(kept)
+    assert load_swarm_key(kept) == KEY
+    kept.write_text(format_swarm_key(b"o" * 32))
+    with pytest.raises(join.SwarmKeyError, match="another swarm"):
+        node_of(WITH_KEY, tmp_path)
+    assert load_swarm_key(kept) == b"o" * 32
+    assert node_of(PRIVATE, tmp_path, swarm_key=str(kept)).swarm_key == str(kept)
+    with pytest.raises(join.SwarmKeyError, match="another key"):
+        node_of(WITH_KEY, tmp_path, swarm_key=str(kept))
+    with pytest.raises(UsageExit):
+        node_of(PRIVATE, tmp_path)
+    assert "give it by --swarm-key FILE" in one_line(capsys)
+    assert node_of(SAMPLE, tmp_path).swarm_key == "none"
+
+
+async def test_a_node_that_waits_for_its_swarm_ends_when_it_is_told_to(tmp_path: Path) -> None:
+    settings = quiet_settings(tmp_path, bootstrap=(ADDRESS,), swarm_id="00" * 32)
+    node = Node(
+        identity=fresh_identity(),
+        settings=settings,
+        tuning=dataclasses.replace(Tuning.of(settings), bootstrap_s=0.1),
+    )
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            ended: list[NodeEnd] = []
+
+            async def run() -> None:
+                ended.append(await node.run())
+
+            nursery.start_soon(run)
+            await trio.sleep(0.5)
+            assert not ended
+            node.stop()
+    assert ended == [NodeEnd.STOPPED]
+
+
+def row(scope: str, number: int, whose: str = "self") -> dict[str, Any]:
+    return {"address": f"{scope}-{whose}-{number}", "scope": scope, "whose": whose}
+
+
+def test_loopback_is_named_only_where_nothing_else_is_known() -> None:
+    loopback = [row("loopback", 1), row("loopback", 2, "bootstrap")]
+    assert chosen(loopback) == loopback
+    home = [row("private", n) for n in range(5)]
+    assert chosen([*home, *loopback]) == home[:2]
+    public = [row("public", n) for n in range(6)]
+    boots = [row("public", n, "bootstrap") for n in range(3)]
+    assert chosen([*public, *boots, *home, *loopback]) == [*public[:4], *boots[:2], *home[:2]]

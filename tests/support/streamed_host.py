@@ -1,0 +1,201 @@
+"""A simulated host whose protocols travel as bytes: the real request server and the real gossip.
+
+`SimulatedHost` hands requests over whole and `SimulatedGossip` has no bytes at all; here every
+frame is written, negotiated, cut and read by the code that ships (`p2p.net.request`,
+`p2p.gossip`), over streams of `simulated_streams`. Real below that: nothing; muxer, cipher and
+identify have tests of their own.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import trio
+from libp2p.host.exceptions import HostException
+from libp2p.pubsub import gossipsub as library_router
+from libp2p.tools.anyio_service import background_trio_service
+
+from p2p.gossip import pubsub, router
+from p2p.net.address import from_libp2p_id, to_libp2p_id
+from p2p.net.connections import Direction
+from p2p.net.request import RequestHandler, RequestLimits, RequestServer, exchange
+from shoal.simulation.host import SimulatedHost
+from shoal_wire.types import PeerId
+from tests.support.simulated_streams import Line, Pipe, Stream
+
+if TYPE_CHECKING:
+    from trio_typing import TaskStatus
+
+logger = logging.getLogger(__name__)
+
+Serve = Callable[[Any], Awaitable[None]]
+EPOCH_S = 1_700_000_000
+
+
+class StreamedHost(SimulatedHost):
+    """Has what `Libp2pGossip` and `RequestServer` ask of a `Libp2pHost`."""
+
+    def __init__(self, *args: Any, **how: Any) -> None:
+        super().__init__(*args, **how)
+        self.libp2p_host: Any = _Face(self)
+        self.lines: dict[PeerId, Line] = {}
+        self.handlers: dict[str, Serve] = {}
+        self.servers: dict[str, RequestServer] = {}
+        self._libp2p_services: list[Any] = []
+
+    def attach_service(self, service: Any) -> None:
+        """Run `service` for as long as the host runs."""
+        self._libp2p_services.append(service)
+
+    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Run, with its services."""
+        async with AsyncExitStack() as stack:
+            for service in self._libp2p_services:
+                await stack.enter_async_context(background_trio_service(service))
+                if ready := getattr(service, "wait_until_ready", None):
+                    await ready()
+            await super().run(task_status=task_status)
+
+    # Connections
+
+    def on_connected(self, peer_id: PeerId, direction: Direction) -> None:
+        """Take a connection, and tell the library's listeners of it and of its end."""
+        if peer_id not in self.lines:
+            other = self.network.host(peer_id)
+            remote = other.address if other is not None else "/ip4/0.0.0.0/tcp/0"
+            line = Line(peer_id, remote, lambda: self.abort(peer_id))
+            self.lines[peer_id] = line
+            self.start_soon(self._announce, line)
+        super().on_connected(peer_id, direction)
+
+    def on_disconnected(self, peer_id: PeerId) -> None:
+        """Lose it."""
+        if (line := self.lines.pop(peer_id, None)) is not None:
+            line.end()
+        super().on_disconnected(peer_id)
+
+    async def _announce(self, line: Line) -> None:
+        notifees = self.libp2p_host.network.notifees
+        for notifee in notifees:
+            await notifee.connected(self.libp2p_host.network, line)
+        await line.muxed_conn.event_shutting_down.wait()
+        for notifee in notifees:
+            await notifee.disconnected(self.libp2p_host.network, line)
+
+    # Streams
+
+    async def open(self, peer_id: PeerId, protocols: Sequence[str]) -> Stream:
+        """Open a stream after a round trip. Raises HostException."""
+        line = self.lines.get(peer_id)
+        if line is None:
+            raise HostException(f"no connection to {peer_id}")
+        await self._travel(peer_id, 2)
+        other = self.network.host(peer_id)
+        theirs = other.lines.get(self.peer_id) if isinstance(other, StreamedHost) else None
+        if theirs is None or not isinstance(other, StreamedHost) or line.is_closed:
+            raise HostException(f"the connection to {peer_id} is gone")
+        protocol = next((str(p) for p in protocols if str(p) in other.handlers), None)
+        if protocol is None:
+            raise HostException("protocols not supported")
+        there = Pipe(self.network, self.peer_id, peer_id)
+        back = Pipe(self.network, peer_id, self.peer_id)
+        other.start_soon(_serve, other.handlers[protocol], Stream(theirs, protocol, there, back))
+        return Stream(line, protocol, back, there)
+
+    def set_request_handler(
+        self,
+        protocol_id: str,
+        handler: RequestHandler,
+        *,
+        max_request_bytes: int,
+        limits: RequestLimits | None = None,
+        on_sent: Callable[[PeerId, bytes], None] = lambda _peer_id, _request: None,
+    ) -> None:
+        """Serve it as `Libp2pHost` does."""
+        server = RequestServer(
+            handler,
+            max_request_bytes=max_request_bytes,
+            limits=limits or RequestLimits(),
+            on_sent=on_sent,
+        )
+        self.servers[protocol_id] = server
+        self.handlers[protocol_id] = server.serve
+
+    async def _ask(
+        self, peer_id: PeerId, protocol_id: str, payload: bytes, max_response_bytes: int
+    ) -> bytes:
+        return await exchange(self.libp2p_host, peer_id, protocol_id, payload, max_response_bytes)
+
+
+async def _serve(handler: Serve, stream: Stream) -> None:
+    """As the swarm does: what a handler raises resets its stream."""
+    try:
+        await handler(stream)
+    except Exception as error:  # noqa: BLE001 - a peer's bytes reach any code
+        logger.debug("a stream's handler failed: %r", error)
+        stream.cut()
+
+
+class _Face:
+    """The host as py-libp2p's pubsub knows it."""
+
+    def __init__(self, host: StreamedHost) -> None:
+        self._host = host
+        self.network = _Network(host)
+
+    def get_id(self) -> Any:
+        return to_libp2p_id(self._host.peer_id)
+
+    def get_network(self) -> Any:
+        return self.network
+
+    def get_private_key(self) -> None:
+        """Not given: `GuardedPubsub` signs by itself."""
+
+    def set_stream_handler(self, protocol: str, handler: Serve) -> None:
+        self._host.handlers[str(protocol)] = handler
+
+    async def new_stream(self, peer_id: Any, protocols: Sequence[str]) -> Stream:
+        return await self._host.open(from_libp2p_id(peer_id), protocols)
+
+
+class _Network:
+    def __init__(self, host: StreamedHost) -> None:
+        self._host = host
+        self.notifees: list[Any] = []
+
+    def register_notifee(self, notifee: Any) -> None:
+        self.notifees.append(notifee)
+
+    def get_connections(self, peer_id: Any) -> list[Line]:
+        line = self._host.lines.get(from_libp2p_id(peer_id))
+        return [line] if line is not None else []
+
+
+@contextmanager
+def virtual_gossip(seed: int) -> Iterator[None]:
+    """Let the real gossip take its time from Trio's clock and its chance from the seed.
+
+    Sets of peer ids are walked in an order that goes by Python's hash seed: the same run needs the
+    same PYTHONHASHSEED.
+    """
+    clock = SimpleNamespace(
+        time=lambda: EPOCH_S + trio.current_time(),
+        time_ns=lambda: int((EPOCH_S + trio.current_time()) * 1e9),
+    )
+    modules: tuple[Any, ...] = (library_router, router, pubsub)
+    real, state = [module.time for module in modules], random.getstate()
+    random.seed(seed)
+    for module in modules:
+        module.time = clock
+    try:
+        yield
+    finally:
+        random.setstate(state)
+        for module, clock_of in zip(modules, real, strict=True):
+            module.time = clock_of

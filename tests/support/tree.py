@@ -1,0 +1,82 @@
+"""A copy of the tree, in which tests change the product and run its tests."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Tree:
+    """All that git knows or would take, copied into a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        listed = subprocess.run(
+            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+            cwd=ROOT,
+            capture_output=True,
+            check=False,
+        )
+        if listed.returncode != 0:
+            pytest.skip(f"git does not say what is in the tree: {listed.stderr.decode()}")
+        names = listed.stdout.decode().rstrip("\0").split("\0")
+        for name in names:
+            if (ROOT / name).is_file():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(ROOT / name, folder / name)
+        self._times = itertools.count(1)
+
+    def read(self, name: str) -> str:
+        """Return a file's text."""
+        return (self.folder / name).read_text(encoding="utf-8")
+
+    def write(self, texts: Mapping[str, str]) -> None:
+        """Write files, by name."""
+        for name, text in texts.items():
+            path = self.folder / name
+            path.write_text(text, encoding="utf-8")
+            # What Python has compiled it knows by the second: two changes may be in one.
+            now = next(self._times)
+            os.utime(path, (now, now))
+
+    def run(self, *command: str, timeout_s: float = 100) -> subprocess.CompletedProcess[str]:
+        """Run a Python module with the copy's modules, and end all that it started.
+
+        Raises:
+            subprocess.TimeoutExpired: it took longer than `timeout_s`.
+        """
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("SHOAL_")}
+        environment["PYTHONPATH"] = f"{self.folder}{os.pathsep}{self.folder / 'proto'}"
+        with subprocess.Popen(
+            [sys.executable, "-m", *command],
+            cwd=self.folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        ) as process:
+            try:
+                output, errors = process.communicate(timeout=timeout_s)
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+        return subprocess.CompletedProcess(command, process.returncode, output, errors)
+
+    def test(
+        self, *names: str, flags: tuple[str, ...] = (), timeout_s: float = 100
+    ) -> subprocess.CompletedProcess[str]:
+        """Run tests of the copy until one fails."""
+        plain = ("-x", "-p", "no:cacheprovider", "-p", "no:xdist")
+        return self.run("pytest", *plain, *flags, *names, timeout_s=timeout_s)

@@ -1,0 +1,91 @@
+"""Evaluation's questions are no training's, and no constant answers a family."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from shoal_tasks.families import JUDGE_SEED_MIN, PRESETS, TRAIN_SEED_MIN, FamilySpec
+from shoal_tasks.floor import as_completion, candidates, floor_of
+from shoal_tasks.split import MIN_HELD_OUT, Part, part_of
+from shoal_tasks.worker.generate import GeneratedItem, TaskStream
+from shoal_tasks.worker.scoring import score
+from shoal_tasks.worker.sync import TaskWorker
+from shoal_wire.digests import question_digest
+from shoal_wire.rules import is_held_out
+from shoal_wire.types import FinishReason
+from tests.support import factories as make
+
+TOO_SMALL = {"base_conversion_small", "binary_matrix_small", "fraction_simplification_small"}
+HIGHEST_FLOOR = 0.35
+FAMILIES = [spec for specs in PRESETS.values() for spec in specs]
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_no_training_draw_gives_a_question_of_evaluations_or_judges(
+    worker: TaskWorker, preset: str
+) -> None:
+    families = PRESETS[preset]
+    held_out = worker.held_out(12, families=families)
+    assert {task.family for task, _ in held_out} == {one.name for one in families} - TOO_SMALL
+    assert all(task.seed < JUDGE_SEED_MIN for task, _ in held_out)
+    texts = {text for _, text in held_out}
+    drawn = worker.draw(random.Random(1), 150, families=families)
+    assert all(task.seed >= TRAIN_SEED_MIN for task, _ in drawn)
+    assert not {text for _, text in drawn} & texts
+    assert not any(is_held_out(question_digest(text)) for _, text in drawn)  # type: ignore[arg-type]
+    assert worker.held_out(12, families=families) == held_out, "always the same"
+
+
+def test_a_judge_asks_what_training_never_does() -> None:
+    rng, worker = random.Random(2), make.real_worker()
+    drawn = [worker.draw_for_judge(rng) for _ in range(12)]
+    assert all(JUDGE_SEED_MIN <= task.seed < TRAIN_SEED_MIN for task, _ in drawn)
+    assert {*worker.parts([task for task, _ in drawn])} == {Part.HELD_OUT}
+
+
+def items_of(spec: FamilySpec, count: int) -> list[GeneratedItem]:
+    """Items of a family as training draws them."""
+    stream, rng, found = TaskStream(spec), random.Random(3), []
+    while len(found) < count:
+        item = stream.item(rng.randrange(TRAIN_SEED_MIN, 1 << 31), 0)
+        if item.part is Part.TRAINING:
+            found.append(item)
+    return found
+
+
+@pytest.mark.parametrize("spec", FAMILIES, ids=lambda spec: spec.name)
+def test_no_constant_answers_a_family(spec: FamilySpec) -> None:
+    items = items_of(spec, 300 if spec.generator == "letter_counting" else 120)
+
+    def rewards_of(answer: str) -> Sequence[float]:
+        text = as_completion(spec, answer)
+        return [score(spec, item, text, FinishReason.STOP) for item in items]
+
+    right = [item.answer for item in items if item.answer is not None]
+    floor = floor_of(candidates(spec, right), rewards_of)
+    # Two standard errors of a share of so many questions.
+    assert floor.reward < HIGHEST_FLOOR + len(items) ** -0.5, floor
+
+
+def test_the_split_is_by_the_text_alone() -> None:
+    spec = PRESETS["easy"][0]
+    texts = [f"What is {n}?" for n in range(4000)]
+    parts = [part_of(spec, text, "7") for text in texts]
+    assert 400 < parts.count(Part.HELD_OUT) < 600
+    assert [part_of(spec, text, None) for text in texts] == parts
+    letters = next(spec for spec in PRESETS["easy"] if spec.name == "letter_counting_easy")
+    parts = [part_of(letters, text, "1") for text in texts]
+    assert 120 < parts.count(Part.HELD_OUT) + parts.count(Part.TRAINING) < 300
+    assert parts.count(Part.HELD_OUT) * 2 < parts.count(Part.TRAINING)
+
+
+def test_a_family_with_too_few_questions_still_gives_what_it_has() -> None:
+    only = FamilySpec(name="one", generator="count_bits", config={"min_n": 3, "max_n": 3})
+    with TaskWorker([only]) as worker:
+        assert worker.held_out(1) == [], f"under {MIN_HELD_OUT} held-out questions"
+        [(task, question)] = worker.draw(random.Random(1), 1)
+        assert task.seed >= TRAIN_SEED_MIN
+        assert "number 3?" in question, "though its text is of the held-out eighth"

@@ -1,0 +1,96 @@
+"""Every row of docs/threats.md names a test that misses its defence: taken out, the test fails.
+
+`mutations.py` says how the table is written. The runs are of the slow suite, a test each, in a copy
+of the tree; `-k` picks some:
+
+    make test-slow ARGS='tests/threats -k "flood or relay"'
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.support.tree import ROOT, Tree
+from tests.threats.mutations import Mutation, mutations
+
+PAGE = (ROOT / "docs" / "threats.md").read_text(encoding="utf-8")
+NAMED = set(re.findall(r"`(tests/[\w/]+\.py::\w+)`", PAGE.split("\n## Messages")[1]))
+MUTATIONS = mutations()
+RUN_S = 900
+"""A run takes no longer, whatever hangs: of a fast test pytest's own limit comes first."""
+FAILED, PASSED = 1, 0
+"""How pytest ends."""
+
+
+def test_every_named_test_has_a_mutation_and_every_mutation_a_named_test() -> None:
+    tested = {mutation.test for mutation in MUTATIONS}
+    assert not NAMED - tested, f"no mutation in tests/threats: {sorted(NAMED - tested)}"
+    assert not tested - NAMED, f"not named in docs/threats.md: {sorted(tested - NAMED)}"
+
+
+def test_each_mutation_changes_what_is_there_into_what_could_be() -> None:
+    wrong = []
+    for mutation in MUTATIONS:
+        try:
+            for path, text in mutated(mutation).items():
+                assert text != (ROOT / path).read_text(encoding="utf-8"), mutation.name
+                ast.parse(text, path)
+        except (ValueError, SyntaxError, OSError) as error:
+            wrong.append(f"{mutation.name}: {error}")
+    assert not wrong, "\n".join(wrong)
+
+
+def mutated(mutation: Mutation, root: Path = ROOT) -> dict[str, str]:
+    """Return the files without the defence. Raises ValueError, OSError: it is not there."""
+    texts = {edit.path: (root / edit.path).read_text("utf-8") for edit in mutation.edits}
+    for edit in mutation.edits:
+        texts[edit.path] = edit.applied(texts[edit.path])
+    return texts
+
+
+def test_names_are_told_apart() -> None:
+    names = Counter(mutation.name for mutation in MUTATIONS)
+    assert max(names.values()) == 1, names.most_common(3)
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    return Tree(tmp_path_factory.mktemp("tree"))
+
+
+@pytest.fixture(scope="module")
+def green() -> set[str]:
+    """The tests that have passed in the copy as it is."""
+    return set()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2 * RUN_S + 60)
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
+def test_the_test_misses_its_defence(tree: Tree, green: set[str], mutation: Mutation) -> None:
+    if mutation.test not in green:
+        done = run(tree, mutation.test)
+        assert done.returncode == PASSED, f"it fails with its defence, too:\n{done.stdout[-3000:]}"
+        if " passed" not in done.stdout:
+            pytest.skip("the test is skipped here")
+        green.add(mutation.test)
+    after = mutated(mutation, tree.folder)
+    before = {path: tree.read(path) for path in after}
+    tree.write(after)
+    try:
+        done = run(tree, mutation.test)
+    finally:
+        tree.write(before)
+    assert done.returncode != PASSED, f"{mutation.test} does not miss it"
+    assert done.returncode == FAILED, f"it did not run:\n{(done.stdout + done.stderr)[-3000:]}"
+
+
+def run(tree: Tree, test: str) -> subprocess.CompletedProcess[str]:
+    """Run one test, slow or not."""
+    return tree.test(test, flags=("-m", "slow or not slow"), timeout_s=RUN_S)
