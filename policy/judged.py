@@ -20,7 +20,7 @@ import torch
 
 from policy.generation.local import NonFiniteError, generate
 from policy.model.loading import ModelError, Policy
-from policy.model.prompting import encode_prompt
+from policy.model.prompting import ids_of_text
 from policy.node.link import NodeLink
 from policy.rollouts import public_model_name
 from shoal_ipc import messages as m
@@ -109,7 +109,9 @@ class Judged:
         generator = torch.Generator()
         generator.manual_seed(int.from_bytes(hashlib.sha256(text).digest()[:8], "big") >> 1)
         try:
-            prompt = encode_prompt(self._policy, challenge.question, tagged=challenge.tagged)
+            prompt = ids_of_text(
+                *(self._policy, challenge.family, challenge.question), tagged=challenge.tagged
+            )
             [[sample]] = generate(
                 self._policy,
                 [prompt],

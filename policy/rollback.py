@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from policy.model.loading import Policy
+from policy.model.prefix_cache import forget
 from policy.update.grpo import UpdateStats
 
 STEPS_IN_A_ROW = 3
@@ -67,5 +68,6 @@ def restore(policy: Policy, optimizer: Any, *, good: Policy, good_optimizer: Any
 
     Others hold references to both, so the objects stay the same.
     """
+    forget(policy.model)
     policy.model.load_state_dict(good.model.state_dict())
     optimizer.load_state_dict(good_optimizer.state_dict())

@@ -131,12 +131,13 @@ def num_answer_bytes(group: RolloutGroup) -> int:
 
 
 def public_model_name(name: str) -> str:
-    """Return what peers are told of a model: a hub name as it is, of a folder its own name only.
+    """Return what peers are told of a model: a hub name as it is, of a path its last part only.
 
     A path says more about this machine than anybody needs, and may be longer than a name can be.
     """
     path = Path(name).expanduser()
-    shown = path.resolve().name if path.is_dir() else name
+    is_path = path.is_dir() or (path.suffix.lower() == ".gguf" and path.is_file())
+    shown = path.resolve().name if is_path else name
     return shown.replace("\0", "").encode()[:MAX_NAME_BYTES].decode(errors="ignore")
 
 

@@ -6,6 +6,12 @@ import random
 from collections.abc import Sequence
 
 from policy.rollouts import OwnGroup, Question
+from shoal_tasks.families import (
+    config_digest,
+    example_coordinates,
+    trial_coordinates,
+)
+from shoal_tasks.prompts import Example, answer_text
 from shoal_tasks.spec import AnswerFormat, FamilySpec
 from shoal_tasks.split import Part
 from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates
@@ -14,6 +20,9 @@ from shoal_tasks.worker.sync import TaskWorker
 from shoal_wire.digests import question_digest
 from shoal_wire.rules import is_held_out, is_reserved
 from shoal_wire.types import Completion, Digest, FinishReason, InlineTask, Task
+
+_LOOKED_AT = 32
+"""Tasks looked at for each example: of some families most questions are held out or left out."""
 
 
 class TaskSource:
@@ -68,6 +77,44 @@ class TaskSource:
         """A question in words of its own is held against what any family could ask."""
         known = {one.text for questions in self._held_out.values() for one in questions}
         return is_held_out(Digest(question_digest(task.question))) or task.question in known
+
+    def examples(self, count: int) -> dict[str, list[Example]]:
+        """Up to `count` worked examples of every family, no question twice: always the same.
+
+        Their answers differ as far as they can: a model repeats what it saw most. None of a
+        family of rows, or where the generator has no answer to show.
+        """
+        found = {}
+        for family in self._families:
+            chosen = self._training_only(example_coordinates(family, _LOOKED_AT * count))
+            tagged = self._tagged(family.name)
+            shown: dict[str, Example] = {}
+            for item in self._worker.items(chosen) if chosen else ():
+                answer = item.answer or item.metadata.get("example_answer")
+                if isinstance(answer, str) and answer:
+                    text = answer_text(answer, tagged=tagged)
+                    shown[item.question] = Example(question=item.question, answer=text)
+            first = {one.answer: one for one in reversed(shown.values())}
+            others = [one for one in shown.values() if one is not first[one.answer]]
+            answered = sorted(first.values(), key=list(shown.values()).index)
+            found[family.name] = [*answered, *others][:count]
+        return found
+
+    def trials(self, family: str, count: int) -> list[Question]:
+        """Questions of a family that only try prompts: always the same, none of a row file's."""
+        looked_at = trial_coordinates(self._by_name[family], _LOOKED_AT * count)
+        chosen = self._training_only(looked_at)[:count]
+        texts = self._worker.questions(chosen) if chosen else []
+        return [self._question(at, text) for at, text in zip(chosen, texts, strict=True)]
+
+    def _training_only(self, chosen: Sequence[TaskCoordinates]) -> list[TaskCoordinates]:
+        """Without questions that are held out, whatever their seed, and those that nobody asks."""
+        parts = self._worker.parts(chosen) if chosen else []
+        return [at for at, part in zip(chosen, parts, strict=True) if part is Part.TRAINING]
+
+    def digest(self, family: str) -> str:
+        """Name what a family asks, by its configuration; 32 hexadecimal digits."""
+        return config_digest(self._by_name[family]).hex()
 
     def questions(self, tasks: Sequence[Task]) -> list[Question]:
         """Regenerate the questions of others' tasks from their coordinates."""

@@ -34,6 +34,7 @@ from policy.record.status import Status
 from policy.rollback import Watch, weights_finite
 from policy.round.config import balance_from_settings, round_config
 from policy.sapo import THIS_PROCESS, Learner, Means, Outcome, Rounds
+from policy.shots import with_shots
 from policy.surroundings import Interrupted, Surroundings
 from policy.tiny import MODEL_NAMES
 from policy.watched import Watched
@@ -41,6 +42,11 @@ from shoal_settings.schema import Settings
 from shoal_tasks.errors import TaskError
 
 log = logging.getLogger(__name__)
+
+HIGHEST_RATE = 5e-5
+"""At which all weights of a large model have been seen to learn (SmolLM2-135M)."""
+LARGE = 20_000_000
+"""Weights of a model from which on that counts."""
 
 
 class Trainer:
@@ -70,7 +76,13 @@ class Trainer:
             num_weights = sum(weight.numel() for weight in course.policy.model.parameters())
             where = course.policy.device
             log.info("it is loaded: %.1f million weights on %s", num_weights / 1e6, where)
+            _warn_of_rate(settings, num_weights)
         _refuse_unsupported(settings, course)
+        course.policy = with_shots(
+            *(course.policy, settings, around),
+            keep_in=settings.data_dir,
+            has_begun=course.has_checkpoint,
+        )
         self._settings, self._seed, self._on_round = settings, seed, on_round
         self._tasks, self._link, self._should_stop = around.tasks, around.link, around.should_stop
         self._phases = around.phases
@@ -303,6 +315,17 @@ class Trainer:
 def _refuse_unsupported(settings: Settings, course: Course) -> None:
     if settings.gradient_checkpointing and not can_checkpoint(course.policy.model):
         raise ModelError(f"{settings.model}: its layers do not support --gradient-checkpointing")
+
+
+def _warn_of_rate(settings: Settings, num_weights: int) -> None:
+    """Say so where the embedded model's learning rate would spoil a larger one within rounds."""
+    too_high = settings.learning_rate > HIGHEST_RATE and not settings.lora_rank
+    if too_high and num_weights > LARGE and not settings.no_train:
+        log.warning(
+            "--learning-rate %g is too high for all weights of a model of this size: its answers "
+            "are spoilt within rounds; try --learning-rate 1e-5, or --lora-rank 16",
+            settings.learning_rate,
+        )
 
 
 def _learner(settings: Settings, course: Course, seed: int) -> Learner:

@@ -12,11 +12,13 @@ from typing import Any
 
 from rich.table import Table
 
+from shoal.prompt_shown import prompt_of
 from shoal_base.lines import readable_json, say_json
 from shoal_base.terminal import Terminal, styled
 from shoal_base.visible import visible_lines, visible_name
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from shoal_settings.parser import Parser, whole
+from shoal_settings.trainer_settings import MAX_SHOTS
 from shoal_tasks.errors import FamilyError, TaskError
 from shoal_tasks.families import (
     PRESETS,
@@ -40,7 +42,8 @@ from shoal_wire.types import FinishReason
 DESCRIPTION = """\
 List the task families of every preset and of task files of your own, or show one: a sample
 question as models are asked it, its answer, and what completions earn. A name that is no family
-but a generator is shown with its default configuration.
+but a generator is shown with its default configuration. With --model the very text is shown that
+this model sees: `shoal tasks show FAMILY --model smollm2`.
 Exit codes: 0 ok, 1 failed, 2 usage."""
 
 _OWN = "file"
@@ -59,8 +62,12 @@ class Listed:
 
 def main(argv: Sequence[str]) -> int:
     """Run `shoal tasks`; return the exit code."""
-    arguments = _parser().parse_args(argv)
+    # `show` may stand before the family: what it is shown by is how it is asked.
+    shows = argv[:1] == ["show"]
+    arguments = _parser().parse_args(argv[1:] if shows else argv)
     try:
+        if arguments.family is None and (shows or arguments.model is not None):
+            raise fail("tasks", "which FAMILY is to be shown? `shoal tasks` lists them")
         listed = [
             Listed(preset=name, spec=spec) for name, specs in PRESETS.items() for spec in specs
         ]
@@ -73,7 +80,11 @@ def main(argv: Sequence[str]) -> int:
             _show(view, _list_families, as_json=arguments.json)
         else:
             chosen = _choose(listed, arguments.family)
-            _show(_sample(chosen, arguments.seed), _show_family, as_json=arguments.json)
+            sample = _sample(chosen, arguments.seed)
+            if arguments.model is not None:
+                question = sample["sample"]["question"]
+                sample["seen"] = prompt_of(arguments, chosen.spec, question)
+            _show(sample, _show_family, as_json=arguments.json)
     except UsageExit as end:
         return end.code
     except TaskError as error:
@@ -98,6 +109,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--task-file", action="append", default=[], metavar="FILE", help="a family of your own"
+    )
+    parser.add_argument("--model", help="show the text that this model sees, as --model of a node")
+    parser.add_argument(
+        "--shots",
+        type=whole(0, MAX_SHOTS),
+        metavar="N",
+        help="worked examples in it (default: as the model's node has chosen, else 4)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
@@ -252,6 +270,8 @@ def _show_family(console: Terminal, view: dict[str, Any]) -> None:
         _text(console, view["instruction"])
     _head(console, "question", f" (seed {sample['seed']}, index {sample['index']})")
     _text(console, sample["question"].strip())
+    if "seen" in view:
+        _show_prompt(console, view["seen"])
     _head(console, "answer")
     stated = "any that the scorer accepts" if sample["answer"] is None else sample["answer"]
     _text(console, stated)
@@ -261,6 +281,13 @@ def _show_family(console: Terminal, view: dict[str, Any]) -> None:
         shown = text if len(text) <= _SHOWN_CHARS else f"{text[: _SHOWN_CHARS - 1]}…"
         ending = "" if row["finish_reason"] == "stop" else "  (cut by the token limit)"
         console.print(f"{row['reward']:5.2f}  {shown}{ending}", soft_wrap=True)
+
+
+def _show_prompt(console: Terminal, seen: dict[str, Any]) -> None:
+    examples = f"{seen['shots']} worked examples" if seen["shots"] else "no worked examples"
+    model = visible_name(seen["model"])
+    _head(console, "what the model sees", f" ({model}: {seen['tokens']} tokens, {examples})")
+    _text(console, seen["text"])
 
 
 def _head(console: Terminal, title: str, more: str = "") -> None:

@@ -3,6 +3,7 @@
 `CacheDecoder` works with any model that ``transformers`` gives a ``DynamicCache``.
 `SmallDecoder` does the same sums for small models of the Llama shape: there, most of a step is
 spent in Python between the operations, so it fuses them and writes into one preallocated cache.
+Prompts that begin with worked examples are `prefixes`' own.
 
 Shapes: P prompts, R living rows, T prompt tokens (padded), M new tokens at most, W columns of
 the cache in use, V vocabulary, H hidden size, D head size.
@@ -17,6 +18,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from policy.generation.prefixes import PrefixDecoder, can_share
 from policy.model.loading import Policy
 
 SMALL_PARAMETERS = 20_000_000
@@ -30,8 +32,11 @@ _LLAMA_SHAPED = ("LlamaForCausalLM", "Qwen2ForCausalLM")
 
 def make_decoder(
     policy: Policy, prompts: Sequence[Sequence[int]], repeat: int, max_new: int
-) -> CacheDecoder:
-    """The fastest decoder that fits the policy."""
+) -> CacheDecoder | PrefixDecoder:
+    """The fastest decoder that fits the policy and the prompts."""
+    shared = can_share(policy, prompts, max_new)
+    if shared is not None:
+        return PrefixDecoder(policy, prompts, shared, repeat, max_new)
     kind = SmallDecoder if _is_small_llama(policy) else CacheDecoder
     return kind(policy, prompts, repeat, max_new)
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from jinja2 import TemplateError
 
 from policy.model.loading import ModelError, Policy
-from policy.model.prompting import encode_prompt
+from policy.model.prompting import prompt_ids
 from policy.rollouts import Question
 from policy.tasks import TaskSource
 from shoal_tasks.errors import TaskError
@@ -24,7 +24,7 @@ def prompt_of(policy: Policy, question: Question) -> Prompt | None:
     Raises ModelError when the model's chat template takes no question.
     """
     try:
-        ids = encode_prompt(policy, question.text, tagged=question.tagged)
+        ids = prompt_ids(policy, question)
     except TemplateError as error:
         raise ModelError(
             f"cannot use model {policy.name!r}: its chat template refuses a question: {error}"

@@ -1,6 +1,6 @@
 """Loads a causal language model and its tokenizer, and says what the trainer must know of them.
 
-Whatever ``AutoModelForCausalLM`` loads will do: a hub name, a folder, or ``tiny``, the
+Whatever ``AutoModelForCausalLM`` loads will do: a hub name, a folder, a GGUF file, or ``tiny``, the
 model that ships with this package. Nothing outside this file guesses about architectures:
 two facts that differ between them are *probed* once, on four tokens, when a model is loaded
 (is it causal, and are its logits nothing but its last hidden states times the output matrix).
@@ -14,6 +14,7 @@ import json
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
+from policy.model.examples import NO_SHOTS, Shots
+from policy.model.gguf import GgufError, converted, gguf_file
 from policy.model.memory import free_bytes, gibibytes, training_bytes
 from policy.tiny import embedded_folder
 from shoal_wire.types import Digest
@@ -78,12 +81,34 @@ class Policy:
     """Compute in this type while the weights stay float32; None computes in the weights' type."""
     adapter: Any = None
     """peft's view of `model` when LoRA adapters are in it: then only they are trained."""
+    shots: Shots = NO_SHOTS
+    """Worked examples that stand before its questions."""
 
     def autocast(self) -> AbstractContextManager[Any]:
         """The context in which every forward pass of this policy runs."""
         if self.autocast_dtype is None:
             return nullcontext()
         return torch.autocast(self.device.type, dtype=self.autocast_dtype)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    """A model's tokenizer with what prompts need to know of it."""
+
+    tokenizer: Any
+    prompt_format: PromptFormat
+    eos_ids: frozenset[int]
+
+
+def load_reader(model: str) -> Reader:
+    """Load a model's tokenizer and none of its weights. Raises ModelError."""
+    source, local = _resolve(model)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=local)
+    except Exception as error:  # as in load_policy
+        raise ModelError(f"cannot load model {model!r}: {_first_line(error)}") from error
+    ends = frozenset([] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id])
+    return Reader(tokenizer=tokenizer, prompt_format=_prompt_format(tokenizer), eos_ids=ends)
 
 
 def load_policy(
@@ -95,7 +120,7 @@ def load_policy(
     seed: int = 0,
     name: str | None = None,
 ) -> Policy:
-    """Load a policy by hub name, folder or the name ``tiny``.
+    """Load a policy by hub name, folder, GGUF file or the name of one that ships.
 
     `device` is ``auto`` (CUDA when there is one) or a torch device name. `dtype` is the
     weights' type; ``auto`` keeps them in float32, because small learning rates vanish in
@@ -161,8 +186,7 @@ def check_model(
         config = AutoConfig.from_pretrained(source, local_files_only=local)
     except Exception as error:  # as in load_policy
         raise ModelError(f"cannot load model {model!r}: {_first_line(error)}") from error
-    if type(config) not in AutoModelForCausalLM._model_mapping:
-        raise ModelError(f"cannot use model {model!r}: {config.model_type} is no causal model")
+    _check_causal(model, config)
     if embedded_folder(model) is None:
         _check_memory(model, config, device, _pick_dtype(dtype), num_trained_copies)
 
@@ -240,9 +264,25 @@ def _resolve(model: str) -> tuple[str, bool]:
     folder = Path(model).expanduser()
     if folder.is_dir():
         return str(folder), True
+    try:
+        if (file := gguf_file(model)) is not None:
+            return str(converted(model, file, partial(_check_convertible, model))), True
+    except GgufError as error:
+        raise ModelError(f"cannot load model {model!r}: {error}") from error
     if model.startswith(("/", ".", "~")):
         raise ModelError(f"cannot load model {model!r}: no such folder")
     return model, False
+
+
+def _check_convertible(model: str, config: Any) -> None:
+    """Raise ModelError for a file that is no causal model, or more than memory holds in float32."""
+    _check_causal(model, config)
+    _check_memory(model, config, "cpu", torch.float32, None)
+
+
+def _check_causal(model: str, config: Any) -> None:
+    if type(config) not in AutoModelForCausalLM._model_mapping:
+        raise ModelError(f"cannot use model {model!r}: {config.model_type} is no causal model")
 
 
 def _pick_device(device: str) -> torch.device:

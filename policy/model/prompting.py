@@ -7,26 +7,55 @@ and answers are text whatever they say: no special token comes of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any, Protocol
 
 from jinja2 import TemplateError
 
 from policy.model.loading import ANSWER_TOKEN, Policy, PromptFormat
-from policy.rollouts import OwnGroup
-from shoal_tasks.prompts import TAGGED_INSTRUCTION, messages_for, plain_prompt
+from policy.rollouts import OwnGroup, Question
+from shoal_tasks.prompts import TAGGED_INSTRUCTION, Example, messages_for, plain_prompt
 from shoal_wire.types import FinishReason
 
 _PLACE = "question-4f1d0c6b9e7a"
 """Stands for a question while the text around it is made; none has it by chance."""
 
 
-def encode_prompt(policy: Policy, question: str, *, tagged: bool = False) -> list[int]:
+class Reads(Protocol):
+    """What of a policy makes prompts: its tokenizer alone, no weights."""
+
+    @property
+    def tokenizer(self) -> Any: ...
+    @property
+    def prompt_format(self) -> PromptFormat: ...
+    @property
+    def eos_ids(self) -> frozenset[int]: ...
+
+
+def prompt_ids(policy: Policy, question: Question) -> list[int]:
+    """A question's token ids as this policy is asked: with the family's worked examples, if any."""
+    return ids_of_text(policy, question.task.family, question.text, tagged=question.tagged)
+
+
+def ids_of_text(policy: Policy, family: str, text: str, *, tagged: bool) -> list[int]:
+    """The same of a question's text. Without examples where they leave no room for an answer."""
+    examples = policy.shots.of(family, text)
+    ids = encode_prompt(policy, text, tagged=tagged, examples=examples)
+    if examples and len(ids) >= policy.max_positions:
+        return encode_prompt(policy, text, tagged=tagged)
+    return ids
+
+
+def encode_prompt(
+    policy: Reads, question: str, *, tagged: bool = False, examples: Sequence[Example] = ()
+) -> list[int]:
     """The prompt's token ids, never empty.
 
     `tagged` asks for the answer between ``<answer>`` tags, for families that are scored so;
-    the embedded model answers without tags and ignores it.
+    the embedded model answers without tags and ignores it, and `examples` too.
     """
     tokenizer = policy.tokenizer
     match policy.prompt_format:
@@ -35,9 +64,9 @@ def encode_prompt(policy: Policy, question: str, *, tagged: bool = False) -> lis
             end = tokenizer.convert_tokens_to_ids(ANSWER_TOKEN)
             return [*start, *encode_text(policy, question), end]
         case PromptFormat.CHAT:
-            return _chat_ids(policy, question, tagged)
+            return _chat_ids(policy, question, tagged, examples)
         case PromptFormat.PLAIN:
-            return _plain_ids(policy, question, tagged)
+            return _plain_ids(policy, question, tagged, examples)
 
 
 def encode_completion(policy: Policy, text: str, finish_reason: FinishReason) -> list[int]:
@@ -50,7 +79,7 @@ def encode_completion(policy: Policy, text: str, finish_reason: FinishReason) ->
     return [*ids, policy.eos_id] if finish_reason is FinishReason.STOP else ids
 
 
-def encode_text(policy: Policy, text: str) -> list[int]:
+def encode_text(policy: Reads, text: str) -> list[int]:
     """Token ids of untrusted text, with no special token among them.
 
     Names of special tokens in the text are encoded as the characters they are: else a
@@ -71,16 +100,20 @@ def decode_completion(policy: Policy, ids: list[int]) -> str:
     )
 
 
-def _plain_ids(policy: Policy, question: str, tagged: bool) -> list[int]:
-    if _names_special(policy, question):
-        before, after = plain_prompt(_PLACE, tagged=tagged).split(_PLACE)
-        ids = _open(policy, policy.tokenizer(before)["input_ids"])
-        rest = policy.tokenizer(after, add_special_tokens=False)["input_ids"]
-        return [*ids, *encode_text(policy, question), *rest]
-    return _open(policy, policy.tokenizer(plain_prompt(question, tagged=tagged))["input_ids"])
+def _plain_ids(
+    policy: Reads, question: str, tagged: bool, examples: Sequence[Example]
+) -> list[int]:
+    tokenizer = policy.tokenizer
+    if not _any_names_special(policy, question, examples):
+        form = plain_prompt(question, tagged=tagged, examples=examples)
+        return _open(policy, tokenizer(form)["input_ids"])
+    place, placed, texts = _placed(question, examples)
+    first, *others = _parts(plain_prompt(place, tagged=tagged, examples=placed), texts)
+    ids = _open(policy, tokenizer(first)["input_ids"])
+    return [*ids, *_ids_of_parts(policy, others, texts)]
 
 
-def _open(policy: Policy, ids: Sequence[int]) -> list[int]:
+def _open(policy: Reads, ids: Sequence[int]) -> list[int]:
     """Without an end: some tokenizers close every text, and a prompt must stay open."""
     kept = list(ids)
     while kept and kept[-1] in policy.eos_ids:
@@ -88,32 +121,72 @@ def _open(policy: Policy, ids: Sequence[int]) -> list[int]:
     return kept
 
 
-def _chat_ids(policy: Policy, question: str, tagged: bool) -> list[int]:
+def _chat_ids(policy: Reads, question: str, tagged: bool, examples: Sequence[Example]) -> list[int]:
     try:
-        return _apply(policy, question, tagged)
+        return _apply(policy, question, tagged, examples)
     except TemplateError:
         if not tagged:
             raise
         # Some templates (Gemma's) refuse a system turn.
-        return _apply(policy, question, tagged=False, before=f"{TAGGED_INSTRUCTION}\n\n")
+        return _apply(policy, question, False, examples, before=f"{TAGGED_INSTRUCTION}\n\n")
 
 
-def _apply(policy: Policy, question: str, tagged: bool, before: str = "") -> list[int]:
+def _apply(
+    policy: Reads, question: str, tagged: bool, examples: Sequence[Example], before: str = ""
+) -> list[int]:
     render = partial(policy.tokenizer.apply_chat_template, add_generation_prompt=True)
-    if not _names_special(policy, question):
-        messages = messages_for(before + question, tagged=tagged)
-        return list(render(messages, tokenize=True, return_dict=False))
+
+    def turns(asked: str, shown: Sequence[Example]) -> list[dict[str, str]]:
+        first, *others = messages_for(asked, tagged=tagged, examples=shown)
+        return [{**first, "content": before + first["content"]}, *others]
+
+    if not _any_names_special(policy, question, examples):
+        return list(render(turns(question, examples), tokenize=True, return_dict=False))
     # The template's own turns are tokens, what the question calls so is text.
-    form = render(messages_for(before + _PLACE, tagged=tagged), tokenize=False)
-    asked = encode_text(policy, question)
-    first, *others = (
-        list(policy.tokenizer(part, add_special_tokens=False)["input_ids"])
-        for part in str(form).split(_PLACE)
-    )
-    return [*first, *(one for part in others for one in (*asked, *part))]
+    place, placed, texts = _placed(question, examples)
+    form = str(render(turns(place, placed), tokenize=False))
+    return _ids_of_parts(policy, _parts(form, texts), texts)
 
 
-def _names_special(policy: Policy, text: str) -> bool:
+def _placed(
+    question: str, examples: Sequence[Example]
+) -> tuple[str, list[Example], dict[str, str]]:
+    """Stand-ins for a question and its examples, and the text that each stands for."""
+    texts = {_PLACE: question}
+    for number, one in enumerate(examples):
+        texts[f"{_PLACE}-q{number}-"] = one.question
+        texts[f"{_PLACE}-a{number}-"] = one.answer
+    names = list(texts)[1:]
+    placed = [
+        Example(question=asked, answer=answer)
+        for asked, answer in zip(names[::2], names[1::2], strict=True)
+    ]
+    return _PLACE, placed, texts
+
+
+def _parts(form: str, texts: Mapping[str, str]) -> list[str]:
+    """A form cut at its stand-ins, which are parts themselves; begins with what is none."""
+    # The question's own name begins the others.
+    places = "|".join(map(re.escape, sorted(texts, key=len, reverse=True)))
+    return re.split(f"({places})", form)
+
+
+def _ids_of_parts(policy: Reads, parts: Sequence[str], texts: Mapping[str, str]) -> list[int]:
+    ids: list[int] = []
+    for part in parts:
+        if part in texts:
+            ids += encode_text(policy, texts[part])
+        else:
+            ids += policy.tokenizer(part, add_special_tokens=False)["input_ids"]
+    return ids
+
+
+def _any_names_special(policy: Reads, question: str, examples: Sequence[Example]) -> bool:
+    texts = [question, *(text for one in examples for text in (one.question, one.answer))]
+    return any(_names_special(policy, text) for text in texts)
+
+
+def _names_special(policy: Reads, text: str) -> bool:
     """Whether a text has the name of a special token in it."""
     as_tokens = policy.tokenizer(text, add_special_tokens=False)["input_ids"]
     return list(as_tokens) != encode_text(policy, text)

@@ -23,6 +23,8 @@ class Phase(StrEnum):
 
     LOADING = "loading"
     """The model, or a checkpoint."""
+    TRYING = "trying prompts"
+    """Whether worked examples before questions give signal."""
     EVALUATING = "evaluating"
     ANSWERING = "answering"
     SCORING = "scoring"

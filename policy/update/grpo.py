@@ -21,6 +21,8 @@ import torch
 
 from policy.model.loading import Policy
 from policy.model.memory import checkpointing, halved_budget, is_out_of_memory
+from policy.model.packed import packing
+from policy.model.prefix_cache import forget
 from policy.model.reference import check_reference
 from policy.update.head import Expected
 from policy.update.logprobs import completion_logprobs
@@ -39,7 +41,6 @@ from policy.update.off_policy import (
     importance_weights,
     likelihood_factor,
 )
-from policy.update.packed import packing
 from policy.update.ranks import Alone, Team
 from policy.update.rows import (
     Row,
@@ -184,6 +185,7 @@ def update(
         for part in deal(rows_of_groups, config.minibatches)
     ]
     team = team or Alone()
+    forget(policy.model)  # what was computed with the weights that change now
     run = _Update(policy, optimizer, config, reference if config.kl_beta else None, team)
     if config.minibatches > 1:
         # The ratio is taken against the policy before the first step, so what later steps

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import torch
 
 from policy.model.loading import Policy
+from policy.model.packed import TokenRow, pack_rows, packed_hidden, packing
 from policy.update.head import Expected, head_logprobs
-from policy.update.packed import TokenRow, pack_rows, packed_hidden, packing
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 
 from policy.model.loading import Policy
+from policy.model.packed import attended_tokens, can_pack, packed_tokens
 from policy.update.objective import GrpoConfig, token_weights
-from policy.update.packed import can_pack, packed_tokens
 
 LARGE_ENOUGH = 1024
 """Padded tokens from which on a forward pass gains less by more rows than it loses by padding."""
@@ -34,6 +34,8 @@ class TrainGroup:
     old_logprobs: Sequence[Sequence[float]] | None = None
     """Per token, under the policy that the ratio is taken against; None takes the own policy
     as it is when the update starts (the paper's way)."""
+    num_shared: int = 0
+    """Tokens at the prompt's beginning that all prompts of its family begin with."""
     claimed_logprobs: Sequence[Sequence[float] | None] | None = None
     """Per completion, what its generator claims of each token (`off_policy.usable_claims`)."""
 
@@ -45,6 +47,7 @@ class Row:
     completion_ids: Sequence[int]
     advantage: float
     external: bool
+    num_shared: int = 0
     weight: float = 0.0
     """Of each of its tokens in the loss."""
     given: torch.Tensor | None = None
@@ -104,6 +107,7 @@ def make_rows(
                 completion_ids=ids[:room],
                 advantage=advantage,
                 external=group.external,
+                num_shared=group.num_shared,
             )
             for ids, advantage in zip(group.completions, group.advantages, strict=True)
         ]
@@ -156,18 +160,42 @@ def packing_pays(policy: Policy, rows: Sequence[Row], token_budget: int) -> bool
 def batch_tokens(rows: Sequence[Row], *, packed: bool) -> int:
     """What a micro-batch of these rows counts for against the token budget.
 
-    Packed, attention alone still holds whole rows: about a quarter of a token's memory.
+    Packed, attention alone still holds whole rows, or trees: about a quarter of a token's memory.
     """
     if packed:
-        return packed_tokens(rows) + sum(row.length for row in rows) // 4
+        return packed_tokens(rows) + attended_tokens(rows) // 4
     return max(row.length for row in rows) * len(rows)
 
 
 def micro_batches(rows: list[Row], token_budget: int, *, packed: bool) -> list[list[Row]]:
-    """Rows for one forward pass each; packed, those of one prompt stay together if they can."""
+    """Rows for one forward pass each; packed, those of one prompt stay together if they can.
+
+    So do those that share their prompts' beginning, which is computed once in each pass.
+    """
     if not packed:
         indices = pack([row.length for row in rows], token_budget)
         return [[rows[index] for index in batch] for batch in indices]
+    families: dict[tuple[int, ...], list[Row]] = {}
+    for row in rows:
+        families.setdefault(tuple(row.prompt_ids[: row.num_shared]), []).append(row)
+    batches: list[list[Row]] = []
+    used: float = token_budget
+    for shared, family in sorted(families.items(), reverse=True):
+        size = batch_tokens(family, packed=True)
+        if not shared or size > token_budget:
+            made, used = _by_prompt(family, token_budget)
+            batches.extend(made)
+        elif used + size <= token_budget:
+            batches[-1].extend(family)
+            used += size
+        else:
+            batches.append(family)
+            used = size
+    return batches
+
+
+def _by_prompt(rows: list[Row], token_budget: int) -> tuple[list[list[Row]], float]:
+    """Micro-batches of packed rows, and what the last of them counts for."""
     longest: dict[tuple[int, ...], int] = {}
     for row in rows:
         prompt = tuple(row.prompt_ids)
@@ -187,4 +215,4 @@ def micro_batches(rows: list[Row], token_budget: int, *, packed: bool) -> list[l
             batches.append([row])
             used, prompts = new + len(prompt), set()
         prompts.add(prompt)
-    return batches
+    return batches, used

@@ -8,7 +8,7 @@ from policy.choice.advantage import AdvantageScale, group_advantages
 from policy.choice.sampling import ExternalStrategy
 from policy.choice.scored import ScoredGroup
 from policy.model.loading import Policy
-from policy.model.prompting import encode_prompt
+from policy.model.prompting import prompt_ids
 from policy.update.rows import TrainGroup
 
 
@@ -21,8 +21,10 @@ def train_group(
     if group.source is not None:
         texts = [completion.text for completion in group.source.group.completions]
         indices = strategy.trained_on(advantages, texts, tagged=group.question.tagged)
+    prompt = prompt_ids(policy, group.question)
     return TrainGroup(
-        prompt_ids=encode_prompt(policy, group.question.text, tagged=group.question.tagged),
+        prompt_ids=prompt,
+        num_shared=policy.shots.num_shared(prompt),
         completions=[group.completions[index] for index in indices],
         advantages=[advantages[index] for index in indices],
         external=group.external,

@@ -67,7 +67,8 @@ def _as_folder(model: str) -> str | None:
     """Return the folder that a model's name is; None where it is no folder's."""
     try:
         path = Path(model).expanduser()
-        if model.startswith(("/", ".", "~")) or path.is_dir():
+        is_file = path.suffix.lower() == ".gguf" and path.is_file()
+        if model.startswith(("/", ".", "~")) or path.is_dir() or is_file:
             return str(path.resolve())
     except (OSError, ValueError, RuntimeError):  # NUL, a loop of links, a user that is not there
         pass

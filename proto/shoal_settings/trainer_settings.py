@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import ValidationInfo, field_validator
 
 from shoal_settings.key import key
 from shoal_settings.node_settings import NodeSettings
 from shoal_settings.strategy import describe_words, strategy_words
+
+MAX_SHOTS: Final = 64
 
 
 class TrainerSettings(NodeSettings):
@@ -23,8 +25,14 @@ class TrainerSettings(NodeSettings):
     model: str = key(
         "tiny",
         "node trainer swarm",
-        "Causal language model: a Hugging Face hub name, a folder, or the embedded "
-        "`tiny` or `tiny-sparse`.",
+        "Causal language model: a Hugging Face hub name, a folder, a GGUF file, `smollm2` (from "
+        "the extra of that name), or the embedded `tiny` or `tiny-sparse`.",
+    )
+    shots: str = key(
+        "auto",
+        "node trainer swarm",
+        "Worked examples before each question: a number, or auto (tried at the start, for each "
+        "task family, whether they give signal; none for an embedded model).",
     )
     device: str = key("auto", "node trainer swarm", "Torch device: auto, cpu, cuda, mps.")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = key(
@@ -265,6 +273,14 @@ class TrainerSettings(NodeSettings):
         if not value and not own:
             raise ValueError("local and external are both 0, so that a round would be empty")
         return value
+
+    @field_validator("shots", mode="before")
+    @classmethod
+    def _auto_or_a_number(cls, value: object) -> str:
+        text = str(value)
+        if text != "auto" and not (text.isascii() and text.isdigit() and int(text) <= MAX_SHOTS):
+            raise ValueError(f"{text!r} is not auto, nor a whole number from 0 to {MAX_SHOTS}")
+        return text if text == "auto" else str(int(text))
 
     @field_validator("judge")
     @classmethod

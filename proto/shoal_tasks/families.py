@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from shoal_tasks.spec import (
+    ROWS_GENERATOR,
     AnswerFormat,
     FamilySpec,
     JsonValue,
@@ -23,19 +24,23 @@ from shoal_wire.limits import MAX_SEED, MIN_TRAINING_SEED
 __all__ = [
     "EASY",
     "EASY_PAPER",
+    "EXAMPLE_SEED_MIN",
     "JUDGE_SEED_MIN",
     "PAPER",
     "PRESETS",
     "SEED_LIMIT",
     "TRAIN_SEED_MIN",
+    "TRIAL_SEED_MIN",
     "AnswerFormat",
     "FamilySpec",
     "config_digest",
     "coordinates",
     "draw_coordinates",
+    "example_coordinates",
     "judge_coordinates",
     "spec_to_json",
     "training_coordinates",
+    "trial_coordinates",
 ]
 
 TRAIN_SEED_MIN: Final = MIN_TRAINING_SEED
@@ -43,6 +48,13 @@ TRAIN_SEED_MIN: Final = MIN_TRAINING_SEED
 
 JUDGE_SEED_MIN: Final = 1 << 19
 """A judge draws from here up to TRAIN_SEED_MIN; nodes evaluate themselves on lower seeds."""
+
+EXAMPLE_SEED_MIN: Final = 1 << 17
+"""Worked examples, which stand in prompts with their answers, are drawn from here up to
+TRIAL_SEED_MIN: never trained on, held out or judged."""
+
+TRIAL_SEED_MIN: Final = 1 << 18
+"""Questions that only try whether such examples help, from here up to JUDGE_SEED_MIN."""
 
 SEED_LIMIT: Final = MAX_SEED
 """Seeds are below this."""
@@ -235,3 +247,25 @@ def judge_coordinates(rng: random.Random, families: Sequence[FamilySpec]) -> Tas
         raise ValueError("no task families to draw from")
     spec = rng.choices(families, weights=[family.weight for family in families])[0]
     return coordinates(spec, rng.randrange(JUDGE_SEED_MIN, TRAIN_SEED_MIN))
+
+
+def example_coordinates(spec: FamilySpec, count: int) -> list[TaskCoordinates]:
+    """The tasks of a family's worked examples, always the same.
+
+    None for a family of rows: each of its rows is trained on or held out. Raises ValueError when
+    `count` leaves the reserved range.
+    """
+    return _reserved(spec, EXAMPLE_SEED_MIN, TRIAL_SEED_MIN, count)
+
+
+def trial_coordinates(spec: FamilySpec, count: int) -> list[TaskCoordinates]:
+    """The tasks that try whether worked examples help; as `example_coordinates`."""
+    return _reserved(spec, TRIAL_SEED_MIN, JUDGE_SEED_MIN, count)
+
+
+def _reserved(spec: FamilySpec, first: int, end: int, count: int) -> list[TaskCoordinates]:
+    if not 0 <= count <= end - first:
+        raise ValueError("more tasks than there are seeds kept for them")
+    if spec.generator == ROWS_GENERATOR:
+        return []
+    return [coordinates(spec, seed) for seed in range(first, first + count)]

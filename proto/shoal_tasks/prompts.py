@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 TAGGED_INSTRUCTION: Final = (
@@ -12,13 +14,36 @@ TAGGED_INSTRUCTION: Final = (
 """Stands before the questions of tagged families; `shoal_tasks.answers` looks for what it asks."""
 
 
-def messages_for(question: str, *, tagged: bool) -> list[dict[str, str]]:
-    """The chat that asks a question; `tagged` asks for the answer between tags."""
-    user = {"role": "user", "content": question}
-    return [{"role": "system", "content": TAGGED_INSTRUCTION}, user] if tagged else [user]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """A question with its right answer, shown before the one that is asked."""
+
+    question: str
+    answer: str
+    """As a completion has it: `answer_text`."""
 
 
-def plain_prompt(question: str, *, tagged: bool) -> str:
+def answer_text(answer: str, *, tagged: bool) -> str:
+    """A right answer in the form that is asked for."""
+    return f"<answer>{answer}</answer>" if tagged else answer
+
+
+def messages_for(
+    question: str, *, tagged: bool, examples: Sequence[Example] = ()
+) -> list[dict[str, str]]:
+    """The chat that asks a question; `tagged` asks for the answer between tags.
+
+    `examples` are turns before it.
+    """
+    turns = [{"role": "system", "content": TAGGED_INSTRUCTION}] if tagged else []
+    for one in examples:
+        turns.append({"role": "user", "content": one.question})
+        turns.append({"role": "assistant", "content": one.answer})
+    return [*turns, {"role": "user", "content": question}]
+
+
+def plain_prompt(question: str, *, tagged: bool, examples: Sequence[Example] = ()) -> str:
     """The same for models without a chat template."""
     head = f"{TAGGED_INSTRUCTION}\n\n" if tagged else ""
-    return f"{head}{question}\nAnswer:"
+    shown = "".join(f"{one.question}\nAnswer: {one.answer}\n\n" for one in examples)
+    return f"{head}{shown}{question}\nAnswer:"

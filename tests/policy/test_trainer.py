@@ -181,3 +181,22 @@ def test_a_checkpoint_that_fails_does_not_stop_the_rounds(
     assert made.course.round == 3
     assert tries == [1, 2, 3, 3]
     assert "training goes on" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "changes", [{"learning_rate": 1e-3}, {"learning_rate": 5e-5}, {"lora_rank": 2}]
+)
+def test_a_rate_that_spoils_a_large_model_is_warned_of(
+    changes: dict[str, Any],
+    tmp_path: Path,
+    model: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    trainer(tmp_path, model, rounds=1, **changes)
+    assert not caplog.messages, "a small one can bear it"
+    monkeypatch.setattr("policy.trainer.LARGE", 1)
+    trainer(tmp_path, model, rounds=1, **changes)
+    assert any("too high" in text for text in caplog.messages) == (
+        changes == {"learning_rate": 1e-3}
+    )

@@ -31,6 +31,7 @@ STRANGE_VALUES: dict[str, Any] = {
     "swarm_key": "my swarm.key",
     "allow_peers": tuple(PEER.rpartition("/")[2] for _ in range(2)),
     "model": "-org/model name",
+    "shots": "3",
     "device": "cuda:1",
     "dtype": "bfloat16",
     "attention": "eager",

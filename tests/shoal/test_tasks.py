@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from policy.model.loading import PromptFormat
 from policy.model.prompting import encode_prompt
 from shoal.__main__ import main
+from shoal_base.node_folders import folders_for
 from shoal_tasks.families import (
     PRESETS,
     TRAIN_SEED_MIN,
@@ -26,6 +28,7 @@ from shoal_tasks.generators import ALLOWED_GENERATORS
 from shoal_tasks.prompts import TAGGED_INSTRUCTION
 from shoal_tasks.worker.sync import TaskWorker
 from tests.policy import tiny_models
+from tests.policy.model.test_prompting import TEMPLATE
 
 FAMILIES = tuple(spec for specs in PRESETS.values() for spec in specs)
 
@@ -158,3 +161,36 @@ def test_a_seed_out_of_range_is_a_usage_error(capsys: pytest.CaptureFixture[str]
         main(["tasks", "gcd_easy", "--seed", "-1"])
     assert end.value.code == 2
     assert "must be 0 to" in capsys.readouterr().err
+
+
+def test_the_very_text_that_a_model_sees_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tokenizer = tiny_models.tokenizer(answer_token=False)
+    tokenizer.chat_template = TEMPLATE
+    tokenizer.save_pretrained(tmp_path / "chat")
+    tiny_models.model("qwen2").config.save_pretrained(tmp_path / "chat")
+    show = ["tasks", "show", "gcd_easy", "--model", "./chat", "--json"]
+    assert main([*show, "--shots", "2"]) == 0
+    view = json.loads(capsys.readouterr().out)
+    seen, question = view["seen"], view["sample"]["question"]
+    assert seen["shots"] == 2 and seen["tokens"] > len(question)
+    assert seen["text"].count("<user>") == 3 and seen["text"].count("<assistant>") == 3
+    assert seen["text"].endswith("<assistant>")
+    assert main(show) == 0
+    assert json.loads(capsys.readouterr().out)["seen"]["shots"] == 4
+    kept = next(folders_for("./chat"))
+    kept.mkdir(parents=True)
+    digest = config_digest(next(one for one in FAMILIES if one.name == "gcd_easy")).hex()
+    (kept / "shots.json").write_text(json.dumps({"families": {digest: {"shots": 0}}}))
+    assert main(show) == 0
+    assert json.loads(capsys.readouterr().out)["seen"]["text"].count("<user>") == 1
+    assert main(["tasks", "gcd_easy", "--model", "tiny"]) == 0
+    assert "what the model sees (tiny: " in capsys.readouterr().out
+
+
+def test_a_model_that_cannot_be_read_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    for flags in (["gcd_easy", "--model", "./nowhere"], ["show"], ["--model", "tiny"]):
+        assert main(["tasks", *flags]) == 2
+        assert len(capsys.readouterr().err.splitlines()) == 1

@@ -18,15 +18,24 @@ from shoal_tasks.errors import FamilyError
 from shoal_tasks.families import (
     EASY,
     EASY_PAPER,
+    EXAMPLE_SEED_MIN,
+    JUDGE_SEED_MIN,
     PAPER,
     PRESETS,
     SEED_LIMIT,
     TRAIN_SEED_MIN,
+    TRIAL_SEED_MIN,
     draw_coordinates,
+    example_coordinates,
+    judge_coordinates,
+    trial_coordinates,
 )
 from shoal_tasks.spec import (
+    EXACT,
+    ROWS_GENERATOR,
     AnswerFormat,
     FamilySpec,
+    JsonValue,
     canonical_config,
     config_digest,
     spec_from_json,
@@ -159,6 +168,29 @@ def test_draws_are_fresh_weighted_and_never_held_out() -> None:
     assert drawn == [draw_coordinates(again, [rare, often]) for _ in range(2000)]
     with pytest.raises(ValueError, match="no task families"):
         draw_coordinates(rng, [])
+
+
+def test_examples_and_trials_have_seeds_that_nobody_else_draws() -> None:
+    rng = random.Random(1)
+    most_held_out = 1 << 16  # as `eval_per_family` allows
+    others = {judge_coordinates(rng, EASY).seed for _ in range(5000)}
+    others |= {draw_coordinates(rng, EASY).seed for _ in range(5000)}
+    examples = {task.seed for task in example_coordinates(EASY[0], 1000)}
+    trials = {task.seed for task in trial_coordinates(EASY[0], 1000)}
+    assert not examples & trials and not others & (examples | trials)
+    for draw, first, end in [
+        (example_coordinates, EXAMPLE_SEED_MIN, TRIAL_SEED_MIN),
+        (trial_coordinates, TRIAL_SEED_MIN, JUDGE_SEED_MIN),
+    ]:
+        assert most_held_out <= first < end <= JUDGE_SEED_MIN
+        with pytest.raises(ValueError, match="seeds kept"):
+            draw(EASY[0], end - first + 1)
+
+
+def test_rows_of_a_file_are_no_examples() -> None:
+    config: dict[str, JsonValue] = {"sha256": "0" * 64, "rows": 3, "held_out": 1}
+    rows = FamilySpec(name="mine", generator=ROWS_GENERATOR, config=config, verifier=EXACT)
+    assert example_coordinates(rows, 2) == trial_coordinates(rows, 2) == []
 
 
 def test_importing_the_pure_part_is_cheap_and_brings_no_reasoning_gym() -> None:

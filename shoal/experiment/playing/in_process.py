@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,13 +19,16 @@ import trio.testing
 
 from p2p.process import root_error
 from policy.evaluate import evaluate
+from policy.model.examples import Shots
 from policy.model.from_settings import fresh_policy
 from policy.model.loading import Policy
 from policy.node.link import NodeLink
 from policy.record.metrics import held_out_metrics, round_metrics
 from policy.record.progress import Progress
+from policy.rollouts import sampling_params
 from policy.round.config import balance_from_settings, round_config
 from policy.sapo import Learner, Rounds
+from policy.shots import with_shots
 from policy.surroundings import Surroundings
 from policy.tasks import TaskSource
 from policy.update.grpo import make_optimizer
@@ -81,6 +84,8 @@ class Workers:
 
     def __init__(self) -> None:
         self._workers: dict[bytes, SharedWorker] = {}
+        self.shots: dict[tuple[object, ...], Shots] = {}
+        """What stands before questions, by manifest and settings: nodes alike find the same."""
 
     def of(self, manifest: Manifest, settings: Settings) -> SharedWorker:
         """Return the worker that serves this manifest, starting it if need be."""
@@ -146,7 +151,7 @@ class _Swarm:
         self._manifest = make_manifest(
             "experiment", starting_families(first.tasks, first.task_file)
         )
-        self._worker = workers.of(self._manifest, first)
+        self._worker, self._shots = workers.of(self._manifest, first), workers.shots
         self._specs = specs_of(self._manifest, first.task_file)
         self._tasks = TaskSource(self._worker, self._specs)
         self._kinds = [node.behaviour for node in job.arm.nodes]
@@ -182,23 +187,31 @@ class _Swarm:
 
     def _node(self, index: int) -> _Node:
         settings = self._job.node_settings(index)
-        policy = fresh_policy(settings, seed=settings.seed)
+        around = Surroundings(
+            tasks=self._tasks_of(index),
+            link=NodeLink(None),
+            rules=self._manifest.rules,
+            should_stop=lambda: False,
+        )
+        policy = self._with_shots(fresh_policy(settings, seed=settings.seed), settings, around)
         optimizer = make_optimizer(
             policy, lr=settings.learning_rate, weight_decay=settings.weight_decay
         )
         said = _Said()
         rounds = Rounds(
             Learner(policy=policy, optimizer=optimizer),
-            Surroundings(
-                tasks=self._tasks_of(index),
-                link=self._link_of(index, settings, said),
-                rules=self._manifest.rules,
-                should_stop=lambda: False,
-            ),
+            replace(around, link=self._link_of(index, settings, said)),
             round_config(settings, settings.seed),
             balance=balance_from_settings(settings, None),
         )
         return _Node(settings, policy, rounds, said, Progress())
+
+    def _with_shots(self, policy: Policy, settings: Settings, around: Surroundings) -> Policy:
+        how = (self._manifest.digest, settings.model, settings.shots, sampling_params(settings))
+        if how not in self._shots:
+            around = replace(around, tasks=self._tasks)
+            self._shots[how] = with_shots(policy, settings, around, keep_in=None).shots
+        return replace(policy, shots=self._shots[how])
 
     def _link_of(self, index: int, settings: Settings, said: _Said) -> NodeLink:
         member = self._members.get(index)

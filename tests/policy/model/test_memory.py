@@ -12,10 +12,10 @@ import torch
 
 from policy.model.loading import Policy
 from policy.model.memory import halved_budget, is_out_of_memory
+from policy.model.packed import TokenRow
 from policy.update import grpo, rows
 from policy.update.grpo import update
 from policy.update.logprobs import completion_logprobs
-from policy.update.packed import TokenRow
 from policy.update.rows import Row, batch_tokens, micro_batches, pack
 from tests.policy import tiny_models
 from tests.policy.update.test_grpo import Recorder, assert_same_gradients, config, make_groups

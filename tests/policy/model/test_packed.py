@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import random
 from typing import Any
 
 import pytest
@@ -19,11 +20,12 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from policy.model import packed
 from policy.model.loading import Policy, wrap_policy
-from policy.update import grpo, rows
+from policy.model.packed import can_pack, pack_rows, packed_tokens
+from policy.update import grpo, logprobs, rows
 from policy.update.grpo import TrainGroup, update
 from policy.update.logprobs import completion_logprobs
-from policy.update.packed import can_pack, pack_rows, packed_tokens
 from policy.update.rows import make_rows, micro_batches, packing_pays
 from tests.policy import tiny_models
 from tests.policy.update.test_grpo import (
@@ -139,5 +141,81 @@ def test_micro_batches_keep_the_rows_of_a_prompt_together() -> None:
     assert changes == len(set(prompts)) - 1
     for batch in batches:
         assert len(batch) == 1 or rows.batch_tokens(batch, packed=True) <= 100
-        packed = pack_rows(batch, policy.device)
-        assert packed.ids.shape[1] == packed_tokens(batch)
+        laid = pack_rows(batch, policy.device)
+        assert laid.ids.shape[1] == packed_tokens(batch)
+
+
+def families(seed: int) -> list[TrainGroup]:
+    """Groups of two families whose prompts begin alike, one twice, and some that share nothing."""
+    rng = random.Random(seed)
+
+    def ids(size: int) -> list[int]:
+        return rng.choices(range(5, 50), k=size)
+
+    beginnings = [ids(rng.randint(16, 40)) for _ in "12"] + [[]]
+    groups = []
+    for _ in range(6):
+        begun = rng.choice(beginnings)
+        groups.append(
+            TrainGroup(
+                prompt_ids=[*begun, *ids(rng.randint(1, 8))],
+                completions=[ids(rng.randint(1, 12)) for _ in range(rng.randint(1, 4))],
+                advantages=[],
+                external=bool(rng.getrandbits(1)),
+                num_shared=len(begun),
+            )
+        )
+    groups.append(dataclasses.replace(groups[0], completions=[ids(3), ids(1)]))
+    return [
+        dataclasses.replace(one, advantages=[rng.uniform(-2, 2) for _ in one.completions])
+        for one in groups
+    ]
+
+
+@pytest.mark.parametrize("name", ["qwen2", "gpt2", "qwen3"])
+@pytest.mark.parametrize("budget", [60, 4096])
+def test_shared_beginnings_have_the_loss_and_gradients_of_rows_alone(
+    name: str, budget: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packed, "_is_tree", lambda family: len(family) > 1)
+    policy, trees = policy_of(name), []
+    real = packed.pack_rows
+
+    def watched(*args: Any) -> Any:
+        made = real(*args)
+        trees.append(len(made.trees))
+        return made
+
+    monkeypatch.setattr(logprobs, "pack_rows", watched)
+    for seed in range(4):
+        groups = families(seed)
+        recorder = Recorder(policy)
+        stats = update(policy, recorder, groups, config(token_budget=budget))
+        expected = plain_loss(policy.model, groups, config())
+        assert stats.loss == pytest.approx(float(expected.detach()), abs=1e-5)
+        assert_same_gradients(recorder.steps[0], gradients_of(policy.model, expected))
+    assert any(trees)
+
+
+def test_a_shared_beginning_is_computed_once_where_its_rows_fit() -> None:
+    policy = tiny_models.policy(positions=512)
+    begun = random.Random(1).choices(range(5, 50), k=200)
+    groups = [
+        TrainGroup(
+            prompt_ids=[*begun, number],
+            completions=[[7, 8], [9]],
+            advantages=[1.0, -1.0],
+            external=False,
+            num_shared=200,
+        )
+        for number in (5, 6)
+    ]
+    made = [row for part in make_rows(policy, groups, config())[0] for row in part]
+    assert packing_pays(policy, made, 8192)
+    [batch] = micro_batches(made, 300, packed=True)
+    laid = pack_rows(batch, policy.device)
+    assert laid.ids.shape[1] == packed_tokens(batch) == 200 + 2 * (1 + 1)
+    assert len(laid.trees) == 1 and not laid.buckets
+    assert rows.batch_tokens(batch, packed=True) == 204 + 204 // 4
+    others = [dataclasses.replace(row, prompt_ids=[4, *row.prompt_ids[1:]]) for row in made]
+    assert [len(one) for one in micro_batches([*made, *others], 300, packed=True)] == [4, 4]

@@ -1,0 +1,363 @@
+"""A forward pass without padding in which rows of one prompt compute it once.
+
+    rows      p p p a a │ p p p b │ q q c c c          p, q prompts; a, b, c completions
+    packed    p p p a a b q q c c c                    one sequence: every layer but attention
+    attention p p p a a / p p p b . / q q c c c        gathered into rows, causal, and back
+
+Everything but attention treats each token by itself, so one long sequence with the right positions
+gives the same numbers. Attention is transformers' to replace by name: ours gathers queries, keys
+and values into rows, lets torch's own causal attention work on these, and puts the results back.
+Gradients of a shared prompt are the sum over its rows, by autograd.
+
+Where much is shared, rows of one prompt, or of all prompts that begin with the same examples, are
+one *tree* instead: each token once, under a mask that shows it its own past alone.
+
+    x x x p p a a b           x x x the shared beginning, p and q two questions
+          q q c               a, b, c completions
+
+Not every model is made that way: recurrent layers, soft caps, sinks. So the first time a model
+comes, a few tokens are computed both ways (`can_pack`); where they differ rows are padded instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary
+
+import torch
+from transformers import AttentionInterface
+from transformers.integrations.sdpa_attention import repeat_kv
+
+log = logging.getLogger(__name__)
+
+_NAME = "shoal_packed"
+_LAYOUT = "shoal_layout"
+_REPLACED = "sdpa"
+"""torch's own attention, the usual choice; another was asked for on purpose."""
+_NO_WINDOW = 1 << 30
+_SIMILAR = 0.75
+"""Share of the longest row's length that a row must have to be padded to it in attention."""
+_LEAST_TREE = 128
+"""Tokens below which a tree's mask costs more than it saves."""
+_UNKNOWN = ("softcap", "s_aux", "position_bias", "cache")
+"""What some models ask of attention and ours does not do."""
+
+
+class TokenRow(Protocol):
+    """A prompt and a completion, both not empty."""
+
+    @property
+    def prompt_ids(self) -> Sequence[int]: ...
+    @property
+    def completion_ids(self) -> Sequence[int]: ...
+    @property
+    def num_shared(self) -> int:
+        """Tokens of the prompt's beginning that other prompts begin with too."""
+
+
+class Layout(Protocol):
+    """What stands in for attention during one forward pass over one long sequence."""
+
+    @property
+    def windows(self) -> set[int]:
+        """Attention windows that the model asked for, filled in by its forward pass."""
+
+    def attend(
+        self,
+        layer: int,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        scale: float | None,
+    ) -> torch.Tensor:
+        """Of [1, heads, M, d] each; returns [1, M, heads, d]."""
+
+
+class CannotPackError(Exception):
+    """The model asks for another attention."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packed:
+    """Rows as one sequence of M tokens; N completion tokens, row after row as they were given."""
+
+    ids: torch.Tensor
+    """[1, M]"""
+    positions: torch.Tensor
+    """[1, M], of each token in its row."""
+    places: torch.Tensor
+    """[N], where in the sequence each completion token is predicted."""
+    buckets: list[tuple[int, torch.Tensor]]
+    """Rows of similar length for attention: how many, and what they gather, [rows·width]."""
+    trees: list[tuple[torch.Tensor, torch.Tensor]]
+    """Rows of one beginning: what they gather, [n], and who sees whom, [n, n]."""
+    back: torch.Tensor
+    """[M], where in the buckets and trees, one after another, each token's result is."""
+    windows: set[int]
+
+    def attend(
+        self,
+        layer: int,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        scale: float | None,
+    ) -> torch.Tensor:
+        """See `Layout`."""
+        flat = [part[0].transpose(0, 1) for part in (query, key, value)]
+        groups = query.shape[1] // key.shape[1]
+        masked = [(1, *tree) for tree in self.trees]
+        found = []
+        for num_rows, index, mask in [*((*one, None) for one in self.buckets), *masked]:
+            query_R, key_R, value_R = (
+                part.index_select(0, index).unflatten(0, (num_rows, -1)).transpose(1, 2)
+                for part in flat
+            )
+            out = torch.nn.functional.scaled_dot_product_attention(
+                query_R,
+                repeat_kv(key_R, groups),
+                repeat_kv(value_R, groups),
+                attn_mask=mask,
+                scale=scale,
+                is_causal=mask is None,
+            )
+            found.append(out.transpose(1, 2).flatten(0, 1))
+        return torch.cat(found).index_select(0, self.back)[None]
+
+
+def packed_tokens(rows: Sequence[TokenRow]) -> int:
+    """Length of the sequence that these rows pack to."""
+    prompts = {tuple(row.prompt_ids): row.num_shared for row in rows}
+    shared = {prompt[:size] for prompt, size in prompts.items()}
+    own = sum(len(prompt) - size for prompt, size in prompts.items())
+    return sum(map(len, shared)) + own + sum(len(row.completion_ids) - 1 for row in rows)
+
+
+def attended_tokens(rows: Sequence[TokenRow]) -> int:
+    """Tokens that attention holds for these rows: a tree's once, others' once a row."""
+    return sum(
+        packed_tokens(family) if _is_tree(family) else sum(map(_length, family))
+        for family in _families(rows)
+    )
+
+
+def _families(rows: Sequence[TokenRow]) -> list[list[TokenRow]]:
+    """Rows of one shared beginning, or else of one prompt, together."""
+    found: dict[tuple[int, ...], list[TokenRow]] = {}
+    for row in rows:
+        prompt = tuple(row.prompt_ids)
+        found.setdefault(prompt[: row.num_shared] or prompt, []).append(row)
+    return list(found.values())
+
+
+def _is_tree(family: Sequence[TokenRow]) -> bool:
+    """Whether attention has less to do with these rows as a tree: a row's mask is half empty."""
+    size = packed_tokens(family)
+    return size >= _LEAST_TREE and 2 * size * size < sum(_length(row) ** 2 for row in family)
+
+
+def _length(row: TokenRow) -> int:
+    return len(row.prompt_ids) + len(row.completion_ids) - 1
+
+
+@dataclass(slots=True)
+class _Laid:
+    """Tokens laid out one after another; a run is some of them, by place."""
+
+    ids: list[int] = field(default_factory=list)
+    positions: list[int] = field(default_factory=list)
+    runs: dict[tuple[int, ...], list[int]] = field(default_factory=dict)
+    """What several rows begin with, to the places of all its tokens."""
+
+    def add(self, before: list[int], ids: Sequence[int]) -> list[int]:
+        """Lay out tokens that come after those at `before`; return the places of all."""
+        first = len(self.ids)
+        self.ids.extend(ids)
+        self.positions.extend(range(len(before), len(before) + len(ids)))
+        return [*before, *range(first, len(self.ids))]
+
+    def once(self, whole: tuple[int, ...], before: list[int]) -> list[int]:
+        """The same of what `whole` has after `before`, unless it is there."""
+        if whole not in self.runs:
+            self.runs[whole] = self.add(before, whole[len(before) :])
+        return self.runs[whole]
+
+
+def pack_rows(rows: Sequence[TokenRow], device: torch.device) -> Packed:
+    """Lay out rows; equal prompts become one, and equal beginnings that rows name."""
+    laid = _Laid()
+    places: list[int] = []
+    paths: dict[int, list[int]] = {}
+    for row in rows:
+        prompt = tuple(row.prompt_ids)
+        start = laid.once(prompt[: row.num_shared], []) if row.num_shared else []
+        of_prompt = laid.once(prompt, start)
+        # The last token is predicted, never read.
+        path = paths[id(row)] = laid.add(of_prompt, row.completion_ids[:-1])
+        places.extend(path[len(prompt) - 1 :])
+    families = _families(rows)
+    singly = [paths[id(row)] for one in families if not _is_tree(one) for row in one]
+    trees = [[paths[id(row)] for row in one] for one in families if _is_tree(one)]
+    back = [0] * len(laid.ids)
+    buckets, offset = [], 0
+    for members in _similar(singly):
+        width = len(members[0])
+        index = [token for one in members for token in one + one[:1] * (width - len(one))]
+        for number, member in enumerate(members):
+            for place, token in enumerate(member):
+                back[token] = offset + number * width + place
+        offset += len(index)
+        buckets.append((len(members), torch.tensor(index, device=device)))
+    made = []
+    for tree in trees:
+        tokens = sorted({token for path in tree for token in path})
+        for place, token in enumerate(tokens):
+            back[token] = offset + place
+        offset += len(tokens)
+        made.append((torch.tensor(tokens, device=device), _mask(tokens, tree).to(device)))
+    return Packed(
+        ids=torch.tensor([laid.ids], device=device),
+        positions=torch.tensor([laid.positions], device=device),
+        places=torch.tensor(places, device=device),
+        buckets=buckets,
+        trees=made,
+        back=torch.tensor(back, device=device),
+        windows=set(),
+    )
+
+
+def _mask(tokens: Sequence[int], paths: Sequence[Sequence[int]]) -> torch.Tensor:
+    """Who sees whom among `tokens`, [n, n]: each sees what stands before it on its path."""
+    local = {token: place for place, token in enumerate(tokens)}
+    seen = torch.zeros(len(tokens), len(tokens), dtype=torch.bool)
+    known: set[int] = set()
+    for path in paths:
+        first = next((i for i, token in enumerate(path) if token not in known), len(path))
+        known.update(path[first:])
+        own = torch.tensor([local[token] for token in path])
+        lower = torch.ones(len(path) - first, len(path), dtype=torch.bool).tril(first)
+        seen[own[first:, None], own[None, :]] = lower
+    return seen
+
+
+def _similar(tokens: list[list[int]]) -> list[list[list[int]]]:
+    ordered = sorted(tokens, key=len, reverse=True)
+    buckets: list[list[list[int]]] = []
+    for row in ordered:
+        if buckets and len(row) >= _SIMILAR * len(buckets[-1][0]):
+            buckets[-1].append(row)
+        else:
+            buckets.append([row])
+    return buckets
+
+
+def packed_hidden(model: Any, packed: Packed) -> torch.Tensor:
+    """Last hidden states at `places`, [N, H]. Call within `packing`, backward included."""
+    hidden_MH = laid_out_hidden(model, packed.ids, packed.positions, packed)
+    return hidden_MH.index_select(0, packed.places)
+
+
+def laid_out_hidden(
+    model: Any, ids: torch.Tensor, positions: torch.Tensor, layout: Layout
+) -> torch.Tensor:
+    """Last hidden states of one long sequence, [M, H]; ids and positions are [1, M]."""
+    body = model.base_model(
+        input_ids=ids, position_ids=positions, use_cache=False, **{_LAYOUT: layout}
+    )
+    hidden_MH: torch.Tensor = body.last_hidden_state[0]
+    return hidden_MH
+
+
+@contextlib.contextmanager
+def packing(model: Any) -> Iterator[None]:
+    """Let the model's attention be ours for calls with a layout, and torch's own for all others."""
+    config = model.config.get_text_config()
+    before = config._attn_implementation
+    if before != _REPLACED:
+        yield
+        return
+    config._attn_implementation = _NAME
+    try:
+        yield
+    finally:
+        config._attn_implementation = before
+
+
+_known: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+"""Longest row that a model can pack; 0 for none."""
+
+
+def can_pack(model: Any, device: torch.device, longest: int) -> bool:
+    """Whether packing gives this model's own hidden states for rows of up to `longest` tokens.
+
+    Found out once a model. Within an attention window there is none.
+    """
+    if model not in _known:
+        _known[model] = _probe(model, device)
+        log.debug("%s: packs rows up to %d tokens", type(model).__name__, _known[model])
+    return longest <= _known[model]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ProbeRow:
+    prompt_ids: tuple[int, ...]
+    completion_ids: tuple[int, ...]
+    num_shared: int = 0
+
+
+def _probe(model: Any, device: torch.device) -> int:
+    config = model.config.get_text_config()
+    if config._attn_implementation != _REPLACED:
+        return 0
+    ids = [index % config.vocab_size for index in (3, 1, 4, 1, 5, 9, 2, 6)]
+    rows = [
+        _ProbeRow(prompt_ids=tuple(ids[:3]), completion_ids=tuple(ids[3:7])),
+        _ProbeRow(prompt_ids=tuple(ids[:3]), completion_ids=tuple(ids[5:])),
+        _ProbeRow(prompt_ids=tuple(ids[4:]), completion_ids=tuple(ids[:2])),
+    ]
+    with torch.no_grad():
+        alone = []
+        for row in rows:
+            whole = torch.tensor([[*row.prompt_ids, *row.completion_ids[:-1]]], device=device)
+            found = model.base_model(input_ids=whole, use_cache=False).last_hidden_state[0]
+            alone.append(found[len(row.prompt_ids) - 1 :])
+        try:
+            packed = pack_rows(rows, device)
+            with packing(model):
+                packed_NH = packed_hidden(model, packed).float()
+        except (CannotPackError, TypeError, ValueError, RuntimeError, IndexError) as error:
+            # Models that know no positions, or pass nothing on to attention, say so variously.
+            log.debug("%s", error)
+            return 0
+    expected_NH = torch.cat(alone).float()
+    off = float((packed_NH - expected_NH).norm() / expected_NH.norm())
+    close = off < (1e-4 if next(model.parameters()).dtype == torch.float32 else 3e-2)
+    windows = [*packed.windows, getattr(config, "attention_chunk_size", None) or _NO_WINDOW]
+    return min(windows) if close else 0
+
+
+def _attention(
+    module: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    **options: Any,
+) -> tuple[torch.Tensor, None]:
+    """By transformers' signature: [1, heads, M, d] each; returns [1, M, heads, d]."""
+    layout: Layout | None = options.get(_LAYOUT)
+    if layout is None or any(options.get(name) is not None for name in _UNKNOWN):
+        raise CannotPackError("attention asks for more than a causal mask")
+    if dropout or attention_mask is not None:
+        raise CannotPackError("attention asks for dropout or a mask")
+    layout.windows.add(options.get("sliding_window") or _NO_WINDOW)
+    return layout.attend(getattr(module, "layer_idx", 0), query, key, value, scaling), None
+
+
+AttentionInterface.register(_NAME, _attention)

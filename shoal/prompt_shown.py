@@ -1,0 +1,48 @@
+"""The very text that a model sees of a question: for `shoal tasks`. Loads its tokenizer alone."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from shoal_base.extras import missing_for_trainer
+from shoal_base.node_folders import folders_for
+from shoal_settings.exits import fail
+from shoal_tasks.families import FamilySpec
+from shoal_tasks.spec import AnswerFormat
+from shoal_tasks.worker.sync import TaskWorker
+
+
+def prompt_of(arguments: argparse.Namespace, spec: FamilySpec, question: str) -> dict[str, Any]:
+    """Return a question's prompt for `arguments.model`, with `arguments.shots` worked examples.
+
+    Raises UsageExit where the model cannot be used.
+    """
+    if (missing := missing_for_trainer()) is not None:
+        raise fail("tasks", missing)
+    # Late: torch takes seconds to import, and only this view needs it.
+    from policy.model.loading import ModelError, PromptFormat, load_reader
+    from policy.model.prompting import encode_prompt
+    from policy.shots import AUTO, SPARE, chosen_before
+    from policy.tasks import TaskSource
+
+    try:
+        reader = load_reader(arguments.model)
+    except ModelError as error:
+        raise fail("tasks", str(error)) from None
+    tagged = spec.answer_format is AnswerFormat.TAGGED
+    count = arguments.shots
+    if count is None:
+        folder = next(folders_for(arguments.model))
+        count = chosen_before(folder, spec)
+        count = AUTO if count is None else count
+    if reader.prompt_format is PromptFormat.TINY:
+        count = 0
+    with TaskWorker([spec]) as worker:
+        found = TaskSource(worker, [spec]).examples(count + SPARE)[spec.name]
+    examples = [one for one in found if one.question != question][:count]
+    ids = encode_prompt(reader, question, tagged=tagged, examples=examples)
+    text = reader.tokenizer.decode(
+        ids, skip_special_tokens=False, clean_up_tokenization_spaces=False
+    )
+    return {"model": arguments.model, "shots": len(examples), "tokens": len(ids), "text": text}

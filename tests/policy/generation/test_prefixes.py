@@ -1,0 +1,158 @@
+"""Prompts that begin alike: decoded with what they share computed once, or each by itself."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from policy.generation import decoding
+from policy.generation.local import Sample, generate
+from policy.generation.prefixes import PrefixDecoder
+from policy.model.examples import Shots, Shown, common_prefix
+from policy.model.loading import Policy
+from policy.model.lora import LoraSpec, add_adapter
+from policy.model.packed import can_pack
+from policy.model.prefix_cache import held_for
+from policy.update.grpo import make_optimizer, update
+from shoal_wire.types import SamplingParams
+from tests.policy import tiny_models
+from tests.policy.update.test_grpo import config, make_groups
+
+NEW = 9
+
+
+def ids(seed: int, size: int) -> list[int]:
+    return random.Random(seed).choices(range(5, tiny_models.VOCAB), k=size)
+
+
+def shots(*prefixes: list[int]) -> Shots:
+    return Shots(
+        {
+            str(number): Shown(count=1, examples=(), prefix=tuple(prefix))
+            for number, prefix in enumerate(prefixes)
+        }
+    )
+
+
+def case(seed: int) -> tuple[Shots, list[list[int]]]:
+    """Prompts of two families, with rests of every length, some equal, and some of no family."""
+    rng = random.Random(seed)
+    first, second = ids(seed, rng.randint(16, 40)), ids(seed + 1, 20)
+    prompts = [
+        [*rng.choice([first, second]), *ids(rng.random(), rng.randint(1, 12))] for _ in "123"
+    ]
+    prompts += [prompts[0], first, ids(seed + 2, rng.randint(1, 30))]
+    rng.shuffle(prompts)
+    return shots(first, second), prompts
+
+
+def sampled(policy: Policy, prompts: list[list[int]], seed: int) -> list[list[Sample]]:
+    return generate(
+        policy,
+        prompts,
+        num_completions=3,
+        params=SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=NEW),
+        generator=torch.Generator().manual_seed(seed),
+    )
+
+
+def assert_same(one: list[list[Sample]], other: list[list[Sample]]) -> None:
+    for rows, others in zip(one, other, strict=True):
+        assert [row.ids for row in rows] == [row.ids for row in others]
+        for row, expected in zip(rows, others, strict=True):
+            assert row.logprobs == pytest.approx(expected.logprobs, abs=2e-5)
+
+
+@contextmanager
+def tokens_read(model: Any) -> Iterator[list[int]]:
+    """The number of tokens in each forward pass of a model's body."""
+    seen: list[int] = []
+
+    def note(_module: Any, _args: Any, options: dict[str, Any]) -> None:
+        seen.append(options["input_ids"].numel())
+
+    handle = model.base_model.register_forward_pre_hook(note, with_kwargs=True)
+    try:
+        yield seen
+    finally:
+        handle.remove()
+
+
+@pytest.mark.parametrize("architecture", tiny_models.ARCHITECTURES)
+def test_shared_beginnings_change_nothing_in_what_is_sampled(architecture: str) -> None:
+    policy = tiny_models.policy(architecture)
+    for seed in range(8):
+        shown, prompts = case(seed)
+        sharing = replace(policy, shots=shown)
+        assert isinstance(decoding.make_decoder(sharing, prompts, 3, NEW), PrefixDecoder)
+        assert_same(sampled(sharing, prompts, seed), sampled(policy, prompts, seed))
+
+
+def test_a_beginning_is_computed_once_for_its_weights() -> None:
+    policy = tiny_models.policy()
+    first, second = ids(1, 30), ids(2, 24)
+    sharing = replace(policy, shots=shots(first, second))
+    prompts = [[*first, 7], [*second, 8, 9], [*first, 10, 11]]
+    assert can_pack(policy.model, policy.device, 50)  # looks at the model once
+    with tokens_read(policy.model) as seen:
+        sampled(sharing, prompts, 1)
+        assert seen[:2] == [30 + 24, 1 + 2 + 2]
+        seen.clear()
+        sampled(sharing, [*prompts, [*second, 5]], 2)
+        assert seen[0] == 1 + 2 + 2 + 1, "the second call computes no beginning"
+
+
+@pytest.mark.parametrize("lora", [False, True])
+def test_other_weights_compute_it_anew(lora: bool) -> None:
+    policy = tiny_models.policy()
+    if lora:
+        policy = add_adapter(policy, LoraSpec(rank=2), seed=1)
+    shown, prompts = case(3)
+    sharing = replace(policy, shots=shown)
+    sampled(sharing, prompts, 1)
+    optimizer = make_optimizer(policy, lr=0.1)
+    for _ in range(2):  # of an adapter, the first step moves one of two matrices
+        for weight in policy.model.parameters():
+            weight.grad = torch.ones_like(weight) if weight.requires_grad else None
+        optimizer.step()
+    assert_same(sampled(sharing, prompts, 2), sampled(policy, prompts, 2))
+    other = tiny_models.model("qwen2", seed=5).state_dict()
+    if not lora:
+        policy.model.load_state_dict(other)
+        assert_same(sampled(sharing, prompts, 3), sampled(policy, prompts, 3))
+
+
+def test_an_update_drops_what_the_old_weights_computed() -> None:
+    policy = tiny_models.policy()
+    shown, prompts = case(5)
+    sampled(replace(policy, shots=shown), prompts, 1)
+    assert held_for(policy.model).prefixes
+    # At this rate no weight changes: it is not by looking at them that this is known.
+    update(policy, make_optimizer(policy, lr=0.0), make_groups(), config())
+    assert not held_for(policy.model).prefixes
+
+
+def test_a_model_that_cannot_do_so_is_asked_as_ever() -> None:
+    policy = replace(tiny_models.policy(), linear_head=False)
+    shown, prompts = case(4)
+    made = decoding.make_decoder(replace(policy, shots=shown), prompts, 2, NEW)
+    assert not isinstance(made, PrefixDecoder)
+
+
+def test_what_prompts_have_in_common() -> None:
+    assert common_prefix([[1, 2, 3], [1, 2, 4, 5], [1, 2]]) == (1, 2)
+    assert common_prefix([[1, 2], [3]]) == ()
+    assert common_prefix([[1, 2]]) == (1, 2)
+
+
+def test_a_beginning_too_short_to_pay_is_not_shared_and_no_prompt_is_all_beginning() -> None:
+    shown = shots(ids(1, 15), ids(2, 20))
+    assert shown.num_shared([*ids(1, 15), 7]) == 0
+    assert shown.num_shared([*ids(2, 20), 7]) == 20
+    assert shown.num_shared(ids(2, 20)) == 0

@@ -1,0 +1,164 @@
+"""GGUF files: converted once into a cache, whole or not at all, and then a model like any other."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("gguf", reason="the extra `smollm2` is not installed")
+
+from policy.model import gguf as converting
+from policy.model.loading import ModelError, PromptFormat, check_model, load_policy
+from policy.model.prompting import encode_prompt
+from policy.rollouts import public_model_name
+from shoal_base.node_folders import name_of
+from shoal_tasks.prompts import Example
+from tests.policy.model.gguf_files import write_gguf
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "shoal" / "models"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("gguf") / "small.gguf"
+    write_gguf(path)
+    return path
+
+
+def folders(cache: Path) -> list[Path]:
+    return sorted(path for path in cache.iterdir() if path.is_dir())
+
+
+def no_conversion(*_args: Any) -> None:
+    raise AssertionError("converted again")
+
+
+def test_a_file_is_converted_once_and_loads_like_a_folder(
+    made: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_model(str(made))
+    policy = load_policy(str(made), device="cpu")
+    assert policy.name == str(made)
+    assert policy.prompt_format is PromptFormat.CHAT and policy.linear_head
+    assert policy.model.dtype == torch.float32
+    assert policy.eos_ids == {2} and policy.max_positions == 512
+    asked = encode_prompt(
+        policy,
+        "the 5?",
+        examples=[Example(question="the 2?", answer="2"), Example(question="3", answer="4")],
+    )
+    assert policy.tokenizer.decode(asked) == (
+        "<|im_start|>user\nthe 2?<|im_end|>\n<|im_start|>assistant\n2<|im_end|>\n"
+        "<|im_start|>user\n3<|im_end|>\n<|im_start|>assistant\n4<|im_end|>\n"
+        "<|im_start|>user\nthe 5?<|im_end|>\n<|im_start|>assistant\n"
+    )
+    [folder] = folders(cache)
+    assert "quantization_config" not in json.loads((folder / "config.json").read_text())
+    monkeypatch.setattr(converting, "_convert", no_conversion)
+    again = load_policy(str(made), device="cpu")
+    for name, weight in again.model.state_dict().items():
+        assert torch.equal(weight, policy.model.state_dict()[name]), name
+
+
+def test_another_file_of_that_name_is_another_model(made: Path, cache: Path) -> None:
+    copy = made.with_name("copy.gguf")
+    write_gguf(copy)
+    first = load_policy(str(copy), device="cpu")
+    write_gguf(copy, seed=1)
+    second = load_policy(str(copy), device="cpu")
+    assert len(folders(cache)) == 2
+    one, other = (p.model.get_input_embeddings().weight for p in (first, second))
+    assert not torch.equal(one, other)
+
+
+def test_what_a_killed_conversion_left_is_made_anew(
+    made: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_args: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", killed)
+        patch.setattr(converting.shutil, "rmtree", lambda *_args, **_options: None)
+        with pytest.raises(KeyboardInterrupt):
+            load_policy(str(made), device="cpu")
+    [left] = folders(cache)
+    assert ".tmp-" in left.name
+    left.rename(left.with_name(f"{left.name}0"))  # of a process that is gone
+    spoilt = left.with_name(left.name.split(".tmp-")[0])
+    spoilt.mkdir()  # not whole: its weights are missing
+    (spoilt / "config.json").write_text("{}")
+    load_policy(str(made), device="cpu")
+    [whole] = folders(cache)
+    assert whole == spoilt
+
+
+def test_of_those_that_start_together_one_converts(
+    made: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lock holds between threads as between processes: each has opened the file for itself."""
+    real, converted = converting._convert, []
+
+    def watched(*args: Any) -> None:
+        converted.append(args)
+        real(*args)
+
+    monkeypatch.setattr(converting, "_convert", watched)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(check_model, [str(made)] * 4))
+    assert len(converted) == len(folders(cache)) == 1
+
+
+def no_package(name: str) -> None:
+    return None
+
+
+def test_what_is_missing_is_one_line_that_says_how_to_get_it(
+    made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", no_package)
+    for model in ("smollm2", str(made)):
+        with pytest.raises(ModelError) as caught:
+            check_model(model)
+        line = str(caught.value)
+        assert "pip install 'shoal[smollm2]'" in line and "\n" not in line
+
+
+def test_a_file_that_is_none_is_one_line(tmp_path: Path, cache: Path) -> None:
+    spoilt = tmp_path / "spoilt.gguf"
+    spoilt.write_bytes(b"GGUF" + bytes(200))
+    unknown = tmp_path / "unknown.gguf"
+    write_gguf(unknown, architecture="no-such-thing")
+    for path in (spoilt, unknown):
+        with pytest.raises(ModelError) as caught:
+            load_policy(str(path), device="cpu")
+        assert path.name in str(caught.value) and "\n" not in str(caught.value)
+    with pytest.raises(ModelError, match="no such file"):
+        load_policy(str(tmp_path / "nowhere.gguf"), device="cpu")
+    assert not folders(cache)
+
+
+def test_a_cache_that_cannot_be_written_is_one_line(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(ModelError, match=r"cannot convert small\.gguf") as caught:
+        check_model(str(made))
+    assert "\n" not in str(caught.value)
+
+
+def test_peers_and_folders_are_told_its_name_alone(made: Path) -> None:
+    assert public_model_name(str(made)) == "small.gguf"
+    assert name_of(str(made)).startswith("small.gguf-")
+    assert name_of("smollm2") == "smollm2"

@@ -1,0 +1,256 @@
+"""Worked examples before questions: which are taken, and what is kept of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from policy import shots
+from policy.model.loading import ModelError, Policy, wrap_policy
+from policy.model.packed import can_pack
+from policy.model.prompting import prompt_ids
+from policy.node.link import NodeLink
+from policy.shots import SHOTS_FILE, with_shots
+from policy.tasks import TaskSource
+from policy.trainer import Trainer
+from shoal_tasks.answers import extract_answer
+from shoal_tasks.families import AnswerFormat, FamilySpec, example_coordinates
+from shoal_tasks.prompts import answer_text
+from shoal_tasks.types import ScoreRequest
+from shoal_wire.digests import question_digest
+from shoal_wire.rules import is_held_out
+from shoal_wire.types import FinishReason
+from tests.policy import tiny_models
+from tests.policy import training_cases as case
+from tests.policy.model.test_prompting import TEMPLATE
+from tests.support import factories as make
+
+SPECS = tuple(one for one in make.SPECS if one.generator in ("gcd", "count_bits", "spell_backward"))
+HELPED = {"gcd_easy", "count_bits_easy"}
+"""Families that the steered verifier gives signal to, where they are shown examples."""
+
+
+@pytest.fixture(autouse=True)
+def few_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shots, "_TRIALS", 2)
+    monkeypatch.setattr(shots, "_COMPLETIONS", 2)
+
+
+class Steered(TaskSource):
+    """Real questions. The first answers to trials are without examples: they earn nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(make.real_worker(), SPECS)
+        self.calls = 0
+
+    def verify_own(self, groups: Sequence[Any]) -> list[list[float]]:
+        self.calls += 1
+        helped = self.calls % 2 == 0
+        return [
+            [
+                float(helped and index % 2 and group.question.task.family in HELPED)
+                for index, _ in enumerate(group.answers)
+            ]
+            for group in groups
+        ]
+
+
+def chat_policy(positions: int = 2048) -> Policy:
+    tokenizer = tiny_models.tokenizer(answer_token=False)
+    tokenizer.chat_template = TEMPLATE
+    return wrap_policy(tiny_models.model("qwen2", positions=positions), tokenizer, name="chat")
+
+
+def chosen(
+    folder: Path | None, *, tasks: TaskSource | None = None, begun: bool = False, **changes: Any
+) -> dict[str, int]:
+    """How many examples each family gets."""
+    settings = case.settings(folder or Path("unused"), "chat", **{"max_new_tokens": 1, **changes})
+    around = case.surroundings(tasks=tasks or Steered())
+    made = with_shots(chat_policy(), settings, around, keep_in=folder, has_begun=begun)
+    return {name: shown.count for name, shown in made.shots.families.items()}
+
+
+def test_auto_takes_what_gives_signal_says_so_and_tries_it_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    tasks = Steered()
+    assert chosen(tmp_path, tasks=tasks) == dict.fromkeys(HELPED, 4)
+    for spec in SPECS:
+        [line] = [text for text in caplog.messages if text.startswith(f"{spec.name}: ")]
+        assert ("4 worked examples: signal in 2 of 2" in line) == (spec.name in HELPED)
+    assert tasks.calls == 2
+    assert chosen(tmp_path, tasks=tasks) == dict.fromkeys(HELPED, 4)
+    assert tasks.calls == 2, "a restart tries nothing again"
+
+
+def test_what_was_kept_for_other_sampling_or_spoilt_is_tried_anew(tmp_path: Path) -> None:
+    tasks = Steered()
+    chosen(tmp_path, tasks=tasks)
+    chosen(tmp_path, tasks=tasks, temperature=0.5)
+    assert tasks.calls == 4
+    for spoilt in ("{", "[]", '{"key": 1, "families": []}', "\0"):
+        (tmp_path / SHOTS_FILE).write_text(spoilt)
+        before = tasks.calls
+        assert chosen(tmp_path, tasks=tasks) == dict.fromkeys(HELPED, 4)
+        assert tasks.calls == before + 2
+
+
+def test_a_number_is_taken_as_it_is_and_nothing_is_tried(tmp_path: Path) -> None:
+    tasks = Steered()
+    assert chosen(tmp_path, tasks=tasks, shots="2") == {spec.name: 2 for spec in SPECS}
+    assert chosen(tmp_path, tasks=tasks, shots="0") == {}
+    assert tasks.calls == 0 and not (tmp_path / SHOTS_FILE).exists()
+
+
+def test_a_run_of_an_earlier_version_goes_on_as_it_began(tmp_path: Path) -> None:
+    assert chosen(tmp_path, begun=True) == {}
+    chosen(tmp_path)
+    assert chosen(tmp_path, begun=True) == dict.fromkeys(HELPED, 4)
+
+
+def test_an_embedded_model_has_no_form_for_them() -> None:
+    around = case.surroundings(tasks=Steered())
+    tiny = tiny_models.policy()
+    for asked in ("auto", "0"):
+        settings = case.settings(Path("unused"), "tiny", shots=asked)
+        assert with_shots(tiny, settings, around, keep_in=None) is tiny
+    with pytest.raises(ModelError, match="no form for worked examples"):
+        with_shots(tiny, case.settings(Path("unused"), "tiny", shots="1"), around, keep_in=None)
+
+
+def test_told_to_stop_it_stops_trying(tmp_path: Path) -> None:
+    settings = case.settings(tmp_path, "chat")
+    around = case.surroundings(tasks=Steered(), should_stop=lambda: True)
+    made = with_shots(chat_policy(), settings, around, keep_in=tmp_path)
+    assert not made.shots.families and not (tmp_path / SHOTS_FILE).exists()
+
+
+def shown_policy(count: int = 4) -> tuple[Policy, TaskSource]:
+    tasks = Steered()
+    settings = case.settings(Path("unused"), "chat", shots=str(count))
+    policy = with_shots(chat_policy(), settings, case.surroundings(tasks=tasks), keep_in=None)
+    return policy, tasks
+
+
+def test_a_question_is_never_shown_with_its_own_answer() -> None:
+    policy, tasks = shown_policy()
+    for family, shown in policy.shots.families.items():
+        assert len(shown.examples) > shown.count
+        for one in shown.examples:
+            before = policy.shots.of(family, one.question)
+            assert len(before) == shown.count
+            assert one.question not in [other.question for other in before]
+    drawn = tasks.held_out(150)
+    own = [q.text in [e.question for e in policy.shots.of(q.task.family, q.text)] for q in drawn]
+    assert not any(own)
+
+
+def test_every_prompt_of_a_family_begins_with_what_is_computed_once() -> None:
+    policy, tasks = shown_policy()
+    assert can_pack(policy.model, policy.device, 1000)
+    for question in tasks.held_out(40):
+        shown = policy.shots.families[question.task.family]
+        prompt = prompt_ids(policy, question)
+        if question.text not in [one.question for one in shown.examples[: shown.count]]:
+            assert policy.shots.num_shared(prompt) == len(shown.prefix) > 100
+
+
+def test_examples_that_leave_no_room_are_fewer_or_none() -> None:
+    tasks, settings = Steered(), case.settings(Path("unused"), "chat", shots="4")
+    around = case.surroundings(tasks=tasks)
+    counts = {
+        positions: {
+            shown.count
+            for shown in with_shots(
+                chat_policy(positions), settings, around, keep_in=None
+            ).shots.families.values()
+        }
+        for positions in (128, 512, 2048)
+    }
+    assert counts[2048] == {4} and max(counts[512]) < 4 and len(counts[128]) <= 1
+    policy = with_shots(chat_policy(400), settings, around, keep_in=None)
+    for question in tasks.held_out(20):
+        assert len(prompt_ids(policy, question)) < 400
+
+
+@pytest.mark.parametrize("spec", make.SPECS, ids=lambda spec: spec.name)
+def test_examples_earn_the_whole_reward(spec: FamilySpec) -> None:
+    worker = make.real_worker()
+    tasks = TaskSource(worker, [spec])
+    questions = {item: task for task, item in _examples(spec)}
+    shown = tasks.examples(6)[spec.name]
+    assert len(shown) == 6
+    assert len({one.answer for one in shown[:4]}) >= 3
+    assert not any(is_held_out(question_digest(one.question)) for one in shown)
+    assert not any(is_held_out(question_digest(one.text)) for one in tasks.trials(spec.name, 4))
+    for one in shown:
+        request = ScoreRequest(
+            task=questions[one.question], text=one.answer, finish_reason=FinishReason.STOP
+        )
+        assert worker.score([request])[0].reward == 1
+
+
+def _examples(spec: FamilySpec) -> list[tuple[Any, str]]:
+    found = example_coordinates(spec, 192)
+    texts = make.real_worker().questions(found)
+    return list(zip(found, texts, strict=True))
+
+
+def test_a_tagged_answer_is_shown_between_its_tags() -> None:
+    text = answer_text("5", tagged=True)
+    assert extract_answer(AnswerFormat.TAGGED, text, FinishReason.STOP) == "5"
+    assert answer_text("5", tagged=False) == "5"
+
+
+def chat_folder(root: Path) -> str:
+    tokenizer = tiny_models.tokenizer(answer_token=False)
+    tokenizer.chat_template = TEMPLATE
+    tiny_models.model("qwen2", positions=2048).save_pretrained(root / "chat")
+    tokenizer.save_pretrained(root / "chat")
+    return str(root / "chat")
+
+
+class Tried(case.SteeredTasks):
+    """Every second answer is right, but for the trials without examples."""
+
+    def __init__(self, *, tries: bool) -> None:
+        super().__init__()
+        self._bare = tries
+
+    def verify_own(self, groups: Sequence[Any]) -> list[list[float]]:
+        bare, self._bare = self._bare, False
+        return (
+            [[0.0] * len(group.answers) for group in groups] if bare else super().verify_own(groups)
+        )
+
+
+def test_a_choice_that_cannot_be_kept_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"cannot write .*shots\.json: No such file") as caught:
+        chosen(tmp_path / "nowhere")
+    assert "\n" not in str(caught.value)
+
+
+def trainer(data_dir: Path, model: str, rounds: int, *, tries: bool = True) -> Trainer:
+    settings = case.settings(data_dir, model, rounds=rounds, max_new_tokens=2)
+    around = case.surroundings(NodeLink(None), tasks=Tried(tries=tries))
+    return Trainer(settings, around, seed=1)
+
+
+def test_a_run_with_examples_resumes_exactly(tmp_path: Path) -> None:
+    model = chat_folder(tmp_path)
+    for name in ("whole", "parts"):
+        (tmp_path / name).mkdir()
+    whole = trainer(tmp_path / "whole", model, 2)
+    assert len(whole.course.policy.shots.families) == len(make.SPECS)
+    whole.run()
+    trainer(tmp_path / "parts", model, 1).run()
+    resumed = trainer(tmp_path / "parts", model, 2, tries=False)
+    assert resumed.course.policy.shots == whole.course.policy.shots
+    resumed.run()
+    assert case.same_weights(case.weights(whole.course.policy), case.weights(resumed.course.policy))

