@@ -6,6 +6,7 @@ Errors are for people: one line that names the key, where it came from and what 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,6 +23,14 @@ from shoal_settings.schema import Command, Settings, fields_of, public_name
 ENV_PREFIX = "SHOAL_"
 CONFIG_VARIABLE = "SHOAL_CONFIG"
 DEFAULT_CONFIG = Path("shoal.toml")
+EMBEDDED = ("tiny", "tiny-sparse")
+LARGE_RATE = 1e-5
+"""The learning rate of who names none, for all weights of a model that is not small; the default of
+the setting, which is the embedded models', spoils one within a round."""
+ADAPTERS_RATE = 1e-4
+"""The same for LoRA's adapters."""
+FOR_LARGE = "default for a model of this size"
+_SMALL_BYTES = 80 << 20
 
 
 class SettingsError(Exception):
@@ -34,7 +43,7 @@ class Loaded:
 
     settings: Settings
     origins: Mapping[str, str]
-    """Field name to `default`, a file's path, a variable's name or a flag."""
+    """Field name to `default`, `FOR_LARGE`, a file's path, a variable's name or a flag."""
 
 
 def add_flags(
@@ -81,10 +90,27 @@ def load(
         settings = Settings(**values)
     except ValidationError as error:
         raise SettingsError(_explain(error, origins)) from None
+    if "learning_rate" not in origins and not is_small(settings.model):
+        rate = ADAPTERS_RATE if settings.lora_rank else LARGE_RATE
+        settings = settings.model_copy(update={"learning_rate": rate})
+        origins["learning_rate"] = FOR_LARGE
     return Loaded(
         settings=settings,
         origins={field: origins.get(field, "default") for field in Settings.model_fields},
     )
+
+
+def is_small(model: str) -> bool:
+    """Whether a model is an embedded one, or a folder with less than some 20 M weights.
+
+    What is named in another way may be of any size: it is taken for large.
+    """
+    if model in EMBEDDED:
+        return True
+    with contextlib.suppress(OSError):
+        weights = [path.stat().st_size for path in Path(model).glob("*.safetensors")]
+        return bool(weights) and sum(weights) <= _SMALL_BYTES
+    return False
 
 
 def to_flags(settings: Settings, command: Command) -> list[str]:

@@ -136,7 +136,13 @@ class TrainerSettings(NodeSettings):
         ge=0,
         lt=1 << 31,
     )
-    learning_rate: float = key(4e-4, "node trainer swarm", "AdamW's learning rate.", gt=0, le=1)
+    learning_rate: float = key(
+        4e-4,
+        "node trainer swarm",
+        "AdamW's learning rate. Who names none: 1e-5 for a model over 80 MB, 1e-4 for its adapters.",
+        gt=0,
+        le=1,
+    )
     weight_decay: float = key(0.0, "node trainer swarm", "AdamW's weight decay.", ge=0, le=1)
     temperature: float = key(1.0, "node trainer swarm", "Sampling temperature.", gt=0, le=100)
     top_p: float = key(1.0, "node trainer swarm", "Nucleus sampling mass.", gt=0, le=1)

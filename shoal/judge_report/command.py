@@ -73,6 +73,21 @@ def main(argv: Sequence[str]) -> int:
         return fail(_COMMAND, f"{where}: {error.strerror}", EXIT_FAILED).code
 
 
+class _Each(argparse.Action):
+    """Collects a flag that may be given several times; what is named takes the default's place."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        before = getattr(namespace, self.dest)
+        named = before if isinstance(before, list) else []
+        setattr(namespace, self.dest, [*named, values])
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="shoal judge report",
@@ -83,7 +98,8 @@ def _parser() -> argparse.ArgumentParser:
     source.add_argument(
         "--data-dir",
         type=path,
-        action="append",
+        action=_Each,
+        default=Path(".shoal/judge"),
         metavar="DIR",
         help="judge's folder (.shoal/judge); repeatable, one for each swarm",
     )
@@ -113,7 +129,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _records(arguments: argparse.Namespace) -> list[Records]:
     if arguments.addresses is None:
-        return [records_in(folder) for folder in arguments.data_dir or (Path(".shoal/judge"),)]
+        named = arguments.data_dir
+        return [records_in(folder) for folder in (named if isinstance(named, list) else [named])]
     key = None if arguments.swarm_key is None else load_swarm_key(arguments.swarm_key)
 
     async def fetch() -> list[Records]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from shoal_settings.loader import describe, describe_text
+from shoal_settings.loader import ADAPTERS_RATE, FOR_LARGE, LARGE_RATE, describe, describe_text
 from shoal_settings.schema import Settings, fields_of, public_name
 from tests.settings import settings_cases as case
 
@@ -79,6 +79,8 @@ def test_every_key_can_come_from_every_source(field: str) -> None:
     origin = flags[0].partition("=")[0]
     assert (getattr(result.settings, field), result.origins[field]) == (value, origin)
     others = {name: origin for name, origin in result.origins.items() if name != field}
+    if field == "model":  # another model than the embedded ones
+        assert others.pop("learning_rate") == FOR_LARGE
     assert set(others.values()) == {"default"}
 
 
@@ -152,3 +154,26 @@ def test_print_config_shows_what_the_command_reads_as_toml(command: Any) -> None
 def test_settings_do_not_change() -> None:
     with pytest.raises(ValidationError, match="frozen"):
         Settings().local = 3
+
+
+@pytest.mark.parametrize(
+    ("flags", "rate"),
+    [
+        (["--model", "Qwen/Qwen2.5-0.5B-Instruct"], LARGE_RATE),
+        (["--model", "smollm2"], LARGE_RATE),
+        (["--model", "smollm2", "--lora-rank", "8"], ADAPTERS_RATE),
+        (["--model", "tiny-sparse"], Settings().learning_rate),
+        (["--model", "little"], Settings().learning_rate),
+        (["--model", "big"], LARGE_RATE),
+        (["--model", "smollm2", "--learning-rate", "0.0004"], 4e-4),
+    ],
+)
+def test_a_large_model_has_a_learning_rate_of_its_own(flags: list[str], rate: float) -> None:
+    for name, size in (("little", 1000), ("big", 81 << 20)):
+        Path(name).mkdir()
+        with (Path(name) / "model.safetensors").open("wb") as file:
+            file.truncate(size)
+    result = case.loaded("node", flags)
+    assert result.settings.learning_rate == rate
+    chosen = rate != Settings().learning_rate
+    assert (result.origins["learning_rate"] == FOR_LARGE) is chosen
