@@ -139,7 +139,8 @@ class TrainerSettings(NodeSettings):
     learning_rate: float = key(
         4e-4,
         "node trainer swarm",
-        "AdamW's learning rate. Who names none: 1e-5 for a model over 80 MB, 1e-4 for its adapters.",
+        "AdamW's learning rate. Who names none: 1e-5 for a model over 80 MB, 1e-4 for its "
+        "adapters.",
         gt=0,
         le=1,
     )
