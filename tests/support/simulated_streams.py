@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 from libp2p.network.stream.exceptions import StreamClosed, StreamReset
+from libp2p.network.stream.net_stream import NetStream
 
 from p2p.net.address import host_and_port, to_libp2p_id
 from shoal_wire.types import PeerId
@@ -96,11 +97,12 @@ class Pipe:
         self._tell()
 
 
-class Stream:
-    """One end."""
+class Stream(NetStream):
+    """One end; the muxer's stream and the one above it in one."""
 
     def __init__(self, line: Line, protocol: str, inward: Pipe, outward: Pipe) -> None:
-        self.muxed_conn = line.muxed_conn
+        self.muxed_conn: Any = line.muxed_conn
+        self.muxed_stream: Any = self
         self._line, self._protocol = line, protocol
         self._inward, self._outward = inward, outward
         line.streams[self] = None
