@@ -113,6 +113,7 @@ async def test_one_batch_in_many_messages_is_its_authors_doing_and_no_forwarders
                     nursery.start_soon(mouth.say, data, (turn * 10 + at) * 1000)
             await trio.sleep(0.1)
         await until(lambda: blamed(nodes))
+        await trio.sleep(1.0)  # whoever else is blamed may be so later
         assert set(blamed(nodes)) == {host.peer_id}
         assert sum(verdicts(node)[Reason.DUPLICATE] for node in nodes) > 10
 
