@@ -21,9 +21,10 @@ import torch
 
 from policy.choice.advantage import has_signal
 from policy.generation.local import OnStep, generate
+from policy.generation.questions import prompt_of
 from policy.model.examples import NO_SHOTS, Shots, Shown, common_prefix
 from policy.model.loading import ModelError, Policy, PromptFormat
-from policy.model.prompting import encode_prompt, prompt_ids
+from policy.model.prompting import encode_prompt
 from policy.record.phases import Phase
 from policy.rollouts import OwnGroup, Question, sampling_params
 from policy.surroundings import Interrupted, Surroundings
@@ -259,19 +260,18 @@ def _answered(
     on_step: OnStep,
 ) -> dict[str, Tried]:
     """Answer the trials, by family. A question that does not fit earns nothing."""
-    prompts = [prompt_ids(policy, question) for question in questions]
-    fits = [len(prompt) < policy.max_positions for prompt in prompts]
+    prompts = [prompt_of(policy, question) for question in questions]
     generator = torch.Generator()
     generator.manual_seed(_SEED)
     samples = generate(
         policy,
-        [prompt for prompt, fit in zip(prompts, fits, strict=True) if fit],
+        [prompt for prompt in prompts if prompt is not None],
         num_completions=_COMPLETIONS,
         params=sampling,
         generator=generator,
         on_step=on_step,
     )
-    asked = [question for question, fit in zip(questions, fits, strict=True) if fit]
+    asked = [q for q, prompt in zip(questions, prompts, strict=True) if prompt is not None]
     groups = [
         OwnGroup(question=question, answers=tuple(one.as_answer() for one in row))
         for question, row in zip(asked, samples, strict=True)

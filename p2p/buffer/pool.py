@@ -77,12 +77,13 @@ class GroupPool:
     def set_tiers(self, proven: Collection[PeerId], useless: Collection[PeerId]) -> None:
         """Say who is proven and who useless; all others are strangers.
 
-        O(log n) for each group of those of whom something else is known than before.
+        O(publishers), and O(log n) for each group of those of whom something else is known.
         """
         before_proven, before_useless = self.proven, self.useless
         self.proven, self.useless = frozenset(proven), frozenset(useless)
         moved = (before_proven ^ self.proven) | (before_useless ^ self.useless)
-        for publisher in moved & self.shelves.keys():
+        # In the order of the shelves: that of a set would make a run no other's repetition.
+        for publisher in [one for one in self.shelves if one in moved]:
             for slot in self.shelves[publisher].slots.values():
                 self.shares.remove(slot)
                 slot.path = path_of(slot.entry, self.tier(publisher))

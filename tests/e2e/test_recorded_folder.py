@@ -161,8 +161,9 @@ def test_a_judges_records_are_read(tmp_path: Path, capsys: pytest.CaptureFixture
     report = json.loads(capsys.readouterr().out)
     envelopes = _rows(judge_dir / "judge.db", "SELECT envelope FROM records")
     assert report["records"] == len(envelopes) > 0
-    assert report["records_refused"] == 0
-    assert (judge_dir / "addresses").read_text().strip().endswith(f"/p2p/{report['judge']}")
+    [judge] = report["judges"]
+    assert judge["records_refused"] == 0
+    assert (judge_dir / "addresses").read_text().strip().endswith(f"/p2p/{judge['judge']}")
 
 
 def test_the_checkpoint_is_loaded_and_saved_as_it_was(node_dir: Path, tmp_path: Path) -> None:

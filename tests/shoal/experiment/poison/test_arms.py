@@ -65,7 +65,7 @@ def test_the_command_gives_table_figures_and_numbers(
     assert main([*flags, "--out", str(out), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert [row["defence"] for row in document["poison"]] == ["none", "none", "defended"]
-    assert document["poison"][1]["planted"] == {"mean": 0.0, "sd": 0.0}
+    assert document["poison"][1]["planted"] == {"mean": 0.0, "sd": 0.0, "ci95": None}
     assert document["figures"]
     for name in document["figures"]:
         assert (out / name).stat().st_size > 1000
