@@ -21,7 +21,7 @@ import torch
 
 from policy.choice.advantage import has_signal
 from policy.generation.local import OnStep, generate
-from policy.generation.questions import prompt_of
+from policy.generation.questions import prompt_of, template_refusals
 from policy.model.examples import NO_SHOTS, Shots, Shown, common_prefix
 from policy.model.loading import ModelError, Policy, PromptFormat
 from policy.model.prompting import encode_prompt
@@ -151,10 +151,11 @@ def _fitting(
         shown = Shown(count=number, examples=tuple(examples))
         asked = [(one.text, one.tagged) for one in questions]
         # A question of one letter: what is common ends where a question begins.
-        prompts = [
-            encode_prompt(policy, text, tagged=tagged, examples=shown.examples[:number])
-            for text, tagged in [("x", asked[0][1]), *asked]
-        ]
+        with template_refusals(policy):
+            prompts = [
+                encode_prompt(policy, text, tagged=tagged, examples=shown.examples[:number])
+                for text, tagged in [("x", asked[0][1]), *asked]
+            ]
         prefix = common_prefix(prompts)
         if len(prefix) <= room:
             return replace(shown, prefix=prefix)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from jinja2 import TemplateError
 
@@ -18,17 +19,24 @@ log = logging.getLogger(__name__)
 Prompt = list[int]
 
 
+@contextlib.contextmanager
+def template_refusals(policy: Policy) -> Iterator[None]:
+    """Within, a chat template that takes no question is a ModelError, for the user."""
+    try:
+        yield
+    except TemplateError as error:
+        raise ModelError(
+            f"cannot use model {policy.name!r}: its chat template refuses a question: {error}"
+        ) from error
+
+
 def prompt_of(policy: Policy, question: Question) -> Prompt | None:
     """Return a question's token ids; None where no token of an answer would fit behind them.
 
     Raises ModelError when the model's chat template takes no question.
     """
-    try:
+    with template_refusals(policy):
         ids = prompt_ids(policy, question)
-    except TemplateError as error:
-        raise ModelError(
-            f"cannot use model {policy.name!r}: its chat template refuses a question: {error}"
-        ) from error
     return ids if len(ids) < policy.max_positions else None
 
 

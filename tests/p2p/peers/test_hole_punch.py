@@ -334,8 +334,8 @@ async def test_two_relayed_hosts_become_direct_and_let_the_circuit_go(
         open_relay_host(key=key) as (relay, server),
         open_hidden(relay, key=key) as one,
         open_hidden(relay, key=key) as two,
-        punching(one),
-        punching(two) as second,
+        punching(one) as leading,
+        punching(two) as following,
     ):
         hosts = (one.node.host, two.node.host)
         gone: list[PeerId] = []
@@ -347,7 +347,9 @@ async def test_two_relayed_hosts_become_direct_and_let_the_circuit_go(
             await until(lambda host=host, other=other: not is_circuit(way(host, other.peer_id)))  # type: ignore[misc]
         await until(lambda: server.num_circuits == 0)
         assert not gone, "neither has lost the other for a moment"
-        await until(lambda: second.counts == (1, 1))
+        await until(lambda: leading.counts == (1, 1))
+        # Where the first knock, at addresses that identify told, is answered, nobody is asked to.
+        assert following.counts in ((0, 0), (1, 1))
         assert await one.node.host.ping(two.node.peer_id) > 0
 
 
