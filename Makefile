@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Half of what tests do is wait: for processes, deadlines, peers.
+WORKERS = $(shell $(PYTHON) -c 'import os; print(max(2, min(16, 3 * (os.cpu_count() or 1) // 2)))')
 
 # make node BOOTSTRAP=/ip4/…/p2p/… DIR=… ROUNDS=… ARGS='any other flags'
 NODE_FLAGS = $(if $(BOOTSTRAP),--bootstrap $(BOOTSTRAP)) $(if $(DIR),--data-dir $(DIR)) \
@@ -51,7 +53,7 @@ trainer: $(STAMP)
 	@$(BIN)/shoal trainer $(NODE_FLAGS)
 
 test: $(STAMP)
-	@$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 test-slow: $(STAMP)
 	@$(BIN)/python -m pytest -m slow --timeout 1200 $(ARGS)
