@@ -85,7 +85,7 @@ class ListeningPeer:
             fetch_peers=partial(services.fetch_peers, self.host),
             settings=self.tuning.discovery,
             counts=self.is_of_swarm,
-            seen_at=self._seen_at,
+            seen_at=self.host.remote_address,
             rank=self.guard.rank,
             rng=parts.rng,
             wall_ms=parts.wall_ms,
@@ -122,10 +122,6 @@ class ListeningPeer:
         )
         return relays, self.network.punches(rules), mapping
 
-    def _seen_at(self, peer_id: PeerId) -> str:
-        found = (c.address for c in self.host.connections() if c.peer_id == peer_id)
-        return next(found, "")
-
     def is_of_swarm(self, peer_id: PeerId) -> bool:
         """True if a connected peer is subscribed to this swarm, or that cannot be known yet.
 
@@ -139,7 +135,7 @@ class ListeningPeer:
         if not topics:
             return peer_id in self.source.bootstraps
         prefix = _swarm_prefix(own[0])
-        return any(topic.startswith(prefix) for topic in topics)
+        return any([topic.startswith(prefix) for topic in topics])  # noqa: C419 - asked very often
 
     def _is_guest(self, peer_id: PeerId) -> bool:
         """Return whether a peer has a place at this relay."""
@@ -213,6 +209,7 @@ class ListeningPeer:
 
 
 @lru_cache(maxsize=4)
+@lru_cache(maxsize=64)
 def _swarm_prefix(topic: str) -> str:
     """Return how all topics of a swarm begin, by one of this node's own."""
     return topic.rpartition("/")[0].rpartition("/")[0] + "/"

@@ -93,6 +93,8 @@ class SimulatedGossip:
         self._mesh: dict[str, dict[PeerId, float]] = {}
         """Members of each topic's mesh, and since when."""
         self._peer_topics: dict[str, dict[PeerId, None]] = {}
+        self._topics_of: dict[PeerId, dict[str, None]] = {}
+        """The same by peer."""
         self._seen: OrderedDict[MessageId, float] = OrderedDict()
         self._judging: set[MessageId] = set()
         self._validating = trio.CapacityLimiter(self._settings.max_validating)
@@ -193,7 +195,7 @@ class SimulatedGossip:
 
     def peer_topics(self, peer_id: PeerId) -> tuple[str, ...]:
         """Return the topics `peer_id` is subscribed to."""
-        return tuple(topic for topic, peers in self._peer_topics.items() if peer_id in peers)
+        return tuple(self._topics_of.get(peer_id, ()))
 
     def stats(self) -> GossipStats:
         """Return the counters."""
@@ -222,8 +224,8 @@ class SimulatedGossip:
             self._tell(peer_id, topic, True)
 
     def _forget(self, peer_id: PeerId) -> None:
-        for peers in self._peer_topics.values():
-            peers.pop(peer_id, None)
+        for topic in self._topics_of.pop(peer_id, ()):
+            del self._peer_topics[topic][peer_id]
         for members in self._mesh.values():
             members.pop(peer_id, None)
 
@@ -234,11 +236,13 @@ class SimulatedGossip:
     def _on_subscription(self, peer_id: PeerId, topic: str, joined: bool) -> None:
         if joined:
             self._peer_topics.setdefault(topic, {})[peer_id] = None
+            self._topics_of.setdefault(peer_id, {})[topic] = None
             mesh = self._mesh.get(topic)
             if mesh is not None and len(mesh) < self._shape.degree_low:
                 self._graft(peer_id, topic)
         else:
             self._peer_topics.get(topic, {}).pop(peer_id, None)
+            self._topics_of.get(peer_id, {}).pop(topic, None)
             self._mesh.get(topic, {}).pop(peer_id, None)
 
     def _graft(self, peer_id: PeerId, topic: str) -> None:
