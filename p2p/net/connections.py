@@ -71,6 +71,8 @@ class _Entry:
     address: str
     opened_at: float
     local_port: int
+    source: str
+    """`seats.source_of`: the system is asked once, not for each message."""
 
 
 class ConnectionTable:
@@ -99,7 +101,7 @@ class ConnectionTable:
 
     def source_of(self, peer_id: PeerId) -> str:
         """Return what its connection shares with others (`seats.source_of`); empty without one."""
-        return next(map(source_of, self.connections_of(peer_id)), "")
+        return next((entry.source for entry in self._entries.get(peer_id, ())), "")
 
     def all_connections(self) -> list[INetConn]:
         """Return the connections to everybody."""
@@ -114,6 +116,7 @@ class ConnectionTable:
             address=_remote_address(connection),
             opened_at=trio.current_time(),
             local_port=local_port(connection),
+            source=source_of(connection),
         )
         old = self._entries.get(peer_id, [])
         keep = self._choose(peer_id, [*old, new])
