@@ -20,6 +20,8 @@ from shoal_wire.verdict import Reason
 SIGNING_PREFIX = b"libp2p-pubsub:"
 _SEQNO_BYTES = 8
 _MAX_PARTS = 16_384
+_PART_BYTES = 2
+"""The least that a part takes: its tag and its length."""
 
 
 def message_id(message: rpc_pb2.Message) -> bytes:
@@ -70,10 +72,12 @@ def fault_of(message: rpc_pb2.Message, max_data_bytes: int) -> Reason | None:
     return None
 
 
-def refuse_hollow(rpc: rpc_pb2.RPC) -> None:
-    """Raise MalformedFrameError for an RPC of ten thousands of empty parts: two bytes each here,
-    fifty in memory.
+def refuse_hollow(rpc: rpc_pb2.RPC, num_bytes: int) -> None:
+    """Raise MalformedFrameError for an RPC of ten thousands of empty parts: two bytes each on the
+    wire, fifty in memory.
     """
+    if num_bytes < _PART_BYTES * _MAX_PARTS:
+        return
     control = rpc.control
     parts = (
         rpc.publish,

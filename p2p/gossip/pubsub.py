@@ -194,7 +194,7 @@ class GuardedPubsub(Pubsub):
                 continue
             rpc = rpc_pb2.RPC()
             rpc.ParseFromString(raw)
-            refuse_hollow(rpc)
+            refuse_hollow(rpc, len(raw))
             flow.arrived(len(rpc.publish), len(raw), trio.current_time())
             for change in rpc.subscriptions[: self._limits.max_subscriptions_per_peer]:
                 self.handle_subscription(peer_id, change)

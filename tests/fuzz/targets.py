@@ -122,7 +122,7 @@ def _announcement(payload: bytes) -> None:
 def _rpc(raw: bytes) -> None:
     rpc = rpc_pb2.RPC()
     rpc.ParseFromString(raw)
-    refuse_hollow(rpc)
+    refuse_hollow(rpc, len(raw))
     for message in rpc.publish:
         message_id(message)
         fault_of(message, 100_000)
