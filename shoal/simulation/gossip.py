@@ -93,8 +93,9 @@ class SimulatedGossip:
         self._mesh: dict[str, dict[PeerId, float]] = {}
         """Members of each topic's mesh, and since when."""
         self._peer_topics: dict[str, dict[PeerId, None]] = {}
-        self._topics_of: dict[PeerId, dict[str, None]] = {}
+        self._topics_of: dict[PeerId, tuple[str, ...]] = {}
         """The same by peer."""
+        self._topics: tuple[str, ...] = ()
         self._seen: OrderedDict[MessageId, float] = OrderedDict()
         self._judging: set[MessageId] = set()
         self._validating = trio.CapacityLimiter(self._settings.max_validating)
@@ -129,6 +130,7 @@ class SimulatedGossip:
         """Join `topic`."""
         await trio.lowlevel.checkpoint()
         self._validators[topic] = validator
+        self._topics = tuple(self._validators)
         self._mesh.setdefault(topic, {})
         for peer_id in self._host.connected_peers():
             self._tell(peer_id, topic, True)
@@ -137,6 +139,7 @@ class SimulatedGossip:
         """Leave `topic`."""
         await trio.lowlevel.checkpoint()
         self._validators.pop(topic, None)
+        self._topics = tuple(self._validators)
         self._mesh.pop(topic, None)
         for peer_id in self._host.connected_peers():
             self._tell(peer_id, topic, False)
@@ -183,7 +186,7 @@ class SimulatedGossip:
 
     def topics(self) -> tuple[str, ...]:
         """Return the topics this node is subscribed to."""
-        return tuple(self._validators)
+        return self._topics
 
     def topic_peers(self, topic: str) -> tuple[PeerId, ...]:
         """Return the connected peers that are subscribed to `topic`."""
@@ -195,7 +198,7 @@ class SimulatedGossip:
 
     def peer_topics(self, peer_id: PeerId) -> tuple[str, ...]:
         """Return the topics `peer_id` is subscribed to."""
-        return tuple(self._topics_of.get(peer_id, ()))
+        return self._topics_of.get(peer_id, ())
 
     def stats(self) -> GossipStats:
         """Return the counters."""
@@ -236,13 +239,15 @@ class SimulatedGossip:
     def _on_subscription(self, peer_id: PeerId, topic: str, joined: bool) -> None:
         if joined:
             self._peer_topics.setdefault(topic, {})[peer_id] = None
-            self._topics_of.setdefault(peer_id, {})[topic] = None
+            if topic not in (known := self._topics_of.get(peer_id, ())):
+                self._topics_of[peer_id] = (*known, topic)
             mesh = self._mesh.get(topic)
             if mesh is not None and len(mesh) < self._shape.degree_low:
                 self._graft(peer_id, topic)
         else:
             self._peer_topics.get(topic, {}).pop(peer_id, None)
-            self._topics_of.get(peer_id, {}).pop(topic, None)
+            left = (t for t in self._topics_of.get(peer_id, ()) if t != topic)
+            self._topics_of[peer_id] = tuple(left)
             self._mesh.get(topic, {}).pop(peer_id, None)
 
     def _graft(self, peer_id: PeerId, topic: str) -> None:
