@@ -251,9 +251,9 @@ class GuardedPubsub(Pubsub):
         flow.wasted(self._blame.copied(key, peer_id.to_bytes(), now), now)
 
     def _judge_apart(self, slots: trio.Semaphore, peer_id: ID, message: rpc_pb2.Message) -> None:
+        start = self._judging.start_soon if self._judging else self.manager.run_task
         try:
-            if self._judging is not None:
-                self._judging.start_soon(self._push_and_release, slots, peer_id, message)
+            start(self._push_and_release, slots, peer_id, message)
         except RuntimeError:  # it has ended, and whoever reads for it is about to
             slots.release()
 
