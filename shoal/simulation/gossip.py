@@ -94,7 +94,6 @@ class SimulatedGossip:
         """Members of each topic's mesh, and since when."""
         self._peer_topics: dict[str, dict[PeerId, None]] = {}
         self._topics_of: dict[PeerId, tuple[str, ...]] = {}
-        """The same by peer."""
         self._topics: tuple[str, ...] = ()
         self._seen: OrderedDict[MessageId, float] = OrderedDict()
         self._judging: set[MessageId] = set()
@@ -202,10 +201,7 @@ class SimulatedGossip:
 
     def stats(self) -> GossipStats:
         """Return the counters."""
-        return GossipStats(
-            pubsub=dict(self.counts),
-            verdicts=dict(self._verdicts),
-        )
+        return GossipStats(pubsub=dict(self.counts), verdicts=dict(self._verdicts))
 
     def _is_worth_telling(self, peer_id: PeerId) -> bool:
         return self._score(peer_id) >= self._shape.gossip_threshold
@@ -246,8 +242,8 @@ class SimulatedGossip:
                 self._graft(peer_id, topic)
         else:
             self._peer_topics.get(topic, {}).pop(peer_id, None)
-            left = (t for t in self._topics_of.get(peer_id, ()) if t != topic)
-            self._topics_of[peer_id] = tuple(left)
+            known = self._topics_of.get(peer_id, ())
+            self._topics_of[peer_id] = tuple(other for other in known if other != topic)
             self._mesh.get(topic, {}).pop(peer_id, None)
 
     def _graft(self, peer_id: PeerId, topic: str) -> None:
