@@ -212,4 +212,5 @@ def limits_of(settings: Settings) -> BufferLimits:
         max_age_seconds=settings.buffer_seconds,
         max_groups_per_publisher=min(settings.publisher_groups, settings.buffer_groups),
         max_bytes_per_publisher=max(1, settings.buffer_bytes // 4),
+        max_versions_per_publisher=settings.publisher_versions,
     )
