@@ -63,7 +63,7 @@ class LiveNode:
         self.buffer = ReplayBuffer(
             limits_of(settings), random.Random(settings.seed) if settings.seed else parts.rng
         )
-        self._demand = DemandMeter(external=settings.external, oversample=settings.oversample)
+        self._demand = DemandMeter(external=settings.external, oversample=_waste(settings))
         book = FetchBook(
             me=peer.peer_id,
             manifest=manifest,
@@ -202,6 +202,12 @@ class LiveNode:
     def _wanted_per_s(self) -> float:
         """Return how many groups of others the trainer draws a second."""
         return demand_of(self._demand, self.link.status, trio.current_time())
+
+
+def _waste(settings: Settings) -> int:
+    """Return how many groups of others a trainer looks at for each that it wants, at most."""
+    places = settings.local + settings.external
+    return settings.oversample * places // max(1, settings.external)
 
 
 def limits_of(settings: Settings) -> BufferLimits:
