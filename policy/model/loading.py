@@ -24,6 +24,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from policy.model.examples import NO_SHOTS, Shots
 from policy.model.gguf import GgufError, converted, gguf_file
+from policy.model.logit_form import LogitForm, form_of
 from policy.model.memory import free_bytes, gibibytes, training_bytes
 from policy.tiny import embedded_folder
 from shoal_wire.types import Digest
@@ -73,8 +74,8 @@ class Policy:
     prompt_format: PromptFormat
     max_positions: int
     """Longest sequence, prompt and completion together, in tokens."""
-    linear_head: bool
-    """Logits are exactly hidden states times the output matrix (no scale, no soft cap)."""
+    logit_form: LogitForm | None
+    """What the model does to hidden states times its output matrix; None where that is unknown."""
     forward_names: frozenset[str]
     """Names of the arguments that the model's ``forward`` takes."""
     autocast_dtype: torch.dtype | None = None
@@ -83,6 +84,11 @@ class Policy:
     """peft's view of `model` when LoRA adapters are in it: then only they are trained."""
     shots: Shots = NO_SHOTS
     """Worked examples that stand before its questions."""
+
+    @property
+    def linear_head(self) -> bool:
+        """Logits are exactly hidden states times the output matrix (no scale, no soft cap)."""
+        return self.logit_form is not None and self.logit_form.is_plain
 
     def autocast(self) -> AbstractContextManager[Any]:
         """The context in which every forward pass of this policy runs."""
@@ -237,6 +243,7 @@ def wrap_policy(
         )
     eos_id, eos_ids = _end_tokens(model, tokenizer, name)
     names = frozenset(inspect.signature(model.forward).parameters)
+    form = _probe(model, name, device)
     return Policy(
         model=model,
         tokenizer=tokenizer,
@@ -248,7 +255,7 @@ def wrap_policy(
         pad_id=eos_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id,
         prompt_format=_prompt_format(tokenizer),
         max_positions=getattr(config, "max_position_embeddings", None) or _NO_POSITION_LIMIT,
-        linear_head=_probe(model, name, device),
+        logit_form=form,
         forward_names=names,
         autocast_dtype=autocast_dtype,
     )
@@ -303,7 +310,8 @@ def _pick_dtype(dtype: str) -> torch.dtype:
 
 
 def _autocast_dtype(device: torch.device) -> torch.dtype | None:
-    if device.type == "cuda" and torch.cuda.is_bf16_supported():
+    # Emulated, as on a V100 or a T4, it is slower than float32.
+    if device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
         return torch.bfloat16
     return None
 
@@ -336,8 +344,11 @@ def _tokenizer_digest(tokenizer: Any) -> Digest:
     return Digest(hashlib.sha256(text.encode()).digest()[:16])
 
 
-def _probe(model: Any, name: str, device: torch.device) -> bool:
-    """Check that the model is causal; return whether its head is a plain linear map."""
+def _probe(model: Any, name: str, device: torch.device) -> LogitForm | None:
+    """Check that the model is causal; return how its logits follow from its hidden states.
+
+    The numbers alone do not tell: small logits look the same with a soft cap and without.
+    """
     last = model.config.get_text_config().vocab_size - 1
     ids = torch.tensor([[0, 1, last, 0], [0, 1, last, 1]], device=device)
     with torch.inference_mode():
@@ -347,9 +358,11 @@ def _probe(model: Any, name: str, device: torch.device) -> bool:
             raise ModelError(f"cannot use model {name!r}: it is not causal (it sees later tokens)")
         head = model.get_output_embeddings()
         if head is None or type(head) is not torch.nn.Linear or model.base_model is model:
-            return False
+            return None
         body = model.base_model(input_ids=ids, use_cache=False)
         hidden = getattr(body, "last_hidden_state", None)
         if hidden is None or hidden.shape[-1] != head.in_features:
-            return False
-        return bool(torch.allclose(head(hidden), logits, rtol=1e-3, atol=1e-4))
+            return None
+        form = form_of(model.config.get_text_config())
+        close = torch.allclose(form.apply(head(hidden)), logits, rtol=1e-3, atol=1e-4)
+        return form if close else None

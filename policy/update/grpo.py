@@ -265,9 +265,11 @@ class _Update:
             try:
                 return self._accumulate(batches, packed=packed)
             except (MemoryError, RuntimeError) as error:
+                if not is_out_of_memory(error):
+                    raise
                 sizes = [(len(batch), batch_tokens(batch, packed=packed)) for batch in batches]
                 budget = halved_budget(saved.token_budget, sizes)
-                if budget is None or not is_out_of_memory(error):
+                if budget is None:
                     raise
             # Outside the handler: until here the error holds on to what was computed.
             self.totals = replace(saved, token_budget=budget)

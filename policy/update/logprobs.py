@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import torch
 
 from policy.model.loading import Policy
+from policy.model.logit_form import PLAIN
 from policy.model.packed import TokenRow, pack_rows, packed_hidden, packing
 from policy.update.head import Expected, head_logprobs
 
@@ -44,7 +45,7 @@ def completion_logprobs(
     `temperature` divides the logits, so that the numbers belong to the distribution that
     samples are drawn from. Differentiable unless gradients are off. `expected` foretells the
     gradient (`head`): it saves time and never changes the result. `packed` needs a model
-    that can (`packed.can_pack`) with a linear head; gradient checkpointing needs the
+    that can (`packed.can_pack`) with a known form of logits; gradient checkpointing needs the
     backward pass within `packed.packing`, too.
     """
     targets_N = torch.tensor(
@@ -56,7 +57,7 @@ def completion_logprobs(
                 hidden_NH = packed_hidden(policy.model, pack_rows(rows, policy.device))
         else:
             ids_BT, places_N = _padded(policy, rows)
-            if not policy.linear_head:
+            if policy.logit_form is None:
                 return _from_logits(policy, ids_BT, places_N, targets_N, temperature)
             body = policy.model.base_model(input_ids=ids_BT, use_cache=False)
             hidden_NH = body.last_hidden_state.flatten(0, 1).index_select(0, places_N)
@@ -64,7 +65,8 @@ def completion_logprobs(
         hidden_NH = hidden_NH.to(policy.autocast_dtype)
     head = policy.model.get_output_embeddings()
     logprobs_N, entropy_N = head_logprobs(
-        hidden_NH, head.weight, head.bias, targets_N, temperature, expected
+        *(hidden_NH, head.weight, head.bias, targets_N, temperature, expected),
+        form=policy.logit_form or PLAIN,
     )
     return TokenLogprobs(logprobs_N, entropy_N)
 

@@ -147,7 +147,7 @@ def weighted(rows: list[Row], config: GrpoConfig) -> list[Row]:
 
 def packing_pays(policy: Policy, rows: Sequence[Row], token_budget: int) -> bool:
     """Whether to pack these rows: the model can, and it saves enough tokens."""
-    if len(rows) < 2 or not policy.linear_head:
+    if len(rows) < 2 or policy.logit_form is None:
         return False
     lengths = [row.length for row in rows]
     batches = pack(lengths, token_budget)

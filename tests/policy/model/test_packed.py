@@ -125,7 +125,7 @@ def test_packing_is_used_where_it_saves_tokens_only() -> None:
     assert packing_pays(policy, rows_of(1, [40, 3, 3, 3]), 8192)  # not shared, but not padded
     assert not packing_pays(policy, rows_of(2, [20, 20, 20]), 8192)
     assert not packing_pays(policy, rows_of(60, [4]), 8192)
-    other = dataclasses.replace(policy, linear_head=False)
+    other = dataclasses.replace(policy, logit_form=None)
     assert not packing_pays(other, rows_of(20, [10, 10, 10]), 8192)
 
 
