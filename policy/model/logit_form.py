@@ -1,6 +1,6 @@
 """What a model does to its logits after the output matrix: a scale, a soft cap, or nothing.
 
-    hidden states ─▶ output matrix ─▶ × scale ─▶ cap · tanh(… / cap) ─▶ logits
+hidden states ─▶ output matrix ─▶ × scale ─▶ cap · tanh(… / cap) ─▶ logits
 """
 
 from __future__ import annotations
