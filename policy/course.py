@@ -92,7 +92,11 @@ def begin_or_resume(settings: Settings, *, seed: int) -> Course:
 
 
 def take_back(course: Course, settings: Settings, *, seed: int) -> None:
-    """Give a course the weights of its last checkpoint again, or of its start; rounds count on."""
+    """Give a course the weights of its last checkpoint again, or of its start; rounds count on.
+
+    They are read into the host's memory: a device need not hold two policies and optimisers.
+    """
+    settings = settings.model_copy(update={"device": "cpu"})
     found = latest_checkpoint(settings.data_dir) if course.has_checkpoint else None
     if found is not None and found.path is not None:
         loaded = _load(settings, found.path)

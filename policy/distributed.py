@@ -28,6 +28,7 @@ from policy.model.from_settings import fresh_policy
 from policy.model.loading import ModelError, Policy
 from policy.model.reference import load_reference
 from policy.update.grpo import GrpoConfig, TrainGroup, UpdateStats, update
+from policy.update.ranks import dealt
 from policy.update.rows import Row
 from shoal_settings.schema import Settings
 from shoal_wire.types import SamplingParams
@@ -77,9 +78,8 @@ class Ranks:
         self.rank, self.size = rank, size
 
     def share(self, rows: list[Row]) -> list[Row]:
-        """Every `size`-th row, longest first: equal counts, and nearly equal tokens."""
-        ordered = sorted(rows, key=lambda row: -row.length)
-        return ordered[self.rank :: self.size]
+        """This rank's rows: those of one prompt together, nearly equal tokens on all ranks."""
+        return dealt(rows, self.size)[self.rank]
 
     @_together()
     def add_up(self, loss: float, weights: Iterable[torch.nn.Parameter]) -> float:

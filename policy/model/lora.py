@@ -125,9 +125,13 @@ def load_adapter(policy: Policy, folder: Path) -> Policy:
 def merged(policy: Policy) -> Any:
     """The model with its adapter added into its weights; the policy must not be used after.
 
-    A policy without an adapter is its own model.
+    Added in float32, whatever the model's type: bfloat16 would round most of an early adapter
+    away. A policy without an adapter is its own model.
     """
-    return policy.model if policy.adapter is None else policy.adapter.merge_and_unload()
+    if policy.adapter is None:
+        return policy.model
+    policy.model.float()
+    return policy.adapter.merge_and_unload()
 
 
 def spec_of(policy: Policy) -> LoraSpec | None:

@@ -219,12 +219,19 @@ class _Update:
 
     def fill_start(self, rows: list[Row]) -> None:
         """Compute own log-probabilities of rows whose turn comes after weights have changed."""
-        missing = [row for row in rows if row.start is None and (row.external or row.old is None)]
+        for row in rows:
+            if row.known is not None and row.claimed is None and not row.external:
+                row.start = row.known
+        missing = [row for row in rows if row.start is None and self._needs_start(row)]
         packed, batches = self._batches(missing)
         with torch.no_grad():
             for batch in batches:
                 found = self._logprobs(self._policy, batch, packed=packed)
                 self._keep_start(batch, found.logprobs)
+
+    @staticmethod
+    def _needs_start(row: Row) -> bool:
+        return row.external or row.claimed is not None or row.old is None
 
     def step(self, rows: list[Row]) -> bool:
         """One optimiser step over `rows`; False, and no step, when a number is not finite."""
@@ -314,7 +321,7 @@ class _Update:
         """Whether what this row weighs depends on its log-probabilities, and is not known yet."""
         config = self._config.off_policy
         weighs = config.uses_claims or config.likelihood_floor is not None
-        return row.external and row.start is None and weighs
+        return row.start is None and ((row.external and weighs) or row.claimed is not None)
 
     def _terms(self, rows: list[Row], reference_N: torch.Tensor | None) -> TokenTerms:
         device = self._policy.device
@@ -369,6 +376,10 @@ class _Update:
                 row.start = part
                 if row.external:
                     self._weigh_external(row, part)
+                elif row.claimed is not None:
+                    # Another version's, or another arithmetic's: truncated importance sampling.
+                    config = self._config.off_policy
+                    row.importance, _ = importance_weights(part, row.claimed, config)
 
     def _weigh_external(self, row: Row, start_n: torch.Tensor) -> None:
         """Fix, once an update, what an external row weighs; and count it."""

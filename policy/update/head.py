@@ -39,7 +39,8 @@ def head_logprobs(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Log-probability of each target, and entropy, both [N], float32, in nats.
 
-    `form` is what the model does to the product of hidden states and matrix. The first is differentiable by hidden states, matrix and bias; the second carries no gradient.
+    `form` is what the model does to the product of hidden states and matrix. The first is
+    differentiable by hidden states, matrix and bias; the second carries no gradient.
     """
     if not torch.is_grad_enabled():
         expected = None

@@ -37,7 +37,10 @@ class TrainGroup:
     num_shared: int = 0
     """Tokens at the prompt's beginning that all prompts of its family begin with."""
     claimed_logprobs: Sequence[Sequence[float] | None] | None = None
-    """Per completion, what its generator claims of each token (`off_policy.usable_claims`)."""
+    """Per completion, what its generator claims of each token (`off_policy.usable_claims`). Own
+    text is weighed by them always: it comes from a server that holds this very policy."""
+    start_logprobs: Sequence[Sequence[float]] | None = None
+    """Per token, under the policy as it is when the update starts, where that is known already."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,6 +56,8 @@ class Row:
     given: torch.Tensor | None = None
     """Old log-probabilities that came with the group, float32, one a token."""
     claimed: torch.Tensor | None = None
+    known: torch.Tensor | None = None
+    """Own log-probabilities at the start as the generator had them: as good, not to the bit."""
     start: torch.Tensor | None = None
     """Own log-probabilities at the start of the update; filled in when first computed."""
     importance: torch.Tensor | None = None
@@ -112,9 +117,12 @@ def make_rows(
             for ids, advantage in zip(group.completions, group.advantages, strict=True)
         ]
         given, claimed = group.old_logprobs or (), group.claimed_logprobs or ()
+        started = group.start_logprobs or ()
         for row, old in zip(rows, given, strict=bool(given)):
             row.given = _per_token(row, old, room, policy)
-        if config.off_policy.uses_claims and group.external:
+        for row, start in zip(rows, started, strict=bool(started)):
+            row.known = _per_token(row, start, room, policy)
+        if config.off_policy.uses_claims or not group.external:
             for row, claim in zip(rows, claimed, strict=bool(claimed)):
                 row.claimed = None if claim is None else _per_token(row, claim, room, policy)
         result.append(rows)
