@@ -235,21 +235,31 @@ def _run_ranks(settings: Settings, stop: StopFlag, supervision: Supervision, pha
     from policy.distributed import Leader, follow, join
     from policy.model.from_settings import refuse_wrong_model
     from policy.sapo import Means
+    from policy.sharded import ShardedLeader, follow_sharded, refuse_unsharded
     from policy.trainer import Trainer
 
     if settings.threads:
         torch.set_num_threads(settings.threads)
     ranks = join()
+    sharded = ranks is not None and ranks.shards
+    if sharded:
+        refuse_unsharded(settings)
     if ranks is not None and ranks.rank > 0:
-        follow(settings, ranks)
+        (follow_sharded if sharded else follow)(settings, ranks)
         return EXIT_OK
-    leader = None if ranks is None else Leader(ranks)
+    leader: Leader | ShardedLeader | None = None
+    if ranks is not None:
+        leader = ShardedLeader(ranks, settings) if sharded else Leader(ranks)
     means = Means(generate=leader.generate, update=leader.update) if leader else Means()
+    loading = settings
+    if isinstance(leader, ShardedLeader):
+        means = replace(means, held=leader)
+        loading = settings.model_copy(update={"device": "cpu"})  # no device need hold all of it
     means = replace(means, generator=_server(settings, stop))
     with _only_trainer(settings, stop):
         refuse_wrong_model(settings)  # before it waits for a node and starts a worker
         make = partial(Trainer, means=means)
-        code = _with_tasks(settings, stop, supervision, phases, make)
+        code = _with_tasks(loading, stop, supervision, phases, make)
     if leader is not None:
         leader.close()
     return code

@@ -22,6 +22,8 @@ from policy.choice.candidates import OwnRecord
 from policy.choice.scored import ScoredGroup, TrainingSet
 from policy.generation.local import Sample, generate
 from policy.generation.seam import Asking, Generator, ThisProcess
+from policy.held import THIS_PROCESS as HERE
+from policy.held import Held
 from policy.model.loading import Policy
 from policy.record.phases import Phase
 from policy.record.progress import RoundRecord
@@ -63,6 +65,8 @@ class Means:
     """Signature of `policy.generation.local.generate`."""
     update: Callable[..., UpdateStats] = update
     """Signature of `policy.update.grpo.update`."""
+    held: Held = HERE
+    """Where the weights are."""
     generator: Callable[[Policy], Generator] | None = None
     """Makes what answers in the policy's place."""
 

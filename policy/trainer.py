@@ -21,6 +21,7 @@ from policy.course import Course, begin_or_resume, take_back
 from policy.evaluate import EvaluationStopped, evaluate, evaluation_interval
 from policy.generation.local import NonFiniteError
 from policy.generation.questions import refuse_unanswerable
+from policy.held import finite
 from policy.judged import Judged
 from policy.model.loading import ModelError
 from policy.model.memory import can_checkpoint
@@ -32,7 +33,7 @@ from policy.record.progress import Progress, RoundRecord
 from policy.record.quarantine import QUARANTINE_FILE, Quarantine
 from policy.record.sinks import MetricSinks
 from policy.record.status import Status
-from policy.rollback import Watch, weights_finite
+from policy.rollback import Watch
 from policy.round.config import balance_from_settings, round_config
 from policy.sapo import THIS_PROCESS, Learner, Means, Outcome, Rounds
 from policy.shots import with_shots
@@ -73,6 +74,8 @@ class Trainer:
         if names_itself:  # the embedded ones are there at once
             log.info("loading model %s", settings.model)
         self.course = course = begin_or_resume(settings, seed=seed)
+        self._held = means.held
+        course.policy, course.optimizer = self._held.take(course.policy, course.optimizer)
         if names_itself:
             num_weights = sum(weight.numel() for weight in course.policy.model.parameters())
             where = course.policy.device
@@ -189,7 +192,8 @@ class Trainer:
         self._pace_of_checkpoints.begin()
         if course.round == self._checkpoint_round:
             return
-        if not weights_finite(course.policy):
+        snapshot = self._held.snapshot(course.policy, course.optimizer)
+        if not finite(course.policy, snapshot):
             log.error("no checkpoint of round %d: its weights are not finite", course.round)
             return
         self._phases.enter(Phase.SAVING, round=course.round)
@@ -197,7 +201,10 @@ class Trainer:
         course.progress.learning = self._watched.to_json()
         state = course.state(self._link.consumed_for_checkpoint())
         try:
-            save_checkpoint(self._settings.data_dir, course.policy, course.optimizer, state)
+            save_checkpoint(
+                *(self._settings.data_dir, course.policy, course.optimizer, state),
+                snapshot=snapshot,
+            )
         except NoRoomError:
             self._checkpoint_waits = True
             raise
@@ -215,7 +222,7 @@ class Trainer:
         """
         self._watch.rolled_back()
         self.course.progress.rollbacks += 1
-        take_back(self.course, self._settings, seed=self._seed)
+        take_back(self.course, self._settings, seed=self._seed, held=self._held)
         self._link.release_held()
         version = self.course.policy_version
         log.error("numbers stayed not finite: back to policy version %d", version)
@@ -341,7 +348,7 @@ def _warn_of_type(settings: Settings) -> None:
 
 
 def _learner(settings: Settings, course: Course, seed: int) -> Learner:
-    reference = load_reference(settings, seed=seed)
+    reference = load_reference(settings, course.policy, seed=seed)
     return Learner(policy=course.policy, optimizer=course.optimizer, reference=reference)
 
 

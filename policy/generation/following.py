@@ -221,7 +221,8 @@ def following(settings: Settings, should_stop: Callable[[], bool]) -> Callable[[
         connections=settings.concurrency,
         should_stop=should_stop,
     )
-    folder = Path(settings.served_dir) if settings.served_dir else settings.data_dir / "served"
+    named = settings.served_dir
+    folder = settings.data_dir / "served" if named == "auto" else Path(named).expanduser()
 
     def make(policy: Policy) -> Following:
         pusher: Pusher = WholePusher(server, folder, remote_model(settings))

@@ -96,20 +96,20 @@ def generate(
     max_rows = rows_at_once(policy, min(max_rows, len(prompts) * num_completions), longest)
     results: list[dict[int, Sample]] = [{} for _ in prompts]
     num_done, todo = 0, deque(_chunks(prompts, num_completions, max_rows))
-    while todo:
-        chunk = todo.popleft()
-        uniforms_RM = uniforms_PLM[list(chunk.prompts), chunk.first : chunk.end].flatten(0, 1)
-        told = _part(on_step, num_done, chunk.rows, len(prompts) * num_completions)
-        made = _generated(
-            policy, [prompts[i] for i in chunk.prompts], chunk, params, uniforms_RM, told
-        )
-        if made is None:
-            todo.extendleft(reversed(chunk.halves()))
-            continue
-        num_done += chunk.rows
-        places = [(index, one) for index in chunk.prompts for one in range(chunk.first, chunk.end)]
-        for (index, one), sample in zip(places, made, strict=True):
-            results[index][one] = sample
+    with policy.whole():
+        while todo:
+            chunk = todo.popleft()
+            uniforms_RM = uniforms_PLM[list(chunk.prompts), chunk.first : chunk.end].flatten(0, 1)
+            told = _part(on_step, num_done, chunk.rows, len(prompts) * num_completions)
+            made = _generated(
+                policy, [prompts[i] for i in chunk.prompts], chunk, params, uniforms_RM, told
+            )
+            if made is None:
+                todo.extendleft(reversed(chunk.halves()))
+                continue
+            num_done += chunk.rows
+            for (index, one), sample in zip(chunk.places(), made, strict=True):
+                results[index][one] = sample
     return [[of_prompt[one] for one in range(num_completions)] for of_prompt in results]
 
 
@@ -125,6 +125,10 @@ class _Chunk:
     @property
     def rows(self) -> int:
         return len(self.prompts) * (self.end - self.first)
+
+    def places(self) -> list[tuple[int, int]]:
+        """Of each row, its prompt and which of its completions it is."""
+        return [(index, one) for index in self.prompts for one in range(self.first, self.end)]
 
     def halves(self) -> list[_Chunk]:
         """The same rows in two turns; there are two at least."""

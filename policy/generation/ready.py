@@ -40,6 +40,8 @@ def cast_once(policy: Policy) -> Iterator[None]:
             for module in policy.model.modules():
                 if isinstance(module, torch.nn.Linear | Conv1D):
                     for name, weight in list(module.named_parameters(recurse=False)):
+                        if weight.dtype == policy.autocast_dtype:
+                            continue
                         replaced.append((module, name, weight))
                         copies.setdefault(id(weight), _cast(weight, policy.autocast_dtype))
                         # Not into the embedding that is tied to it: autocast leaves that alone.

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
@@ -84,6 +85,10 @@ class Policy:
     """peft's view of `model` when LoRA adapters are in it: then only they are trained."""
     shots: Shots = NO_SHOTS
     """Worked examples that stand before its questions."""
+    in_root: bool = False
+    """Its weights are dealt out over processes: all are at hand in the model's forward alone."""
+    whole: Callable[[], AbstractContextManager[Any]] = nullcontext
+    """The context in which all weights are at hand whatever is called: around generation."""
 
     @property
     def linear_head(self) -> bool:
@@ -136,7 +141,7 @@ def load_policy(
     as for a checkpoint's folder. Blocks for the download, if any. Raises ModelError.
     """
     torch.manual_seed(seed)
-    where, weights_dtype = _pick_device(device), _pick_dtype(dtype)
+    where, weights_dtype = device_of(device), _pick_dtype(dtype)
     source, local = _resolve(model)
     chosen = {} if attention == "auto" else {"attn_implementation": attention}
     try:
@@ -153,13 +158,13 @@ def load_policy(
     if info["missing_keys"]:
         missing = ", ".join(sorted(info["missing_keys"])[:3])
         raise ModelError(f"cannot use model {model!r}: its files lack weights ({missing} …)")
-    autocast = _autocast_dtype(where) if dtype == "auto" else None
+    autocast = autocast_dtype(where) if dtype == "auto" else None
     return wrap_policy(loaded, tokenizer, name=name or model, device=where, autocast_dtype=autocast)
 
 
 def check_device(device: str) -> None:
     """Raise ModelError unless this machine and this torch can compute on a device."""
-    where = _pick_device(device)
+    where = device_of(device)
     try:
         float(torch.zeros(1, device=where).sum())
     except Exception as error:  # each backend has its own way to say that it is not there
@@ -292,7 +297,8 @@ def _check_causal(model: str, config: Any) -> None:
         raise ModelError(f"cannot use model {model!r}: {config.model_type} is no causal model")
 
 
-def _pick_device(device: str) -> torch.device:
+def device_of(device: str) -> torch.device:
+    """Return the device that a setting names. Raises ModelError."""
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -309,7 +315,8 @@ def _pick_dtype(dtype: str) -> torch.dtype:
     return found
 
 
-def _autocast_dtype(device: torch.device) -> torch.dtype | None:
+def autocast_dtype(device: torch.device) -> torch.dtype | None:
+    """Return the type that float32 weights are computed in on a device; None for their own."""
     # Emulated, as on a V100 or a T4, it is slower than float32.
     if device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
         return torch.bfloat16

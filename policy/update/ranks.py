@@ -20,8 +20,17 @@ SLACK = 1.1
 class Team(Protocol):
     """The processes that share an update. Every one of them takes the same steps."""
 
+    @property
+    def in_step(self) -> bool:
+        """Whether all make the same passes over the model: none may make one alone."""
+        ...
+
     def share(self, rows: list[Row]) -> list[Row]:
         """This process's part of a step's rows; the parts are disjoint and complete."""
+        ...
+
+    def passes(self, count: int) -> int:
+        """How many passes to make where this process needs `count`."""
         ...
 
     def add_up(self, loss: float, weights: Iterable[Any]) -> float:
@@ -35,6 +44,12 @@ class Team(Protocol):
 
 class Alone:
     """One process."""
+
+    in_step = False
+
+    def passes(self, count: int) -> int:
+        """Its own."""
+        return count
 
     def share(self, rows: list[Row]) -> list[Row]:
         """All of them."""

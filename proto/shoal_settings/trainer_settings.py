@@ -84,9 +84,9 @@ class TrainerSettings(NodeSettings):
         "auto", "node trainer swarm", "The server's name of its model; auto is `model`."
     )
     served_dir: str = key(
-        "",
+        "auto",
         "node trainer swarm",
-        "Folder that the trainer and its vLLM server both see, for the weights; empty is served in "
+        "Folder that the trainer and its vLLM server both see, for the weights; auto is served in "
         "the data directory.",
     )
     weights_lag: int = key(

@@ -105,7 +105,7 @@ def test_emulated_bfloat16_does_not_count(monkeypatch: pytest.MonkeyPatch) -> No
         return including_emulation
 
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", emulates)
-    assert loading._autocast_dtype(torch.device("cuda")) is None and asked == [False]
+    assert loading.autocast_dtype(torch.device("cuda")) is None and asked == [False]
 
 
 def capped_policy(size: float) -> Policy:
