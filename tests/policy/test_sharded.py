@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -82,9 +83,7 @@ def test_two_processes_with_a_part_each_train_as_one(tmp_path: Path) -> None:
     assert all(torch.equal(exported[name], value) for name, value in weights(parts).items())
 
 
-@pytest.mark.parametrize("changes", [{"lora_rank": 4}, {"kl_beta": 0.1}])
-def test_what_is_not_dealt_out_is_refused_in_words(
-    changes: dict[str, float], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("changes", [{"lora_rank": 4}, {"kl_beta": 0.1}, {"generator": "vllm"}])
+def test_what_is_not_dealt_out_is_refused_in_words(changes: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(RankError, match="start without FSDP"):
         refuse_unsharded(case.settings(tmp_path, "tiny", **changes))
