@@ -221,9 +221,11 @@ class ShardedLeader:
             return
         assert self._part.policy is not None
         self._ranks.tell(_Gather())
-        with self._concert(self._part.policy):
-            yield
-        self._ranks.tell(_Release())
+        try:
+            with self._concert(self._part.policy):
+                yield
+        finally:  # told to stop in the middle, too: the others wait for it
+            self._ranks.tell(_Release())
 
 
 def follow_sharded(settings: Settings, ranks: Ranks) -> None:

@@ -153,11 +153,18 @@ def packed_tokens(rows: Sequence[TokenRow]) -> int:
 
 
 def attended_tokens(rows: Sequence[TokenRow]) -> int:
-    """Tokens that attention holds for these rows: a tree's once, others' once a row."""
+    """Tokens that attention holds queries of: a tree's once, a prompt's that is computed first."""
     return sum(
-        packed_tokens(family) if _is_tree(family) else sum(map(_length, family))
+        packed_tokens(family) if _is_tree(family) else sum(map(_queries, _same_prompt(family)))
         for family in _families(rows)
     )
+
+
+def _queries(rows: Sequence[TokenRow]) -> int:
+    """Of rows of one prompt."""
+    size = len(rows[0].prompt_ids)
+    first = size * (len(rows) - 1) if is_first(rows) else 0
+    return sum(map(_length, rows)) - first
 
 
 def _families(rows: Sequence[TokenRow]) -> list[list[TokenRow]]:
@@ -183,7 +190,7 @@ def _same_prompt(family: Sequence[TokenRow]) -> list[list[TokenRow]]:
     return list(found.values())
 
 
-def _is_first(rows: Sequence[TokenRow]) -> bool:
+def is_first(rows: Sequence[TokenRow]) -> bool:
     """Whether attention has less to do with these rows when their one prompt is computed first.
 
     A whole row's mask is half empty, and that half is passed over; a completion's is full.
@@ -240,7 +247,7 @@ def pack_rows(rows: Sequence[TokenRow], device: torch.device) -> Packed:
     for family in families:
         for same in [] if _is_tree(family) else _same_prompt(family):
             found = [paths[id(row)] for row in same]
-            if _is_first(same):
+            if is_first(same):
                 size = len(same[0].prompt_ids)
                 singly.append(found[0][:size])
                 tails += [(size, part) for part in _similar(found) if len(part[0]) > size]

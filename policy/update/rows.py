@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from policy.model.loading import Policy
-from policy.model.packed import attended_tokens, can_pack, packed_tokens
+from policy.model.packed import attended_tokens, can_pack, is_first, packed_tokens
 from policy.update.objective import GrpoConfig, token_weights
 
 LARGE_ENOUGH = 1024
@@ -205,16 +205,20 @@ def micro_batches(rows: list[Row], token_budget: int, *, packed: bool) -> list[l
 def _by_prompt(rows: list[Row], token_budget: int) -> tuple[list[list[Row]], float]:
     """Micro-batches of packed rows, and what the last of them counts for."""
     longest: dict[tuple[int, ...], int] = {}
+    of_prompt: dict[tuple[int, ...], list[Row]] = {}
     for row in rows:
         prompt = tuple(row.prompt_ids)
         longest[prompt] = max(row.length, longest.get(prompt, 0))
+        of_prompt.setdefault(prompt, []).append(row)
+    first = {prompt for prompt, same in of_prompt.items() if is_first(same)}
     # Prompts as tie-breakers: those of one prompt must be neighbours.
     keys = {id(row): (-longest[p := tuple(row.prompt_ids)], p, -row.length) for row in rows}
     batches: list[list[Row]] = []
     used, prompts = 0.0, set[tuple[int, ...]]()
     for row in sorted(rows, key=lambda row: keys[id(row)]):
         prompt = tuple(row.prompt_ids)
-        new = len(row.completion_ids) + row.length / 4
+        queries = len(row.completion_ids) if prompt in first else row.length
+        new = len(row.completion_ids) + queries / 4
         extra = 0 if prompt in prompts else len(prompt)
         if batches and used + new + extra <= token_budget:
             batches[-1].append(row)
