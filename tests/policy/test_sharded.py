@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch.distributed.tensor import DTensor
 from transformers import AutoModelForCausalLM
 
 from policy.checkpoint.export import export_model
 from policy.checkpoint.saving import latest_checkpoint
-from policy.distributed import RankError
-from policy.sharded import refuse_unsharded
+from policy.distributed import RankError, join
+from policy.generation.local import generate
+from policy.model.from_settings import fresh_policy
+from policy.sharded import ShardedLeader, follow_sharded, refuse_unsharded
+from policy.update.grpo import GrpoConfig, TrainGroup, make_optimizer, update
 from tests.policy import resume_cases
 from tests.policy import training_cases as case
 from tests.policy.test_distributed import free_port, recorded, weights
@@ -81,6 +86,81 @@ def test_two_processes_with_a_part_each_train_as_one(tmp_path: Path) -> None:
     export_model(settings, tmp_path / "out", lambda _step: None)
     exported = AutoModelForCausalLM.from_pretrained(tmp_path / "out").state_dict()
     assert all(torch.equal(exported[name], value) for name, value in weights(parts).items())
+
+
+class Stopped(Exception):  # noqa: N818 - an order
+    """Told to stop in the middle of an answer."""
+
+
+def _stop(_done: int, _fraction: float) -> None:
+    raise Stopped
+
+
+def lead_or_follow(rank: int, port: str, folder: Path) -> None:
+    """Rank 0 answers alone, breaks off, learns, and takes back what it had."""
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "RANK": str(rank)}
+    os.environ |= {"WORLD_SIZE": "2", "ACCELERATE_USE_FSDP": "true"}
+    settings, ranks = case.settings(folder, "tiny", seed=3), join()
+    assert ranks is not None and ranks.shards
+    if rank:
+        follow_sharded(settings, ranks)
+        return
+    leader = ShardedLeader(ranks, settings)
+    fresh = fresh_policy(settings, seed=3)
+    policy, optimizer = leader.take(fresh, make_optimizer(fresh, lr=1e-3))
+    parts = [w for w in policy.model.parameters() if isinstance(w, DTensor)]
+    assert parts and all(
+        w.to_local().numel() <= w.numel() // 2 + w.shape[1:].numel() for w in parts
+    )
+    alone = fresh_policy(settings, seed=3)
+    prompts = [[1, 7, 9, 4], [1, 8, 4]]
+    drawn = {"num_completions": 2, "params": case.SAMPLING}
+    with pytest.raises(Stopped):
+        generate(policy, prompts, generator=torch.Generator(), on_step=_stop, **drawn)
+    found = [
+        [
+            sample.ids
+            for group in generate(one, prompts, generator=torch.Generator(), **drawn)
+            for sample in group
+        ]
+        for one in (policy, alone)
+    ]
+    assert found[0] == found[1]
+    group = TrainGroup(
+        prompt_ids=[1, 7, 4], completions=[[9, 2], [8, 2]], advantages=[1.0, -1.0], external=False
+    )
+    own = make_optimizer(alone, lr=1e-3)
+    for _ in range(2):
+        leader.update(policy, optimizer, [group], GrpoConfig())
+        update(alone, own, [group], GrpoConfig())
+    stepped = leader.snapshot(policy, optimizer)
+    start = dict(fresh_policy(settings, seed=3).model.named_parameters())
+    for name, weight in alone.model.named_parameters():
+        # Softmax does not see a key's bias: its gradient is rounding alone, and Adam scales it up.
+        if "k_proj.bias" not in name:
+            off = (stepped.weights[name] - weight).norm()
+            assert off <= 0.05 * (weight - start[name]).norm(), name
+    leader.update(policy, optimizer, [group], GrpoConfig())
+    leader.restore(policy, optimizer, alone, own)
+    back = leader.snapshot(policy, optimizer)
+    assert all(torch.equal(back.weights[n], w) for n, w in alone.model.named_parameters())
+    for index, state in own.state_dict()["state"].items():
+        for name, value in state.items():
+            assert torch.equal(back.optimizer["state"][index][name], value), name
+    leader.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_parts_are_gathered_stepped_and_taken_back(tmp_path: Path) -> None:
+    port = str(free_port())
+    made = [
+        resume_cases.context().Process(target=lead_or_follow, args=(rank, port, tmp_path))
+        for rank in (0, 1)
+    ]
+    for process in made:
+        process.start()
+    assert [resume_cases.finish(process) for process in made] == [0, 0]
 
 
 @pytest.mark.parametrize("changes", [{"lora_rank": 4}, {"kl_beta": 0.1}, {"generator": "vllm"}])
