@@ -12,7 +12,7 @@ NODE_FLAGS = $(if $(BOOTSTRAP),--bootstrap $(BOOTSTRAP)) $(if $(DIR),--data-dir 
 SWARM_FLAGS = $(if $(N),--nodes $(N)) $(if $(DIR),--data-dir $(DIR)) \
               $(if $(MODEL),--model $(MODEL)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
 
-.PHONY: help install node join bootstrap swarm trainer test test-slow check format proto bench warmstart clean
+.PHONY: help install node join bootstrap swarm trainer test test-slow check format proto bench gpu-check warmstart clean
 
 help:
 	@echo "make node        run a node and its trainer (BOOTSTRAP=… joins that peer's swarm)"
@@ -22,6 +22,7 @@ help:
 	@echo "make test        run the tests (make test-slow: the long ones)"
 	@echo "make check       format, lint, types, import contracts, generated code"
 	@echo "make bench       run every benchmark (QUICK=1: a short pass)"
+	@echo "make gpu-check   is the trainer right, and how fast, on the card that is here? tables for the docs"
 	@echo "make warmstart   make the embedded models anew, byte for byte (ARGS=--check only compares)"
 	@echo "make install     only set up .venv"
 
@@ -81,6 +82,9 @@ $(VENV)/.bench: pyproject.toml $(STAMP)
 
 bench: $(STAMP) $(VENV)/.bench
 	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) $(ARGS)
+
+gpu-check: $(STAMP)
+	@$(BIN)/python -m benchmarks.gpu_check $(ARGS)
 
 warmstart: $(STAMP)
 	@$(BIN)/python -m policy.warmstart $(ARGS)

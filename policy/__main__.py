@@ -57,8 +57,8 @@ from shoal_wire.manifest import Manifest, decode_manifest, make_manifest
 from shoal_wire.types import Digest, PeerId
 
 if TYPE_CHECKING:
+    from policy.generation.seam import Generator
     from policy.model.loading import Policy
-    from policy.rollouts import OwnGroup, Question
 
 log = logging.getLogger(__name__)
 
@@ -235,57 +235,62 @@ def _run_ranks(settings: Settings, stop: StopFlag, supervision: Supervision, pha
     from policy.distributed import Leader, follow, join
     from policy.model.from_settings import refuse_wrong_model
     from policy.sapo import Means
+    from policy.sharded import ShardedLeader, follow_sharded, refuse_unsharded
     from policy.trainer import Trainer
 
     if settings.threads:
         torch.set_num_threads(settings.threads)
     ranks = join()
+    sharded = ranks is not None and ranks.shards
+    if sharded:
+        refuse_unsharded(settings)
     if ranks is not None and ranks.rank > 0:
-        follow(settings, ranks)
+        (follow_sharded if sharded else follow)(settings, ranks)
         return EXIT_OK
-    leader = None if ranks is None else Leader(ranks)
+    leader: Leader | ShardedLeader | None = None
+    if ranks is not None:
+        leader = ShardedLeader(ranks, settings) if sharded else Leader(ranks)
     means = Means(generate=leader.generate, update=leader.update) if leader else Means()
-    if settings.generator == "openai":
-        means = replace(means, answer=_remote_answers(settings, stop, phases))
+    loading = settings
+    if isinstance(leader, ShardedLeader):
+        means = replace(means, held=leader)
+        loading = settings.model_copy(update={"device": "cpu"})  # no device need hold all of it
+    means = replace(means, generator=_server(settings, stop))
     with _only_trainer(settings, stop):
         refuse_wrong_model(settings)  # before it waits for a node and starts a worker
         make = partial(Trainer, means=means)
-        code = _with_tasks(settings, stop, supervision, phases, make)
+        code = _with_tasks(loading, stop, supervision, phases, make)
     if leader is not None:
         leader.close()
     return code
 
 
-def _remote_answers(
-    settings: Settings, stop: StopFlag, phases: Phases
-) -> Callable[[Sequence[Question], Policy], list[OwnGroup]]:
-    """A server's answers, with the policy's own token ids."""
-    from policy.generation.remote import RemoteError, remote_generator
-    from policy.model.loading import ModelError
-    from policy.model.prompting import reencode
+def _server(settings: Settings, stop: StopFlag) -> Callable[[Policy], Generator] | None:
+    """What makes a round's answers where the policy itself does not."""
+    from policy.generation.following import following
+    from policy.generation.remote import remote_generator, remote_model
+    from policy.generation.requests import RemoteError
+    from policy.generation.static import Static
 
     try:
-        remote = remote_generator(settings, stop)
+        match settings.generator:
+            case "openai":
+                static = Static(remote_generator(settings, stop), remote_model(settings))
+                return lambda _policy: static
+            case "vllm":
+                return following(settings, stop)
+            case "self":
+                return None
     except RemoteError as error:
         raise SettingsError(str(error)) from None
-
-    def answer(questions: Sequence[Question], policy: Policy) -> list[OwnGroup]:
-        try:
-            groups = remote.answer(questions, phases.step)
-        except RemoteError as error:
-            raise ModelError(str(error)) from None
-        if remote.why_none:
-            log.warning("%s; this round has the groups of others alone", remote.why_none)
-        return [own for group in groups if (own := reencode(policy, group)) is not None]
-
-    return answer
 
 
 def _generate_only(settings: Settings, stop: StopFlag, supervision: Supervision) -> int:
     from policy.generate_only import Author, GenerateOnly
-    from policy.generation.remote import RemoteError, remote_generator, remote_model
+    from policy.generation.remote import remote_generator, remote_model
+    from policy.generation.requests import RemoteError
 
-    if settings.generator == "self":
+    if settings.generator != "openai":
         raise SettingsError("--no-train needs --generator openai and the --base-url of a server")
     phases = Phases()
     try:

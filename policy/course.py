@@ -24,12 +24,12 @@ from policy.checkpoint.saving import (
     latest_checkpoint,
     load_checkpoint,
 )
+from policy.held import THIS_PROCESS, Held
 from policy.model.from_settings import fresh_policy, lora_spec
 from policy.model.loading import Policy
 from policy.model.lora import LoraSpec, spec_of
 from policy.record.earlier_runs import set_aside
 from policy.record.progress import Progress
-from policy.rollback import restore
 from policy.update.grpo import make_optimizer
 from shoal_settings.schema import Settings
 from shoal_wire.types import GroupId
@@ -91,8 +91,12 @@ def begin_or_resume(settings: Settings, *, seed: int) -> Course:
     return course
 
 
-def take_back(course: Course, settings: Settings, *, seed: int) -> None:
-    """Give a course the weights of its last checkpoint again, or of its start; rounds count on."""
+def take_back(course: Course, settings: Settings, *, seed: int, held: Held = THIS_PROCESS) -> None:
+    """Give a course the weights of its last checkpoint again, or of its start; rounds count on.
+
+    They are read into the host's memory: a device need not hold two policies and optimisers.
+    """
+    settings = settings.model_copy(update={"device": "cpu"})
     found = latest_checkpoint(settings.data_dir) if course.has_checkpoint else None
     if found is not None and found.path is not None:
         loaded = _load(settings, found.path)
@@ -103,7 +107,7 @@ def take_back(course: Course, settings: Settings, *, seed: int) -> None:
             good = fresh_policy(settings, seed=seed)
         optimizer = _fresh_optimizer(settings, good)
         course.policy_version = 0
-    restore(course.policy, course.optimizer, good=good, good_optimizer=optimizer)
+    held.restore(course.policy, course.optimizer, good, optimizer)
 
 
 def _resumed(settings: Settings, path: Path, *, seed: int) -> Course:

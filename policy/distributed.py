@@ -3,8 +3,9 @@
     rank 0: the trainer as ever ── "generate" / "update" ──▶ every other rank: `follow`
             node, tasks, rewards, checkpoints, logs          a model, nothing else
 
-Work is split, never state: rank 0 alone has the optimiser and takes the steps. Before each piece of
-work and after each step the trained weights are sent to all, so ranks cannot drift apart.
+Work is split, not state: rank 0 alone has the optimiser and takes the steps. Before each piece of
+work and after each step the trained weights are sent to all, so ranks cannot drift apart. Where the
+launcher asks for FSDP, state is split too (`policy.sharded`): each rank steps its part.
 A round's prompts are dealt out for generation; a step's rows are dealt out, and since each row's
 weight in the loss is fixed from all rows beforehand, gradients are *summed*. What comes out is what
 one process computes but for the order in which floats are added (about 1e-6, relatively).
@@ -28,6 +29,7 @@ from policy.model.from_settings import fresh_policy
 from policy.model.loading import ModelError, Policy
 from policy.model.reference import load_reference
 from policy.update.grpo import GrpoConfig, TrainGroup, UpdateStats, update
+from policy.update.ranks import dealt
 from policy.update.rows import Row
 from shoal_settings.schema import Settings
 from shoal_wire.types import SamplingParams
@@ -39,7 +41,8 @@ log = logging.getLogger(__name__)
 _PATIENCE = timedelta(hours=25)
 """Longer than the longest `--round-seconds`. A rank that dies is noticed at once, by its socket."""
 
-_SHARDING = ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED", "ACCELERATE_USE_MEGATRON_LM")
+_FSDP = "ACCELERATE_USE_FSDP"
+_OTHER_SHARDING = ("ACCELERATE_USE_DEEPSPEED", "ACCELERATE_USE_MEGATRON_LM")
 
 
 class RankError(Exception):
@@ -47,7 +50,9 @@ class RankError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Generate:
+class GenerateOrder:
+    """Answer a share of these prompts."""
+
     prompts: list[list[int]]
     num_completions: int
     params: SamplingParams
@@ -55,13 +60,15 @@ class _Generate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Update:
+class UpdateOrder:
+    """Compute a share of an update."""
+
     groups: list[TrainGroup]
     config: GrpoConfig
 
 
 @contextlib.contextmanager
-def _together() -> Iterator[None]:
+def together() -> Iterator[None]:
     """Around what all ranks do at once: it fails where another has ended."""
     try:
         yield
@@ -73,15 +80,22 @@ def _together() -> Iterator[None]:
 class Ranks:
     """This process among its peers. Every method but `share` is collective: all must call it."""
 
+    in_step = False
+    shards = False
+    """Whether weights are dealt out, too."""
+
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
 
     def share(self, rows: list[Row]) -> list[Row]:
-        """Every `size`-th row, longest first: equal counts, and nearly equal tokens."""
-        ordered = sorted(rows, key=lambda row: -row.length)
-        return ordered[self.rank :: self.size]
+        """This rank's rows: those of one prompt together, nearly equal tokens on all ranks."""
+        return dealt(rows, self.size)[self.rank]
 
-    @_together()
+    def passes(self, count: int) -> int:
+        """Its own: a pass over the model needs no other rank."""
+        return count
+
+    @together()
     def add_up(self, loss: float, weights: Iterable[torch.nn.Parameter]) -> float:
         """Sum a loss, and the gradients of `weights` in place, over all ranks."""
         trained = [weight for weight in weights if weight.requires_grad]
@@ -99,21 +113,21 @@ class Ranks:
         dist.all_reduce(total)
         return float(total)
 
-    @_together()
+    @together()
     def collect(self, value: T) -> list[T]:
         """Return every rank's value, in the order of ranks."""
         values: list[Any] = [None] * self.size
         dist.all_gather_object(values, value)
         return values
 
-    @_together()
+    @together()
     def tell(self, value: Any = None) -> Any:
         """Return rank 0's value, which it alone passes."""
         box: list[Any] = [value]
         dist.broadcast_object_list(box, src=0)
         return box[0]
 
-    @_together()
+    @together()
     def send_weights(self, policy: Policy) -> None:
         """Make every rank's trained weights those of rank 0. Frozen ones were loaded alike."""
         with torch.no_grad():
@@ -134,16 +148,49 @@ def join() -> Ranks | None:
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
         return None
-    for variable in _SHARDING:
-        if os.environ.get(variable, "").lower() in ("1", "true"):
+    for variable in _OTHER_SHARDING:
+        if _is_set(variable):
             raise RankError(
-                f"{variable} is set, but models are not sharded: see docs/models.md for what is"
+                f"{variable} is set, but models are sharded by FSDP alone: see docs/models.md"
             )
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     dist.init_process_group(backend, timeout=_PATIENCE)
-    return Ranks(dist.get_rank(), size)
+    kind = ShardedRanks if _is_set(_FSDP) else Ranks
+    return kind(dist.get_rank(), size)
+
+
+def _is_set(variable: str) -> bool:
+    return os.environ.get(variable, "").lower() in ("1", "true")
+
+
+class ShardedRanks(Ranks):
+    """Ranks that hold a part of every weight each, and gather them in every pass together."""
+
+    in_step = True
+    shards = True
+
+    @together()
+    def passes(self, count: int) -> int:
+        """As many as the rank makes that needs most."""
+        most = torch.tensor(count, device=_device())
+        dist.all_reduce(most, op=dist.ReduceOp.MAX)
+        return int(most)
+
+    @together()
+    def add_up(self, loss: float, weights: Iterable[torch.nn.Parameter]) -> float:
+        """Sum a loss; gradients have been averaged by the backward pass, and a sum is wanted."""
+        for weight in weights:
+            if weight.grad is not None:
+                weight.grad.mul_(self.size)
+        total = torch.tensor(loss, dtype=torch.float64, device=_device())
+        dist.all_reduce(total)
+        return float(total)
+
+
+def _device() -> torch.device:
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 class Leader:
@@ -164,7 +211,7 @@ class Leader:
         on_step: OnStep = lambda _done, _fraction: None,
     ) -> list[list[Sample]]:
         """`policy.generation.local.generate`, prompts dealt out; raises what any rank raised."""
-        order = _Generate(
+        order = GenerateOrder(
             prompts=[list(prompt) for prompt in prompts],
             num_completions=num_completions,
             params=params,
@@ -174,7 +221,7 @@ class Leader:
         self._ranks.send_weights(policy)
         # All have as much to do, near enough: what this one has done tells of the whole.
         size = self._ranks.size
-        return _generate_part(
+        return generate_part(
             *(policy, order, self._ranks, generator),
             on_step=lambda done, fraction: on_step(done * size, fraction),
         )
@@ -188,7 +235,7 @@ class Leader:
         reference: Policy | None = None,
     ) -> UpdateStats:
         """`policy.update.grpo.update`, rows dealt out."""
-        self._ranks.tell(_Update(groups=list(groups), config=config))
+        self._ranks.tell(UpdateOrder(groups=list(groups), config=config))
         self._ranks.send_weights(policy)
         stepping = _Steps(self._ranks, policy, optimizer)
         return update(policy, stepping, groups, config, reference, self._ranks)
@@ -205,14 +252,14 @@ def follow(settings: Settings, ranks: Ranks) -> None:
     Raises ModelError, or RankError when another rank is gone.
     """
     policy = fresh_policy(settings, seed=settings.seed)
-    reference = load_reference(settings, seed=settings.seed)
+    reference = load_reference(settings, policy, seed=settings.seed)
     stepping = _Steps(ranks, policy, None)
     while (order := ranks.tell()) is not None:
         ranks.send_weights(policy)
         match order:
-            case _Generate():
-                _generate_part(policy, order, ranks, torch.Generator())
-            case _Update():
+            case GenerateOrder():
+                generate_part(policy, order, ranks, torch.Generator())
+            case UpdateOrder():
                 update(policy, stepping, order.groups, order.config, reference, ranks)
     dist.destroy_process_group()
 
@@ -232,9 +279,9 @@ class _Steps:
         self._ranks.send_weights(self._policy)
 
 
-def _generate_part(
+def generate_part(
     policy: Policy,
-    order: _Generate,
+    order: GenerateOrder,
     ranks: Ranks,
     generator: torch.Generator,
     on_step: OnStep = lambda _done, _fraction: None,
@@ -265,7 +312,7 @@ def _generate_part(
     return [samples for one in everybody if not isinstance(one, Exception) for samples in one]
 
 
-def _skip(generator: torch.Generator, num_prompts: int, order: _Generate) -> None:
+def _skip(generator: torch.Generator, num_prompts: int, order: GenerateOrder) -> None:
     count = num_prompts * order.num_completions * order.params.max_new_tokens
     if count:
         torch.rand(count, generator=generator)

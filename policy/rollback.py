@@ -58,11 +58,6 @@ class Watch:
             )
 
 
-def weights_finite(policy: Policy) -> bool:
-    """Return whether every weight is a finite number."""
-    return all(bool(weight.detach().isfinite().all()) for weight in policy.model.parameters())
-
-
 def restore(policy: Policy, optimizer: Any, *, good: Policy, good_optimizer: Any) -> None:
     """Give a policy and its optimiser the weights and state of good ones, in place.
 

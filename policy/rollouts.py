@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import islice
 from pathlib import Path
 
@@ -64,12 +65,26 @@ class Answer:
         return len(self.ids) if self.counted is None else self.counted
 
 
+class Origin(StrEnum):
+    """Who made a node's own answers."""
+
+    POLICY = "policy"
+    """The policy as it is, in this process or in those that share its work."""
+    FOLLOWER = "follower"
+    """A server that holds the policy, perhaps of an earlier version and in other arithmetic."""
+    ANOTHER = "another"
+    """A server's own model: to the policy, text of others."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnGroup:
     """A question with this node's L answers."""
 
     question: Question
     answers: tuple[Answer, ...]
+    origin: Origin = Origin.POLICY
+    author: PolicyInfo | None = None
+    """The model and version that made them, where that is not the policy as it is."""
 
 
 def sampling_params(settings: Settings) -> SamplingParams:

@@ -16,14 +16,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import torch
-
 from policy.choice.advantage import has_signal
 from policy.choice.balance import Balance
 from policy.choice.candidates import OwnRecord
 from policy.choice.scored import ScoredGroup, TrainingSet
 from policy.generation.local import Sample, generate
-from policy.generation.questions import Askable
+from policy.generation.seam import Asking, Generator, ThisProcess
+from policy.held import THIS_PROCESS as HERE
+from policy.held import Held
 from policy.model.loading import Policy
 from policy.record.phases import Phase
 from policy.record.progress import RoundRecord
@@ -38,6 +38,7 @@ from policy.rollouts import (
 )
 from policy.round.config import Round, RoundConfig, config_of_round
 from policy.round.external import ExternalSampling
+from policy.round.own import own_scored
 from policy.round.record import Played, record_of, seen_in
 from policy.surroundings import Interrupted, Surroundings
 from policy.update.grpo import Blame, TrainGroup, UpdateStats, update
@@ -64,8 +65,10 @@ class Means:
     """Signature of `policy.generation.local.generate`."""
     update: Callable[..., UpdateStats] = update
     """Signature of `policy.update.grpo.update`."""
-    answer: Callable[[Sequence[Question], Policy], list[OwnGroup]] | None = None
-    """Another program that answers in the policy's place; it may answer fewer questions."""
+    held: Held = HERE
+    """Where the weights are."""
+    generator: Callable[[Policy], Generator] | None = None
+    """Makes what answers in the policy's place."""
 
 
 THIS_PROCESS: Final = Means()
@@ -103,7 +106,9 @@ class Rounds:
         self._learner, self._policy, self._config = learner, learner.policy, config
         self._tasks, self._link, self._rules = around.tasks, around.link, around.rules
         self._should_stop, self._phases = around.should_stop, around.phases
-        self._askable = Askable(learner.policy)
+        self._generator: Generator = ThisProcess(learner.policy, means.generate)
+        if means.generator is not None:
+            self._generator = means.generator(learner.policy)
         self._means, self._quarantine = means, quarantine
         self._balance = balance
         self._token_budget = config.grpo.token_budget
@@ -124,7 +129,7 @@ class Rounds:
         generated = time.perf_counter()
         shared = self._share(this, own)  # 3
         self._phases.enter(Phase.SCORING, round=number)
-        fresh = self._verify_own(own, shared)
+        fresh = self._verify_own(this, own, shared)
         self._phases.enter(Phase.DRAWING, round=number)
         training = self._sample(this, fresh)  # 4
         updating = time.perf_counter()
@@ -167,27 +172,22 @@ class Rounds:
             return []
         wanted = len(questions) * this.config.num_completions
         self._phases.enter(Phase.ANSWERING, round=this.number, of=wanted)
-        if self._means.answer is not None:
-            return self._means.answer(questions, self._policy)
-        generator = torch.Generator()
-        generator.manual_seed(this.seed("generate"))
-        asked, prompts = self._askable(questions)
-        samples = self._means.generate(
-            self._policy,
-            prompts,
-            num_completions=this.config.num_completions,
-            params=this.config.sampling,
-            generator=generator,
-            on_step=self._on_step,
+        return self._generator.answer(
+            Asking(
+                questions=questions,
+                policy=self._policy,
+                policy_version=this.policy_version,
+                num_completions=this.config.num_completions,
+                sampling=this.config.sampling,
+                seed=this.seed("generate"),
+                on_step=self._on_step,
+            )
         )
-        return [
-            OwnGroup(question=question, answers=tuple(sample.as_answer() for sample in row))
-            for question, row in zip(asked, samples, strict=True)
-        ]
 
     def _on_step(self, done: int, fraction: float) -> None:
         self._phases.step(done, fraction)
-        if self._means.generate is generate:  # processes that share the work go on together
+        # Processes that share the work go on together.
+        if self._means.generate is generate and self._means.generator is None:
             self._stop_if_told()
 
     def _share(self, this: Round, own: Sequence[OwnGroup]) -> list[SharedGroup | None]:
@@ -204,6 +204,8 @@ class Rounds:
             tokenizer_digest=self._policy.tokenizer_digest,
             policy_version=this.policy_version,
         )
+        # One program answers a round, with one version of its weights.
+        policy = next((group.author for group in own if group.author is not None), policy)
         for batch in publish_requests(
             [one for one in shared if one is not None],
             round_number=this.number,
@@ -214,19 +216,14 @@ class Rounds:
         return shared
 
     def _verify_own(
-        self, own: Sequence[OwnGroup], shared: Sequence[SharedGroup | None]
+        self, this: Round, own: Sequence[OwnGroup], shared: Sequence[SharedGroup | None]
     ) -> list[ScoredGroup]:
         rewards = self._tasks.verify_own(own)
         self._report_own(shared, rewards)
         for group, scores in zip(own, rewards, strict=True):
             self._own_record.add(group.question.task.family, scores)
         return [
-            ScoredGroup(
-                question=group.question,
-                completions=tuple(answer.ids for answer in group.answers),
-                rewards=tuple(scores),
-                external=False,
-            )
+            own_scored(self._policy, group, scores, this.config.sampling)
             for group, scores in zip(own, rewards, strict=True)
         ]
 

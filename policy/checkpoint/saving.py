@@ -129,11 +129,28 @@ class Loaded:
     state: TrainerState
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """All weights and all of an optimiser's state, of a policy that holds but a part of them."""
+
+    weights: dict[str, torch.Tensor]
+    """By the names of the model's own state."""
+    optimizer: dict[str, Any]
+    """As one process's optimiser would say it."""
+
+
 def save_checkpoint(
-    directory: Path, policy: Policy, optimizer: Any, state: TrainerState, *, keep: int = KEEP
+    directory: Path,
+    policy: Policy,
+    optimizer: Any,
+    state: TrainerState,
+    *,
+    keep: int = KEEP,
+    snapshot: Snapshot | None = None,
 ) -> Path:
     """Write ``directory/checkpoints/round-…`` and return its path once it is on disk.
 
+    With `snapshot` weights and optimiser are taken from there: what is written is the same.
     Older checkpoints beyond `keep` and leftovers of interrupted writes are deleted after it.
     Raises CheckpointError when it cannot be written, NoRoomError for a full disk; what was there
     before is then untouched.
@@ -143,7 +160,8 @@ def save_checkpoint(
     temporary = root / f"round-{state.round:06d}.tmp-{os.getpid()}-{secrets.token_hex(4)}"
     try:
         temporary.mkdir(parents=True)
-        _write(temporary, policy, optimizer, state)
+        whole = Snapshot(weights={}, optimizer=optimizer.state_dict())
+        _write(temporary, policy, state, snapshot or whole)
         final = _free_name(root, state.round)
         temporary.rename(final)
         sync(root)
@@ -241,14 +259,14 @@ def final_name(round_: int) -> str:
     return f"round-{round_:06d}"
 
 
-def _write(folder: Path, policy: Policy, optimizer: Any, state: TrainerState) -> None:
+def _write(folder: Path, policy: Policy, state: TrainerState, snapshot: Snapshot) -> None:
     """Write all files of a checkpoint into an empty folder and flush them to disk."""
     if policy.adapter is None:
-        policy.model.save_pretrained(folder / "model")
+        policy.model.save_pretrained(folder / "model", state_dict=snapshot.weights or None)
     else:
         save_adapter(policy, folder / "model")
     policy.tokenizer.save_pretrained(folder / "model")
-    torch.save(optimizer.state_dict(), folder / "optimizer.pt")
+    torch.save(snapshot.optimizer, folder / "optimizer.pt")
     (folder / "state.json").write_text(json.dumps(_state_to_json(state, policy.name)))
     files = {}
     for file in _files(folder):

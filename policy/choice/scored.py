@@ -22,6 +22,8 @@ class ScoredGroup:
     """Where an external group came from."""
     claimed: tuple[tuple[float, ...] | None, ...] | None = None
     """The generator's log-probabilities of each completion, where they can be used."""
+    started: tuple[tuple[float, ...], ...] | None = None
+    """The policy's own of each completion before the round's update, where they are known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

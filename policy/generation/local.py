@@ -14,13 +14,17 @@ most, V vocabulary.
 
 from __future__ import annotations
 
+import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from policy.generation.decoding import make_decoder
+from policy.generation.ready import MAX_ROWS, cast_once, remember_rows, rows_at_once
 from policy.model.loading import ModelError, Policy
+from policy.model.memory import is_out_of_memory
 from policy.model.prompting import decode_completion
 from policy.rollouts import Answer
 from shoal_wire.types import FinishReason, SamplingParams
@@ -29,8 +33,7 @@ COMPACT_BELOW = 0.75
 """Rows that ended are dropped once at most this share of the batch is alive: dropping copies
 the cache, and below a handful of rows a forward pass costs the same with or without them."""
 
-MAX_ROWS = 512
-"""Rows generated at once; more are done in turns."""
+log = logging.getLogger(__name__)
 
 OnStep = Callable[[int, float], None]
 """Told how many completions have ended, and the part of the work that is done, at the least."""
@@ -77,9 +80,11 @@ def generate(
 
     Temperature 0 is greedy. A completion ends at an end token (kept in its ids), at
     ``params.max_new_tokens``, or where the model has no more positions. Advances `generator`
-    by the same amount whatever is sampled. Tells `on_step` after every token. Raises ValueError
-    for an empty prompt or one that fills the model's positions, NonFiniteError when the model's
-    numbers are not finite.
+    by the same amount whatever is sampled. As many rows are done at once as memory holds, at most
+    `max_rows`; where it runs out all the same, half as many. Tells `on_step` after every token.
+    Raises ValueError for an empty prompt or one that fills the model's positions, NonFiniteError
+    when the model's numbers are not finite, and what the allocator raises when not even one row
+    fits.
     """
     _check(policy, prompts, num_completions, params)
     uniforms_PLM = torch.rand(
@@ -87,29 +92,97 @@ def generate(
         generator=generator,
         device=generator.device,
     )
-    results: list[list[Sample]] = [[] for _ in prompts]
-    # Prompts of similar length share a chunk, so that little of it is padding.
-    order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
-    step = max(1, max_rows // num_completions)
-    for start in range(0, len(order), step):
-        chunk = order[start : start + step]
-        loop = _Loop(policy, [prompts[index] for index in chunk], num_completions, params)
-        with torch.inference_mode(), policy.autocast():
-            loop.run(
-                uniforms_PLM[chunk].flatten(0, 1).to(policy.device),
-                _part(on_step, start, len(chunk), len(order), num_completions),
+    longest = max(map(len, prompts), default=0) + params.max_new_tokens
+    max_rows = rows_at_once(policy, min(max_rows, len(prompts) * num_completions), longest)
+    results: list[dict[int, Sample]] = [{} for _ in prompts]
+    num_done, todo = 0, deque(_chunks(prompts, num_completions, max_rows))
+    with policy.whole():
+        while todo:
+            chunk = todo.popleft()
+            uniforms_RM = uniforms_PLM[list(chunk.prompts), chunk.first : chunk.end].flatten(0, 1)
+            told = _part(on_step, num_done, chunk.rows, len(prompts) * num_completions)
+            made = _generated(
+                policy, [prompts[i] for i in chunk.prompts], chunk, params, uniforms_RM, told
             )
-        samples = loop.samples()
-        for place, index in enumerate(chunk):
-            results[index] = samples[place * num_completions : (place + 1) * num_completions]
-    return results
+            if made is None:
+                todo.extendleft(reversed(chunk.halves()))
+                continue
+            num_done += chunk.rows
+            for (index, one), sample in zip(chunk.places(), made, strict=True):
+                results[index][one] = sample
+    return [[of_prompt[one] for one in range(num_completions)] for of_prompt in results]
 
 
-def _part(on_step: OnStep, start: int, num: int, of: int, num_completions: int) -> OnStep:
-    """What one chunk of the prompts tells, as part of all."""
-    return lambda done, fraction: on_step(
-        start * num_completions + done, (start + num * fraction) / of
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Chunk:
+    """Rows that are generated at once: some completions of some prompts."""
+
+    prompts: Sequence[int]
+    first: int
+    end: int
+    """Completions from `first` to before `end` of each."""
+
+    @property
+    def rows(self) -> int:
+        return len(self.prompts) * (self.end - self.first)
+
+    def places(self) -> list[tuple[int, int]]:
+        """Of each row, its prompt and which of its completions it is."""
+        return [(index, one) for index in self.prompts for one in range(self.first, self.end)]
+
+    def halves(self) -> list[_Chunk]:
+        """The same rows in two turns; there are two at least."""
+        if (half := len(self.prompts) // 2) > 0:
+            parts = self.prompts[:half], self.prompts[half:]
+            return [_Chunk(prompts=part, first=self.first, end=self.end) for part in parts]
+        middle = (self.first + self.end) // 2
+        spans = (self.first, middle), (middle, self.end)
+        return [_Chunk(prompts=self.prompts, first=first, end=end) for first, end in spans]
+
+
+def _chunks(prompts: Sequence[Sequence[int]], num_completions: int, max_rows: int) -> list[_Chunk]:
+    """All rows, at most so many at once; prompts of similar length together: less is padding."""
+    order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
+    step, width = max(1, max_rows // num_completions), min(num_completions, max_rows)
+    return [
+        _Chunk(
+            prompts=order[start : start + step],
+            first=first,
+            end=min(first + width, num_completions),
+        )
+        for start in range(0, len(order), step)
+        for first in range(0, num_completions, width)
+    ]
+
+
+def _generated(
+    policy: Policy,
+    prompts: Sequence[Sequence[int]],
+    chunk: _Chunk,
+    params: SamplingParams,
+    uniforms_RM: torch.Tensor,
+    on_step: OnStep,
+) -> list[Sample] | None:
+    """The samples of one chunk; None when memory does not hold so many rows, but may hold half."""
+    try:
+        loop = _Loop(policy, prompts, chunk.end - chunk.first, params)
+        with cast_once(policy), torch.inference_mode(), policy.autocast():
+            loop.run(uniforms_RM.to(policy.device), on_step)
+        return loop.samples()
+    except (MemoryError, RuntimeError) as error:
+        if chunk.rows == 1 or not is_out_of_memory(error):
+            raise
+    # Outside the handler: until here the error holds on to what was computed.
+    remember_rows(policy, chunk.rows // 2)
+    log.warning("out of memory: going on with %d answers at once", max(1, chunk.rows // 2))
+    if policy.device.type == "cuda":
+        torch.cuda.empty_cache()
+    return None
+
+
+def _part(on_step: OnStep, num_done: int, num: int, of: int) -> OnStep:
+    """What one chunk of so many rows tells, as part of all."""
+    return lambda done, fraction: on_step(num_done + done, (num_done + num * fraction) / of)
 
 
 def sample_tokens(

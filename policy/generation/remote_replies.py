@@ -17,6 +17,11 @@ _CHARACTERS_A_TOKEN = 4
 class Fault(Exception):  # noqa: N818 - the other side's, and not fatal
     """A reply that is no answer. One line."""
 
+    def __init__(self, text: str, retry_after: float | None = None) -> None:
+        """`retry_after` are the seconds that the other side asks to wait."""
+        super().__init__(text)
+        self.retry_after = retry_after
+
 
 def read_answer(body: bytes, *, chat: bool) -> Answer:
     """Return the first choice of a reply; raise Fault when that is not text with a known end.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from policy.model.loading import Policy, check_device, check_model, load_policy
+from policy.model.loading import ModelError, Policy, check_device, check_model, load_policy
 from policy.model.lora import LoraSpec, add_adapter
 from shoal_settings.schema import Settings
 
@@ -19,9 +19,12 @@ def lora_spec(settings: Settings) -> LoraSpec | None:
 def refuse_wrong_model(settings: Settings) -> None:
     """Raise ModelError if no run can begin with the model that is asked for.
 
-    Takes milliseconds. Of a run that resumes it looks at the device: its checkpoint holds the
-    model.
+    float16 is none to train in: its gradients vanish or overflow, in silence, without a scale of
+    the loss. Takes milliseconds. Of a run that resumes it looks at the device: its checkpoint holds
+    the model.
     """
+    if settings.dtype == "float16":
+        raise ModelError("--dtype float16 cannot be trained: use bfloat16, float32 or auto")
     if settings.resume and (settings.data_dir / "checkpoints").is_dir():
         check_device(settings.device)
         return

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
@@ -24,6 +25,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from policy.model.examples import NO_SHOTS, Shots
 from policy.model.gguf import GgufError, converted, gguf_file
+from policy.model.logit_form import LogitForm, form_of
 from policy.model.memory import free_bytes, gibibytes, training_bytes
 from policy.tiny import embedded_folder
 from shoal_wire.types import Digest
@@ -73,8 +75,8 @@ class Policy:
     prompt_format: PromptFormat
     max_positions: int
     """Longest sequence, prompt and completion together, in tokens."""
-    linear_head: bool
-    """Logits are exactly hidden states times the output matrix (no scale, no soft cap)."""
+    logit_form: LogitForm | None
+    """What the model does to hidden states times its output matrix; None where that is unknown."""
     forward_names: frozenset[str]
     """Names of the arguments that the model's ``forward`` takes."""
     autocast_dtype: torch.dtype | None = None
@@ -83,6 +85,15 @@ class Policy:
     """peft's view of `model` when LoRA adapters are in it: then only they are trained."""
     shots: Shots = NO_SHOTS
     """Worked examples that stand before its questions."""
+    in_root: bool = False
+    """Its weights are dealt out over processes: all are at hand in the model's forward alone."""
+    whole: Callable[[], AbstractContextManager[Any]] = nullcontext
+    """The context in which all weights are at hand whatever is called: around generation."""
+
+    @property
+    def linear_head(self) -> bool:
+        """Logits are exactly hidden states times the output matrix (no scale, no soft cap)."""
+        return self.logit_form is not None and self.logit_form.is_plain
 
     def autocast(self) -> AbstractContextManager[Any]:
         """The context in which every forward pass of this policy runs."""
@@ -130,7 +141,7 @@ def load_policy(
     as for a checkpoint's folder. Blocks for the download, if any. Raises ModelError.
     """
     torch.manual_seed(seed)
-    where, weights_dtype = _pick_device(device), _pick_dtype(dtype)
+    where, weights_dtype = device_of(device), _pick_dtype(dtype)
     source, local = _resolve(model)
     chosen = {} if attention == "auto" else {"attn_implementation": attention}
     try:
@@ -147,13 +158,13 @@ def load_policy(
     if info["missing_keys"]:
         missing = ", ".join(sorted(info["missing_keys"])[:3])
         raise ModelError(f"cannot use model {model!r}: its files lack weights ({missing} …)")
-    autocast = _autocast_dtype(where) if dtype == "auto" else None
+    autocast = autocast_dtype(where) if dtype == "auto" else None
     return wrap_policy(loaded, tokenizer, name=name or model, device=where, autocast_dtype=autocast)
 
 
 def check_device(device: str) -> None:
     """Raise ModelError unless this machine and this torch can compute on a device."""
-    where = _pick_device(device)
+    where = device_of(device)
     try:
         float(torch.zeros(1, device=where).sum())
     except Exception as error:  # each backend has its own way to say that it is not there
@@ -237,6 +248,7 @@ def wrap_policy(
         )
     eos_id, eos_ids = _end_tokens(model, tokenizer, name)
     names = frozenset(inspect.signature(model.forward).parameters)
+    form = _probe(model, name, device)
     return Policy(
         model=model,
         tokenizer=tokenizer,
@@ -248,7 +260,7 @@ def wrap_policy(
         pad_id=eos_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id,
         prompt_format=_prompt_format(tokenizer),
         max_positions=getattr(config, "max_position_embeddings", None) or _NO_POSITION_LIMIT,
-        linear_head=_probe(model, name, device),
+        logit_form=form,
         forward_names=names,
         autocast_dtype=autocast_dtype,
     )
@@ -285,7 +297,8 @@ def _check_causal(model: str, config: Any) -> None:
         raise ModelError(f"cannot use model {model!r}: {config.model_type} is no causal model")
 
 
-def _pick_device(device: str) -> torch.device:
+def device_of(device: str) -> torch.device:
+    """Return the device that a setting names. Raises ModelError."""
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -302,8 +315,10 @@ def _pick_dtype(dtype: str) -> torch.dtype:
     return found
 
 
-def _autocast_dtype(device: torch.device) -> torch.dtype | None:
-    if device.type == "cuda" and torch.cuda.is_bf16_supported():
+def autocast_dtype(device: torch.device) -> torch.dtype | None:
+    """Return the type that float32 weights are computed in on a device; None for their own."""
+    # Emulated, as on a V100 or a T4, it is slower than float32.
+    if device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
         return torch.bfloat16
     return None
 
@@ -336,8 +351,11 @@ def _tokenizer_digest(tokenizer: Any) -> Digest:
     return Digest(hashlib.sha256(text.encode()).digest()[:16])
 
 
-def _probe(model: Any, name: str, device: torch.device) -> bool:
-    """Check that the model is causal; return whether its head is a plain linear map."""
+def _probe(model: Any, name: str, device: torch.device) -> LogitForm | None:
+    """Check that the model is causal; return how its logits follow from its hidden states.
+
+    The numbers alone do not tell: small logits look the same with a soft cap and without.
+    """
     last = model.config.get_text_config().vocab_size - 1
     ids = torch.tensor([[0, 1, last, 0], [0, 1, last, 1]], device=device)
     with torch.inference_mode():
@@ -347,9 +365,11 @@ def _probe(model: Any, name: str, device: torch.device) -> bool:
             raise ModelError(f"cannot use model {name!r}: it is not causal (it sees later tokens)")
         head = model.get_output_embeddings()
         if head is None or type(head) is not torch.nn.Linear or model.base_model is model:
-            return False
+            return None
         body = model.base_model(input_ids=ids, use_cache=False)
         hidden = getattr(body, "last_hidden_state", None)
         if hidden is None or hidden.shape[-1] != head.in_features:
-            return False
-        return bool(torch.allclose(head(hidden), logits, rtol=1e-3, atol=1e-4))
+            return None
+        form = form_of(model.config.get_text_config())
+        close = torch.allclose(form.apply(head(hidden)), logits, rtol=1e-3, atol=1e-4)
+        return form if close else None

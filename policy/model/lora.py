@@ -70,8 +70,23 @@ def add_adapter(policy: Policy, spec: LoraSpec, *, seed: int) -> Policy:
         raise ModelError(
             f"cannot adapt model {policy.name!r}: {str(error).splitlines()[0]}"
         ) from error
+    _refuse_head(policy)
     policy.model.eval()
     return dataclasses.replace(policy, adapter=adapter)
+
+
+def _refuse_head(policy: Policy) -> None:
+    """Raise ModelError where the output matrix is adapted: the update would not see it.
+
+    It reads the matrix itself, so that logits are never held whole.
+    """
+    head = policy.model.get_output_embeddings()
+    if hasattr(head, "lora_A"):
+        name = next(name for name, module in policy.model.named_modules() if module is head)
+        raise ModelError(
+            f"--lora-targets: {name} is the output matrix of {policy.name!r}, which takes no "
+            "adapter: name other layers, or `auto` for all but it"
+        )
 
 
 def is_adapter(folder: Path) -> bool:
@@ -110,9 +125,13 @@ def load_adapter(policy: Policy, folder: Path) -> Policy:
 def merged(policy: Policy) -> Any:
     """The model with its adapter added into its weights; the policy must not be used after.
 
-    A policy without an adapter is its own model.
+    Added in float32, whatever the model's type: bfloat16 would round most of an early adapter
+    away. A policy without an adapter is its own model.
     """
-    return policy.model if policy.adapter is None else policy.adapter.merge_and_unload()
+    if policy.adapter is None:
+        return policy.model
+    policy.model.float()
+    return policy.adapter.merge_and_unload()
 
 
 def spec_of(policy: Policy) -> LoraSpec | None:

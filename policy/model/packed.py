@@ -9,8 +9,10 @@ gives the same numbers. Attention is transformers' to replace by name: ours gath
 and values into rows, lets torch's own causal attention work on these, and puts the results back.
 Gradients of a shared prompt are the sum over its rows, by autograd.
 
-Where much is shared, rows of one prompt, or of all prompts that begin with the same examples, are
-one *tree* instead: each token once, under a mask that shows it its own past alone.
+Where a prompt is long it is computed *first*, by itself, and each completion's queries see it and
+their own past: it is then no query of each of its rows. Where much is shared, rows of one prompt,
+or of all prompts that begin with the same examples, are one *tree* instead: each token once, under
+a mask that shows it its own past alone.
 
     x x x p p a a b           x x x the shared beginning, p and q two questions
           q q c               a, b, c completions
@@ -43,6 +45,10 @@ _SIMILAR = 0.75
 """Share of the longest row's length that a row must have to be padded to it in attention."""
 _LEAST_TREE = 128
 """Tokens below which a tree's mask costs more than it saves."""
+_GROUPED = ("cuda",)
+"""Devices whose kernels take fewer key heads than query heads as they are."""
+FIRST_PAYS = 0.9
+"""A prompt is computed first when attention has at most this share of the work left by it."""
 _UNKNOWN = ("softcap", "s_aux", "position_bias", "cache")
 """What some models ask of attention and ours does not do."""
 
@@ -93,10 +99,13 @@ class Packed:
     """[N], where in the sequence each completion token is predicted."""
     buckets: list[tuple[int, torch.Tensor]]
     """Rows of similar length for attention: how many, and what they gather, [rows·width]."""
+    tails: list[tuple[int, torch.Tensor, torch.Tensor, torch.Tensor]]
+    """Completions of prompts that are computed first: how many, the queries they gather, the keys,
+    and which keys a query sees, [queries, keys] of one."""
     trees: list[tuple[torch.Tensor, torch.Tensor]]
     """Rows of one beginning: what they gather, [n], and who sees whom, [n, n]."""
     back: torch.Tensor
-    """[M], where in the buckets and trees, one after another, each token's result is."""
+    """[M], where in buckets, tails and trees, one after another, each token's result is."""
     windows: set[int]
 
     def attend(
@@ -110,20 +119,26 @@ class Packed:
         """See `Layout`."""
         flat = [part[0].transpose(0, 1) for part in (query, key, value)]
         groups = query.shape[1] // key.shape[1]
-        masked = [(1, *tree) for tree in self.trees]
+        calls: list[tuple[int, torch.Tensor, torch.Tensor, torch.Tensor | None]] = [
+            *((number, index, index, None) for number, index in self.buckets),
+            *self.tails,
+            *((1, index, index, mask) for index, mask in self.trees),
+        ]
         found = []
-        for num_rows, index, mask in [*((*one, None) for one in self.buckets), *masked]:
+        grouped = query.device.type in _GROUPED
+        for num_rows, asking, seen, mask in calls:
             query_R, key_R, value_R = (
                 part.index_select(0, index).unflatten(0, (num_rows, -1)).transpose(1, 2)
-                for part in flat
+                for part, index in zip(flat, (asking, seen, seen), strict=True)
             )
             out = torch.nn.functional.scaled_dot_product_attention(
                 query_R,
-                repeat_kv(key_R, groups),
-                repeat_kv(value_R, groups),
+                key_R if grouped else repeat_kv(key_R, groups),
+                value_R if grouped else repeat_kv(value_R, groups),
                 attn_mask=mask,
                 scale=scale,
                 is_causal=mask is None,
+                enable_gqa=grouped and groups > 1,
             )
             found.append(out.transpose(1, 2).flatten(0, 1))
         return torch.cat(found).index_select(0, self.back)[None]
@@ -138,11 +153,18 @@ def packed_tokens(rows: Sequence[TokenRow]) -> int:
 
 
 def attended_tokens(rows: Sequence[TokenRow]) -> int:
-    """Tokens that attention holds for these rows: a tree's once, others' once a row."""
+    """Tokens that attention holds queries of: a tree's once, a prompt's that is computed first."""
     return sum(
-        packed_tokens(family) if _is_tree(family) else sum(map(_length, family))
+        packed_tokens(family) if _is_tree(family) else sum(map(_queries, _same_prompt(family)))
         for family in _families(rows)
     )
+
+
+def _queries(rows: Sequence[TokenRow]) -> int:
+    """Of rows of one prompt."""
+    size = len(rows[0].prompt_ids)
+    first = size * (len(rows) - 1) if is_first(rows) else 0
+    return sum(map(_length, rows)) - first
 
 
 def _families(rows: Sequence[TokenRow]) -> list[list[TokenRow]]:
@@ -158,6 +180,25 @@ def _is_tree(family: Sequence[TokenRow]) -> bool:
     """Whether attention has less to do with these rows as a tree: a row's mask is half empty."""
     size = packed_tokens(family)
     return size >= _LEAST_TREE and 2 * size * size < sum(_length(row) ** 2 for row in family)
+
+
+def _same_prompt(family: Sequence[TokenRow]) -> list[list[TokenRow]]:
+    """Rows of one prompt together."""
+    found: dict[tuple[int, ...], list[TokenRow]] = {}
+    for row in family:
+        found.setdefault(tuple(row.prompt_ids), []).append(row)
+    return list(found.values())
+
+
+def is_first(rows: Sequence[TokenRow]) -> bool:
+    """Whether attention has less to do with these rows when their one prompt is computed first.
+
+    A whole row's mask is half empty, and that half is passed over; a completion's is full.
+    """
+    size = len(rows[0].prompt_ids)
+    whole = sum(_length(row) ** 2 for row in rows)
+    tails = sum((_length(row) - size) * _length(row) for row in rows)
+    return len(rows) > 1 and size * size + 2 * tails < FIRST_PAYS * whole
 
 
 def _length(row: TokenRow) -> int:
@@ -200,8 +241,18 @@ def pack_rows(rows: Sequence[TokenRow], device: torch.device) -> Packed:
         path = paths[id(row)] = laid.add(of_prompt, row.completion_ids[:-1])
         places.extend(path[len(prompt) - 1 :])
     families = _families(rows)
-    singly = [paths[id(row)] for one in families if not _is_tree(one) for row in one]
     trees = [[paths[id(row)] for row in one] for one in families if _is_tree(one)]
+    singly: list[list[int]] = []
+    tails: list[tuple[int, list[list[int]]]] = []
+    for family in families:
+        for same in [] if _is_tree(family) else _same_prompt(family):
+            found = [paths[id(row)] for row in same]
+            if is_first(same):
+                size = len(same[0].prompt_ids)
+                singly.append(found[0][:size])
+                tails += [(size, part) for part in _similar(found) if len(part[0]) > size]
+            else:
+                singly += found
     back = [0] * len(laid.ids)
     buckets, offset = [], 0
     for members in _similar(singly):
@@ -212,6 +263,10 @@ def pack_rows(rows: Sequence[TokenRow], device: torch.device) -> Packed:
                 back[token] = offset + number * width + place
         offset += len(index)
         buckets.append((len(members), torch.tensor(index, device=device)))
+    laid_tails = []
+    for size, members in tails:
+        laid_tails.append(_tail(size, members, back, offset, device))
+        offset += len(laid_tails[-1][1])
     made = []
     for tree in trees:
         tokens = sorted({token for path in tree for token in path})
@@ -224,10 +279,30 @@ def pack_rows(rows: Sequence[TokenRow], device: torch.device) -> Packed:
         positions=torch.tensor([laid.positions], device=device),
         places=torch.tensor(places, device=device),
         buckets=buckets,
+        tails=laid_tails,
         trees=made,
         back=torch.tensor(back, device=device),
         windows=set(),
     )
+
+
+def _tail(
+    size: int, members: list[list[int]], back: list[int], offset: int, device: torch.device
+) -> tuple[int, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Completions behind one prompt of `size` tokens; notes in `back` where results will be."""
+    width = len(members[0]) - size
+    asking: list[int] = []
+    seen: list[int] = []
+    for number, member in enumerate(members):
+        # A completion that is shorter is filled up with its prompt's first token, seen by itself.
+        fill = member[:1] * (len(members[0]) - len(member))
+        asking += [*member[size:], *fill]
+        seen += [*member, *fill]
+        for place, token in enumerate(member[size:]):
+            back[token] = offset + number * width + place
+    mask = torch.ones(width, size + width, dtype=torch.bool).tril(size)
+    index = torch.tensor(asking, device=device), torch.tensor(seen, device=device)
+    return len(members), *index, mask.to(device)
 
 
 def _mask(tokens: Sequence[int], paths: Sequence[Sequence[int]]) -> torch.Tensor:

@@ -23,7 +23,8 @@ from policy.model.loading import Policy
 from policy.model.memory import checkpointing, halved_budget, is_out_of_memory
 from policy.model.packed import packing
 from policy.model.prefix_cache import forget
-from policy.model.reference import check_reference
+from policy.model.reference import base_alone, check_reference
+from policy.model.sharding import all_finite, whole_tensor
 from policy.update.head import Expected
 from policy.update.logprobs import completion_logprobs
 from policy.update.objective import (
@@ -156,7 +157,7 @@ def make_optimizer(policy: Policy, *, lr: float, weight_decay: float = 0.0) -> A
         {"params": matrices, "weight_decay": weight_decay},
         {"params": vectors, "weight_decay": 0.0},
     ]
-    fused = policy.device.type in ("cpu", "cuda")
+    fused = policy.device.type in ("cpu", "cuda") and not policy.in_root
     return torch.optim.AdamW([group for group in groups if group["params"]], lr=lr, fused=fused)
 
 
@@ -190,7 +191,8 @@ def update(
     if config.minibatches > 1:
         # The ratio is taken against the policy before the first step, so what later steps
         # need of it must be computed now; the first step's rows get theirs on the way.
-        run.fill_start([row for rows in minibatches[1:] for row in team.share(rows)])
+        later = [row for rows in minibatches[1:] for row in team.share(rows)]
+        run.fill_start(later, next((rows[:1] for rows in minibatches if rows), []))
     for _ in range(config.epochs):
         for number, rows in enumerate(minibatches):
             if not rows:
@@ -217,25 +219,38 @@ class _Update:
         self._config, self._reference, self._team = config, reference, team
         self.totals = _Totals(token_budget=config.token_budget)
 
-    def fill_start(self, rows: list[Row]) -> None:
-        """Compute own log-probabilities of rows whose turn comes after weights have changed."""
-        missing = [row for row in rows if row.start is None and (row.external or row.old is None)]
+    def fill_start(self, rows: list[Row], spare: list[Row]) -> None:
+        """Compute own log-probabilities of rows whose turn comes after weights have changed.
+
+        `spare` is a row for passes that others need and this process does not.
+        """
+        for row in rows:
+            if row.known is not None and row.claimed is None and not row.external:
+                row.start = row.known
+        missing = [row for row in rows if row.start is None and self._needs_start(row)]
         packed, batches = self._batches(missing)
         with torch.no_grad():
             for batch in batches:
                 found = self._logprobs(self._policy, batch, packed=packed)
                 self._keep_start(batch, found.logprobs)
+            for _ in range(self._team.passes(len(batches)) - len(batches)):
+                self._logprobs(self._policy, spare, packed=False)
+
+    @staticmethod
+    def _needs_start(row: Row) -> bool:
+        return row.external or row.claimed is not None or row.old is None
 
     def step(self, rows: list[Row]) -> bool:
         """One optimiser step over `rows`; False, and no step, when a number is not finite."""
         self._optimizer.zero_grad(set_to_none=True)
         saved = replace(self.totals, external=replace(self.totals.external))
-        own_loss = self._backward(self._team.share(rows))
+        own_loss = self._backward(self._team.share(rows), spare=rows[:1])
         loss_sum = self._team.add_up(own_loss, self._policy.model.parameters())
         limit = self._config.max_grad_norm if self._config.max_grad_norm > 0 else math.inf
         norm = math.nan
         if math.isfinite(loss_sum):
-            norm = float(torch.nn.utils.clip_grad_norm_(self._policy.model.parameters(), limit))
+            weights = self._policy.model.parameters()
+            norm = float(whole_tensor(torch.nn.utils.clip_grad_norm_(weights, limit)))
         finite = math.isfinite(norm)
         if finite:
             self._optimizer.step()
@@ -256,24 +271,29 @@ class _Update:
         packed = packing_pays(self._policy, rows, budget)
         return packed, micro_batches(rows, budget, packed=packed)
 
-    def _backward(self, rows: list[Row]) -> float:
-        """Add up the gradient; start over with smaller micro-batches when memory runs out."""
+    def _backward(self, rows: list[Row], spare: list[Row]) -> float:
+        """Add up the gradient; start over with smaller micro-batches when memory runs out.
+
+        Not where others would have to start over with this process.
+        """
         while True:
             # Not its tally of external rows: each is counted once, when it is first computed.
             saved = replace(self.totals)
             packed, batches = self._batches(rows)
             try:
-                return self._accumulate(batches, packed=packed)
+                return self._accumulate(batches, spare, packed=packed)
             except (MemoryError, RuntimeError) as error:
+                if self._team.in_step or not is_out_of_memory(error):
+                    raise
                 sizes = [(len(batch), batch_tokens(batch, packed=packed)) for batch in batches]
                 budget = halved_budget(saved.token_budget, sizes)
-                if budget is None or not is_out_of_memory(error):
+                if budget is None:
                     raise
             # Outside the handler: until here the error holds on to what was computed.
             self.totals = replace(saved, token_budget=budget)
             self._optimizer.zero_grad(set_to_none=True)
 
-    def _accumulate(self, batches: list[list[Row]], *, packed: bool) -> float:
+    def _accumulate(self, batches: list[list[Row]], spare: list[Row], *, packed: bool) -> float:
         loss_sum = 0.0
         model, keeps = self._policy.model, not self._config.gradient_checkpointing
         # Around backward, too: checkpointed layers are computed again there.
@@ -285,15 +305,18 @@ class _Update:
                 loss = self._loss(batch, packed=packed)
                 loss.backward()
                 loss_sum += float(loss.detach())
-                if not math.isfinite(loss_sum):
+                if not math.isfinite(loss_sum) and not self._team.in_step:
                     break
+            for _ in range(self._team.passes(len(batches)) - len(batches)):
+                found = self._logprobs(self._policy, spare, packed=False)
+                (0.0 * found.logprobs.sum()).backward()
         return loss_sum
 
     def _loss(self, rows: list[Row], *, packed: bool) -> torch.Tensor:
         """This micro-batch's share of the step's loss; adds its tokens to the totals."""
         config, reference_N = self._config, None
         if self._reference is not None:
-            reference_N = self._reference_logprobs(self._reference, rows)
+            reference_N = self._reference_logprobs(self._reference, rows, packed=packed)
         expected: Expected | None = None
         if foretells(config) and not any(self._is_weighed(row) for row in rows):
             before = self._terms(rows, reference_N)
@@ -312,7 +335,7 @@ class _Update:
         """Whether what this row weighs depends on its log-probabilities, and is not known yet."""
         config = self._config.off_policy
         weighs = config.uses_claims or config.likelihood_floor is not None
-        return row.external and row.start is None and weighs
+        return row.start is None and ((row.external and weighs) or row.claimed is not None)
 
     def _terms(self, rows: list[Row], reference_N: torch.Tensor | None) -> TokenTerms:
         device = self._policy.device
@@ -340,14 +363,23 @@ class _Update:
         config, totals = self._config, self.totals
         ratio_N, advantage_N = made.ratio.detach(), terms.advantage
         low, high = 1 - config.epsilon_low, 1 + config.epsilon_high
+        figures = [
+            ((ratio_N < low) & (advantage_N < 0)).sum(),
+            ((ratio_N > high) & (advantage_N > 0)).sum(),
+            ratio_N.sum(),
+            ratio_N.max(),
+            entropy_N.sum(),
+            ratio_N.new_zeros(()) if made.kl is None else made.kl.detach().sum(),
+        ]
+        # Read at once: each reading waits for the device.
+        read = torch.stack([figure.double() for figure in figures]).tolist()
         totals.tokens += len(ratio_N)
-        totals.low += int(((ratio_N < low) & (advantage_N < 0)).sum())
-        totals.high += int(((ratio_N > high) & (advantage_N > 0)).sum())
-        totals.ratio += float(ratio_N.sum())
-        totals.ratio_max = max(totals.ratio_max, float(ratio_N.max()))
-        totals.entropy += float(entropy_N.sum())
-        if made.kl is not None:
-            totals.kl += float(made.kl.detach().sum())
+        totals.low += read[0]
+        totals.high += read[1]
+        totals.ratio += read[2]
+        totals.ratio_max = max(totals.ratio_max, read[3])
+        totals.entropy += read[4]
+        totals.kl += read[5]
 
     def _logprobs(
         self, policy: Policy, rows: list[Row], *, packed: bool, expected: Any = None
@@ -367,6 +399,10 @@ class _Update:
                 row.start = part
                 if row.external:
                     self._weigh_external(row, part)
+                elif row.claimed is not None:
+                    # Another version's, or another arithmetic's: truncated importance sampling.
+                    config = self._config.off_policy
+                    row.importance, _ = importance_weights(part, row.claimed, config)
 
     def _weigh_external(self, row: Row, start_n: torch.Tensor) -> None:
         """Fix, once an update, what an external row weighs; and count it."""
@@ -384,10 +420,13 @@ class _Update:
             tally.truncated += num_truncated
             tally.weight += float(row.importance.sum())
 
-    def _reference_logprobs(self, reference: Policy, rows: list[Row]) -> torch.Tensor:
+    def _reference_logprobs(
+        self, reference: Policy, rows: list[Row], *, packed: bool
+    ) -> torch.Tensor:
         if any(row.reference is None for row in rows):
-            with torch.no_grad():
-                packed = packing_pays(reference, rows, self.totals.token_budget)
+            with torch.no_grad(), base_alone(self._policy, reference):
+                if reference.model is not self._policy.model:  # else its attention is set already
+                    packed = packing_pays(reference, rows, self.totals.token_budget)
                 found_N = self._logprobs(reference, rows, packed=packed).logprobs
             parts = found_N.split([len(row.completion_ids) for row in rows])
             for row, part in zip(rows, parts, strict=True):
@@ -397,15 +436,15 @@ class _Update:
     def _diagnose(self, rows: list[Row]) -> Nonfinite:
         """Find who spoilt a step, by computing each of its groups alone."""
         numbers = sorted({row.group for row in rows})
-        weights = [weight.detach() for weight in self._policy.model.parameters()]
-        if not all(bool(weight.isfinite().all()) for weight in weights):
+        if not all_finite(weight.detach() for weight in self._policy.model.parameters()):
             return Nonfinite(blame=Blame.WEIGHTS, groups=tuple(numbers))
         # A copy of its own, so that the totals keep counting each token once.
         alone = _Update(self._policy, self._optimizer, self._config, self._reference, Alone())
         guilty = []
         for number in numbers:
-            loss = alone._backward([row for row in rows if row.group == number])
-            if not (math.isfinite(loss) and _finite_gradients(self._policy)):
+            loss = alone._backward([row for row in rows if row.group == number], [])
+            gradients = (w.grad for w in self._policy.model.parameters() if w.grad is not None)
+            if not (math.isfinite(loss) and all_finite(gradients)):
                 guilty.append(number)
             self._optimizer.zero_grad(set_to_none=True)
         if guilty:
@@ -422,11 +461,6 @@ def _importance(rows: list[Row]) -> torch.Tensor:
             if row.start is not None
         ]
     )
-
-
-def _finite_gradients(policy: Policy) -> bool:
-    gradients = [w.grad for w in policy.model.parameters() if w.grad is not None]
-    return all(bool(gradient.isfinite().all()) for gradient in gradients)
 
 
 def _merged(parts: Sequence[_Totals]) -> _Totals:

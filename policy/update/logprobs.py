@@ -17,7 +17,9 @@ from dataclasses import dataclass
 import torch
 
 from policy.model.loading import Policy
+from policy.model.logit_form import PLAIN
 from policy.model.packed import TokenRow, pack_rows, packed_hidden, packing
+from policy.model.sharding import within_root
 from policy.update.head import Expected, head_logprobs
 
 
@@ -44,9 +46,23 @@ def completion_logprobs(
     `temperature` divides the logits, so that the numbers belong to the distribution that
     samples are drawn from. Differentiable unless gradients are off. `expected` foretells the
     gradient (`head`): it saves time and never changes the result. `packed` needs a model
-    that can (`packed.can_pack`) with a linear head; gradient checkpointing needs the
+    that can (`packed.can_pack`) with a known form of logits; gradient checkpointing needs the
     backward pass within `packed.packing`, too.
     """
+    made = within_root(
+        policy, lambda: _completion_logprobs(policy, rows, temperature, expected, packed=packed)
+    )
+    return TokenLogprobs(*made)
+
+
+def _completion_logprobs(
+    policy: Policy,
+    rows: Sequence[TokenRow],
+    temperature: float,
+    expected: Expected | None,
+    *,
+    packed: bool,
+) -> tuple[torch.Tensor, torch.Tensor]:
     targets_N = torch.tensor(
         [token for row in rows for token in row.completion_ids], device=policy.device
     )
@@ -56,7 +72,7 @@ def completion_logprobs(
                 hidden_NH = packed_hidden(policy.model, pack_rows(rows, policy.device))
         else:
             ids_BT, places_N = _padded(policy, rows)
-            if not policy.linear_head:
+            if policy.logit_form is None:
                 return _from_logits(policy, ids_BT, places_N, targets_N, temperature)
             body = policy.model.base_model(input_ids=ids_BT, use_cache=False)
             hidden_NH = body.last_hidden_state.flatten(0, 1).index_select(0, places_N)
@@ -64,9 +80,10 @@ def completion_logprobs(
         hidden_NH = hidden_NH.to(policy.autocast_dtype)
     head = policy.model.get_output_embeddings()
     logprobs_N, entropy_N = head_logprobs(
-        hidden_NH, head.weight, head.bias, targets_N, temperature, expected
+        *(hidden_NH, head.weight, head.bias, targets_N, temperature, expected),
+        form=policy.logit_form or PLAIN,
     )
-    return TokenLogprobs(logprobs_N, entropy_N)
+    return logprobs_N, entropy_N
 
 
 def _padded(policy: Policy, rows: Sequence[TokenRow]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -92,10 +109,12 @@ def _from_logits(
     places_N: torch.Tensor,
     targets_N: torch.Tensor,
     temperature: float,
-) -> TokenLogprobs:
+) -> tuple[torch.Tensor, torch.Tensor]:
     """The same for models that do more to their logits than a matrix product."""
-    logits_BTV = policy.model(input_ids=ids_BT, use_cache=False).logits
+    # Not called as a whole: this is within its forward where its weights are dealt out.
+    call = policy.model.forward if policy.in_root else policy.model
+    logits_BTV = call(input_ids=ids_BT, use_cache=False).logits
     logits_NV = logits_BTV.flatten(0, 1).index_select(0, places_N).float() / temperature
     all_NV = logits_NV.log_softmax(-1)
     entropy_N = -(all_NV.detach().exp() * all_NV.detach()).sum(-1)
-    return TokenLogprobs(all_NV.gather(-1, targets_N[:, None])[:, 0], entropy_N)
+    return all_NV.gather(-1, targets_N[:, None])[:, 0], entropy_N

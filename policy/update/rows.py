@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from policy.model.loading import Policy
-from policy.model.packed import attended_tokens, can_pack, packed_tokens
+from policy.model.packed import attended_tokens, can_pack, is_first, packed_tokens
 from policy.update.objective import GrpoConfig, token_weights
 
 LARGE_ENOUGH = 1024
@@ -37,7 +37,10 @@ class TrainGroup:
     num_shared: int = 0
     """Tokens at the prompt's beginning that all prompts of its family begin with."""
     claimed_logprobs: Sequence[Sequence[float] | None] | None = None
-    """Per completion, what its generator claims of each token (`off_policy.usable_claims`)."""
+    """Per completion, what its generator claims of each token (`off_policy.usable_claims`). Own
+    text is weighed by them always: it comes from a server that holds this very policy."""
+    start_logprobs: Sequence[Sequence[float]] | None = None
+    """Per token, under the policy as it is when the update starts, where that is known already."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,6 +56,8 @@ class Row:
     given: torch.Tensor | None = None
     """Old log-probabilities that came with the group, float32, one a token."""
     claimed: torch.Tensor | None = None
+    known: torch.Tensor | None = None
+    """Own log-probabilities at the start as the generator had them: as good, not to the bit."""
     start: torch.Tensor | None = None
     """Own log-probabilities at the start of the update; filled in when first computed."""
     importance: torch.Tensor | None = None
@@ -112,9 +117,12 @@ def make_rows(
             for ids, advantage in zip(group.completions, group.advantages, strict=True)
         ]
         given, claimed = group.old_logprobs or (), group.claimed_logprobs or ()
+        started = group.start_logprobs or ()
         for row, old in zip(rows, given, strict=bool(given)):
             row.given = _per_token(row, old, room, policy)
-        if config.off_policy.uses_claims and group.external:
+        for row, start in zip(rows, started, strict=bool(started)):
+            row.known = _per_token(row, start, room, policy)
+        if config.off_policy.uses_claims or not group.external:
             for row, claim in zip(rows, claimed, strict=bool(claimed)):
                 row.claimed = None if claim is None else _per_token(row, claim, room, policy)
         result.append(rows)
@@ -147,7 +155,7 @@ def weighted(rows: list[Row], config: GrpoConfig) -> list[Row]:
 
 def packing_pays(policy: Policy, rows: Sequence[Row], token_budget: int) -> bool:
     """Whether to pack these rows: the model can, and it saves enough tokens."""
-    if len(rows) < 2 or not policy.linear_head:
+    if len(rows) < 2 or policy.logit_form is None:
         return False
     lengths = [row.length for row in rows]
     batches = pack(lengths, token_budget)
@@ -197,16 +205,20 @@ def micro_batches(rows: list[Row], token_budget: int, *, packed: bool) -> list[l
 def _by_prompt(rows: list[Row], token_budget: int) -> tuple[list[list[Row]], float]:
     """Micro-batches of packed rows, and what the last of them counts for."""
     longest: dict[tuple[int, ...], int] = {}
+    of_prompt: dict[tuple[int, ...], list[Row]] = {}
     for row in rows:
         prompt = tuple(row.prompt_ids)
         longest[prompt] = max(row.length, longest.get(prompt, 0))
+        of_prompt.setdefault(prompt, []).append(row)
+    first = {prompt for prompt, same in of_prompt.items() if is_first(same)}
     # Prompts as tie-breakers: those of one prompt must be neighbours.
     keys = {id(row): (-longest[p := tuple(row.prompt_ids)], p, -row.length) for row in rows}
     batches: list[list[Row]] = []
     used, prompts = 0.0, set[tuple[int, ...]]()
     for row in sorted(rows, key=lambda row: keys[id(row)]):
         prompt = tuple(row.prompt_ids)
-        new = len(row.completion_ids) + row.length / 4
+        queries = len(row.completion_ids) if prompt in first else row.length
+        new = len(row.completion_ids) + queries / 4
         extra = 0 if prompt in prompts else len(prompt)
         if batches and used + new + extra <= token_budget:
             batches[-1].append(row)

@@ -29,6 +29,7 @@ def train_group(
         advantages=[advantages[index] for index in indices],
         external=group.external,
         claimed_logprobs=group.claimed and [group.claimed[index] for index in indices],
+        start_logprobs=group.started and [group.started[index] for index in indices],
     )
 
 

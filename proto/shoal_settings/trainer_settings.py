@@ -39,7 +39,7 @@ class TrainerSettings(NodeSettings):
         "auto",
         "node trainer swarm",
         "Type of the weights: auto (float32, computing in bfloat16 where the GPU can), float32, "
-        "bfloat16 or float16.",
+        "bfloat16 or float16 (to export, not to train).",
     )
     attention: Literal["auto", "eager", "sdpa", "flash_attention_2", "flex_attention"] = key(
         "auto",
@@ -63,11 +63,12 @@ class TrainerSettings(NodeSettings):
         "Layers that LoRA adapts, names with commas between them; auto is every linear layer "
         "but the output.",
     )
-    generator: Literal["self", "openai"] = key(
+    generator: Literal["self", "vllm", "openai"] = key(
         "self",
         "node trainer swarm",
-        "Who answers the questions: self (the model in training) or openai (a server that speaks "
-        "OpenAI's protocol, at `base_url`).",
+        "Who answers the questions: self (the model in training), vllm (a vLLM server at "
+        "`base_url`, which is given the weights as they change) or openai (a server that speaks "
+        "OpenAI's protocol, with weights of its own).",
     )
     base_url: str = key(
         "http://127.0.0.1:8000/v1",
@@ -81,6 +82,20 @@ class TrainerSettings(NodeSettings):
     )
     remote_model: str = key(
         "auto", "node trainer swarm", "The server's name of its model; auto is `model`."
+    )
+    served_dir: str = key(
+        "auto",
+        "node trainer swarm",
+        "Folder that the trainer and its vLLM server both see, for the weights; auto is served in "
+        "the data directory.",
+    )
+    weights_lag: int = key(
+        0,
+        "node trainer swarm",
+        "Updates that the vLLM server's weights may be behind the policy's; 0 gives it new ones "
+        "before every round.",
+        ge=0,
+        le=1000,
     )
     request_seconds: float = key(
         120.0, "node trainer swarm", "Deadline of one request to the server.", gt=0, le=3600
@@ -245,7 +260,12 @@ class TrainerSettings(NodeSettings):
         "moves to earlier-1, earlier-2 … in the data directory.",
     )
     checkpoint_seconds: float = key(
-        10.0, "node trainer swarm", "Seconds between checkpoints.", ge=0, le=86_400
+        10.0,
+        "node trainer swarm",
+        "Seconds between checkpoints, at least 20 times as many as the last one took; 0 writes one "
+        "after every round.",
+        ge=0,
+        le=86_400,
     )
     verify_seconds: float = key(
         15.0, "node trainer swarm", "Deadline of one call to the task worker.", gt=0, le=3600

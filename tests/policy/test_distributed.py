@@ -143,10 +143,10 @@ def test_a_later_prompt_has_the_numbers_it_has_on_one_process() -> None:
     assert torch.equal(whole.get_state(), parts.get_state())
 
 
-def test_sharding_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_sharding_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
-    with pytest.raises(RankError, match="not sharded"):
+    monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
+    with pytest.raises(RankError, match="sharded by FSDP alone"):
         join()
     monkeypatch.setenv("WORLD_SIZE", "1")
     assert join() is None

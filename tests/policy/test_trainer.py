@@ -170,7 +170,9 @@ def test_a_checkpoint_that_fails_does_not_stop_the_rounds(
 
     tries: list[int] = []
 
-    def fail(_data_dir: Path, _policy: object, _optimizer: object, state: Any) -> None:
+    def fail(
+        _data_dir: Path, _policy: object, _optimizer: object, state: Any, **_options: Any
+    ) -> None:
         tries.append(state.round)
         raise CheckpointError("disk full")
 

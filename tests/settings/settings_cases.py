@@ -40,6 +40,7 @@ STRANGE_VALUES: dict[str, Any] = {
     "base_url": "https://[::1]:1/v1?a=b c",
     "api_key_env": "MY_KEY",
     "remote_model": "-their/model name",
+    "served_dir": "-some where/ü served",
     "loss_type": "dr_grpo",
     "advantage_scale": "none",
     "off_policy": "truncated",

@@ -46,3 +46,22 @@ def test_the_folder_holds_what_was_trained(
         assert not torch.allclose(start(input_ids=IDS).logits, trained, atol=1e-3)
     assert len(AutoTokenizer.from_pretrained(out)) == len(trainer.course.policy.tokenizer)
     assert main(command) == 1, "it would overwrite"
+
+
+def test_adapters_are_added_in_float32_whatever_the_model_is_in(tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    model, data_dir = case.model_folder(tmp_path), tmp_path / "d"
+    data_dir.mkdir()
+    changes = {"lora_rank": 2, "dtype": "bfloat16", "learning_rate": 1e-3}
+    settings = case.settings(data_dir, model, **changes)
+    trainer = Trainer(settings, case.surroundings(), seed=1)
+    trainer.run()
+    export_model(settings, tmp_path / "out", lambda _step: None)
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
+    assert loaded.dtype == torch.float32
+    start = AutoModelForCausalLM.from_pretrained(model, dtype=torch.bfloat16).float().eval()
+    with torch.inference_mode():
+        trained = trainer.course.policy.model.float()(input_ids=IDS).logits
+        off = (loaded(input_ids=IDS).logits - trained).abs().max()
+        moved = (start(input_ids=IDS).logits - trained).abs().max()
+    assert off < 1e-4 < moved / 10

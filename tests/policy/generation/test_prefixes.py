@@ -139,7 +139,7 @@ def test_an_update_drops_what_the_old_weights_computed() -> None:
 
 
 def test_a_model_that_cannot_do_so_is_asked_as_ever() -> None:
-    policy = replace(tiny_models.policy(), linear_head=False)
+    policy = replace(tiny_models.policy(), logit_form=None)
     shown, prompts = case(4)
     made = decoding.make_decoder(replace(policy, shots=shown), prompts, 2, NEW)
     assert not isinstance(made, PrefixDecoder)

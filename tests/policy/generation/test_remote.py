@@ -15,8 +15,9 @@ import pytest
 
 from policy import __main__ as command
 from policy import generate_only
-from policy.generation.remote import RemoteConfig, RemoteError, RemoteGenerator
+from policy.generation.remote import RemoteConfig, RemoteGenerator
 from policy.generation.remote_replies import Fault, read_answer
+from policy.generation.requests import RemoteError, Server
 from policy.rollouts import Question
 from shoal_wire.types import FinishReason, SamplingParams
 from tests.policy import training_cases as case
@@ -234,7 +235,7 @@ def test_it_learns_the_servers_dialect() -> None:
 
 
 def test_an_endless_reply_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("policy.generation.remote.MAX_REPLY_BYTES", 10_000)
+    monkeypatch.setattr("policy.generation.requests.MAX_REPLY_BYTES", 10_000)
     with ModelServer(first(1, replies(200, b" " * 20_000))) as server:
         assert len(generator(server).answer([question()])) == 1
 
@@ -283,7 +284,7 @@ def test_a_server_that_is_away_is_one_line_and_the_round_is_not_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(RemoteGenerator, "_wait", lambda _self, _seconds: None)
+    monkeypatch.setattr(Server, "_wait", lambda _self, _seconds: None)
     monkeypatch.setattr(generate_only, "_EMPTY_PAUSE_SECONDS", 0.01)
     with ModelServer(first(24, replies(503, b"down"))) as server:
         caplog.set_level("INFO")

@@ -7,9 +7,18 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import BertConfig, BertForMaskedLM, CohereConfig, CohereForCausalLM
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    CohereConfig,
+    CohereForCausalLM,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+)
 
-from policy.model.loading import ModelError, PromptFormat, load_policy, wrap_policy
+from policy.model import loading
+from policy.model.loading import ModelError, Policy, PromptFormat, load_policy, wrap_policy
+from policy.model.logit_form import LogitForm
 from tests.policy import tiny_models
 
 
@@ -78,7 +87,37 @@ def test_a_head_that_scales_its_logits_is_noticed() -> None:
             logit_scale=0.5,
         )
     )
-    assert not wrap_policy(model, tiny_models.tokenizer(), name="x").linear_head
+    policy = wrap_policy(model, tiny_models.tokenizer(), name="x")
+    assert policy.logit_form == LogitForm(scale=0.5) and not policy.linear_head
+
+
+def test_a_soft_cap_is_noticed_however_small_the_logits_are() -> None:
+    for size in (1e-3, 1.0, 30.0):
+        policy = capped_policy(size)
+        assert policy.logit_form == LogitForm(soft_cap=3.0) and not policy.linear_head, size
+
+
+def test_emulated_bfloat16_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+
+    def emulates(including_emulation: bool = True) -> bool:
+        asked.append(including_emulation)
+        return including_emulation
+
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", emulates)
+    assert loading.autocast_dtype(torch.device("cuda")) is None and asked == [False]
+
+
+def capped_policy(size: float) -> Policy:
+    """A Gemma 2 whose logits are capped at 3, and small or large by `size`."""
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "head_dim": 16}
+    common = {"vocab_size": tiny_models.VOCAB, "intermediate_size": 32, "num_key_value_heads": 2}
+    torch.manual_seed(0)
+    config = Gemma2Config(**sizes, **common, final_logit_softcapping=3.0)
+    model = Gemma2ForCausalLM(config)
+    with torch.no_grad():
+        model.model.norm.weight.fill_(size - 1)  # Gemma adds one
+    return wrap_policy(model, tiny_models.tokenizer(), name="gemma")
 
 
 def masked_language_model() -> Any:

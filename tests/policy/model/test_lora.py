@@ -100,6 +100,13 @@ def test_targets_by_name() -> None:
         adapted("qwen2", targets="nonesuch")
 
 
+@pytest.mark.parametrize("architecture", ["llama", "qwen2"])
+def test_the_output_matrix_takes_no_adapter(architecture: str) -> None:
+    with pytest.raises(ModelError, match="--lora-targets: lm_head is the output matrix") as caught:
+        adapted(architecture, targets="q_proj,lm_head")
+    assert "\n" not in str(caught.value)
+
+
 def test_a_resumed_run_is_the_run_that_was_not_interrupted(tmp_path: Path, model: str) -> None:
     whole = trainer(tmp_path / "whole", model, rounds=4)
     start = case.weights(whole.course.policy)

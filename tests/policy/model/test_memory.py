@@ -67,7 +67,9 @@ def test_memory_that_does_not_hold_one_row_is_an_error(monkeypatch: pytest.Monke
     assert len(widths) < 12
 
 
-def test_another_error_is_not_taken_for_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_error_is_not_taken_for_memory(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     calls = []
 
     def broken(*_: Any, **__: Any) -> Any:
@@ -78,7 +80,7 @@ def test_another_error_is_not_taken_for_memory(monkeypatch: pytest.MonkeyPatch) 
     policy = tiny_models.policy()
     with pytest.raises(RuntimeError, match="shapes"):
         update(policy, Recorder(policy), make_groups(), config())
-    assert len(calls) == 1
+    assert len(calls) == 1 and "memory" not in caplog.text
 
 
 def test_what_memory_errors_look_like() -> None:

@@ -92,6 +92,50 @@ def test_shared_prompts_have_the_loss_and_gradients_of_rows_alone(
     assert_same_gradients(recorder.steps[0], gradients_of(policy.model, expected))
 
 
+def drawn_groups(seed: int) -> list[TrainGroup]:
+    """Groups of every shape: prompts long and short, completions of one token and of many."""
+    rng = random.Random(seed)
+    return [
+        TrainGroup(
+            prompt_ids=[rng.randrange(5, 50) for _ in range(rng.choice([1, 3, 20, 60]))],
+            completions=[
+                [rng.randrange(5, 50) for _ in range(rng.choice([1, 2, 5, 20]))]
+                for _ in range(rng.randint(1, 6))
+            ],
+            advantages=[1.0] * 6,
+            external=False,
+        )
+        for _ in range(rng.randint(1, 4))
+    ]
+
+
+@pytest.mark.parametrize("name", ["qwen2", "gpt2", "qwen2, grouped"])
+def test_prompts_computed_first_give_the_numbers_of_rows_alone(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, _, grouped = name.partition(",")
+    if grouped:  # as on a GPU
+        monkeypatch.setattr(packed, "_GROUPED", ("cpu",))
+    policy, num_first = tiny_models.policy(name), 0
+    for seed in range(30):
+        groups = [
+            dataclasses.replace(group, advantages=group.advantages[: len(group.completions)])
+            for group in drawn_groups(seed)
+        ]
+        made = [row for part in make_rows(policy, groups, config())[0] for row in part]
+        num_first += len(pack_rows(made, policy.device).tails)
+        found = []
+        for is_packed in (True, False):
+            loss = completion_logprobs(policy, made, packed=is_packed).logprobs
+            policy.model.zero_grad()
+            (loss * torch.linspace(-1, 1, len(loss))).sum().backward()
+            grads = {n: w.grad.clone() for n, w in policy.model.named_parameters()}
+            found.append((loss.detach(), grads))
+        torch.testing.assert_close(found[0][0], found[1][0], atol=1e-4, rtol=1e-4)
+        assert_same_gradients(found[0][1], found[1][1], 1e-4)
+    assert num_first > 20
+
+
 @pytest.mark.parametrize("name", ["window", "softcap", "recurrent"])
 def test_models_that_packing_would_get_wrong_are_padded(name: str) -> None:
     policy = policy_of(name)
@@ -125,7 +169,7 @@ def test_packing_is_used_where_it_saves_tokens_only() -> None:
     assert packing_pays(policy, rows_of(1, [40, 3, 3, 3]), 8192)  # not shared, but not padded
     assert not packing_pays(policy, rows_of(2, [20, 20, 20]), 8192)
     assert not packing_pays(policy, rows_of(60, [4]), 8192)
-    other = dataclasses.replace(policy, linear_head=False)
+    other = dataclasses.replace(policy, logit_form=None)
     assert not packing_pays(other, rows_of(20, [10, 10, 10]), 8192)
 
 

@@ -260,7 +260,7 @@ def test_a_head_with_a_bias() -> None:
 @pytest.mark.parametrize("architecture", tiny_models.ARCHITECTURES)
 def test_a_head_with_more_than_a_matrix_falls_back_to_full_logits(architecture: str) -> None:
     plain = tiny_models.policy(architecture)
-    policy = dataclasses.replace(plain, linear_head=False)
+    policy = dataclasses.replace(plain, logit_form=None)
     recorder = Recorder(policy)
     stats = update(policy, recorder, make_groups(), config())
     expected = plain_loss(policy.model, make_groups(), config())

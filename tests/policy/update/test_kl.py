@@ -9,12 +9,14 @@ import pytest
 import torch
 
 from policy.model.loading import Policy
+from policy.model.lora import LoraSpec, add_adapter
 from policy.model.reference import freeze, load_reference
 from policy.trainer import Trainer
 from policy.update.grpo import GrpoConfig, TrainGroup, make_optimizer, update
 from tests.policy import tiny_models
 from tests.policy import training_cases as case
 from tests.policy.training_cases import trainer
+from tests.policy.update.test_grpo import Recorder, assert_same_gradients, config, make_groups
 
 GROUP = TrainGroup(
     prompt_ids=[1, 9, 4],
@@ -105,10 +107,48 @@ def test_after_a_restart_it_still_measures_from_the_start(tmp_path: Path, model:
 
 
 def test_no_second_model_is_held_unless_asked_for(tmp_path: Path, model: str) -> None:
-    assert load_reference(case.settings(tmp_path, model), seed=1) is None
+    policy = case.policy()
+    assert load_reference(case.settings(tmp_path, model), policy, seed=1) is None
     torch.manual_seed(3)
     before = torch.get_rng_state()
-    held = load_reference(case.settings(tmp_path, model, kl_beta=0.1), seed=1)
-    assert held is not None
+    held = load_reference(case.settings(tmp_path, model, kl_beta=0.1), policy, seed=1)
+    assert held is not None and held.model is not policy.model
     assert not any(weight.requires_grad for weight in held.model.parameters())
     assert torch.equal(before, torch.get_rng_state())
+
+
+class AdapterRecorder(Recorder):
+    """Keeps the gradients of what has one: of adapters alone."""
+
+    def step(self) -> None:
+        weights = self.model.named_parameters()
+        self.steps.append({n: w.grad.clone() for n, w in weights if w.grad is not None})
+
+
+@pytest.mark.parametrize("token_budget", [8192, 40])
+def test_adapters_are_measured_from_their_own_model_without_them(
+    token_budget: int, tmp_path: Path, model: str
+) -> None:
+    """With the numbers that a second model gives, and gradients that add up as ever."""
+    pytest.importorskip("peft")
+    policy = add_adapter(case.policy(), LoraSpec(rank=2), seed=1)
+    torch.manual_seed(2)
+    with torch.no_grad():
+        for weight in policy.model.parameters():
+            if weight.requires_grad:
+                weight += 0.2 * torch.randn_like(weight)
+    settings = case.settings(tmp_path, model, kl_beta=0.1, lora_rank=2)
+    shared = load_reference(settings, policy, seed=1)
+    assert shared is not None and shared.model is policy.model
+    found = []
+    for reference in (shared, freeze(case.policy())):
+        recorder = AdapterRecorder(policy)
+        made = config(kl_beta=0.1, token_budget=token_budget)
+        stats = update(policy, recorder, make_groups(), made, reference)
+        found.append((stats, recorder.steps))
+    (stats, steps), (expected, expected_steps) = found
+    assert stats.kl > 1e-2 and stats.kl == pytest.approx(expected.kl, abs=1e-6)
+    for mine, theirs in zip(steps, expected_steps, strict=True):
+        assert_same_gradients(mine, theirs)
+    trained = [name for name, w in policy.model.named_parameters() if w.requires_grad]
+    assert trained and all(".lora_" in name for name in trained)

@@ -1,0 +1,240 @@
+"""Answers from a vLLM server whose weights follow the policy's.
+
+    version behind? ─▶ push weights ─▶ POST /v1/completions, token ids in, n = L ─▶ ids, log-probs
+         └ cannot: no question is asked of older weights; the round has the groups of others alone
+
+Every answer is stamped with the version that made it, and is never more than `max_lag` updates
+old. What the server says of its tokens' log-probabilities weighs them in the update (truncated
+importance sampling): its arithmetic is another, and its weights may be older.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from policy.generation.questions import Askable
+from policy.generation.remote import remote_model
+from policy.generation.remote_replies import Fault
+from policy.generation.requests import BUSY, RemoteError, Server, in_parallel, said
+from policy.generation.seam import Asking
+from policy.generation.served_weights import AdapterPusher, Pusher, WholePusher
+from policy.generation.token_replies import TokenAnswer, Wanted, read_token_answers
+from policy.model.loading import ModelError, Policy
+from policy.model.prompting import decode_completion
+from policy.rollouts import Answer, Origin, OwnGroup, Question, public_model_name
+from shoal_settings.schema import Settings
+from shoal_wire.types import PolicyInfo
+
+log = logging.getLogger(__name__)
+
+_PASSES = 2
+"""Times that questions are asked: a server that has restarted is given the weights once more."""
+
+
+class _UnknownModelError(Fault):
+    """The server does not have the weights that were asked for."""
+
+
+class Following:
+    """A `Generator` over a server that follows. One caller at a time."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        server: Server,
+        pusher: Pusher,
+        *,
+        max_lag: int,
+        at_once: int,
+        should_stop: Callable[[], bool],
+    ) -> None:
+        """`max_lag` is how many updates the server's weights may be behind; `at_once` requests."""
+        self._askable = Askable(policy)
+        self._server, self._pusher, self._max_lag = server, pusher, max_lag
+        self._at_once, self._should_stop = at_once, should_stop
+        self._name, self._version = "", -1
+        self._answered = False
+
+    def answer(self, asking: Asking) -> list[OwnGroup]:
+        """See `Generator`. A question with fewer than two answers is left out.
+
+        Raises ModelError when the server refuses and has never answered before.
+        """
+        questions, prompts = self._askable(asking.questions)
+        found: dict[int, list[TokenAnswer]] = {}
+        faults: Counter[str] = Counter()
+        for _ in range(_PASSES):
+            missing = [number for number in range(len(prompts)) if number not in found]
+            try:
+                self._follow(asking)
+                again, faults = self._ask(asking, prompts, missing, found)
+            except (Fault, RemoteError) as error:
+                if isinstance(error, RemoteError) and not self._answered:
+                    raise ModelError(str(error)) from None
+                again, faults = False, Counter([said(error)])
+            if not again or self._should_stop():
+                break
+        self._say_missing(faults, len(found))
+        return [
+            self._group(asking, questions[number], found[number])
+            for number in sorted(found)
+            if len(found[number]) > 1
+        ]
+
+    def _follow(self, asking: Asking) -> None:
+        """Give the server the policy's weights where its own are too old."""
+        # Below 0 the policy has been taken back: other weights than the server's.
+        if self._name and 0 <= asking.policy_version - self._version <= self._max_lag:
+            return
+        self._name = ""
+        self._name = self._pusher.push(asking.policy, asking.policy_version)
+        self._version = asking.policy_version
+
+    def _ask(
+        self,
+        asking: Asking,
+        prompts: Sequence[Sequence[int]],
+        missing: Sequence[int],
+        found: dict[int, list[TokenAnswer]],
+    ) -> tuple[bool, Counter[str]]:
+        """Ask what is missing; return whether the server lacks the weights, and what went wrong."""
+        faults: Counter[str] = Counter()
+        lacks, total = False, len(prompts) * asking.num_completions
+        outcomes = in_parallel(
+            len(missing),
+            lambda place: self._request(asking, prompts[missing[place]]),
+            at_once=self._at_once,
+            should_stop=self._should_stop,
+        )
+        for place, outcome in outcomes:
+            if isinstance(outcome, Exception):
+                faults[said(outcome)] += 1
+                lacks = lacks or isinstance(outcome, _UnknownModelError)
+                if isinstance(outcome, RemoteError) and not self._answered:
+                    raise outcome
+                continue
+            found[missing[place]] = outcome
+            self._answered = True
+            done = sum(map(len, found.values()))
+            asking.on_step(done, min(1.0, done / total))
+        if lacks:
+            self._name = ""
+        return lacks, faults
+
+    def _request(self, asking: Asking, prompt: Sequence[int]) -> list[TokenAnswer]:
+        policy, name = asking.policy, self._name
+        wanted = Wanted(
+            model=name,
+            prompt_ids=prompt,
+            num_completions=asking.num_completions,
+            max_tokens=min(asking.sampling.max_new_tokens, policy.max_positions - len(prompt)),
+            vocabulary=int(policy.model.config.get_text_config().vocab_size),
+            eos_ids=policy.eos_ids,
+        )
+        document = _document(asking, wanted)
+
+        def once() -> list[TokenAnswer]:
+            address = f"{self._server.base_url}/completions"
+            reply = self._server.post(address, document, wanted.max_bytes)
+            if reply.status == 200:
+                return read_token_answers(reply.body, wanted)
+            if reply.status in BUSY:
+                raise Fault(f"status {reply.status}", reply.retry_after)
+            if reply.status == 404:
+                return []
+            url = self._server.base_url
+            raise RemoteError(f"{url} refuses: status {reply.status} {reply.said}".rstrip())
+
+        answers = self._server.persist(once)
+        if not answers:
+            raise _UnknownModelError(f"{self._server.base_url} has no model {name}")
+        return answers
+
+    def _group(
+        self, asking: Asking, question: Question, answers: Sequence[TokenAnswer]
+    ) -> OwnGroup:
+        policy = asking.policy
+        return OwnGroup(
+            question=question,
+            answers=tuple(
+                Answer(
+                    ids=one.ids,
+                    text=decode_completion(policy, list(one.ids)),
+                    finish_reason=one.finish_reason,
+                    logprobs=one.logprobs,
+                )
+                for one in answers
+            ),
+            origin=Origin.FOLLOWER,
+            author=PolicyInfo(
+                model_name=public_model_name(policy.name),
+                tokenizer_digest=policy.tokenizer_digest,
+                policy_version=self._version,
+            ),
+        )
+
+    def _say_missing(self, faults: Counter[str], num_found: int) -> None:
+        if not faults:
+            return
+        [(reason, _)] = faults.most_common(1)
+        if num_found:
+            log.warning("%d questions are without answers: %s", faults.total(), reason)
+        else:
+            log.warning("no answers: %s; this round has the groups of others alone", reason)
+
+
+def _document(asking: Asking, wanted: Wanted) -> dict[str, Any]:
+    """A request for completions, by vLLM's OpenAI-compatible server."""
+    sampling = asking.sampling
+    text = f"{asking.seed}/{list(wanted.prompt_ids)}"
+    document: dict[str, Any] = {
+        "model": wanted.model,
+        "prompt": list(wanted.prompt_ids),
+        "n": wanted.num_completions,
+        "max_tokens": wanted.max_tokens,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "seed": int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1,
+        "stop_token_ids": sorted(wanted.eos_ids),
+        "logprobs": 1,
+        "return_token_ids": True,
+        "skip_special_tokens": False,
+    }
+    return document | ({"top_k": sampling.top_k} if sampling.top_k else {})
+
+
+def following(settings: Settings, should_stop: Callable[[], bool]) -> Callable[[Policy], Following]:
+    """Return what makes the generator that settings ask for; nothing is asked of the server yet.
+
+    Raises RemoteError for an address that cannot be used.
+    """
+    server = Server(
+        settings.base_url,
+        api_key=os.environ.get(settings.api_key_env) or None,
+        request_seconds=settings.request_seconds,
+        connections=settings.concurrency,
+        should_stop=should_stop,
+    )
+    named = settings.served_dir
+    folder = settings.data_dir / "served" if named == "auto" else Path(named).expanduser()
+
+    def make(policy: Policy) -> Following:
+        pusher: Pusher = WholePusher(server, folder, remote_model(settings))
+        if policy.adapter is not None:
+            pusher = AdapterPusher(server, folder)
+        return Following(
+            policy,
+            server,
+            pusher,
+            max_lag=settings.weights_lag,
+            at_once=settings.concurrency,
+            should_stop=should_stop,
+        )
+
+    return make

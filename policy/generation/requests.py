@@ -1,0 +1,177 @@
+"""Requests to a server that answers for this node: bounded in size, time and number at once.
+
+A server may be slow, busy, hostile or gone. Whatever it does, a call here ends: by its reply, by
+its deadline, or when this process is told to stop. No torch.
+"""
+
+from __future__ import annotations
+
+import queue
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import httpx
+
+from policy.generation.remote_replies import Fault
+
+T = TypeVar("T")
+
+ATTEMPTS = 4
+FIRST_PAUSE_SECONDS = 0.5
+MAX_PAUSE_SECONDS = 30.0
+MAX_REPLY_BYTES = 8 << 20
+BUSY = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+_POLL_SECONDS = 0.1
+
+
+class RemoteError(Exception):
+    """The server refuses for good. The text is one line and names the address."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """What came back."""
+
+    status: int
+    body: bytes
+    retry_after: float | None
+    """Seconds that the server asks to wait."""
+
+    @property
+    def said(self) -> str:
+        """Its text in one short line."""
+        return " ".join(self.body[:2000].decode("utf-8", "replace").split())[:200]
+
+
+class Server:
+    """One server, by its address; threads may share it."""
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        api_key: str | None,
+        request_seconds: float,
+        connections: int,
+        should_stop: Callable[[], bool],
+        first_pause_seconds: float = FIRST_PAUSE_SECONDS,
+    ) -> None:
+        """`first_pause_seconds` are waited before the second try; they double from there on.
+
+        Raises RemoteError for an address that cannot be used.
+        """
+        self.base_url, self._seconds = base_url.rstrip("/"), request_seconds
+        self._should_stop, self._first_pause = should_stop, first_pause_seconds
+        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        try:
+            self._client = httpx.Client(
+                headers=headers,
+                timeout=request_seconds,
+                limits=httpx.Limits(max_connections=connections),
+            )
+            httpx.URL(base_url)
+        except (httpx.InvalidURL, UnicodeEncodeError) as error:
+            raise RemoteError(f"cannot use {base_url}: {error}") from None
+
+    def post(self, address: str, document: Any, max_bytes: int | None = None) -> Reply:
+        """Send one request. Raises Fault or httpx.HTTPError without a whole reply in time."""
+        deadline = time.monotonic() + self._seconds
+        limit = MAX_REPLY_BYTES if max_bytes is None else max_bytes
+        body = bytearray()
+        with self._client.stream("POST", address, json=document) as reply:
+            for part in reply.iter_bytes():
+                body += part
+                if len(body) > limit:
+                    raise Fault("reply is too large")
+                if time.monotonic() > deadline:
+                    raise Fault("reply took too long")
+            after = _seconds(reply.headers.get("retry-after"))
+            return Reply(status=reply.status_code, body=bytes(body), retry_after=after)
+
+    def persist(self, once: Callable[[], T | None]) -> T:
+        """Return what `once` does, tried again with growing pauses while it meets a Fault.
+
+        None asks for another try at once. Raises the last Fault, and what else `once` raises.
+        """
+        pause, fault = self._first_pause, Fault("no way of asking was understood")
+        for attempt in range(ATTEMPTS):
+            retry_after = None
+            try:
+                found = once()
+                if found is not None:
+                    return found
+                continue
+            except httpx.HTTPError as error:
+                fault = Fault(named(error))
+            except Fault as error:
+                fault, retry_after = error, error.retry_after
+            if attempt == ATTEMPTS - 1 or self._should_stop():
+                break
+            self._wait(min(MAX_PAUSE_SECONDS, retry_after or pause * random.uniform(0.5, 1)))
+            pause *= 2
+        raise fault
+
+    def _wait(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while not self._should_stop() and (left := until - time.monotonic()) > 0:
+            time.sleep(min(_POLL_SECONDS, left))
+
+
+def in_parallel(
+    count: int, work: Callable[[int], T], *, at_once: int, should_stop: Callable[[], bool]
+) -> Iterator[tuple[int, T | Exception]]:
+    """Yield the outcome of `work` for every number below `count`, as each is there.
+
+    Ends early when told to stop; what is under way then is left to itself.
+    """
+    todo: queue.SimpleQueue[int] = queue.SimpleQueue()
+    done: queue.SimpleQueue[tuple[int, T | Exception]] = queue.SimpleQueue()
+    for number in range(count):
+        todo.put(number)
+
+    def run() -> None:
+        while not should_stop():
+            try:
+                number = todo.get_nowait()
+            except queue.Empty:
+                return
+            try:
+                outcome: T | Exception = work(number)
+            except Exception as error:  # noqa: BLE001 - a lost outcome would hold up the round
+                outcome = error
+            done.put((number, outcome))
+
+    for _ in range(min(at_once, count)):
+        # Daemons: a request that hangs must not hold up the end of the program.
+        threading.Thread(target=run, daemon=True).start()
+    for _ in range(count):
+        while not should_stop():
+            try:
+                yield done.get(timeout=_POLL_SECONDS)
+                break
+            except queue.Empty:
+                continue
+        else:
+            return
+
+
+def named(error: Exception) -> str:
+    """An error's kind and what it says, in one line."""
+    text = " ".join(str(error).split())[:200]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def said(error: Exception) -> str:
+    """What a fault says; the kind too of an error that nobody foresaw."""
+    return str(error) if isinstance(error, Fault | RemoteError) else named(error)
+
+
+def _seconds(retry_after: str | None) -> float | None:
+    try:
+        return max(0.0, float(retry_after or ""))
+    except ValueError:
+        return None

@@ -1,0 +1,85 @@
+"""Who answers a round's questions, behind one call.
+
+    this process      `ThisProcess`    the policy as it is
+    vllm              `Following`      a server whose weights follow the policy's
+    openai            `Static`         a server whose weights stay: its answers are another's
+
+What differs between them is said by each group: who made it, and what its log-probabilities are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from policy.generation.local import OnStep, Sample, generate
+from policy.generation.questions import Askable
+from policy.model.loading import Policy
+from policy.rollouts import OwnGroup, Question
+from shoal_wire.types import SamplingParams
+
+Generate = Callable[..., list[list[Sample]]]
+"""Signature of `policy.generation.local.generate`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """What a round asks."""
+
+    questions: Sequence[Question]
+    policy: Policy
+    policy_version: int
+    """Updates that the policy has received."""
+    num_completions: int
+    sampling: SamplingParams
+    seed: int
+    """Of this round's answers alone: a round that is resumed asks the same again."""
+    on_step: OnStep = lambda _done, _fraction: None
+
+
+class Generator(Protocol):
+    """Answers questions. It may answer fewer than it is asked, and raises ModelError for good."""
+
+    def answer(self, asking: Asking) -> list[OwnGroup]:
+        """Return a group for each question that was answered. Blocks."""
+        ...
+
+
+class ThisProcess:
+    """The policy answers itself."""
+
+    def __init__(self, policy: Policy, generate: Generate = generate) -> None:
+        """`generate` is another's where processes share the work."""
+        self._generate = generate
+        self._askable = Askable(policy)
+
+    def answer(self, asking: Asking) -> list[OwnGroup]:
+        """See `Generator`. Questions that the policy cannot hold are left out."""
+        generator = torch.Generator()
+        generator.manual_seed(asking.seed)
+        asked, prompts = self._askable(asking.questions)
+        samples = self._generate(
+            asking.policy,
+            prompts,
+            num_completions=asking.num_completions,
+            params=asking.sampling,
+            generator=generator,
+            on_step=asking.on_step,
+        )
+        return [
+            OwnGroup(question=question, answers=tuple(sample.as_answer() for sample in row))
+            for question, row in zip(asked, samples, strict=True)
+        ]
+
+
+def are_start_logprobs(policy: Policy, sampling: SamplingParams) -> bool:
+    """Whether what this process drew with is what an update computes before its first step.
+
+    So it is in float32, to rounding, where no token was ruled out: then they need not be computed
+    again. In bfloat16 two ways to the same number differ by a hundredth of a nat and more.
+    """
+    untruncated = sampling.temperature > 0 and sampling.top_p == 1 and sampling.top_k == 0
+    return untruncated and policy.autocast_dtype is None and policy.model.dtype == torch.float32

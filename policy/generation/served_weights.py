@@ -1,0 +1,138 @@
+"""Weights for a server that follows the policy: written to a folder both see, then asked for.
+
+    adapters   served/NAME-N-vVERSION/ ─▶ POST /v1/load_lora_adapter, then the last one is unloaded
+    all        served/model/*.safetensors ─▶ POST /collective_rpc reload_weights, prefixes forgotten
+
+An adapter's name holds its version, so no request is answered by another one without a trace. All
+weights are those of the folder that the server was started on: restarted, it reads the newest.
+vLLM: `docs/features/lora.md` and its development endpoints (``VLLM_SERVER_DEV_MODE=1``).
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from policy.generation.remote_replies import Fault
+from policy.generation.requests import BUSY, RemoteError, Reply, Server
+from policy.model.loading import Policy
+from policy.model.lora import save_adapter
+
+MODEL_FOLDER = "model"
+_ADAPTERS = (
+    "start vLLM with --enable-lora --max-lora-rank RANK and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True"
+)
+_RELOADS = "start vLLM on that folder, with VLLM_SERVER_DEV_MODE=1"
+
+
+class Pusher(Protocol):
+    """A way to give a server the policy's weights."""
+
+    def push(self, policy: Policy, version: int) -> str:
+        """Give them; return the name to ask for. Blocks. Raises Fault or RemoteError."""
+        ...
+
+
+class AdapterPusher:
+    """Gives a server one adapter after another, each under a name of its own."""
+
+    def __init__(self, server: Server, folder: Path) -> None:
+        """`folder` is the trainer's own; what is in it is replaced."""
+        self._server, self._folder = server, folder
+        # Two trainers may share a server; and a run's names must not be an earlier run's.
+        self._name, self._number = f"shoal-{secrets.token_hex(4)}", 0
+        self._loaded = ""
+
+    def push(self, policy: Policy, version: int) -> str:
+        """See `Pusher`."""
+        self._number += 1
+        name = f"{self._name}-{self._number}-v{version}"
+        _replaced(self._folder / name, lambda folder: save_adapter(policy, folder))
+        path = str((self._folder / name).resolve())
+        document = {"lora_name": name, "lora_path": path}
+
+        def once() -> Reply | None:
+            reply = self._server.post(f"{self._server.base_url}/load_lora_adapter", document)
+            # Loaded by an attempt whose reply was lost.
+            known = reply.status == 400 and "already" in reply.said and name in reply.said
+            return reply if known else _taken(reply, self._server, f"loads no adapter: {_ADAPTERS}")
+
+        self._server.persist(once)
+        self._forget(self._loaded)
+        self._loaded = name
+        return name
+
+    def _forget(self, name: str) -> None:
+        """Unload an adapter and delete its files; a server that does not lets it fade away."""
+        for old in self._folder.iterdir():
+            if old.name.startswith("shoal-") and not old.name.startswith(self._name):
+                shutil.rmtree(old, ignore_errors=True)
+        if not name:
+            return
+        try:
+            address = f"{self._server.base_url}/unload_lora_adapter"
+            self._server.post(address, {"lora_name": name})
+        except Exception:  # noqa: BLE001 - it holds no more than its own limit of adapters
+            return
+        finally:
+            shutil.rmtree(self._folder / name, ignore_errors=True)
+
+
+class WholePusher:
+    """Gives a server all weights, in the folder that it was started on."""
+
+    def __init__(self, server: Server, folder: Path, model: str) -> None:
+        """`model` is the server's name of its one model."""
+        self._server, self._folder, self._model = server, folder / MODEL_FOLDER, model
+        self._root = server.base_url.removesuffix("/v1")
+
+    def push(self, policy: Policy, version: int) -> str:
+        """See `Pusher`."""
+
+        def write(folder: Path) -> None:
+            policy.model.save_pretrained(folder)
+            policy.tokenizer.save_pretrained(folder)
+
+        _replaced(self._folder, write)
+        self._ask("/collective_rpc", {"method": "reload_weights"})
+        # What it has computed of prompts belongs to the weights that it had.
+        self._ask("/reset_prefix_cache?reset_running_requests=true", {})
+        return self._model
+
+    def _ask(self, path: str, document: dict[str, str]) -> None:
+        why = f"does not reload its weights from {self._folder}: {_RELOADS}"
+        self._server.persist(
+            lambda: _taken(self._server.post(self._root + path, document), self._server, why)
+        )
+
+
+def _taken(reply: Reply, server: Server, why: str) -> Reply:
+    """Return a reply that agrees. Raises Fault for one that may yet, RemoteError for another."""
+    if reply.status == 200:
+        return reply
+    if reply.status in BUSY:
+        raise Fault(f"status {reply.status}", reply.retry_after)
+    raise RemoteError(f"{server.base_url} {why} (status {reply.status} {reply.said})")
+
+
+def _replaced(folder: Path, write: Callable[[Path], None]) -> None:
+    """Write a folder file by file, each there whole or as it was. Raises Fault where it cannot."""
+    staged = folder.with_name(f"{folder.name}.tmp")
+    try:
+        shutil.rmtree(staged, ignore_errors=True)
+        staged.mkdir(parents=True)
+        write(staged)
+        folder.mkdir(exist_ok=True)
+        written = sorted(staged.iterdir())
+        for file in written:
+            file.replace(folder / file.name)
+        for old in folder.glob("*.safetensors"):  # a model's parts may be fewer than they were
+            if old.name not in {file.name for file in written}:
+                old.unlink()
+    except OSError as error:
+        raise Fault(f"cannot write {folder}: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)

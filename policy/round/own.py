@@ -1,0 +1,40 @@
+"""This node's own answers with their rewards, as the update takes them: by who made them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from policy.choice.scored import ScoredGroup
+from policy.generation.seam import are_start_logprobs
+from policy.model.loading import Policy
+from policy.rollouts import Origin, OwnGroup
+from policy.update.off_policy import usable_claims
+from shoal_wire.types import SamplingParams
+
+
+def own_scored(
+    policy: Policy, group: OwnGroup, rewards: Sequence[float], sampling: SamplingParams
+) -> ScoredGroup:
+    """Return a group of this node's as one to train on.
+
+    The policy's own log-probabilities are those of its start. A follower's are claims, to weigh its
+    text by. Another model's text is that of others, whoever asked it.
+    """
+    started = claimed = None
+    numbers = tuple(answer.logprobs for answer in group.answers)
+    whole = all(len(answer.logprobs) == len(answer.ids) for answer in group.answers)
+    if group.origin is Origin.POLICY and whole and are_start_logprobs(policy, sampling):
+        started = numbers
+    elif group.origin is Origin.FOLLOWER:
+        claimed = tuple(
+            usable_claims(answer.logprobs, num_tokens=len(answer.ids), same_tokenizer=True)
+            for answer in group.answers
+        )
+    return ScoredGroup(
+        question=group.question,
+        completions=tuple(answer.ids for answer in group.answers),
+        rewards=tuple(rewards),
+        external=group.origin is Origin.ANOTHER,
+        started=started,
+        claimed=claimed,
+    )

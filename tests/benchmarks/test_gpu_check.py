@@ -1,0 +1,27 @@
+"""`make gpu-check` on the card that is always there: the CPU."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from benchmarks import gpu_check
+
+
+def test_its_comparisons_hold_on_a_cpu(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = gpu_check.check("random", "cpu", rounds=1)
+    assert len(found.compared) == 7 and len(found.timed) == 8
+    assert [one.what for one in found.compared if not one.right] == []
+    table = gpu_check.markdown(found)
+    assert table.count("| yes |") == 7 and "**no**" not in table
+    monkeypatch.setattr(gpu_check, "check", lambda *_given, **_options: found)
+    assert gpu_check.main(["--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["compared"][0]["right"]
+    wrong = gpu_check.Compared(what="x", off=float("nan"), limit=1.0)
+    spoilt = gpu_check.dataclasses.replace(found, compared=[wrong])
+    monkeypatch.setattr(gpu_check, "check", lambda *_given, **_options: spoilt)
+    assert gpu_check.main([]) == 1
+    assert "| **no** |" in capsys.readouterr().out

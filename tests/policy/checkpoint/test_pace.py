@@ -1,0 +1,46 @@
+"""Checkpoints by the clock, and never more than a twentieth of the time."""
+
+from __future__ import annotations
+
+import pytest
+
+from policy.checkpoint.pace import CheckpointPace
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize(
+    ("seconds", "cost", "wait"), [(10.0, 0.1, 10.0), (10.0, 6.0, 120.0), (0.0, 6.0, 0.0)]
+)
+def test_the_next_one_waits_for_the_clock_and_for_what_the_last_one_took(
+    seconds: float, cost: float, wait: float
+) -> None:
+    clock = Clock()
+    pace = CheckpointPace(seconds, clock)
+    assert pace.due == (seconds == 0)
+    clock.now += seconds
+    assert pace.due
+    pace.begin()
+    clock.now += cost
+    pace.end()
+    clock.now += max(0.0, wait - 0.01)
+    assert pace.due == (wait == 0)
+    clock.now += 0.02
+    assert pace.due
+
+
+def test_one_that_failed_is_tried_again_by_the_clock() -> None:
+    clock = Clock()
+    pace = CheckpointPace(10.0, clock)
+    clock.now += 11
+    pace.begin()
+    clock.now += 9
+    assert not pace.due
+    clock.now += 1
+    assert pace.due

@@ -1,0 +1,153 @@
+"""Weights cast once a generation, and as many rows at once as memory holds."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from itertools import chain
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from policy.generation import decoding, local, ready
+from policy.generation.local import Sample, generate
+from policy.model.loading import Policy
+from policy.model.lora import LoraSpec, add_adapter
+from shoal_wire.types import SamplingParams
+from tests.policy import tiny_models
+
+PROMPTS = [[1, 20, 21, 22, 4], [1, 30, 4], [1, 9, 9, 14, 33, 40, 12, 4]]
+SAMPLING = SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=10)
+
+
+def draw(policy: Policy, num: int = 4, **options: Any) -> list[Sample]:
+    generator = torch.Generator().manual_seed(3)
+    made = generate(
+        policy, PROMPTS, num_completions=num, params=SAMPLING, generator=generator, **options
+    )
+    return list(chain(*made))
+
+
+class Casts(TorchDispatchMode):
+    """Counts casts of matrices to bfloat16, by shape."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.of: Counter[tuple[int, ...]] = Counter()
+
+    def __torch_dispatch__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        if func is torch.ops.aten._to_copy.default and made.dtype == torch.bfloat16:
+            self.of[tuple(made.shape)] += 1
+        return made
+
+
+def in_bfloat16(policy: Policy) -> Policy:
+    return dataclasses.replace(policy, autocast_dtype=torch.bfloat16)
+
+
+@pytest.mark.parametrize("lora", [False, True])
+@pytest.mark.parametrize("architecture", ["qwen2", "llama"])
+def test_matrices_are_cast_once_and_not_at_every_token(architecture: str, lora: bool) -> None:
+    policy = in_bfloat16(tiny_models.policy(architecture))
+    if lora:
+        pytest.importorskip("peft")
+        policy = add_adapter(policy, LoraSpec(rank=2), seed=1)
+    before = {name: id(weight) for name, weight in policy.model.named_parameters()}
+    with Casts() as casts:
+        draw(policy)
+    assert casts.of[(48, 32)] == 4  # gate and up of two layers
+    assert casts.of[(tiny_models.VOCAB, 32)] == 1  # the output matrix, tied or not
+    assert before == {name: id(weight) for name, weight in policy.model.named_parameters()}
+    assert {weight.dtype for weight in policy.model.parameters()} == {torch.float32}
+
+
+def test_what_is_drawn_is_what_autocast_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = in_bfloat16(tiny_models.policy("qwen2"))
+    ours = draw(policy)
+    monkeypatch.setattr(local, "cast_once", lambda _policy: torch.no_grad())
+    assert [one.ids for one in draw(policy)] == [one.ids for one in ours]
+    assert draw(policy) == ours
+
+
+def test_weights_come_back_when_generation_breaks_off() -> None:
+    policy = in_bfloat16(tiny_models.policy("qwen2"))
+    before = {name: id(weight) for name, weight in policy.model.named_parameters()}
+
+    def stop(_done: int, fraction: float) -> None:
+        if fraction > 0.3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        draw(policy, on_step=stop)
+    assert before == {name: id(weight) for name, weight in policy.model.named_parameters()}
+
+
+class SmallMemory:
+    """A decoder's maker on a device that holds `rows` rows."""
+
+    def __init__(self, rows: int, text: str | None = None) -> None:
+        self.rows, self.text, self.asked = rows, text, list[int]()
+
+    def __call__(self, policy: Policy, prompts: Any, repeat: int, max_new: int) -> Any:
+        self.asked.append(len(prompts) * repeat)
+        if len(prompts) * repeat > self.rows:
+            if self.text is not None:
+                raise RuntimeError(self.text)
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return decoding.make_decoder(policy, prompts, repeat, max_new)
+
+
+@pytest.mark.parametrize("rows", range(1, 13))
+def test_where_memory_runs_out_half_as_many_rows_are_done_at_once(
+    rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = draw(tiny_models.policy())
+    memory = SmallMemory(rows, [None, "DefaultCPUAllocator: can't allocate memory"][rows % 2])
+    monkeypatch.setattr(local, "make_decoder", memory)
+    told: list[tuple[int, float]] = []
+    policy = tiny_models.policy()
+    parts = draw(policy, on_step=lambda done, fraction: told.append((done, fraction)))
+    assert [one.ids for one in parts] == [one.ids for one in whole]
+    assert told[-1] == (12, 1.0) and all(done <= 12 and part <= 1 for done, part in told)
+    memory.asked.clear()
+    draw(policy)  # what did not fit once is not tried again
+    assert max(memory.asked) <= rows
+
+
+def test_one_row_that_does_not_fit_and_other_errors_are_raised(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(local, "make_decoder", SmallMemory(0))
+    with pytest.raises(torch.OutOfMemoryError):
+        draw(tiny_models.policy())
+    broken = SmallMemory(0, "expected scalar type Float")
+    monkeypatch.setattr(local, "make_decoder", broken)
+    with pytest.raises(RuntimeError, match="scalar type"):
+        draw(tiny_models.policy())
+    assert broken.asked == [12]
+
+
+def test_rows_follow_the_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = tiny_models.policy()
+    # Two layers, two key heads of eight numbers, keys and values, four bytes each; logits.
+    assert ready.row_bytes(policy, 100) == 2 * 2 * 2 * 8 * 4 * 100 + 16 * tiny_models.VOCAB
+    assert (
+        ready.row_bytes(in_bfloat16(policy), 100)
+        == 2 * 2 * 2 * 8 * 2 * 100 + 16 * tiny_models.VOCAB
+    )
+    assert (
+        ready.row_bytes(tiny_models.policy("gpt2"), 100)
+        == 2 * 2 * 4 * 8 * 4 * 100 + 16 * tiny_models.VOCAB
+    )
+    monkeypatch.setattr(ready, "_UNASKED_BYTES", 0)
+    for free, rows in ((0, 1), (100 * ready.row_bytes(policy, 64), 80), (1 << 40, 200)):
+        monkeypatch.setattr(ready, "free_bytes", lambda _device, free=free: free)
+        assert ready.rows_at_once(policy, 200, 64) == rows
+    monkeypatch.setattr(ready, "free_bytes", lambda _device: 5 * ready.row_bytes(policy, 18))
+    asked = SmallMemory(1000)
+    monkeypatch.setattr(local, "make_decoder", asked)
+    draw(policy)
+    assert max(asked.asked) <= 4 and sum(asked.asked) == 12

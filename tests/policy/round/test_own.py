@@ -1,0 +1,133 @@
+"""Own answers by who made them: what the update is told of their log-probabilities."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from policy.choice.scored import ScoredGroup
+from policy.model.loading import Policy
+from policy.rollouts import Answer, Origin, OwnGroup, Question
+from policy.round.own import own_scored
+from policy.update.grpo import TrainGroup, update
+from shoal_wire.types import FinishReason, SamplingParams
+from tests.policy import tiny_models
+from tests.policy.update.test_grpo import Recorder, assert_same_gradients, config
+from tests.support import factories as make
+
+SAMPLING = SamplingParams(temperature=0.8, top_p=1.0, top_k=0, max_new_tokens=4)
+IDS = ((7, 9, 2), (8, 30, 11), (12, 2))
+
+
+def own_group(origin: Origin, logprob: float = -1.5) -> OwnGroup:
+    task = make.task(1, question="1+1?")
+    answers = tuple(
+        Answer(ids=ids, text="x", finish_reason=FinishReason.STOP, logprobs=(logprob,) * len(ids))
+        for ids in IDS
+    )
+    question = Question(task=task, text="1+1?", tagged=False)
+    return OwnGroup(question=question, answers=answers, origin=origin)
+
+
+def scored(
+    policy: Policy, origin: Origin, sampling: SamplingParams = SAMPLING, **answer: float
+) -> ScoredGroup:
+    return own_scored(policy, own_group(origin, **answer), (1.0, 0.0, 0.0), sampling)
+
+
+def test_each_origin_says_another_thing() -> None:
+    policy, said = tiny_models.policy(), tuple((-1.5,) * len(ids) for ids in IDS)
+    by_policy = scored(policy, Origin.POLICY)
+    assert (by_policy.started, by_policy.claimed, by_policy.external) == (said, None, False)
+    follower = scored(policy, Origin.FOLLOWER)
+    assert (follower.started, follower.claimed, follower.external) == (None, said, False)
+    another = scored(policy, Origin.ANOTHER)
+    assert (another.started, another.claimed, another.external) == (None, None, True)
+
+
+def test_what_was_drawn_otherwise_is_not_taken_for_the_start() -> None:
+    policy = tiny_models.policy()
+    for changes in ({"top_p": 0.9}, {"top_k": 5}, {"temperature": 0.0}):
+        narrow = dataclasses.replace(SAMPLING, **changes)
+        assert scored(policy, Origin.POLICY, narrow).started is None
+    half = dataclasses.replace(policy, autocast_dtype=torch.bfloat16)
+    assert scored(half, Origin.POLICY).started is None
+    absurd = scored(policy, Origin.FOLLOWER, logprob=-99.0)
+    assert absurd.claimed == (None, None, None)
+
+
+def train_groups(**changes: object) -> list[TrainGroup]:
+    return [
+        TrainGroup(
+            prompt_ids=[1, 5 + number, 4],
+            completions=IDS,
+            advantages=(1.0, -0.5, -0.5),
+            external=False,
+            **changes,  # type: ignore[arg-type]
+        )
+        for number in range(3)
+    ]
+
+
+def own_logprobs(policy: Policy, prompt: list[int], ids: tuple[int, ...]) -> tuple[float, ...]:
+    with torch.inference_mode():
+        logits = policy.model(input_ids=torch.tensor([[*prompt, *ids]])).logits[0]
+    part = logits.log_softmax(-1)[len(prompt) - 1 : -1]
+    return tuple(part.gather(-1, torch.tensor(ids)[:, None])[:, 0].tolist())
+
+
+def test_known_start_log_probabilities_are_not_computed_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    policy = tiny_models.policy()
+    plain = train_groups()
+    known = [
+        dataclasses.replace(
+            group,
+            start_logprobs=[own_logprobs(policy, list(group.prompt_ids), ids) for ids in IDS],
+        )
+        for group in plain
+    ]
+    found = []
+    for groups in (plain, known):
+        one = tiny_models.policy()
+        recorder = Recorder(one)
+        forwards = count_forwards(one, monkeypatch)
+        update(one, recorder, groups, config(minibatches=3))
+        found.append((recorder.steps, len(forwards)))
+    (steps, all_forwards), (known_steps, fewer) = found
+    assert fewer < all_forwards
+    for step, other in zip(steps, known_steps, strict=True):
+        assert_same_gradients(step, other)
+
+
+def count_forwards(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    seen: list[int] = []
+    body = policy.model.base_model
+    body.register_forward_hook(lambda *_: seen.append(1))
+    return seen
+
+
+@pytest.mark.parametrize("minibatches", [1, 3])
+@pytest.mark.parametrize("shift", [0.0, 0.5, -5.0])
+def test_a_followers_text_is_weighed_by_what_it_says(minibatches: int, shift: float) -> None:
+    """By exp(own − said), at most the cap: here the same for all tokens, so for the gradient."""
+    policy = tiny_models.policy()
+    groups = [
+        dataclasses.replace(
+            group,
+            claimed_logprobs=[
+                tuple(value + shift for value in own_logprobs(policy, list(group.prompt_ids), ids))
+                for ids in IDS
+            ],
+        )
+        for group in train_groups()
+    ]
+    plain, weighed = Recorder(policy), Recorder(policy)
+    update(policy, plain, train_groups(), config(minibatches=minibatches, max_grad_norm=0))
+    update(policy, weighed, groups, config(minibatches=minibatches, max_grad_norm=0))
+    factor = min(2.0, torch.tensor(-shift).exp().item())
+    for step, other in zip(plain.steps, weighed.steps, strict=True):
+        assert_same_gradients({name: factor * value for name, value in step.items()}, other)

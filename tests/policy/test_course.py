@@ -1,0 +1,34 @@
+"""Weights are taken back through the host's memory, whatever device the policy is on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from policy import course
+from tests.policy import training_cases as case
+
+
+@pytest.mark.parametrize("from_checkpoint", [True, False])
+def test_a_device_need_not_hold_two_policies(
+    from_checkpoint: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = case.trainer(tmp_path, case.model_folder(tmp_path))
+    if from_checkpoint:
+        made.run()
+    devices: list[str] = []
+    for name in ("load_checkpoint", "fresh_policy"):
+        real = getattr(course, name)
+
+        def noting(*given: Any, real: Any = real, **options: Any) -> Any:
+            devices.append(options.get("device") or given[0].device)
+            return real(*given, **options)
+
+        monkeypatch.setattr(course, name, noting)
+    before = case.weights(made.course.policy)
+    settings = case.settings(tmp_path, str(made.course.policy.name), device="cuda:7")
+    course.take_back(made.course, settings, seed=1)
+    assert devices == ["cpu"]
+    assert case.same_weights(before, case.weights(made.course.policy))

@@ -1,0 +1,98 @@
+"""A small real server of vLLM's endpoints that shoal uses: weights that follow, tokens in and out.
+
+By vLLM's documentation: `/v1/load_lora_adapter`, `/v1/unload_lora_adapter`, `/v1/completions` with
+`return_token_ids`, `/collective_rpc` and `/reset_prefix_cache`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from policy.generation.local import generate
+from policy.model.loading import Policy, load_policy
+from policy.model.lora import load_adapter
+from shoal_wire.types import SamplingParams
+from tests.policy.model_server import Fate, Handler, ModelServer
+
+
+class VllmServer(ModelServer):
+    """`base` makes the model that adapters go onto; `folder` holds the one it was started on."""
+
+    def __init__(
+        self,
+        base: Callable[[], Policy],
+        *,
+        folder: Path | None = None,
+        fate: Fate = lambda _handler, _request: False,
+    ) -> None:
+        super().__init__(self._serve)
+        self._base, self._folder, self._other_fate = base, folder, fate
+        self.served: dict[str, Policy] = {}
+        self.forgotten = 0
+        self.change: Callable[[dict[str, Any]], Any] = lambda reply: reply
+        """What a reply becomes on its way."""
+
+    def asked(self, path: str) -> list[dict[str, Any]]:
+        """The requests that came to a path."""
+        found = zip(self.paths, self.requests, strict=True)
+        return [request for at, request in found if at.split("?")[0] == path]
+
+    def _serve(self, handler: Handler, request: dict[str, Any]) -> bool:
+        if self._other_fate(handler, request):
+            return True
+        match handler.path.split("?")[0]:
+            case "/v1/load_lora_adapter":
+                folder = Path(request["lora_path"])
+                self.served[request["lora_name"]] = load_adapter(self._base(), folder)
+                handler.reply(200, b"Success: LoRA adapter added successfully")
+            case "/v1/unload_lora_adapter":
+                known = self.served.pop(request["lora_name"], None)
+                handler.reply(200 if known else 404, b"")
+            case "/collective_rpc":
+                assert request == {"method": "reload_weights"}
+                self.served["whole"] = load_policy(str(self._folder), device="cpu")
+                handler.reply(200, {"results": [None]})
+            case "/reset_prefix_cache":
+                self.forgotten += 1
+                handler.reply(200, b"")
+            case "/v1/completions":
+                self._complete(handler, request)
+            case _:
+                handler.reply(404, {"detail": "Not Found"})
+        return True
+
+    def _complete(self, handler: Handler, request: dict[str, Any]) -> None:
+        policy = self.served.get(request["model"])
+        if policy is None:
+            handler.reply(404, {"error": {"message": "The model does not exist."}})
+            return
+        sampling = SamplingParams(
+            temperature=request["temperature"],
+            top_p=request["top_p"],
+            top_k=request.get("top_k", 0),
+            max_new_tokens=request["max_tokens"],
+        )
+        with self._model:
+            [made] = generate(
+                policy,
+                [request["prompt"]],
+                num_completions=request["n"],
+                params=sampling,
+                generator=torch.Generator().manual_seed(request["seed"]),
+            )
+        choices = [
+            {
+                "index": index,
+                "text": "?",
+                "finish_reason": one.finish_reason.value,
+                "logprobs": {"token_logprobs": one.logprobs},
+                "token_ids": one.ids,
+                "prompt_token_ids": request["prompt"],
+            }
+            for index, one in enumerate(made)
+        ]
+        handler.reply(200, self.change({"model": request["model"], "choices": choices}))
