@@ -21,47 +21,83 @@ class Command:
     module: str
     """Has `main(argv)`. By name, since only the command that is asked for is imported."""
     does: str
+    group: str = "look inside"
+    """What the list of commands has it under."""
     parts: Mapping[str, str] = field(default_factory=dict)
     """Its sub-commands that another module has: first word → module."""
 
 
 COMMANDS = {
     "node": Command(
-        module="p2p.__main__", does="join a swarm (or start one), train, share and learn"
+        module="p2p.__main__",
+        does="join a swarm (or start one), train, share and learn",
+        group="take part",
     ),
-    "invite": Command(module="shoal.invite", does="print one line with which others join"),
-    "join": Command(module="shoal.join", does="a node in the swarm that an invitation names"),
+    "invite": Command(
+        module="shoal.invite", does="print one line with which others join", group="take part"
+    ),
+    "join": Command(
+        module="shoal.join",
+        does="a node in the swarm that an invitation names",
+        group="take part",
+    ),
     "bootstrap": Command(
+        group="take part",
         module="bootstrap.__main__",
         does="a meeting point: stable address, relays, trains nothing",
     ),
     "swarm": Command(
-        module="shoal.swarm.command", does="a bootstrap and N nodes on this machine, a live table"
+        module="shoal.swarm.command",
+        does="a bootstrap and N nodes on this machine, a live table",
+        group="take part",
     ),
     "trainer": Command(
-        module="policy.__main__", does="the trainer process alone (a node starts its own)"
+        module="policy.__main__",
+        does="the trainer process alone (a node starts its own)",
+        group="take part",
     ),
     "experiment": Command(
         module="shoal.experiment.command",
-        does="does sharing help? the paper's comparison on this machine, with table and figures",
+        does="does sharing help? the paper's comparison, table and figures",
+        group="measure",
     ),
     "tasks": Command(
-        module="shoal.tasks", does="list task families; show one with a sample and its scores"
+        module="shoal.tasks",
+        does="list task families; show one with a sample and its scores",
+        group="questions and answers",
     ),
-    "publish": Command(module="shoal.publish", does="share a file of completions through a node"),
+    "publish": Command(
+        module="shoal.publish",
+        does="share a file of completions through a node",
+        group="questions and answers",
+    ),
     "answer": Command(
-        module="shoal.answer", does="answer questions yourself, and share the answers"
+        module="shoal.answer",
+        does="answer questions yourself, and share the answers",
+        group="questions and answers",
     ),
     "export": Command(
-        module="shoal.export.command", does="the rollouts a node has seen, as a data set"
+        module="shoal.export.command",
+        does="the rollouts a node has seen, as a data set",
+        group="questions and answers",
     ),
     "judge": Command(
         module="p2p.judge.__main__",
         does="ask nodes, score their answers, keep signed records",
+        group="measure",
         parts={"report": "shoal.judge_report.command"},
     ),
     "debug": Command(module="shoal.debug.command", does="look inside a running node"),
+    "completion": Command(
+        module="shoal.completion",
+        does="what makes the TAB key complete shoal's words, in your shell",
+        group="this program",
+    ),
 }
+
+
+GROUPS = ("take part", "look inside", "questions and answers", "measure", "this program")
+"""Of commands, in the order in which they are listed."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -88,21 +124,29 @@ def _run(argv: Sequence[str] | None) -> int:
         there = f"{did_you_mean(name, COMMANDS)}; there are {', '.join(COMMANDS)}"
         say(f"shoal: no command {name!r}{there}", error=True)
         return EXIT_USAGE
-    module = COMMANDS[name].module
-    if rest and rest[0] in COMMANDS[name].parts:
-        module, rest = COMMANDS[name].parts[rest[0]], rest[1:]
+    module, parts = COMMANDS[name].module, COMMANDS[name].parts
+    if parts and rest and not rest[0].startswith("-"):
+        if rest[0] not in parts:
+            meant = f"{did_you_mean(rest[0], parts)}; there is {', '.join(parts)}"
+            say(f"shoal {name}: no command {rest[0]!r}{meant}", error=True)
+            return EXIT_USAGE
+        module, rest = parts[rest[0]], rest[1:]
     run: Callable[[Sequence[str]], int] = importlib.import_module(module).main
     return run(rest)
 
 
 def _usage() -> str:
-    rows = "\n".join(f"  {name:<10} {command.does}" for name, command in COMMANDS.items())
+    groups: dict[str, list[str]] = {group: [] for group in GROUPS}
+    for name, command in COMMANDS.items():
+        groups[command.group].append(f"  {name:<10} {command.does}")
+    rows = "\n\n".join("\n".join([f"{group}:", *rows]) for group, rows in groups.items())
     return (
         "usage: shoal COMMAND [flags]\n\n"
-        "Post-train a language model by reinforcement learning together with others, over a\n"
-        "peer-to-peer network and with no server.\n\n"
-        f"commands:\n{rows}\n\n"
-        "`shoal COMMAND --help` explains each. Start with `shoal node`: alone it trains alone."
+        "Post-train a language model by reinforcement learning together with others,\n"
+        "over a peer-to-peer network and with no server.\n\n"
+        f"{rows}\n\n"
+        "`shoal COMMAND --help` explains each. Start with `shoal node`: alone it trains\n"
+        "alone."
     )
 
 

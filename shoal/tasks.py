@@ -43,7 +43,11 @@ DESCRIPTION = """\
 List the task families of every preset and of task files of your own, or show one: a sample
 question as models are asked it, its answer, and what completions earn. A name that is no family
 but a generator is shown with its default configuration. With --model the very text is shown that
-this model sees: `shoal tasks show FAMILY --model smollm2`.
+this model sees.
+
+  shoal tasks                                  every family, by preset
+  shoal tasks show gcd_easy --model smollm2    one, as a model sees it
+
 Exit codes: 0 ok, 1 failed, 2 usage."""
 
 _OWN = "file"
@@ -98,7 +102,6 @@ def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="shoal tasks",
         description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("family", nargs="?", metavar="FAMILY", help="show this family")
     parser.add_argument(

@@ -123,7 +123,7 @@ def test_an_unknown_command_is_one_line_that_names_the_known(
 def test_each_command_explains_itself_and_all_its_flags(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(command, "--help") == 0
+    assert run(command, "--help-all") == 0
     text = capsys.readouterr().out
     assert len(text.split("usage:")[1].split("\n\n")[1]) > 100
     for field in fields_of(command):  # type: ignore[arg-type]
