@@ -88,6 +88,9 @@ COMMANDS = {
         parts={"report": "shoal.judge_report.command"},
     ),
     "debug": Command(module="shoal.debug.command", does="look inside a running node"),
+    "logs": Command(
+        module="shoal.logs", does="what a node and its trainer logged, also as it grows"
+    ),
     "completion": Command(
         module="shoal.completion",
         does="what makes the TAB key complete shoal's words, in your shell",

@@ -77,7 +77,7 @@ def test_every_view_is_on_record() -> None:
     }
 
 
-COMMANDS_ADDED = ("invite", "join", "completion")
+COMMANDS_ADDED = ("invite", "join", "logs", "completion")
 """What `shoal` can do beyond that commit: left out of what it says of its commands."""
 
 
