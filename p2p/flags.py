@@ -48,7 +48,7 @@ def parse(
         raise fail(name, str(error)) from None
     if arguments.print_config:
         if loaded.settings.json_output:
-            say_json(describe(loaded, command))
+            say_json({"schema_version": 1, **describe(loaded, command)})
         else:
             say_lines(describe_text(loaded, command))
         raise UsageExit(EXIT_OK)

@@ -132,7 +132,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return fail("trainer", str(error)).code
     if arguments.print_config:
         if loaded.settings.json_output:
-            say_json(describe(loaded, "trainer"))
+            say_json({"schema_version": 1, **describe(loaded, "trainer")})
         else:
             say_lines(describe_text(loaded, "trainer"))
         return EXIT_OK

@@ -10,7 +10,7 @@ from importlib.metadata import version
 
 from shoal_base.lines import guard_process, say, say_lines
 from shoal_base.output import end_with_the_reader, flush_output
-from shoal_settings.exits import EXIT_OK, EXIT_USAGE
+from shoal_settings.exits import EXIT_OK, EXIT_USAGE, errors_as_json, fail
 from shoal_settings.parser import did_you_mean
 
 
@@ -91,6 +91,11 @@ COMMANDS = {
     "logs": Command(
         module="shoal.logs", does="what a node and its trainer logged, also as it grows"
     ),
+    "schema": Command(
+        module="shoal.schema",
+        does="the JSON schema of what a command prints with --json",
+        group="this program",
+    ),
     "completion": Command(
         module="shoal.completion",
         does="what makes the TAB key complete shoal's words, in your shell",
@@ -107,13 +112,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run `shoal`; return the exit code."""
     guard_process()
     end_with_the_reader()
-    code = _run(argv)
-    flush_output()
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    # Of a child, whose parent quotes its last line to people, they stay lines.
+    with errors_as_json("--json" in arguments and "--supervised" not in arguments):
+        code = _run(arguments)
+        flush_output()
     return code
 
 
-def _run(argv: Sequence[str] | None) -> int:
-    arguments = list(sys.argv[1:] if argv is None else argv)
+def _run(arguments: list[str]) -> int:
     if arguments[:1] == ["help"] and arguments[1:]:
         arguments = [*arguments[1:], "--help"]
     if not arguments or arguments[0] in ("-h", "--help", "help"):
@@ -125,14 +132,12 @@ def _run(argv: Sequence[str] | None) -> int:
     name, rest = arguments[0], arguments[1:]
     if name not in COMMANDS:
         there = f"{did_you_mean(name, COMMANDS)}; there are {', '.join(COMMANDS)}"
-        say(f"shoal: no command {name!r}{there}", error=True)
-        return EXIT_USAGE
+        return fail("", f"no command {name!r}{there}").code
     module, parts = COMMANDS[name].module, COMMANDS[name].parts
     if parts and rest and not rest[0].startswith("-"):
         if rest[0] not in parts:
             meant = f"{did_you_mean(rest[0], parts)}; there is {', '.join(parts)}"
-            say(f"shoal {name}: no command {rest[0]!r}{meant}", error=True)
-            return EXIT_USAGE
+            return fail(name, f"no command {rest[0]!r}{meant}").code
         module, rest = parts[rest[0]], rest[1:]
     run: Callable[[Sequence[str]], int] = importlib.import_module(module).main
     return run(rest)

@@ -9,7 +9,7 @@ from typing import Any, Final
 import shtab
 
 from shoal.parsers import parsers
-from shoal_base.lines import say_lines
+from shoal_base.lines import say_json, say_lines
 from shoal_settings.exits import EXIT_OK
 from shoal_settings.groups import choices_of
 from shoal_settings.parser import Parser
@@ -38,8 +38,13 @@ def main(argv: Sequence[str]) -> int:
     """Run `shoal completion`; return the exit code."""
     parser = Parser(prog="shoal completion", description=DESCRIPTION)
     parser.add_argument("shell", metavar="SHELL", choices=SHELLS, help=", ".join(SHELLS))
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
     arguments = parser.parse_args(argv)
-    say_lines(script(arguments.shell))
+    text = script(arguments.shell)
+    if arguments.json:
+        say_json({"schema_version": 1, "shell": arguments.shell, "script": text})
+    else:
+        say_lines(text)
     return EXIT_OK
 
 

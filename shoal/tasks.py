@@ -227,7 +227,7 @@ def _completions(spec: FamilySpec, item: TaskItem) -> list[tuple[str, FinishReas
 
 def _show(view: dict[str, Any], render: Any, *, as_json: bool) -> None:
     if as_json:
-        say_json(view)
+        say_json({"schema_version": 1, **view})
     else:
         render(Terminal(), view)
 

@@ -9,8 +9,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NoReturn
 
-from shoal_base.lines import say
-from shoal_settings.exits import EXIT_USAGE
+from shoal_settings.exits import EXIT_USAGE, say_error
 from shoal_settings.help_page import HelpLines, ShowHelp, help_page
 
 
@@ -32,7 +31,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print one line and exit."""
-        say(f"{self.prog}: {message}; see {self.prog} --help", error=True)
+        say_error(self.prog, f"{message}; see {self.prog} --help")
         raise SystemExit(EXIT_USAGE)
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:

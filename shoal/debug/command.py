@@ -107,5 +107,5 @@ def _parser() -> argparse.ArgumentParser:
         view.add_argument("--config", metavar="FILE", help="TOML file of settings")
         row.flags(view)
         example = usage_of(view).removesuffix(" [flags]")
-        view.description = f"{row.help[0].upper()}{row.help[1:]}.\n\n  {example}"
+        view.description = f"{row.help[:1].upper()}{row.help[1:]}.\n\n  {example}"
     return parser

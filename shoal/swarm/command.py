@@ -187,7 +187,7 @@ class _Swarm:
 
     def _print_event(self, name: str) -> None:
         rows = [member.row() for member in self._members]
-        say_json({"event": name, "nodes": rows})
+        say_json({"event": name, "schema_version": 1, "nodes": rows})
 
     def _raise_if_one_failed(self) -> None:
         """Raise ChildDied where a node ended by itself."""

@@ -270,6 +270,7 @@ def test_print_config_shows_every_setting_and_where_it_came_from(
     argv = [command, "--print-config", "--data-dir", "here"]
     assert run(*argv, "--json") == 0
     shown = json.loads(capsys.readouterr().out)
+    assert shown.pop("schema_version") == 1
     assert list(shown) == [public_name(field) for field in fields_of(command)]  # type: ignore[arg-type]
     assert shown["data_dir"] == {"value": "here", "origin": "--data-dir"}
     assert shown["tasks"] == {"value": "easy-paper", "origin": "SHOAL_TASKS"}

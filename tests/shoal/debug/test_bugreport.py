@@ -129,6 +129,7 @@ def test_no_key_is_in_it_in_any_encoding(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @given(seed=keys, swarm_key=keys, token=tokens, plants=planted, in_variable=st.booleans())
 @settings(
     max_examples=1000,
