@@ -12,6 +12,7 @@ from typing import Any
 
 from rich.table import Table
 
+from shoal.layout import print_wrapped
 from shoal.prompt_shown import prompt_of
 from shoal_base.lines import readable_json, say_json
 from shoal_base.terminal import Terminal, styled
@@ -241,15 +242,15 @@ def _list_families(console: Terminal, view: dict[str, Any]) -> None:
         for row in rows:
             _print_family(console, row)
         console.print()
-    console.print(f"generators a family may use: {', '.join(view['generators'])}", soft_wrap=True)
+    print_wrapped(console, ", ".join(view["generators"]), head="generators a family may use: ")
     console.print("`shoal tasks FAMILY` shows a sample and how it is scored")
 
 
 def _print_family(console: Terminal, row: dict[str, Any]) -> None:
     head = f"  {visible_name(row['name']):<30} {row['answer_format']:<7} weight {row['weight']:g}"
-    console.print(f"{head}  {row['scorer']}", soft_wrap=True)
+    print_wrapped(console, f"{head.lstrip()}  {row['scorer']}")
     config = _config(row["config"])
-    console.print(f"      {row['generator']}: {config}", soft_wrap=True)
+    print_wrapped(console, f"{row['generator']}: {config}", head=" " * 6)
 
 
 def _show_family(console: Terminal, view: dict[str, Any]) -> None:
