@@ -51,8 +51,10 @@ class Entry:
 
 
 def logs_in(folder: Path) -> list[Path]:
-    """Return the logs of a data directory; none where no process has kept one."""
-    return [folder / name for name in LOG_FILES if (folder / name).exists()]
+    """Return the logs of a data directory; none where no process has kept one, or none can be."""
+    with suppress(OSError):
+        return [folder / name for name in LOG_FILES if (folder / name).exists()]
+    return []
 
 
 def latest(paths: Iterable[Path], count: int, *, at_least: str = "debug") -> list[Entry]:

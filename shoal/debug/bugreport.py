@@ -16,6 +16,7 @@ import sys
 import tarfile
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
@@ -52,7 +53,7 @@ def add_out(parser: argparse.ArgumentParser) -> None:
 
 def write(node: RunningNode, arguments: argparse.Namespace, tell: Tell) -> Iterator[Answer]:
     """Write the report, whether the node runs or not."""
-    if not node.data_dir.is_dir():
+    if not _is_folder(node.data_dir):
         raise fail("debug", f"there is no folder {node.data_dir}; name the node's by --data-dir")
     tell("asking the node, some seconds …")
     parts = dict(collect(node, os.environ))
@@ -63,6 +64,12 @@ def write(node: RunningNode, arguments: argparse.Namespace, tell: Tell) -> Itera
         raise fail("debug", f"cannot write {out}: {error.strerror}", EXIT_FAILED) from None
     contents = [{"name": name, "bytes": len(body)} for name, body in parts.items()]
     yield {"schema_version": 1, "file": str(out), "contents": contents}
+
+
+def _is_folder(folder: Path) -> bool:
+    with suppress(OSError):  # a name that no file can have
+        return folder.is_dir()
+    return False
 
 
 def show(console: Console, answer: dict[str, Any]) -> None:

@@ -70,9 +70,10 @@ def test_what_processes_log_is_read_back(
 
 
 def test_where_nothing_was_logged_it_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["logs", "--data-dir", "nobody"]) == 3
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "nothing was logged in nobody" in line
+    for name in ("nobody", "n" * 300):
+        assert main(["logs", "--data-dir", name]) == 3
+        (line,) = capsys.readouterr().err.splitlines()
+        assert f"nothing was logged in {name}" in line
 
 
 def test_the_last_lines_reach_into_the_file_before(tmp_path: Path) -> None:

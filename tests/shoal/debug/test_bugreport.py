@@ -80,9 +80,10 @@ def test_it_is_written_for_its_owner_alone_and_says_what_is_in_it(
 
 
 def test_without_a_folder_it_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["debug", "bugreport", "--data-dir", "nobody"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "no folder nobody" in line
+    for name in ("nobody", "n" * 300):
+        assert main(["debug", "bugreport", "--data-dir", name]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert f"no folder {name}" in line
 
 
 def secret_text(data: bytes) -> str:
