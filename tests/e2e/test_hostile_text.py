@@ -185,7 +185,7 @@ def runs(root: Path, peer: str, lies: str, out: Path) -> dict[str, list[list[str
         "logs": [
             ["logs", "--data-dir", at, "--lines", "10000"],
             ["logs", "--data-dir", at, "--lines", "10000", "--json"],
-            ["logs", "--data-dir", TEXT],
+            ["logs", "--lines", TEXT],
         ],
         "schema": [["schema"], ["schema", TEXT]],
         "completion": [["completion", "bash"], ["completion", TEXT]],
