@@ -187,7 +187,7 @@ def runs(root: Path, peer: str, lies: str, out: Path) -> dict[str, list[list[str
             ["logs", "--data-dir", at, "--lines", "10000", "--json"],
             ["logs", "--lines", TEXT],
         ],
-        "schema": [["schema"], ["schema", TEXT]],
+        "schema": [["schema", "debug", "rollouts"], ["schema", TEXT]],
         "completion": [["completion", "bash"], ["completion", TEXT]],
     }
 
