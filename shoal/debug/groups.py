@@ -140,7 +140,8 @@ def rollouts(console: Console, view: dict[str, Any]) -> None:
             f" {visible_name(row['family'])} from {who}, round {row['round']}, "
             f"{duration(row['age_s'])} ago, reward {number(row['reward'])}"
         )
-        print_wrapped(console, told.strip(), head=styled((f"#{row['number']}", "bold"), " "))
+        head = styled((f"#{row['number']}", "bold"), told)
+        console.print(head, soft_wrap=not console.is_terminal)
         question = (row["question"] or "(question not available)").strip().replace("\n", " ")
         print_wrapped(console, cut(visible(question), _QUESTION_CHARS))
         for completion in row["completions"]:
