@@ -168,6 +168,7 @@ def _say_ready(serving: Serving[L, J], settings: Settings, peer: J) -> None:
     member, manifest = peer.member, peer.member.manifest
     ready = {
         "event": "ready",
+        "schema_version": 1,
         "peer_id": member.peer_id,
         "addresses": list(member.host.listen_addrs()),
         "swarm": {"name": manifest.swarm_name, "digest": manifest.digest.hex()},

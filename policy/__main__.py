@@ -40,6 +40,7 @@ from shoal_settings.exits import (
     EXIT_USAGE,
     fail,
 )
+from shoal_settings.groups import ALWAYS_FIRST, FIRST
 from shoal_settings.loader import (
     Loaded,
     SettingsError,
@@ -68,7 +69,10 @@ _LOCK_SECONDS = 30.0
 DESCRIPTION = """\
 Train a policy: draw tasks, answer them, share the answers through the node, learn from own and
 others' answers (SAPO with GRPO updates). `shoal node` starts one by itself; start it by hand to
-run it apart from a node that was started with --no-trainer."""
+run it apart from a node that was started with --no-trainer.
+
+  shoal trainer --alone --rounds 100   with no node at all
+  shoal trainer --export my-model      the newest checkpoint, as a model folder"""
 
 
 class StopFlag:
@@ -109,7 +113,8 @@ class StopFlag:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `shoal trainer`; return the exit code."""
     end_with_the_reader()
-    parser = Parser(prog="shoal trainer", description=DESCRIPTION)
+    first = (*FIRST["trainer"], *ALWAYS_FIRST, "export")
+    parser = Parser(prog="shoal trainer", description=DESCRIPTION, first=first)
     add_flags(parser, "trainer")
     parser.add_argument("--supervised", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--node-run", default="", help=argparse.SUPPRESS)
@@ -127,7 +132,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return fail("trainer", str(error)).code
     if arguments.print_config:
         if loaded.settings.json_output:
-            say_json(describe(loaded, "trainer"))
+            say_json({"schema_version": 1, **describe(loaded, "trainer")})
         else:
             say_lines(describe_text(loaded, "trainer"))
         return EXIT_OK

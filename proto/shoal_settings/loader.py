@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from shoal_base.lines import readable_json
+from shoal_settings.groups import LISTS, choices_of, group_of
 from shoal_settings.parser import did_you_mean
 from shoal_settings.schema import Command, Settings, fields_of, public_name
 
@@ -53,15 +55,23 @@ def add_flags(
 
     `defaults` are the command's own, which its help shows instead of the schema's.
     """
-    parser.add_argument(
+    groups: dict[str, argparse._ArgumentGroup] = {}
+    for field in fields_of(command):
+        info, title = Settings.model_fields[field], group_of(field)
+        if title not in groups:
+            groups[title] = parser.add_argument_group(title)
+        _add_flag(groups[title], field, info, (defaults or {}).get(field, info.default))
+        if field == "data_dir":
+            _add_config(groups[title])
+
+
+def _add_config(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
         "--config", metavar="FILE", help="TOML file of settings (default: ./shoal.toml, if any)"
     )
-    parser.add_argument(
+    group.add_argument(
         "--print-config", action="store_true", help="show every setting and its origin, and exit"
     )
-    for field in fields_of(command):
-        info = Settings.model_fields[field]
-        _add_flag(parser, field, info, (defaults or {}).get(field, info.default))
 
 
 def load(
@@ -151,7 +161,7 @@ def describe_text(loaded: Loaded, command: Command) -> str:
 
 
 def _add_flag(
-    parser: argparse.ArgumentParser, field: str, info: FieldInfo, default: object
+    parser: argparse._ArgumentGroup, field: str, info: FieldInfo, default: object
 ) -> None:
     flag = _flag(field)
     description = (info.description or "").replace("%", "%%")
@@ -182,7 +192,10 @@ def _negative_flag(field: str) -> str:
 
 def _metavar(field: str) -> str:
     names = {"local": "I", "external": "J", "completions": "L", "data_dir": "DIR"}
-    names |= {"listen": "MULTIADDR", "bootstrap": "MULTIADDR", "task_file": "FILE"}
+    names |= dict.fromkeys(("listen", "bootstrap", "dht_peer", "announce", "judge"), "MULTIADDR")
+    names |= dict.fromkeys(("task_file", "swarm_key"), "FILE")
+    if (choices := choices_of(field)) and field not in LISTS:
+        return f"{{{','.join(choices)}}}"
     return names.get(
         field, "N" if Settings.model_fields[field].annotation in (int, float) else "VALUE"
     )
@@ -262,6 +275,14 @@ def _explain(error: ValidationError, origins: Mapping[str, str]) -> str:
     origin = origins.get(field, "default")
     message = first["msg"].removeprefix("Value error, ")
     shown = str(first.get("input"))
+    message += _meant(field, shown)
     if len(shown) > 80:
         shown = shown[:77] + "..."
     return f"{public_name(field)} = {shown!r} (from {origin}): {message}"
+
+
+def _meant(field: str, given: str) -> str:
+    """Return what was perhaps meant by a word that is none of a setting's."""
+    known = choices_of(field)
+    wrong = [word for word in re.split("[,+]", given) if word not in known]
+    return did_you_mean(wrong[0], known, likeness=0.7) if known and wrong else ""

@@ -140,7 +140,8 @@ def rollouts(console: Console, view: dict[str, Any]) -> None:
             f" {visible_name(row['family'])} from {who}, round {row['round']}, "
             f"{duration(row['age_s'])} ago, reward {number(row['reward'])}"
         )
-        console.print(styled((f"#{row['number']}", "bold"), told), soft_wrap=True)
+        head = styled((f"#{row['number']}", "bold"), told)
+        console.print(head, soft_wrap=not console.is_terminal)
         question = (row["question"] or "(question not available)").strip().replace("\n", " ")
         print_wrapped(console, cut(visible(question), _QUESTION_CHARS))
         for completion in row["completions"]:
@@ -148,6 +149,6 @@ def rollouts(console: Console, view: dict[str, Any]) -> None:
             ending = "" if completion["finish_reason"] == "stop" else " … cut"
             reward = completion["reward"]
             mark = "    ?" if reward is None else f"{reward:5.2f}"
-            console.print(f"  {mark}  {text}{ending}", soft_wrap=True)
+            print_wrapped(console, f"{text}{ending}", head=f"  {mark}  ")
     if not view["rollouts"]:
         console.print("no rollouts yet")

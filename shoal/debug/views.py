@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
-from shoal.debug import groups, network, peer_orders, probes, status
+from shoal.debug import bugreport, groups, network, peer_orders, probes, status
 from shoal.debug.node import Answer, RunningNode, Tell
 
 
@@ -105,6 +105,13 @@ VIEWS = {
         show=groups.rollouts,
         flags=groups.add_follow,
         answers=groups.latest,
+    ),
+    "bugreport": View(
+        help="write what a bug report needs into one file, without your keys",
+        show=bugreport.show,
+        flags=bugreport.add_out,
+        answers=bugreport.write,
+        asks="status",
     ),
 }
 """By the word that asks for it."""

@@ -16,6 +16,7 @@ from typing import Any
 
 from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
+from tests.support.schemas import check
 
 LOOPBACK = "/ip4/127.0.0.1/tcp/0"
 START_SECONDS = 90.0
@@ -132,6 +133,8 @@ class ShoalProcess:
             for line in file:
                 if line.startswith(b'{"event": "ready"') and line.endswith(b"\n"):
                     found: dict[str, Any] = json.loads(line)
+                    if self._folder is None:  # no earlier commit's
+                        check("judge", found)
                     return found
         return None
 

@@ -17,6 +17,7 @@ from shoal_tasks.families import PRESETS, TRAIN_SEED_MIN, coordinates
 from shoal_wire.types import RolloutGroup
 from tests.support import factories as make
 from tests.support.running_node import RunningNode
+from tests.support.schemas import check
 
 GCD = next(spec for spec in PRESETS["easy"] if spec.generator == "gcd")
 QUESTIONS = 3
@@ -68,6 +69,7 @@ def shown(node: RunningNode, capsys: pytest.CaptureFixture[str], *view: str) -> 
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 1
     answer: dict[str, Any] = json.loads(lines[0])
+    check(f"debug {view[0]}", answer)
     assert answer["schema_version"] == 1
     return answer
 
