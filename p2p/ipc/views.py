@@ -11,6 +11,7 @@ from typing import Any
 import trio
 
 from p2p.disk import free_bytes
+from p2p.intake.reason_words import in_words
 from p2p.ipc.inspector import SCHEMA_VERSION, View, view, views_of
 from p2p.ipc.net_views import NetViews
 from p2p.ipc.which_peer import which_peer
@@ -139,6 +140,32 @@ class CoreViews:
             ],
             "refused": member.host.refused_connections(),
             "made_room": member.guard.num_made_room,
+        }
+
+    @view
+    async def refusals(self, _options: Mapping[str, Any]) -> dict[str, Any]:
+        """What of others was not taken: counts by reason, and the latest, each in words."""
+        guard = self._member.guard
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "at_ms": self._member.peer.parts.wall_ms(),
+            "counts": [
+                {"reason": str(reason), "kind": str(outcome), "count": count, **in_words(reason)}
+                for outcome, reason, count in guard.verdicts.refused()
+            ],
+            "ring": [
+                {
+                    "at_ms": one.at_ms,
+                    "reason": str(one.reason),
+                    "kind": str(one.outcome),
+                    "signer": one.signer or "",
+                    "forwarder": one.forwarder,
+                    "family": one.family,
+                    "times": one.times,
+                    **in_words(one.reason),
+                }
+                for one in guard.refusals.newest()
+            ],
         }
 
     @view

@@ -78,6 +78,9 @@ VIEWS = {
         asks="scores",
     ),
     "mesh": View(help="each topic's mesh, and who else is subscribed", show=network.mesh),
+    "refusals": View(
+        help="what of others was not taken, why, and what to do", show=network.refusals
+    ),
     "topics": View(help="the topics this node is subscribed to", show=network.topics),
     "buffer": View(help="the replay buffer by publisher", show=groups.buffer),
     "contributions": View(
