@@ -38,6 +38,7 @@ from policy.rollouts import (
 )
 from policy.round.config import Round, RoundConfig, config_of_round
 from policy.round.external import ExternalSampling
+from policy.round.learnt import outcomes
 from policy.round.record import Played, record_of, seen_in
 from policy.surroundings import Interrupted, Surroundings
 from policy.update.grpo import Blame, TrainGroup, UpdateStats, update
@@ -131,6 +132,8 @@ class Rounds:
         self._phases.enter(Phase.LEARNING, round=number)
         groups, stats = self._update(this, training)  # 5
         self._remember(this, fresh, training, stats)
+        spoilt = {index for step in stats.nonfinite for index in step.groups}
+        self._link.tell_learnt(number, outcomes(fresh, shared, training, groups, spoilt))
         now = time.perf_counter()
         played = Played(
             number=number,

@@ -13,10 +13,12 @@ from p2p.ipc.judge_link import JudgeLink
 from p2p.ipc.service import TrainerLink
 from p2p.ipc.views import CoreViews
 from p2p.member import Member
+from p2p.rollouts.learning_ledger import LearningLedger
 from p2p.rollouts.outbox import Outbox
 from p2p.rollouts.pool import RolloutPool
 from p2p.rollouts.recent import RecentGroup, RecentRollouts
 from p2p.trainer_child import ChildState, TrainerChild
+from shoal_ipc.unused import unused_says
 from shoal_tasks.errors import TaskError
 from shoal_tasks.wire_tasks import coordinates_of
 from shoal_wire.types import PeerId
@@ -50,6 +52,7 @@ class NodeViews(CoreViews):
         outbox: Outbox,
         pool: RolloutPool,
         recent: RecentRollouts,
+        learning: LearningLedger,
         link: TrainerLink,
         child: TrainerChild | None,
         exchange: RolloutExchange,
@@ -59,6 +62,7 @@ class NodeViews(CoreViews):
         self._outbox = outbox
         self._pool = pool
         self._recent = recent
+        self._learning = learning
         self._link = link
         self._child = child
         self._exchange = exchange
@@ -149,6 +153,18 @@ class NodeViews(CoreViews):
         }
 
     @view
+    async def ledger(self, _options: Mapping[str, Any]) -> dict[str, Any]:
+        """From whom the trainer has learnt, and its own families."""
+        ledger, now_ms = self._learning, self._member.peer.parts.wall_ms()
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "round": ledger.round,
+            "publishers": ledger.publishers(now_ms),
+            "families": ledger.families(),
+            "lately": ledger.lately(now_ms),
+        }
+
+    @view
     async def fetch(self, _options: Mapping[str, Any]) -> dict[str, Any]:
         """How batches came, what became of gaps, and what was given to others."""
         return {"schema_version": SCHEMA_VERSION, **self._exchange.view()}
@@ -201,6 +217,8 @@ class NodeViews(CoreViews):
             "index": group.group.task.index,
             "question": question,
             "reward": None if rewards is None else sum(rewards) / max(1, len(rewards)),
+            "used": recent.used,
+            "why_unused": unused_says(recent.why_unused),
             "completions": [
                 {
                     "text": completion.text,

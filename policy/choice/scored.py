@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from policy.rollouts import Question
+from shoal_ipc.unused import Unused
 from shoal_wire.types import GroupId, PublishedGroup
 
 
@@ -41,6 +42,15 @@ class PassedOver:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UnusedGroup:
+    """A group of another that will not be trained on."""
+
+    source: PublishedGroup
+    rewards: tuple[float, ...]
+    why: Unused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class External:
     """The outcome of SampleExternal."""
 
@@ -49,6 +59,8 @@ class External:
     num_drawn: int
     """Groups that were verified to find them."""
     passed_over: PassedOver = PassedOver()
+    unused: tuple[UnusedGroup, ...] = ()
+    """Those that are of no use in any round."""
 
     @property
     def ids(self) -> list[GroupId]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from policy.node.outgoing import Outgoing, ShareCounts
@@ -170,6 +170,11 @@ class NodeLink:
     def report(self, reports: Sequence[m.GroupReport]) -> None:
         """Tell the node what verification said; lost when the node is away."""
         self._tell(m.Report(groups=tuple(reports)))
+
+    def tell_learnt(self, round_number: int, learnt: Iterable[m.GroupOutcome]) -> None:
+        """Tell the node what a round has learnt from whom; lost when the node is away."""
+        if self._client is not None:
+            self._tell(m.Report(round=round_number, learnt=tuple(learnt)))
 
     def tell_status(self, json_text: str) -> None:
         """Push the trainer's state to the node."""

@@ -86,6 +86,7 @@ VIEWS = {
     "contributions": View(
         help="who answers for others: draws against contributions", show=groups.contributions
     ),
+    "ledger": View(help="from whom the trainer has learnt, and how much", show=groups.ledger),
     "fetch": View(help="how batches came, gaps, and what was given to others", show=groups.fetch),
     "doctor": View(
         help="what is wrong with this node's place in the network",
