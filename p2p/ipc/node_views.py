@@ -230,6 +230,11 @@ class NodeViews(CoreViews):
             ],
         }
 
+    def _pids(self) -> dict[str, int | None]:
+        child = self._child
+        trainer = self._link.pid or (child.pid if child is not None else None)
+        return {**super()._pids(), "trainer": trainer}
+
     def _buffer_totals(self) -> dict[str, Any]:
         stats = self._pool.buffer.stats(trio.current_time())
         return {
@@ -251,7 +256,7 @@ class NodeViews(CoreViews):
         reported, child = self._link.status, self._child
         return {
             "state": self._trainer_state(),
-            "pid": self._link.pid or (child.pid if child is not None else None),
+            "pid": self._pids()["trainer"],
             "round": reported.get("round", 0),
             "reward_local": reported.get("reward_local"),
             "reward_start": reported.get("reward_start"),

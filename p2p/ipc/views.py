@@ -5,6 +5,7 @@ The keys are a contract (docs/debug.md): programs read them. New ones may come, 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ import trio
 
 from p2p.disk import free_bytes
 from p2p.intake.reason_words import in_words
+from p2p.ipc.cost import CostMeter
 from p2p.ipc.inspector import SCHEMA_VERSION, View, view, views_of
 from p2p.ipc.net_views import NetViews
 from p2p.ipc.which_peer import which_peer
@@ -27,6 +29,9 @@ class CoreViews:
 
     def __init__(self, member: Member) -> None:
         self._member = member
+        self._cost = CostMeter(
+            member.host.traffic, member.peer.data_dir, in_thread=member.peer.parts.in_thread
+        )
 
     def by_name(self) -> dict[str, View]:
         """Return the views by the names under which the CLI asks for them."""
@@ -70,7 +75,13 @@ class CoreViews:
                 "running": member.worker.report is not None,
                 "pid": getattr(member.worker.report, "pid", None),
             },
+            "cost": await self._cost.view(self._pids()),
         }
+
+    def _pids(self) -> dict[str, int | None]:
+        """The processes that it costs, by what each is called."""
+        worker = getattr(self._member.worker.report, "pid", None)
+        return {"node": os.getpid(), "worker": worker}
 
     @view
     async def id(self, _options: Mapping[str, Any]) -> dict[str, Any]:

@@ -104,6 +104,14 @@ def test_status_has_every_key_that_programs_count_on(
     assert trainer["reward_local"] == 0.25
     assert isinstance(trainer["pid"], int)
     assert status["outbox"]["unsent"] == 1
+    cost = status["cost"]
+    assert {name: bool(used) for name, used in cost["processes"].items()} == {
+        "node": True,
+        "worker": True,
+        "trainer": True,
+    }
+    assert cost["bytes_in"] == cost["bytes_out"] == 0
+    assert cost["disk_bytes"] > 0
 
 
 def test_status_tells_a_person_that_it_is_alone(
@@ -114,6 +122,7 @@ def test_status_tells_a_person_that_it_is_alone(
     assert "alone" in said
     assert "training" in said
     assert "0.250" in said
+    assert "0.0 KB/s in, 0.0 KB/s out, node " in said
     assert "1 batches wait for a peer" in said
 
 
