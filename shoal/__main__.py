@@ -60,6 +60,7 @@ COMMANDS = {
         does="ask nodes, score their answers, keep signed records",
         parts={"report": "shoal.judge_report.command"},
     ),
+    "watch": Command(module="shoal.watch.command", does="a node in this terminal, live"),
     "debug": Command(module="shoal.debug.command", does="look inside a running node"),
 }
 

@@ -54,12 +54,15 @@ def _row(peer_id: str, of: dict[str, Answer], answers: Answers, *, me: str) -> P
     given, learnt = of.get("given", empty), of.get("learnt", empty)
     own = part(answers.contributions, "own")
     said = of.get("said", empty)
+    trainer = part(answers.status or {}, "trainer")
     newest = [real(learnt, "last_s"), real(of.get("kept", empty), "newest_s")]
     return PublisherShown(
         peer_id=peer_id,
         short=short(peer_id),
         name="this node" if mine else "",
-        model=name(learnt, "model") or name(said, "model"),
+        model=(name(trainer, "model") if mine else "")
+        or name(learnt, "model")
+        or name(said, "model"),
         mine=mine,
         connected=mine or bool(peer) or score.get("connected") is True,
         relayed=peer.get("relayed") is True,

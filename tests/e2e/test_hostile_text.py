@@ -137,6 +137,7 @@ def runs(root: Path, peer: str, lies: str, out: Path) -> dict[str, list[list[str
     answers = out / f"a{TASK_FILE}"
     answers.write_text(json.dumps({"family": TEXT, "completions": []}))
     return {
+        "watch": [["watch", "--data-dir", at], ["watch", "--json", "--data-dir", at]],
         "node": [
             ["node", *config],
             ["node", *config, "--json"],
