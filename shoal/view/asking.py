@@ -11,7 +11,7 @@ import json
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ _VIEWS: Mapping[str, Mapping[str, Any]] = {
     "buffer": {},
     "ledger": {},
     "refusals": {},
-    "rollouts": {"limit": 50, "questions": False},
+    "rollouts": {"limit": 50, "questions": False, "texts": False},
 }
 
 
@@ -151,12 +151,18 @@ class _Metrics:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._seen: tuple[int, int] | None = None
+        """The file and its size."""
+        self._first: Mapping[str, Any] | None = None
+        """Its first evaluation."""
         self._events: tuple[Mapping[str, Any], ...] = ()
 
     def now(self) -> tuple[Mapping[str, Any], ...]:
         try:
             stat = self._path.stat()
             if (stat.st_ino, stat.st_size) != self._seen:
+                inode, size = self._seen or (0, 0)
+                if inode != stat.st_ino or size > stat.st_size:
+                    self._first = None  # another file: a run from its start, or a thinned one
                 self._events = self._read(stat.st_size)
                 self._seen = (stat.st_ino, stat.st_size)
         except OSError:
@@ -165,27 +171,28 @@ class _Metrics:
 
     def _read(self, size: int) -> tuple[Mapping[str, Any], ...]:
         with self._path.open("rb") as file:
-            head = file.read(_HEAD_BYTES)
-            if size <= _HEAD_BYTES:
-                return tuple(_events(head))
-            file.seek(max(_HEAD_BYTES, size - _TAIL_BYTES))
+            if self._first is None:
+                head = _events(file.read(_HEAD_BYTES))
+                self._first = next((e for e in head if e.get("event") == "held_out"), None)
+            start = max(0, size - _TAIL_BYTES)
+            file.seek(start)
             tail = file.read(_TAIL_BYTES)
-        first = next((e for e in _events(head) if e.get("event") == "held_out"), None)
-        latest = _events(tail.partition(b"\n")[2])
-        return (*([] if first is None else [first]), *latest)
+        events = _events(tail.partition(b"\n")[2] if start else tail)
+        latest = deque(events, maxlen=_KEPT_EVENTS)
+        if self._first is None or self._first in latest:
+            return tuple(latest)
+        return (self._first, *latest)
 
 
-def _events(data: bytes) -> deque[Mapping[str, Any]]:
-    """Return the latest whole lines that are events."""
-    found: deque[Mapping[str, Any]] = deque(maxlen=_KEPT_EVENTS)
+def _events(data: bytes) -> Iterator[Mapping[str, Any]]:
+    """Yield the whole lines that are events."""
     for line in data.splitlines():
         try:
             event = json.loads(line)
         except ValueError:
             continue
         if isinstance(event, dict):
-            found.append(event)
-    return found
+            yield event
 
 
 def _left(data_dir: Path) -> tuple[float, Answer | None]:

@@ -141,6 +141,14 @@ def test_draws_against_contributions(node: RunningNode, capsys: pytest.CaptureFi
     assert f"{QUESTIONS} groups contributed, 1 drawn" in said
 
 
+def test_rollouts_without_their_texts(node: RunningNode) -> None:
+    answer = node.call(node.node.views.by_name()["rollouts"], {"texts": False, "questions": False})
+    rows = answer["rollouts"]
+    assert len(rows) == QUESTIONS + 1
+    assert all(len(row["completions"]) == 2 for row in rows)
+    assert "[bold]8" not in json.dumps(answer)
+
+
 def test_what_was_refused_and_what_to_do(
     node: RunningNode, capsys: pytest.CaptureFixture[str]
 ) -> None:
