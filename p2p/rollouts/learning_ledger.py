@@ -29,7 +29,7 @@ WINDOW_MINUTES: Final = 60
 SHORT_MINUTES: Final = 10
 FAMILY_GROUPS: Final = 40
 """Groups in a family's first and latest mean."""
-MAX_JOURNAL: Final = 4096
+MAX_JOURNAL: Final = 2048
 """Rounds of which it is known what they added; beyond it an older one cannot be taken back."""
 _FORM: Final = 1
 _MINUTE_MS: Final = 60_000
@@ -88,8 +88,8 @@ class Family:
             self.first.append(reward)
 
 
-_Entry = tuple[PeerId, int, int, float, float]
-"""Publisher, and what a round added to its row: looked at, trained, signal, reward."""
+_Added = tuple[int, int, float, float]
+"""What a round added to a publisher's row: looked at, trained, signal, reward."""
 
 
 class LearningLedger:
@@ -105,7 +105,7 @@ class LearningLedger:
         self.round = 0
         self._rows: BoundedDict[PeerId, Learnt] = BoundedDict(MAX_PUBLISHERS)
         self._families: BoundedDict[str, Family] = BoundedDict(MAX_FAMILIES)
-        self._journal: deque[tuple[int, list[_Entry]]] = deque(maxlen=MAX_JOURNAL)
+        self._journal: deque[tuple[int, dict[PeerId, _Added]]] = deque(maxlen=MAX_JOURNAL)
 
     def take(self, round_number: int, learnt: Sequence[m.GroupOutcome], *, now_ms: int) -> None:
         """Note what a round has learnt from whom."""
@@ -115,9 +115,19 @@ class LearningLedger:
             self._take_back(round_number)
         self.round = round_number
         self.changes += 1
-        self._journal.append((round_number, [self._add(one, now_ms) for one in learnt]))
+        all_added: dict[PeerId, _Added] = {}
+        for one in learnt:
+            publisher, added = self._add(one, now_ms)
+            before = all_added.get(publisher, (0, 0, 0.0, 0.0))
+            all_added[publisher] = (
+                before[0] + added[0],
+                before[1] + added[1],
+                before[2] + added[2],
+                before[3] + added[3],
+            )
+        self._journal.append((round_number, all_added))
 
-    def _add(self, one: m.GroupOutcome, now_ms: int) -> _Entry:
+    def _add(self, one: m.GroupOutcome, now_ms: int) -> tuple[PeerId, _Added]:
         publisher = one.publisher or self._me
         reward = one.reward if math.isfinite(one.reward) else 0.0
         signal = one.signal if math.isfinite(one.signal) and not one.why_unused else 0.0
@@ -130,7 +140,7 @@ class LearningLedger:
             self._count_minute(row, signal, one.tokens, now_ms)
         if publisher == self._me:
             self._families.use(one.family[:MAX_NAME_BYTES], Family).add(reward)
-        return publisher, 1, trained, signal, reward
+        return publisher, (1, trained, signal, reward)
 
     @staticmethod
     def _count(row: Learnt, looked_at: int, trained: int, signal: float, reward: float) -> None:
@@ -152,7 +162,7 @@ class LearningLedger:
     def _take_back(self, round_number: int) -> None:
         """Undo this round and those after it: a kill has undone them, too."""
         while self._journal and self._journal[-1][0] >= round_number:
-            for publisher, looked_at, trained, signal, reward in self._journal.pop()[1]:
+            for publisher, (looked_at, trained, signal, reward) in self._journal.pop()[1].items():
                 row = self._rows.get(publisher)
                 if row is not None:
                     self._count(row, -looked_at, -trained, -signal, -reward)
