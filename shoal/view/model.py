@@ -190,6 +190,9 @@ class RefusalShown:
     forwarder: str
     family: str
     kind: str
+    """reject (it counts against who sent it) or ignore."""
+    times: int
+    """How often it was the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,6 +35,7 @@ def _refusal(one: Answer) -> RefusalShown:
         forwarder=name(one, "forwarder"),
         family=name(one, "family"),
         kind=name(one, "kind"),
+        times=max(1, whole(one, "times")),
     )
 
 

@@ -175,7 +175,8 @@ def refused(shown: Shown, _room: int) -> Iterator[Text]:
     for one in shown.refused.ring:
         ago = age(max(0.0, shown.at_unix - one.at_unix))
         family = f" ({one.family})" if one.family else ""
-        yield styled(f"{ago} ago, from …{one.forwarder[-10:]}: {one.says}{family}")
+        times = f" {one.times} times" if one.times > 1 else ""
+        yield styled(f"{ago} ago{times}, from …{one.forwarder[-10:]}: {one.says}{family}")
         yield styled(f"→ {one.do}")
 
 

@@ -108,6 +108,7 @@ REFUSALS: dict[str, Any] = {
             "forwarder": FOE,
             "family": "",
             "kind": "reject",
+            "times": 7,
         }
     ],
 }

@@ -55,6 +55,7 @@ def test_what_stands_at_80_by_24() -> None:
         "8.0 KB/s in, 2.0 KB/s out, 4.8 MiB on disk",
         "0.500  …4TP6TsHYo5 gcd  trained on",
         "2 bad_signature",
+        "5.0 s ago 7 times, from …yD7WV951dY: it is forged",
         "shoal invite --data-dir /somewhere/node  invite others",
     ):
         assert words in text, f"{words!r} is not in\n{text}"
