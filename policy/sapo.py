@@ -133,7 +133,8 @@ class Rounds:
         groups, stats = self._update(this, training)  # 5
         self._remember(this, fresh, training, stats)
         spoilt = {index for step in stats.nonfinite for index in step.groups}
-        self._link.tell_learnt(number, outcomes(fresh, shared, training, groups, spoilt))
+        learnt = tuple(outcomes(fresh, shared, training, groups, spoilt))
+        self._link.tell_learnt(number, learnt)
         now = time.perf_counter()
         played = Played(
             number=number,
@@ -141,6 +142,7 @@ class Rounds:
             fresh=fresh,
             training=training,
             stats=stats,
+            outcomes=learnt,
             tokens_seen=num_tokens(groups),
             seconds=now - started,
             seconds_generate=generated - started,

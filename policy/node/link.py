@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 from policy.node.outgoing import Outgoing, ShareCounts
@@ -171,7 +171,7 @@ class NodeLink:
         """Tell the node what verification said; lost when the node is away."""
         self._tell(m.Report(groups=tuple(reports)))
 
-    def tell_learnt(self, round_number: int, learnt: Iterable[m.GroupOutcome]) -> None:
+    def tell_learnt(self, round_number: int, learnt: Sequence[m.GroupOutcome]) -> None:
         """Tell the node what a round has learnt from whom; lost when the node is away."""
         if self._client is not None:
             self._tell(m.Report(round=round_number, learnt=tuple(learnt)))

@@ -29,6 +29,10 @@ class RoundRecord:
     groups_external: int
     groups_with_signal: int
     """Groups of the training set whose rewards differ."""
+    signal_local: float
+    """Sum of |advantage| over own completions that were trained on."""
+    signal_external: float
+    """Over those of others."""
     external_drawn: int
     """External groups that were verified to find those trained on."""
     external_no_reward: int
