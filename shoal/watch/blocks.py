@@ -156,10 +156,10 @@ def worth(shown: Shown, _room: int) -> Iterator[Text]:
 
 
 def said(shown: Shown, _room: int) -> Iterator[Text]:
-    """What was said?"""
+    """What was said? What the trainer has looked at comes first: the rest has no reward yet."""
     if not shown.said:
         yield styled(("nothing yet", "dim"))
-    for one in shown.said:
+    for one in sorted(shown.said, key=lambda one: one.reward is None):
         by = "this node" if one.mine else f"…{one.publisher[-10:]}"
         used = {True: "trained on", False: one.why_unused, None: ""}[one.used]
         yield _row(f"{number(one.reward):>5}  {by:<11} {one.family}", f"  {used}" if used else "")
