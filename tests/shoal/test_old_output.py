@@ -75,14 +75,17 @@ def test_every_view_is_on_record() -> None:
     }
 
 
-COMMANDS_ADDED = ("invite", "join")
+COMMANDS_ADDED = ("invite", "join", "watch")
 """What `shoal` can do beyond that commit: left out of what it says of its commands."""
 
 
 def _as_then(said: str) -> list[str]:
     lines = [line for line in said.splitlines() if line[:13].strip() not in COMMANDS_ADDED]
     for name in COMMANDS_ADDED:
-        lines = [line.replace(f"there are node, {name}, ", "there are node, ") for line in lines]
+        lines = [
+            line.replace(f", {name}, ", ", ") if "there are node, " in line else line
+            for line in lines
+        ]
     return lines
 
 
