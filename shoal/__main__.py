@@ -61,6 +61,7 @@ COMMANDS = {
         parts={"report": "shoal.judge_report.command"},
     ),
     "watch": Command(module="shoal.watch.command", does="a node in this terminal, live"),
+    "page": Command(module="shoal.page.entry", does="a web page of a node, or of a whole swarm"),
     "debug": Command(module="shoal.debug.command", does="look inside a running node"),
 }
 

@@ -85,6 +85,11 @@ class RecentRollouts:
         if known is not None:
             known.used, known.why_unused = not why_unused, why_unused
 
+    def of_id(self, group_id: GroupId) -> list[RecentGroup]:
+        """Return the group of an id, if it is still here."""
+        known = self._groups.get(group_id)
+        return [] if known is None else [known]
+
     def after(
         self, number: int, *, limit: int, publisher: PeerId | None = None
     ) -> list[RecentGroup]:

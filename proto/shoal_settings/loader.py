@@ -169,6 +169,16 @@ def _add_flag(
         parser.add_argument(flag, action="append", metavar=_metavar(field), **common)
     else:
         parser.add_argument(flag, metavar=_metavar(field), **common)
+    if (nothing := off_value(info)) is not None:
+        common["help"] = f"the same as {flag}={nothing}"
+        parser.add_argument(_negative_flag(field), action="store_const", const=nothing, **common)
+
+
+def off_value(info: FieldInfo) -> str | None:
+    """Return the value that a key's ``--no-…`` stands for; None where there is no such flag."""
+    extra = info.json_schema_extra
+    value = extra.get("off") if isinstance(extra, dict) else None
+    return value if isinstance(value, str) else None
 
 
 def _flag(field: str) -> str:
@@ -183,6 +193,7 @@ def _negative_flag(field: str) -> str:
 def _metavar(field: str) -> str:
     names = {"local": "I", "external": "J", "completions": "L", "data_dir": "DIR"}
     names |= {"listen": "MULTIADDR", "bootstrap": "MULTIADDR", "task_file": "FILE"}
+    names |= {"http": "HOST:PORT"}
     return names.get(
         field, "N" if Settings.model_fields[field].annotation in (int, float) else "VALUE"
     )

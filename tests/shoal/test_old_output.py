@@ -75,7 +75,7 @@ def test_every_view_is_on_record() -> None:
     }
 
 
-COMMANDS_ADDED = ("invite", "join", "watch")
+COMMANDS_ADDED = ("invite", "join", "page", "watch")
 """What `shoal` can do beyond that commit: left out of what it says of its commands."""
 
 

@@ -18,6 +18,8 @@ from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
 
 LOOPBACK = "/ip4/127.0.0.1/tcp/0"
+WITH_PAGE = frozenset({"node", "join", "bootstrap", "judge", "swarm"})
+"""Commands that serve a web page by themselves."""
 START_SECONDS = 90.0
 """Patience, not a measurement: a loaded machine imports slowly."""
 
@@ -67,6 +69,10 @@ class ShoalProcess:
         }
         # Python looks into the folder it starts in before it looks anywhere else.
         self._folder = program.tree
+        # A page beside each of many nodes is work for nothing; an earlier version knows none.
+        quiet = ("--no-http",) if program.tree is None and command in WITH_PAGE else ()
+        if any(flag.startswith("--http") for flag in flags):
+            quiet = ()
         self._arguments = [
             *prefix,
             *program.command,
@@ -75,6 +81,7 @@ class ShoalProcess:
             "--json",
             "--data-dir",
             str(data_dir),
+            *quiet,
             *flags,
         ]
         self._process: subprocess.Popen[bytes] | None = None
