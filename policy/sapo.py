@@ -38,6 +38,7 @@ from policy.rollouts import (
 )
 from policy.round.config import Round, RoundConfig, config_of_round
 from policy.round.external import ExternalSampling
+from policy.round.learnt import outcomes
 from policy.round.own import own_scored
 from policy.round.record import Played, record_of, seen_in
 from policy.surroundings import Interrupted, Surroundings
@@ -136,6 +137,9 @@ class Rounds:
         self._phases.enter(Phase.LEARNING, round=number)
         groups, stats = self._update(this, training)  # 5
         self._remember(this, fresh, training, stats)
+        spoilt = {index for step in stats.nonfinite for index in step.groups}
+        learnt = tuple(outcomes(fresh, shared, training, groups, spoilt))
+        self._link.tell_learnt(number, learnt)
         now = time.perf_counter()
         played = Played(
             number=number,
@@ -143,6 +147,7 @@ class Rounds:
             fresh=fresh,
             training=training,
             stats=stats,
+            outcomes=learnt,
             tokens_seen=num_tokens(groups),
             seconds=now - started,
             seconds_generate=generated - started,

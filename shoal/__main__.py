@@ -87,6 +87,8 @@ COMMANDS = {
         group="measure",
         parts={"report": "shoal.judge_report.command"},
     ),
+    "watch": Command(module="shoal.watch.command", does="a node in this terminal, live"),
+    "page": Command(module="shoal.page.entry", does="a web page of a node, or of a whole swarm"),
     "debug": Command(module="shoal.debug.command", does="look inside a running node"),
     "logs": Command(
         module="shoal.logs", does="what a node and its trainer logged, also as it grows"

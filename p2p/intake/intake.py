@@ -34,6 +34,7 @@ from p2p.intake.validation import (
     Rejected,
     Source,
     ValidationContext,
+    family_of,
     open_announcement,
     open_fetched,
     open_message,
@@ -151,7 +152,7 @@ class Intake:
     async def validate(self, data: bytes, author: PeerId, forwarder: PeerId) -> Verdict:
         """Gossip's validator: judge one message and queue it if it is valid."""
         context, now_ms = self._context, self._wall_ms()
-        work_s = 0.0
+        work_s, family = 0.0, ""
         try:
             envelope = open_message(data, author=author, context=context)
             match envelope.payload_type:
@@ -175,7 +176,7 @@ class Intake:
                             size,
                             forwarder,
                         )
-                        work_s = work_of(signed.batch.groups)
+                        work_s, family = work_of(signed.batch.groups), family_of(signed.batch)
                         await self._check_new(signed, said_itself=said_itself)
                         lane = self._lane_of(author, forwarder)
                         regenerated = await self._regenerate(coordinates_of(signed.batch), lane)
@@ -187,7 +188,11 @@ class Intake:
                         num_groups = len(signed.batch.groups)
                         self._ledger.said(author, num_groups, trio.current_time())
         except Rejected as rejected:
-            return replace(verdict(rejected.reason), work_s=max(work_s, rejected.work_s))
+            return replace(
+                verdict(rejected.reason),
+                work_s=max(work_s, rejected.work_s),
+                family=family or rejected.family,
+            )
         return replace(ACCEPT, work_s=work_s)
 
     async def take(
@@ -204,8 +209,10 @@ class Intake:
         `signer_not_sender` says that it is another's, or under another number. Where gossip would
         ignore for want of room or of a worker, this waits a while.
         """
+        family = ""
         try:
             signed = await self._open_fetched(raw, publisher, provider)
+            family = family_of(signed.batch)
             if signed.batch.sequence != sequence:
                 raise Rejected(Reason.SIGNER_NOT_SENDER)
             # An announced batch is the publisher's live traffic: the quota is there for it.
@@ -222,7 +229,8 @@ class Intake:
         except Rejected as rejected:
             # One of this node's own is another's than it was said to be, like any other's.
             is_mine = rejected.reason is Reason.CLAIMS_TO_BE_ME
-            return verdict(Reason.SIGNER_NOT_SENDER if is_mine else rejected.reason)
+            reason = Reason.SIGNER_NOT_SENDER if is_mine else rejected.reason
+            return replace(verdict(reason), family=family or rejected.family)
         return ACCEPT
 
     def queue_length(self) -> int:

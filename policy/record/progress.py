@@ -31,6 +31,10 @@ class RoundRecord:
     """Groups of the training set whose rewards differ."""
     groups_looked_at: int
     """Own and external groups of which it is known what they earn: what can be chosen from."""
+    signal_local: float
+    """Sum of |advantage| over own completions that were trained on."""
+    signal_external: float
+    """Over those of others."""
     external_drawn: int
     """External groups that were verified to find those trained on."""
     external_age_s: float | None

@@ -179,6 +179,16 @@ def _add_flag(
         parser.add_argument(flag, action="append", metavar=_metavar(field), **common)
     else:
         parser.add_argument(flag, metavar=_metavar(field), **common)
+    if (nothing := off_value(info)) is not None:
+        common["help"] = f"the same as {flag}={nothing}"
+        parser.add_argument(_negative_flag(field), action="store_const", const=nothing, **common)
+
+
+def off_value(info: FieldInfo) -> str | None:
+    """Return the value that a key's ``--no-…`` stands for; None where there is no such flag."""
+    extra = info.json_schema_extra
+    value = extra.get("off") if isinstance(extra, dict) else None
+    return value if isinstance(value, str) else None
 
 
 def _flag(field: str) -> str:
@@ -193,6 +203,7 @@ def _negative_flag(field: str) -> str:
 def _metavar(field: str) -> str:
     names = {"local": "I", "external": "J", "completions": "L", "data_dir": "DIR"}
     names |= dict.fromkeys(("listen", "bootstrap", "dht_peer", "announce", "judge"), "MULTIADDR")
+    names |= {"http": "HOST:PORT"}
     names |= dict.fromkeys(("task_file", "swarm_key"), "FILE")
     if (choices := choices_of(field)) and field not in LISTS:
         return f"{{{','.join(choices)}}}"

@@ -56,6 +56,43 @@ def buffer(console: Console, view: dict[str, Any]) -> None:
     )
 
 
+def ledger(console: Console, view: dict[str, Any]) -> None:
+    """From whom the trainer has learnt, then how its own answers to each family fare."""
+    rows = table(
+        *("learnt from", "model", "groups", "of", "signal", "10 min", "reward", "last"),
+        below=("model", "last"),
+    )
+    for row in view["publishers"]:
+        rows.add_row(
+            "this node" if row["own"] else peer_name(console, row["peer_id"]),
+            visible_name(row["model"]) or "-",
+            str(row["trained"]),
+            str(row["looked_at"]),
+            f"{row['signal']:.1f}",
+            str(row["trained_10m"]),
+            number(row["reward"]),
+            age(row["last_s"]),
+        )
+    print_table(console, rows, "no trainer has said yet what it learnt from")
+    families = table("family", "own groups", "reward", "at first")
+    for row in view["families"]:
+        families.add_row(
+            visible_name(row["name"]),
+            str(row["groups"]),
+            number(row["reward"]),
+            number(row["reward_start"]),
+        )
+    if view["families"]:
+        print_table(console, families)
+    lately = view["lately"]
+    if lately["others_signal_share"] is not None:
+        console.print(
+            f"in the last {duration(lately['window_s'])}: {lately['others_signal_share']:.0%} of "
+            f"the signal came from others, {lately['groups_others']} groups of "
+            f"{lately['tokens_others']} tokens"
+        )
+
+
 def contributions(console: Console, view: dict[str, Any]) -> None:
     """Draws against contributions."""
     rows = table(

@@ -36,6 +36,8 @@ def status(console: Console, view: dict[str, Any]) -> None:
     rows.add_row("up", duration(view["uptime_s"]))
     where = "alone: nobody else is connected" if view["solo"] else f"{view['peers']} connected"
     rows.add_row("peers", where)
+    if view.get("cost"):
+        rows.add_row("cost", _cost(view["cost"]))
     if view.get("disk", {}).get("full"):
         rows.add_row("disk", f"full: {size(view['disk']['free_bytes'])} left")
     for topic, members in view["mesh"].items():
@@ -55,6 +57,20 @@ def status(console: Console, view: dict[str, Any]) -> None:
         for reason, count in verdicts[outcome].items():
             rows.add_row(said, f"{count} {reason}")
     console.print(rows)
+
+
+def _cost(cost: dict[str, Any]) -> str:
+    flows = [
+        f"{cost[f'bytes_{way}_s'] / 1000:.1f} KB/s {way}"
+        for way in ("in", "out")
+        if cost[f"bytes_{way}_s"] is not None
+    ]
+    of_processes = [
+        f"{name} {100 * (used['cpu'] or 0):.0f} % of a core and {size(used['rss_bytes'])}"
+        for name, used in cost["processes"].items()
+        if used is not None
+    ]
+    return ", ".join([*flows, *of_processes, f"{size(cost['disk_bytes'])} on disk"])
 
 
 def _judged(judge: dict[str, Any]) -> str:

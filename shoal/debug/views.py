@@ -78,11 +78,15 @@ VIEWS = {
         asks="scores",
     ),
     "mesh": View(help="each topic's mesh, and who else is subscribed", show=network.mesh),
+    "refusals": View(
+        help="what of others was not taken, why, and what to do", show=network.refusals
+    ),
     "topics": View(help="the topics this node is subscribed to", show=network.topics),
     "buffer": View(help="the replay buffer by publisher", show=groups.buffer),
     "contributions": View(
         help="who answers for others: draws against contributions", show=groups.contributions
     ),
+    "ledger": View(help="from whom the trainer has learnt, and how much", show=groups.ledger),
     "fetch": View(help="how batches came, gaps, and what was given to others", show=groups.fetch),
     "doctor": View(
         help="what is wrong with this node's place in the network",

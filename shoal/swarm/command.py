@@ -15,9 +15,11 @@ from rich.live import Live
 from rich.table import Table
 
 from p2p.data_dir import DataDirInUseError
+from p2p.endings import call_on_signal
 from p2p.flags import parse
 from p2p.net.swarm_key import SwarmKeyError
-from p2p.process import DataDirError, call_on_signal, locked, root_error
+from p2p.page_child import run_page
+from p2p.process import DataDirError, locked, root_error
 from shoal.swarm.isolation import bootstrap_settings, key_of_swarm, node_name, node_settings
 from shoal.swarm.local_process import ChildDied, LocalProcess
 from shoal.swarm.members import Member, members_table, progress_line
@@ -71,6 +73,7 @@ async def _run(settings: Settings, key: str) -> int:
     try:
         async with trio.open_nursery() as nursery:
             await nursery.start(call_on_signal, swarm.stop)
+            nursery.start_soon(run_page, settings.data_dir, settings.http, swarm.say_page)
             await swarm.run(nursery)
             nursery.cancel_scope.cancel()
     except BaseExceptionGroup as group:
@@ -91,6 +94,13 @@ class _Swarm:
 
     def stop(self) -> None:
         self._stop.set()
+
+    def say_page(self, url: str) -> None:
+        """Say where the page is: above the table, where there is one."""
+        if self._settings.json_output:
+            say_json({"event": "page", "url": url})
+        else:
+            self._console.print(f"web page: {url}", soft_wrap=True)
 
     async def run(self, nursery: trio.Nursery) -> None:
         processes: list[LocalProcess] = []

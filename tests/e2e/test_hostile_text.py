@@ -139,6 +139,12 @@ def runs(root: Path, peer: str, lies: str, out: Path) -> dict[str, list[list[str
     answers = out / f"a{TASK_FILE}"
     answers.write_text(json.dumps({"family": TEXT, "completions": []}))
     return {
+        "watch": [["watch", "--data-dir", at], ["watch", "--json", "--data-dir", at]],
+        "page": [
+            ["page", "--data-dir", f"none{TEXT}"],
+            ["page", "--http", TEXT, "--data-dir", at],
+            ["page", "--http", "none", "--data-dir", at],
+        ],
         "node": [
             ["node", *config],
             ["node", *config, "--json"],

@@ -78,7 +78,7 @@ def test_every_view_is_on_record() -> None:
     }
 
 
-COMMANDS_ADDED = ("invite", "join", "logs", "schema", "completion")
+COMMANDS_ADDED = ("invite", "join", "logs", "page", "schema", "completion", "watch")
 """What `shoal` can do beyond that commit: left out of what it says of its commands."""
 
 

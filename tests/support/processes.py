@@ -19,6 +19,8 @@ from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailab
 from tests.support.schemas import check
 
 LOOPBACK = "/ip4/127.0.0.1/tcp/0"
+WITH_PAGE = frozenset({"node", "join", "bootstrap", "judge", "swarm"})
+"""Commands that serve a web page by themselves."""
 START_SECONDS = 90.0
 """Patience, not a measurement: a loaded machine imports slowly."""
 
@@ -68,6 +70,10 @@ class ShoalProcess:
         }
         # Python looks into the folder it starts in before it looks anywhere else.
         self._folder = program.tree
+        # A page beside each of many nodes is work for nothing; an earlier version knows none.
+        quiet = ("--no-http",) if program.tree is None and command in WITH_PAGE else ()
+        if any(flag.startswith("--http") for flag in flags):
+            quiet = ()
         self._arguments = [
             *prefix,
             *program.command,
@@ -76,6 +82,7 @@ class ShoalProcess:
             "--json",
             "--data-dir",
             str(data_dir),
+            *quiet,
             *flags,
         ]
         self._process: subprocess.Popen[bytes] | None = None
