@@ -33,6 +33,7 @@ _TRAINER_KEYS = (
     "tokens_generated",
     "last_round",
     "held_out",
+    "draws",
     "learning",
     "paused",
     "phase",

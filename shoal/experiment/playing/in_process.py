@@ -26,7 +26,7 @@ from policy.node.link import NodeLink
 from policy.record.metrics import held_out_metrics, round_metrics
 from policy.record.progress import Progress
 from policy.rollouts import sampling_params
-from policy.round.config import balance_from_settings, round_config
+from policy.round.config import balance_from_settings, curriculum_from_settings, round_config
 from policy.sapo import Learner, Rounds
 from policy.shots import with_shots
 from policy.surroundings import Surroundings
@@ -203,6 +203,7 @@ class _Swarm:
             replace(around, link=self._link_of(index, settings, said)),
             round_config(settings, settings.seed),
             balance=balance_from_settings(settings, None),
+            curriculum=curriculum_from_settings(settings, around.tasks.names, None),
         )
         return _Node(settings, policy, rounds, said, Progress())
 
@@ -270,6 +271,7 @@ class _Swarm:
                 sampling=round_config(node.settings, node.settings.seed).sampling,
                 at_once=True,
             )
+            node.rounds.evaluated(found.families)
             emit({"event": "held_out", "node": index, **held_out_metrics(found.to_json())})
 
 
