@@ -93,11 +93,5 @@ PRESETS: Final[Mapping[str, Preset]] = {
     ),
 }
 
-REAL: Final[Mapping[str, Any]] = {
-    "device": "auto",
-    "learning_rate": 1e-6,
-    "max_new_tokens": 256,
-    "eval_every": 50,
-    "eval_per_family": 8,
-}
-"""What a model that is not embedded needs instead."""
+REAL: Final[Mapping[str, Any]] = {"device": "auto", "eval_per_family": 8}
+"""What a model that is not embedded needs instead, beside `shoal_settings.real_models`."""
