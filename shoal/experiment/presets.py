@@ -16,6 +16,8 @@ from shoal.experiment.paper.arms import paper_arms
 from shoal.experiment.plan import Arm, Experiment
 from shoal.experiment.poison import arms as poison
 from shoal.experiment.poison import report as poison_report
+from shoal.experiment.real import arms as real
+from shoal.experiment.real import report as real_report
 
 Report = Callable[[Path, Experiment, bool], tuple[Callable[[int], Table] | None, dict[str, Any]]]
 """Given folder, experiment, and whether to draw: the table (by width; None without one finished
@@ -90,6 +92,15 @@ PRESETS: Final[Mapping[str, Preset]] = {
         quick=Size(seeds=1, rounds=60),
         prepare=lambda: make_larger_model(hetero.LARGER),
         report=hetero_report.report,
+    ),
+    "real": Preset(
+        title=real_report.TITLE,
+        arms=real.real_arms,
+        base=real.BASE,
+        full=Size(seeds=3, rounds=60),
+        quick=Size(seeds=1, rounds=40, arms=real.quick_arms),
+        nodes=real.NODES,
+        report=real_report.report,
     ),
 }
 
