@@ -196,8 +196,7 @@ class LiveNode:
 
     def _room(self) -> int:
         """Return how many groups of others the buffer could still take."""
-        stats = self.buffer.stats(trio.current_time())
-        return stats.capacity_groups - stats.groups
+        return self.buffer.room
 
     def _wanted_per_s(self) -> float:
         """Return how many groups of others the trainer draws a second."""

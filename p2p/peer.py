@@ -42,6 +42,8 @@ from shoal_wire.types import PeerId
 log = logging.getLogger(__name__)
 
 BOOK_FILE = "peers.json"
+_KEPT_TOPICS = 256
+"""Of peers, each at most sixteen kilobytes; in one swarm most have the same."""
 
 
 class ListeningPeer:
@@ -85,7 +87,7 @@ class ListeningPeer:
             fetch_peers=partial(services.fetch_peers, self.host),
             settings=self.tuning.discovery,
             counts=self.is_of_swarm,
-            seen_at=self._seen_at,
+            seen_at=self.host.remote_address,
             rank=self.guard.rank,
             rng=parts.rng,
             wall_ms=parts.wall_ms,
@@ -122,10 +124,6 @@ class ListeningPeer:
         )
         return relays, self.network.punches(rules), mapping
 
-    def _seen_at(self, peer_id: PeerId) -> str:
-        found = (c.address for c in self.host.connections() if c.peer_id == peer_id)
-        return next(found, "")
-
     def is_of_swarm(self, peer_id: PeerId) -> bool:
         """True if a connected peer is subscribed to this swarm, or that cannot be known yet.
 
@@ -138,8 +136,7 @@ class ListeningPeer:
         topics = self.gossip.peer_topics(peer_id)
         if not topics:
             return peer_id in self.source.bootstraps
-        prefix = _swarm_prefix(own[0])
-        return any(topic.startswith(prefix) for topic in topics)
+        return _is_any_of(topics, own[0])
 
     def _is_guest(self, peer_id: PeerId) -> bool:
         """Return whether a peer has a place at this relay."""
@@ -213,9 +210,11 @@ class ListeningPeer:
 
 
 @lru_cache(maxsize=4)
-def _swarm_prefix(topic: str) -> str:
-    """Return how all topics of a swarm begin, by one of this node's own."""
-    return topic.rpartition("/")[0].rpartition("/")[0] + "/"
+@lru_cache(maxsize=_KEPT_TOPICS)
+def _is_any_of(topics: tuple[str, ...], own: str) -> bool:
+    """Return whether one of a peer's topics is of the swarm that this node's own topic is of."""
+    prefix = own.rpartition("/")[0].rpartition("/")[0] + "/"
+    return any(topic.startswith(prefix) for topic in topics)
 
 
 def _host_settings(settings: Settings, swarm_key: bytes | None) -> HostSettings:

@@ -54,6 +54,8 @@ class TokenBucket:
 
         Until 0 is there: until a debt is paid.
         """
+        if amount <= self._tokens:  # what flowed in since can only be more
+            return 0.0
         missing = min(amount, self._rate.burst) - self.available(now)
         return max(0.0, missing / self._rate.per_second)
 

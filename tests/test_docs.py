@@ -15,7 +15,7 @@ from shoal.__main__ import COMMANDS
 from shoal_wire.verdict import Reason
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 TOPS = {path.name for folder in (ROOT, ROOT / "proto") for path in folder.iterdir()}
 SOURCES = {
     path.name
@@ -140,3 +140,11 @@ def test_the_plan_has_every_room(top: str) -> None:
     for path in (ROOT / top).iterdir():
         if path.suffix == ".py" or (path / "__init__.py").exists():
             assert path.stem == "__init__" or f"`{path.stem}`" in rooms[0], path
+
+
+def test_the_index_leads_to_every_page() -> None:
+    index = _read("docs/README.md")
+    for page in (ROOT / "docs").rglob("*.md"):
+        name = page.relative_to(ROOT / "docs").as_posix()
+        if name != "README.md" and not name.startswith("upstream/"):
+            assert f"({name})" in index, name

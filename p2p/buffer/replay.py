@@ -273,6 +273,11 @@ class ReplayBuffer:
         """Yield every resident group, which are others', in the order of arrival; O(n)."""
         return (slot.entry for slot in self._slots.values())
 
+    @property
+    def room(self) -> int:
+        """How many groups of others it could still take."""
+        return self._limits.max_groups - self._pool.num_groups
+
     def stats(self, now: float, *, max_publishers: int = 256) -> BufferStats:
         """Return a snapshot; the `max_publishers` with most groups are listed."""
         return snapshot(

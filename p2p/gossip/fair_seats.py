@@ -22,7 +22,7 @@ class FairSeats:
 
     @asynccontextmanager
     async def seat(self, source: str) -> AsyncIterator[None]:
-        """Hold a seat for a message that came by `source`; waits for one."""
+        """Hold a seat for a message that came by `source`; waits only where none is free."""
         await self._take(source)
         try:
             yield
@@ -30,7 +30,6 @@ class FairSeats:
             self._give_back(source)
 
     async def _take(self, source: str) -> None:
-        await trio.lowlevel.checkpoint()
         if self._num_free:
             self._num_free -= 1
             self._held[source] += 1

@@ -60,8 +60,9 @@ class PeerFlow:
         self._pace.owe(num_messages + num_bytes / _BYTES_A_UNIT, now)
 
     def wasted(self, units: float, now: float) -> None:
-        """Count what brought nothing."""
-        self._waste.owe(units, now)
+        """Count what brought nothing; a first copy from each peer is no waste."""
+        if units:
+            self._waste.owe(units, now)
 
     def worked(self, seconds: float, now: float, *, own_message: bool) -> None:
         """Count what judging a message cost; `own_message`: its author sent it itself."""

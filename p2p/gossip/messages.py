@@ -14,10 +14,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from libp2p.pubsub.pb import rpc_pb2
 
 from p2p.net.identity import Identity, protobuf_public_key, public_key_from_id_bytes
+from p2p.net.streams import MalformedFrameError
 from shoal_wire.verdict import Reason
 
 SIGNING_PREFIX = b"libp2p-pubsub:"
 _SEQNO_BYTES = 8
+_MAX_PARTS = 16_384
+_PART_BYTES = 2
+"""The least that a part takes: its tag and its length."""
 
 
 def message_id(message: rpc_pb2.Message) -> bytes:
@@ -66,6 +70,26 @@ def fault_of(message: rpc_pb2.Message, max_data_bytes: int) -> Reason | None:
     except (InvalidSignature, ValueError):
         return Reason.BAD_SIGNATURE
     return None
+
+
+def refuse_hollow(rpc: rpc_pb2.RPC, num_bytes: int) -> None:
+    """Raise MalformedFrameError for an RPC of ten thousands of empty parts: two bytes each on the
+    wire, fifty in memory.
+    """
+    if num_bytes < _PART_BYTES * _MAX_PARTS:
+        return
+    control = rpc.control
+    parts = (
+        rpc.publish,
+        rpc.subscriptions,
+        control.ihave,
+        control.iwant,
+        control.graft,
+        control.prune,
+        control.idontwant,
+    )
+    if any(len(part) > _MAX_PARTS for part in parts):
+        raise MalformedFrameError(f"an RPC of more than {_MAX_PARTS} parts")
 
 
 class SeenCache:

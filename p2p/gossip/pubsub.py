@@ -33,7 +33,7 @@ from libp2p.pubsub.pubsub import Pubsub
 from p2p.gossip.blame import COPY, BlameBook
 from p2p.gossip.flood_gate import FloodGate, FloodLimits, SenderFlow
 from p2p.gossip.interface import OVERLOAD
-from p2p.gossip.messages import SeenCache, fault_of, message_id, sign_message
+from p2p.gossip.messages import SeenCache, fault_of, message_id, refuse_hollow, sign_message
 from p2p.gossip.outbound import MAX_RPC_BYTES, OutboundQueue, encode_frame
 from p2p.gossip.router import GossipRouter
 from p2p.net.identity import Identity
@@ -59,7 +59,6 @@ _GRAYLISTED_PAUSE_S = 1.0
 """Between two RPCs of a peer whose RPCs are thrown away unread."""
 _LEAST_PAUSE_S = 0.01
 """Of a peer that has sent too much: a debt of almost nothing is waited for again and again."""
-_MAX_PARTS = 16_384
 _MESSAGES_A_STEP = 64
 """Messages taken from one RPC before everybody else has a turn."""
 _MAX_OFFENDERS = 1024
@@ -90,22 +89,6 @@ class PubsubLimits:
     flood: FloodLimits = field(default_factory=FloodLimits)
     offences_to_ban: int = 3
     offence_window_s: float = 60.0
-
-
-def _refuse_hollow(rpc: rpc_pb2.RPC) -> None:
-    """Refuse an RPC of ten thousands of empty parts: two bytes each here, fifty in memory."""
-    control = rpc.control
-    parts = (
-        rpc.publish,
-        rpc.subscriptions,
-        control.ihave,
-        control.iwant,
-        control.graft,
-        control.prune,
-        control.idontwant,
-    )
-    if any(len(part) > _MAX_PARTS for part in parts):
-        raise MalformedFrameError(f"an RPC of more than {_MAX_PARTS} parts")
 
 
 class GuardedPubsub(Pubsub):
@@ -148,6 +131,9 @@ class GuardedPubsub(Pubsub):
         self._own_id = self.my_id.to_bytes()
         self._in_flight: set[bytes] = set()
         self._inbound: dict[ID, INetStream] = {}
+        self._networks: dict[ID, str | None] = {}
+        """Of those whose stream is read; as `prefix_of` has it."""
+        self._judging: trio.Nursery | None = None
         self._registering: set[ID] = set()
         self._offences: BoundedDict[ID, deque[float]] = BoundedDict(_MAX_OFFENDERS)
         self.counts: Counter[str] = Counter()
@@ -162,6 +148,13 @@ class GuardedPubsub(Pubsub):
         """True if a message is being judged."""
         return key in self._in_flight
 
+    async def run(self) -> None:
+        """Run until cancelled."""
+        # The library's manager would keep a row, a name and an id for the task of each message.
+        async with trio.open_nursery() as self._judging:
+            await super().run()
+            self._judging.cancel_scope.cancel()
+
     # Inbound
 
     async def stream_handler(self, stream: INetStream) -> None:
@@ -169,6 +162,7 @@ class GuardedPubsub(Pubsub):
         peer_id = stream.muxed_conn.peer_id
         previous = self._inbound.get(peer_id)
         self._inbound[peer_id] = stream
+        self._networks[peer_id] = prefix_of(remote_host(stream.muxed_conn))
         if previous is not None:
             await reset_stream(previous)
         try:
@@ -183,7 +177,7 @@ class GuardedPubsub(Pubsub):
             logger.exception("pubsub stream of %s failed", peer_id)
         finally:
             if self._inbound.get(peer_id) is stream:
-                del self._inbound[peer_id]
+                del self._inbound[peer_id], self._networks[peer_id]
                 self._forget_all_subscriptions(peer_id)
                 self.router.leave_meshes(peer_id)
             await reset_stream(stream)
@@ -200,7 +194,7 @@ class GuardedPubsub(Pubsub):
                 continue
             rpc = rpc_pb2.RPC()
             rpc.ParseFromString(raw)
-            _refuse_hollow(rpc)
+            refuse_hollow(rpc, len(raw))
             flow.arrived(len(rpc.publish), len(raw), trio.current_time())
             for change in rpc.subscriptions[: self._limits.max_subscriptions_per_peer]:
                 self.handle_subscription(peer_id, change)
@@ -209,8 +203,7 @@ class GuardedPubsub(Pubsub):
                 await self.router.handle_rpc(rpc, peer_id)
 
     def _flow_of(self, peer_id: ID) -> SenderFlow:
-        stream = self._inbound.get(peer_id)
-        network = prefix_of(remote_host(stream.muxed_conn)) if stream is not None else None
+        network = self._networks.get(peer_id)
         return self._floods.flow(peer_id.to_bytes(), trio.current_time(), network=network)
 
     async def _hold_back(self, peer_id: ID, flow: SenderFlow) -> None:
@@ -250,12 +243,19 @@ class GuardedPubsub(Pubsub):
             flow.wasted(COPY, trio.current_time())
         else:
             await slots.acquire()
-            self.manager.run_task(self._push_and_release, slots, peer_id, message)
+            self._judge_apart(slots, peer_id, message)
 
     def _count_copy(self, peer_id: ID, flow: SenderFlow, key: bytes) -> None:
         self.counts["duplicate"] += 1
         now = trio.current_time()
         flow.wasted(self._blame.copied(key, peer_id.to_bytes(), now), now)
+
+    def _judge_apart(self, slots: trio.Semaphore, peer_id: ID, message: rpc_pb2.Message) -> None:
+        start = self._judging.start_soon if self._judging else self.manager.run_task
+        try:
+            start(self._push_and_release, slots, peer_id, message)
+        except RuntimeError:  # it has ended, and whoever reads for it is about to
+            slots.release()
 
     async def _push_and_release(
         self, slots: trio.Semaphore, peer_id: ID, message: rpc_pb2.Message

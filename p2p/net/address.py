@@ -138,7 +138,13 @@ def to_libp2p_id(peer_id: PeerId) -> ID:
 
 def from_libp2p_id(peer_id: ID) -> PeerId:
     """Return the base58 text of libp2p's object."""
-    return PeerId(peer_id.to_base58())
+    raw = peer_id.to_bytes()
+    return _kept_text(raw) if len(raw) <= MAX_ADDRESS_CHARS else PeerId(peer_id.to_base58())
+
+
+@lru_cache(maxsize=_KEPT_TEXTS)
+def _kept_text(raw: bytes) -> PeerId:
+    return PeerId(ID(raw).to_base58())
 
 
 def host_and_port(transport: str) -> tuple[str, int]:

@@ -71,6 +71,8 @@ class _Entry:
     address: str
     opened_at: float
     local_port: int
+    source: str
+    """`seats.source_of`: the system is asked once, not for each message."""
 
 
 class ConnectionTable:
@@ -99,7 +101,7 @@ class ConnectionTable:
 
     def source_of(self, peer_id: PeerId) -> str:
         """Return what its connection shares with others (`seats.source_of`); empty without one."""
-        return next(map(source_of, self.connections_of(peer_id)), "")
+        return next((entry.source for entry in self._entries.get(peer_id, ())), "")
 
     def all_connections(self) -> list[INetConn]:
         """Return the connections to everybody."""
@@ -114,6 +116,7 @@ class ConnectionTable:
             address=_remote_address(connection),
             opened_at=trio.current_time(),
             local_port=local_port(connection),
+            source=source_of(connection),
         )
         old = self._entries.get(peer_id, [])
         keep = self._choose(peer_id, [*old, new])
@@ -155,6 +158,10 @@ class ConnectionTable:
         if about := self._about.get(peer_id):
             both = tuple(dict.fromkeys((*addresses, *about.listen)))[:MAX_ADDRESSES]
             self._about[peer_id] = replace(about, listen=both)
+
+    def remote_address(self, peer_id: PeerId) -> str:
+        """Return where the oldest connection to `peer_id` leads; empty without one."""
+        return next((entry.address for entry in self._entries.get(peer_id, ())), "")
 
     def observed_address(self, peer_id: PeerId) -> str:
         """Where the peer says it sees us come from; empty if it has not said."""

@@ -267,6 +267,10 @@ class Libp2pHost:
         """This host got in at these transport addresses of a connected peer's, when asked to."""
         self._table.add_reached(peer_id, addresses)
 
+    def remote_address(self, peer_id: PeerId) -> str:
+        """The other end of the connection to `peer_id`; empty without one."""
+        return self._table.remote_address(peer_id)
+
     def observed_address(self, peer_id: PeerId) -> str:
         """Where `peer_id` says it sees this node come from (identify); empty if it has not said."""
         return self._table.observed_address(peer_id)

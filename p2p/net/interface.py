@@ -85,6 +85,9 @@ class Host(Protocol):
     def note_reached(self, peer_id: PeerId, addresses: Sequence[str]) -> None:
         """This peer got in at these transport addresses of a connected one's, when asked to."""
 
+    def remote_address(self, peer_id: PeerId) -> str:
+        """Return the other end of the connection to `peer_id`, as `connections` has it; else ""."""
+
     def observed_address(self, peer_id: PeerId) -> str:
         """Where `peer_id` says it sees this peer come from; empty if it has not said."""
 

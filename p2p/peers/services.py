@@ -6,6 +6,7 @@ import logging
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import trio
 
@@ -36,6 +37,9 @@ from shoal_wire.types import PeerId
 log = logging.getLogger(__name__)
 
 _MAX_REQUEST_BYTES = 1024
+_KEPT_PEERS = 512
+"""As peers are told of: whoever is asked for peers names the same ones again. None is over nine
+kilobytes (`decode_peer_list`), most have 150 bytes."""
 _MAX_DIRECT = 6
 _MAX_RELAYED = 2
 _TIMEOUT_SECONDS = 5.0
@@ -141,6 +145,7 @@ async def fetch_peers(
         return []
 
 
+@lru_cache(maxsize=_KEPT_PEERS)
 def _canonical(peer: PeerAddresses) -> PeerAddresses:
     full = (f"{address}/p2p/{peer.peer_id}" for address in peer.addresses)
     return replace(peer, addresses=tuple(parse_peer_address(text).transport for text in full))

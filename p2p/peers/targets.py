@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from itertools import chain, zip_longest
 from typing import Protocol
 
@@ -44,6 +45,9 @@ MAX_DIALLED = 3
 _MAX_KNOWN = 6
 """Of a peer's addresses, those that are more than hearsay; the rest is room for that."""
 _MAX_SPEAKERS = MAX_ADDRS_PER_PEER
+_KEPT_WORDS = 512
+"""Of what somebody said of a peer: it is said again and again."""
+_MAX_KEPT_CHARS = 1024
 
 
 class TargetState(StrEnum):
@@ -198,13 +202,11 @@ class Target:
         if not self.given:
             self.dialled = tuple(dict.fromkeys((address, *self.dialled)))[:MAX_DIALLED]
 
-    def hear(self, addresses: tuple[str, ...], source: str | None) -> bool:
-        """Take hearsay; return whether there is an address among it that is not known yet."""
-        fresh = not set(addresses) <= set(self.addresses)
+    def hear(self, addresses: tuple[str, ...], source: str | None) -> None:
+        """Take hearsay."""
         old = self.heard.get(source, ())
-        if old or len(self.heard) < _MAX_SPEAKERS:
+        if old != addresses and (old or len(self.heard) < _MAX_SPEAKERS):
             self.heard[source] = tuple(dict.fromkeys((*addresses, *old)))[:MAX_ADDRS_PER_PEER]
-        return fresh
 
 
 class Targets:
@@ -221,6 +223,8 @@ class Targets:
         self._rng = rng
         self._rank = rank
         self._targets: dict[PeerId, Target] = {}
+        self._bootstraps: dict[PeerId, Target] = {}
+        """Those among them that the user has named: dialled also where no peers are missing."""
 
     def get(self, peer_id: PeerId) -> Target | None:
         """Return what is known of `peer_id`."""
@@ -232,11 +236,12 @@ class Targets:
     def drop(self, peer_id: PeerId) -> None:
         """Forget `peer_id`."""
         self._targets.pop(peer_id, None)
+        self._bootstraps.pop(peer_id, None)
 
     def put_bootstrap(self, peer_id: PeerId, transport: str, *, now: float) -> None:
         """Add a bootstrap, or one more address of it; it is due at once and never forgotten."""
         known = self._targets.get(peer_id)
-        self._targets[peer_id] = Target(
+        self._targets[peer_id] = self._bootstraps[peer_id] = Target(
             peer_id=peer_id,
             given=(*(known.given if known else ()), transport),
             kind=TargetKind.BOOTSTRAP,
@@ -270,18 +275,19 @@ class Targets:
             self._targets[peer.peer_id] = target
         if is_own_word:
             target.told, target.told_by = addresses, source
-        elif target.hear(addresses, source) and kind in (TargetKind.MDNS, TargetKind.DHT):
+            return
+        is_found = kind in (TargetKind.MDNS, TargetKind.DHT)
+        if is_found and not set(addresses) <= set(target.addresses):
             target.due = now
+        target.hear(addresses, source)
 
     def due(self, *, now: float, num_missing: int) -> list[Target]:
         """Return whom to dial now: bootstraps always, others while peers are missing."""
-        found = [
-            t
-            for t in self._targets.values()
-            if _wanted(t, num_missing) and _due(t, num_missing) <= now
-        ]
+        found = [t for t in self._idle(num_missing) if _due(t, num_missing) <= now]
         always = [t for t in found if t.kind is TargetKind.BOOTSTRAP]
         others = [t for t in found if t.kind is not TargetKind.BOOTSTRAP]
+        if not others:
+            return always
         dialing = sum(
             t.state is TargetState.DIALING and t.kind is not TargetKind.BOOTSTRAP
             for t in self._targets.values()
@@ -290,11 +296,14 @@ class Targets:
         room = min(num_missing, self._settings.max_dials) - dialing
         return always + others[: max(0, room)]
 
+    def _idle(self, num_missing: int) -> list[Target]:
+        """Return who is neither dialled nor connected: where no peers are missing, bootstraps."""
+        some: Mapping[PeerId, Target] = self._targets if num_missing > 0 else self._bootstraps
+        return [target for target in some.values() if target.state is TargetState.IDLE]
+
     def seconds_to_next(self, *, now: float, num_missing: int) -> float:
         """Return how long nothing is due."""
-        waits = [
-            _due(t, num_missing) - now for t in self._targets.values() if _wanted(t, num_missing)
-        ]
+        waits = [_due(t, num_missing) - now for t in self._idle(num_missing)]
         # Targets that are due but beyond the number of dials allowed wait for a wake-up.
         return min((wait for wait in waits if wait > 0), default=self._settings.backoff_max_s)
 
@@ -406,13 +415,18 @@ def _due(target: Target, num_missing: int) -> float:
     return target.due if num_missing > 0 else max(target.due, target.visit_due)
 
 
-def usable(addresses: Collection[str], said_by: Speaker | None = None) -> tuple[str, ...]:
+def usable(addresses: tuple[str, ...], said_by: Speaker | None = None) -> tuple[str, ...]:
     """Return the well-formed addresses that name a host of which `said_by` may tell, at most eight.
 
     None may tell of all.
     """
+    is_short = sum(map(len, addresses)) <= _MAX_KEPT_CHARS
+    return (_kept_usable if is_short else _usable)(addresses, said_by)
+
+
+def _usable(addresses: tuple[str, ...], said_by: Speaker | None) -> tuple[str, ...]:
     found: list[str] = []
-    for text in list(addresses)[: 4 * MAX_ADDRS_PER_PEER]:
+    for text in addresses[: 4 * MAX_ADDRS_PER_PEER]:
         try:
             address = parse_transport(text)
         except ValueError:
@@ -422,3 +436,6 @@ def usable(addresses: Collection[str], said_by: Speaker | None = None) -> tuple[
         if said_by is None or said_by.may_tell(address):
             found.append(address)
     return tuple(found[:MAX_ADDRS_PER_PEER])
+
+
+_kept_usable = lru_cache(maxsize=_KEPT_WORDS)(_usable)

@@ -7,11 +7,14 @@ what comes of it is tried from outside before anybody is told (`p2p.peers.port_m
 from __future__ import annotations
 
 import random
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 _DISCOVER_MS = 2000
+_ROUTERS = ("239.255.255.250", 1900)
+"""Where routers listen (UPnP Device Architecture 2.0, section 1.3)."""
 _OTHER_PORTS = (20_000, 60_000)
 _MAX_TRIES = 4
 _TAKEN = "conflict"
@@ -80,6 +83,7 @@ class UpnpRouter:
             import miniupnpc  # type: ignore[import-not-found]
         except ImportError:
             raise RouterError("the package miniupnpc is not installed") from None
+        _try_to_ask()
         found = miniupnpc.UPnP()
         found.discoverdelay = _DISCOVER_MS
         _ask(found.discover)
@@ -123,6 +127,19 @@ class UpnpRouter:
             ask(0)
             return float("inf")
         return lease_s
+
+
+def _try_to_ask() -> None:
+    """Send routers nothing, to see whether anything can be sent. Raises RouterError.
+
+    miniupnpc would write to the user's terminal, in C, that it cannot: without a route, past a
+    firewall.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        try:
+            sender.sendto(b"", _ROUTERS)
+        except OSError as error:
+            raise RouterError(f"no router can be asked: {error.strerror}") from None
 
 
 def _ask(question: Callable[[], Any]) -> Any:

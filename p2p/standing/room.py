@@ -166,13 +166,13 @@ class Room:
             self._make_room()
 
     def _make_room(self) -> None:
-        staying = [c for c in self._connections() if c.peer_id not in self._leaving]
-        surplus = len(staying) - self._bound()
+        surplus = len(self._host.connected_peers() - self._leaving.keys()) - self._bound()
         if surplus <= 0:
             if self._is_over.is_set():
                 self._is_over = trio.Event()
             return
         self._is_over.set()
+        staying = [c for c in self._connections() if c.peer_id not in self._leaving]
         for victim in self._whom(staying, surplus):
             self._let_go(victim)
 

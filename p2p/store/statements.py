@@ -62,6 +62,8 @@ class StoreCore:
         self._peer_id = peer_id
         self._db = open_database(path, peer_id=peer_id, first_sequence=first_sequence)
         self._unsent_bytes: int | None = None
+        self._flushes: bool | None = None
+        """Whether a commit flushes the disk; None until the first."""
 
     def close(self) -> None:
         """Close the database."""
@@ -87,7 +89,9 @@ class StoreCore:
     def _transaction(
         self, calls: Sequence[Callable[[StoreCore], Any]], *, durable: bool
     ) -> list[Any]:
-        self._db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+        if durable is not self._flushes:
+            self._db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+            self._flushes = durable
         self._db.execute("BEGIN IMMEDIATE")
         try:
             values = [call(self) for call in calls]

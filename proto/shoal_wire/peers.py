@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from google.protobuf.message import DecodeError
 
@@ -19,6 +20,10 @@ from shoal_wire.types import PeerId
 from shoal_wire.v1 import swarm_pb2 as pb
 
 _MAX_ADDRESS_CHARS = 512
+_KEPT_PEERS = 512
+"""Whoever is asked for peers names the same ones again."""
+_MAX_KEPT_BYTES = 2048
+"""On the wire; most have 150."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,21 +43,27 @@ def encode_peer_list(peers: Iterable[PeerAddresses]) -> bytes:
     What a receiver would leave out is left out here, so that no peer's addresses can push the
     list over its size and take it from everybody else.
     """
-    message = pb.PeerList()
-    for peer in peers:
-        if len(message.peers) == MAX_PEERS_IN_LIST:
+    entries: list[bytes] = []
+    num_bytes = 0
+    for entry in filter(None, map(_entry, peers)):
+        num_bytes += len(entry)
+        if len(entries) == MAX_PEERS_IN_LIST or num_bytes > MAX_PEER_LIST_BYTES:
             break
-        ending = _ending(peer.peer_id)
-        addresses = _plausible([address + ending for address in peer.addresses], ending)
-        if not (peer.peer_id and addresses):
-            continue
-        message.peers.add(
-            peer_id=peer.peer_id, addresses=addresses, shards=_plausible_shards(peer.shards)
-        )
-        if message.ByteSize() > MAX_PEER_LIST_BYTES:
-            del message.peers[-1]
-            break
-    return message.SerializeToString()
+        entries.append(entry)
+    return b"".join(entries)
+
+
+@lru_cache(maxsize=_KEPT_PEERS)
+def _entry(peer: PeerAddresses) -> bytes:
+    """Return the list of one peer, empty without a plausible address: lists are joined lists."""
+    ending = _ending(peer.peer_id)
+    addresses = _plausible([address + ending for address in peer.addresses], ending)
+    if not (peer.peer_id and addresses):
+        return b""
+    entry = pb.PeerAddresses(
+        peer_id=peer.peer_id, addresses=addresses, shards=_plausible_shards(peer.shards)
+    )
+    return pb.PeerList(peers=[entry]).SerializeToString()
 
 
 def decode_peer_list(raw: bytes) -> tuple[PeerAddresses, ...]:
@@ -91,13 +102,20 @@ def decode_peer_query(raw: bytes) -> tuple[int, ...]:
 
 
 def _peer_from_pb(message: pb.PeerAddresses) -> PeerAddresses:
-    ending = _ending(message.peer_id)
-    plausible = _plausible(message.addresses, ending)
+    make = _kept_peer if message.ByteSize() <= _MAX_KEPT_BYTES else _peer
+    return make(message.peer_id, tuple(message.addresses), tuple(message.shards))
+
+
+def _peer(peer_id: str, addresses: tuple[str, ...], shards: tuple[int, ...]) -> PeerAddresses:
+    ending = _ending(peer_id)
     return PeerAddresses(
-        peer_id=PeerId(message.peer_id),
-        addresses=tuple(address.removesuffix(ending) for address in plausible),
-        shards=_plausible_shards(message.shards),
+        peer_id=PeerId(peer_id),
+        addresses=tuple(a.removesuffix(ending) for a in _plausible(addresses, ending)),
+        shards=_plausible_shards(shards),
     )
+
+
+_kept_peer = lru_cache(maxsize=_KEPT_PEERS)(_peer)
 
 
 def _plausible_shards(shards: Iterable[int]) -> tuple[int, ...]:

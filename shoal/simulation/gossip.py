@@ -93,6 +93,8 @@ class SimulatedGossip:
         self._mesh: dict[str, dict[PeerId, float]] = {}
         """Members of each topic's mesh, and since when."""
         self._peer_topics: dict[str, dict[PeerId, None]] = {}
+        self._topics_of: dict[PeerId, tuple[str, ...]] = {}
+        self._topics: tuple[str, ...] = ()
         self._seen: OrderedDict[MessageId, float] = OrderedDict()
         self._judging: set[MessageId] = set()
         self._validating = trio.CapacityLimiter(self._settings.max_validating)
@@ -127,6 +129,7 @@ class SimulatedGossip:
         """Join `topic`."""
         await trio.lowlevel.checkpoint()
         self._validators[topic] = validator
+        self._topics = tuple(self._validators)
         self._mesh.setdefault(topic, {})
         for peer_id in self._host.connected_peers():
             self._tell(peer_id, topic, True)
@@ -135,6 +138,7 @@ class SimulatedGossip:
         """Leave `topic`."""
         await trio.lowlevel.checkpoint()
         self._validators.pop(topic, None)
+        self._topics = tuple(self._validators)
         self._mesh.pop(topic, None)
         for peer_id in self._host.connected_peers():
             self._tell(peer_id, topic, False)
@@ -181,7 +185,7 @@ class SimulatedGossip:
 
     def topics(self) -> tuple[str, ...]:
         """Return the topics this node is subscribed to."""
-        return tuple(self._validators)
+        return self._topics
 
     def topic_peers(self, topic: str) -> tuple[PeerId, ...]:
         """Return the connected peers that are subscribed to `topic`."""
@@ -193,14 +197,11 @@ class SimulatedGossip:
 
     def peer_topics(self, peer_id: PeerId) -> tuple[str, ...]:
         """Return the topics `peer_id` is subscribed to."""
-        return tuple(topic for topic, peers in self._peer_topics.items() if peer_id in peers)
+        return self._topics_of.get(peer_id, ())
 
     def stats(self) -> GossipStats:
         """Return the counters."""
-        return GossipStats(
-            pubsub=dict(self.counts),
-            verdicts=dict(self._verdicts),
-        )
+        return GossipStats(pubsub=dict(self.counts), verdicts=dict(self._verdicts))
 
     def _is_worth_telling(self, peer_id: PeerId) -> bool:
         return self._score(peer_id) >= self._shape.gossip_threshold
@@ -222,8 +223,8 @@ class SimulatedGossip:
             self._tell(peer_id, topic, True)
 
     def _forget(self, peer_id: PeerId) -> None:
-        for peers in self._peer_topics.values():
-            peers.pop(peer_id, None)
+        for topic in self._topics_of.pop(peer_id, ()):
+            del self._peer_topics[topic][peer_id]
         for members in self._mesh.values():
             members.pop(peer_id, None)
 
@@ -234,11 +235,15 @@ class SimulatedGossip:
     def _on_subscription(self, peer_id: PeerId, topic: str, joined: bool) -> None:
         if joined:
             self._peer_topics.setdefault(topic, {})[peer_id] = None
+            if topic not in (known := self._topics_of.get(peer_id, ())):
+                self._topics_of[peer_id] = (*known, topic)
             mesh = self._mesh.get(topic)
             if mesh is not None and len(mesh) < self._shape.degree_low:
                 self._graft(peer_id, topic)
         else:
             self._peer_topics.get(topic, {}).pop(peer_id, None)
+            known = self._topics_of.get(peer_id, ())
+            self._topics_of[peer_id] = tuple(other for other in known if other != topic)
             self._mesh.get(topic, {}).pop(peer_id, None)
 
     def _graft(self, peer_id: PeerId, topic: str) -> None:

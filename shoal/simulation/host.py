@@ -9,6 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
@@ -45,8 +46,12 @@ class Service(Protocol):
 class OrderedPeers(frozenset[PeerId]):
     """A set that is walked in sorted order, whatever Python's hash seed."""
 
+    @cached_property
+    def _in_order(self) -> tuple[PeerId, ...]:
+        return tuple(sorted(super().__iter__()))
+
     def __iter__(self) -> Iterator[PeerId]:
-        return iter(sorted(super().__iter__()))
+        return iter(self._in_order)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +205,10 @@ class SimulatedHost:
 
     def note_reached(self, peer_id: PeerId, addresses: Sequence[str]) -> None:
         """Do nothing: where a peer listens is known."""
+
+    def remote_address(self, peer_id: PeerId) -> str:
+        """Where a connected peer is."""
+        return next(iter(self.peer_addresses(peer_id)), "")
 
     def observed_address(self, peer_id: PeerId) -> str:
         """Where `peer_id` sees this host: there is no translation here."""

@@ -285,6 +285,7 @@ async def test_a_peer_says_where_it_listens_and_what_it_sees(world: World) -> No
     for host in (one, two):
         assert one.peer_addresses(host.peer_id) == ()
         assert one.observed_address(host.peer_id) == ""
+        assert one.remote_address(host.peer_id) == ""
     await connect(one, two)
     for here, there in ((one, two), (two, one)):
         await until(lambda h=here, t=there: h.peer_addresses(t.peer_id))  # type: ignore[misc]
@@ -292,6 +293,7 @@ async def test_a_peer_says_where_it_listens_and_what_it_sees(world: World) -> No
         assert here.peer_addresses(there.peer_id) == listens
         seen = here.observed_address(there.peer_id)
         assert parse_transport(seen) == seen
+        assert here.remote_address(there.peer_id) == here.connections()[0].address
     await one.disconnect(two.peer_id)
     assert one.peer_addresses(two.peer_id) == ()
     assert one.observed_address(two.peer_id) == ""

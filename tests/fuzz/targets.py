@@ -13,8 +13,7 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 from libp2p.pubsub.pb import rpc_pb2
 
-from p2p.gossip.messages import fault_of, message_id, sign_message
-from p2p.gossip.pubsub import _refuse_hollow
+from p2p.gossip.messages import fault_of, message_id, refuse_hollow, sign_message
 from p2p.intake.validation import (
     Rejected,
     ValidationContext,
@@ -123,7 +122,7 @@ def _announcement(payload: bytes) -> None:
 def _rpc(raw: bytes) -> None:
     rpc = rpc_pb2.RPC()
     rpc.ParseFromString(raw)
-    _refuse_hollow(rpc)
+    refuse_hollow(rpc, len(raw))
     for message in rpc.publish:
         message_id(message)
         fault_of(message, 100_000)

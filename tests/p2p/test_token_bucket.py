@@ -74,3 +74,17 @@ def test_never_more_than_a_burst_and_owed_never_more_than_one(
         else:
             assert after == (before - amount if amount <= before else before)
         assert bucket.available(now + bucket.wait_s(amount, now)) >= min(amount, 10) - 1e-6
+
+
+@given(st.lists(st.tuples(st.floats(0, 30), st.floats(0, 9)), max_size=20), st.floats(0, 12))
+def test_after_the_wait_it_is_there_and_not_before(
+    taken: list[tuple[float, float]], amount: float
+) -> None:
+    bucket, now = TokenBucket(Rate(burst=10, per_second=2), now=0.0), 0.0
+    for owed, pause_s in taken:
+        bucket.owe(owed, now)
+        now += pause_s
+    wait_s = bucket.wait_s(amount, now)
+    wanted = min(amount, 10.0)
+    assert (wait_s == 0.0) == (bucket.available(now) >= wanted)
+    assert bucket.available(now + wait_s) == pytest.approx(max(wanted, bucket.available(now)))

@@ -101,6 +101,28 @@ def test_whatever_is_known_encodes_to_a_list_that_decodes(peers: list[PeerAddres
     assert peer(1) in decode_peer_list(encoded) or len(peers) >= MAX_PEERS_IN_LIST
 
 
+@given(
+    st.lists(
+        st.builds(
+            PeerAddresses,
+            peer_id=st.sampled_from([PeerId("12D3a"), PeerId("12D3b")]),
+            addresses=st.lists(st.sampled_from(["/ip4/192.0.2.1/tcp/1", "/dns4/x/tcp/2", ""])).map(
+                tuple
+            ),
+            shards=st.lists(st.integers(-1, MAX_SHARDS), max_size=3).map(tuple),
+        ),
+        max_size=70,
+    )
+)
+@settings(max_examples=50)
+def test_the_bytes_are_those_of_one_message(peers: list[PeerAddresses]) -> None:
+    """Entries are kept and joined: nobody may see it, and the second time is as the first."""
+    encoded = encode_peer_list(peers)
+    assert pb.PeerList.FromString(encoded).SerializeToString(deterministic=True) == encoded
+    assert encode_peer_list(peers) == encoded
+    assert decode_peer_list(encoded) == decode_peer_list(encoded)
+
+
 @pytest.mark.parametrize(
     "address",
     [

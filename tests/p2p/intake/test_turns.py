@@ -232,6 +232,18 @@ async def test_seats_go_to_who_has_fewest(autojump_clock: trio.testing.MockClock
     assert len(order) == 41
 
 
+async def test_a_free_seat_costs_no_turn_of_the_loop() -> None:
+    seats, others_ran = FairSeats(1), trio.Event()
+
+    async def other() -> None:
+        others_ran.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(other)
+        async with seats.seat("a"):
+            assert not others_ran.is_set()
+
+
 async def test_seats_of_who_gave_up_are_not_lost(autojump_clock: trio.testing.MockClock) -> None:
     seats = FairSeats(2)
     for _ in range(20):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -17,6 +20,7 @@ from p2p.peers.port_mapping import LEASE_S, MappingState, PortMapping
 from p2p.peers.upnp import Forwarded, RouterError, UpnpRouter
 from shoal_wire.reach import ReachReply, decode_reach_request, encode_reach_reply
 from shoal_wire.types import PeerId
+from tests.support.netns import available, open_lan
 from tests.support.nodes import fresh_identity
 
 LAPTOP = ("/ip4/192.168.1.2/tcp/4001", "/ip4/127.0.0.1/tcp/4001")
@@ -237,3 +241,21 @@ def test_a_router_that_knows_no_leases_forwards_for_ever() -> None:
 def test_what_a_router_refuses_is_one_line() -> None:
     with pytest.raises(RouterError, match=r"^Not authorized to do that$"):
         router_of(PaperLibrary({}, "Not authorized\r\nto do that")).forward(4001, 3600)
+
+
+@pytest.mark.skipif(not available(), reason="network namespaces need root and iproute2")
+def test_a_network_without_routes_leaves_the_terminal_alone() -> None:
+    ask = (
+        "from p2p.peers.upnp import RouterError, UpnpRouter\n"
+        "try:\n    UpnpRouter().forward(4001, 60)\n"
+        "except RouterError as error:\n    print(error)\n"
+    )
+    with open_lan() as lan:
+        _, inside = lan.host("a")
+        done = subprocess.run(
+            [*inside, sys.executable, "-c", ask],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+    assert done.stdout == "no router can be asked: Network is unreachable\n"
+    assert not done.stderr

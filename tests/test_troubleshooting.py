@@ -1,0 +1,80 @@
+"""Every warning that a process can write, and every finding, has its entry in the troubleshooting page."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from policy.record.learning_rules import Check
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = (ROOT / "docs" / "troubleshooting.md").read_text()
+_SERIOUS = {"warning", "error", "critical"}
+_LOGGERS = {"log", "logger"}
+_PLACE = re.compile(r"%[-+0-9.]*[a-z]")
+
+
+def _sources() -> Iterator[Path]:
+    for top in ("bootstrap", "p2p", "policy", "shoal"):
+        for path in sorted((ROOT / top).rglob("*.py")):
+            if "simulation" not in path.parts:
+                yield path
+
+
+def _warnings() -> Iterator[tuple[str, str]]:
+    """Yield where each stands, and its text; what is made elsewhere (`%s` alone) is found there."""
+    for path in _sources():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                continue
+            owner = node.func.value
+            if node.func.attr not in _SERIOUS or not isinstance(owner, ast.Name):
+                continue
+            if owner.id in _LOGGERS:
+                text = ast.literal_eval(node.args[0])
+                if _PLACE.sub("", text).strip(" :"):
+                    yield f"{path.relative_to(ROOT)}:{node.lineno}", text
+
+
+def _checks() -> set[str]:
+    return {
+        keyword.value.value
+        for path in (ROOT / "p2p" / "ipc").glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        for keyword in node.keywords
+        if keyword.arg == "check" and isinstance(keyword.value, ast.Constant)
+    } | {"learning"}
+
+
+def _first_cells() -> set[str]:
+    rows = re.findall(r"^\| (.+?) \|", PAGE, re.M)
+    return {row.replace("`` ", "").replace(" ``", "").replace("`", "") for row in rows}
+
+
+WARNINGS = list(_warnings())
+
+
+@pytest.mark.parametrize(("where", "text"), WARNINGS, ids=[where for where, _ in WARNINGS])
+def test_every_warning_has_an_entry(where: str, text: str) -> None:
+    shown = _PLACE.sub("…", text).replace("%%", "%").replace("`", "")
+    assert shown in _first_cells(), f"{where} writes: {shown}"
+
+
+@pytest.mark.parametrize("check", sorted(_checks() | set(Check)))
+def test_every_finding_has_an_entry(check: str) -> None:
+    assert check in _first_cells()
+
+
+def test_no_entry_is_of_a_warning_that_is_gone() -> None:
+    known = {_PLACE.sub("…", text).replace("`", "") for _, text in WARNINGS}
+    known |= _checks() | set(Check) | {"check", "finding", "line"}
+    assert {cell for cell in _first_cells() if not set(cell) <= set("-")} <= known
+
+
+def test_there_are_warnings() -> None:
+    assert len(WARNINGS) > 40

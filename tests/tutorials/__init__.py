@@ -1,0 +1,1 @@
+"""The tutorials, played line by line as a reader would."""
