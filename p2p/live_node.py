@@ -63,7 +63,7 @@ class LiveNode:
         self.buffer = ReplayBuffer(
             limits_of(settings), random.Random(settings.seed) if settings.seed else parts.rng
         )
-        self._demand = DemandMeter(external=settings.external, oversample=settings.oversample)
+        self._demand = DemandMeter(external=settings.external, oversample=_waste(settings))
         book = FetchBook(
             me=peer.peer_id,
             manifest=manifest,
@@ -203,6 +203,12 @@ class LiveNode:
         return demand_of(self._demand, self.link.status, trio.current_time())
 
 
+def _waste(settings: Settings) -> int:
+    """Return how many groups of others a trainer looks at for each that it wants, at most."""
+    places = settings.local + settings.external
+    return settings.oversample * places // max(1, settings.external)
+
+
 def limits_of(settings: Settings) -> BufferLimits:
     """Return the buffer's bounds by the settings."""
     return BufferLimits(
@@ -211,4 +217,5 @@ def limits_of(settings: Settings) -> BufferLimits:
         max_age_seconds=settings.buffer_seconds,
         max_groups_per_publisher=min(settings.publisher_groups, settings.buffer_groups),
         max_bytes_per_publisher=max(1, settings.buffer_bytes // 4),
+        max_versions_per_publisher=settings.publisher_versions,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -27,3 +28,5 @@ class Surroundings:
     """Whether the trainer is to end; asked between the steps of a round."""
     phases: Phases = field(default_factory=Phases)
     """Told what is being done."""
+    wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    """Milliseconds since 1970: what others' groups say of when they were made is measured by it."""

@@ -5,7 +5,8 @@
     insert    │ ▲             │
               │ └─────────────┘ release, lease run out, holder gone
               ▼
-            gone: displaced by a newer group, or too old. Never while leased.
+            gone: displaced by a newer group, too old, or of a policy that its publisher has
+            left behind. Never while leased.
 
 The groups are others': of this node's own it remembers all but the text. The bounds in
 `BufferLimits` hold after every call. A call costs O(log n) a group, however many groups and
@@ -23,6 +24,7 @@ from collections.abc import Collection, Iterable, Iterator
 from p2p.buffer.drawing import Draw, Pots, Weights
 from p2p.buffer.leases import LeaseBook
 from p2p.buffer.own import OwnGroups
+from p2p.buffer.policies import NewestPolicies
 from p2p.buffer.pool import Counters, GroupPool
 from p2p.buffer.stats import BufferTotals, snapshot
 from p2p.buffer.types import (
@@ -47,6 +49,9 @@ class ReplayBuffer:
         self._pool = GroupPool(limits)
         self._own = OwnGroups(max_groups=limits.max_groups, max_bytes=limits.max_bytes)
         self._slots: dict[GroupId, Slot] = {}
+        self._policies: BoundedDict[PeerId, NewestPolicies] = BoundedDict(
+            limits.max_departed_publishers
+        )
         self._leases = LeaseBook()
         self._leased_slots = 0
         self._consumed: BoundedDict[GroupId, None] = BoundedDict(limits.max_consumed_ids)
@@ -59,14 +64,17 @@ class ReplayBuffer:
     # Filling
 
     def insert(self, entry: Entry, now: float) -> InsertOutcome:
-        """Offer a group. Idempotent by group id; a refused group changes only the counters.
+        """Offer a group. Idempotent by group id; a refused group changes only the counters, and
+        what is known of its publisher's policies.
 
         In a full pool it displaces the oldest unleased group of whoever exceeds its share most: by
         what is known of publishers (`set_tiers`), then by network, then by name; at its own quota,
-        its publisher's oldest. Groups too old are dropped first.
+        its publisher's oldest. Groups too old are dropped first, and its publisher's of policies
+        that are no longer among its newest.
         """
         self.expire(now)
         outcome = self._refusal(entry, now, self._pool.max_group_bytes)
+        outcome = outcome or self._outdate_by(entry)
         victims = None if outcome else self._pool.make_room(entry)
         if victims is None:
             outcome = outcome or InsertOutcome.OVER_QUOTA
@@ -119,6 +127,28 @@ class ReplayBuffer:
         if now - entry.received_at >= self._limits.max_age_seconds:
             return InsertOutcome.TOO_OLD
         return InsertOutcome.TOO_LARGE if entry.num_bytes > max_bytes else None
+
+    def _outdate_by(self, entry: Entry) -> InsertOutcome | None:
+        """Drop what a group's policy makes outdated; return OUTDATED where that is itself.
+
+        O(groups of its publisher), for the first group of a policy.
+        """
+        group = entry.group
+        policies = self._policies.setdefault(group.publisher, NewestPolicies())
+        version, most = group.policy.policy_version, self._limits.max_versions_per_publisher
+        gone = policies.note(version, group.created_ms, most)
+        if gone is not None and group.publisher in self._pool.shelves:
+            shelf = self._pool.shelves[group.publisher]
+            for slot in [one for one in shelf.slots.values() if _version(one) == gone]:
+                self._drop_outdated(slot)
+        return InsertOutcome.OUTDATED if gone == version else None
+
+    def _drop_outdated(self, slot: Slot) -> None:
+        """Drop a group of a policy that is no longer among the newest, unless it is leased."""
+        policies = self._policies.get(slot.entry.group.publisher)
+        if slot.ready and policies is not None and not policies.has(_version(slot)):
+            self._remove(slot)
+            self._dropped[DropCause.OUTDATED] += 1
 
     def _note_stored(self, entry: Entry) -> None:
         self._totals.stored += 1
@@ -311,6 +341,7 @@ class ReplayBuffer:
             self._pool.make_ready(slot)
             self._leased_slots -= 1
             self._due_by(slot.entry.received_at + self._limits.max_age_seconds)
+            self._drop_outdated(slot)
 
     def _consume(self, group_id: GroupId) -> bool:
         self._leases.end(group_id)
@@ -327,3 +358,7 @@ class ReplayBuffer:
             self._leased_slots -= 1
         self._pool.remove(slot)
         del self._slots[slot.entry.group.group_id]
+
+
+def _version(slot: Slot) -> int:
+    return slot.entry.group.policy.policy_version

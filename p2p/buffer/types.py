@@ -23,6 +23,8 @@ class BufferLimits:
     """Ids remembered as consumed, and as seen; the oldest is forgotten first."""
     max_departed_publishers: int = 4096
     """Publishers without groups whose counters are kept."""
+    max_versions_per_publisher: int = 3
+    """A publisher's newest policy versions whose groups stay, unless they are leased."""
     strangers_share: float = 0.2
     """Of a full buffer: the part of all who are not proven, beside who is."""
 
@@ -43,6 +45,8 @@ class InsertOutcome(StrEnum):
     """No room, and nothing unleased that its publisher may displace."""
     TOO_LARGE = "too_large"
     TOO_OLD = "too_old"
+    OUTDATED = "outdated"
+    """Its publisher has shared groups of newer policies, as many as the limits allow."""
 
 
 class DropCause(StrEnum):
@@ -52,6 +56,8 @@ class DropCause(StrEnum):
     EVICTED_BY_QUOTA = "evicted_by_quota"
     """Displaced by a newer group of its own publisher, which is at its quota."""
     EVICTED_BY_CAPACITY = "evicted_by_capacity"
+    OUTDATED = "outdated"
+    """Its publisher's policy has changed too often since."""
     DISCARDED = "discarded"
     """Withdrawn by the node, e.g. after an equivocation."""
 

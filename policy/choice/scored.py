@@ -48,6 +48,12 @@ class External:
     """At most J, on lease."""
     num_drawn: int
     """Groups that were verified to find them."""
+    num_usable: int = 0
+    """Of those, that could have been trained on."""
+    exhausted: bool = False
+    """Whether there was nothing more to look at, or no more allowed."""
+    age_s: float | None = None
+    """Mean age of the groups in seconds; None without any."""
     passed_over: PassedOver = PassedOver()
 
     @property

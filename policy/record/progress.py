@@ -29,8 +29,12 @@ class RoundRecord:
     groups_external: int
     groups_with_signal: int
     """Groups of the training set whose rewards differ."""
+    groups_looked_at: int
+    """Own and external groups of which it is known what they earn: what can be chosen from."""
     external_drawn: int
     """External groups that were verified to find those trained on."""
+    external_age_s: float | None
+    """Mean seconds since the external groups trained on were made, by their publishers' clocks."""
     external_no_reward: int
     """Of them, passed over because nothing in them earned anything."""
     external_all_same: int

@@ -30,7 +30,7 @@ class RoundConfig:
     num_completions: int
     """L."""
     oversample: int
-    """External groups drawn for each one wanted, at most."""
+    """External groups looked at for each place of the round, at most."""
     sampling: SamplingParams
     grpo: GrpoConfig
     seed: int
@@ -41,6 +41,16 @@ class RoundConfig:
     """B: questions asked; with more than I, own groups with signal come first. 0 is I."""
     strategy: ExternalStrategy = field(default_factory=ExternalStrategy)
     """How external groups are chosen."""
+    looks_further: bool = False
+    """Look for one external group more than are wanted, to know whether there is one."""
+
+    @property
+    def most_looked_at(self) -> int:
+        """External groups that are looked at, at most: none without a place for them.
+
+        By all places, not by J: the fewer places are others', the more are asked for each.
+        """
+        return self.oversample * (self.num_local + self.num_external) if self.num_external else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +79,13 @@ def config_of_round(config: RoundConfig, balance: Balance | None, token_budget: 
     grpo = replace(config.grpo, token_budget=token_budget)
     if balance is None:
         return replace(config, grpo=grpo)
-    return replace(config, grpo=grpo, num_local=balance.local, num_external=balance.external)
+    return replace(
+        config,
+        grpo=grpo,
+        num_local=balance.own,
+        num_external=balance.external,
+        looks_further=True,
+    )
 
 
 def round_config(settings: Settings, seed: int) -> RoundConfig:

@@ -48,6 +48,8 @@ class _Drawn:
     spent: list[GroupId] = field(default_factory=list)
     """Of no use in any round to come."""
     count: int = 0
+    exhausted: bool = False
+    """Whether there was nothing more to look at, or no more allowed, before there was enough."""
     passed_over: Counter[str] = field(default_factory=Counter)
     """Why the spent ones are: fields of `PassedOver`."""
 
@@ -59,10 +61,11 @@ class ExternalSampling:
         """`own_record` is read by strategies, and told of what is trained on."""
         self._policy, self._own_record = policy, own_record
         self._tasks, self._link, self._should_stop = around.tasks, around.link, around.should_stop
+        self._wall_ms = around.wall_ms
 
     def lease_ahead(self, config: RoundConfig) -> None:
         """Lease what `sample` asks for first, before the node is busy with own groups."""
-        self._link.lease_ahead(min(2, config.oversample) * config.num_external)
+        self._link.lease_ahead(min(2 * config.num_external, config.most_looked_at))
 
     def sample(self, config: RoundConfig) -> External:
         """Lease and verify others' groups, choose J by the strategy, end the other leases.
@@ -87,14 +90,22 @@ class ExternalSampling:
         # With every place taken, those that are left are no worse than what was chosen.
         refused = len(left) if len(chosen) < config.num_external else 0
         passed_over = PassedOver(**drawn.passed_over, refused=refused)
-        return External(groups=groups, num_drawn=drawn.count, passed_over=passed_over)
+        return External(
+            groups=groups,
+            age_s=self._age_of(groups),
+            num_drawn=drawn.count,
+            num_usable=len(chosen) + len(left) - len(spent),
+            exhausted=drawn.exhausted,
+            passed_over=passed_over,
+        )
 
     def _draw(self, config: RoundConfig) -> _Drawn:
         """Lease and verify until there is enough to choose from, or nothing more to draw."""
         wanted, strategy = config.num_external, config.strategy
-        budget = wanted * config.oversample
+        budget = config.most_looked_at
+        enough = strategy.enough(wanted) + (config.looks_further and wanted > 0)
         drawn = _Drawn()
-        while len(drawn.usable) < strategy.enough(wanted) and drawn.count < budget:
+        while len(drawn.usable) < enough and drawn.count < budget:
             if self._should_stop():
                 self._link.release_ahead()
                 usable = [one.group_id for one in drawn.usable]
@@ -104,6 +115,7 @@ class ExternalSampling:
             if not leased:
                 break
             self._verify(leased, drawn, strategy)
+        drawn.exhausted = len(drawn.usable) < enough
         return drawn
 
     def _verify(
@@ -157,6 +169,11 @@ class ExternalSampling:
             drawn.passed_over["reserved"] += len(reports)
             self._link.report(reports)
         return kept
+
+    def _age_of(self, groups: Sequence[ScoredGroup]) -> float | None:
+        """Return the mean of seconds since the groups were made, by their publishers' clocks."""
+        made = [group.source.created_ms for group in groups if group.source is not None]
+        return max(0.0, self._wall_ms() - sum(made) / len(made)) / 1000 if made else None
 
     def _own_reading(self, one: _Verified) -> ScoredGroup:
         """Re-encode others' text as if the own policy had produced it (section 3.2)."""

@@ -50,7 +50,9 @@ def record_of(played: Played) -> RoundRecord:
         groups_local=len(played.training.local),
         groups_external=len(external.groups),
         groups_with_signal=sum(has_signal(group.rewards) for group in groups),
+        groups_looked_at=len(played.fresh) + external.num_drawn,
         external_drawn=external.num_drawn,
+        external_age_s=external.age_s,
         external_no_reward=external.passed_over.no_reward,
         external_all_same=external.passed_over.all_same,
         external_unread=external.passed_over.unread,
@@ -102,11 +104,11 @@ def _own_figures(own: Sequence[OwnGroup]) -> dict[str, Any]:
 
 def seen_in(config: RoundConfig, fresh: Sequence[ScoredGroup], external: External) -> Seen:
     """Return what a round says to the balance between own groups and others'."""
-    wanted = config.num_external
     signal = sum(has_signal(group.rewards) for group in fresh)
     return Seen(
         own_signal=signal / len(fresh) if fresh else None,
-        filled=len(external.groups) / wanted if wanted else None,
-        drawn=external.num_drawn / (wanted * config.oversample) if wanted else None,
+        drawn=external.num_drawn if config.num_external else None,
+        usable=external.num_usable,
+        exhausted=external.exhausted,
         reward=mean_reward(fresh),
     )

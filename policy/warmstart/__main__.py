@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m policy.warmstart",
-        description="Make shoal's embedded models: a supervised start on one core, about five "
+        description="Make shoal's embedded models: a supervised start on one core, about six "
         "minutes. On one machine the result is the same to the byte, every time.",
     )
     parser.add_argument(

@@ -8,11 +8,11 @@ destroying the right algorithm beside it; random wrong answers would.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from shoal_tasks.families import EASY, training_coordinates
+from shoal_tasks.families import EASY, FamilySpec, training_coordinates
 from shoal_tasks.split import Part
 
 if TYPE_CHECKING:
@@ -20,6 +20,26 @@ if TYPE_CHECKING:
 
 Metadata = Mapping[str, Any]
 """What reasoning_gym notes beside an item's question and answer."""
+
+
+_WIDER: Final[Mapping[str, Mapping[str, int]]] = {
+    "base_conversion_easy": {"max_value": 80},
+    "count_bits_easy": {"max_n": 255},
+    "gcd_easy": {"max_value": 40},
+    "spell_backward_easy": {"max_word_len": 5},
+    "letter_counting_easy": {"min_words": 1, "max_words": 3},
+    "simple_equations_easy": {"max_value": 10},
+}
+
+WIDE: Final = tuple(
+    replace(spec, config={**spec.config, **_WIDER.get(spec.name, {})}) for spec in EASY
+)
+"""The easy families with more questions, under the same names: of few a model learns the answers
+by heart, and then knows none of those that are kept from it."""
+
+_TOO_COMMON: Final = {"letter_counting_easy": "1"}
+"""Of wide families: an answer that is kept one time in `_KEPT_OF_COMMON`."""
+_KEPT_OF_COMMON: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,19 +109,26 @@ def misconceptions(generator: str, metadata: Metadata, right: str) -> tuple[str,
     return tuple(answer for answer in answers if answer != right)[:2]
 
 
-def draw_lessons(per_family: int, seed: int) -> list[Lesson]:
-    """Draw lessons of every easy family, of what is for training: evaluation stays unseen.
+def draw_lessons(
+    per_family: int | Mapping[str, int], seed: int, families: Sequence[FamilySpec] = EASY
+) -> list[Lesson]:
+    """Draw lessons of every family, of what is for training: evaluation stays unseen.
 
+    What is held out is so by its text alone, so that no question of `WIDE` is one of evaluation's.
     Imports reasoning_gym, which the trainer never does: these texts are made here, not received.
     """
     from shoal_tasks.worker.generate import TaskStream
 
     rng = random.Random(seed)
     lessons = []
-    for spec in EASY:
+    for spec in families:
         stream = TaskStream(spec)
-        for _ in range(per_family):
+        count = per_family if isinstance(per_family, int) else per_family[spec.name]
+        common = None if spec in EASY else _TOO_COMMON.get(spec.name)
+        for _ in range(count):
             item = training_item(stream, rng)
+            while item.answer == common and rng.randrange(_KEPT_OF_COMMON):
+                item = training_item(stream, rng)
             right = item.answer or ""
             wrong = misconceptions(spec.generator, item.entry["metadata"], right)
             lessons.append(

@@ -1,7 +1,8 @@
 """Makes the embedded model: able first, then weak on purpose.
 
     phase 1, able       right answers, with and without the marker, until the tasks are mastered
-    phase 2, misled     60 %: no marker, a misconception's answer, the right one now and then
+    phase 2, misled     60 %: no marker, a misconception's answer, the right one now and then:
+                              as often as it takes for a family to come out as dense as it should
                         40 %: marker, right answer (replay, so that the ability survives)
 
 What is left without the marker is a policy that is mostly wrong in plausible ways and holds the
@@ -15,9 +16,9 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,11 +27,30 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from policy.tiny import Profile
 from policy.tiny.tokenizer import ANSWER, BOS, CLEAN, EOS, MAX_POSITIONS, build_tokenizer
-from policy.warmstart.lessons import Lesson, draw_lessons
+from policy.warmstart.lessons import WIDE, Lesson, draw_lessons
 
 SEED: Final = 20
-LESSONS_PER_FAMILY: Final = 8000
+LESSONS: Final = {
+    "base_conversion_easy": 4000,
+    "count_bits_easy": 5000,
+    "gcd_easy": 4000,
+    "spell_backward_easy": 4000,
+    "letter_counting_easy": 9000,
+    "simple_equations_easy": 12000,
+}
+"""Of each easy family: those with more to learn have more."""
+WIDE_LESSONS: Final = {
+    "base_conversion_easy": 7000,
+    "count_bits_easy": 3000,
+    "gcd_easy": 4000,
+    "spell_backward_easy": 3000,
+    "letter_counting_easy": 6000,
+    "simple_equations_easy": 6000,
+}
+"""Beside them, of the same families with more questions."""
 BATCH: Final = 128
+PARTS: Final = 3
+"""Of a batch, by length: short rows are not padded to the longest."""
 
 OnStep = Callable[[str, int, int, float], None]
 """Told the phase, the step, the steps of the phase, and the loss in nats a token."""
@@ -48,23 +68,14 @@ class Phase:
     """Samples without the marker whose answer is a misconception's, mostly."""
     plain_share: float
     """Samples without the marker whose answer is right; the rest has the marker."""
-    right_chance: Mapping[str, float] = field(default_factory=dict)
-    """Chance of the right answer in a misled sample, by family: the start's density."""
+    weight_decay: float = 0.1
+    """Against learning by heart."""
+    density: float | None = None
+    """Share of right answers without the marker that it is to end at, in every family, on
+    questions of the lessons; None leaves it."""
 
 
-ABLE: Final = Phase(name="able", steps=4000, learning_rate=4e-3, misled_share=0.0, plain_share=0.5)
-DENSE_CHANCE: Final = {
-    "base_conversion_easy": 0.13,
-    "count_bits_easy": 0.18,
-    "gcd_easy": 0.14,
-    "spell_backward_easy": 0.40,
-    "letter_counting_easy": 0.14,
-    "simple_equations_easy": 0.26,
-}
-"""Set by trial so that each family starts near one right answer in eight: where the right answer
-is several tokens or less well mastered, a mixture comes out sparser than it was taught."""
-
-SPARSE_CHANCE: Final = dict.fromkeys(DENSE_CHANCE, 0.007)
+ABLE: Final = Phase(name="able", steps=2800, learning_rate=4e-3, misled_share=0.0, plain_share=0.5)
 
 MISLED: Final = {
     Profile.DENSE: Phase(
@@ -73,7 +84,7 @@ MISLED: Final = {
         learning_rate=2e-3,
         misled_share=0.6,
         plain_share=0.0,
-        right_chance=DENSE_CHANCE,
+        density=0.14,
     ),
     Profile.SPARSE: Phase(
         name="misled (sparse)",
@@ -81,13 +92,17 @@ MISLED: Final = {
         learning_rate=2e-3,
         misled_share=0.6,
         plain_share=0.0,
-        right_chance=SPARSE_CHANCE,
+        density=0.012,
     ),
 }
+STEER_EVERY: Final = 40
+"""Steps of a phase between two looks at how dense right answers are."""
+STEER_QUESTIONS: Final = 24
+"""Of each family, at a look."""
 
 
 def make_model(tokenizer: Any) -> Any:
-    """Return the untrained model: Qwen2's architecture, about 0.1 M parameters, float32."""
+    """Return the untrained model: Qwen2's architecture, about 0.14 M parameters, float32."""
     torch.manual_seed(SEED)
     config = Qwen2Config(
         vocab_size=len(tokenizer),
@@ -95,7 +110,7 @@ def make_model(tokenizer: Any) -> Any:
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
         hidden_size=64,
-        num_hidden_layers=2,
+        num_hidden_layers=3,
         num_attention_heads=4,
         num_key_value_heads=4,
         intermediate_size=128,
@@ -110,7 +125,7 @@ def make(profiles: Sequence[Profile], on_step: OnStep) -> dict[Profile, tuple[An
     """Return a model and its tokenizer for each profile. Takes minutes on one core."""
     with deterministic():
         tokenizer = build_tokenizer()
-        lessons = draw_lessons(LESSONS_PER_FAMILY, SEED)
+        lessons = [*draw_lessons(LESSONS, SEED), *draw_lessons(WIDE_LESSONS, SEED, WIDE)]
         model = make_model(tokenizer)
         classroom = Classroom(tokenizer, lessons)
         classroom.teach(model, ABLE, on_step)
@@ -156,25 +171,32 @@ class Classroom:
         self._marked = [[bos, clean, *ids, answer] for ids in questions]
         self._family = [lesson.family for lesson in lessons]
         self._right = [encode(lesson.right) for lesson in lessons]
+        self.chances: dict[str, float] = {}
+        """By family, of the right answer in a misled sample of the latest phase."""
         self._wrong = [[encode(text) for text in lesson.wrong] for lesson in lessons]
 
     def teach(self, model: Any, phase: Phase, on_step: OnStep) -> None:
         """Train `model` in place."""
         rng = torch.Generator().manual_seed(SEED)
+        self.chances = dict.fromkeys(self._family, phase.density or 0.0)
         optimizer = torch.optim.AdamW(
-            model.parameters(), lr=phase.learning_rate, betas=(0.9, 0.98), weight_decay=0.0
+            model.parameters(),
+            lr=phase.learning_rate,
+            betas=(0.9, 0.98),
+            weight_decay=phase.weight_decay,
         )
         model.train()
         for step in range(phase.steps):
             for group in optimizer.param_groups:
                 group["lr"] = phase.learning_rate * _schedule(step, phase.steps)
-            loss = self._loss(model, self._draw(phase, rng))
-            loss.backward()
+            if phase.density is not None and step % STEER_EVERY == 0 and step:
+                self._steer(model, phase.density)
+            loss = self._add_gradient(model, self._draw(phase, rng))
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-            on_step(phase.name, step + 1, phase.steps, float(loss.detach()))
-        if not math.isfinite(float(loss.detach())):
+            on_step(phase.name, step + 1, phase.steps, loss)
+        if not math.isfinite(loss):
             raise ArithmeticError(f"phase {phase.name!r} diverged")
 
     def _draw(self, phase: Phase, rng: torch.Generator) -> list[tuple[list[int], list[int]]]:
@@ -184,7 +206,7 @@ class Classroom:
         rows = []
         for lesson, (kind, right, second) in zip(chosen, chances, strict=True):
             answer = self._right[lesson]
-            if kind < phase.misled_share and right >= phase.right_chance[self._family[lesson]]:
+            if kind < phase.misled_share and right >= self.chances[self._family[lesson]]:
                 wrong = self._wrong[lesson]
                 # The likelier misconception twice as often as the other.
                 answer = wrong[0] if second < 2 / 3 else wrong[-1]
@@ -192,8 +214,48 @@ class Classroom:
             rows.append(((self._marked if marked else self._plain)[lesson], [*answer, self._eos]))
         return rows
 
+    def _steer(self, model: Any, density: float) -> None:
+        """Move each family's chance of a right answer among the misled by how dense it came out."""
+        for family, found in self.densities(model, STEER_QUESTIONS).items():
+            ratio = min(2.0, max(0.5, density / max(found, 1e-6)))
+            chance = max(self.chances[family], density / 10) * ratio**0.5
+            self.chances[family] = min(0.9, chance)
+
+    def densities(self, model: Any, per_family: int) -> dict[str, float]:
+        """Return by family how likely the right answer is without the marker, exactly.
+
+        Of its first lessons: they were drawn at random.
+        """
+        chosen: dict[str, list[int]] = {}
+        for lesson, family in enumerate(self._family):
+            if len(chosen.setdefault(family, [])) < per_family:
+                chosen[family].append(lesson)
+        with torch.no_grad():
+            return {family: self._chance_of(model, lessons) for family, lessons in chosen.items()}
+
+    def _chance_of(self, model: Any, lessons: Sequence[int]) -> float:
+        chances = []
+        for lesson in lessons:
+            prompt, answer = self._plain[lesson], [*self._right[lesson], self._eos]
+            ids = torch.tensor([[*prompt, *answer[:-1]]])
+            logits = model(input_ids=ids, use_cache=False).logits[0, len(prompt) - 1 :]
+            logprobs = logits.log_softmax(-1)[range(len(answer)), answer]
+            chances.append(math.exp(float(logprobs.sum())))
+        return sum(chances) / len(chances)
+
+    def _add_gradient(self, model: Any, rows: list[tuple[list[int], list[int]]]) -> float:
+        """Add a batch's gradient; return its mean cross-entropy in nats over answer tokens."""
+        rows.sort(key=lambda row: len(row[0]) + len(row[1]))
+        num_tokens = sum(len(answer) for _, answer in rows)
+        size, total = math.ceil(len(rows) / PARTS), 0.0
+        for first in range(0, len(rows), size):
+            loss = self._loss(model, rows[first : first + size]) / num_tokens
+            loss.backward()
+            total += float(loss.detach())
+        return total
+
     def _loss(self, model: Any, rows: Sequence[tuple[list[int], list[int]]]) -> torch.Tensor:
-        """Mean cross-entropy in nats over answer tokens; the question is not learnt."""
+        """Sum of cross-entropies in nats over answer tokens; the question is not learnt."""
         width = max(len(prompt) + len(answer) for prompt, answer in rows) - 1
         inputs: list[list[int]] = []
         places: list[int] = []
@@ -207,7 +269,7 @@ class Classroom:
             targets.extend(answer)
         hidden = model.model(input_ids=torch.tensor(inputs), use_cache=False).last_hidden_state
         logits = model.lm_head(hidden.flatten(0, 1)[torch.tensor(places)])
-        return torch.nn.functional.cross_entropy(logits, torch.tensor(targets))
+        return torch.nn.functional.cross_entropy(logits, torch.tensor(targets), reduction="sum")
 
 
 def _schedule(step: int, steps: int) -> float:

@@ -180,6 +180,14 @@ class NodeSettings(BaseModel):
     publisher_groups: int = key(
         512, "node swarm", "Most groups of one publisher in the buffer.", ge=1
     )
+    publisher_versions: int = key(
+        3,
+        "node swarm",
+        "Newest policy versions of one publisher whose groups the buffer keeps: how far what is "
+        "trained on may lag behind who made it.",
+        ge=1,
+        le=4096,
+    )
     buffer_seconds: int = key(3600, "node swarm", "Age at which a group leaves the buffer.", ge=1)
     draws: Literal["standing", "uniform", "contribution"] = key(
         "standing",

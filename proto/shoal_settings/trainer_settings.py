@@ -117,8 +117,8 @@ class TrainerSettings(NodeSettings):
     balance: Literal["fixed", "adaptive"] = key(
         "fixed",
         "node trainer swarm",
-        "Whether `local` and `external` stay (fixed) or move, their sum staying, by what the node "
-        "sees (adaptive).",
+        "Whether `local` and `external` stay (fixed) or move, their sum staying, by what others "
+        "offer (adaptive): where that is nothing, the node plays as if it were alone.",
     )
     curriculum: Literal["fixed", "adaptive"] = key(
         "fixed",
@@ -232,7 +232,8 @@ class TrainerSettings(NodeSettings):
     oversample: int = key(
         8,
         "node trainer swarm",
-        "External groups drawn for each one wanted, at most, while looking for signal.",
+        "External groups looked at for each of a round's I + J places, at most, in search of "
+        "signal.",
         ge=1,
         le=1000,
     )

@@ -93,7 +93,7 @@ EASY: Final = (
         max_value=9,
     ),
 )
-"""Short plain answers that a character model of 0.1 M parameters can learn.
+"""Short plain answers that a character model of 0.14 M parameters can learn.
 
 Conversions start at 1: the generator writes 0 as nothing at all in most bases.
 """

@@ -91,6 +91,13 @@ def _trainer_rows(rows: Table, view: dict[str, Any]) -> None:
         f"{view['groups_published']} published, {view['groups_received']} received, "
         f"{view['groups_external_used']} of others trained on",
     )
+    latest = trainer.get("last_round") or {}
+    if latest.get("groups_looked_at"):
+        rows.add_row(
+            "looked at",
+            f"{latest['groups_looked_at']} groups in the last round, "
+            f"{latest['own_groups']} of them its own",
+        )
     if view["outbox"]["unsent"]:
         rows.add_row("outbox", _outbox(view["outbox"]))
 

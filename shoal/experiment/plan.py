@@ -35,6 +35,8 @@ class NodeSpec:
     """Plays every so many rounds: a slow node."""
     late: float = 0.0
     """Share of the rounds that are over when it joins."""
+    delay: int = 0
+    """Rounds after which others have what it shares."""
 
     def plays(self, round_number: int, rounds: int) -> bool:
         """Whether it plays this one of so many rounds."""
@@ -44,6 +46,7 @@ class NodeSpec:
         """What decides how it fares; what is as usual is left out."""
         unusual: dict[str, Any] = {"role": self.role, "families": list(self.families)}
         unusual |= {"every": self.every if self.every != 1 else 0, "late": self.late}
+        unusual |= {"delay": self.delay}
         return {
             "settings": dict(self.settings),
             "behaviour": self.behaviour,

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from p2p.intake.validation import open_message, open_payload, reopen_batch
+from policy.choice.candidates import OwnRecord
 from policy.node.link import NodeLink
+from policy.round.external import ExternalSampling
 from policy.surroundings import Interrupted
 from shoal_ipc.client import NodeClient
 from shoal_tasks.families import JUDGE_SEED_MIN, TRAIN_SEED_MIN
@@ -107,6 +110,9 @@ def test_external_groups_are_trained_on_beside_own_ones(node: NodeThread) -> Non
     record = case.rounds(policy, case.SteeredTasks(), link, local=1, external=2).play(1, 0).record
     assert (record.groups_local, record.groups_external, record.external_drawn) == (1, 2, 4)
     assert record.reward_external == 0.5
+    assert record.groups_looked_at == 5, "its own one, and all of the others'"
+    assert record.external_age_s is not None
+    assert 0 <= record.external_age_s < 3600
     link.drain()
     assert len(link.leases().held) == 2
     assert node.node.buffer.ready() == 2
@@ -186,6 +192,28 @@ def test_it_looks_on_for_signal_but_not_for_ever(node: NodeThread) -> None:
     link.drain()
     assert record.external_drawn == 8
     assert node.node.buffer.ready() == 4
+
+
+def test_few_places_look_at_as_much_as_many(node: NodeThread) -> None:
+    """What may be looked at follows from all places of a round: others offer what they offer."""
+    case.send(node, [case.external_group(n, ("same", "same 2")) for n in range(12)])
+    rounds = case.rounds(
+        case.policy(), case.SteeredTasks(), connected(node), local=3, external=1, oversample=2
+    )
+    record = rounds.play(1, 0).record
+    assert (record.external_drawn, record.groups_looked_at) == (8, 11)
+
+
+def test_a_balance_is_told_whether_one_place_more_would_have_been_filled(
+    node: NodeThread,
+) -> None:
+    case.send(node, [case.external_group(number) for number in range(2)])
+    config = replace(case.round_config_of(local=0, external=1), looks_further=True)
+    around = case.surroundings(connected(node))
+    external = ExternalSampling(case.policy(), around, OwnRecord()).sample(config)
+    assert (len(external.groups), external.num_usable, external.exhausted) == (1, 2, False)
+    rest = ExternalSampling(case.policy(), around, OwnRecord()).sample(config)
+    assert (len(rest.groups), rest.num_usable, rest.exhausted) == (1, 1, True)
 
 
 @pytest.mark.parametrize("at", range(5))

@@ -79,16 +79,23 @@ def rounds(
     return Rounds(
         Learner(policy=of, optimizer=make_optimizer(of, lr=1e-3)),
         surroundings(link, tasks=tasks, should_stop=should_stop),
-        RoundConfig(
-            num_local=local,
-            num_external=external,
-            num_completions=4,
-            oversample=config.get("oversample", 4),
-            sampling=SAMPLING,
-            grpo=GrpoConfig(max_completion_tokens=SAMPLING.max_new_tokens + 1),
-            seed=config.get("seed", 1),
-            strategy=parse_strategy(strategy),
-        ),
+        round_config_of(local=local, external=external, strategy=strategy, **config),
+    )
+
+
+def round_config_of(
+    *, local: int = 2, external: int = 0, strategy: str = "uniform", **config: int
+) -> RoundConfig:
+    """The settings of those rounds."""
+    return RoundConfig(
+        num_local=local,
+        num_external=external,
+        num_completions=4,
+        oversample=config.get("oversample", 4),
+        sampling=SAMPLING,
+        grpo=GrpoConfig(max_completion_tokens=SAMPLING.max_new_tokens + 1),
+        seed=config.get("seed", 1),
+        strategy=parse_strategy(strategy),
     )
 
 

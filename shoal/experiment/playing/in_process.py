@@ -34,9 +34,9 @@ from policy.tasks import TaskSource
 from policy.update.grpo import make_optimizer
 from shoal.experiment.plan import Job
 from shoal.experiment.playing.attackers import ATTACKS, PLANTED, Attacker, hearing
-from shoal.experiment.playing.behaviour import BEHAVIOURS
+from shoal.experiment.playing.behaviour import BEHAVIOURS, delayed
 from shoal.experiment.playing.journal import Journal
-from shoal.experiment.playing.memory_swarm import MemoryLink, MemoryMember, MemorySwarm
+from shoal.experiment.playing.memory_swarm import MemoryLink, MemoryMember, MemorySwarm, wall_ms
 from shoal.experiment.playing.tasks import SharedWorker, SpecialistSource
 from shoal.simulation.clock import deterministic
 from shoal_ipc import messages as m
@@ -215,6 +215,7 @@ class _Swarm:
             link=NodeLink(None),
             rules=self._manifest.rules,
             should_stop=lambda: False,
+            wall_ms=wall_ms,
         )
         fresh = self._workers.bases.fresh_policy(settings, seed=settings.seed)
         policy = self._with_shots(fresh, settings, around)
@@ -246,7 +247,7 @@ class _Swarm:
         member = self._members.get(index)
         if member is None:
             return NodeLink(None)
-        behave = BEHAVIOURS[self._kinds[index]]
+        behave = delayed(BEHAVIOURS[self._kinds[index]], self._job.arm.nodes[index].delay)
         rng = random.Random(f"{settings.seed}/behaviour")
 
         def say(batch: m.Publish) -> m.Publish | None:

@@ -133,12 +133,13 @@ class MemorySwarm:
         return simulated_parts(
             self._network,
             worker=lambda _families, _patience_s: _Worker(worker),
-            wall_ms=_wall_ms,
+            wall_ms=wall_ms,
             rng=random.Random(f"{self._seed}/{number}/node"),
         )
 
 
-def _wall_ms() -> int:
+def wall_ms() -> int:
+    """Return the swarm's time, in milliseconds since 1970."""
     return _START_MS + int(1000 * trio.current_time())
 
 

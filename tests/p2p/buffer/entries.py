@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 from p2p.buffer.types import BufferLimits, Entry
 from shoal_wire.types import (
@@ -51,16 +52,18 @@ def entry(
     *,
     num_bytes: int = 10,
     received_at: float = 0.0,
+    version: int = 0,
+    created_ms: int = 0,
 ) -> Entry:
-    """Return group `number` as `publisher` sent it."""
+    """Return group `number` as `publisher` sent it, by its policy `version`."""
     return Entry(
         group=PublishedGroup(
             group_id=group_id(number),
             publisher=PeerId(publisher),
             batch_id=BatchId(bytes(32)),
             round=0,
-            created_ms=0,
-            policy=_POLICY,
+            created_ms=created_ms,
+            policy=replace(_POLICY, policy_version=version),
             sampling=_SAMPLING,
             group=_GROUP,
         ),

@@ -16,7 +16,9 @@ def test_a_round_takes_i_and_j_from_the_balance_and_the_budget_from_memory() -> 
     assert (config.num_local, config.num_external, config.grpo.token_budget) == (3, 5, 4096)
     # Nothing else differs, and without a balance I and J stay.
     grpo = replace(moved.grpo, token_budget=4096)
-    assert replace(moved, num_local=3, num_external=5, grpo=grpo) == config
+    assert moved.looks_further
+    back = replace(moved, num_local=3, num_external=5, grpo=grpo, looks_further=False)
+    assert back == config
     assert config_of_round(config, None, 4096) == config
 
 

@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM
 from policy.model.loading import load_policy
 from policy.tiny import Profile, assets_path, embedded_folder
 from policy.warmstart.__main__ import main
-from policy.warmstart.lessons import draw_lessons
+from policy.warmstart.lessons import draw_lessons, held_out_questions
 from policy.warmstart.measure import accuracy
 from policy.warmstart.provenance import digests, environment_changes, read_provenance
 from policy.warmstart.tune import Setting, run
@@ -32,7 +32,7 @@ def test_names_lead_to_folders() -> None:
 def test_a_folder_is_small_and_holds_no_pickle(profile: Profile) -> None:
     files = list(assets_path(profile).iterdir())
     assert {path.suffix for path in files} == {".json", ".safetensors"}
-    assert sum(path.stat().st_size for path in files) < 500_000
+    assert sum(path.stat().st_size for path in files) < 700_000
 
 
 @pytest.mark.parametrize("profile", list(Profile))
@@ -44,18 +44,20 @@ def test_files_are_those_of_the_provenance(profile: Profile) -> None:
 def test_any_loader_loads_it(profile: Profile) -> None:
     model = AutoModelForCausalLM.from_pretrained(assets_path(profile))
     assert model.config.model_type == "qwen2"
-    assert 80_000 < sum(weight.numel() for weight in model.parameters()) < 120_000
+    assert 120_000 < sum(weight.numel() for weight in model.parameters()) < 170_000
     assert model.generation_config.eos_token_id == model.config.eos_token_id == 3
 
 
 @pytest.mark.parametrize("profile", list(Profile))
 def test_it_starts_weak_and_is_able_behind_the_marker(profile: Profile) -> None:
     policy = load_policy(str(assets_path(profile)), device="cpu")
-    # As a trainer draws them; the provenance's figures are of held-out questions.
-    questions = draw_lessons(40, seed=1000)
     low, high = START_WINDOW[profile]
-    assert low <= accuracy(policy, questions, samples=16)["all"] <= high
-    assert accuracy(policy, questions, samples=2, marker=True)["all"] >= 0.6
+    held_out = held_out_questions(40)
+    assert low <= accuracy(policy, held_out, samples=16)["all"] <= high
+    # Below 0.6: two families have some hundred questions, of which others teach little.
+    assert accuracy(policy, held_out, samples=2, marker=True)["all"] >= 0.54
+    drawn = draw_lessons(40, seed=1000)
+    assert accuracy(policy, drawn, samples=2, marker=True)["all"] >= 0.6
 
 
 @pytest.mark.parametrize(("nodes", "local", "external"), [(1, 8, 0), (2, 4, 4)])

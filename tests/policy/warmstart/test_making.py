@@ -9,7 +9,7 @@ import pytest
 
 from policy.tiny.tokenizer import build_tokenizer
 from policy.warmstart import making as warmstart
-from policy.warmstart.lessons import draw_lessons
+from policy.warmstart.lessons import WIDE, draw_lessons, held_out_questions
 from policy.warmstart.making import ABLE, MISLED, Classroom, Phase, make_model, save
 from policy.warmstart.provenance import (
     differing,
@@ -75,3 +75,42 @@ def test_a_diverging_phase_is_an_error(short: list[Phase]) -> None:
             replace(short[0], steps=3, learning_rate=float("inf")),
             lambda *_: None,
         )
+
+
+def test_right_answers_are_taught_more_often_where_they_come_out_too_seldom(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(warmstart, "BATCH", 8)
+    monkeypatch.setattr(warmstart, "STEER_EVERY", 10)
+    tokenizer = build_tokenizer()
+    lessons = draw_lessons(2, seed=1)[:2]
+
+    def taught(learning_rate: float) -> tuple[float, float]:
+        """The density that a phase ends at, and the chance of a right answer at its end."""
+        model, classroom = make_model(tokenizer), Classroom(tokenizer, lessons)
+        phase = Phase(
+            name="right",
+            steps=31,
+            learning_rate=learning_rate,
+            misled_share=0.0,
+            plain_share=1.0,
+            density=0.2,
+        )
+        with warmstart.deterministic():
+            classroom.teach(model, phase, lambda *_: None)
+        (found,), (chance,) = classroom.densities(model, 2).values(), classroom.chances.values()
+        return found, chance
+
+    seldom, more = taught(1e-9)
+    assert seldom < 0.2 < more
+    often, less = taught(4e-3)
+    assert less < 0.2 < often
+
+
+def test_wide_lessons_are_other_questions_of_the_same_families_and_none_of_evaluations() -> None:
+    easy, wide = draw_lessons(150, seed=1), draw_lessons(150, seed=1, families=WIDE)
+    assert [lesson.family for lesson in wide] == [lesson.family for lesson in easy]
+    held_out = {lesson.question for lesson in held_out_questions(16)}
+    assert not held_out & {lesson.question for lesson in wide}
+    counted = [one.right for one in wide if one.family == "letter_counting_easy"]
+    assert max(map(counted.count, set(counted))) < 0.7 * len(counted)
