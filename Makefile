@@ -12,13 +12,19 @@ NODE_FLAGS = $(if $(BOOTSTRAP),--bootstrap $(BOOTSTRAP)) $(if $(DIR),--data-dir 
 SWARM_FLAGS = $(if $(N),--nodes $(N)) $(if $(DIR),--data-dir $(DIR)) \
               $(if $(MODEL),--model $(MODEL)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
 
-.PHONY: help install browser node join bootstrap swarm trainer test test-slow check format proto bench gpu-check warmstart clean
+# make experiment PRESET=real MODEL=… ROUNDS=… ARGS='--quick'
+EXPERIMENT_FLAGS = $(or $(PRESET),$(if $(MODEL),real,paper)) $(if $(N),--nodes $(N)) \
+             $(if $(DIR),--out $(DIR)) $(if $(MODEL),--model $(MODEL)) \
+             $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
+
+.PHONY: help install browser node join bootstrap swarm trainer experiment test test-slow check format proto bench gpu-check warmstart clean
 
 help:
 	@echo "make node        run a node and its trainer (BOOTSTRAP=… joins that peer's swarm)"
 	@echo "make join        the same in the swarm of an invitation (LINE=shoal1…, from shoal invite)"
 	@echo "make bootstrap   run a bootstrap peer; it prints its addresses"
 	@echo "make swarm N=4   a bootstrap and N nodes on this machine, with a live table"
+	@echo "make experiment  does sharing help? (PRESET=paper, poison, hetero; MODEL=smollm2: real)"
 	@echo "make test        run the tests (make test-slow: the long ones)"
 	@echo "make check       format, lint, types, import contracts, generated code"
 	@echo "make bench       run every benchmark (QUICK=1: a short pass)"
@@ -57,6 +63,9 @@ bootstrap: $(STAMP)
 
 swarm: $(STAMP)
 	@$(BIN)/shoal swarm $(SWARM_FLAGS)
+
+experiment: $(STAMP)
+	@$(BIN)/shoal experiment $(EXPERIMENT_FLAGS)
 
 trainer: $(STAMP)
 	@$(BIN)/shoal trainer $(NODE_FLAGS)

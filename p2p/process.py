@@ -38,7 +38,7 @@ from shoal_base.node_folders import numbered
 from shoal_base.output import outlive_the_terminal
 from shoal_base.private import private
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
-from shoal_settings.loader import Loaded
+from shoal_settings.loader import Loaded, said_of_defaults
 from shoal_settings.schema import Command, Settings
 from shoal_wire.errors import ManifestError
 
@@ -117,6 +117,9 @@ def serve(serving: Serving[L, J], argv: Sequence[str] | None) -> int:
             log_path = settings.data_dir / f"{name}.log"
             outlive_the_terminal(partial(say_terminal_gone, log_path))
             with log_to_file(log_path, settings.log_bytes, lines):
+                trains = serving.settings_of == "node" and not settings.no_trainer
+                if trains and (said := said_of_defaults(loaded)):
+                    log.info("%s", said)
                 return _serve_in(settings, serving, supervised=supervised)
     except UsageExit as end:
         return end.code

@@ -48,6 +48,7 @@ from shoal_settings.loader import (
     describe,
     describe_text,
     load,
+    said_of_defaults,
 )
 from shoal_settings.parser import Parser, path
 from shoal_settings.schema import Settings
@@ -145,6 +146,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     log_to_console(loaded.settings.log_level, _lines(loaded.settings))
     if arguments.export is None:
         outlive_the_terminal()
+        if said := said_of_defaults(loaded):
+            log.info("%s", said)
     settings = _in_its_folder(loaded)
     supervision = Supervision(by_node=arguments.supervised, node_run=arguments.node_run)
     return _run(settings, stop, supervision, arguments.export)

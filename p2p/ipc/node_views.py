@@ -35,6 +35,7 @@ _TRAINER_KEYS = (
     "tokens_generated",
     "last_round",
     "held_out",
+    "draws",
     "learning",
     "paused",
     "phase",

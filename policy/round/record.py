@@ -23,6 +23,8 @@ class Played:
     """A round after its update."""
 
     number: int
+    effective_families: float | None
+    """Families that its questions were drawn from, in effect; None where the weights stay."""
     own: Sequence[OwnGroup]
     fresh: Sequence[ScoredGroup]
     """All own groups with their rewards."""
@@ -64,6 +66,7 @@ def record_of(played: Played) -> RoundRecord:
         own_frac_reward_zero_std=reward_spread(
             [one.rewards for one in played.fresh if one.rewards]
         ).zero_share,
+        effective_families=played.effective_families,
         tokens_seen=played.tokens_seen,
         seconds=played.seconds,
         seconds_generate=played.seconds_generate,

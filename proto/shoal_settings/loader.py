@@ -20,17 +20,13 @@ from pydantic.fields import FieldInfo
 from shoal_base.lines import readable_json
 from shoal_settings.groups import LISTS, choices_of, group_of
 from shoal_settings.parser import did_you_mean
+from shoal_settings.real_models import fill_in, sentence
 from shoal_settings.schema import Command, Settings, fields_of, public_name
 
 ENV_PREFIX = "SHOAL_"
 CONFIG_VARIABLE = "SHOAL_CONFIG"
 DEFAULT_CONFIG = Path("shoal.toml")
 EMBEDDED = ("tiny", "tiny-sparse")
-LARGE_RATE = 1e-5
-"""The learning rate of who names none, for all weights of a model that is not small; the default of
-the setting, which is the embedded models', spoils one within a round."""
-ADAPTERS_RATE = 1e-4
-"""The same for LoRA's adapters."""
 FOR_LARGE = "default for a model of this size"
 _SMALL_BYTES = 80 << 20
 
@@ -100,14 +96,19 @@ def load(
         settings = Settings(**values)
     except ValidationError as error:
         raise SettingsError(_explain(error, origins)) from None
-    if "learning_rate" not in origins and not is_small(settings.model):
-        rate = ADAPTERS_RATE if settings.lora_rank else LARGE_RATE
-        settings = settings.model_copy(update={"learning_rate": rate})
-        origins["learning_rate"] = FOR_LARGE
+    if not is_small(settings.model):
+        settings, filled = fill_in(settings, origins)
+        origins |= dict.fromkeys(filled, FOR_LARGE)
     return Loaded(
         settings=settings,
         origins={field: origins.get(field, "default") for field in Settings.model_fields},
     )
+
+
+def said_of_defaults(loaded: Loaded) -> str:
+    """Say in a line what a model of real size learns by where nobody said; empty where nothing."""
+    filled = [field for field, origin in loaded.origins.items() if origin == FOR_LARGE]
+    return sentence(loaded.settings, filled) if filled else ""
 
 
 def is_small(model: str) -> bool:

@@ -14,7 +14,9 @@ from shoal.experiment.paper.tune import RATES
 from shoal.experiment.plan import SILO, Arm, Experiment, check_settings
 from shoal.experiment.presets import PRESETS, REAL, Preset
 from shoal_settings.groups import choices_of
+from shoal_settings.loader import is_small
 from shoal_settings.parser import Parser, path
+from shoal_settings.real_models import fill_in
 from shoal_settings.schema import Settings
 from shoal_settings.strategy import describe_words
 
@@ -180,12 +182,17 @@ def rates_of(text: str) -> tuple[float, ...]:
 
 
 def _base(arguments: argparse.Namespace, preset: Preset) -> dict[str, Any]:
-    base = dict(preset.base)
-    if arguments.model is not None and arguments.model not in EMBEDDED:
-        base |= REAL
     named = {"model": arguments.model, "tasks": arguments.tasks, "strategy": arguments.strategy}
     texts = [f"{key}={value}" for key, value in named.items() if value is not None]
-    return base | _settings([*texts, *arguments.set])
+    asked = _settings([*texts, *arguments.set])
+    base = dict(preset.base)
+    model = asked.get("model", base["model"])
+    if not is_small(base["model"]) or is_small(model):
+        return base | asked
+    # A preset of the embedded models for another one: what that one learns by.
+    real = {**base, **REAL, **asked}
+    filled, fields = fill_in(Settings.model_validate(real), asked)
+    return {**real, **{one: getattr(filled, one) for one in fields}}
 
 
 def _chosen_arms(texts: Sequence[str], known: Sequence[Arm], num_nodes: int) -> tuple[Arm, ...]:

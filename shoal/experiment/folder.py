@@ -14,6 +14,8 @@ from typing import Any
 from shoal.experiment.plan import Experiment, Job, same_job
 
 FIGURES = "figures"
+STATE = "state"
+"""What a job of a large model has computed so far; of one that is done nothing."""
 
 
 def is_done(out: Path, job: Job) -> bool:

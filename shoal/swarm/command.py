@@ -30,7 +30,7 @@ from shoal_base.output import outlive_the_terminal
 from shoal_base.terminal import Terminal
 from shoal_settings.called import called
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
-from shoal_settings.loader import to_flags
+from shoal_settings.loader import said_of_defaults, to_flags
 from shoal_settings.schema import Settings
 
 DEFAULTS = {"data_dir": Path(".shoal/swarm"), "mdns": False}
@@ -60,6 +60,8 @@ def main(argv: Sequence[str]) -> int:
         if (missing := missing_for_trainer()) is not None:
             raise fail("swarm", missing)
         outlive_the_terminal()
+        if not settings.json_output and (said := said_of_defaults(loaded)):
+            say(said)
         with locked(settings.data_dir):
             return trio.run(_run, settings, key_of_swarm(settings))
     except UsageExit as end:

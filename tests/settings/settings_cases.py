@@ -51,6 +51,7 @@ STRANGE_VALUES: dict[str, Any] = {
     "strategy": "top-reward",
     "draws": "contribution",
     "balance": "adaptive",
+    "curriculum": "adaptive",
     "log_level": "error",
     "judge": PEER,
 }
