@@ -84,6 +84,7 @@ def test_it_is_bounded_after_every_refusal(seed: int) -> None:
         rows = log.newest()
         assert len(rows) <= MAX_REFUSALS
         assert sum(map(len, log._of.values())) == len(rows)
+        assert set(log._of) == {one.forwarder for one in rows}
     assert [one.at_ms for one in rows] == sorted((one.at_ms for one in rows), reverse=True)
     assert max(map(len, log._of.values())) <= MAX_OF_ONE
 
