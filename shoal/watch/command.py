@@ -178,11 +178,7 @@ def _stop(_number: int, _frame: FrameType | None) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
-        prog="shoal watch",
-        description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = Parser(prog="shoal watch", description=DESCRIPTION)
     parser.add_argument(
         "--data-dir",
         type=path,
