@@ -28,10 +28,10 @@ Serve a web page of the node in a folder: whether it is all right, whether it le
 what price, what was said and refused. Nodes, bootstraps, judges and swarms start one by themselves
 (--no-http: none). It only reads, asks over the sockets in the folders, and outlives the node.
 
-  shoal page                                   the node that runs here
-  shoal page --data-dir .shoal/swarm           all of a local swarm, side by side
-  shoal page --data-dir A --data-dir B         these two
-  shoal page --http 0.0.0.0:7462               for other machines: by an address with a token"""
+  shoal page                           the node that runs here
+  shoal page --data-dir .shoal/swarm   all of a local swarm, side by side
+  shoal page --data-dir A --data-dir B   these two
+  shoal page --http 0.0.0.0:7462       for other machines: with a token"""
 
 ORPHAN_S: Final = 600.0
 """How long a page stays whose peer was killed and does not come back."""
@@ -137,7 +137,6 @@ def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="shoal page",
         description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--data-dir",
