@@ -134,10 +134,7 @@ def _address(text: str) -> WebAddress | None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
-        prog="shoal page",
-        description=DESCRIPTION,
-    )
+    parser = Parser(prog="shoal page", description=DESCRIPTION)
     parser.add_argument(
         "--data-dir",
         dest="data_dir",
