@@ -45,7 +45,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         folders: list[Path] = arguments.data_dir or [running_node()]
         for folder in folders:
-            if not folder.is_dir():
+            if not _is_folder(folder):
                 raise fail("page", f"there is no folder {folder}: name a peer's --data-dir")
         address: WebAddress | None = arguments.http
         if address is None:
@@ -102,6 +102,13 @@ async def _end_after_peer(board: Board, stop: Callable[[], None]) -> None:
             break
         await trio.sleep(left_s)
     stop()
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # a name that no disk takes
+        return False
 
 
 def _announce(door: Door, folder: Path, arguments: argparse.Namespace) -> None:
