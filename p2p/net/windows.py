@@ -124,6 +124,7 @@ class WindowedStream(YamuxStream):
     """A stream that gives back the room that was read, half a window at a time."""
 
     conn: WindowedYamux
+    closed: bool
 
     def __init__(self, stream_id: int, conn: WindowedYamux, is_initiator: bool) -> None:
         super().__init__(stream_id, conn, is_initiator)
