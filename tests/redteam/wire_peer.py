@@ -11,13 +11,14 @@ from typing import Any, cast
 import trio
 from libp2p.abc import INetStream
 from libp2p.custom_types import TProtocol
+from libp2p.exceptions import BaseLibp2pError
 from libp2p.peer.id import ID
 from libp2p.stream_muxer.yamux.yamux import FLAG_SYN, TYPE_DATA, YAMUX_HEADER_FORMAT
 
-from p2p.net.host import Libp2pHost
+from p2p.net.host import DialError, Libp2pHost, RequestError
 from p2p.net.layers import find_socket
 from p2p.net.streams import reset_stream
-from tests.support.nodes import open_test_host
+from tests.support.nodes import open_test_host, until
 from tests.support.victim import Victim
 
 PATIENCE_S = 2.0
@@ -58,8 +59,19 @@ class WireRed:
         host = host or self.host
         if anew:
             host.abort(self.victim.peer_id)
-            await trio.sleep(0.02)
+            theirs = self.victim.node.member.host
+            with trio.move_on_after(PATIENCE_S):
+                await until(lambda: not host.is_connected(self.victim.peer_id))
+                await until(lambda: not theirs.is_connected(host.peer_id))
         await host.dial(self.victim.address, timeout=DIAL_S)
+
+    async def settle(self) -> None:
+        """Have a connection that lives: the one before may have been cut, and it not know yet."""
+        try:
+            await self.meet()
+            await self.host.ping(self.victim.peer_id, timeout=1.0)
+        except (DialError, RequestError, BaseLibp2pError):
+            await self.meet(anew=True)
 
     async def muxed(self) -> Any:
         """Return its end of the connection."""
