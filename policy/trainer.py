@@ -21,7 +21,7 @@ from policy.course import Course, begin_or_resume, take_back
 from policy.evaluate import EvaluationStopped, evaluate, evaluation_interval
 from policy.generation.local import NonFiniteError
 from policy.generation.questions import refuse_unanswerable
-from policy.held import finite
+from policy.held import Held, finite
 from policy.judged import Judged
 from policy.model.loading import ModelError
 from policy.model.memory import can_checkpoint
@@ -70,24 +70,8 @@ class Trainer:
             ModelError: the model cannot be used.
             CheckpointError: the newest checkpoint cannot be read, or is of another model.
         """
-        names_itself = settings.model not in MODEL_NAMES
-        if names_itself:  # the embedded ones are there at once
-            log.info("loading model %s", settings.model)
-        self.course = course = begin_or_resume(settings, seed=seed)
         self._held = means.held
-        course.policy, course.optimizer = self._held.take(course.policy, course.optimizer)
-        if names_itself:
-            num_weights = sum(weight.numel() for weight in course.policy.model.parameters())
-            where = course.policy.device
-            log.info("it is loaded: %.1f million weights on %s", num_weights / 1e6, where)
-            _warn_of_rate(settings, num_weights)
-            _warn_of_type(settings)
-        _refuse_unsupported(settings, course)
-        course.policy = with_shots(
-            *(course.policy, settings, around),
-            keep_in=settings.data_dir,
-            has_begun=course.has_checkpoint,
-        )
+        self.course = course = _begun(settings, around, self._held, seed=seed)
         self._settings, self._seed, self._on_round = settings, seed, on_round
         self._tasks, self._link, self._should_stop = around.tasks, around.link, around.should_stop
         self._phases = around.phases
@@ -340,6 +324,28 @@ class Trainer:
 def _refuse_unsupported(settings: Settings, course: Course) -> None:
     if settings.gradient_checkpointing and not can_checkpoint(course.policy.model):
         raise ModelError(f"{settings.model}: its layers do not support --gradient-checkpointing")
+
+
+def _begun(settings: Settings, around: Surroundings, held: Held, *, seed: int) -> Course:
+    """Return a course with its policy in place. Raises ModelError, CheckpointError."""
+    names_itself = settings.model not in MODEL_NAMES
+    if names_itself:  # the embedded ones are there at once
+        log.info("loading model %s", settings.model)
+    course = begin_or_resume(settings, seed=seed)
+    course.policy, course.optimizer = held.take(course.policy, course.optimizer)
+    if names_itself:
+        num_weights = sum(weight.numel() for weight in course.policy.model.parameters())
+        where = course.policy.device
+        log.info("it is loaded: %.1f million weights on %s", num_weights / 1e6, where)
+        _warn_of_rate(settings, num_weights)
+        _warn_of_type(settings)
+    _refuse_unsupported(settings, course)
+    course.policy = with_shots(
+        *(course.policy, settings, around),
+        keep_in=settings.data_dir,
+        has_begun=course.has_checkpoint,
+    )
+    return course
 
 
 def _warn_of_rate(settings: Settings, num_weights: int) -> None:

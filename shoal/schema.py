@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, Literal
 
 from pydantic import TypeAdapter
 
-from shoal.shapes import commands, node, peer
+from shoal.shapes import commands, learning, node, peer
+from shoal.view.model import Shown
 from shoal_base.lines import say_json, say_lines
 from shoal_settings.exits import EXIT_OK, fail
 from shoal_settings.parser import Parser, did_you_mean
@@ -21,6 +23,14 @@ of a version stay; others may come. An error is of the schema `error`, on standa
   shoal schema debug status    of one
 
 Exit codes: 0 ok, 2 usage."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched(Shown):
+    """What `shoal watch` prints."""
+
+    schema_version: Literal[1]
+
 
 _SERVING = commands.Ready | commands.Config
 _TRAINING = commands.RoundEvent | commands.Config
@@ -40,6 +50,8 @@ SHAPES: Final[Mapping[str, Any]] = {
     "export": commands.Exported,
     "judge report": commands.ReportOfJudges,
     "logs": commands.Entry,
+    "watch": Watched,
+    "page": commands.PageReady,
     "schema": commands.Schemas,
     "completion": commands.Completion,
     "debug status": node.Status,
@@ -58,6 +70,8 @@ SHAPES: Final[Mapping[str, Any]] = {
     "debug addresses": peer.Addresses,
     "debug ping": peer.Ping,
     "debug rollouts": node.Rollouts,
+    "debug ledger": learning.Ledger,
+    "debug refusals": learning.Refusals,
     "debug bugreport": peer.BugReport,
 }
 """By the command's words: the type of each object that it prints."""

@@ -27,6 +27,13 @@ class Ready(Versioned):
     records: NotRequired[int]
 
 
+class PageReady(Versioned):
+    """The page is served."""
+
+    event: Literal["ready"]
+    url: str
+
+
 class RoundEvent(Versioned):
     """A round of the trainer, or an evaluation: the figures of docs/metrics.md beside these."""
 

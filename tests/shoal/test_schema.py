@@ -21,7 +21,7 @@ from tests.support.running_node import RunningNode
 from tests.support.schemas import check
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "schema.json"
-ELSEWHERE = {"publish", "answer", "export", "judge report", "swarm", "experiment"}
+ELSEWHERE = {"publish", "answer", "export", "judge report", "swarm", "experiment", "page"}
 """Checked by the tests that run them."""
 WITHOUT_NODE = {
     "schema": "schema",
@@ -65,7 +65,7 @@ def commands(node: RunningNode) -> Iterator[tuple[str, list[str]]]:
         about = {"ping": [node.node.member.peer_id]}
         about |= {order: [publisher] for order in ("block", "unblock", "protect")}
         yield f"debug {view}", ["debug", view, *about.get(view, []), *here]
-    for name in ("invite", "logs"):
+    for name in ("invite", "logs", "watch"):
         yield name, [name, *here]
     for name, line in WITHOUT_NODE.items():
         if line is not None:
