@@ -17,7 +17,7 @@ EXPERIMENT_FLAGS = $(or $(PRESET),$(if $(MODEL),real,paper)) $(if $(N),--nodes $
              $(if $(DIR),--out $(DIR)) $(if $(MODEL),--model $(MODEL)) \
              $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
 
-.PHONY: help install browser node join bootstrap swarm trainer experiment test test-slow check format proto bench gpu-check warmstart clean
+.PHONY: help install browser node join bootstrap swarm trainer experiment test test-slow pictures check format proto bench gpu-check warmstart clean
 
 help:
 	@echo "make node        run a node and its trainer (BOOTSTRAP=… joins that peer's swarm)"
@@ -31,6 +31,7 @@ help:
 	@echo "make gpu-check   is the trainer right, and how fast, on the card that is here? tables for the docs"
 	@echo "make warmstart   make the embedded models anew, byte for byte (ARGS=--check only compares)"
 	@echo "make browser     install Chromium for the tests of the page (Debian, as root)"
+	@echo "make pictures    take the pictures of the page anew (docs/pictures)"
 	@echo "make install     only set up .venv"
 
 install: $(STAMP)
@@ -75,6 +76,10 @@ test: $(STAMP)
 
 test-slow: $(STAMP)
 	@$(BIN)/python -m pytest -m slow --timeout 1200 $(ARGS)
+
+# The pictures of docs/page.md, by the test that looks at them.
+pictures: $(STAMP)
+	@PICTURES=docs/pictures $(BIN)/python -m pytest -m slow tests/shoal/page/test_pictures.py
 
 check: $(STAMP)
 	@$(BIN)/ruff format --check .

@@ -152,7 +152,7 @@ class Intake:
     async def validate(self, data: bytes, author: PeerId, forwarder: PeerId) -> Verdict:
         """Gossip's validator: judge one message and queue it if it is valid."""
         context, now_ms = self._context, self._wall_ms()
-        work_s, family = 0.0, ""
+        work_s, signed = 0.0, None
         try:
             envelope = open_message(data, author=author, context=context)
             match envelope.payload_type:
@@ -176,7 +176,7 @@ class Intake:
                             size,
                             forwarder,
                         )
-                        work_s, family = work_of(signed.batch.groups), family_of(signed.batch)
+                        work_s = work_of(signed.batch.groups)
                         await self._check_new(signed, said_itself=said_itself)
                         lane = self._lane_of(author, forwarder)
                         regenerated = await self._regenerate(coordinates_of(signed.batch), lane)
@@ -191,7 +191,7 @@ class Intake:
             return replace(
                 verdict(rejected.reason),
                 work_s=max(work_s, rejected.work_s),
-                family=family or rejected.family,
+                family=rejected.family if signed is None else family_of(signed.batch),
             )
         return replace(ACCEPT, work_s=work_s)
 
@@ -209,10 +209,9 @@ class Intake:
         `signer_not_sender` says that it is another's, or under another number. Where gossip would
         ignore for want of room or of a worker, this waits a while.
         """
-        family = ""
+        signed = None
         try:
             signed = await self._open_fetched(raw, publisher, provider)
-            family = family_of(signed.batch)
             if signed.batch.sequence != sequence:
                 raise Rejected(Reason.SIGNER_NOT_SENDER)
             # An announced batch is the publisher's live traffic: the quota is there for it.
@@ -230,7 +229,8 @@ class Intake:
             # One of this node's own is another's than it was said to be, like any other's.
             is_mine = rejected.reason is Reason.CLAIMS_TO_BE_ME
             reason = Reason.SIGNER_NOT_SENDER if is_mine else rejected.reason
-            return replace(verdict(reason), family=family or rejected.family)
+            family = rejected.family if signed is None else family_of(signed.batch)
+            return replace(verdict(reason), family=family)
         return ACCEPT
 
     def queue_length(self) -> int:

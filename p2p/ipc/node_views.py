@@ -24,6 +24,9 @@ from shoal_tasks.wire_tasks import coordinates_of
 from shoal_wire.types import GroupId, PeerId
 
 _MAX_ROLLOUTS = 200
+_EXPECTED_S = 2.0
+"""For the right answer: the asker does not wait much longer."""
+_MAX_EXPECTED_CHARS = 4096
 _TRAINER_KEYS = (
     "model",
     "policy_version",
@@ -186,13 +189,27 @@ class NodeViews(CoreViews):
             found = self._recent.after(int(options.get("after", 0)), limit=limit)
         wanted = options.get("questions", True)
         questions = await self._questions(found) if wanted else [None] * len(found)
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "rollouts": [
-                self._rollout(recent, question, with_texts=bool(options.get("texts", True)))
-                for recent, question in zip(found, questions, strict=True)
-            ],
-        }
+        rows = [
+            self._rollout(recent, question, with_texts=bool(options.get("texts", True)))
+            for recent, question in zip(found, questions, strict=True)
+        ]
+        if group_id is not None and wanted:
+            for recent, row in zip(found, rows, strict=True):
+                row["expected"] = await self._expected(recent)
+        return {"schema_version": SCHEMA_VERSION, "rollouts": rows}
+
+    async def _expected(self, recent: RecentGroup) -> str | None:
+        """The right answer by this node's own worker; None where it has none, or not in time."""
+        task = recent.group.group.task
+        if task.inline is not None:
+            return None
+        with trio.move_on_after(_EXPECTED_S):
+            try:
+                (item,) = await self._member.worker.items([coordinates_of(task)])
+            except TaskError:
+                return None
+            return None if item.answer is None else item.answer[:_MAX_EXPECTED_CHARS]
+        return None
 
     async def _questions(self, found: list[RecentGroup]) -> list[str | None]:
         """Regenerate questions; an inline task carries its own."""

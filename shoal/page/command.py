@@ -28,10 +28,10 @@ Serve a web page of the node in a folder: whether it is all right, whether it le
 what price, what was said and refused. Nodes, bootstraps, judges and swarms start one by themselves
 (--no-http: none). It only reads, asks over the sockets in the folders, and outlives the node.
 
-  shoal page                                   the node that runs here
-  shoal page --data-dir .shoal/swarm           all of a local swarm, side by side
-  shoal page --data-dir A --data-dir B         these two
-  shoal page --http 0.0.0.0:7462               for other machines: by an address with a token"""
+  shoal page                           the node that runs here
+  shoal page --data-dir .shoal/swarm   all of a local swarm, side by side
+  shoal page --data-dir A --data-dir B   these two
+  shoal page --http 0.0.0.0:7462       for other machines: with a token"""
 
 ORPHAN_S: Final = 600.0
 """How long a page stays whose peer was killed and does not come back."""
@@ -45,7 +45,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         folders: list[Path] = arguments.data_dir or [running_node()]
         for folder in folders:
-            if not folder.is_dir():
+            if not _is_folder(folder):
                 raise fail("page", f"there is no folder {folder}: name a peer's --data-dir")
         address: WebAddress | None = arguments.http
         if address is None:
@@ -102,6 +102,13 @@ async def _end_after_peer(board: Board, stop: Callable[[], None]) -> None:
             break
         await trio.sleep(left_s)
     stop()
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # a name that no disk takes
+        return False
 
 
 def _announce(door: Door, folder: Path, arguments: argparse.Namespace) -> None:

@@ -67,6 +67,7 @@ class Trainer(TypedDict):
     last_round: Free | None
     held_out: Free | None
     learning: Free | None
+    draws: Free | None
     paused: str | None
     phase: str | None
     progress: Progress | None
@@ -210,7 +211,10 @@ class Rollout(TypedDict):
     seed: int
     index: int
     question: str | None
+    expected: NotRequired[str | None]
     reward: float | None
+    used: bool | None
+    why_unused: str
     completions: list[CompletionRow]
 
 

@@ -75,6 +75,7 @@ class PeerStatus(Identity):
     relays: list[str]
     relay: Relay | None
     worker: Worker
+    cost: Free
     role: NotRequired[str]
     groups_relayed: NotRequired[int]
     records: NotRequired[int]

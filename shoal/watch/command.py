@@ -6,7 +6,6 @@ q, Ctrl-C, SIGTERM, the terminal's end ─▶ the screen is as it was before
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import sys
@@ -36,6 +35,9 @@ DESCRIPTION = """\
 Show what a running node, bootstrap peer or judge does, live in this terminal: is it all right,
 is it learning, from whom, is it worth it, what was said, what was refused, what now. q or Ctrl-C
 ends it; the node goes on. While the node is away its last numbers stay, and it is found again.
+
+  shoal watch                          the node that runs here
+  shoal watch --data-dir .shoal/node
 
 Without a terminal to write to and read keys from it prints one frame and ends; with --json one
 object, with schema_version.
@@ -177,7 +179,7 @@ def _stop(_number: int, _frame: FrameType | None) -> None:
     raise Stopped
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> Parser:
     parser = Parser(prog="shoal watch", description=DESCRIPTION)
     parser.add_argument(
         "--data-dir",

@@ -226,7 +226,7 @@ async def test_nothing_acts_in_anything_that_is_shown(tmp_path: Path) -> None:
 def test_a_peer_says_who_it_is_so_that_nothing_acts(
     tmp_path: Path, command: list[str], last: str
 ) -> None:
-    flags = ["--listen", LOOPBACK, "--swarm-name", NAME, "--data-dir", FOLDER]
+    flags = ["--listen", LOOPBACK, "--swarm-name", NAME, "--no-http", "--data-dir", FOLDER]
     said = announced([*command, *flags], tmp_path, last=last)
     assert visible_name(NAME) in said
     assert not acting_on_screen(said)

@@ -48,6 +48,7 @@ def said_url(node: ShoalProcess, which: int) -> str | None:
     return urls[which] if len(urls) > which else None
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_page_outlives_a_kill_and_ends_with_the_node_in_order(tmp_path: Path) -> None:
     node = ShoalProcess("node", tmp_path / "node", *FLAGS).start()
@@ -72,7 +73,7 @@ def test_a_page_outlives_a_kill_and_ends_with_the_node_in_order(tmp_path: Path) 
 
 
 @pytest.mark.timeout(240)
-def test_a_page_that_is_stopped_holds_no_node_up(tmp_path: Path) -> None:
+def test_a_page_that_is_stopped_holds_no_node_up_and_ends_with_it(tmp_path: Path) -> None:
     """The page stands still with its socket open; the node answers all the same."""
     node = ShoalProcess("node", tmp_path / "node", *FLAGS).start()
     try:
@@ -84,6 +85,9 @@ def test_a_page_that_is_stopped_holds_no_node_up(tmp_path: Path) -> None:
         assert all(node.view() is not None for _ in range(50))
         os.kill(page.pid, signal.SIGCONT)
         wait_for(lambda: answer(f"{url}healthz") == 200 or None, PATIENCE_S, "it goes on")
+        node.stop()
+        wait_for(lambda: answer(url) is None or None, PATIENCE_S, "the page's end")
+        assert served_page(tmp_path / "node") is None
     finally:
         node.stop()
 

@@ -15,7 +15,7 @@ export class Chart {
     this.plot = null;
     new ResizeObserver(() => this.resize()).observe(place);
     dark.addEventListener("change", () => this.build());
-    note.append(key("c-own", "own answers, mean of 20 rounds"), key("c-others", "others’ answers"), key("c-held", "held out", "mark-point"), key("c-start", "start", "dashed"));
+    note.append(key("c-own", "own answers, mean of 20 rounds"), key("c-others", "others’ answers"), key("c-held", "held out", "mark-point"), key("c-start", "first 20 rounds", "dashed"));
   }
 
   set(history, start) {

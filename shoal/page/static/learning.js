@@ -4,6 +4,7 @@ import { has, reward, share } from "./format.js";
 import { Chart } from "./chart.js";
 import { finding } from "./right.js";
 
+const FIRST = "20 rounds";
 let chart = null;
 
 export function learning(peer) {
@@ -12,7 +13,7 @@ export function learning(peer) {
   say(at("learning-says"), now.says);
   show(at("learning-says"), Boolean(now.says));
   facts(at("learning-figures"), [
-    ["own reward", reward(now.reward_own), has(now.reward_start) ? `${reward(now.reward_start)} at the start` : "on fresh questions"],
+    ["own reward", reward(now.reward_own), has(now.reward_start) ? `${reward(now.reward_start)} in the first ${FIRST}` : "on fresh questions"],
     ["held out", share(now.held_out), has(now.held_out_start) ? `${share(now.held_out_start)} at the start` : "right at the first try"],
     ["rounds", String(now.round), null],
   ]);

@@ -40,6 +40,7 @@ function render() {
   const place = read();
   chosen = whole_.find((peer) => peer.name === place.peer) ?? whole_.find((peer) => peer.kind === "node" && peer.right.state !== "down") ?? whole_[0] ?? null;
   if (!chosen) return;
+  at("main").dataset.kind = chosen.kind;
   const title = `${chosen.name} · shoal`;
   if (document.title !== title) document.title = title;
   say(at("title"), title);

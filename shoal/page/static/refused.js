@@ -25,15 +25,15 @@ function counted(one) {
 }
 
 function row(one) {
-  const peer = (id) => (id ? foreign(id.slice(-10), "span", { title: id }) : "–");
+  const peer = (id) => (id ? foreign(id.slice(-10), "span", { title: id }) : "");
   return make(
     "tr",
     {},
     make("td", {}, clock(one.at_unix)),
-    foreign(one.says || one.reason, "td", { class: "wraps" }),
+    make("td", { class: "wraps" }, foreign(one.says || one.reason), one.times > 1 ? ` × ${count(one.times)}` : null),
     make("td", {}, peer(one.signer)),
     make("td", {}, peer(one.forwarder)),
-    foreign(one.family || "–", "td"),
-    foreign(one.do || "–", "td", { class: "wraps" }),
+    foreign(one.family, "td"),
+    foreign(one.do || "nothing", "td", { class: "wraps" }),
   );
 }

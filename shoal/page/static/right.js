@@ -29,9 +29,9 @@ function phase(now) {
   const parts = [];
   if (doing) {
     const name = has(doing.round) ? `round ${doing.round}: ${doing.name}` : doing.name;
-    if (doing.name) parts.push(`The trainer is at ${name}${doing.since_s >= 1 ? `, since ${duration(doing.since_s)}` : ""}`);
+    if (doing.name) parts.push(`The trainer ${now.state === "down" ? "was" : "is"} at ${name}${doing.since_s >= 1 ? `, since ${duration(doing.since_s)}` : ""}`);
     if (doing.of) parts.push(`${doing.done} of ${plural(doing.of, "answer")}`);
-    if (has(doing.left_s)) parts.push(`about ${duration(doing.left_s)} left`);
+    if (has(doing.left_s) && doing.left_s >= 1) parts.push(`about ${duration(doing.left_s)} left`);
     if (doing.last_error) parts.push(`it failed before: ${doing.last_error}`);
   }
   if (has(now.uptime_s)) parts.push(`up ${duration(now.uptime_s)}`);

@@ -2,9 +2,9 @@
 import { draw } from "./dom.js";
 
 export const MAX_SHOWN = 48;
-const SIZE = 240;
+const SIZE = 264;
 const MIDDLE = SIZE / 2;
-const RADIUS = 92;
+const RADIUS = 84;
 const NAMES_UP_TO = 16;
 
 // FNV-1a: the same place for the same peer, in every browser.
@@ -67,8 +67,8 @@ function node(one, angle, named) {
   const [x, y] = place(angle, RADIUS);
   const group = draw("g", { class: one.connected ? "" : "ring-away" }, draw("title", {}, `${one.short} · ${one.verdict_state}`), draw("circle", { class: "ring-peer", "data-state": one.verdict_state, cx: x, cy: y, r: named ? 6 : 4.5 }));
   if (named) {
-    const [tx, ty] = place(angle, RADIUS + 16);
-    group.append(draw("text", { x: tx, y: ty + 3 }, one.short.slice(-4)));
+    const [tx, ty] = place(angle, RADIUS + 26);
+    group.append(draw("text", { x: tx, y: ty + 4 }, one.short.slice(-4)));
   }
   return group;
 }

@@ -54,10 +54,9 @@ function list(peer, found) {
   options("publisher", found.publishers, filters.publisher, (id) => id.slice(-10));
   say(at("said-count"), `${plural(found.rows.length, "group")} of the latest ${found.of}`);
   show(at("said-none"), found.rows.length === 0);
-  const uses = new Map(peer.said.map((one) => [one.id, one]));
   const items = found.rows.map((one) => ({
     id: one.group_id, family: one.family, mine: one.own, publisher: one.publisher, round: one.round, reward: one.reward,
-    earned: one.earned, used: uses.get(one.group_id)?.used ?? null, why: uses.get(one.group_id)?.why_unused ?? "",
+    earned: one.earned, used: one.used ?? null, why: one.why_unused ?? "",
     chosen: one.group_id === group, link: link(peer.name, one.group_id, filters),
   }));
   rows(at("said-rows"), items, (one) => one.id, row);
@@ -72,15 +71,14 @@ function options(name, values, chosen, text = (value) => value) {
 }
 
 function row(one) {
-  const used = one.used === null ? "–" : USED[one.used];
   return make(
     "tr",
     { class: one.chosen ? "chosen" : "" },
     make("th", { scope: "row" }, make("a", { href: one.link, "aria-current": one.chosen ? "true" : null }, foreign(one.family))),
     make("td", {}, one.mine ? "me" : foreign(one.publisher.slice(-10), "span", { title: one.publisher })),
     make("td", { class: "n" }, String(one.round)),
-    make("td", { class: "n", title: EARNED[one.earned] }, reward(one.reward)),
-    make("td", { title: one.why || null }, used),
+    make("td", { class: "n", title: EARNED[one.earned] }, has(one.reward) ? reward(one.reward) : make("span", { class: "fine" }, "not yet")),
+    make("td", { title: one.why || null }, one.used === null ? make("span", { class: "fine" }, "waits") : USED[one.used]),
   );
 }
 
@@ -97,18 +95,17 @@ export async function whole(peer, group) {
   place.replaceChildren(make("p", { class: "empty" }, "Asking the node for it …"));
   try {
     const found = await ask("/api/group", { peer: peer.name, id: group });
-    if (which === shown) place.replaceChildren(...texts(peer, found));
+    if (which === shown) place.replaceChildren(...texts(found));
   } catch (error) {
     if (which === shown) place.replaceChildren(make("p", { class: "empty" }, `It cannot be shown: ${error.message}.`));
   }
 }
 
-function texts(peer, one) {
-  const use = peer.said.find((row) => row.id === one.group_id);
+function texts(one) {
   const facts = [
     one.own ? "said here" : null, `round ${one.round}`, `policy version ${one.policy_version}`,
     has(one.received_ms) ? `came ${clock(one.received_ms / 1000)}` : null,
-    use?.used === true ? "trained on" : use?.used === false ? `passed over: ${use.why_unused}` : null,
+    one.used === true ? "trained on" : one.used === false ? `passed over: ${one.why_unused}` : "waits to be drawn",
   ];
   return [
     make("h3", {}, foreign(one.family)),

@@ -30,11 +30,11 @@ function row(one) {
     "tr",
     { class: one.mine ? "me" : "" },
     make("th", { scope: "row" }, who),
-    foreign(one.model || "–", "td"),
+    one.model ? foreign(one.model, "td") : make("td", { class: "fine" }, one.mine ? "" : "has not answered"),
     make("td", { class: "n" }, signal(one.signal)),
     make("td", { class: "n" }, count(one.trained)),
     make("td", { class: "n" }, count(one.received)),
-    make("td", { class: "n" }, reward(one.reward)),
+    make("td", { class: "n" }, one.received || has(one.reward) ? reward(one.reward) : ""),
     make("td", { class: "n" }, one.away + (one.relayed ? " (relay)" : "")),
     make("td", {}, make("span", { class: "tag", "data-state": one.verdict_state }, STANDING[one.verdict_state] ?? one.verdict_state)),
   );

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -265,3 +267,25 @@ def test_the_last_numbers_of_a_node_that_has_ended(
 ) -> None:
     assert main(["debug", "status", "--last", "--data-dir", str(tmp_path)]) == 3
     assert "no node has left a status" in capsys.readouterr().err
+
+
+def test_one_group_comes_with_the_right_answer_and_many_without(node: RunningNode) -> None:
+    """By the node's own worker, one task at a time."""
+    client = node.client(m.Role.INSPECTOR)
+    author = make.Author(node.node.member.manifest, now_ms=wall_ms())
+    node.call(node.node.pool.keep_external, author.signed(author.batch([group(77)])))
+
+    def rows(**options: Any) -> list[dict[str, Any]]:
+        reply = client.call(
+            m.Inspect(view="rollouts", options_json=json.dumps(options)), m.InspectReply
+        )
+        found: list[dict[str, Any]] = json.loads(reply.json)["rollouts"]
+        return found
+
+    many = rows()
+    assert not any("expected" in row for row in many)
+    (last,) = rows(group=many[-1]["group_id"])
+    numbers = [int(word) for word in re.findall(r"\d+", last["question"])]
+    assert last["expected"] == str(math.gcd(*numbers))
+    assert "expected" not in rows(group=many[-1]["group_id"], questions=False)[0]
+    client.close()
