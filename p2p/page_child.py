@@ -85,7 +85,7 @@ async def _tell(process: trio.Process, say_url: Callable[[str], None]) -> None:
         if url is not None:
             say_url(url)
             return
-        said = (await _first_line(process.stderr)).decode(errors="replace").strip()
+        said = await _last_line(process.stderr)
         log.warning("no web page: %s", said.removeprefix("shoal page: ") or "it did not start")
 
 
@@ -97,6 +97,14 @@ async def _first_line(stream: Any) -> bytes:
             break
         line += part
     return line.partition(b"\n")[0]
+
+
+async def _last_line(stream: Any) -> str:
+    """Its last words: where it broke, the error itself, which a traceback ends with."""
+    said = b""
+    while part := await stream.receive_some(4096):
+        said = (said + part)[-_LINE_BYTES:]
+    return next(reversed(said.decode(errors="replace").strip().splitlines()), "")
 
 
 def _url_in(line: bytes) -> str | None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
+import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
+from p2p import page_child
 from shoal_base.page_file import (
     PAGE_FILE,
     PageHereError,
@@ -105,3 +109,35 @@ def test_what_stands_in_its_place_is_no_page(tmp_path: Path, content: str) -> No
     with own_page(tmp_path):
         (tmp_path / PAGE_FILE).write_text(content)
         assert served_page(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("page", "said"),
+    [
+        ("raise TypeError('a mistake')", "TypeError: a mistake"),
+        ("import sys; sys.exit('shoal page: no port is free')", "no port is free"),
+        ("", "it did not start"),
+    ],
+)
+async def test_why_there_is_no_page_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: str, said: str
+) -> None:
+    monkeypatch.setattr(page_child, "missing_for_page", lambda: None)
+    monkeypatch.setattr(page_child, "python", lambda *_: [sys.executable, "-c", page])
+    lines, urls, heard = list[str](), list[str](), trio.Event()
+
+    def hear(record: logging.LogRecord) -> bool:
+        lines.append(record.getMessage())
+        heard.set()
+        return False
+
+    page_child.log.addFilter(hear)
+    try:
+        with trio.fail_after(PATIENCE_S):
+            async with trio.open_nursery() as nursery:
+                await nursery.start(page_child.run_page, tmp_path, "127.0.0.1:0", urls.append)
+                await heard.wait()
+                nursery.cancel_scope.cancel()
+    finally:
+        page_child.log.removeFilter(hear)
+    assert lines == [f"no web page: {said}"] and not urls
