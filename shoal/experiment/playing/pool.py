@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shoal.experiment.folder import is_done
+from shoal.experiment.made_by import last_line
 from shoal.experiment.plan import Job
 from shoal_base.children import inherited
 from shoal_base.lines import guard_process
@@ -188,4 +189,5 @@ def _play_to_file(job: Job, out: Path, shared: Workers, on_round: Callable[[int]
             play_swarm(job, out / "nodes" / path.parent.name / str(job.seed), emit)
         else:
             play(job, shared, emit)
+        file.write(json.dumps(last_line()) + "\n")
     part.replace(path)
