@@ -21,6 +21,7 @@ from shoal.experiment.plan import Job
 EVENT: Final = "made_by"
 UNKNOWN: Final = "unknown"
 _SECONDS: Final = 10.0
+_OF_THE_RUN: Final = ("--json", "--fresh", "--no-figures")
 _HERE: Final = Path(__file__)
 
 
@@ -49,7 +50,7 @@ def as_typed(argv: Sequence[str]) -> str:
     for word in words:
         if word in ("--out", "--jobs"):
             next(words, None)
-        elif not word.startswith(("--out=", "--jobs=")) and word not in ("--json", "--fresh"):
+        elif not word.startswith(("--out=", "--jobs=")) and word not in _OF_THE_RUN:
             kept.append(word)
     return shlex.join(["shoal", "experiment", *kept])
 

@@ -41,7 +41,7 @@ def test_a_result_names_command_seeds_code_and_the_rounds_it_was_made_of(tmp_pat
 
 def test_a_command_is_told_without_places(tmp_path: Path) -> None:
     typed = ["paper", "--out", str(tmp_path), "--arm", "4/4", f"--out={tmp_path}", "--jobs", "2"]
-    said = made_by.as_typed([*typed, "--set", "model=a b", "--json", "--fresh"])
+    said = made_by.as_typed([*typed, "--set", "model=a b", "--json", "--fresh", "--no-figures"])
     assert said == "shoal experiment paper --arm 4/4 --set 'model=a b'"
 
 
