@@ -262,11 +262,17 @@ def _totals(runs: Sequence[Run], summaries: Sequence[ArmSummary], title: str) ->
     for place, one in enumerate(summaries):
         colour = COLOURS[place % 8]
         own = one.total.mean / base.total.mean
-        half = (one.total.half or 0.0) / base.total.mean
+        half = None if one.total.half is None else one.total.half / base.total.mean
         ax.bar(place - 0.25, own, 0.25, yerr=half, capsize=3, color=colour, alpha=0.8)
         dots = [total(run) / base.total.mean for run in runs if run.arm == one.arm]
         ax.plot([place - 0.25] * len(dots), dots, "o", ms=2.5, color="#444444")
-        ax.text(place - 0.25, max(own + half, *dots) + 0.03, f"{own:.2f}", ha="center", fontsize=7)
+        ax.text(
+            place - 0.25,
+            max(own + (half or 0.0), *dots) + 0.03,
+            f"{own:.2f}",
+            ha="center",
+            fontsize=7,
+        )
         training = one.training_total.mean / base.training_total.mean
         ax.bar(place, training, 0.25, color=colour, alpha=0.35, hatch="///")
         ax.text(place, training + 0.03, f"{training:.2f}", ha="center", fontsize=7)
