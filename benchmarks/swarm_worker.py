@@ -59,6 +59,10 @@ class SharedWorker:
         """Ask the real one."""
         return await self._real.questions(tasks)
 
+    async def items(self, tasks: Any) -> Any:
+        """Ask the real one."""
+        return await self._real.items(tasks)
+
     async def score(self, requests: Any) -> Any:
         """Ask the real one."""
         return await self._real.score(requests)

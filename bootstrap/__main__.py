@@ -24,7 +24,10 @@ DESCRIPTION = """\
 Run a bootstrap peer: a stable address at which newcomers learn what the swarm has agreed on and
 whom to connect to. It relays gossip, keeps no rollouts and trains nothing; nodes that have met
 stay together without it. Nodes join with `shoal node --bootstrap ADDRESS`, ADDRESS being one of
-the lines that it prints, or with `shoal join LINE`, LINE being what `shoal invite` prints of it."""
+the lines that it prints, or with `shoal join LINE`, LINE being what `shoal invite` prints of it.
+
+  shoal bootstrap           on port 4001 of every address of this machine
+  shoal bootstrap --relay   also for nodes that nobody can dial"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -37,9 +37,9 @@ With no --bootstrap it looks for peers it can find by itself (those it met befor
 machine and the local network) and otherwise trains alone, and says so. It never exits because
 nobody is there.
 
-  shoal node                                  the embedded small model, no download
-  shoal node --bootstrap /ip4/…/p2p/12D3…     join the swarm of that peer
-  shoal node --model Qwen/Qwen2.5-0.5B-Instruct --max-new-tokens 256 --learning-rate 1e-6"""
+  shoal node                                the embedded small model
+  shoal node --bootstrap /ip4/…/p2p/12D3…   join the swarm of that peer
+  shoal node --model Qwen/Qwen2.5-0.5B-Instruct --max-new-tokens 256"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

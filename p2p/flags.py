@@ -11,6 +11,7 @@ from p2p.net.announced import parse_announced
 from p2p.peers.discovery import parse_bootstrap
 from shoal_base.lines import say_json, say_lines
 from shoal_settings.exits import EXIT_OK, UsageExit, fail
+from shoal_settings.groups import ALWAYS_FIRST, FIRST
 from shoal_settings.loader import Loaded, SettingsError, add_flags, describe, describe_text, load
 from shoal_settings.parser import Parser
 from shoal_settings.schema import Command, Settings
@@ -34,7 +35,7 @@ def parse(
     parser = Parser(
         prog=f"shoal {name}",
         description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        first=(*FIRST[command], *ALWAYS_FIRST),
     )
     add_flags(parser, command, defaults)
     # Given by a parent shoal process: end when standard input does.
@@ -47,7 +48,7 @@ def parse(
         raise fail(name, str(error)) from None
     if arguments.print_config:
         if loaded.settings.json_output:
-            say_json(describe(loaded, command))
+            say_json({"schema_version": 1, **describe(loaded, command)})
         else:
             say_lines(describe_text(loaded, command))
         raise UsageExit(EXIT_OK)

@@ -24,6 +24,8 @@ from p2p.ipc.node_views import NodeViews
 from p2p.ipc.service import Service, TrainerLink
 from p2p.member import Member
 from p2p.peer import ListeningPeer
+from p2p.rollouts.learning_ledger import LearningLedger
+from p2p.rollouts.ledger_file import LEDGER_FILE, LedgerFile
 from p2p.rollouts.outbox import Outbox
 from p2p.rollouts.pool import RolloutPool
 from p2p.rollouts.recent import RecentRollouts
@@ -54,6 +56,7 @@ class LiveNode:
         self.child = child
         self.link = TrainerLink()
         self.recent = RecentRollouts()
+        self.learning = LearningLedger(peer.peer_id)
         self.archive = Archive(
             settings.data_dir / ARCHIVE_FILE,
             max_bytes=settings.archive_bytes,
@@ -142,6 +145,15 @@ class LiveNode:
             wall_ms=self.peer.parts.wall_ms,
         )
 
+    def _ledger_file(self) -> LedgerFile:
+        peer = self.peer
+        return LedgerFile(
+            self.learning,
+            peer.data_dir / LEDGER_FILE,
+            in_thread=peer.parts.in_thread,
+            refused=peer.disk.refused,
+        )
+
     def _judge_link(self) -> JudgeLink | None:
         address = self.peer.settings.judge
         if address == "none":
@@ -154,6 +166,7 @@ class LiveNode:
             outbox=self.outbox,
             pool=self.pool,
             recent=self.recent,
+            learning=self.learning,
             link=self.link,
             child=self.child,
             exchange=self.exchange,
@@ -168,6 +181,8 @@ class LiveNode:
             outbox=self.outbox,
             recent=self.recent,
             link=self.link,
+            learning=self.learning,
+            wall_ms=self.peer.parts.wall_ms,
             views=self.views.by_name(),
             control=self.peer.guard.control,
             judge=self.judge,
@@ -176,6 +191,7 @@ class LiveNode:
     async def start(self, nursery: trio.Nursery) -> None:
         """Take up what an earlier life left, join the swarm, and publish from then on."""
         await self.pool.restore(self.peer.ledger)
+        await nursery.start(self._ledger_file().run)
         await nursery.start(self.pool.run)
         self.exchange.serve()
         await self.member.start(nursery)

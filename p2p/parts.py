@@ -39,7 +39,7 @@ from p2p.threads import InThread
 from shoal_settings.schema import Settings
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.spec import FamilySpec
-from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates
+from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates, TaskItem
 from shoal_tasks.worker.trio_client import TaskWorker
 from shoal_wire.types import PeerId
 
@@ -70,6 +70,9 @@ class Worker(QuestionSource, Running, Protocol):
 
     async def questions(self, tasks: Sequence[TaskCoordinates]) -> list[str]:
         """Return one question a task. Raises TaskError."""
+
+    async def items(self, tasks: Sequence[TaskCoordinates]) -> list[TaskItem]:
+        """Return question and answer of each task. Raises TaskError."""
 
     async def draw_for_judge(self, rng: random.Random) -> tuple[TaskCoordinates, str]:
         """Return a held-out task and its question. Raises TaskError."""

@@ -13,36 +13,34 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import signal
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import trio
 
 from p2p.collector import spare_collector
 from p2p.data_dir import IDENTITY_FILE, DataDirInUseError, lock_data_dir
+from p2p.endings import call_on_parent_end, call_on_signal
 from p2p.flags import parse
 from p2p.ipc.server import SOCKET_NAME, SocketPathError, check_socket_path
 from p2p.member import Member
 from p2p.net.host import ListenError
 from p2p.net.identity import Identity, IdentityError, load_or_create_identity
 from p2p.net.swarm_key import SwarmKeyError
+from p2p.page_child import run_page
 from p2p.peer_life import PeerLife
 from shoal_base.lines import guard_process, say, say_json
 from shoal_base.log_file import LogLines, log_to_console, log_to_file
 from shoal_base.node_folders import numbered
 from shoal_base.output import outlive_the_terminal
 from shoal_base.private import private
-from shoal_settings.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UsageExit, fail
-from shoal_settings.loader import Loaded
+from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
+from shoal_settings.loader import Loaded, said_of_defaults
 from shoal_settings.schema import Command, Settings
 from shoal_wire.errors import ManifestError
-
-if TYPE_CHECKING:
-    from trio_typing import TaskStatus
 
 log = logging.getLogger(__name__)
 
@@ -119,6 +117,9 @@ def serve(serving: Serving[L, J], argv: Sequence[str] | None) -> int:
             log_path = settings.data_dir / f"{name}.log"
             outlive_the_terminal(partial(say_terminal_gone, log_path))
             with log_to_file(log_path, settings.log_bytes, lines):
+                trains = serving.settings_of == "node" and not settings.no_trainer
+                if trains and (said := said_of_defaults(loaded)):
+                    log.info("%s", said)
                 return _serve_in(settings, serving, supervised=supervised)
     except UsageExit as end:
         return end.code
@@ -149,15 +150,35 @@ def _serve_in(settings: Settings, serving: Serving[L, J], *, supervised: bool) -
 async def _serve_once(
     serving: Serving[L, J], settings: Settings, identity: Identity, supervised: bool
 ) -> int | None:
-    ready = partial(_say_ready, serving, settings)
-    peer = serving.make(identity=identity, settings=settings, on_ready=ready)
+    is_ready = trio.Event()
+
+    def on_ready(peer: J) -> None:
+        _say_ready(serving, settings, peer)
+        is_ready.set()
+
+    peer = serving.make(identity=identity, settings=settings, on_ready=on_ready)
     async with trio.open_nursery() as nursery:
         await nursery.start(call_on_signal, peer.stop)
+        nursery.start_soon(_show_page, settings, is_ready)
         if supervised:
             nursery.start_soon(call_on_parent_end, peer.stop)
         code = await serving.run(peer, settings)
         nursery.cancel_scope.cancel()
     return code
+
+
+async def _show_page(settings: Settings, is_ready: trio.Event) -> None:
+    """Serve the peer's page from the moment it is ready, and say where."""
+    await is_ready.wait()
+    await run_page(settings.data_dir, settings.http, partial(say_page, settings.json_output))
+
+
+def say_page(as_json: bool, url: str) -> None:
+    """Say where a page is."""
+    if as_json:
+        say_json({"event": "page", "url": url})
+    else:
+        say(f"web page: {url}")
 
 
 def _say_ready(serving: Serving[L, J], settings: Settings, peer: J) -> None:
@@ -168,6 +189,7 @@ def _say_ready(serving: Serving[L, J], settings: Settings, peer: J) -> None:
     member, manifest = peer.member, peer.member.manifest
     ready = {
         "event": "ready",
+        "schema_version": 1,
         "peer_id": member.peer_id,
         "addresses": list(member.host.listen_addrs()),
         "swarm": {"name": manifest.swarm_name, "digest": manifest.digest.hex()},
@@ -249,32 +271,6 @@ def say_terminal_gone(log_path: Path) -> None:
         log_path,
         os.getpid(),
     )
-
-
-async def call_on_parent_end(callback: Callable[[], None]) -> None:
-    """Call back when standard input ends: however the parent died, its pipe is closed."""
-    stream = trio.lowlevel.FdStream(os.dup(0))
-    async with stream:
-        with contextlib.suppress(trio.BrokenResourceError):
-            while await stream.receive_some(4096):
-                pass
-    callback()
-
-
-async def call_on_signal(
-    callback: Callable[[], None],
-    *,
-    task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    """Call back on SIGINT or SIGTERM; a second signal ends the process at once."""
-    seen = 0
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        task_status.started()
-        async for _ in signals:
-            seen += 1
-            if seen > 1:
-                os._exit(EXIT_INTERRUPTED)
-            callback()
 
 
 def root_error(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -40,6 +40,7 @@ from shoal_settings.exits import (
     EXIT_USAGE,
     fail,
 )
+from shoal_settings.groups import ALWAYS_FIRST, FIRST
 from shoal_settings.loader import (
     Loaded,
     SettingsError,
@@ -47,6 +48,7 @@ from shoal_settings.loader import (
     describe,
     describe_text,
     load,
+    said_of_defaults,
 )
 from shoal_settings.parser import Parser, path
 from shoal_settings.schema import Settings
@@ -68,7 +70,10 @@ _LOCK_SECONDS = 30.0
 DESCRIPTION = """\
 Train a policy: draw tasks, answer them, share the answers through the node, learn from own and
 others' answers (SAPO with GRPO updates). `shoal node` starts one by itself; start it by hand to
-run it apart from a node that was started with --no-trainer."""
+run it apart from a node that was started with --no-trainer.
+
+  shoal trainer --alone --rounds 100   with no node at all
+  shoal trainer --export my-model      the newest checkpoint, as a model folder"""
 
 
 class StopFlag:
@@ -109,7 +114,8 @@ class StopFlag:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `shoal trainer`; return the exit code."""
     end_with_the_reader()
-    parser = Parser(prog="shoal trainer", description=DESCRIPTION)
+    first = (*FIRST["trainer"], *ALWAYS_FIRST, "export")
+    parser = Parser(prog="shoal trainer", description=DESCRIPTION, first=first)
     add_flags(parser, "trainer")
     parser.add_argument("--supervised", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--node-run", default="", help=argparse.SUPPRESS)
@@ -127,7 +133,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return fail("trainer", str(error)).code
     if arguments.print_config:
         if loaded.settings.json_output:
-            say_json(describe(loaded, "trainer"))
+            say_json({"schema_version": 1, **describe(loaded, "trainer")})
         else:
             say_lines(describe_text(loaded, "trainer"))
         return EXIT_OK
@@ -140,6 +146,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     log_to_console(loaded.settings.log_level, _lines(loaded.settings))
     if arguments.export is None:
         outlive_the_terminal()
+        if said := said_of_defaults(loaded):
+            log.info("%s", said)
     settings = _in_its_folder(loaded)
     supervision = Supervision(by_node=arguments.supervised, node_run=arguments.node_run)
     return _run(settings, stop, supervision, arguments.export)

@@ -34,6 +34,10 @@ CHEAP_EVAL_EVERY = 25
 """Rounds between evaluations of an embedded model, where nothing else is asked for."""
 
 
+OnAnswers = Callable[[Sequence[OwnGroup], Sequence[float]], None]
+"""Told groups of one answer each, and what each earned."""
+
+
 class EvaluationStopped(Exception):  # noqa: N818 - an order, not a fault
     """The trainer was told to stop before the evaluation was complete."""
 
@@ -85,13 +89,15 @@ def evaluate(
     should_stop: Callable[[], bool] = lambda: False,
     on_step: OnStep = lambda _done, _fraction: None,
     at_once: bool = False,
+    on_answers: OnAnswers | None = None,
 ) -> HeldOut:
     """Answer `per_family` held-out questions of every family and score them.
 
     `at_once` asks all families together: faster where a call costs more than its tokens.
     A question that the model cannot hold earns nothing. Of `sampling` only ``max_new_tokens``
     counts: the temperature is 0. Blocks; looks at `should_stop` before each family, and tells
-    `on_step` after it. Raises EvaluationStopped, and what the task worker raises.
+    `on_step` after it; `on_answers` hears what was answered. Raises EvaluationStopped, and what
+    the task worker raises.
     """
     started = time.perf_counter()
     greedy = replace(sampling, temperature=0.0, top_p=1.0, top_k=0)
@@ -104,7 +110,8 @@ def evaluate(
         if should_stop():
             raise EvaluationStopped
         asked = list(part)
-        for question, reward in zip(asked, _rewards(policy, tasks, asked, greedy), strict=True):
+        earned = _rewards(policy, tasks, asked, greedy, on_answers)
+        for question, reward in zip(asked, earned, strict=True):
             rewards.setdefault(question.task.family, []).append(reward)
         done += len(asked)
         on_step(done, done / len(questions))
@@ -120,7 +127,11 @@ def evaluate(
 
 
 def _rewards(
-    policy: Policy, tasks: TaskSource, questions: Sequence[Question], greedy: SamplingParams
+    policy: Policy,
+    tasks: TaskSource,
+    questions: Sequence[Question],
+    greedy: SamplingParams,
+    on_answers: OnAnswers | None,
 ) -> list[float]:
     found = [prompt_of(policy, question) for question in questions]
     asked = [question for question, prompt in zip(questions, found, strict=True) if prompt]
@@ -135,8 +146,11 @@ def _rewards(
         OwnGroup(question=question, answers=(sample.as_answer(),))
         for question, (sample,) in zip(asked, samples, strict=True)
     ]
-    earned = iter(tasks.verify_own(groups))
-    return [next(earned)[0] if prompt else 0.0 for prompt in found]
+    rewards = [reward for (reward,) in tasks.verify_own(groups)]
+    if on_answers is not None:
+        on_answers(groups, rewards)
+    earned = iter(rewards)
+    return [next(earned) if prompt else 0.0 for prompt in found]
 
 
 def _pass_share(rewards: Sequence[float]) -> float:

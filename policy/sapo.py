@@ -12,13 +12,14 @@ Nothing waits for anybody: with no node, or an empty buffer, the round trains on
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from policy.choice.advantage import has_signal
 from policy.choice.balance import Balance
 from policy.choice.candidates import OwnRecord
+from policy.choice.curriculum import Curriculum, num_effective
 from policy.choice.scored import ScoredGroup, TrainingSet
 from policy.generation.local import Sample, generate
 from policy.generation.seam import Asking, Generator, ThisProcess
@@ -38,6 +39,7 @@ from policy.rollouts import (
 )
 from policy.round.config import Round, RoundConfig, config_of_round
 from policy.round.external import ExternalSampling
+from policy.round.learnt import outcomes
 from policy.round.own import own_scored
 from policy.round.record import Played, record_of, seen_in
 from policy.surroundings import Interrupted, Surroundings
@@ -101,8 +103,10 @@ class Rounds:
         means: Means = THIS_PROCESS,
         quarantine: Quarantine | None = None,
         balance: Balance | None = None,
+        curriculum: Curriculum | None = None,
     ) -> None:
-        """`balance` moves I and J from round to round; without one they stay."""
+        """`balance` moves I and J from round to round, `curriculum` the families' weights;
+        without one they stay."""
         self._learner, self._policy, self._config = learner, learner.policy, config
         self._tasks, self._link, self._rules = around.tasks, around.link, around.rules
         self._should_stop, self._phases = around.should_stop, around.phases
@@ -110,7 +114,7 @@ class Rounds:
         if means.generator is not None:
             self._generator = means.generator(learner.policy)
         self._means, self._quarantine = means, quarantine
-        self._balance = balance
+        self._balance, self._curriculum = balance, curriculum
         self._token_budget = config.grpo.token_budget
         self._own_record = OwnRecord()
         self._others = ExternalSampling(learner.policy, around, self._own_record)
@@ -124,6 +128,7 @@ class Rounds:
         started = time.perf_counter()
         config = config_of_round(self._config, self._balance, self._token_budget)
         this = Round(number=number, policy_version=policy_version, config=config)
+        families = self._num_families()
         questions = self._draw(this)  # 1
         own = self._generate(this, questions)  # 2
         generated = time.perf_counter()
@@ -136,13 +141,18 @@ class Rounds:
         self._phases.enter(Phase.LEARNING, round=number)
         groups, stats = self._update(this, training)  # 5
         self._remember(this, fresh, training, stats)
+        spoilt = {index for step in stats.nonfinite for index in step.groups}
+        learnt = tuple(outcomes(fresh, shared, training, groups, spoilt))
+        self._link.tell_learnt(number, learnt)
         now = time.perf_counter()
         played = Played(
             number=number,
+            effective_families=families,
             own=own,
             fresh=fresh,
             training=training,
             stats=stats,
+            outcomes=learnt,
             tokens_seen=num_tokens(groups),
             seconds=now - started,
             seconds_generate=generated - started,
@@ -157,6 +167,16 @@ class Rounds:
             own_rewards=[group.rewards for group in fresh],
         )
 
+    @property
+    def curriculum(self) -> Curriculum | None:
+        """What the next round's families follow from; None where the swarm's weights stay."""
+        return self._curriculum
+
+    def evaluated(self, passed: Mapping[str, float]) -> None:
+        """Take in a held-out evaluation: pass@1 by family."""
+        if self._curriculum is not None:
+            self._curriculum = self._curriculum.evaluated(passed)
+
     def _stop_if_told(self) -> None:
         if self._should_stop():
             self._link.release_ahead()
@@ -164,7 +184,15 @@ class Rounds:
 
     def _draw(self, this: Round) -> list[Question]:
         asked = max(this.config.num_questions, this.config.num_local)
-        return self._tasks.draw(this.rng("tasks"), asked)
+        if self._curriculum is None:
+            return self._tasks.draw(this.rng("tasks"), asked)
+        shares = self._curriculum.shares(self._tasks.weights)
+        return self._tasks.draw(this.rng("tasks"), asked, weights=shares)
+
+    def _num_families(self) -> float | None:
+        if self._curriculum is None:
+            return None
+        return num_effective(self._curriculum.shares(self._tasks.weights))
 
     def _generate(self, this: Round, questions: Sequence[Question]) -> list[OwnGroup]:
         self._stop_if_told()
@@ -277,6 +305,10 @@ class Rounds:
         if self._balance is not None:
             seen = seen_in(this.config, fresh, training.external)
             self._balance = self._balance.after(seen)
+        if self._curriculum is not None:
+            self._curriculum = self._curriculum.after(
+                (one.question.task.family, has_signal(one.rewards)) for one in fresh
+            )
 
     def _set_aside(
         self, round_number: int, training: Sequence[ScoredGroup], stats: UpdateStats

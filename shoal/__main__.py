@@ -10,7 +10,7 @@ from importlib.metadata import version
 
 from shoal_base.lines import guard_process, say, say_lines
 from shoal_base.output import end_with_the_reader, flush_output
-from shoal_settings.exits import EXIT_OK, EXIT_USAGE
+from shoal_settings.exits import EXIT_OK, EXIT_USAGE, errors_as_json, fail
 from shoal_settings.parser import did_you_mean
 
 
@@ -21,60 +21,108 @@ class Command:
     module: str
     """Has `main(argv)`. By name, since only the command that is asked for is imported."""
     does: str
+    group: str = "look inside"
+    """What the list of commands has it under."""
     parts: Mapping[str, str] = field(default_factory=dict)
     """Its sub-commands that another module has: first word → module."""
 
 
 COMMANDS = {
     "node": Command(
-        module="p2p.__main__", does="join a swarm (or start one), train, share and learn"
+        module="p2p.__main__",
+        does="join a swarm (or start one), train, share and learn",
+        group="take part",
     ),
-    "invite": Command(module="shoal.invite", does="print one line with which others join"),
-    "join": Command(module="shoal.join", does="a node in the swarm that an invitation names"),
+    "invite": Command(
+        module="shoal.invite", does="print one line with which others join", group="take part"
+    ),
+    "join": Command(
+        module="shoal.join",
+        does="a node in the swarm that an invitation names",
+        group="take part",
+    ),
     "bootstrap": Command(
+        group="take part",
         module="bootstrap.__main__",
         does="a meeting point: stable address, relays, trains nothing",
     ),
     "swarm": Command(
-        module="shoal.swarm.command", does="a bootstrap and N nodes on this machine, a live table"
+        module="shoal.swarm.command",
+        does="a bootstrap and N nodes on this machine, a live table",
+        group="take part",
     ),
     "trainer": Command(
-        module="policy.__main__", does="the trainer process alone (a node starts its own)"
+        module="policy.__main__",
+        does="the trainer process alone (a node starts its own)",
+        group="take part",
     ),
     "experiment": Command(
         module="shoal.experiment.command",
-        does="does sharing help? the paper's comparison on this machine, with table and figures",
+        does="does sharing help? the paper's comparison, table and figures",
+        group="measure",
     ),
     "tasks": Command(
-        module="shoal.tasks", does="list task families; show one with a sample and its scores"
+        module="shoal.tasks",
+        does="list task families; show one with a sample and its scores",
+        group="questions and answers",
     ),
-    "publish": Command(module="shoal.publish", does="share a file of completions through a node"),
+    "publish": Command(
+        module="shoal.publish",
+        does="share a file of completions through a node",
+        group="questions and answers",
+    ),
     "answer": Command(
-        module="shoal.answer", does="answer questions yourself, and share the answers"
+        module="shoal.answer",
+        does="answer questions yourself, and share the answers",
+        group="questions and answers",
     ),
     "export": Command(
-        module="shoal.export.command", does="the rollouts a node has seen, as a data set"
+        module="shoal.export.command",
+        does="the rollouts a node has seen, as a data set",
+        group="questions and answers",
     ),
     "judge": Command(
         module="p2p.judge.__main__",
         does="ask nodes, score their answers, keep signed records",
+        group="measure",
         parts={"report": "shoal.judge_report.command"},
     ),
+    "watch": Command(module="shoal.watch.command", does="a node in this terminal, live"),
+    "page": Command(module="shoal.page.entry", does="a web page of a node, or of a whole swarm"),
     "debug": Command(module="shoal.debug.command", does="look inside a running node"),
+    "logs": Command(
+        module="shoal.logs", does="what a node and its trainer logged, also as it grows"
+    ),
+    "schema": Command(
+        module="shoal.schema",
+        does="the JSON schema of what a command prints with --json",
+        group="this program",
+    ),
+    "completion": Command(
+        module="shoal.completion",
+        does="what makes the TAB key complete shoal's words, in your shell",
+        group="this program",
+    ),
 }
+
+
+GROUPS = ("take part", "look inside", "questions and answers", "measure", "this program")
+"""Of commands, in the order in which they are listed."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `shoal`; return the exit code."""
     guard_process()
     end_with_the_reader()
-    code = _run(argv)
-    flush_output()
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    # Of a child, whose parent quotes its last line to people, they stay lines.
+    with errors_as_json("--json" in arguments and "--supervised" not in arguments):
+        code = _run(arguments)
+        flush_output()
     return code
 
 
-def _run(argv: Sequence[str] | None) -> int:
-    arguments = list(sys.argv[1:] if argv is None else argv)
+def _run(arguments: list[str]) -> int:
     if arguments[:1] == ["help"] and arguments[1:]:
         arguments = [*arguments[1:], "--help"]
     if not arguments or arguments[0] in ("-h", "--help", "help"):
@@ -86,23 +134,29 @@ def _run(argv: Sequence[str] | None) -> int:
     name, rest = arguments[0], arguments[1:]
     if name not in COMMANDS:
         there = f"{did_you_mean(name, COMMANDS)}; there are {', '.join(COMMANDS)}"
-        say(f"shoal: no command {name!r}{there}", error=True)
-        return EXIT_USAGE
-    module = COMMANDS[name].module
-    if rest and rest[0] in COMMANDS[name].parts:
-        module, rest = COMMANDS[name].parts[rest[0]], rest[1:]
+        return fail("", f"no command {name!r}{there}").code
+    module, parts = COMMANDS[name].module, COMMANDS[name].parts
+    if parts and rest and not rest[0].startswith("-"):
+        if rest[0] not in parts:
+            meant = f"{did_you_mean(rest[0], parts)}; there is {', '.join(parts)}"
+            return fail(name, f"no command {rest[0]!r}{meant}").code
+        module, rest = parts[rest[0]], rest[1:]
     run: Callable[[Sequence[str]], int] = importlib.import_module(module).main
     return run(rest)
 
 
 def _usage() -> str:
-    rows = "\n".join(f"  {name:<10} {command.does}" for name, command in COMMANDS.items())
+    groups: dict[str, list[str]] = {group: [] for group in GROUPS}
+    for name, command in COMMANDS.items():
+        groups[command.group].append(f"  {name:<10} {command.does}")
+    rows = "\n\n".join("\n".join([f"{group}:", *rows]) for group, rows in groups.items())
     return (
         "usage: shoal COMMAND [flags]\n\n"
-        "Post-train a language model by reinforcement learning together with others, over a\n"
-        "peer-to-peer network and with no server.\n\n"
-        f"commands:\n{rows}\n\n"
-        "`shoal COMMAND --help` explains each. Start with `shoal node`: alone it trains alone."
+        "Post-train a language model by reinforcement learning together with others,\n"
+        "over a peer-to-peer network and with no server.\n\n"
+        f"{rows}\n\n"
+        "`shoal COMMAND --help` explains each. Start with `shoal node`: alone it trains\n"
+        "alone."
     )
 
 

@@ -14,7 +14,7 @@ from shoal_base.node_folders import NODE_FOLDER
 from shoal_base.terminal import Terminal, styled
 from shoal_base.visible import visible_lines, visible_name
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
-from shoal_settings.parser import Parser, path, whole
+from shoal_settings.parser import Parser, did_you_mean, path, whole
 from shoal_tasks.errors import TaskError
 from shoal_tasks.hand_made import completion_of
 from shoal_tasks.spec import AnswerFormat, FamilySpec
@@ -30,6 +30,9 @@ line ends it; policies learn from the difference between right and wrong ones, s
 many as are asked for, and the wrong ones honestly. What you typed is signed by the node that runs
 in --data-dir and shared like any rollout; you are told what your own verifier makes of it.
 An empty line at once passes on to the next question; Ctrl-D ends.
+
+  shoal answer --count 3   three questions of any family
+
 Exit codes: 0 ok, 1 failed, 2 usage, 3 no node there."""
 
 
@@ -63,7 +66,6 @@ def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="shoal answer",
         description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--data-dir",
@@ -94,7 +96,8 @@ def _chosen(link: NodeLink, name: str | None) -> tuple[FamilySpec, ...]:
     found = tuple(spec for spec in link.families if spec.name == name)
     if not found:
         known = ", ".join(visible_name(spec.name) for spec in link.families)
-        raise fail("answer", f"family {name!r} is not this swarm's; it has {known}")
+        meant = did_you_mean(name, [spec.name for spec in link.families])
+        raise fail("answer", f"family {name!r} is not this swarm's{meant}; it has {known}")
     return found
 
 

@@ -23,6 +23,8 @@ Print one line with which others join the swarm of the node or bootstrap peer th
 --data-dir: `shoal join LINE`. It holds addresses at which the swarm is met, those first that others
 can reach, and which swarm it is; the key of a private swarm only with --with-key.
 
+  shoal invite > line.txt   of the node that runs in .shoal/node
+
 What it says beside the line goes to standard error, so that the line alone can be piped.
 Exit codes: 0 ok, 1 failed, 2 usage, 3 no node there."""
 
@@ -140,7 +142,6 @@ def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="shoal invite",
         description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--data-dir",

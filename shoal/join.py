@@ -21,8 +21,8 @@ Run `shoal node` in the swarm that an invitation names: LINE is what `shoal invi
 where the swarm is met and which one it is: another swarm at its addresses is refused. The key of a
 private swarm, if the line has it, is written into the data directory for its owner alone.
 
-  shoal join shoal1…                                      the embedded small model, no download
-  shoal join shoal1… --model Qwen/Qwen2.5-0.5B-Instruct   any flags of `shoal node`
+  shoal join shoal1…                the embedded small model, no download
+  shoal join shoal1… --rounds 100   with any flags of `shoal node`
 
 The same line joins again."""
 
@@ -80,7 +80,6 @@ def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="shoal join",
         description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="shoal join LINE [flags of shoal node]",
     )
     parser.add_argument("line", metavar="LINE", help="an invitation: one word, shoal1…")

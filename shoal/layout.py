@@ -8,6 +8,7 @@ from rich import box
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from shoal_base.terminal import styled
 from shoal_base.visible import visible
@@ -97,13 +98,17 @@ def print_table(console: Console, rows: Rows, if_none: str = "") -> None:
         console.print(if_none)
 
 
-def print_wrapped(console: Console, text: str) -> None:
-    """Print a text below what it belongs to: on a terminal broken between words, else one line."""
-    room = max(20, console.width - 2)
-    lines = styled(text).wrap(console, room) if console.is_terminal else [styled(text)]
-    for line in lines:
+def print_wrapped(console: Console, text: str, *, head: str | Text = "  ") -> None:
+    """Print a text behind a head, or an indent: on a terminal broken between words, all its lines
+    beginning below one another; else one line.
+    """
+    said, first = styled(text), head if isinstance(head, Text) else styled(head)
+    at = first.cell_len if first.cell_len * 2 < console.width else 2
+    lines = said.wrap(console, max(20, console.width - at)) if console.is_terminal else [said]
+    for number, line in enumerate(lines):
         line.rstrip()
-        console.print(styled("  ").append_text(line), soft_wrap=True)
+        begin = styled(" " * at) if number else first.copy()
+        console.print(begin.append_text(line), soft_wrap=True)
 
 
 def duration(seconds: float) -> str:

@@ -55,7 +55,6 @@ def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="shoal publish",
         description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("file", nargs="?", metavar="FILE", help="JSON lines; - is standard input")
     parser.add_argument(

@@ -12,6 +12,7 @@ from typing import Any
 
 from rich.table import Table
 
+from shoal.layout import print_wrapped
 from shoal.prompt_shown import prompt_of
 from shoal_base.lines import readable_json, say_json
 from shoal_base.terminal import Terminal, styled
@@ -43,7 +44,11 @@ DESCRIPTION = """\
 List the task families of every preset and of task files of your own, or show one: a sample
 question as models are asked it, its answer, and what completions earn. A name that is no family
 but a generator is shown with its default configuration. With --model the very text is shown that
-this model sees: `shoal tasks show FAMILY --model smollm2`.
+this model sees.
+
+  shoal tasks                                  every family, by preset
+  shoal tasks show gcd_easy --model smollm2    one, as a model sees it
+
 Exit codes: 0 ok, 1 failed, 2 usage."""
 
 _OWN = "file"
@@ -98,7 +103,6 @@ def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="shoal tasks",
         description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("family", nargs="?", metavar="FAMILY", help="show this family")
     parser.add_argument(
@@ -224,7 +228,7 @@ def _completions(spec: FamilySpec, item: TaskItem) -> list[tuple[str, FinishReas
 
 def _show(view: dict[str, Any], render: Any, *, as_json: bool) -> None:
     if as_json:
-        say_json(view)
+        say_json({"schema_version": 1, **view})
     else:
         render(Terminal(), view)
 
@@ -238,15 +242,15 @@ def _list_families(console: Terminal, view: dict[str, Any]) -> None:
         for row in rows:
             _print_family(console, row)
         console.print()
-    console.print(f"generators a family may use: {', '.join(view['generators'])}", soft_wrap=True)
+    print_wrapped(console, ", ".join(view["generators"]), head="generators a family may use: ")
     console.print("`shoal tasks FAMILY` shows a sample and how it is scored")
 
 
 def _print_family(console: Terminal, row: dict[str, Any]) -> None:
     head = f"  {visible_name(row['name']):<30} {row['answer_format']:<7} weight {row['weight']:g}"
-    console.print(f"{head}  {row['scorer']}", soft_wrap=True)
+    print_wrapped(console, f"{head.lstrip()}  {row['scorer']}")
     config = _config(row["config"])
-    console.print(f"      {row['generator']}: {config}", soft_wrap=True)
+    print_wrapped(console, f"{row['generator']}: {config}", head=" " * 6)
 
 
 def _show_family(console: Terminal, view: dict[str, Any]) -> None:

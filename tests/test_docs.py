@@ -12,6 +12,7 @@ import pytest
 
 from policy.record.metrics import metric_names
 from shoal.__main__ import COMMANDS
+from shoal.view.metrics import METRICS
 from shoal_wire.verdict import Reason
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -40,8 +41,18 @@ def test_every_module_that_is_to_be_run_is_there(page: Path) -> None:
 
 
 def test_metrics_and_their_table_agree() -> None:
-    documented = re.findall(r"^\| `([^`]+)` \|", _read("docs/metrics.md"), re.M)
+    of_rounds, _, _ = _read("docs/metrics.md").partition("## Prometheus")
+    documented = re.findall(r"^\| `([^`]+)` \|", of_rounds, re.M)
     assert sorted(documented) == sorted(metric_names())
+
+
+def test_scraped_metrics_and_their_table_agree() -> None:
+    _, _, scraped = _read("docs/metrics.md").partition("## Prometheus")
+    documented = re.findall(r"^\| `(\w+)` \| (.*) \| (.*) \|$", scraped, re.M)
+    assert documented == [
+        (metric.name, ", ".join(f"`{label}`" for label in metric.labels), metric.says)
+        for metric in METRICS
+    ]
 
 
 @pytest.mark.parametrize("reason", sorted(set(Reason) - {Reason.VALID}))

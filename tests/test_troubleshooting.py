@@ -1,4 +1,4 @@
-"""Every warning that a process can write, and every finding, has its entry in the troubleshooting page."""
+"""Every warning of a process, and every finding, has its entry in the troubleshooting page."""
 
 from __future__ import annotations
 

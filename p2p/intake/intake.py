@@ -34,6 +34,7 @@ from p2p.intake.validation import (
     Rejected,
     Source,
     ValidationContext,
+    family_of,
     open_announcement,
     open_fetched,
     open_message,
@@ -151,7 +152,7 @@ class Intake:
     async def validate(self, data: bytes, author: PeerId, forwarder: PeerId) -> Verdict:
         """Gossip's validator: judge one message and queue it if it is valid."""
         context, now_ms = self._context, self._wall_ms()
-        work_s = 0.0
+        work_s, signed = 0.0, None
         try:
             envelope = open_message(data, author=author, context=context)
             match envelope.payload_type:
@@ -187,7 +188,11 @@ class Intake:
                         num_groups = len(signed.batch.groups)
                         self._ledger.said(author, num_groups, trio.current_time())
         except Rejected as rejected:
-            return replace(verdict(rejected.reason), work_s=max(work_s, rejected.work_s))
+            return replace(
+                verdict(rejected.reason),
+                work_s=max(work_s, rejected.work_s),
+                family=rejected.family if signed is None else family_of(signed.batch),
+            )
         return replace(ACCEPT, work_s=work_s)
 
     async def take(
@@ -204,6 +209,7 @@ class Intake:
         `signer_not_sender` says that it is another's, or under another number. Where gossip would
         ignore for want of room or of a worker, this waits a while.
         """
+        signed = None
         try:
             signed = await self._open_fetched(raw, publisher, provider)
             if signed.batch.sequence != sequence:
@@ -222,7 +228,9 @@ class Intake:
         except Rejected as rejected:
             # One of this node's own is another's than it was said to be, like any other's.
             is_mine = rejected.reason is Reason.CLAIMS_TO_BE_ME
-            return verdict(Reason.SIGNER_NOT_SENDER if is_mine else rejected.reason)
+            reason = Reason.SIGNER_NOT_SENDER if is_mine else rejected.reason
+            family = rejected.family if signed is None else family_of(signed.batch)
+            return replace(verdict(reason), family=family)
         return ACCEPT
 
     def queue_length(self) -> int:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from p2p.intake.weight import work_of
+from shoal_base.visible import visible_name
 from shoal_wire.announcement import Announcement, check_announcement, decode_announcement
 from shoal_wire.codec import PayloadError, decode_batch
 from shoal_wire.digests import batch_id
@@ -21,7 +22,7 @@ from shoal_wire.limits import (
     MAX_ANNOUNCEMENT_BYTES,
 )
 from shoal_wire.rules import BatchRules, check_batch, is_reserved
-from shoal_wire.types import PeerId, SignedBatch
+from shoal_wire.types import PeerId, RolloutBatch, SignedBatch
 from shoal_wire.verdict import Reason, Verdict
 
 Validator = Callable[[bytes, PeerId, PeerId], Awaitable[Verdict]]
@@ -40,6 +41,7 @@ class Source(StrEnum):
     """Announced, too big to be gossiped whole."""
 
 
+_FAMILY_CHARS = 64
 _BATCH = (BATCH_PAYLOAD_TYPE,)
 _GOSSIPED = (BATCH_PAYLOAD_TYPE, ANNOUNCEMENT_PAYLOAD_TYPE)
 
@@ -55,13 +57,15 @@ class ValidationContext:
 class Rejected(Exception):  # noqa: N818 - a judgement, not a fault
     """A message that is not to be kept; `reason` is its row in the verdict table.
 
-    `work_s` is what it cost to find out, by count; 0 where that is next to nothing.
+    `work_s` is what it cost to find out, by count; 0 where that is next to nothing. `family` is
+    what `family_of` says of it, empty where it was not read.
     """
 
-    def __init__(self, reason: Reason, *, work_s: float = 0.0) -> None:
+    def __init__(self, reason: Reason, *, work_s: float = 0.0, family: str = "") -> None:
         super().__init__(reason.value)
         self.reason = reason
         self.work_s = work_s
+        self.family = family
 
 
 def open_message(raw: bytes, *, author: PeerId, context: ValidationContext) -> SignedEnvelope:
@@ -118,7 +122,7 @@ def open_payload(
         raise Rejected(error.reason) from None
     reason = check_batch(batch, context.rules, now_ms=now_ms)
     if reason is not None:
-        raise Rejected(reason, work_s=work_of(batch.groups))
+        raise Rejected(reason, work_s=work_of(batch.groups), family=family_of(batch))
     return SignedBatch(
         batch_id=batch_id(envelope.raw),
         publisher=envelope.signer,
@@ -164,6 +168,12 @@ def reopen_batch(raw: bytes, *, max_bytes: int) -> SignedBatch:
     if any(is_reserved(group.task) for group in batch.groups):
         raise Rejected(Reason.RESERVED_TASK)
     return SignedBatch(batch_id=batch_id(raw), publisher=envelope.signer, batch=batch, envelope=raw)
+
+
+def family_of(batch: RolloutBatch) -> str:
+    """Return the family of a batch's first group as it can be shown, and not too long."""
+    named = batch.groups[0].task.family if batch.groups else ""
+    return visible_name(named[:_FAMILY_CHARS])[:_FAMILY_CHARS]
 
 
 def _check_signer(signer: PeerId, author: PeerId, me: PeerId) -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 
 from shoal_base.bounded import BoundedDict
 from shoal_wire.types import PeerId
-from shoal_wire.verdict import Outcome, Verdict
+from shoal_wire.verdict import Outcome, Reason, Verdict
 
 _MAX_PEERS = 1024
 
@@ -33,6 +33,15 @@ class VerdictLog:
             "ignore": self._of(Outcome.IGNORE),
             "reject": self._of(Outcome.REJECT),
         }
+
+    def refused(self) -> list[tuple[Outcome, Reason, int]]:
+        """Return what was not taken, by reason, the commonest first."""
+        found = [
+            (outcome, Reason(reason), count)
+            for (outcome, reason), count in self._totals.items()
+            if outcome is not Outcome.ACCEPT
+        ]
+        return sorted(found, key=lambda row: (-row[2], row[1]))
 
     def peer(self, peer_id: PeerId) -> dict[str, int]:
         """Return the counts of one signer by reason."""

@@ -7,7 +7,7 @@ import random
 import resource
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,14 @@ _FULL_SECONDS = 600.0
 """For so long it is told that there was no room."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Around:
+    at: float
+    alone: bool
+    outside: list[Outside]
+    bootstraps: list[BootstrapSeen]
+
+
 class NetViews:
     """The views of any peer, given its status view and whom a part of an id may name."""
 
@@ -58,6 +66,8 @@ class NetViews:
         self._status = status
         self._known_peers = known_peers
         self._rng = random.Random()
+        self._around: _Around | None = None
+        """What asking around brought last."""
 
     @view
     async def ping(self, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,9 +99,13 @@ class NetViews:
         return peer_id
 
     @view
-    async def doctor(self, _options: Mapping[str, Any]) -> dict[str, Any]:
-        """Ask peers how this node looks, and say what is wrong. Takes five seconds at most."""
-        facts = await self._facts()
+    async def doctor(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask peers how this node looks, and say what is wrong. Takes five seconds at most.
+
+        Option: `within_s`, so old may be what peers said; a program that asks again and again
+        spares them. Without it they are asked.
+        """
+        facts = await self._facts(float(options.get("within_s", 0.0)))
         findings = diagnose(facts)
         worst = max((f.state for f in findings), key=list(State).index)
         return {
@@ -119,11 +133,11 @@ class NetViews:
             "allowed_peers": len(member.manifest.rules.allowed_peers),
         }
 
-    async def _facts(self) -> Facts:
+    async def _facts(self, within_s: float) -> Facts:
         member = self._member
         ports = tcp_ports(member.host.listen_addrs())
         connected = sorted(member.host.connected_peers())
-        outside, bootstraps = await self._ask_around(connected, ports)
+        outside, bootstraps = await self._asked(connected, ports, within_s)
         status = await self._status({})
         buffer = status.get("buffer")
         trainer = status.get("trainer") or {}
@@ -156,6 +170,17 @@ class NetViews:
             files_open=psutil.Process().num_fds(),
             files_limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         )
+
+    async def _asked(
+        self, connected: Sequence[PeerId], ports: tuple[int, ...], within_s: float
+    ) -> tuple[list[Outside], list[BootstrapSeen]]:
+        """Ask around, unless that was done so lately and nobody was lost or found since."""
+        now, last = trio.current_time(), self._around
+        if last and now - last.at < within_s and last.alone == (not connected):
+            return last.outside, last.bootstraps
+        outside, bootstraps = await self._ask_around(connected, ports)
+        self._around = _Around(at=now, alone=not connected, outside=outside, bootstraps=bootstraps)
+        return outside, bootstraps
 
     async def _ask_around(
         self, connected: Sequence[PeerId], ports: tuple[int, ...]

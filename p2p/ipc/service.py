@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import trio
@@ -12,6 +12,7 @@ import trio
 from p2p.buffer.types import Entry
 from p2p.ipc.inspector import Control, InspectorService, View, answer_view, carry_out
 from p2p.ipc.judge_link import JudgeLink
+from p2p.rollouts.learning_ledger import LearningLedger
 from p2p.rollouts.outbox import MAX_PACED_GROUPS, Outbox, OutboxFullError, OversizeBatchError
 from p2p.rollouts.pool import RolloutPool
 from p2p.rollouts.recent import RecentRollouts
@@ -59,6 +60,8 @@ class Service(InspectorService):
         outbox: Outbox,
         recent: RecentRollouts,
         link: TrainerLink,
+        learning: LearningLedger,
+        wall_ms: Callable[[], int],
         views: Mapping[str, View],
         control: Control | None = None,
         judge: JudgeLink | None = None,
@@ -69,6 +72,8 @@ class Service(InspectorService):
         self._outbox = outbox
         self._recent = recent
         self._link = link
+        self._learning = learning
+        self._wall_ms = wall_ms
 
     async def hello(self, holder: str, hello: m.Hello) -> m.HelloReply | m.Failure:
         """Greet; a trainer's statement of its leases is taken over before the answer."""
@@ -131,6 +136,8 @@ class Service(InspectorService):
                 for report in body.groups:
                     self._recent.verified(report.group_id, report.rewards)
                     self._pool.verified(report.group_id, report.rewards)
+                if body.round:
+                    self._take_learnt(body)
                 return m.Done(count=len(body.groups))
             case m.TrainerStatus():
                 return self._take_status(body)
@@ -197,6 +204,11 @@ class Service(InspectorService):
         if self._judge is None:
             return m.Failure(reason="this node has no judge")
         return self._judge.ask() if isinstance(body, m.JudgeAsk) else self._judge.answer(body)
+
+    def _take_learnt(self, body: m.Report) -> None:
+        self._learning.take(body.round, body.learnt, now_ms=self._wall_ms())
+        for one in body.learnt:
+            self._recent.outcome(one.group_id, one.why_unused)
 
     def _take_status(self, body: m.TrainerStatus) -> m.Body:
         try:

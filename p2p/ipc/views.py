@@ -5,12 +5,15 @@ The keys are a contract (docs/debug.md): programs read them. New ones may come, 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
 import trio
 
 from p2p.disk import free_bytes
+from p2p.intake.reason_words import in_words
+from p2p.ipc.cost import CostMeter
 from p2p.ipc.inspector import SCHEMA_VERSION, View, view, views_of
 from p2p.ipc.net_views import NetViews
 from p2p.ipc.which_peer import which_peer
@@ -26,6 +29,9 @@ class CoreViews:
 
     def __init__(self, member: Member) -> None:
         self._member = member
+        self._cost = CostMeter(
+            member.host.traffic, member.peer.data_dir, in_thread=member.peer.parts.in_thread
+        )
 
     def by_name(self) -> dict[str, View]:
         """Return the views by the names under which the CLI asks for them."""
@@ -69,7 +75,13 @@ class CoreViews:
                 "running": member.worker.report is not None,
                 "pid": getattr(member.worker.report, "pid", None),
             },
+            "cost": await self._cost.view(self._pids()),
         }
+
+    def _pids(self) -> dict[str, int | None]:
+        """The processes that it costs, by what each is called."""
+        worker = getattr(self._member.worker.report, "pid", None)
+        return {"node": os.getpid(), "worker": worker}
 
     @view
     async def id(self, _options: Mapping[str, Any]) -> dict[str, Any]:
@@ -139,6 +151,32 @@ class CoreViews:
             ],
             "refused": member.host.refused_connections(),
             "made_room": member.guard.num_made_room,
+        }
+
+    @view
+    async def refusals(self, _options: Mapping[str, Any]) -> dict[str, Any]:
+        """What of others was not taken: counts by reason, and the latest, each in words."""
+        guard = self._member.guard
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "at_ms": self._member.peer.parts.wall_ms(),
+            "counts": [
+                {"reason": str(reason), "kind": str(outcome), "count": count, **in_words(reason)}
+                for outcome, reason, count in guard.verdicts.refused()
+            ],
+            "ring": [
+                {
+                    "at_ms": one.at_ms,
+                    "reason": str(one.reason),
+                    "kind": str(one.outcome),
+                    "signer": one.signer or "",
+                    "forwarder": one.forwarder,
+                    "family": one.family,
+                    "times": one.times,
+                    **in_words(one.reason),
+                }
+                for one in guard.refusals.newest()
+            ],
         }
 
     @view

@@ -23,8 +23,8 @@ record of each score that anybody may read. It takes the settings of `shoal boot
 --bootstrap it judges that peer's swarm, else one made from --tasks. Nodes ask with
 `shoal node --judge ADDRESS`, ADDRESS being one of the lines that it prints.
 
-  shoal judge --bootstrap /ip4/…/p2p/12D3…    judge the swarm of that peer
-  shoal judge report --data-dir .shoal/judge  swarm against silo, as table and figure"""
+  shoal judge --bootstrap /ip4/…/p2p/12D3…     judge the swarm of that peer
+  shoal judge report --data-dir .shoal/judge   swarm against silo, as a table"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

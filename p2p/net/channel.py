@@ -10,6 +10,8 @@ opened:
 
 from __future__ import annotations
 
+from typing import Any
+
 from libp2p.abc import IRawConnection, ISecureConn
 from libp2p.io.exceptions import ConnectionClosedError
 from libp2p.peer.id import ID
@@ -18,6 +20,7 @@ from libp2p.security.noise.transport import Transport as NoiseTransport
 from libp2p.security.secure_session import SecureSession
 
 from p2p.net.pipes import Pipe, pipe_below
+from p2p.net.traffic import Traffic
 
 _LENGTH_BYTES = 2
 
@@ -116,15 +119,20 @@ class Channel(SecureSession):
 class ChannelNoise(NoiseTransport):
     """py-libp2p's handshake, and a `Channel` after it."""
 
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        """Take what py-libp2p's takes."""
+        super().__init__(*arguments, **named)
+        self.traffic = Traffic()
+        """Of all its channels."""
+
     async def secure_inbound(self, conn: IRawConnection) -> ISecureConn:
         """Answer a handshake. Raises what its peer's bytes deserve."""
-        return _channel(await super().secure_inbound(conn), conn)
+        return self._channel(await super().secure_inbound(conn), conn)
 
     async def secure_outbound(self, conn: IRawConnection, peer_id: ID) -> ISecureConn:
         """Make a handshake with `peer_id`. Raises what its peer's bytes deserve."""
-        return _channel(await super().secure_outbound(conn, peer_id), conn)
+        return self._channel(await super().secure_outbound(conn, peer_id), conn)
 
-
-def _channel(session: ISecureConn, conn: IRawConnection) -> Channel:
-    assert isinstance(session, SecureSession)
-    return Channel(session, pipe_below(conn))
+    def _channel(self, session: ISecureConn, conn: IRawConnection) -> Channel:
+        assert isinstance(session, SecureSession)
+        return Channel(session, pipe_below(conn, self.traffic))

@@ -55,6 +55,7 @@ from p2p.net.request import (
     root_cause,
 )
 from p2p.net.swarm import SwarmSettings, build_host
+from p2p.net.traffic import Traffic
 from p2p.net.yamux import abort, close_connection
 from shoal_wire.types import PeerId
 
@@ -329,6 +330,11 @@ class Libp2pHost:
         """Cut `peer_id` off and refuse it for `seconds`; a longer ban it has stays."""
         self._admission.ban(peer_id, seconds=seconds, now=trio.current_time())
         self.abort(peer_id)
+
+    @property
+    def traffic(self) -> Traffic:
+        """Bytes over all sockets since the start."""
+        return self._host.get_network().traffic
 
     def refused_connections(self) -> dict[str, int]:
         """Inbound connections refused before any protocol of ours, by reason, since the start."""

@@ -16,6 +16,7 @@ import trio
 from p2p.net.connections import ConnectionInfo
 from p2p.net.identity import Identity
 from p2p.net.request import RequestHandler, RequestLimits
+from p2p.net.traffic import Traffic
 from shoal_wire.types import PeerId
 
 if TYPE_CHECKING:
@@ -129,6 +130,10 @@ class Host(Protocol):
 
     def is_admitted(self, peer_id: PeerId) -> bool:
         """True unless the swarm has a list of peers without `peer_id`."""
+
+    @property
+    def traffic(self) -> Traffic:
+        """Bytes over all sockets since the start; in a simulation none are counted."""
 
     def refused_connections(self) -> dict[str, int]:
         """Inbound connections refused before any protocol of ours, by reason, since the start.

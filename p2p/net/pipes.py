@@ -19,6 +19,7 @@ from libp2p.io.trio import TrioTCPStream
 from libp2p.network.connection.raw_connection import RawConnection
 
 from p2p.net.private import ClearStream, PrivateStream
+from p2p.net.traffic import Traffic
 
 PIECE_BYTES = 64 * 1024
 """Read at once; what a connection may say before other tasks have a turn."""
@@ -37,11 +38,14 @@ class Pipe(Protocol):
         """Send the rest of what was begun. Raises IOException; cancelled, the pipe is broken."""
 
 
-def pipe_below(raw: IRawConnection) -> Pipe:
-    """Return the way to the bytes of a connection whose handshake is over."""
+def pipe_below(raw: IRawConnection, traffic: Traffic) -> Pipe:
+    """Return the way to the bytes of a connection whose handshake is over.
+
+    Those of a socket are counted in `traffic`.
+    """
     keyed = raw.stream if isinstance(raw, RawConnection) else None
     if isinstance(keyed, ClearStream | PrivateStream) and isinstance(keyed.stream, TrioTCPStream):
-        return SocketPipe(keyed.stream.stream, keyed)
+        return SocketPipe(keyed.stream.stream, keyed, traffic)
     return StreamPipe(raw)
 
 
@@ -49,10 +53,16 @@ class SocketPipe:
     """TCP. Trio's own send and receive let every other task run each time, also when they could
     go on at once; here the system is asked, and Trio only when it says "not now"."""
 
-    def __init__(self, stream: trio.SocketStream, keyed: ClearStream | PrivateStream) -> None:
+    def __init__(
+        self,
+        stream: trio.SocketStream,
+        keyed: ClearStream | PrivateStream,
+        traffic: Traffic | None = None,
+    ) -> None:
         self._socket = stream.socket
         self._keyed = keyed
         self._rest = memoryview(b"")
+        self._traffic = traffic or Traffic()
 
     async def receive(self) -> bytes:
         """Return what has come, at most a piece of it; none at the end. Raises IOException."""
@@ -62,7 +72,9 @@ class SocketPipe:
         while True:
             try:
                 await trio.lowlevel.wait_readable(self._descriptor())
-                return self._keyed.decipher(os.read(self._descriptor(), PIECE_BYTES))
+                data = os.read(self._descriptor(), PIECE_BYTES)
+                self._traffic.bytes_in += len(data)
+                return self._keyed.decipher(data)
             except BlockingIOError:
                 continue
             except (OSError, trio.ClosedResourceError) as error:
@@ -92,7 +104,9 @@ class SocketPipe:
 
     def _push(self) -> None:
         try:
-            self._rest = self._rest[os.write(self._descriptor(), self._rest) :]
+            num_sent = os.write(self._descriptor(), self._rest)
+            self._traffic.bytes_out += num_sent
+            self._rest = self._rest[num_sent:]
         except BlockingIOError:
             pass
         except OSError as error:

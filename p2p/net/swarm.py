@@ -127,6 +127,7 @@ class GuardedSwarm(Swarm):
         self._admission = admission
         self._serving: Counter[int] = Counter()
         self.refusals = Refusals()
+        self.traffic = security.traffic
         self.on_full: Callable[[str], None] = lambda _network: None
         """Called when a connection is refused for want of a slot: `Host.set_full_callback`."""
 

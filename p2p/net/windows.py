@@ -124,6 +124,7 @@ class WindowedStream(YamuxStream):
     """A stream that gives back the room that was read, half a window at a time."""
 
     conn: WindowedYamux
+    closed: bool
 
     def __init__(self, stream_id: int, conn: WindowedYamux, is_initiator: bool) -> None:
         super().__init__(stream_id, conn, is_initiator)
@@ -211,6 +212,24 @@ class WindowedStream(YamuxStream):
             self.recv_window += room
             await self.send_window_update(room)
 
+    async def close(self) -> None:
+        """Say that no more is sent, and read no more: what the peer leaves open is forgotten.
+
+        py-libp2p 0.8.1 keeps a stream until both sides have closed it, so a peer that never does
+        made its end of the connection grow with every request that was answered.
+        """
+        try:
+            await self.close_write()
+        finally:
+            if not self.closed:
+                self.recv_closed = self.closed = True
+                self.conn.drop_unread(self)
+                self.wake_writers()
+
+    async def close_write(self) -> None:
+        """Say that no more is sent; what comes is read on."""
+        await super().close()
+
     async def reset(self) -> None:
         """End both directions; nobody reads what has come."""
         try:
@@ -252,7 +271,9 @@ class WindowedYamux(FramedYamux):
         return sum(map(len, self.stream_buffers.values())) + len(self._come)
 
     def drop_unread(self, stream: YamuxStream) -> None:
-        """Forget what came on a stream that is reset, and the stream with it."""
+        """Forget what came on a stream that has ended here, and the stream with it."""
+        if (event := self.stream_events.get(stream.stream_id)) is not None:
+            event.set()
         if buffer := self.stream_buffers.get(stream.stream_id):
             buffer.clear()
         self._finalize_stream_locked(stream, fully_closed=True)
@@ -324,6 +345,8 @@ class WindowedYamux(FramedYamux):
         if not flags & FLAG_SYN:
             return known
         if known is None:
+            if stream_id == 0 or (stream_id % 2 == 1) == self.is_initiator_value:
+                raise OverrunError(f"stream {stream_id}, which is not the peer's to open")
             return self._add_stream(stream_id, is_initiator=False)
         await self._write_frame(_header(TYPE_WINDOW_UPDATE, FLAG_RST, stream_id))
         return None

@@ -112,7 +112,10 @@ class RelayServer:
         peer_id = from_libp2p_id(stream.muxed_conn.peer_id)
         with trio.fail_after(ANSWER_SECONDS):
             message = await read_hop(stream)
-        if any(is_circuit(c.address) for c in self._host.connections() if c.peer_id == peer_id):
+        if not self._host.is_connected(peer_id):
+            # Said on a connection that is only coming or is over: of no network, it would be free.
+            await reset_stream(stream)
+        elif any(is_circuit(c.address) for c in self._host.connections() if c.peer_id == peer_id):
             await self._refuse(stream, pb.Status.PERMISSION_DENIED)  # no circuits over circuits
         elif message.type == pb.HopMessage.RESERVE:
             await self._reserve(stream, peer_id)

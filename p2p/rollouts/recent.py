@@ -30,6 +30,10 @@ class RecentGroup:
     received_ms: int | None
     """Wall clock when this run of the node took it in."""
     rewards: tuple[float, ...] | None = None
+    used: bool | None = None
+    """Trained on; None where no trainer has said."""
+    why_unused: str = ""
+    """An `Unused`, where it was not."""
 
     @property
     def num_bytes(self) -> int:
@@ -74,6 +78,17 @@ class RecentRollouts:
         known = self._groups.get(group_id)
         if known is not None:
             known.rewards = tuple(rewards)
+
+    def outcome(self, group_id: GroupId, why_unused: str) -> None:
+        """Note whether the trainer learnt from it: empty is yes."""
+        known = self._groups.get(group_id)
+        if known is not None:
+            known.used, known.why_unused = not why_unused, why_unused
+
+    def of_id(self, group_id: GroupId) -> list[RecentGroup]:
+        """Return the group of an id, if it is still here."""
+        known = self._groups.get(group_id)
+        return [] if known is None else [known]
 
     def after(
         self, number: int, *, limit: int, publisher: PeerId | None = None

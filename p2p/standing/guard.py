@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from p2p.disk import Refused, say_refused
+from p2p.intake.refusals import RefusalLog
 from p2p.intake.verdict_log import VerdictLog
 from p2p.net.address import parse_peer_id
 from p2p.net.connections import ConnectionInfo
@@ -68,6 +69,8 @@ class PeerGuard:
         self._refused = refused
         self.verdicts = VerdictLog()
         """Of everything judged, for views."""
+        self.refusals = RefusalLog()
+        """The latest of what was not taken."""
         self.reputation = Reputation(always_protected=protected)
         self.room = Room(
             host=host,
@@ -143,6 +146,7 @@ class PeerGuard:
     def on_verdict(self, forwarder: PeerId, author: PeerId | None, judged: Verdict) -> None:
         """Count one judged message, and charge or credit who answers for it."""
         self.verdicts.count(judged, signer=author)
+        self.refusals.note(judged, signer=author, forwarder=forwarder, at_ms=self._wall_ms())
         now = trio.current_time()
         self.reputation.judge(judged, signer=author, forwarder=forwarder, now=now)
         self._ban_if_due(forwarder, now)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from policy.rollouts import Question
+from shoal_ipc.unused import Unused
 from shoal_wire.types import GroupId, PublishedGroup
 
 
@@ -43,6 +44,15 @@ class PassedOver:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UnusedGroup:
+    """A group of another that will not be trained on."""
+
+    source: PublishedGroup
+    rewards: tuple[float, ...]
+    why: Unused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class External:
     """The outcome of SampleExternal."""
 
@@ -57,6 +67,8 @@ class External:
     age_s: float | None = None
     """Mean age of the groups in seconds; None without any."""
     passed_over: PassedOver = PassedOver()
+    unused: tuple[UnusedGroup, ...] = ()
+    """Those that are of no use in any round."""
 
     @property
     def ids(self) -> list[GroupId]:

@@ -134,7 +134,11 @@ def _chat_ids(policy: Reads, question: str, tagged: bool, examples: Sequence[Exa
 def _apply(
     policy: Reads, question: str, tagged: bool, examples: Sequence[Example], before: str = ""
 ) -> list[int]:
-    render = partial(policy.tokenizer.apply_chat_template, add_generation_prompt=True)
+    # Templates that think unless told not to (Qwen3's) would fill every answer with it; others
+    # do not look at the word.
+    render = partial(
+        policy.tokenizer.apply_chat_template, add_generation_prompt=True, enable_thinking=False
+    )
 
     def turns(asked: str, shown: Sequence[Example]) -> list[dict[str, str]]:
         first, *others = messages_for(asked, tagged=tagged, examples=shown)

@@ -171,6 +171,11 @@ class NodeLink:
         """Tell the node what verification said; lost when the node is away."""
         self._tell(m.Report(groups=tuple(reports)))
 
+    def tell_learnt(self, round_number: int, learnt: Sequence[m.GroupOutcome]) -> None:
+        """Tell the node what a round has learnt from whom; lost when the node is away."""
+        if self._client is not None:
+            self._tell(m.Report(round=round_number, learnt=tuple(learnt)))
+
     def tell_status(self, json_text: str) -> None:
         """Push the trainer's state to the node."""
         self._tell(m.TrainerStatus(json=json_text))

@@ -125,7 +125,7 @@ class Narrator:
             place = 0 if held_out["round"] < record.round else 1
             events.insert(place, ("held_out", held_out_metrics(held_out)))
         for kind, figures in events:
-            say_json({"event": kind, **figures})
+            say_json({"event": kind, "schema_version": 1, **figures})
 
     def _show(self, line: Text) -> None:
         if not self._redraws:

@@ -31,6 +31,10 @@ class RoundRecord:
     """Groups of the training set whose rewards differ."""
     groups_looked_at: int
     """Own and external groups of which it is known what they earn: what can be chosen from."""
+    signal_local: float
+    """Sum of |advantage| over own completions that were trained on."""
+    signal_external: float
+    """Over those of others."""
     external_drawn: int
     """External groups that were verified to find those trained on."""
     external_age_s: float | None
@@ -50,6 +54,9 @@ class RoundRecord:
     own_answers: int
     own_frac_reward_zero_std: float | None
     """Share of own groups whose rewards are all equal; None without own groups."""
+    effective_families: float | None = None
+    """Families that own questions were drawn from, in effect (exponential of the entropy of
+    their shares); None where the swarm's weights stay."""
     loss: float
     grad_norm: float
     entropy: float
@@ -127,6 +134,9 @@ class Progress:
     """The latest held-out evaluation: `policy.evaluate.HeldOut.to_json`."""
     balance: dict[str, Any] | None = None
     """What moves I and J: `policy.choice.balance.Balance.to_json`; None where they stay."""
+    curriculum: dict[str, Any] | None = None
+    """What moves the families' weights: `policy.choice.curriculum.Curriculum.to_json`; None where
+    they stay."""
     learning: dict[str, Any] | None = None
     """Whether it learns: `policy.record.learning.Learning.to_json`, as the checkpoint has it."""
 
@@ -161,7 +171,8 @@ class Progress:
         """Return the counters for a checkpoint."""
         counters = {name: getattr(self, name) for name in Progress.__dataclass_fields__}
         # A checkpoint from before it was watched is saved again as it was.
-        return {k: v for k, v in counters.items() if k != "learning" or v is not None}
+        later = ("learning", "curriculum")
+        return {k: v for k, v in counters.items() if k not in later or v is not None}
 
     @classmethod
     def from_json(cls, counters: Mapping[str, Any]) -> Progress:

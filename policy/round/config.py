@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from policy.choice.advantage import AdvantageScale
 from policy.choice.balance import Balance
+from policy.choice.curriculum import Curriculum
 from policy.choice.sampling import ExternalStrategy, parse_strategy
 from policy.rollouts import sampling_params
 from policy.update.objective import GrpoConfig, LossType
@@ -131,3 +132,12 @@ def balance_from_settings(settings: Settings, saved: Mapping[str, Any] | None) -
     if settings.balance == "fixed":
         return None
     return Balance.from_json(saved, settings.local, settings.external)
+
+
+def curriculum_from_settings(
+    settings: Settings, families: Iterable[str], saved: Mapping[str, Any] | None
+) -> Curriculum | None:
+    """Return what moves the families' weights, going on from a checkpoint's; None: they stay."""
+    if settings.curriculum == "fixed":
+        return None
+    return Curriculum.from_json(saved, families)

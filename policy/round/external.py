@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from policy.choice.advantage import has_signal
 from policy.choice.candidates import OwnRecord, candidate_of
 from policy.choice.sampling import ExternalStrategy
-from policy.choice.scored import External, PassedOver, ScoredGroup
+from policy.choice.scored import External, PassedOver, ScoredGroup, UnusedGroup
 from policy.model.loading import Policy
 from policy.model.prompting import encode_completion
 from policy.rollouts import Question
@@ -24,6 +24,7 @@ from policy.round.config import RoundConfig
 from policy.surroundings import Interrupted, Surroundings
 from policy.update.off_policy import usable_claims
 from shoal_ipc import messages as m
+from shoal_ipc.unused import Unused
 from shoal_wire.types import GroupId
 
 
@@ -52,6 +53,14 @@ class _Drawn:
     """Whether there was nothing more to look at, or no more allowed, before there was enough."""
     passed_over: Counter[str] = field(default_factory=Counter)
     """Why the spent ones are: fields of `PassedOver`."""
+    unused: list[UnusedGroup] = field(default_factory=list)
+    """The spent ones."""
+
+    def put_aside(self, item: m.SampledGroup, rewards: Sequence[float], why: Unused) -> None:
+        """Note that a group is of no use in any round to come."""
+        self.spent.append(item.published.group_id)
+        one = UnusedGroup(source=item.published, rewards=tuple(rewards), why=why)
+        self.unused.append(one)
 
 
 class ExternalSampling:
@@ -82,8 +91,10 @@ class ExternalSampling:
         left = [index for index in range(len(candidates)) if index not in chosen]
         # A copy of what is trained on would only be drawn again.
         spent = [i for i in left if strategy.is_spent(candidates[i], self._own_record)]
+        for index in spent:
+            drawn.put_aside(drawn.usable[index].item, drawn.usable[index].rewards, Unused.COPY)
         self._link.end_leases(
-            consumed=[*drawn.spent, *(ids[index] for index in spent)],
+            consumed=drawn.spent,
             released=[ids[index] for index in left if index not in spent],
         )
         groups = tuple(self._own_reading(drawn.usable[index]) for index in chosen)
@@ -97,6 +108,7 @@ class ExternalSampling:
             num_usable=len(chosen) + len(left) - len(spent),
             exhausted=drawn.exhausted,
             passed_over=passed_over,
+            unused=tuple(drawn.unused),
         )
 
     def _draw(self, config: RoundConfig) -> _Drawn:
@@ -135,8 +147,9 @@ class ExternalSampling:
                 one = _Verified(item=item, question=question, rewards=tuple(rewards))
                 drawn.usable.append(one)
             else:
-                drawn.spent.append(published.group_id)
-                drawn.passed_over[_why_spent(rewards)] += 1
+                why = _why_spent(rewards)
+                drawn.put_aside(item, rewards, why)
+                drawn.passed_over[why] += 1
             reports.append(
                 m.GroupReport(
                     group_id=published.group_id,
@@ -159,13 +172,13 @@ class ExternalSampling:
                 continue
             published = item.published
             nothing = (0.0,) * len(published.group.completions)
+            drawn.put_aside(item, nothing, Unused.RESERVED)
             reports.append(
                 m.GroupReport(
                     group_id=published.group_id, publisher=published.publisher, rewards=nothing
                 )
             )
         if reports:
-            drawn.spent += [report.group_id for report in reports]
             drawn.passed_over["reserved"] += len(reports)
             self._link.report(reports)
         return kept
@@ -194,8 +207,8 @@ class ExternalSampling:
         )
 
 
-def _why_spent(rewards: Sequence[float]) -> str:
+def _why_spent(rewards: Sequence[float]) -> Unused:
     """Why a group that teaches nothing does not: a field of `PassedOver`."""
     if has_signal(rewards):
-        return "unread"
-    return "all_same" if any(rewards) else "no_reward"
+        return Unused.UNREAD
+    return Unused.ALL_SAME if any(rewards) else Unused.NO_REWARD

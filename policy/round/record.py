@@ -14,6 +14,7 @@ from policy.record.progress import RoundRecord, completion_figures
 from policy.rollouts import OwnGroup
 from policy.round.config import RoundConfig
 from policy.update.grpo import UpdateStats
+from shoal_ipc import messages as m
 from shoal_wire.types import FinishReason
 
 
@@ -22,11 +23,15 @@ class Played:
     """A round after its update."""
 
     number: int
+    effective_families: float | None
+    """Families that its questions were drawn from, in effect; None where the weights stay."""
     own: Sequence[OwnGroup]
     fresh: Sequence[ScoredGroup]
     """All own groups with their rewards."""
     training: TrainingSet
     stats: UpdateStats
+    outcomes: Sequence[m.GroupOutcome]
+    """What became of every group: `policy.round.learnt.outcomes`."""
     tokens_seen: int
     """Prompt and completion tokens of the training set."""
     seconds: float
@@ -49,6 +54,8 @@ def record_of(played: Played) -> RoundRecord:
         groups_external=len(external.groups),
         groups_with_signal=sum(has_signal(group.rewards) for group in groups),
         groups_looked_at=len(played.fresh) + external.num_drawn,
+        signal_local=sum(one.signal for one in played.outcomes if not one.publisher),
+        signal_external=sum(one.signal for one in played.outcomes if one.publisher),
         external_drawn=external.num_drawn,
         external_age_s=external.age_s,
         external_no_reward=external.passed_over.no_reward,
@@ -59,6 +66,7 @@ def record_of(played: Played) -> RoundRecord:
         own_frac_reward_zero_std=reward_spread(
             [one.rewards for one in played.fresh if one.rewards]
         ).zero_share,
+        effective_families=played.effective_families,
         tokens_seen=played.tokens_seen,
         seconds=played.seconds,
         seconds_generate=played.seconds_generate,

@@ -13,6 +13,17 @@ TRAINER: Final = ("torch", "transformers", "safetensors", "numpy", "jinja2")
 SERVED: Final = ("httpx",)
 """What a node imports whose answers come from a server, and that does not train."""
 
+PAGE: Final = ("starlette", "hypercorn")
+"""What the web page imports."""
+
+
+def missing_for_page() -> str | None:
+    """Return why no page can be served by this installation, in one line; None where one can."""
+    for module in PAGE:
+        if not _is_installed(module):
+            return f"the page needs {module}, which is not installed: pip install 'shoal[page]'"
+    return None
+
 
 def missing_for_trainer(*, served: bool = False) -> str | None:
     """Return why no trainer can run in this installation, in one line; None where one can."""

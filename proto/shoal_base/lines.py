@@ -32,9 +32,10 @@ def say_lines(text: str) -> None:
     print("\n".join(visible_lines(text)), flush=True)
 
 
-def say_json(value: Any) -> None:
-    """Print a value as JSON in one line, ASCII alone."""
-    print(_escaped(json.dumps(value)), flush=True)
+def say_json(value: Any, *, error: bool = False) -> None:
+    """Print a value as JSON in one line, ASCII alone; on standard error if it is one."""
+    written = _escaped(json.dumps(value))
+    print(written, file=sys.stderr if error else sys.stdout, flush=True)
 
 
 def readable_json(value: Any) -> str:

@@ -142,10 +142,34 @@ class GroupReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """Verified rewards → `Done`."""
+class GroupOutcome:
+    """What became of one group in a round."""
 
-    groups: tuple[GroupReport, ...]
+    group_id: GroupId
+    """Empty for an own group that was not shared."""
+    publisher: PeerId
+    """Empty for an own one."""
+    model: str
+    family: str
+    reward: float
+    """Mean over its completions."""
+    signal: float = 0.0
+    """Sum of |advantage| over the completions that were trained on."""
+    tokens: int = 0
+    """Tokens of those."""
+    why_unused: str = ""
+    """Empty where it was trained on; else an `Unused`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Verified rewards, or what a round has learnt from → `Done`."""
+
+    groups: tuple[GroupReport, ...] = ()
+    round: int = 0
+    """The round that has ended; 0 where none has."""
+    learnt: tuple[GroupOutcome, ...] = ()
+    """Of that round."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,9 +5,12 @@ The codes are an agreement between processes: a node reads its trainer's, script
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Final
 
-from shoal_base.lines import say
+from shoal_base.lines import say, say_json
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
@@ -32,5 +35,27 @@ class UsageExit(Exception):  # noqa: N818 - a way out, not a fault
 
 def fail(command: str, message: str, code: int = EXIT_USAGE) -> UsageExit:
     """Print one line for the user and return the exit to raise."""
-    say(f"shoal {command}: {message}", error=True)
+    say_error(f"shoal {command}".rstrip(), message)
     return UsageExit(code)
+
+
+_as_json: ContextVar[bool] = ContextVar("_as_json", default=False)
+
+
+@contextmanager
+def errors_as_json(wanted: bool) -> Iterator[None]:
+    """Say errors as JSON objects, if that is wanted, while the context is open."""
+    token = _as_json.set(wanted)
+    try:
+        yield
+    finally:
+        _as_json.reset(token)
+
+
+def say_error(program: str, message: str) -> None:
+    """Print an error on standard error: a line for people, or an object for programs."""
+    if not _as_json.get():
+        say(f"{program}: {message}", error=True)
+        return
+    wrong, _, do = message.partition("; ")
+    say_json({"schema_version": 1, "error": wrong, "do": do}, error=True)

@@ -9,11 +9,16 @@ from pydantic import Field
 Command = Literal["node", "bootstrap", "trainer", "swarm", "debug"]
 
 
-def key(default: Any, commands: str, description: str, **bounds: Any) -> Any:
-    """Return a field that `commands` (names, with spaces) read."""
+def key(
+    default: Any, commands: str, description: str, *, off: str | None = None, **bounds: Any
+) -> Any:
+    """Return a field that `commands` (names, with spaces) read.
+
+    `off` is the value that ``--no-…`` stands for, of a key that is no switch.
+    """
     return Field(
         default,
         description=description,
-        json_schema_extra={"commands": list(commands.split())},
+        json_schema_extra={"commands": list(commands.split()), "off": off},
         **bounds,
     )

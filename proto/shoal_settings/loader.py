@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,18 +18,15 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from shoal_base.lines import readable_json
+from shoal_settings.groups import LISTS, choices_of, group_of
 from shoal_settings.parser import did_you_mean
+from shoal_settings.real_models import fill_in, sentence
 from shoal_settings.schema import Command, Settings, fields_of, public_name
 
 ENV_PREFIX = "SHOAL_"
 CONFIG_VARIABLE = "SHOAL_CONFIG"
 DEFAULT_CONFIG = Path("shoal.toml")
 EMBEDDED = ("tiny", "tiny-sparse")
-LARGE_RATE = 1e-5
-"""The learning rate of who names none, for all weights of a model that is not small; the default of
-the setting, which is the embedded models', spoils one within a round."""
-ADAPTERS_RATE = 1e-4
-"""The same for LoRA's adapters."""
 FOR_LARGE = "default for a model of this size"
 _SMALL_BYTES = 80 << 20
 
@@ -53,15 +51,23 @@ def add_flags(
 
     `defaults` are the command's own, which its help shows instead of the schema's.
     """
-    parser.add_argument(
+    groups: dict[str, argparse._ArgumentGroup] = {}
+    for field in fields_of(command):
+        info, title = Settings.model_fields[field], group_of(field)
+        if title not in groups:
+            groups[title] = parser.add_argument_group(title)
+        _add_flag(groups[title], field, info, (defaults or {}).get(field, info.default))
+        if field == "data_dir":
+            _add_config(groups[title])
+
+
+def _add_config(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
         "--config", metavar="FILE", help="TOML file of settings (default: ./shoal.toml, if any)"
     )
-    parser.add_argument(
+    group.add_argument(
         "--print-config", action="store_true", help="show every setting and its origin, and exit"
     )
-    for field in fields_of(command):
-        info = Settings.model_fields[field]
-        _add_flag(parser, field, info, (defaults or {}).get(field, info.default))
 
 
 def load(
@@ -90,14 +96,19 @@ def load(
         settings = Settings(**values)
     except ValidationError as error:
         raise SettingsError(_explain(error, origins)) from None
-    if "learning_rate" not in origins and not is_small(settings.model):
-        rate = ADAPTERS_RATE if settings.lora_rank else LARGE_RATE
-        settings = settings.model_copy(update={"learning_rate": rate})
-        origins["learning_rate"] = FOR_LARGE
+    if not is_small(settings.model):
+        settings, filled = fill_in(settings, origins)
+        origins |= dict.fromkeys(filled, FOR_LARGE)
     return Loaded(
         settings=settings,
         origins={field: origins.get(field, "default") for field in Settings.model_fields},
     )
+
+
+def said_of_defaults(loaded: Loaded) -> str:
+    """Say in a line what a model of real size learns by where nobody said; empty where nothing."""
+    filled = [field for field, origin in loaded.origins.items() if origin == FOR_LARGE]
+    return sentence(loaded.settings, filled) if filled else ""
 
 
 def is_small(model: str) -> bool:
@@ -151,7 +162,7 @@ def describe_text(loaded: Loaded, command: Command) -> str:
 
 
 def _add_flag(
-    parser: argparse.ArgumentParser, field: str, info: FieldInfo, default: object
+    parser: argparse._ArgumentGroup, field: str, info: FieldInfo, default: object
 ) -> None:
     flag = _flag(field)
     description = (info.description or "").replace("%", "%%")
@@ -169,6 +180,16 @@ def _add_flag(
         parser.add_argument(flag, action="append", metavar=_metavar(field), **common)
     else:
         parser.add_argument(flag, metavar=_metavar(field), **common)
+    if (nothing := off_value(info)) is not None:
+        common["help"] = f"the same as {flag}={nothing}"
+        parser.add_argument(_negative_flag(field), action="store_const", const=nothing, **common)
+
+
+def off_value(info: FieldInfo) -> str | None:
+    """Return the value that a key's ``--no-…`` stands for; None where there is no such flag."""
+    extra = info.json_schema_extra
+    value = extra.get("off") if isinstance(extra, dict) else None
+    return value if isinstance(value, str) else None
 
 
 def _flag(field: str) -> str:
@@ -182,7 +203,11 @@ def _negative_flag(field: str) -> str:
 
 def _metavar(field: str) -> str:
     names = {"local": "I", "external": "J", "completions": "L", "data_dir": "DIR"}
-    names |= {"listen": "MULTIADDR", "bootstrap": "MULTIADDR", "task_file": "FILE"}
+    names |= dict.fromkeys(("listen", "bootstrap", "dht_peer", "announce", "judge"), "MULTIADDR")
+    names |= {"http": "HOST:PORT"}
+    names |= dict.fromkeys(("task_file", "swarm_key"), "FILE")
+    if (choices := choices_of(field)) and field not in LISTS:
+        return f"{{{','.join(choices)}}}"
     return names.get(
         field, "N" if Settings.model_fields[field].annotation in (int, float) else "VALUE"
     )
@@ -262,6 +287,14 @@ def _explain(error: ValidationError, origins: Mapping[str, str]) -> str:
     origin = origins.get(field, "default")
     message = first["msg"].removeprefix("Value error, ")
     shown = str(first.get("input"))
+    message += _meant(field, shown)
     if len(shown) > 80:
         shown = shown[:77] + "..."
     return f"{public_name(field)} = {shown!r} (from {origin}): {message}"
+
+
+def _meant(field: str, given: str) -> str:
+    """Return what was perhaps meant by a word that is none of a setting's."""
+    known = choices_of(field)
+    wrong = [word for word in re.split("[,+]", given) if word not in known]
+    return did_you_mean(wrong[0], known, likeness=0.7) if known and wrong else ""

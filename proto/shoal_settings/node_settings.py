@@ -14,7 +14,7 @@ from shoal_wire.base58 import is_peer_id_text
 DEFAULT_LISTEN = "/ip4/0.0.0.0/tcp/0"
 MAX_SUBSCRIBED_SHARDS = 64
 """What peers accept as one peer's subscriptions."""
-TASK_PRESETS = ("easy", "easy-paper", "paper", "none")
+TASK_PRESETS = ("easy", "easy-paper", "paper", "chat-1", "chat", "none")
 
 
 class NodeSettings(BaseModel):
@@ -130,7 +130,8 @@ class NodeSettings(BaseModel):
     tasks: str = key(
         "easy",
         "node bootstrap swarm trainer",
-        "Task preset of a swarm that this peer starts: easy, easy-paper, paper, or none.",
+        "Task preset of a swarm that this peer starts: easy, easy-paper, paper, chat-1, "
+        "chat, or none.",
     )
     task_file: tuple[str, ...] = key(
         (),

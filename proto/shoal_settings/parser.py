@@ -5,20 +5,40 @@ from __future__ import annotations
 import argparse
 import difflib
 from collections.abc import Callable, Iterable, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NoReturn
 
-from shoal_base.lines import say
-from shoal_settings.exits import EXIT_USAGE
+from shoal_settings.exits import EXIT_USAGE, say_error
+from shoal_settings.help_page import HelpLines, ShowHelp, help_page
 
 
 class Parser(argparse.ArgumentParser):
-    """As argparse's, but for what it says of mistakes, which end with exit code 2."""
+    """As argparse's, but for its help, and for what it says of mistakes, which are exit code 2."""
+
+    def __init__(self, *, first: Sequence[str] = (), **given: Any) -> None:
+        """With `first`, destinations of flags, the short help has those alone."""
+        super().__init__(add_help=False, formatter_class=HelpLines, **given)
+        self.first = tuple(first)
+        self._positionals.title, self._optionals.title = "arguments", "flags"
+        short = "show this" + (", --help-all every flag" if first else "") + ", and exit"
+        self.add_argument("-h", "--help", action=ShowHelp, help=short)
+        self.add_argument("--help-all", action=ShowHelp, help=argparse.SUPPRESS)
+
+    def format_help(self) -> str:
+        """Return the short help."""
+        return help_page(self)
 
     def error(self, message: str) -> NoReturn:
         """Print one line and exit."""
-        say(f"{self.prog}: {message}; see {self.prog} --help", error=True)
+        say_error(self.prog, f"{message}; see {self.prog} --help")
         raise SystemExit(EXIT_USAGE)
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse all arguments."""
+        if _is_asked_for.get():
+            raise _Found(self)
+        return super().parse_args(args, namespace)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse all arguments; one that is left over is a mistake, here and in a sub-command."""
@@ -57,9 +77,38 @@ class Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(action, f"{arg_string!r} is not {kind}") from None
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return ` (did you mean '…'?)` with the closest of `known`, or nothing."""
-    close = difflib.get_close_matches(word, list(known), n=1)
+class _Found(BaseException):
+    """Ends a command where it would parse its flags."""
+
+    def __init__(self, parser: Parser) -> None:
+        self.parser = parser
+
+
+_is_asked_for: ContextVar[bool] = ContextVar("_is_asked_for", default=False)
+
+
+def parser_of(main: Callable[[Sequence[str]], int]) -> Parser:
+    """Return the parser of a command: it is called as far as to where it parses its flags.
+
+    Raises:
+        LookupError: it does not parse any.
+    """
+    token = _is_asked_for.set(True)
+    try:
+        main([])
+    except _Found as found:
+        return found.parser
+    finally:
+        _is_asked_for.reset(token)
+    raise LookupError(f"{main.__module__} parses no flags")
+
+
+def did_you_mean(word: str, known: Iterable[str], *, likeness: float = 0.6) -> str:
+    """Return ` (did you mean '…'?)` with the closest of `known`, or nothing.
+
+    `likeness`, 0 to 1, is how like it that has to be.
+    """
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=likeness)
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 

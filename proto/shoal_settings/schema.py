@@ -13,6 +13,7 @@ from pydantic import field_validator
 from shoal_settings.key import Command, key
 from shoal_settings.node_settings import DEFAULT_LISTEN, TASK_PRESETS
 from shoal_settings.trainer_settings import TrainerSettings
+from shoal_settings.web_address import AUTO, NONE, parse_web_address
 
 __all__ = ["DEFAULT_LISTEN", "TASK_PRESETS", "Command", "Settings", "fields_of", "public_name"]
 
@@ -25,6 +26,13 @@ class Settings(TrainerSettings):
     # Swarm command
     nodes: int = key(4, "swarm", "Nodes to start.", ge=1, le=64)
     # Output
+    http: str = key(
+        AUTO,
+        "node bootstrap swarm",
+        "Where the web page of this peer is served, HOST:PORT; auto is 127.0.0.1:7462, or a free "
+        "port where that is taken; none is no page.",
+        off=NONE,
+    )
     json_output: bool = key(
         False, "node bootstrap trainer swarm debug", "Print JSON for programs, one object a line."
     )
@@ -60,6 +68,12 @@ class Settings(TrainerSettings):
         "keeps none.",
         ge=0,
     )
+
+    @field_validator("http")
+    @classmethod
+    def _an_address(cls, value: str) -> str:
+        parse_web_address(value)
+        return value
 
     @field_validator("log")
     @classmethod

@@ -17,6 +17,10 @@ FULL_SCORE: Final = 0.999
 GARBAGE_SCORE: Final = 0.05
 """reasoning_gym's scorers give up to this for any text at all; it counts as nothing."""
 
+CUT_SHARE: Final = 0.5
+"""Of its reward that an answer earns whose completion did not end by itself: it is right, and yet
+nothing would teach a policy to stop if it were paid in full."""
+
 _OPEN: Final = "<answer>"
 _CLOSE: Final = "</answer>"
 
@@ -53,17 +57,21 @@ def extract_answer(
     return answer if answer and len(answer) <= MAX_ANSWER_CHARS else None
 
 
-def to_reward(answer_format: AnswerFormat, score: object) -> float:
+def to_reward(
+    answer_format: AnswerFormat, score: object, finish_reason: FinishReason = FinishReason.STOP
+) -> float:
     """Map a verifier's score to a reward in [0, 1].
 
     Plain answers are right or wrong. Tagged ones keep partial scores, as in SAPO section 4
-    ("1 or 0, rarely partial"), above what any garbage gets. A score that is not a number in
-    [0, 1] is worth nothing: some of the formulas exceed 1 on answers that are far off.
+    ("1 or 0, rarely partial"), above what any garbage gets, and earn `CUT_SHARE` of it where the
+    completion was cut. A score that is not a number in [0, 1] is worth nothing: some of the
+    formulas exceed 1 on answers that are far off.
     """
     if not isinstance(score, int | float) or not math.isfinite(score) or score > 1.0 + 1e-6:
         return 0.0
+    share = 1.0 if finish_reason is FinishReason.STOP else CUT_SHARE
     if score >= FULL_SCORE:
-        return 1.0
+        return share
     if answer_format is AnswerFormat.PLAIN or score <= GARBAGE_SCORE:
         return 0.0
-    return float(score)
+    return share * float(score)

@@ -10,6 +10,7 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from shoal_tasks.chat import CHAT_1, CHAT_2, CHAT_3
 from shoal_tasks.spec import (
     ROWS_GENERATOR,
     AnswerFormat,
@@ -210,6 +211,8 @@ PRESETS: Final[Mapping[str, tuple[FamilySpec, ...]]] = {
     "easy": EASY,
     "easy-paper": EASY_PAPER,
     "paper": PAPER,
+    "chat-1": CHAT_1,
+    "chat": (*CHAT_1, *CHAT_2, *CHAT_3),
 }
 
 

@@ -110,6 +110,8 @@ class Verdict:
     """A reject that no honest software can produce; it weighs more in the peer's score."""
     work_s: float = field(default=0.0, compare=False)
     """What judging it cost, in seconds by count and not by the clock. No part of the table."""
+    family: str = field(default="", compare=False)
+    """Of its first group, fit to be shown; empty where that was not read. No part of the table."""
 
 
 def verdict(reason: Reason) -> Verdict:

@@ -15,13 +15,19 @@ from shoal_base.lines import say_json
 from shoal_base.terminal import Terminal
 from shoal_ipc.client import NodeRefused, NodeUnavailable
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
+from shoal_settings.help_page import usage_of
 from shoal_settings.loader import SettingsError, load
 from shoal_settings.parser import Parser
 from shoal_settings.schema import Settings
 
 DESCRIPTION = """\
 Look inside a running node or bootstrap peer, through the socket in its data directory.
-Works while the trainer is down. Exit codes: 0 ok, 1 failed, 2 usage, 3 no node there."""
+Works while the trainer is down.
+
+  shoal debug status           the node at a glance
+  shoal debug doctor --json    what is wrong, for programs
+
+Exit codes: 0 ok, 1 failed, 2 usage, 3 no node there."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -81,11 +87,10 @@ def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="shoal debug",
         description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     views = parser.add_subparsers(dest="view", required=True, metavar="VIEW")
     for name, row in VIEWS.items():
-        view = views.add_parser(name, help=row.help, description=row.help)
+        view = views.add_parser(name, help=row.help)
         view.add_argument(
             "--data-dir",
             dest="data_dir",
@@ -101,4 +106,6 @@ def _parser() -> argparse.ArgumentParser:
         )
         view.add_argument("--config", metavar="FILE", help="TOML file of settings")
         row.flags(view)
+        example = usage_of(view).removesuffix(" [flags]")
+        view.description = f"{row.help[:1].upper()}{row.help[1:]}.\n\n  {example}"
     return parser

@@ -56,6 +56,43 @@ def buffer(console: Console, view: dict[str, Any]) -> None:
     )
 
 
+def ledger(console: Console, view: dict[str, Any]) -> None:
+    """From whom the trainer has learnt, then how its own answers to each family fare."""
+    rows = table(
+        *("learnt from", "model", "groups", "of", "signal", "10 min", "reward", "last"),
+        below=("model", "last"),
+    )
+    for row in view["publishers"]:
+        rows.add_row(
+            "this node" if row["own"] else peer_name(console, row["peer_id"]),
+            visible_name(row["model"]) or "-",
+            str(row["trained"]),
+            str(row["looked_at"]),
+            f"{row['signal']:.1f}",
+            str(row["trained_10m"]),
+            number(row["reward"]),
+            age(row["last_s"]),
+        )
+    print_table(console, rows, "no trainer has said yet what it learnt from")
+    families = table("family", "own groups", "reward", "at first")
+    for row in view["families"]:
+        families.add_row(
+            visible_name(row["name"]),
+            str(row["groups"]),
+            number(row["reward"]),
+            number(row["reward_start"]),
+        )
+    if view["families"]:
+        print_table(console, families)
+    lately = view["lately"]
+    if lately["others_signal_share"] is not None:
+        console.print(
+            f"in the last {duration(lately['window_s'])}: {lately['others_signal_share']:.0%} of "
+            f"the signal came from others, {lately['groups_others']} groups of "
+            f"{lately['tokens_others']} tokens"
+        )
+
+
 def contributions(console: Console, view: dict[str, Any]) -> None:
     """Draws against contributions."""
     rows = table(
@@ -140,7 +177,8 @@ def rollouts(console: Console, view: dict[str, Any]) -> None:
             f" {visible_name(row['family'])} from {who}, round {row['round']}, "
             f"{duration(row['age_s'])} ago, reward {number(row['reward'])}"
         )
-        console.print(styled((f"#{row['number']}", "bold"), told), soft_wrap=True)
+        head = styled((f"#{row['number']}", "bold"), told)
+        console.print(head, soft_wrap=not console.is_terminal)
         question = (row["question"] or "(question not available)").strip().replace("\n", " ")
         print_wrapped(console, cut(visible(question), _QUESTION_CHARS))
         for completion in row["completions"]:
@@ -148,6 +186,6 @@ def rollouts(console: Console, view: dict[str, Any]) -> None:
             ending = "" if completion["finish_reason"] == "stop" else " … cut"
             reward = completion["reward"]
             mark = "    ?" if reward is None else f"{reward:5.2f}"
-            console.print(f"  {mark}  {text}{ending}", soft_wrap=True)
+            print_wrapped(console, f"{text}{ending}", head=f"  {mark}  ")
     if not view["rollouts"]:
         console.print("no rollouts yet")

@@ -47,6 +47,28 @@ def peers(console: Console, view: dict[str, Any]) -> None:
         print_table(console, tried)
 
 
+def refusals(console: Console, view: dict[str, Any]) -> None:
+    """What was not taken: how often for each reason, then the latest, each with what to do."""
+    for row in view["counts"]:
+        console.print(f"{row['count']:>6}  {row['reason']}: {row['says']}", soft_wrap=True)
+    if not view["counts"]:
+        console.print("nothing was refused since the start")
+    for row in view["ring"]:
+        ago = duration(max(0.0, view["at_ms"] - row["at_ms"]) / 1000)
+        times = f", {row['times']} times" if row["times"] > 1 else ""
+        family = f" ({visible_name(row['family'])})" if row["family"] else ""
+        signer = peer_name(console, row["signer"]) if row["signer"] else "nobody known"
+        forwarder = peer_name(console, row["forwarder"])
+        by = (
+            f"from {forwarder}"
+            if row["signer"] == row["forwarder"]
+            else (f"of {signer}, brought by {forwarder}")
+        )
+        console.print()
+        console.print(f"{ago} ago{times}: {row['says']}{family}; {by}", soft_wrap=True)
+        console.print(f"  → {row['do']}", soft_wrap=True)
+
+
 def mesh(console: Console, view: dict[str, Any]) -> None:
     """Who is in each topic's mesh and since when."""
     for topic, members in view["topics"].items():

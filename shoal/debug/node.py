@@ -10,7 +10,7 @@ from typing import Any
 from p2p.data_dir import LAST_STATUS_FILE
 from shoal.nearby import answers_at
 from shoal_ipc import messages as m
-from shoal_ipc.client import SOCKET_NAME, NodeClient
+from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
 from shoal_settings.exits import EXIT_NO_NODE, fail
 
 Answer = dict[str, Any]
@@ -44,6 +44,18 @@ class RunningNode:
         )
         answer: Answer = json.loads(reply.json)
         return answer
+
+    @property
+    def data_dir(self) -> Path:
+        """Its folder."""
+        return self._data_dir
+
+    def ask_if_there(self, view: str) -> Answer | None:
+        """Return the answer for a view without options; None where nobody answers that."""
+        try:
+            return self.ask(view) if self._client.ensure() else None
+        except (NodeRefused, NodeUnavailable):
+            return None
 
     def order(self, action: m.ControlAction, peer_id: str) -> None:
         """Give an order about a peer; raises as `ask`."""

@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from shoal.debug.node import Answer, RunningNode, Tell
+from shoal.layout import print_wrapped
 from shoal_base.terminal import styled
 from shoal_settings.parser import whole
 
@@ -22,10 +23,10 @@ def doctor(console: Console, view: dict[str, Any]) -> None:
     """One line a finding, and below it what to do."""
     for finding in view["findings"]:
         colour = _COLOURS[finding["state"]]
-        found = f"  {finding['check']:<10}  {finding['says']}"
-        console.print(styled((f"{finding['state']:<4}", colour), found), soft_wrap=True)
+        head = styled((f"{finding['state']:<4}", colour), f"  {finding['check']:<10}  ")
+        print_wrapped(console, finding["says"], head=head)
         if finding["do"]:
-            console.print(f"{'':18}→ {finding['do']}", soft_wrap=True)
+            print_wrapped(console, finding["do"], head=f"{'':18}→ ")
     counts = [f["state"] for f in view["findings"]]
     console.print(f"{counts.count('bad')} bad, {counts.count('warn')} to look at")
 

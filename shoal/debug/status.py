@@ -13,6 +13,9 @@ from shoal.debug.node import Answer, RunningNode, Tell
 from shoal.layout import duration, number, pairs, short_topic, size
 from shoal_base.visible import visible_name
 
+_DRAWS = 4
+"""Families that are named."""
+
 
 def add_last(parser: argparse.ArgumentParser) -> None:
     """Add `--last`."""
@@ -36,6 +39,8 @@ def status(console: Console, view: dict[str, Any]) -> None:
     rows.add_row("up", duration(view["uptime_s"]))
     where = "alone: nobody else is connected" if view["solo"] else f"{view['peers']} connected"
     rows.add_row("peers", where)
+    if view.get("cost"):
+        rows.add_row("cost", _cost(view["cost"]))
     if view.get("disk", {}).get("full"):
         rows.add_row("disk", f"full: {size(view['disk']['free_bytes'])} left")
     for topic, members in view["mesh"].items():
@@ -55,6 +60,20 @@ def status(console: Console, view: dict[str, Any]) -> None:
         for reason, count in verdicts[outcome].items():
             rows.add_row(said, f"{count} {reason}")
     console.print(rows)
+
+
+def _cost(cost: dict[str, Any]) -> str:
+    flows = [
+        f"{cost[f'bytes_{way}_s'] / 1000:.1f} KB/s {way}"
+        for way in ("in", "out")
+        if cost[f"bytes_{way}_s"] is not None
+    ]
+    of_processes = [
+        f"{name} {100 * (used['cpu'] or 0):.0f} % of a core and {size(used['rss_bytes'])}"
+        for name, used in cost["processes"].items()
+        if used is not None
+    ]
+    return ", ".join([*flows, *of_processes, f"{size(cost['disk_bytes'])} on disk"])
 
 
 def _judged(judge: dict[str, Any]) -> str:
@@ -81,6 +100,8 @@ def _trainer_rows(rows: Table, view: dict[str, Any]) -> None:
     if learning:
         more = "" if learning["state"] in ("ok", "early") else ": see shoal debug doctor"
         rows.add_row("learning", learning["says"] + more)
+    if trainer.get("draws"):
+        rows.add_row("draws", _draws(trainer["draws"]))
     rows.add_row(
         "groups",
         f"{view['groups_published']} published, {view['groups_received']} received, "
@@ -95,6 +116,14 @@ def _trainer_rows(rows: Table, view: dict[str, Any]) -> None:
         )
     if view["outbox"]["unsent"]:
         rows.add_row("outbox", _outbox(view["outbox"]))
+
+
+def _draws(shares: dict[str, float]) -> str:
+    """The families that own questions come from most, and how many more there are."""
+    most = sorted(shares, key=lambda family: -shares[family])[:_DRAWS]
+    named = ", ".join(f"{visible_name(one)} {100 * shares[one]:.0f} %" for one in most)
+    others = len(shares) - len(most)
+    return named + (f", {others} others" if others else "")
 
 
 def _outbox(outbox: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
-from shoal.debug import groups, network, peer_orders, probes, status
+from shoal.debug import bugreport, groups, network, peer_orders, probes, status
 from shoal.debug.node import Answer, RunningNode, Tell
 
 
@@ -78,11 +78,15 @@ VIEWS = {
         asks="scores",
     ),
     "mesh": View(help="each topic's mesh, and who else is subscribed", show=network.mesh),
+    "refusals": View(
+        help="what of others was not taken, why, and what to do", show=network.refusals
+    ),
     "topics": View(help="the topics this node is subscribed to", show=network.topics),
     "buffer": View(help="the replay buffer by publisher", show=groups.buffer),
     "contributions": View(
         help="who answers for others: draws against contributions", show=groups.contributions
     ),
+    "ledger": View(help="from whom the trainer has learnt, and how much", show=groups.ledger),
     "fetch": View(help="how batches came, gaps, and what was given to others", show=groups.fetch),
     "doctor": View(
         help="what is wrong with this node's place in the network",
@@ -105,6 +109,13 @@ VIEWS = {
         show=groups.rollouts,
         flags=groups.add_follow,
         answers=groups.latest,
+    ),
+    "bugreport": View(
+        help="write what a bug report needs into one file, without your keys",
+        show=bugreport.show,
+        flags=bugreport.add_out,
+        answers=bugreport.write,
+        asks="status",
     ),
 }
 """By the word that asks for it."""

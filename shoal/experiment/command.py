@@ -87,7 +87,7 @@ def run(experiment: Experiment, out: Path, arguments: argparse.Namespace) -> int
         code = EXIT_INTERRUPTED
     table, document = _report(experiment, out, arguments)
     if arguments.json:
-        say_json(document)
+        say_json({"schema_version": 1, **document})
         return code
     console = Terminal()
     if table is None:

@@ -13,13 +13,19 @@ from shoal.experiment.paper.arms import FILTERED, ratio_arm
 from shoal.experiment.paper.tune import RATES
 from shoal.experiment.plan import SILO, Arm, Experiment, check_settings
 from shoal.experiment.presets import PRESETS, REAL, Preset
+from shoal_settings.groups import choices_of
+from shoal_settings.loader import is_small
 from shoal_settings.parser import Parser, path
+from shoal_settings.real_models import fill_in
 from shoal_settings.schema import Settings
+from shoal_settings.strategy import describe_words
 
 DESCRIPTION = """\
 Does sharing help? Runs swarms that share and silos that do not, by the code that nodes run, and
 says what came of it: a table, figures, and every round as JSON, in one folder. Ctrl-C gives what
-there is; the same command goes on from there. docs/experiments.md has results and definitions."""
+there is; the same command goes on from there. docs/experiments.md has results and definitions.
+
+  shoal experiment paper --quick   minutes on two CPU cores; without: hours"""
 
 MAX_EXPERIMENT_SEED = 1 << 31
 MAX_NODES = 64
@@ -36,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
     made = Parser(
         prog="shoal experiment",
         description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        first=("quick", "out", "seeds", "rounds", "nodes", "arm", "model", "set", "jobs", "json"),
     )
     names = ", ".join(f"{name} ({preset.title})" for name, preset in PRESETS.items())
     made.add_argument("preset", choices=sorted(PRESETS), help=names)
@@ -58,7 +64,8 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def _add_what_is_compared(made: argparse.ArgumentParser) -> None:
+def _add_what_is_compared(parser: argparse.ArgumentParser) -> None:
+    made = parser.add_argument_group("what is compared")
     made.add_argument(
         "--arm",
         action="append",
@@ -67,9 +74,11 @@ def _add_what_is_compared(made: argparse.ArgumentParser) -> None:
         "that asks twice as much and trains on groups with signal; KEY is a setting, `nodes` (of "
         "this arm) or `delay` (rounds after which others have what a node shares)",
     )
-    made.add_argument("--strategy", help="how others' groups are chosen, in every arm")
+    made.add_argument(
+        "--strategy", help=f"how others' groups are chosen, in every arm: {describe_words()}"
+    )
     made.add_argument("--model", help="model of every node: embedded, hub name or folder")
-    made.add_argument("--tasks", help="task preset")
+    made.add_argument("--tasks", help=f"task preset: {', '.join(choices_of('tasks'))}")
     made.add_argument(
         "--tune",
         nargs="?",
@@ -87,7 +96,8 @@ def _add_what_is_compared(made: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_how_it_is_played(made: argparse.ArgumentParser) -> None:
+def _add_how_it_is_played(parser: argparse.ArgumentParser) -> None:
+    made = parser.add_argument_group("how it is played")
     mode = made.add_mutually_exclusive_group()
     mode.add_argument(
         "--in-process",
@@ -175,12 +185,17 @@ def rates_of(text: str) -> tuple[float, ...]:
 
 
 def _base(arguments: argparse.Namespace, preset: Preset) -> dict[str, Any]:
-    base = dict(preset.base)
-    if arguments.model is not None and arguments.model not in EMBEDDED:
-        base |= REAL
     named = {"model": arguments.model, "tasks": arguments.tasks, "strategy": arguments.strategy}
     texts = [f"{key}={value}" for key, value in named.items() if value is not None]
-    return base | _settings([*texts, *arguments.set])
+    asked = _settings([*texts, *arguments.set])
+    base = dict(preset.base)
+    model = asked.get("model", base["model"])
+    if not is_small(base["model"]) or is_small(model):
+        return base | asked
+    # A preset of the embedded models for another one: what that one learns by.
+    real = {**base, **REAL, **asked}
+    filled, fields = fill_in(Settings.model_validate(real), asked)
+    return {**real, **{one: getattr(filled, one) for one in fields}}
 
 
 def _chosen_arms(texts: Sequence[str], known: Sequence[Arm], num_nodes: int) -> tuple[Arm, ...]:

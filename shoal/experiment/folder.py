@@ -16,6 +16,8 @@ from shoal.experiment.plan import Experiment, Job, same_job
 
 FIGURES = "figures"
 CONFIG = "config.json"
+STATE = "state"
+"""What a job of a large model has computed so far; of one that is done nothing."""
 
 
 def is_done(out: Path, job: Job) -> bool:

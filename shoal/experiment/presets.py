@@ -16,6 +16,8 @@ from shoal.experiment.paper.arms import paper_arms
 from shoal.experiment.plan import Arm, Experiment
 from shoal.experiment.poison import arms as poison
 from shoal.experiment.poison import report as poison_report
+from shoal.experiment.real import arms as real
+from shoal.experiment.real import report as real_report
 
 Report = Callable[[Path, Experiment, bool], tuple[Callable[[int], Table] | None, dict[str, Any]]]
 """Given folder, experiment, and whether to draw: the table (by width; None without one finished
@@ -91,13 +93,16 @@ PRESETS: Final[Mapping[str, Preset]] = {
         prepare=lambda: make_larger_model(hetero.LARGER),
         report=hetero_report.report,
     ),
+    "real": Preset(
+        title=real_report.TITLE,
+        arms=real.real_arms,
+        base=real.BASE,
+        full=Size(seeds=3, rounds=60),
+        quick=Size(seeds=1, rounds=40, arms=real.quick_arms),
+        nodes=real.NODES,
+        report=real_report.report,
+    ),
 }
 
-REAL: Final[Mapping[str, Any]] = {
-    "device": "auto",
-    "learning_rate": 1e-6,
-    "max_new_tokens": 256,
-    "eval_every": 50,
-    "eval_per_family": 8,
-}
-"""What a model that is not embedded needs instead."""
+REAL: Final[Mapping[str, Any]] = {"device": "auto", "eval_per_family": 8}
+"""What a model that is not embedded needs instead, beside `shoal_settings.real_models`."""

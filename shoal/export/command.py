@@ -37,6 +37,9 @@ DESCRIPTION = """\
 Write the rollouts that a node has seen, its own and others', as Parquet and JSON lines: one row a
 group, with question, completions, rewards by this installation's verifier, and provenance. The node
 may be running. `datasets.load_dataset("DIR")` reads the result.
+
+  shoal export --out rollouts   both formats, into a new folder
+
 Exit codes: 0 ok, 1 failed, 2 usage."""
 
 FORMATS = ("parquet", "jsonl")
@@ -64,7 +67,6 @@ def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="shoal export",
         description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--data-dir",

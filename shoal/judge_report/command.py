@@ -33,6 +33,9 @@ judges: a judge's own folder, also while it runs, or those that it gives to anyb
 of one swarm are not independent: whether a difference is chance is only known from several swarms,
 so name each one's judge. Every record is verified; what the judge has not signed does not count.
 Needs the extra `experiment`.
+
+  shoal judge report --data-dir .shoal/judge   table and figure of one swarm
+
 Exit codes: 0 ok, 1 failed, 2 usage."""
 
 SCHEMA_VERSION = 2
@@ -92,7 +95,6 @@ def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="shoal judge report",
         description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     source = parser.add_mutually_exclusive_group()
     source.add_argument(

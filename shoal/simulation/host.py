@@ -20,6 +20,7 @@ from p2p.net.connections import ConnectionInfo, Direction
 from p2p.net.host import DialError, ListenError
 from p2p.net.identity import Identity
 from p2p.net.request import RequestError, RequestFailure, RequestHandler, RequestLimits
+from p2p.net.traffic import Traffic
 from shoal.simulation.requests import Call, SimulatedServer
 from shoal_wire.types import PeerId
 
@@ -312,6 +313,11 @@ class SimulatedHost:
     def is_admitted(self, peer_id: PeerId) -> bool:
         """True unless there is a list of peers without `peer_id`."""
         return self._admission.is_admitted(peer_id)
+
+    @property
+    def traffic(self) -> Traffic:
+        """None: what is said here has no size."""
+        return Traffic()
 
     def refused_connections(self) -> dict[str, int]:
         """Who found no slot; nobody else is refused before it has said who it is."""

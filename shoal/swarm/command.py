@@ -15,9 +15,11 @@ from rich.live import Live
 from rich.table import Table
 
 from p2p.data_dir import DataDirInUseError
+from p2p.endings import call_on_signal
 from p2p.flags import parse
 from p2p.net.swarm_key import SwarmKeyError
-from p2p.process import DataDirError, call_on_signal, locked, root_error
+from p2p.page_child import run_page
+from p2p.process import DataDirError, locked, root_error
 from shoal.swarm.isolation import bootstrap_settings, key_of_swarm, node_name, node_settings
 from shoal.swarm.local_process import ChildDied, LocalProcess
 from shoal.swarm.members import Member, members_table, progress_line
@@ -28,7 +30,7 @@ from shoal_base.output import outlive_the_terminal
 from shoal_base.terminal import Terminal
 from shoal_settings.called import called
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
-from shoal_settings.loader import to_flags
+from shoal_settings.loader import said_of_defaults, to_flags
 from shoal_settings.schema import Settings
 
 DEFAULTS = {"data_dir": Path(".shoal/swarm"), "mdns": False}
@@ -40,7 +42,9 @@ look inside with `shoal debug status --data-dir .shoal/swarm/node-1`, and so on.
 continues where it stopped; remove the folder to start over.
 
 No other node on the machine joins: the processes have a key of their own, swarm.key in the folder.
-With --mdns there is none, and others are welcome."""
+With --mdns there is none, and others are welcome.
+
+  shoal swarm --nodes 4 --rounds 60   some minutes on two CPU cores"""
 
 _READY_SECONDS = 60.0
 _POLL_SECONDS = 0.5
@@ -56,6 +60,8 @@ def main(argv: Sequence[str]) -> int:
         if (missing := missing_for_trainer()) is not None:
             raise fail("swarm", missing)
         outlive_the_terminal()
+        if not settings.json_output and (said := said_of_defaults(loaded)):
+            say(said)
         with locked(settings.data_dir):
             return trio.run(_run, settings, key_of_swarm(settings))
     except UsageExit as end:
@@ -69,6 +75,7 @@ async def _run(settings: Settings, key: str) -> int:
     try:
         async with trio.open_nursery() as nursery:
             await nursery.start(call_on_signal, swarm.stop)
+            nursery.start_soon(run_page, settings.data_dir, settings.http, swarm.say_page)
             await swarm.run(nursery)
             nursery.cancel_scope.cancel()
     except BaseExceptionGroup as group:
@@ -89,6 +96,13 @@ class _Swarm:
 
     def stop(self) -> None:
         self._stop.set()
+
+    def say_page(self, url: str) -> None:
+        """Say where the page is: above the table, where there is one."""
+        if self._settings.json_output:
+            say_json({"event": "page", "url": url})
+        else:
+            self._console.print(f"web page: {url}", soft_wrap=True)
 
     async def run(self, nursery: trio.Nursery) -> None:
         processes: list[LocalProcess] = []
@@ -185,7 +199,7 @@ class _Swarm:
 
     def _print_event(self, name: str) -> None:
         rows = [member.row() for member in self._members]
-        say_json({"event": name, "nodes": rows})
+        say_json({"event": name, "schema_version": 1, "nodes": rows})
 
     def _raise_if_one_failed(self) -> None:
         """Raise ChildDied where a node ended by itself."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from p2p.net.swarm_key import load_or_create_swarm_key
 from shoal_settings.schema import Settings
+from shoal_settings.web_address import NONE
 
 LISTEN = "/ip4/127.0.0.1/tcp/0"
 KEY_FILE = "swarm.key"
@@ -39,6 +40,7 @@ def bootstrap_settings(own: Settings, swarm_key: str) -> Settings:
             "listen": (LISTEN,),
             "swarm_key": swarm_key,
             "json_output": True,
+            "http": NONE,
             "target_peers": max(own.nodes, own.target_peers),
         }
     )
@@ -54,6 +56,7 @@ def node_settings(own: Settings, swarm_key: str, index: int, address: str) -> Se
             "swarm_key": swarm_key,
             "mdns": False,
             "stay": True,
+            "http": NONE,
             "json_output": True,
             "seed": own.seed + index if own.seed else 0,
         }

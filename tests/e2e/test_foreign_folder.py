@@ -83,7 +83,7 @@ LOOPBACK = "--listen=/ip4/127.0.0.1/tcp/0"
 
 def test_a_node_there_runs_its_own_trainer(installed: Path, project: Path) -> None:
     shoal = installed / "shoal"
-    done = run(project, shoal, "node", *SHORT, LOOPBACK, "--no-mdns", "--log=none")
+    done = run(project, shoal, "node", *SHORT, LOOPBACK, "--no-mdns", "--no-http", "--log=none")
     assert done.returncode == 0, done.stderr
     assert "round 1/1" in done.stdout
 

@@ -113,7 +113,7 @@ def hostile_node(root: Path) -> Iterator[ShoalProcess]:
         yield stage.node(FOLDER, *flags, "--task-file", str(root / TASK_FILE))
 
 
-def _debug(at: str, peer: str, lies: str) -> Iterator[list[str]]:
+def _debug(at: str, peer: str, lies: str, out: Path) -> Iterator[list[str]]:
     more = {"block": [make.fresh_identity().peer_id], "unblock": [peer], "protect": [peer]}
     quickly = ["--count", "1", "--interval", "0"]
     for view in VIEWS:
@@ -123,6 +123,8 @@ def _debug(at: str, peer: str, lies: str) -> Iterator[list[str]]:
             yield ["debug", view, TEXT, *quickly, "--data-dir", at]
             arguments = [peer, *quickly]
         for json_too in ([], ["--json"]):
+            if view == "bugreport":
+                arguments = ["--out", str(out / f"{len(json_too)}{FOLDER}")]
             yield ["debug", view, *arguments, *json_too, "--data-dir", at]
     yield ["debug", "rollouts", "--limit", "200", "--data-dir", at]
     yield ["debug", "block", TEXT, "--data-dir", at]
@@ -137,6 +139,12 @@ def runs(root: Path, peer: str, lies: str, out: Path) -> dict[str, list[list[str
     answers = out / f"a{TASK_FILE}"
     answers.write_text(json.dumps({"family": TEXT, "completions": []}))
     return {
+        "watch": [["watch", "--data-dir", at], ["watch", "--json", "--data-dir", at]],
+        "page": [
+            ["page", "--data-dir", f"none{TEXT}"],
+            ["page", "--http", TEXT, "--data-dir", at],
+            ["page", "--http", "none", "--data-dir", at],
+        ],
         "node": [
             ["node", *config],
             ["node", *config, "--json"],
@@ -179,7 +187,14 @@ def runs(root: Path, peer: str, lies: str, out: Path) -> dict[str, list[list[str
             [*report, "--out", str(out / f"report{FOLDER}"), "--window", "30"],
             [*report, "--out", str(out / "report"), "--window", "30", "--json"],
         ],
-        "debug": list(_debug(at, peer, lies)),
+        "debug": list(_debug(at, peer, lies, out)),
+        "logs": [
+            ["logs", "--data-dir", at, "--lines", "10000"],
+            ["logs", "--data-dir", at, "--lines", "10000", "--json"],
+            ["logs", "--lines", TEXT],
+        ],
+        "schema": [["schema", "debug", "rollouts"], ["schema", TEXT]],
+        "completion": [["completion", "bash"], ["completion", TEXT]],
     }
 
 
@@ -211,7 +226,7 @@ async def test_nothing_acts_in_anything_that_is_shown(tmp_path: Path) -> None:
 def test_a_peer_says_who_it_is_so_that_nothing_acts(
     tmp_path: Path, command: list[str], last: str
 ) -> None:
-    flags = ["--listen", LOOPBACK, "--swarm-name", NAME, "--data-dir", FOLDER]
+    flags = ["--listen", LOOPBACK, "--swarm-name", NAME, "--no-http", "--data-dir", FOLDER]
     said = announced([*command, *flags], tmp_path, last=last)
     assert visible_name(NAME) in said
     assert not acting_on_screen(said)

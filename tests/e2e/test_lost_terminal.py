@@ -45,7 +45,8 @@ def test_a_node_whose_terminal_closes_trains_on(tmp_path: Path) -> None:
         os.setsid()
         fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
 
-    command = (*SHOAL, "node", *FLAGS, str(data_dir), "--no-mdns", "--round-seconds", "0.05")
+    command = (*SHOAL, "node", "--no-http", *FLAGS, str(data_dir))
+    command += ("--no-mdns", "--round-seconds", "0.05")
     with started(
         *command, stdin=slave, stdout=slave, stderr=slave, preexec_fn=in_a_session_of_its_own
     ) as process:
@@ -71,7 +72,13 @@ def test_a_bootstrap_goes_on_without_who_reads_it(tmp_path: Path) -> None:
     """`shoal bootstrap | head -1`, and a hangup."""
     data_dir = tmp_path / "bootstrap"
     with started(
-        *SHOAL, "bootstrap", *FLAGS, str(data_dir), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        *SHOAL,
+        "bootstrap",
+        "--no-http",
+        *FLAGS,
+        str(data_dir),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     ) as process:
         assert process.stdout is not None and process.stderr is not None
         assert process.stdout.readline().startswith(b"bootstrap peer of swarm")
@@ -136,7 +143,8 @@ def test_a_trainer_alone_goes_on_without_who_reads_it(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_swarm_goes_on_without_who_reads_it(tmp_path: Path) -> None:
     """`shoal swarm | head -1` reaches its last round."""
-    command = (*SHOAL, "swarm", "--nodes", "2", "--rounds", "150", "--data-dir", str(tmp_path))
+    command = (*SHOAL, "swarm", "--no-http", "--nodes", "2", "--rounds", "150")
+    command += ("--data-dir", str(tmp_path))
     with started(*command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
         assert process.stdout is not None
         process.stdout.readline()

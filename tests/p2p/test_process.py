@@ -202,6 +202,7 @@ def test_programs_are_told_who_is_ready_and_where(capsys: pytest.CaptureFixture[
     assert peers.serve("--json") == 0
     member = peers.made[0].member
     assert json.loads(capsys.readouterr().out) == {
+        "schema_version": 1,
         "event": "ready",
         "peer_id": member.peer_id,
         "addresses": list(member.host.listen_addrs()),

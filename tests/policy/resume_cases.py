@@ -39,8 +39,10 @@ class PooledWorker:
     def __init__(self, drawn: Sequence[tuple[TaskCoordinates, str]]) -> None:
         self._drawn = list(drawn)
 
-    def draw(self, rng: random.Random, count: int) -> list[tuple[TaskCoordinates, str]]:
-        """Draw from the pool."""
+    def draw(
+        self, rng: random.Random, count: int, *, families: Sequence[FamilySpec] = ()
+    ) -> list[tuple[TaskCoordinates, str]]:
+        """Draw from the pool, whatever the weights."""
         return [rng.choice(self._drawn) for _ in range(count)]
 
     def questions(self, tasks: Sequence[TaskCoordinates]) -> list[str]:

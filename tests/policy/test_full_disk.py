@@ -154,7 +154,7 @@ def test_told_to_stop_while_it_waits_it_ends_with_one_line(
         tmp_path, model, rounds=0, checkpoint_seconds=0.0, should_stop=lambda: bool(stopping)
     )
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **_named: object) -> None:
         raise NoRoomError("cannot write round-000001: no space left on the disk")
 
     monkeypatch.setattr(trainer_module, "save_checkpoint", fail)

@@ -165,8 +165,9 @@ def trainer(
     link: NodeLink | None = None,
     should_stop: Callable[[], bool] = lambda: False,
     seed: int = 1,
+    tasks: TaskSource | None = None,
     **changes: Any,
 ) -> Trainer:
     """A small trainer; `changes` are of its settings."""
-    around = surroundings(link, should_stop=should_stop)
+    around = surroundings(link, should_stop=should_stop, tasks=tasks)
     return Trainer(settings(data_dir, model, **changes), around, seed=seed)

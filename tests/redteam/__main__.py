@@ -1,19 +1,25 @@
-"""`python -m tests.redteam SEED…`: plays schedules; of one that fails, finds the steps it takes."""
+"""`python -m tests.redteam [wire] SEED…`: plays schedules; of one that fails, the steps it takes.
+
+With `wire` they are skirmishes over real sockets.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from tests.redteam.battle import play
-from tests.redteam.schedule import Schedule, Step, least, schedule_of
+from tests.redteam.schedule import Step, least, schedule_of
+from tests.redteam.skirmish import Skirmish, WireStep, play_wire, skirmish_of
 
 
-def fault_of(schedule: Schedule) -> str:
+def fault_of(run: Callable[[], object]) -> str:
     """Return what does not hold, in a line or so; empty where all does."""
     try:
-        play(schedule)
+        run()
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise
@@ -23,19 +29,41 @@ def fault_of(schedule: Schedule) -> str:
     return ""
 
 
+def _play_wire(skirmish: Skirmish) -> None:
+    with tempfile.TemporaryDirectory(prefix="skirmish-") as folder:
+        play_wire(Path(folder) / "node", skirmish)
+
+
+def _say(seed: int, fault: str) -> bool:
+    print(seed, fault or "holds", flush=True)
+    return bool(fault)
+
+
 def main() -> None:
     """Play."""
-    for seed in map(int, sys.argv[1:]):
-        schedule = schedule_of(seed)
-        fault = fault_of(schedule)
-        print(seed, fault or "holds", flush=True)
-        if fault:
+    is_wire = sys.argv[1:2] == ["wire"]
+    for seed in map(int, sys.argv[2 if is_wire else 1 :]):
+        for step in _of_wire(seed) if is_wire else _of_schedule(seed):
+            print("  ", step)
 
-            def fails(steps: Sequence[Step], whole: Schedule = schedule) -> bool:
-                return bool(fault_of(replace(whole, steps=tuple(steps))))
 
-            for step in least(schedule.steps, fails):
-                print("  ", step)
+def _of_schedule(seed: int) -> list[Step]:
+    """Return the steps that a schedule's fault takes; none where it has none."""
+    whole = schedule_of(seed)
+
+    def fails(steps: Sequence[Step]) -> bool:
+        return bool(fault_of(lambda: play(replace(whole, steps=tuple(steps)))))
+
+    return least(whole.steps, fails) if _say(seed, fault_of(lambda: play(whole))) else []
+
+
+def _of_wire(seed: int) -> list[WireStep]:
+    whole = skirmish_of(seed)
+
+    def fails(steps: Sequence[WireStep]) -> bool:
+        return bool(fault_of(lambda: _play_wire(replace(whole, steps=tuple(steps)))))
+
+    return least(whole.steps, fails) if _say(seed, fault_of(lambda: _play_wire(whole))) else []
 
 
 main()

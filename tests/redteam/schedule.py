@@ -6,13 +6,15 @@ Each step has a seed of its own, so a schedule with steps left out is the same i
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
+from typing import Any, TypeVar
 
 from tests.redteam import answer_acts, control_acts, gossip_acts, line_acts, request_acts
 from tests.redteam.peer import Red
 
+S = TypeVar("S")
 Act = Callable[[Red, random.Random], Awaitable[None]]
 
 MODULES: tuple[ModuleType, ...] = (
@@ -26,17 +28,17 @@ NUM_MEMBERS = 4
 ATTACK_S = 20.0
 
 
-def acts_of(module: ModuleType) -> Mapping[str, Act]:
-    """Return the acts of a module by name: its public coroutines of a peer and a die."""
-    found = {}
+def public_coroutines(module: ModuleType) -> Iterator[tuple[str, Any]]:
+    """Go through the acts of a module by name: its public coroutines of a peer and a die."""
     for name, value in vars(module).items():
         of_here = getattr(value, "__module__", "") == module.__name__
         if of_here and not name.startswith("_") and value.__code__.co_flags & 0x80:
-            found[name] = value
-    return found
+            yield name, value
 
 
-ACTS: Mapping[str, Act] = {name: act for module in MODULES for name, act in acts_of(module).items()}
+ACTS: Mapping[str, Act] = {
+    name: act for module in MODULES for name, act in public_coroutines(module)
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +92,7 @@ def schedule_of(seed: int) -> Schedule:
     )
 
 
-def least(steps: Sequence[Step], fails: Callable[[Sequence[Step]], bool]) -> list[Step]:
+def least(steps: Sequence[S], fails: Callable[[Sequence[S]], bool]) -> list[S]:
     """Return steps of which none can be left out for it still to fail (delta debugging)."""
     left, parts = list(steps), 2
     while len(left) >= 2:

@@ -46,10 +46,12 @@ STRANGE_VALUES: dict[str, Any] = {
     "off_policy": "truncated",
     "likelihood_floor": -3.5,
     "likelihood_floor_mode": "downweight",
+    "http": "[::1]:7463",
     "log": "wandb,trackio",
     "strategy": "top-reward",
     "draws": "contribution",
     "balance": "adaptive",
+    "curriculum": "adaptive",
     "log_level": "error",
     "judge": PEER,
 }

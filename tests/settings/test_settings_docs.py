@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from shoal_settings.loader import off_value
 from shoal_settings.schema import Settings, fields_of, public_name
 from tests.settings import settings_cases as case
 
@@ -22,6 +23,8 @@ def expected_row(field: str) -> str:
     info = Settings.model_fields[field]
     flag = f"`{case.flag(field)}`"
     if info.annotation is bool and info.default:
+        flag += f", `--no-{case.flag(field)[2:]}`"
+    if off_value(info) is not None:
         flag += f", `--no-{case.flag(field)[2:]}`"
     commands = ", ".join(command for command in case.COMMANDS if field in fields_of(command))
     cells = (

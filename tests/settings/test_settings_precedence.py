@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from shoal_settings.loader import ADAPTERS_RATE, FOR_LARGE, LARGE_RATE, describe, describe_text
+from shoal_settings.loader import FOR_LARGE, describe, describe_text, said_of_defaults
+from shoal_settings.real_models import ADAPTERS_RATE, LARGE_RATE, REAL_DEFAULTS
 from shoal_settings.schema import Settings, fields_of, public_name
 from tests.settings import settings_cases as case
 
@@ -80,7 +81,9 @@ def test_every_key_can_come_from_every_source(field: str) -> None:
     assert (getattr(result.settings, field), result.origins[field]) == (value, origin)
     others = {name: origin for name, origin in result.origins.items() if name != field}
     if field == "model":  # another model than the embedded ones
-        assert others.pop("learning_rate") == FOR_LARGE
+        for one in REAL_DEFAULTS:
+            if one.setting in others:
+                assert others.pop(one.setting) == FOR_LARGE
     assert set(others.values()) == {"default"}
 
 
@@ -177,3 +180,26 @@ def test_a_large_model_has_a_learning_rate_of_its_own(flags: list[str], rate: fl
     assert result.settings.learning_rate == rate
     chosen = rate != Settings().learning_rate
     assert (result.origins["learning_rate"] == FOR_LARGE) is chosen
+
+
+def test_a_large_model_has_defaults_of_its_own_and_says_so() -> None:
+    result = case.loaded("node", ["--model", "smollm2", "--eval-every", "7"])
+    settings = result.settings
+    assert (settings.max_new_tokens, settings.eval_every) == (64, 7)
+    assert (
+        case.loaded("node", ["--model", "org/m", "--tasks", "paper"]).settings.max_new_tokens == 256
+    )
+    chosen = {field for field, origin in result.origins.items() if origin == FOR_LARGE}
+    assert chosen == {one.setting for one in REAL_DEFAULTS} - {"eval_every"}
+    said = said_of_defaults(result)
+    assert "\n" not in said and "--learning-rate 1e-05, --max-new-tokens 64" in said
+    assert "eval" not in said
+    assert said_of_defaults(case.loaded("node")) == ""
+
+
+def test_the_defaults_of_large_models_are_those_of_the_page() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "models.md").read_text()
+    usual = Settings()
+    for one in REAL_DEFAULTS:
+        row = f"| `{one.setting}` | {getattr(usual, one.setting):g} | {one.text} | {one.why} |"
+        assert row in page, row

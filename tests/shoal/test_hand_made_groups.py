@@ -15,6 +15,7 @@ from shoal import publish as publish_command
 from shoal_ipc import messages as m
 from shoal_ipc.client import NodeClient
 from tests.support.running_node import RunningNode
+from tests.support.schemas import check
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +56,9 @@ def test_a_file_is_published_once(
     own = {"question": "How many legs has a spider?", "answer": "8", "completions": ["8", "6"]}
     file.write_text("\n".join(json.dumps(row) for row in [*filled, own]) + "\n\n")
     assert _publish(node, file, "--json", "--author", "my script") == 0
-    assert json.loads(capsys.readouterr().out) == {"schema_version": 1, "groups": 3, "new": 3}
+    printed = json.loads(capsys.readouterr().out)
+    check("publish", printed)
+    assert printed == {"schema_version": 1, "groups": 3, "new": 3}
     shown = {str(row["question"]) for row in _rollouts(node)}
     assert {str(row["question"]) for row in [*rows, own]} <= shown
     assert _publish(node, file, "--json") == 0
@@ -113,6 +116,7 @@ def test_a_person_answers_at_the_terminal(
     flags = ["--data-dir", str(node.data_dir), "--count", "2", "--json", "--family", "gcd_easy"]
     assert answer_command.main(flags) == 0
     answer = json.loads(capsys.readouterr().out)
+    check("answer", answer)
     assert answer["completions"] == ["alpha", "beta"]
     assert answer["rewards"] == [0.0, 0.0]
     assert answer["question"] in {row["question"] for row in _rollouts(node)}

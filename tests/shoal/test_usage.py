@@ -123,7 +123,7 @@ def test_an_unknown_command_is_one_line_that_names_the_known(
 def test_each_command_explains_itself_and_all_its_flags(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(command, "--help") == 0
+    assert run(command, "--help-all") == 0
     text = capsys.readouterr().out
     assert len(text.split("usage:")[1].split("\n\n")[1]) > 100
     for field in fields_of(command):  # type: ignore[arg-type]
@@ -270,6 +270,7 @@ def test_print_config_shows_every_setting_and_where_it_came_from(
     argv = [command, "--print-config", "--data-dir", "here"]
     assert run(*argv, "--json") == 0
     shown = json.loads(capsys.readouterr().out)
+    assert shown.pop("schema_version") == 1
     assert list(shown) == [public_name(field) for field in fields_of(command)]  # type: ignore[arg-type]
     assert shown["data_dir"] == {"value": "here", "origin": "--data-dir"}
     assert shown["tasks"] == {"value": "easy-paper", "origin": "SHOAL_TASKS"}

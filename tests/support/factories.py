@@ -32,7 +32,7 @@ from shoal_tasks.families import (
     judge_coordinates,
 )
 from shoal_tasks.swarm import families_of, rules_of
-from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates
+from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates, TaskItem
 from shoal_tasks.worker import sync as client_sync
 from shoal_wire.codec import encode_batch
 from shoal_wire.digests import batch_id, question_digest
@@ -220,6 +220,11 @@ class InstantWorker(FakeQuestions):
         await trio.lowlevel.checkpoint()
         return [fake_question(task) for task in tasks]
 
+    async def items(self, tasks: Sequence[TaskCoordinates]) -> list[TaskItem]:
+        """Return one fake question and no answer a task."""
+        await trio.lowlevel.checkpoint()
+        return [TaskItem(question=fake_question(one), answer=None, metadata={}) for one in tasks]
+
     async def draw_for_judge(self, rng: random.Random) -> tuple[TaskCoordinates, str]:
         """Return a task of a judge's seeds."""
         task = judge_coordinates(rng, SPECS)
@@ -248,6 +253,10 @@ class SharedWorker:
     async def questions(self, tasks: list[TaskCoordinates]) -> list[str]:
         """Return one question a task."""
         return await self._ask(lambda worker: worker.questions(tasks))
+
+    async def items(self, tasks: list[TaskCoordinates]) -> list[TaskItem]:
+        """Return one question and its answer a task."""
+        return await self._ask(lambda worker: worker.items(tasks))
 
     async def draw_for_judge(self, rng: random.Random) -> tuple[TaskCoordinates, str]:
         """Return a judge's task."""

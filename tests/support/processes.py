@@ -16,8 +16,11 @@ from typing import Any
 
 from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
+from tests.support.schemas import check
 
 LOOPBACK = "/ip4/127.0.0.1/tcp/0"
+WITH_PAGE = frozenset({"node", "join", "bootstrap", "judge", "swarm"})
+"""Commands that serve a web page by themselves."""
 START_SECONDS = 90.0
 """Patience, not a measurement: a loaded machine imports slowly."""
 
@@ -67,6 +70,10 @@ class ShoalProcess:
         }
         # Python looks into the folder it starts in before it looks anywhere else.
         self._folder = program.tree
+        # A page beside each of many nodes is work for nothing; an earlier version knows none.
+        quiet = ("--no-http",) if program.tree is None and command in WITH_PAGE else ()
+        if any(flag.startswith("--http") for flag in flags):
+            quiet = ()
         self._arguments = [
             *prefix,
             *program.command,
@@ -75,6 +82,7 @@ class ShoalProcess:
             "--json",
             "--data-dir",
             str(data_dir),
+            *quiet,
             *flags,
         ]
         self._process: subprocess.Popen[bytes] | None = None
@@ -132,6 +140,8 @@ class ShoalProcess:
             for line in file:
                 if line.startswith(b'{"event": "ready"') and line.endswith(b"\n"):
                     found: dict[str, Any] = json.loads(line)
+                    if self._folder is None:  # no earlier commit's
+                        check("judge", found)
                     return found
         return None
 

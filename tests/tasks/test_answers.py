@@ -70,3 +70,4 @@ def test_answer_of_a_completion(
 def test_reward_of_a_score(score: object, plain: float, tagged: float) -> None:
     assert to_reward(PLAIN, score) == plain
     assert to_reward(TAGGED, score) == tagged
+    assert to_reward(TAGGED, score, LENGTH) == tagged / 2, "a cut answer is not paid in full"

@@ -1,8 +1,8 @@
 """What a tutorial tells its reader to do: the blocks of commands and what is seen after each. Pure.
 
 A block is fenced as ```console. A line that begins with `$ ` is typed, `^C` is pressed, every other
-line is seen, in this order. In what is seen `…` stands for anything, numbers for other numbers, and
-a line of `…` alone for any lines. A peer id, an address or an invitation stands for the reader's own:
+line is seen, in this order. In what is seen `…` stands for anything, numbers for other numbers, a
+line of `…` alone for any lines. A peer id, an address or an invitation stands for the reader's own:
 later commands that have it are typed with what was seen in its place.
 
 A comment before a block, `<!-- terminal: NAME -->`, says in which terminal it is typed;
@@ -49,7 +49,7 @@ class Own:
 
 
 def steps(page: str) -> Iterator[Step]:
-    """Yield what is to be done, in order. Raises ValueError where a block begins with no command."""
+    """Yield what is to be done. Raises ValueError where a block begins with no command."""
     for block in _FENCE.finditer(page):
         notes = dict(_NOTE.findall(block[1]))
         if "not played" in notes:

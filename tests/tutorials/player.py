@@ -19,7 +19,7 @@ _DONE = "@@done"
 
 
 def clone(folder: Path) -> Path:
-    """Clone this tree, uncommitted changes included, with the packages that are installed already."""
+    """Clone this tree, uncommitted changes included, with the packages that are there already."""
     found = folder / "shoal"
     names = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],

@@ -21,6 +21,7 @@ from shoal_wire.types import (
     FinishReason,
     GroupId,
     InlineTask,
+    PeerId,
     PolicyInfo,
     PublishedGroup,
     SamplingParams,
@@ -114,6 +115,28 @@ BODIES: dict[str, m.Body] = {
     "judge score": m.JudgeScore(score=0.25, number=2**53 + 1, family="sums"),
     "failure": m.Failure(reason="it is the wrong swarm"),
     "failure that may pass": m.Failure(reason="the disk is full", retryable=True),
+    "report of a round": m.Report(
+        round=2**40,
+        learnt=(
+            m.GroupOutcome(
+                group_id=IDS[0],
+                publisher=PEER,
+                model="example/modèle",
+                family="sums",
+                reward=0.25,
+                signal=3.5,
+                tokens=2**20,
+            ),
+            m.GroupOutcome(
+                group_id=GroupId(b""),
+                publisher=PeerId(""),
+                model="",
+                family="sums",
+                reward=0.0,
+                why_unused="no_reward",
+            ),
+        ),
+    ),
 }
 
 

@@ -100,6 +100,17 @@ reports = st.builds(
     publisher=texts,
     rewards=st.lists(floats32, max_size=3).map(tuple),
 )
+outcomes = st.builds(
+    m.GroupOutcome,
+    group_id=short_digests,
+    publisher=texts,
+    model=texts,
+    family=texts,
+    reward=floats32,
+    signal=st.floats(allow_nan=False),
+    tokens=u32,
+    why_unused=texts,
+)
 BODIES: dict[type, st.SearchStrategy[m.Body]] = {
     m.Hello: st.builds(
         m.Hello,
@@ -141,7 +152,12 @@ BODIES: dict[type, st.SearchStrategy[m.Body]] = {
     ),
     m.Settle: st.builds(m.Settle, consumed_ids=id_lists, released_ids=id_lists),
     m.Done: st.builds(m.Done, count=u32),
-    m.Report: st.builds(m.Report, groups=st.lists(reports, max_size=3).map(tuple)),
+    m.Report: st.builds(
+        m.Report,
+        groups=st.lists(reports, max_size=3).map(tuple),
+        round=u64,
+        learnt=st.lists(outcomes, max_size=3).map(tuple),
+    ),
     m.TrainerStatus: st.builds(m.TrainerStatus, json=texts),
     m.Inspect: st.builds(m.Inspect, view=texts, options_json=texts),
     m.Control: st.builds(m.Control, action=st.sampled_from(m.ControlAction), peer_id=texts),

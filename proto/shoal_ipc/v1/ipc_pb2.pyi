@@ -170,10 +170,34 @@ class Done(_message.Message):
     def __init__(self, count: _Optional[int] = ...) -> None: ...
 
 class Report(_message.Message):
-    __slots__ = ("groups",)
+    __slots__ = ("groups", "round", "learnt")
     GROUPS_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    LEARNT_FIELD_NUMBER: _ClassVar[int]
     groups: _containers.RepeatedCompositeFieldContainer[GroupReport]
-    def __init__(self, groups: _Optional[_Iterable[_Union[GroupReport, _Mapping]]] = ...) -> None: ...
+    round: int
+    learnt: _containers.RepeatedCompositeFieldContainer[GroupOutcome]
+    def __init__(self, groups: _Optional[_Iterable[_Union[GroupReport, _Mapping]]] = ..., round: _Optional[int] = ..., learnt: _Optional[_Iterable[_Union[GroupOutcome, _Mapping]]] = ...) -> None: ...
+
+class GroupOutcome(_message.Message):
+    __slots__ = ("group_id", "publisher", "model", "family", "reward", "signal", "tokens", "why_unused")
+    GROUP_ID_FIELD_NUMBER: _ClassVar[int]
+    PUBLISHER_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    FAMILY_FIELD_NUMBER: _ClassVar[int]
+    REWARD_FIELD_NUMBER: _ClassVar[int]
+    SIGNAL_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    WHY_UNUSED_FIELD_NUMBER: _ClassVar[int]
+    group_id: bytes
+    publisher: str
+    model: str
+    family: str
+    reward: float
+    signal: float
+    tokens: int
+    why_unused: str
+    def __init__(self, group_id: _Optional[bytes] = ..., publisher: _Optional[str] = ..., model: _Optional[str] = ..., family: _Optional[str] = ..., reward: _Optional[float] = ..., signal: _Optional[float] = ..., tokens: _Optional[int] = ..., why_unused: _Optional[str] = ...) -> None: ...
 
 class GroupReport(_message.Message):
     __slots__ = ("group_id", "publisher", "rewards")

@@ -24,7 +24,7 @@ def score(spec: FamilySpec, item: GeneratedItem, text: str, finish_reason: Finis
             raw = _raw_score(spec, answer, item)
     except Exception:  # noqa: BLE001  scorers raise all kinds on malformed answers: a wrong answer
         return 0.0
-    return to_reward(spec.answer_format, raw)
+    return to_reward(spec.answer_format, raw, finish_reason)
 
 
 def _raw_score(spec: FamilySpec, answer: str, item: GeneratedItem) -> object:

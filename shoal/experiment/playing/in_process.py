@@ -18,16 +18,16 @@ import trio
 import trio.testing
 
 from p2p.process import root_error
-from policy.evaluate import evaluate
+from policy.evaluate import HeldOut, evaluate
 from policy.model.examples import Shots
-from policy.model.from_settings import fresh_policy
 from policy.model.loading import Policy
+from policy.model.shared_base import Bases
 from policy.node.link import NodeLink
 from policy.record.metrics import held_out_metrics, round_metrics
 from policy.record.progress import Progress
-from policy.rollouts import sampling_params
-from policy.round.config import balance_from_settings, round_config
-from policy.sapo import Learner, Rounds
+from policy.rollouts import OwnGroup, sampling_params
+from policy.round.config import balance_from_settings, curriculum_from_settings, round_config
+from policy.sapo import THIS_PROCESS, Learner, Rounds
 from policy.shots import with_shots
 from policy.surroundings import Surroundings
 from policy.tasks import TaskSource
@@ -35,6 +35,7 @@ from policy.update.grpo import make_optimizer
 from shoal.experiment.plan import Job
 from shoal.experiment.playing.attackers import ATTACKS, PLANTED, Attacker, hearing
 from shoal.experiment.playing.behaviour import BEHAVIOURS, delayed
+from shoal.experiment.playing.journal import Journal
 from shoal.experiment.playing.memory_swarm import MemoryLink, MemoryMember, MemorySwarm, wall_ms
 from shoal.experiment.playing.tasks import SharedWorker, SpecialistSource
 from shoal.simulation.clock import deterministic
@@ -72,11 +73,19 @@ class _Said:
 @dataclass(slots=True)
 class _Node:
     settings: Settings
-    policy: Policy
+    learner: Learner
     rounds: Rounds
     said: _Said
     progress: Progress
     version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """A held-out evaluation with what was answered, where that is wanted."""
+
+    held_out: HeldOut
+    answers: list[Line]
 
 
 class Workers:
@@ -86,6 +95,9 @@ class Workers:
         self._workers: dict[bytes, SharedWorker] = {}
         self.shots: dict[tuple[object, ...], Shots] = {}
         """What stands before questions, by manifest and settings: nodes alike find the same."""
+        self.bases = Bases()
+        self.first: dict[tuple[object, ...], Evaluated] = {}
+        """What untrained policies answered, by what decides it."""
 
     def of(self, manifest: Manifest, settings: Settings) -> SharedWorker:
         """Return the worker that serves this manifest, starting it if need be."""
@@ -113,45 +125,56 @@ def workers() -> Iterator[Workers]:
         made.close()
 
 
-def play(job: Job, workers: Workers, emit: Callable[[Line], None]) -> None:
+def play(
+    job: Job,
+    workers: Workers,
+    emit: Callable[[Line], None],
+    *,
+    journal: Journal | None = None,
+    keep_in: Path | None = None,
+) -> None:
     """Play a job's rounds; every node's rounds and evaluations go to `emit` as they happen.
 
-    Blocks. Raises what a trainer raises: ModelError, NonFiniteError, TaskError.
+    With a `journal`, go on from the round where it stands; the lines before are emitted again.
+    The folder `keep_in` keeps what trials of worked examples have shown. Blocks. Raises what a
+    trainer raises: ModelError, NonFiniteError, TaskError; JournalError.
     """
     clock = trio.testing.MockClock()
     with _one_seed(job.seed), deterministic(job.seed), TemporaryDirectory(prefix="shoal-") as home:
         try:
-            trio.run(_play, job, workers, emit, Path(home), clock, clock=clock)
+            swarm = MemorySwarm(folder=Path(home), seed=job.seed, clock=clock)
+            kept = _Kept(journal, keep_in)
+            trio.run(_play, _Swarm(job, workers, swarm, kept), job.rounds, emit, clock=clock)
         except BaseExceptionGroup as group:
             raise root_error(group) from None
 
 
-async def _play(
-    job: Job,
-    workers: Workers,
-    emit: Callable[[Line], None],
-    folder: Path,
-    clock: trio.testing.MockClock,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What a job keeps for the next start."""
+
+    journal: Journal | None
+    trials_in: Path | None
+
+
+async def _play(swarm: _Swarm, rounds: int, emit: Callable[[Line], None]) -> None:
     async with trio.open_nursery() as nursery:
-        swarm = _Swarm(job, workers, MemorySwarm(folder=folder, seed=job.seed, clock=clock))
         await swarm.open(nursery)
-        swarm.evaluate(0, emit)
-        for number in range(1, job.rounds + 1):
-            await swarm.play_round(number, emit)
-            swarm.evaluate(number, emit)
+        for number in range(rounds + 1):
+            for line in await swarm.play_round(number):
+                emit(line)
         nursery.cancel_scope.cancel()
 
 
 class _Swarm:
-    def __init__(self, job: Job, workers: Workers, memory: MemorySwarm) -> None:
-        self._job = job
+    def __init__(self, job: Job, workers: Workers, memory: MemorySwarm, kept: _Kept) -> None:
+        self._job, self._kept, self._workers = job, kept, workers
         self._memory = memory
         first = job.node_settings(0)
         self._manifest = make_manifest(
             "experiment", starting_families(first.tasks, first.task_file)
         )
-        self._worker, self._shots = workers.of(self._manifest, first), workers.shots
+        self._worker = workers.of(self._manifest, first)
         self._specs = specs_of(self._manifest, first.task_file)
         self._tasks = TaskSource(self._worker, self._specs)
         self._kinds = [node.behaviour for node in job.arm.nodes]
@@ -194,25 +217,31 @@ class _Swarm:
             should_stop=lambda: False,
             wall_ms=wall_ms,
         )
-        policy = self._with_shots(fresh_policy(settings, seed=settings.seed), settings, around)
+        fresh = self._workers.bases.fresh_policy(settings, seed=settings.seed)
+        policy = self._with_shots(fresh, settings, around)
         optimizer = make_optimizer(
             policy, lr=settings.learning_rate, weight_decay=settings.weight_decay
         )
         said = _Said()
+        learner = Learner(policy=policy, optimizer=optimizer)
+        journal = self._kept.journal
         rounds = Rounds(
-            Learner(policy=policy, optimizer=optimizer),
+            learner,
             replace(around, link=self._link_of(index, settings, said)),
             round_config(settings, settings.seed),
+            means=THIS_PROCESS if journal is None else journal.means(index),
             balance=balance_from_settings(settings, None),
+            curriculum=curriculum_from_settings(settings, around.tasks.names, None),
         )
-        return _Node(settings, policy, rounds, said, Progress())
+        return _Node(settings, learner, rounds, said, Progress())
 
     def _with_shots(self, policy: Policy, settings: Settings, around: Surroundings) -> Policy:
         how = (self._manifest.digest, settings.model, settings.shots, sampling_params(settings))
-        if how not in self._shots:
-            around = replace(around, tasks=self._tasks)
-            self._shots[how] = with_shots(policy, settings, around, keep_in=None).shots
-        return replace(policy, shots=self._shots[how])
+        found = self._workers.shots
+        if how not in found:
+            around, folder = replace(around, tasks=self._tasks), self._kept.trials_in
+            found[how] = with_shots(policy, settings, around, keep_in=folder).shots
+        return replace(policy, shots=found[how])
 
     def _link_of(self, index: int, settings: Settings, said: _Said) -> NodeLink:
         member = self._members.get(index)
@@ -234,18 +263,38 @@ class _Swarm:
             return self._tasks
         return SpecialistSource(self._worker, self._specs, families)
 
-    async def play_round(self, number: int, emit: Callable[[Line], None]) -> None:
+    async def play_round(self, number: int) -> list[Line]:
+        """Play a round with its evaluations, or look it up; return what there is to say of it.
+
+        Round 0 is the evaluation before the first.
+        """
+        journal = self._kept.journal
+        if journal is None:
+            return [*(await self._turns(number) if number else ()), *self._evaluate(number)]
+        journal.begin(number)
+        lines = await self._turns(number) if number else []
+        if journal.is_kept(number):
+            lines = journal.lines_of(number)
+            self._look_up_evaluations(lines)
+        else:
+            lines += self._evaluate(number)
+        journal.end(lines, {index: node.learner for index, node in self._nodes.items()})
+        return lines
+
+    async def _turns(self, number: int) -> list[Line]:
         """Every node plays the round, in an order that changes: none is always last to hear."""
+        lines: list[Line] = []
         order = list(range(self._job.num_nodes))
         random.Random(f"{self._job.seed}/{number}/order").shuffle(order)
         for index in order:
             if index in self._attackers:
                 self._attackers[index].play(number)
             elif self._job.arm.nodes[index].plays(number, self._job.rounds):
-                emit(self._play_one(index, number))
+                lines.append(self._play_one(index, number))
             if index in self._members:
                 await self._members[index].end_turn()
                 await self._memory.end_turn(len(order))
+        return lines
 
     def _play_one(self, index: int, number: int) -> Line:
         node = self._nodes[index]
@@ -257,21 +306,66 @@ class _Swarm:
             line["planted"] = node.said.take_share()
         return line
 
-    def evaluate(self, number: int, emit: Callable[[Line], None]) -> None:
+    def _evaluate(self, number: int) -> list[Line]:
         """Every node answers the held-out questions, where this round asks for it."""
+        lines: list[Line] = []
         for index, node in self._nodes.items():
             every = node.settings.eval_every
             if every <= 0 or (number % every and number != self._job.rounds):
                 continue
-            found = evaluate(
-                node.policy,
-                self._tasks,
-                round_number=number,
-                per_family=node.settings.eval_per_family,
-                sampling=round_config(node.settings, node.settings.seed).sampling,
-                at_once=True,
+            found = self._asked(node, number)
+            node.rounds.evaluated(found.held_out.families)
+            figures = held_out_metrics(found.held_out.to_json())
+            lines.append({"event": "held_out", "node": index, **figures})
+            if number in (0, self._job.rounds):
+                lines.append(
+                    {"event": "answers", "node": index, "round": number, "answers": found.answers}
+                )
+        return lines
+
+    def _asked(self, node: _Node, number: int) -> Evaluated:
+        """What a node answers; before the first round all of one model answer the same."""
+        settings = node.settings
+        sampling = sampling_params(settings)
+        of = (self._manifest.digest, settings.model, settings.dtype, settings.attention)
+        key = (*of, settings.shots, settings.eval_per_family, sampling)
+        if number == 0 and key in self._workers.first:
+            return self._workers.first[key]
+        answers: list[Line] = []
+
+        def hear(groups: Sequence[OwnGroup], rewards: Sequence[float]) -> None:
+            expected = self._tasks.expected([one.question.task for one in groups])
+            answers.extend(
+                {
+                    "family": group.question.task.family,
+                    "question": group.question.text,
+                    "expected": right,
+                    "answer": group.answers[0].text,
+                    "reward": reward,
+                }
+                for group, right, reward in zip(groups, expected, rewards, strict=True)
             )
-            emit({"event": "held_out", "node": index, **held_out_metrics(found.to_json())})
+
+        held_out = evaluate(
+            node.learner.policy,
+            self._tasks,
+            round_number=number,
+            per_family=settings.eval_per_family,
+            sampling=sampling,
+            at_once=True,
+            on_answers=hear if number in (0, self._job.rounds) else None,
+        )
+        found = Evaluated(held_out, answers)
+        if number == 0:
+            self._workers.first[key] = found
+        return found
+
+    def _look_up_evaluations(self, lines: Sequence[Line]) -> None:
+        for line in lines:
+            if line["event"] == "held_out":
+                named = {name: line.get(f"held_out/{name}") for name in self._tasks.names}
+                passed = {name: one for name, one in named.items() if one is not None}
+                self._nodes[line["node"]].rounds.evaluated(passed)
 
 
 @contextmanager

@@ -33,7 +33,7 @@ from shoal.simulation.network import LinkSettings, SimulatedNetwork
 from shoal.simulation.parts import Idle, NoSocket, simulated_parts
 from shoal_ipc import messages as m
 from shoal_settings.schema import Settings
-from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates
+from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates, TaskItem
 from shoal_wire.manifest import Manifest
 from shoal_wire.types import Digest, GroupId, PeerId
 
@@ -72,6 +72,11 @@ class _Worker(Idle):
         """Return one question a task."""
         await trio.lowlevel.checkpoint()
         return self._worker.questions(tasks)
+
+    async def items(self, tasks: Sequence[TaskCoordinates]) -> list[TaskItem]:
+        """Return one question and its answer a task."""
+        await trio.lowlevel.checkpoint()
+        return self._worker.items(tasks)
 
     async def draw_for_judge(self, rng: random.Random) -> tuple[TaskCoordinates, str]:
         """Return a judge's task and its question."""

@@ -5,7 +5,8 @@
                  └─ progress over a pipe ─▶ parent
 
 A file that is complete and names the same job is not made again, so an experiment that was
-interrupted goes on where it stopped; a job that was cut is played anew from its start.
+interrupted goes on where it stopped. A job that was cut goes on from its last minute where rounds
+cost much (`shoal.experiment.playing.journal`); one of an embedded model is played anew.
 """
 
 from __future__ import annotations
@@ -23,16 +24,19 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shoal.experiment.folder import is_done
+from shoal.experiment.folder import STATE, is_done
 from shoal.experiment.made_by import last_line
 from shoal.experiment.plan import Job
 from shoal_base.children import inherited
 from shoal_base.lines import guard_process
+from shoal_settings.loader import is_small
 
 if TYPE_CHECKING:  # it brings torch, which takes seconds
     from shoal.experiment.playing.in_process import Workers
 
 _STOP_SECONDS = 5.0
+WRITTEN = ("round", "held_out", "answers")
+"""Events that a job's file has."""
 
 
 class JobFailed(Exception):  # noqa: N818 - reported to the user
@@ -165,8 +169,7 @@ def _one_line(error: Exception) -> str:
 
 
 def _play_to_file(job: Job, out: Path, shared: Workers, on_round: Callable[[int], None]) -> None:
-    from shoal.experiment.playing.in_process import play, rounded
-    from shoal.experiment.playing.swarm_run import play_swarm
+    from shoal.experiment.playing.in_process import rounded
 
     path = out / job.file_name
     part = path.with_name(f"{path.name}.part")
@@ -177,7 +180,7 @@ def _play_to_file(job: Job, out: Path, shared: Workers, on_round: Callable[[int]
 
         def emit(line: dict[str, object]) -> None:
             nonlocal reported
-            if line["event"] in ("round", "held_out"):
+            if line["event"] in WRITTEN:
                 file.write(json.dumps(rounded(line)) + "\n")
             number = line["round"]
             if isinstance(number, int) and number > reported:
@@ -185,9 +188,26 @@ def _play_to_file(job: Job, out: Path, shared: Workers, on_round: Callable[[int]
                 file.flush()
                 on_round(number)
 
-        if job.swarm:
-            play_swarm(job, out / "nodes" / path.parent.name / str(job.seed), emit)
-        else:
-            play(job, shared, emit)
+        _play(job, out, shared, emit)
         file.write(json.dumps(last_line()) + "\n")
     part.replace(path)
+
+
+def _play(job: Job, out: Path, shared: Workers, emit: Callable[[dict[str, object]], None]) -> None:
+    from shoal.experiment.playing.in_process import play
+    from shoal.experiment.playing.journal import Journal
+    from shoal.experiment.playing.swarm_run import play_swarm
+
+    if job.swarm:
+        name = Path(job.file_name).parent.name
+        return play_swarm(job, out / "nodes" / name / str(job.seed), emit)
+    if is_small(job.node_settings(0).model):
+        return play(job, shared, emit)
+    state = out / STATE
+    journal = Journal(state / Path(job.file_name).with_suffix(""), job)
+    done = False
+    try:
+        play(job, shared, emit, journal=journal, keep_in=state)
+        done = True
+    finally:
+        journal.close(done=done)

@@ -12,6 +12,7 @@ import trio.testing
 from p2p.intake.intake import Intake
 from p2p.intake.ledger import Equivocation, LedgerLimits, PublisherLedger
 from p2p.intake.turns import QuestionSource
+from p2p.intake.validation import Source
 from shoal_tasks.errors import UnknownFamily, WorkerUnavailable
 from shoal_wire.announcement import Announcement, encode_announcement
 from shoal_wire.digests import batch_id
@@ -336,3 +337,17 @@ async def test_a_relay_takes_an_announcement_for_its_batch() -> None:
     assert await bench.judge(announced(2)) is Reason.OVER_QUOTA
     assert await bench.judge(announced(1), make.Author(bench.manifest)) is Reason.SIGNER_NOT_SENDER
     assert bench.kept == []
+
+
+async def test_a_refusal_names_the_family_that_it_read() -> None:
+    bench = Bench()
+    me, peer = bench.peer.peer_id, bench.peer.peer_id
+    old = bench.peer.envelope(bench.peer.batch(created_ms=1))
+    known = bench.peer.envelope()
+    assert await bench.judge(known) is Reason.VALID
+    for raw, reason in ((old, Reason.TOO_OLD), (known, Reason.DUPLICATE)):
+        judged = await bench.intake.validate(raw, me, peer)
+        assert (judged.reason, judged.family) == (reason, make.GCD.name)
+    taken = await bench.intake.take(old, publisher=peer, sequence=9, source=Source.GAP)
+    assert (taken.reason, taken.family) == (Reason.TOO_OLD, make.GCD.name)
+    assert (await bench.intake.validate(b"junk", me, peer)).family == ""

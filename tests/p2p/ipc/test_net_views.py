@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -62,6 +63,26 @@ def test_the_doctor_finds_two_nodes_well(
     assert code == 0
     assert "tcp over ip4" in text
     assert "0 bad" in text
+
+
+def test_who_asks_the_doctor_all_the_time_spares_the_peers(
+    pair: tuple[RunningNode, RunningNode],
+) -> None:
+    _, two = pair
+    doctor = two.node.views.by_name()["doctor"]
+    views: Any = doctor.__self__  # type: ignore[attr-defined]
+
+    def asked_at(**options: float) -> float:
+        two.call(doctor, options)
+        return float(views._around.at)
+
+    first = asked_at(within_s=60)
+    assert asked_at(within_s=60) == first
+    second = asked_at()
+    assert second > first
+    # Who was alone asks anew, whatever it knew.
+    views._around = replace(views._around, alone=True)
+    assert asked_at(within_s=60) > second
 
 
 def test_the_doctor_finds_the_end_of_the_disk_and_says_so_by_its_exit_code(

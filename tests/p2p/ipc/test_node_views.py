@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +18,10 @@ from shoal.debug.views import VIEWS, View
 from shoal_ipc import messages as m
 from shoal_tasks.families import PRESETS, TRAIN_SEED_MIN, coordinates
 from shoal_wire.types import RolloutGroup
+from shoal_wire.verdict import Reason, verdict
 from tests.support import factories as make
 from tests.support.running_node import RunningNode
+from tests.support.schemas import check
 
 GCD = next(spec for spec in PRESETS["easy"] if spec.generator == "gcd")
 QUESTIONS = 3
@@ -68,6 +73,7 @@ def shown(node: RunningNode, capsys: pytest.CaptureFixture[str], *view: str) -> 
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 1
     answer: dict[str, Any] = json.loads(lines[0])
+    check(f"debug {view[0]}", answer)
     assert answer["schema_version"] == 1
     return answer
 
@@ -102,6 +108,14 @@ def test_status_has_every_key_that_programs_count_on(
     assert trainer["reward_local"] == 0.25
     assert isinstance(trainer["pid"], int)
     assert status["outbox"]["unsent"] == 1
+    cost = status["cost"]
+    assert {name: bool(used) for name, used in cost["processes"].items()} == {
+        "node": True,
+        "worker": True,
+        "trainer": True,
+    }
+    assert cost["bytes_in"] == cost["bytes_out"] == 0
+    assert cost["disk_bytes"] > 0
 
 
 def test_status_tells_a_person_that_it_is_alone(
@@ -112,6 +126,7 @@ def test_status_tells_a_person_that_it_is_alone(
     assert "alone" in said
     assert "training" in said
     assert "0.250" in said
+    assert "0.0 KB/s in, 0.0 KB/s out, node " in said
     assert "1 batches wait for a peer" in said
 
 
@@ -128,6 +143,31 @@ def test_draws_against_contributions(node: RunningNode, capsys: pytest.CaptureFi
     assert view["silent"] == 0
     said = text(node, capsys, "contributions")
     assert f"{QUESTIONS} groups contributed, 1 drawn" in said
+
+
+def test_rollouts_without_their_texts(node: RunningNode) -> None:
+    answer = node.call(node.node.views.by_name()["rollouts"], {"texts": False, "questions": False})
+    rows = answer["rollouts"]
+    assert len(rows) == QUESTIONS + 1
+    assert all(len(row["completions"]) == 2 for row in rows)
+    assert "[bold]8" not in json.dumps(answer)
+
+
+def test_what_was_refused_and_what_to_do(
+    node: RunningNode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    guard = node.node.member.guard
+    eve, ann = make.fresh_identity().peer_id, make.fresh_identity().peer_id
+    old = replace(verdict(Reason.TOO_OLD), family="gcd_easy")
+    for _ in range(3):
+        guard.refusals.note(old, signer=eve, forwarder=ann, at_ms=wall_ms() - 5000)
+    (row,) = shown(node, capsys, "refusals")["ring"]
+    assert (row["reason"], row["kind"], row["times"]) == ("too_old", "ignore", 3)
+    assert (row["signer"], row["forwarder"], row["family"]) == (eve, ann, "gcd_easy")
+    said = text(node, capsys, "refusals")
+    assert "3 times: older than the swarm keeps (gcd_easy)" in said
+    assert f"of {eve}, brought by {ann}" in said
+    assert "→ nothing, if it is seldom" in said
 
 
 def test_who_it_is(node: RunningNode, capsys: pytest.CaptureFixture[str]) -> None:
@@ -227,3 +267,25 @@ def test_the_last_numbers_of_a_node_that_has_ended(
 ) -> None:
     assert main(["debug", "status", "--last", "--data-dir", str(tmp_path)]) == 3
     assert "no node has left a status" in capsys.readouterr().err
+
+
+def test_one_group_comes_with_the_right_answer_and_many_without(node: RunningNode) -> None:
+    """By the node's own worker, one task at a time."""
+    client = node.client(m.Role.INSPECTOR)
+    author = make.Author(node.node.member.manifest, now_ms=wall_ms())
+    node.call(node.node.pool.keep_external, author.signed(author.batch([group(77)])))
+
+    def rows(**options: Any) -> list[dict[str, Any]]:
+        reply = client.call(
+            m.Inspect(view="rollouts", options_json=json.dumps(options)), m.InspectReply
+        )
+        found: list[dict[str, Any]] = json.loads(reply.json)["rollouts"]
+        return found
+
+    many = rows()
+    assert not any("expected" in row for row in many)
+    (last,) = rows(group=many[-1]["group_id"])
+    numbers = [int(word) for word in re.findall(r"\d+", last["question"])]
+    assert last["expected"] == str(math.gcd(*numbers))
+    assert "expected" not in rows(group=many[-1]["group_id"], questions=False)[0]
+    client.close()

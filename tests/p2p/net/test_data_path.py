@@ -38,6 +38,7 @@ from p2p.net.frames import BYTES_A_TURN, FRAMES_A_TURN
 from p2p.net.pipes import PIECE_BYTES, SocketPipe
 from p2p.net.private import ClearStream, PrivateStream
 from p2p.net.streams import FrameReader
+from p2p.net.traffic import Traffic
 from p2p.net.windows import WINDOW_BYTES, WindowedStream, WindowedYamux
 from tests.support.nodes import fresh_identity
 
@@ -204,7 +205,8 @@ async def test_after_a_part_of_a_frame_nothing_follows() -> None:
 
 async def test_what_a_socket_does_not_take_at_once_comes_whole() -> None:
     async with sockets() as (one, other):
-        pipe = SocketPipe(one, ClearStream(_Nothing()))
+        traffic = Traffic()
+        pipe = SocketPipe(one, ClearStream(_Nothing()), traffic)
         payload = random.Random(1).randbytes(3_000_000)
         assert not pipe.begin(payload)
         with pytest.raises(ConnectionClosedError):
@@ -212,11 +214,13 @@ async def test_what_a_socket_does_not_take_at_once_comes_whole() -> None:
         come = bytearray()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(pipe.finish)
-            reader = SocketPipe(other, ClearStream(_Nothing()))
+            reader = SocketPipe(other, ClearStream(_Nothing()), traffic)
             while len(come) < len(payload):
                 come += await reader.receive()
         assert come == payload
+        assert traffic == Traffic(bytes_in=len(payload), bytes_out=len(payload))
         assert pipe.begin(b"x")
+        assert traffic.bytes_out == len(payload) + 1
 
 
 async def test_a_socket_closed_under_its_reader_and_its_writer_ends_both() -> None:

@@ -169,6 +169,27 @@ async def test_what_comes_for_a_stream_that_is_gone_is_dropped() -> None:
         assert attack.most_held < PIECE_BYTES
 
 
+async def test_a_stream_that_the_peer_never_ends_is_forgotten_once_it_is_answered() -> None:
+    """Half-open, each would stay as long as its connection."""
+    hello = b"\x13/multistream/1.0.0\n\x0f/ipfs/id/1.0.0\n"
+    async with open_attack() as attack:
+        for start in range(1001, 1401, 80):
+            for stream_id in range(start, start + 80, 2):
+                await attack.send(TYPE_DATA, FLAG_SYN, stream_id, len(hello), hello)
+            await until(lambda: not attack.theirs.streams)
+        assert not attack.is_cut
+        assert not attack.theirs.stream_buffers
+        assert not attack.theirs.stream_events
+
+
+@pytest.mark.parametrize("stream_id", [0, 2, 1 << 31])
+async def test_a_peer_opens_no_stream_under_a_number_of_this_sides(stream_id: int) -> None:
+    async with open_attack() as attack:
+        await attack.send(TYPE_WINDOW_UPDATE, FLAG_SYN, stream_id, 0, b"")
+        await until(lambda: attack.is_cut)
+        assert stream_id not in attack.theirs.streams
+
+
 async def test_a_flood_that_is_held_back_holds_one_window() -> None:
     async with open_test_node() as victim, open_test_host() as attacker:
         await victim.subscribe("/t")

@@ -6,6 +6,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from typing import cast
 
 import pytest
 import trio
@@ -30,6 +31,7 @@ from tests.support.nodes import (
     open_test_node,
     until,
 )
+from tests.support.talks import TalkStream, open_talk
 
 ECHO = "/test/echo/1"
 
@@ -270,6 +272,16 @@ async def test_names_of_one_network_take_a_share_of_the_places_and_another_gets_
         assert await ask_for_place(newcomer, relay) == pb.Status.OK, "who has one may renew it"
         await newcomer.disconnect(relay.peer_id)
         await until(lambda: server.num_reserved == places)
+
+
+async def test_who_is_not_connected_yet_or_any_more_gets_no_place() -> None:
+    """Its network is not known, and those of none are free."""
+    async with open_relay_host() as (relay, server):
+        one, other = open_talk(relay.peer_id, fresh_identity().peer_id)
+        await write_message(other, pb.HopMessage(type=pb.HopMessage.RESERVE))
+        await server._handle(one)
+        assert server.num_reserved == 0
+        assert cast("TalkStream", one).was_reset
 
 
 async def test_one_network_opens_a_share_of_the_circuits(monkeypatch: pytest.MonkeyPatch) -> None:

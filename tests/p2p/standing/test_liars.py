@@ -15,6 +15,7 @@ import pytest
 import trio
 
 from p2p.ipc.service import Service
+from p2p.rollouts.learning_ledger import LearningLedger
 from shoal_ipc import messages as m
 from shoal_wire.digests import group_id
 from shoal_wire.types import GroupId, PeerId
@@ -71,6 +72,8 @@ class Swarm:
             outbox=node.outbox,
             recent=node.recent,
             link=node.link,
+            learning=LearningLedger(node.identity.peer_id),
+            wall_ms=wall_ms,
             views={},
         )
 

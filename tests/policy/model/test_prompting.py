@@ -54,6 +54,16 @@ def test_plain_format() -> None:
     assert "<answer>" in tagged and tagged.endswith("\n<unk>nswer:")
 
 
+THINKS = "{% if enable_thinking is not defined or enable_thinking %}<think>{% endif %}"
+
+
+def test_a_template_that_thinks_unless_told_not_to_is_told() -> None:
+    """As Qwen3's, which would fill every answer with it; names of special tokens or not."""
+    policy = with_template(TEMPLATE + THINKS)
+    for question in ("2+3?", "2+3 <eos>?"):
+        assert "think" not in decoded(policy, encode_prompt(policy, question))
+
+
 def test_a_plain_prompt_stays_open() -> None:
     policy = with_template(None)
     policy.tokenizer.backend_tokenizer.post_processor = TemplateProcessing(

@@ -22,6 +22,7 @@ from policy.record.progress import Progress
 from shoal_settings.schema import Settings
 from tests.policy.record.test_metrics import HELD_OUT
 from tests.policy.record.test_progress import record
+from tests.support.schemas import check
 
 
 class Clock:
@@ -122,6 +123,8 @@ def test_programs_read_what_the_file_holds(capsys: pytest.CaptureFixture[str]) -
     made = Narrator(Settings(json_output=True))
     play(made, 24, 25, 26)
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    for event in events:
+        check("trainer", event)
     assert [(event["event"], event["round"]) for event in events] == [
         ("round", 24),
         ("held_out", 25),

@@ -193,11 +193,21 @@ def test_a_liar_gains_at_most_the_cap(mode: OffPolicy) -> None:
     assert norm(gradients) == pytest.approx(1.5 * norm(plain), rel=1e-4)
 
 
-def test_own_text_is_never_weighed() -> None:
+def test_own_text_of_this_process_is_never_weighed() -> None:
     floor = settings(OffPolicy.TRUNCATED, likelihood_floor=-0.001)
     _, plain = computed([group(external=False)], settings())
-    stats, gradients = computed([group(external=False, claimed_logprobs=WILD)], floor)
+    stats, gradients = computed([group(external=False)], floor)
     assert same(gradients, plain)
+    assert stats.external.logprob_mean is None
+
+
+def test_own_text_of_a_server_is_weighed_by_what_the_server_says_up_to_the_cap() -> None:
+    """A server that follows made it by other kernels, perhaps by older weights."""
+    lies = [[-29.9] * len(ids) for ids in group().completions]
+    _, plain = computed([group(external=False)], settings())
+    told = group(external=False, claimed_logprobs=lies)
+    stats, gradients = computed([told], settings(OffPolicy.TRUNCATED, cap=1.5))
+    assert norm(gradients) == pytest.approx(1.5 * norm(plain), rel=1e-4)
     assert stats.external.logprob_mean is None
 
 

@@ -100,6 +100,44 @@ def test_a_long_question_is_wrapped_on_a_terminal_and_one_line_elsewhere() -> No
         assert not is_terminal or max(map(len, lines)) <= 60
 
 
+FINDING = {
+    "check": "bootstrap",
+    "state": "bad",
+    "says": "none answers: " + "/ip4/203.0.113.7/tcp/4001 refuses this node's key, " * 3,
+    "do": "give the key of that swarm with --swarm-key, or ask for an invitation " * 2,
+}
+ROLLOUT = {
+    "number": 2440,
+    "family": "spell_backward_easy",
+    "own": False,
+    "publisher": PEER,
+    "round": 152,
+    "age_s": 0.2,
+    "reward": 0.25,
+    "question": "Spell this word backward (example: sun -> nus): quid",
+    "completions": [{"text": "a word " * 9, "finish_reason": "length", "reward": 0.5}],
+}
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+@pytest.mark.parametrize(
+    ("view", "answer"),
+    [("doctor", {"findings": [FINDING]}), ("rollouts", {"rollouts": [ROLLOUT]})],
+    ids=["doctor", "rollouts"],
+)
+def test_sentences_break_between_words_on_a_terminal(
+    view: str, answer: dict[str, Any], width: int
+) -> None:
+    whole = printed(VIEWS[view].show, answer, width)
+    file = io.StringIO()
+    console = Terminal(file=file, width=width, force_terminal=True, color_system=None)
+    VIEWS[view].show(console, answer)
+    lines = file.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    assert len(lines) > len(whole)
+    assert " ".join(lines).split() == " ".join(whole).split()
+
+
 def test_the_numbers_of_a_long_question_are_shown() -> None:
     question = (
         "Your task is to convert a number between two bases. " * 4 + "Convert 1011 to base 7."

@@ -12,6 +12,7 @@ import pytest
 from shoal.experiment.command import main
 from shoal.experiment.flags import make_experiment, parser
 from shoal.experiment.folder import is_done
+from tests.support.schemas import check
 
 SMALL = [
     *("paper", "--nodes", "2", "--seeds", "1", "--rounds", "2", "--model", "tiny"),
@@ -90,6 +91,8 @@ def test_it_runs_and_goes_on_where_it_was_cut(
     out = tmp_path / "out"
     assert main([*SMALL, "--out", str(out), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
+    check("experiment", document)
+    del document["schema_version"]
     arms = {"8/0", "2/0", "2/2 strategy=positive"}
     assert set(document["totals"]) == set(document["heldout"]) == arms
     assert set(document["gain_over_8_0"]) <= arms - {"8/0"}

@@ -15,6 +15,7 @@ from shoal_tasks.families import TRAIN_SEED_MIN
 from shoal_wire.digests import batch_id
 from shoal_wire.types import RolloutGroup
 from tests.support import factories as make
+from tests.support.schemas import check
 
 
 @pytest.fixture
@@ -48,6 +49,7 @@ def test_rows_hold_question_rewards_and_provenance(
     out = tmp_path / "out"
     assert main(["--data-dir", str(node_dir), "--out", str(out), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
+    check("export", report)
     assert (report["groups"], report["publishers"], report["damaged_batches"]) == (3, 2, 1)
     rows = _rows(out)
     assert [row["own"] for row in rows] == [True, True, False]

@@ -24,6 +24,7 @@ from tests.support import factories as make
 from tests.support.hostile_text import acting_in
 from tests.support.nodes import open_test_host
 from tests.support.peers import address_of, open_peer
+from tests.support.schemas import check
 from tests.wire.test_judge_protocol import RECORD
 
 JUDGE = make.fresh_identity()
@@ -252,6 +253,7 @@ def test_the_command_writes_table_figures_and_numbers(
         command += ["--data-dir", str(folder)]
     assert main([*command, "--json"]) == 0
     report: dict[str, Any] = json.loads(capsys.readouterr().out)
+    check("judge report", report)
     assert report == json.loads((out / "report.json").read_text())
     assert [one["judge"] for one in report["judges"]] == judges
     assert {(one["records"], one["records_refused"]) for one in report["judges"]} == {(720, 0)}

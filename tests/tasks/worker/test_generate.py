@@ -30,9 +30,9 @@ SEEDS = (0, 1, TRAIN_SEED_MIN, TRAIN_SEED_MIN + 12345, (1 << 31) - 1)
 
 DUMP = """
 import json, sys
-from shoal_tasks.families import EASY, EASY_PAPER, PAPER
+from shoal_tasks.families import PRESETS
 from shoal_tasks.worker.generate import TaskStream
-for spec in reversed(EASY + EASY_PAPER + PAPER):
+for spec in reversed({one.name: one for some in PRESETS.values() for one in some}.values()):
     stream = TaskStream(spec)
     for seed in reversed(json.loads(sys.argv[1])):
         item = stream.item(seed, 3)
@@ -89,6 +89,9 @@ def test_own_answers_score_full_and_foreign_ones_do_not(spec: FamilySpec) -> Non
             assert score(spec, item, answer, FinishReason.LENGTH) == 0.0
         else:
             assert score(spec, item, answer, FinishReason.STOP) == 0.0
+            earned = score(spec, item, wrap.format(answer), FinishReason.STOP)
+            cut = score(spec, item, wrap.format(answer), FinishReason.LENGTH)
+            assert cut == earned / 2, "paid in full, nothing would teach it to stop"
     # propositional_logic's own example is at times only the trivial conclusion it falls back to.
     assert right == 60 or (spec.generator == "propositional_logic" and right > 0)
 

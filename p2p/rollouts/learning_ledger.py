@@ -1,0 +1,307 @@
+"""The ledger of learning: from whom, and how much, this node's trainer has learnt. Pure.
+
+    a round's outcomes ─▶ row of each publisher: groups, signal, and minutes of the last hour
+                      └─▶ row of each family: own reward at first, and lately
+
+*Signal* is the sum of |advantage| over the completions that were trained on: what moved the
+weights, by this node's own verifier. A round that is played again after a kill takes the place of
+what was noted of it; round 1 begins anew, with another model or from the start.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, dataclass, field
+from typing import Any, Final
+
+from shoal_base.bounded import BoundedDict
+from shoal_ipc import messages as m
+from shoal_wire.limits import MAX_NAME_BYTES
+from shoal_wire.types import PeerId
+
+MAX_PUBLISHERS: Final = 256
+"""Those learnt from last stay."""
+MAX_FAMILIES: Final = 128
+WINDOW_MINUTES: Final = 60
+SHORT_MINUTES: Final = 10
+FAMILY_GROUPS: Final = 40
+"""Groups in a family's first and latest mean."""
+MAX_JOURNAL: Final = 2048
+"""Rounds of which it is known what they added; beyond it an older one cannot be taken back."""
+_FORM: Final = 1
+_MINUTE_MS: Final = 60_000
+
+
+@dataclass(slots=True, kw_only=True)
+class Minute:
+    """What was learnt from one publisher within one minute of the wall clock."""
+
+    minute: int
+    groups: int = 0
+    signal: float = 0.0
+    tokens: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class Learnt:
+    """What was learnt from one publisher. Changes in place."""
+
+    model: str = ""
+    looked_at: int = 0
+    trained: int = 0
+    signal: float = 0.0
+    reward_sum: float = 0.0
+    """Of all that were looked at."""
+    last_ms: int = 0
+    """When a group of it was trained on last; 0 for never."""
+    minutes: deque[Minute] = field(default_factory=lambda: deque(maxlen=WINDOW_MINUTES))
+
+    def lately(self, now_ms: int, minutes: int) -> Minute:
+        """Return the sum over the latest minutes."""
+        first = now_ms // _MINUTE_MS - minutes + 1
+        found = [one for one in self.minutes if one.minute >= first]
+        return Minute(
+            minute=first,
+            groups=sum(one.groups for one in found),
+            signal=math.fsum(one.signal for one in found),
+            tokens=sum(one.tokens for one in found),
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class Family:
+    """Own answers to one family."""
+
+    groups: int = 0
+    first: list[float] = field(default_factory=list)
+    """Mean reward of its first groups, at most FAMILY_GROUPS."""
+    latest: deque[float] = field(default_factory=lambda: deque(maxlen=FAMILY_GROUPS))
+
+    def add(self, reward: float) -> None:
+        """Count one own group."""
+        self.groups += 1
+        self.latest.append(reward)
+        if len(self.first) < FAMILY_GROUPS:
+            self.first.append(reward)
+
+
+_Added = tuple[int, int, float, float]
+"""What a round added to a publisher's row: looked at, trained, signal, reward."""
+
+
+class LearningLedger:
+    """One node's ledger."""
+
+    def __init__(self, me: PeerId) -> None:
+        self._me = me
+        self._clear()
+        self.changes = 0
+        """Counts up, so that who keeps it on disk sees that there is something new."""
+
+    def _clear(self) -> None:
+        self.round = 0
+        self._rows: BoundedDict[PeerId, Learnt] = BoundedDict(MAX_PUBLISHERS)
+        self._families: BoundedDict[str, Family] = BoundedDict(MAX_FAMILIES)
+        self._journal: deque[tuple[int, dict[PeerId, _Added]]] = deque(maxlen=MAX_JOURNAL)
+
+    def take(self, round_number: int, learnt: Sequence[m.GroupOutcome], *, now_ms: int) -> None:
+        """Note what a round has learnt from whom."""
+        if round_number <= 1:
+            self._clear()
+        elif round_number <= self.round:
+            self._take_back(round_number)
+        self.round = round_number
+        self.changes += 1
+        all_added: dict[PeerId, _Added] = {}
+        for one in learnt:
+            publisher, added = self._add(one, now_ms)
+            before = all_added.get(publisher, (0, 0, 0.0, 0.0))
+            all_added[publisher] = (
+                before[0] + added[0],
+                before[1] + added[1],
+                before[2] + added[2],
+                before[3] + added[3],
+            )
+        self._journal.append((round_number, all_added))
+
+    def _add(self, one: m.GroupOutcome, now_ms: int) -> tuple[PeerId, _Added]:
+        publisher = one.publisher or self._me
+        reward = one.reward if math.isfinite(one.reward) else 0.0
+        signal = one.signal if math.isfinite(one.signal) and not one.why_unused else 0.0
+        row = self._rows.use(publisher, Learnt)
+        row.model = one.model[:MAX_NAME_BYTES] or row.model
+        trained = 0 if one.why_unused else 1
+        self._count(row, 1, trained, signal, reward)
+        if trained:
+            row.last_ms = now_ms
+            self._count_minute(row, signal, one.tokens, now_ms)
+        if publisher == self._me:
+            self._families.use(one.family[:MAX_NAME_BYTES], Family).add(reward)
+        return publisher, (1, trained, signal, reward)
+
+    @staticmethod
+    def _count(row: Learnt, looked_at: int, trained: int, signal: float, reward: float) -> None:
+        row.looked_at += looked_at
+        row.trained += trained
+        row.signal += signal
+        row.reward_sum += reward
+
+    @staticmethod
+    def _count_minute(row: Learnt, signal: float, tokens: int, now_ms: int) -> None:
+        minute = now_ms // _MINUTE_MS
+        if not row.minutes or row.minutes[-1].minute < minute:
+            row.minutes.append(Minute(minute=minute))
+        latest = row.minutes[-1]
+        latest.groups += 1
+        latest.signal += signal
+        latest.tokens += tokens
+
+    def _take_back(self, round_number: int) -> None:
+        """Undo this round and those after it: a kill has undone them, too."""
+        while self._journal and self._journal[-1][0] >= round_number:
+            for publisher, (looked_at, trained, signal, reward) in self._journal.pop()[1].items():
+                row = self._rows.get(publisher)
+                if row is not None:
+                    self._count(row, -looked_at, -trained, -signal, -reward)
+
+    # Views
+
+    def publishers(self, now_ms: int) -> list[dict[str, Any]]:
+        """Return a row a publisher, the greatest signal first."""
+        found = [
+            {
+                "peer_id": peer_id,
+                "own": peer_id == self._me,
+                "model": row.model,
+                "looked_at": row.looked_at,
+                "trained": row.trained,
+                "signal": round(max(0.0, row.signal), 4),
+                "reward": round(row.reward_sum / row.looked_at, 4) if row.looked_at else None,
+                "trained_10m": row.lately(now_ms, SHORT_MINUTES).groups,
+                "signal_1h": round(row.lately(now_ms, WINDOW_MINUTES).signal, 4),
+                "last_s": (now_ms - row.last_ms) / 1000 if row.last_ms else None,
+            }
+            for peer_id, row in self._rows.items()
+        ]
+        return sorted(found, key=lambda row: (-row["signal"], row["peer_id"]))
+
+    def families(self) -> list[dict[str, Any]]:
+        """Return a row a family of own questions, by name."""
+        return [
+            {
+                "name": name,
+                "groups": row.groups,
+                "reward": _mean(row.latest),
+                "reward_start": _mean(row.first),
+            }
+            for name, row in sorted(self._families.items())
+        ]
+
+    def lately(self, now_ms: int) -> dict[str, Any]:
+        """Return what came from others in the last hour, beside what the node found itself."""
+        own, others = Minute(minute=0), Minute(minute=0)
+        oldest = now_ms // _MINUTE_MS
+        for peer_id, row in self._rows.items():
+            found = row.lately(now_ms, WINDOW_MINUTES)
+            to = own if peer_id == self._me else others
+            to.groups += found.groups
+            to.signal += found.signal
+            to.tokens += found.tokens
+            oldest = min(
+                [oldest, *(one.minute for one in row.minutes if one.minute >= found.minute)]
+            )
+        signal = own.signal + others.signal
+        return {
+            "window_s": min(60 * WINDOW_MINUTES, (now_ms - oldest * _MINUTE_MS) // 1000),
+            "others_signal_share": round(others.signal / signal, 4) if signal > 0 else None,
+            "groups_own": own.groups,
+            "groups_others": others.groups,
+            "tokens_others": others.tokens,
+        }
+
+    # The file
+
+    def to_json(self) -> str:
+        """As the data directory keeps it, without the journal."""
+        return json.dumps(
+            {
+                "form": _FORM,
+                "round": self.round,
+                "publishers": [
+                    [peer_id, *astuple(row)[:-1], [list(astuple(one)) for one in row.minutes]]
+                    for peer_id, row in self._rows.items()
+                ],
+                "families": [
+                    [name, row.groups, row.first, list(row.latest)]
+                    for name, row in self._families.items()
+                ],
+            }
+        )
+
+    def restore(self, text: str) -> None:
+        """Take over what was kept.
+
+        Raises:
+            ValueError: it is not of this form; nothing is taken over.
+        """
+        try:
+            saved = json.loads(text)
+            if saved["form"] != _FORM:
+                raise ValueError(f"form {saved['form']} is not known")
+            rows = [(PeerId(str(one[0])), _learnt(one[1:])) for one in saved["publishers"]]
+            families = [(str(one[0]), _family(one[1:])) for one in saved["families"]]
+            round_number = int(saved["round"])
+        except (LookupError, TypeError, AttributeError, OverflowError) as error:
+            raise ValueError(f"it has another form: {error}") from None
+        self._clear()
+        self.round = round_number
+        for peer_id, row in rows:
+            self._rows[peer_id] = row
+        for name, family in families:
+            self._families[name] = family
+
+
+def _learnt(values: Sequence[Any]) -> Learnt:
+    model, looked_at, trained, signal, reward_sum, last_ms, minutes = values
+    row = Learnt(
+        model=str(model),
+        looked_at=int(looked_at),
+        trained=int(trained),
+        signal=_finite(signal),
+        reward_sum=_finite(reward_sum),
+        last_ms=int(last_ms),
+    )
+    for minute, groups, of_minute, tokens in minutes:
+        row.minutes.append(
+            Minute(
+                minute=int(minute),
+                groups=int(groups),
+                signal=_finite(of_minute),
+                tokens=int(tokens),
+            )
+        )
+    return row
+
+
+def _family(values: Sequence[Any]) -> Family:
+    groups, first, latest = values
+    made = Family(groups=int(groups), first=list(_all_finite(first))[:FAMILY_GROUPS])
+    made.latest.extend(_all_finite(latest))
+    return made
+
+
+def _all_finite(values: Sequence[Any]) -> Iterator[float]:
+    return map(_finite, values)
+
+
+def _finite(value: Any) -> float:
+    if not math.isfinite(found := float(value)):
+        raise ValueError(f"{found} is no number to go on with")
+    return found
+
+
+def _mean(values: Sequence[float] | deque[float]) -> float | None:
+    return round(math.fsum(values) / len(values), 4) if values else None

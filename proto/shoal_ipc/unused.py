@@ -1,0 +1,40 @@
+"""Why a round did not train on a group that it had: the words of trainer and node. Pure."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+
+class Unused(StrEnum):
+    """Why not."""
+
+    NO_REWARD = "no_reward"
+    ALL_SAME = "all_same"
+    UNREAD = "unread"
+    RESERVED = "reserved"
+    REFUSED = "refused"
+    COPY = "copy"
+    SPOILT = "spoilt"
+    NOT_NEEDED = "not_needed"
+
+
+UNUSED_SAYS: Final = MappingProxyType(
+    {
+        Unused.NO_REWARD: "nothing in it earned anything",
+        Unused.ALL_SAME: "all in it earned the same",
+        Unused.UNREAD: "the strategy reads none of its right answers",
+        Unused.RESERVED: "its question is kept for evaluation",
+        Unused.REFUSED: "the strategy left it out",
+        Unused.COPY: "a copy of what was trained on",
+        Unused.SPOILT: "a step with it gave numbers that are not finite",
+        Unused.NOT_NEEDED: "there were enough own ones",
+    }
+)
+"""As people read it."""
+
+
+def unused_says(word: str) -> str:
+    """Return a word for people; empty for one of another version."""
+    return next((says for code, says in UNUSED_SAYS.items() if code == word), "")

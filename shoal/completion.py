@@ -1,0 +1,116 @@
+"""`shoal completion`: what makes a shell complete shoal's words, from the parsers themselves."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import shtab
+
+from shoal.parsers import parsers
+from shoal_base.lines import say_json, say_lines
+from shoal_settings.exits import EXIT_OK
+from shoal_settings.groups import choices_of
+from shoal_settings.parser import Parser
+from shoal_settings.schema import Settings
+from shoal_tasks.families import PRESETS
+from shoal_tasks.generators import ALLOWED_GENERATORS
+
+DESCRIPTION = """\
+Print what makes the TAB key complete shoal's commands, views, flags, their choices, presets, task
+families and files. Put it where your shell looks; a new shell has it.
+
+  shoal completion bash > ~/.local/share/bash-completion/completions/shoal
+  shoal completion zsh > ~/.zfunc/_shoal
+  shoal completion fish > ~/.config/fish/completions/shoal.fish
+
+For zsh, ~/.zshrc has `fpath+=~/.zfunc` before `compinit`. Made again after an update it knows what
+is new.
+Exit codes: 0 ok, 2 usage."""
+
+SHELLS: Final = ("bash", "zsh", "fish")
+_BY_METAVAR: Final = {"DIR": shtab.DIRECTORY, "FILE": shtab.FILE}
+_EMBEDDED: Final = ("tiny", "tiny-sparse", "smollm2")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run `shoal completion`; return the exit code."""
+    parser = Parser(prog="shoal completion", description=DESCRIPTION)
+    parser.add_argument("shell", metavar="SHELL", choices=SHELLS, help=", ".join(SHELLS))
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    arguments = parser.parse_args(argv)
+    text = script(arguments.shell)
+    if arguments.json:
+        say_json({"schema_version": 1, "shell": arguments.shell, "script": text})
+    else:
+        say_lines(text)
+    return EXIT_OK
+
+
+def script(shell: str) -> str:
+    """Return the shell's script. Blocks for seconds: it imports every command."""
+    return shtab.complete(_whole(), shell)
+
+
+def _whole() -> argparse.ArgumentParser:
+    """Return one parser that has all commands."""
+    found = dict(parsers())
+    whole = argparse.ArgumentParser(prog="shoal")
+    whole.add_argument("--version", action="store_true", help="the installed version")
+    commands = whole.add_subparsers()
+    for words, parser in found.items():
+        _tell_values(words, parser)
+        if len(words) == 1:
+            below = {more[1]: one for more, one in found.items() if more[:-1] == words}
+            _put(commands, words[0], parser)
+            if below:
+                _add_parts(parser, below)
+    _add_flags_of(found[("node",)], found[("join",)])
+    asked = commands.add_parser("help", help="explain a command")
+    asked.add_argument("command", choices=[words[0] for words in found if len(words) == 1])
+    return whole
+
+
+def _add_flags_of(other: Parser, parser: Parser) -> None:
+    """Give a parser, which passes them on unread, another's flags."""
+    for action in other._actions:
+        if not set(action.option_strings) & set(parser._option_string_actions):
+            parser._add_action(action)
+
+
+def _add_parts(parser: Parser, parts: Mapping[str, Parser]) -> None:
+    below = parser.add_subparsers()
+    for name, part in parts.items():
+        _put(below, name, part)
+
+
+def _put(commands: argparse._SubParsersAction[Any], name: str, parser: Parser) -> None:
+    """Have a parser that is made already as a sub-command."""
+    does = (parser.description or "").split(".")[0].split("\n\n")[0].replace("\n", " ")
+    commands.add_parser(name, help=does)
+    commands._name_parser_map[name] = parser
+
+
+def _tell_values(words: tuple[str, ...], parser: Parser) -> None:
+    """Say of every flag and argument what its values are, where that is known."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for view in action.choices.values():
+                _tell_values(words, view)
+            continue
+        if action.nargs == 0:
+            continue
+        if isinstance(action.metavar, str) and action.metavar in _BY_METAVAR:
+            action.complete = _BY_METAVAR[action.metavar]  # type: ignore[attr-defined]
+        elif known := _values(words, action.dest):
+            action.choices = known
+
+
+def _values(words: tuple[str, ...], dest: str) -> Sequence[str]:
+    if dest == "family":
+        families = [spec.name for specs in PRESETS.values() for spec in specs]
+        return [*families, *sorted(ALLOWED_GENERATORS)] if words == ("tasks",) else families
+    if dest == "model":
+        return _EMBEDDED
+    return choices_of(dest) if dest in Settings.model_fields else ()

@@ -1,0 +1,201 @@
+"""`shoal debug bugreport`: what somebody else needs to see what is wrong, in one file; no keys.
+
+versions, settings, process, views, ends of logs and metrics ─▶ without secrets ─▶ .tar.gz
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import platform
+import re
+import shlex
+import sys
+import tarfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+from rich.console import Console
+
+from p2p.data_dir import LAST_STATUS_FILE, LOCK_FILE
+from shoal.debug.node import Answer, RunningNode, Tell
+from shoal.debug.secrets import secrets_of, without
+from shoal.layout import size
+from shoal.log_lines import LOG_FILES, tail
+from shoal_settings.exits import EXIT_FAILED, fail
+from shoal_settings.loader import SettingsError, describe, load
+from shoal_settings.parser import path
+
+VIEWS: Final = (
+    *("status", "id", "peers", "scores", "mesh", "topics", "buffer", "contributions", "fetch"),
+    "doctor",
+)
+"""Those that are asked for, where the node runs. What was said (`rollouts`) is left out."""
+METRICS_FILE: Final = "metrics.jsonl"
+_END_BYTES: Final = 256 << 10
+_MAX_FILES: Final = 500
+
+
+def add_out(parser: argparse.ArgumentParser) -> None:
+    """Add `--out`."""
+    parser.add_argument(
+        "--out", type=path, metavar="FILE", help="new file (default: shoal-bugreport-TIME.tar.gz)"
+    )
+
+
+def write(node: RunningNode, arguments: argparse.Namespace, tell: Tell) -> Iterator[Answer]:
+    """Write the report, whether the node runs or not."""
+    if not _is_folder(node.data_dir):
+        raise fail("debug", f"there is no folder {node.data_dir}; name the node's by --data-dir")
+    tell("asking the node, some seconds …")
+    parts = dict(collect(node, os.environ))
+    out = arguments.out or Path(time.strftime("shoal-bugreport-%Y%m%d-%H%M%S.tar.gz"))
+    try:
+        _write_archive(out, parts)
+    except OSError as error:
+        raise fail("debug", f"cannot write {out}: {error.strerror}", EXIT_FAILED) from None
+    contents = [{"name": name, "bytes": len(body)} for name, body in parts.items()]
+    yield {"schema_version": 1, "file": str(out), "contents": contents}
+
+
+def _is_folder(folder: Path) -> bool:
+    with suppress(OSError):  # a name that no file can have
+        return folder.is_dir()
+    return False
+
+
+def show(console: Console, answer: dict[str, Any]) -> None:
+    """Say where it is and what is in it."""
+    for part in answer["contents"]:
+        console.print(f"  {part['name']:<26} {size(part['bytes']):>10}", soft_wrap=True)
+    console.print(f"written to {answer['file']}", soft_wrap=True)
+    console.print(
+        "Your keys, invitations and tokens are not in it; ids and addresses of peers, names of\n"
+        "models and your command line are. Look into it before you give it away."
+    )
+
+
+def collect(node: RunningNode, environment: Mapping[str, str]) -> Iterator[tuple[str, bytes]]:
+    """Yield the report's parts by name, without secrets."""
+    settings, variable = _settings(environment)
+    process = _process(node.data_dir)
+    key_files = _key_files(f"{settings.get('swarm_key', {}).get('value')} {process['command']}")
+    forms = secrets_of(node.data_dir, key_files, environment, variable)
+    yield "versions.json", _json(_versions())
+    for name, body in (
+        ("settings.json", _json(settings)),
+        ("process.json", _json(process)),
+        *_parts(node),
+    ):
+        yield name, without(body, forms)
+
+
+def _parts(node: RunningNode) -> Iterator[tuple[str, bytes]]:
+    folder = node.data_dir
+    yield "files.json", _json(_files(folder))
+    for view in VIEWS:
+        if (answer := node.ask_if_there(view)) is not None:
+            yield f"views/{view}.json", _json(answer)
+    if (folder / LAST_STATUS_FILE).exists():
+        yield LAST_STATUS_FILE, _end_of(folder / LAST_STATUS_FILE)
+    for name in (*LOG_FILES, METRICS_FILE):
+        if (folder / name).exists():
+            yield name, _end_of(folder / name)
+
+
+def _key_files(said: str) -> Iterator[Path]:
+    """Yield the files that a setting or a command line names: one of them may be a key."""
+    for word in re.split(r"[\s=]+", said):
+        if (file := Path(word.strip("'\""))).is_file():
+            yield file
+
+
+def _versions() -> dict[str, Any]:
+    names = {re.split(r"[ <>=~!;\[]", line)[0] for line in requires("shoal") or ()}
+    return {
+        "shoal": _version("shoal"),
+        "python": sys.version,
+        "platform": platform.platform(),
+        "cpus": os.cpu_count(),
+        "memory_bytes": psutil.virtual_memory().total,
+        "libraries": {name: _version(name) for name in sorted(names)},
+    }
+
+
+@cache
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _settings(environment: Mapping[str, str]) -> tuple[dict[str, Any], str]:
+    """What file and variables say here, and the variable that holds a key; the flags of the node
+    are those of its command line.
+    """
+    try:
+        loaded = load("node", argparse.Namespace(), environment)
+    except SettingsError as error:
+        return {"error": str(error)}, ""
+    shown = describe(loaded, "node")
+    named = {key: row for key, row in shown.items() if row["origin"] != "default"}
+    return named, loaded.settings.api_key_env
+
+
+def _process(folder: Path) -> dict[str, Any]:
+    """The process that has the folder's lock, if it still runs."""
+    try:
+        process = psutil.Process(int((folder / LOCK_FILE).read_text()))
+        with process.oneshot():
+            return {
+                "pid": process.pid,
+                "command": shlex.join(process.cmdline()),
+                "started": time.strftime(
+                    "%Y-%m-%d %H:%M:%S", time.localtime(process.create_time())
+                ),
+                "memory_bytes": process.memory_info().rss,
+                "cpu_s": sum(process.cpu_times()[:2]),
+                "threads": process.num_threads(),
+            }
+    except (OSError, ValueError, psutil.Error):
+        return {"pid": None, "command": ""}
+
+
+def _files(folder: Path) -> list[dict[str, Any]]:
+    """What is in the folder: names, sizes, permissions."""
+    rows = []
+    for file in sorted(folder.rglob("*"))[:_MAX_FILES]:
+        try:
+            seen = file.lstat()
+        except OSError:
+            continue
+        name = str(file.relative_to(folder))
+        rows.append({"name": name, "bytes": seen.st_size, "mode": oct(seen.st_mode & 0o7777)})
+    return rows
+
+
+def _end_of(file: Path) -> bytes:
+    return tail(file, _END_BYTES)
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, indent=1).encode()
+
+
+def _write_archive(out: Path, parts: Mapping[str, bytes]) -> None:
+    """Write a new file that only its owner reads. Raises OSError."""
+    descriptor = os.open(out, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
+        for name, body in parts.items():
+            member = tarfile.TarInfo(f"shoal-bugreport/{name}")
+            member.size, member.mtime, member.mode = len(body), int(time.time()), 0o600
+            archive.addfile(member, io.BytesIO(body))

@@ -1,0 +1,1 @@
+"""Does a real language model learn here, and does sharing help it?"""

@@ -1,0 +1,88 @@
+"""`shoal logs`: what the processes of a data directory have logged, in one order."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from shoal.log_lines import LEVELS, LOG_FILES, Entry, growing, is_at_least, latest, logs_in
+from shoal.nearby import folder_with
+from shoal_base.lines import say, say_json
+from shoal_base.node_folders import NODE_FOLDER
+from shoal_settings.exits import EXIT_NO_NODE, EXIT_OK, UsageExit, fail
+from shoal_settings.parser import Parser, path, whole
+
+DESCRIPTION = """\
+Show what a node and its trainer (or a bootstrap peer, or a judge) have logged in their data
+directory, in one order of time. They may be running, or long gone.
+
+  shoal logs                       the last lines
+  shoal logs -f --level warning    what goes wrong from now on
+
+Exit codes: 0 ok, 2 usage, 3 nothing was logged there."""
+
+MOST_LINES = 100_000
+_POLL_SECONDS = 0.5
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run `shoal logs`; return the exit code."""
+    arguments = _parser().parse_args(argv)
+    try:
+        folder = _folder(arguments.data_dir)
+        news = growing(folder)
+        for entry in latest(logs_in(folder), arguments.lines, at_least=arguments.level):
+            _show(entry, as_json=arguments.json)
+        while arguments.follow:
+            time.sleep(_POLL_SECONDS)
+            for entry in (one for log in news for one in log.new_entries()):
+                if is_at_least(entry, arguments.level):
+                    _show(entry, as_json=arguments.json)
+    except UsageExit as end:
+        return end.code
+    except (KeyboardInterrupt, BrokenPipeError):
+        pass
+    return EXIT_OK
+
+
+def _folder(named: Path) -> Path:
+    found = folder_with(LOG_FILES[0], named)
+    if not logs_in(found):
+        message = f"nothing was logged in {found}: has a node run there? name its --data-dir"
+        raise fail("logs", message, EXIT_NO_NODE)
+    return found
+
+
+def _show(entry: Entry, *, as_json: bool) -> None:
+    if as_json:
+        say_json(entry.to_json())
+        return
+    for line in entry.lines():
+        say(line)
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="shoal logs", description=DESCRIPTION)
+    parser.add_argument(
+        "--data-dir",
+        type=path,
+        default=NODE_FOLDER,
+        metavar="DIR",
+        help="the peer's folder (.shoal/node, or the only other node's)",
+    )
+    parser.add_argument(
+        "-f", "--follow", action="store_true", help="go on as there is more, until Ctrl-C"
+    )
+    parser.add_argument(
+        "--lines", type=whole(0, MOST_LINES), default=40, metavar="N", help="how many of the last"
+    )
+    parser.add_argument(
+        "--level", choices=LEVELS[:-1], default="debug", help="least severe that is shown"
+    )
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="one JSON object a line: time, level, process, logger, message, traceback",
+    )
+    return parser

@@ -1,0 +1,168 @@
+"""`shoal page`: a web page of one peer, of several, or of a whole local swarm."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from p2p.endings import call_on_parent_end, call_on_signal
+from shoal.nearby import running_node
+from shoal.page.board import Board
+from shoal.page.serving import BindError, Door, open_door, serve_board
+from shoal_base.lines import guard_process, say, say_json
+from shoal_base.page_file import PageHereError, ServedPage, own_page, served_page, tell_page
+from shoal_settings.called import called
+from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
+from shoal_settings.parser import Parser, path
+from shoal_settings.web_address import AUTO, WebAddress, parse_web_address
+
+DESCRIPTION = """\
+Serve a web page of the node in a folder: whether it is all right, whether it learns, from whom, at
+what price, what was said and refused. Nodes, bootstraps, judges and swarms start one by themselves
+(--no-http: none). It only reads, asks over the sockets in the folders, and outlives the node.
+
+  shoal page                           the node that runs here
+  shoal page --data-dir .shoal/swarm   all of a local swarm, side by side
+  shoal page --data-dir A --data-dir B   these two
+  shoal page --http 0.0.0.0:7462       for other machines: with a token"""
+
+ORPHAN_S: Final = 600.0
+"""How long a page stays whose peer was killed and does not come back."""
+_LOOK_S: Final = 1.0
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run `shoal page`; return the exit code."""
+    guard_process()
+    arguments = _parser().parse_args(argv)
+    try:
+        folders: list[Path] = arguments.data_dir or [running_node()]
+        for folder in folders:
+            if not _is_folder(folder):
+                raise fail("page", f"there is no folder {folder}: name a peer's --data-dir")
+        address: WebAddress | None = arguments.http
+        if address is None:
+            raise fail("page", "--http none leaves nothing to serve; give HOST:PORT or auto")
+        return _serve(folders, address, arguments)
+    except UsageExit as end:
+        return end.code
+    except BindError as error:
+        return fail("page", str(error)).code
+
+
+def _serve(folders: Sequence[Path], address: WebAddress, arguments: argparse.Namespace) -> int:
+    """Serve until told to stop; a peer's page is its folder's only one."""
+    with contextlib.ExitStack() as stack:
+        if arguments.supervised:
+            try:
+                stack.enter_context(own_page(folders[0]))
+            except PageHereError:
+                return _tell_of_other(folders[0])
+            except OSError as error:
+                reason = f"cannot use {folders[0]} ({error.strerror})"
+                return fail("page", reason, EXIT_FAILED).code
+        door = open_door(address)
+        board = Board(folders, program=called())
+        announce = partial(_announce, door, folders[0], arguments)
+        trio.run(_run, board, door, announce, arguments.supervised)
+    return EXIT_OK
+
+
+async def _run(board: Board, door: Door, announce: Callable[[], None], supervised: bool) -> None:
+    stopping = trio.Event()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(call_on_signal, stopping.set)
+        if supervised:
+            nursery.start_soon(_end_after_peer, board, stopping.set)
+        nursery.start_soon(board.run)
+        await nursery.start(serve_board, board, door, stopping.wait)
+        announce()
+        await stopping.wait()
+        nursery.cancel_scope.deadline = trio.current_time() + 2 * _LOOK_S
+        nursery.cancel_scope.cancel()
+
+
+async def _end_after_peer(board: Board, stop: Callable[[], None]) -> None:
+    """End once the peer that started this page is gone, and none has answered here for long."""
+    gone = trio.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(call_on_parent_end, gone.set)
+        await gone.wait()
+    since = trio.current_time()
+    while True:
+        left_s = max(since, board.answered_at) + ORPHAN_S - trio.current_time()
+        if left_s <= 0:
+            break
+        await trio.sleep(left_s)
+    stop()
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # a name that no disk takes
+        return False
+
+
+def _announce(door: Door, folder: Path, arguments: argparse.Namespace) -> None:
+    if arguments.supervised:
+        with contextlib.suppress(OSError):
+            tell_page(folder, ServedPage(pid=os.getpid(), url=door.url))
+    _say_url(door.url, arguments.json_output)
+
+
+def _tell_of_other(folder: Path) -> int:
+    found = served_page(folder)
+    if found is None:
+        return fail("page", f"another page of {folder} is just starting", EXIT_FAILED).code
+    _say_url(found.url, as_json=True)
+    return EXIT_OK
+
+
+def _say_url(url: str, as_json: bool) -> None:
+    if as_json:
+        say_json({"event": "ready", "schema_version": 1, "url": url})
+    else:
+        say(f"page: {url}")
+
+
+def _address(text: str) -> WebAddress | None:
+    try:
+        return parse_web_address(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(prog="shoal page", description=DESCRIPTION)
+    parser.add_argument(
+        "--data-dir",
+        dest="data_dir",
+        metavar="DIR",
+        type=path,
+        action="append",
+        help="a peer's folder, or a swarm's; repeatable (.shoal/node, or the only other node)",
+    )
+    parser.add_argument(
+        "--http",
+        metavar="HOST:PORT",
+        type=_address,
+        default=AUTO,
+        help="where to serve (default: auto, which is 127.0.0.1:7462 or a free port)",
+    )
+    parser.add_argument(
+        "--json",
+        dest="json_output",
+        action="store_true",
+        help="one JSON object a line, with schema_version",
+    )
+    # Given by the peer that starts it: end when standard input does, and some time has passed.
+    parser.add_argument("--supervised", action="store_true", help=argparse.SUPPRESS)
+    return parser

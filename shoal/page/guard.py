@@ -1,0 +1,217 @@
+"""Who may ask the page: every request passes here before anything reads it.
+
+    method ─▶ Host ─▶ Origin, Sec-Fetch-Site ─▶ token ─▶ the page
+
+A page on this machine can be asked by every website that its owner visits; without these checks one
+of them could read along (a name that resolves to 127.0.0.1 is "the same origin" to a browser). The
+headers of the answer say that nothing may frame it, nothing is run but its own files, nothing kept.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import parse_qs, urlsplit
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+HEADERS: Final[Mapping[str, str]] = {
+    "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'; object-src 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+"""On every answer."""
+MAX_REQUESTS: Final = 64
+"""Answered at the same time; streams of events have a bound of their own."""
+_LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What a request must be."""
+
+    host: str
+    """What the page listens on."""
+    token: str | None = None
+    """What it must show; None where only this machine can ask."""
+    cookie: str = "shoal_page"
+    """What the browser keeps the token as."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What of a request is looked at."""
+
+    method: str
+    path: str
+    query: str
+    headers: Mapping[str, str]
+    """By name in lower case; one that came twice has both values, which suits nobody."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why a request is not answered."""
+
+    status: int
+    says: str
+    headers: Mapping[str, str]
+
+
+def refusal(asked: Asked, rules: Rules) -> Refusal | None:
+    """Return why a request is not answered; None where it is. Pure."""
+    if asked.method not in ("GET", "HEAD"):
+        return _no(405, "this page is only read", {"Allow": "GET, HEAD"})
+    host = asked.headers.get("host", "")
+    if not _may_be_called(host, rules):
+        return _no(421, "this page does not go by that name")
+    if not _is_own(asked, host):
+        return _no(403, "another website asks; open the page by its own address")
+    if rules.token is not None and not _shows_token(asked, rules):
+        return _no(401, "open the page by the address with the token that was printed at its start")
+    return None
+
+
+def admits(asked: Asked, rules: Rules) -> bool:
+    """Whether a request brings the token in its address, to have it as a cookie instead."""
+    given = parse_qs(asked.query).get("token", [])
+    return rules.token is not None and len(given) == 1 and _same(given[0], rules.token)
+
+
+class Guard:
+    """The guard as an ASGI application around another."""
+
+    def __init__(self, app: App, rules: Rules) -> None:
+        self._app = app
+        self._rules = rules
+        self._num_open = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; connections of other kinds are closed."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        no = self._judge(_asked(scope))
+        if no is not None:
+            await _answer(send, no)
+            return
+        self._num_open += 1
+        try:
+            await self._app(scope, receive, _with_headers(send))
+        finally:
+            self._num_open -= 1
+
+    def _judge(self, asked: Asked) -> Refusal | None:
+        if self._num_open >= MAX_REQUESTS:
+            return _no(503, "too many requests at once")
+        no = refusal(asked, self._rules)
+        if no is None and admits(asked, self._rules) and asked.path == "/":
+            cookie = f"{self._rules.cookie}={self._rules.token}; HttpOnly; SameSite=Strict; Path=/"
+            return _no(303, "", {"Location": "/", "Set-Cookie": cookie})
+        return no
+
+
+def _asked(scope: Scope) -> Asked:
+    headers: dict[str, str] = {}
+    for raw_name, raw_value in scope["headers"]:
+        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    return Asked(
+        method=scope["method"],
+        path=scope["path"],
+        query=scope["query_string"].decode("latin-1"),
+        headers=headers,
+    )
+
+
+def _may_be_called(host: str, rules: Rules) -> bool:
+    """Whether a Host header is a name of this page: of a foreign name DNS could say anything."""
+    name = _name_of(host)
+    if name is None:
+        return False
+    if rules.token is None:
+        return name in _LOCAL_NAMES or name == rules.host
+    return name in _LOCAL_NAMES or name == rules.host or _is_address(name)
+
+
+def _name_of(host: str) -> str | None:
+    if not host or any(c in host for c in "/@?#, \\"):
+        return None
+    try:
+        parts = urlsplit(f"//{host}")
+        _ = parts.port
+        return parts.hostname
+    except ValueError:
+        return None
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_own(asked: Asked, host: str) -> bool:
+    """Whether the page itself asks, or a person who typed or followed its address."""
+    origin = asked.headers.get("origin")
+    if origin is not None and origin.lower() != f"http://{host}".lower():
+        return False
+    site = asked.headers.get("sec-fetch-site", "none")
+    if site in ("none", "same-origin"):
+        return True
+    # A link on another site may open the page, which that site then cannot look into.
+    return asked.path == "/" and asked.headers.get("sec-fetch-mode") == "navigate"
+
+
+def _shows_token(asked: Asked, rules: Rules) -> bool:
+    if admits(asked, rules):
+        return True
+    bearer = asked.headers.get("authorization", "").removeprefix("Bearer ")
+    cookies = (part.strip().partition("=") for part in asked.headers.get("cookie", "").split(";"))
+    shown = [bearer, *(value for name, _, value in cookies if name == rules.cookie)]
+    return any(_same(one, rules.token or "") for one in shown)
+
+
+def _same(given: str, token: str) -> bool:
+    return bool(token) and hmac.compare_digest(given.encode(), token.encode())
+
+
+def _no(status: int, says: str, headers: Mapping[str, str] | None = None) -> Refusal:
+    return Refusal(status=status, says=says, headers=headers or {})
+
+
+async def _answer(send: Send, no: Refusal) -> None:
+    body = f"{no.says}\n".encode()
+    headers = {"Content-Type": "text/plain; charset=utf-8", **HEADERS, **no.headers}
+    headers["Content-Length"] = str(len(body))
+    await send({"type": "http.response.start", "status": no.status, "headers": _raw(headers)})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _with_headers(send: Send) -> Send:
+    async def sending(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message.get("headers", ()), *_raw(HEADERS)]
+        await send(message)
+
+    return sending
+
+
+def _raw(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    return [(name.lower().encode(), value.encode()) for name, value in headers.items()]

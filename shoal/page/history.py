@@ -1,0 +1,229 @@
+"""A run's curves, from its `metrics.jsonl`: read as it grows, thinned for a screen.
+
+    metrics.jsonl ──new whole lines──▶ columns ──least and greatest of a stretch──▶ ≤ 2,000 points
+
+The file is the trainer's: it may be cut, thinned or replaced at any time, and is read anew then.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from array import array
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+MAX_POINTS: Final = 2_000
+MAX_ROWS: Final = 400_000
+"""Rounds held of a run; beyond it every second of the older ones goes."""
+MAX_FAMILIES: Final = 64
+WINDOW: Final = 20
+"""Rounds in a curve's mean, as in the figures that a node gives."""
+_READ_BYTES: Final = 4 << 20
+_MAX_LINE_BYTES: Final = 1 << 20
+SERIES: Final[Mapping[str, str]] = {
+    "reward_local": "own",
+    "reward_external": "others",
+}
+"""Metric of a round to the curve that shows it."""
+_ROUND_LINE: Final = b'{"event": "round", '
+_KEYS: Final = [(name, f'"{name}": '.encode()) for name in ("round", "step_time", *SERIES)]
+
+
+class _Mean:
+    """A mean over the latest values."""
+
+    def __init__(self) -> None:
+        self._latest: deque[float] = deque(maxlen=WINDOW)
+
+    def add(self, value: float) -> float:
+        """Take a value; return the mean with it, NaN before there is any."""
+        if not math.isnan(value):
+            self._latest.append(value)
+        return sum(self._latest) / len(self._latest) if self._latest else math.nan
+
+
+class History:
+    """One run's curves. Its methods block: for a thread, one at a time."""
+
+    def __init__(self, path: Path) -> None:
+        """Read nothing yet."""
+        self._path = path
+        self._file: tuple[int, int] | None = None
+        self._clear()
+
+    def _clear(self) -> None:
+        self._offset = 0
+        self._pending = b""
+        self._seconds = 0.0
+        self._rounds = array("d")
+        self._times = array("d")
+        self._means = {name: _Mean() for name in SERIES.values()}
+        self._columns = {
+            column: array("d") for name in SERIES.values() for column in (name, f"{name}_mean")
+        }
+        self._held_out: dict[str, list[tuple[float, float]]] = {}
+        self.version = 0
+        """Grows with every row."""
+
+    @property
+    def num_rows(self) -> int:
+        """Rounds that are held."""
+        return len(self._rounds)
+
+    def refresh(self) -> bool:
+        """Read what is new; whether there was anything. A file that is not there has no rows."""
+        before = (self._file, self.version)
+        try:
+            with self._path.open("rb") as file:
+                self._follow(os.fstat(file.fileno()))
+                file.seek(self._offset)
+                while data := file.read(_READ_BYTES):
+                    self._offset += len(data)
+                    self._take(data)
+        except OSError:
+            return False
+        return before != (self._file, self.version)
+
+    def _follow(self, found: os.stat_result) -> None:
+        """Start over where the file is another one, or shorter than what was read of it."""
+        which = (found.st_dev, found.st_ino)
+        if which != self._file or found.st_size < self._offset:
+            version = self.version
+            self._clear()
+            self._file, self.version = which, version + 1
+
+    def _take(self, data: bytes) -> None:
+        *lines, self._pending = (self._pending + data).split(b"\n")
+        for line in lines:
+            try:
+                self._add(_quick(line) or json.loads(line))
+            except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
+                continue  # a line that another version, or nobody, can read
+        if len(self._pending) > _MAX_LINE_BYTES:
+            self._pending = b""
+
+    def _add(self, event: Mapping[str, Any]) -> None:
+        kind = event.get("event", "round")
+        if kind == "held_out":
+            self._add_held_out(event)
+        elif kind == "round":
+            seconds = float(event.get("step_time") or 0.0)
+            self._rounds.append(float(event["round"]))
+            self._seconds += seconds if math.isfinite(seconds) else 0.0
+            self._times.append(self._seconds)
+            for metric, name in SERIES.items():
+                value = _number(event.get(metric))
+                self._columns[name].append(value)
+                self._columns[f"{name}_mean"].append(self._means[name].add(value))
+            self.version += 1
+            if len(self._rounds) > MAX_ROWS:
+                self._halve()
+
+    def _add_held_out(self, event: Mapping[str, Any]) -> None:
+        at = float(event["round"])
+        for key, value in event.items():
+            name = key.removeprefix("held_out/")
+            if name == key or name in ("num_items", "seconds", "reward"):
+                continue
+            number = _number(value)
+            if math.isnan(number):
+                continue
+            if name not in self._held_out and len(self._held_out) >= MAX_FAMILIES:
+                continue
+            marks = self._held_out.setdefault(name, [])
+            marks.append((at, number))
+            del marks[:-MAX_POINTS]
+        self.version += 1
+
+    def _halve(self) -> None:
+        middle = len(self._rounds) // 2
+        for column in (self._rounds, self._times, *self._columns.values()):
+            column[:middle] = column[:middle:2]
+
+    def shown(self, max_points: int = MAX_POINTS) -> dict[str, Any]:
+        """Return the curves as JSON values, each of at most so many points.
+
+        `x` are rounds, `seconds` the training time until then; a curve has None where it has no
+        value. `held_out` is pass@1 and each family's, as pairs of round and share.
+        """
+        columns = self._columns
+        places = _stretches(len(self._rounds), max(4, min(max_points, MAX_POINTS)))
+        shown: dict[str, list[float | None]] = {name: [] for name in columns}
+        x: list[float] = []
+        seconds: list[float] = []
+        for first, last in places:
+            # Two points a stretch: where it is one round alone, only that.
+            ends = (first, last - 1) if last - first > 1 else (first,)
+            x += [self._rounds[place] for place in ends]
+            seconds += [round(self._times[place], 1) for place in ends]
+            for name, column in columns.items():
+                shown[name] += _extremes(column[first:last])[: len(ends)]
+        names = sorted(self._held_out)
+        return {
+            "rows": len(self._rounds),
+            "x": x,
+            "seconds": seconds,
+            "series": shown,
+            "held_out": {name: _spread(self._held_out[name], max_points) for name in names},
+        }
+
+
+def _quick(line: bytes) -> dict[str, float | None] | None:
+    """Return what is needed of a round's line as `json.dumps` writes it; None to read it whole.
+
+    A quote inside a text is written with a backslash, so that none can pass for a key.
+    """
+    if not line.startswith(_ROUND_LINE) or not line.endswith(b"}"):
+        return None
+    found: dict[str, float | None] = {}
+    for name, key in _KEYS:
+        start = line.find(key)
+        if start < 0:
+            return None
+        start += len(key)
+        end = line.find(b",", start)
+        value = line[start : end if end > 0 else -1]
+        if value == b"null":
+            found[name] = None
+        elif value[:1].isdigit() or value[:1] == b"-":
+            found[name] = float(value.rstrip(b"}"))
+        else:
+            return None
+    return found
+
+
+def _stretches(num: int, max_points: int) -> list[tuple[int, int]]:
+    """Cut `num` rows into stretches of which each becomes at most two points."""
+    if num <= max_points:
+        return [(place, place + 1) for place in range(num)]
+    parts = max_points // 2
+    return [(part * num // parts, (part + 1) * num // parts) for part in range(parts)]
+
+
+def _extremes(values: array[float]) -> list[float | None]:
+    """Return the least and the greatest value in the order in which they came."""
+    known = [value for value in values if value == value]
+    if not known:
+        return [None, None]
+    least, greatest = min(known), max(known)
+    pair = [least, greatest]
+    if known.index(greatest) < known.index(least):
+        pair.reverse()
+    return [round(value, 5) for value in pair]
+
+
+def _spread(marks: list[tuple[float, float]], max_points: int) -> list[tuple[float, float]]:
+    step = max(1, math.ceil(len(marks) / max(1, max_points)))
+    return marks[::-1][::step][::-1]
+
+
+def _number(value: Any) -> float:
+    """Return a value as a number, NaN where it is none."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return math.nan
+    number = float(value)
+    return number if math.isfinite(number) else math.nan

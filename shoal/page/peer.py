@@ -1,0 +1,134 @@
+"""One peer as the page knows it: asked by one task, for all browsers together.
+
+    each second while somebody looks, else each five ─▶ `Asking` (a thread) ─▶ `Shown` ─▶ blocks
+    what is new of them ─▶ the feed          metrics.jsonl ─▶ the curves ─▶ the feed
+
+What it costs the peer does not depend on how many look. A peer that is down keeps what it showed
+last, and says since when.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import trio
+
+from shoal.page.groups import Groups
+from shoal.page.history import History
+from shoal.page.inert import inert
+from shoal.view.answers import Answers
+from shoal.view.asking import METRICS_FILE, Asking
+from shoal.view.build import build
+from shoal.view.health import Healthy, healthy, ready
+from shoal.view.metrics import metrics_text
+from shoal.view.model import Shown, to_json
+
+LOOKED_AT_S: Final = 1.0
+UNSEEN_S: Final = 5.0
+
+_UNKNOWN: Final = Healthy(ok=False, says="not asked yet")
+
+Block = dict[str, Any]
+
+
+class PagePeer:
+    """Asks one peer, and keeps what it showed last."""
+
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        *,
+        program: str,
+        publish: Callable[[str, Any], None],
+        is_looked_at: Callable[[], bool],
+    ) -> None:
+        """`publish` takes an event's kind and value; nothing is asked yet."""
+        self.name = name
+        self.folder = folder
+        self.groups = Groups(folder)
+        self._program = program
+        self._publish = publish
+        self._is_looked_at = is_looked_at
+        self._asking = Asking(folder)
+        self._history = History(folder / METRICS_FILE)
+        self._history_lock = trio.Lock()
+        self._curves: tuple[tuple[int, int], dict[str, Any]] | None = None
+        self._limiter = trio.CapacityLimiter(1)
+        self._known: tuple[Shown, Answers] | None = None
+        self._scope = trio.CancelScope()
+        self.shown: Block = {}
+        """The peer as JSON; empty before the first answer."""
+        self.answered_at = -float("inf")
+        """When it answered last, by Trio's clock."""
+        self.num_turns = 0
+        """How often it was asked."""
+
+    async def run(self) -> None:
+        """Ask until cancelled, or `end`."""
+        try:
+            with self._scope:
+                while True:
+                    await self.turn()
+                    await trio.sleep(LOOKED_AT_S if self._is_looked_at() else UNSEEN_S)
+        finally:
+            self._asking.close()
+
+    def end(self) -> None:
+        """Ask no more."""
+        self._scope.cancel()
+
+    async def turn(self) -> None:
+        """Ask once, and tell what is new."""
+        fresh = await trio.to_thread.run_sync(self._ask, limiter=self._limiter)
+        self.num_turns += 1
+        if fresh["right"]["state"] == "down":
+            # What others were and said stays to be read; only how it is, is new.
+            kept = {key: part for key, part in self.shown.items() if key not in ("right", "now")}
+            fresh = {**fresh, **kept, "at_unix": fresh["at_unix"]}
+        else:
+            self.answered_at = trio.current_time()
+        new = {key: part for key, part in fresh.items() if self.shown.get(key) != part}
+        self.shown = fresh
+        self._publish("peer", {"name": self.name, "blocks": new})
+        async with self._history_lock:
+            grown = await trio.to_thread.run_sync(self._history.refresh, limiter=self._limiter)
+        if grown:
+            self._publish("rounds", {"name": self.name, "rows": self._history.num_rows})
+
+    async def curves(self, max_points: int) -> dict[str, Any]:
+        """Return the run's curves, thinned."""
+        async with self._history_lock:
+            which = (self._history.version, max_points)
+            if self._curves is None or self._curves[0] != which:
+                shown = await trio.to_thread.run_sync(self._history.shown, max_points)
+                self._curves = (which, inert(shown))
+            return self._curves[1]
+
+    def _ask(self) -> Block:
+        answers = self._asking.now()
+        shown = build(
+            answers, data_dir=str(self.folder), at_unix=time.time(), program=self._program
+        )
+        self._known = (shown, answers)
+        block: Block = inert(to_json(shown))
+        return block
+
+    def metrics(self) -> str:
+        """Return the answer to a scrape; empty before the first answer."""
+        return "" if self._known is None else metrics_text(*self._known)
+
+    def health(self) -> Healthy:
+        """Whether it answers."""
+        return _UNKNOWN if self._known is None else healthy(self._known[0])
+
+    def readiness(self) -> Healthy:
+        """Whether it does what it is there for."""
+        if self._known is None:
+            return _UNKNOWN
+        shown, answers = self._known
+        trainer = (answers.status or {}).get("trainer") or {}
+        return ready(shown, str(trainer.get("state", "")))

@@ -1,0 +1,135 @@
+"""Listening and serving: a socket of our own, hypercorn on Trio behind the guard.
+
+bind (another port where the default is taken) ─▶ guard ─▶ Starlette, until told to stop
+"""
+
+from __future__ import annotations
+
+import errno
+import secrets
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, cast
+
+import trio
+from hypercorn.config import Config
+from hypercorn.trio import serve
+
+from shoal.page.app import make_app
+from shoal.page.board import Board
+from shoal.page.guard import Guard, Rules
+from shoal_settings.web_address import WebAddress
+
+if TYPE_CHECKING:
+    from hypercorn.typing import Framework
+    from trio_typing import TaskStatus
+
+_BACKLOG: Final = 32
+_STUCK_MS: Final = 10_000
+"""After so long the kernel ends a connection whose other end takes nothing."""
+_END_S: Final = 1.0
+_KEEP_ALIVE_S: Final = 30.0
+_MAX_HEAD_BYTES: Final = 16 * 1024
+
+
+class BindError(Exception):
+    """It cannot listen there; the text is one line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Door:
+    """Where the page is reached."""
+
+    sock: socket.socket
+    host: str
+    port: int
+    token: str | None
+    """What opens it; None where only this machine can reach it."""
+
+    @property
+    def url(self) -> str:
+        """The address that people open, with the token if there is one."""
+        host = {"0.0.0.0": _own_address(), "::": "[::1]"}.get(self.host, self.host)
+        host = f"[{host}]" if ":" in host and not host.startswith("[") else host
+        return f"http://{host}:{self.port}/" + (f"?token={self.token}" if self.token else "")
+
+
+def open_door(address: WebAddress) -> Door:
+    """Listen; raises BindError where that cannot be."""
+    try:
+        sock = _bound(address.host, address.port)
+    except OSError as error:
+        if not (address.may_move and error.errno == errno.EADDRINUSE):
+            raise BindError(_why(address, error)) from None
+        try:
+            sock = _bound(address.host, 0)
+        except OSError as again:
+            raise BindError(_why(address, again)) from None
+    token = None if address.is_loopback else secrets.token_urlsafe(32)
+    return Door(sock=sock, host=address.host, port=sock.getsockname()[1], token=token)
+
+
+async def serve_board(
+    board: Board,
+    door: Door,
+    stop: Callable[[], Awaitable[None]],
+    *,
+    task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve until `stop` returns; what is still open then has a second."""
+    config = Config()
+    config.bind = [f"fd://{door.sock.fileno()}"]
+    config.include_server_header = False
+    config.graceful_timeout = _END_S
+    config.keep_alive_timeout = _KEEP_ALIVE_S
+    config.h11_max_incomplete_size = _MAX_HEAD_BYTES
+    config.accesslog = config.errorlog = None
+    rules = Rules(host=door.host.lower(), token=door.token, cookie=f"shoal_page_{door.port}")
+    guard = cast("Framework", Guard(make_app(board), rules))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(_serve, guard, config, stop)
+        task_status.started()
+
+
+async def _serve(
+    guard: Framework,
+    config: Config,
+    stop: Callable[[], Awaitable[None]],
+    *,
+    task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    await serve(guard, config, shutdown_trigger=stop, task_status=task_status)
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    family, kind, number, _, where = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    sock = socket.socket(family, kind, number)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # connections that it accepts have it, too
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _STUCK_MS)
+        sock.bind(where)
+        sock.listen(_BACKLOG)
+        sock.setblocking(False)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def _why(address: WebAddress, error: OSError) -> str:
+    what = error.strerror or str(error)
+    return f"cannot serve at {address.host}:{address.port} ({what}): give another --http HOST:PORT"
+
+
+def _own_address() -> str:
+    """Return the address by which this machine goes to others; sends nothing."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])

@@ -1,0 +1,67 @@
+// The document is changed through these alone: text goes in as text, never as markup.
+const SVG = "http://www.w3.org/2000/svg";
+
+export const at = (id) => document.getElementById(id);
+
+// An element with attributes and children; a string child is text. Attributes named `on…` are listeners.
+export function make(tag, attributes = {}, ...children) {
+  return fill(document.createElement(tag), attributes, children);
+}
+
+export function draw(tag, attributes = {}, ...children) {
+  return fill(document.createElementNS(SVG, tag), attributes, children);
+}
+
+function fill(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else element.setAttribute(name, value === true ? "" : String(value));
+  }
+  element.append(...children.filter((child) => child !== null && child !== undefined).map((child) => (child instanceof Node ? child : String(child))));
+  return element;
+}
+
+// What somebody else wrote: set off, so that its direction of writing is its own.
+export const foreign = (text, tag = "span", attributes = {}) =>
+  make(tag, { ...attributes, class: `foreign ${attributes.class ?? ""}`.trim(), dir: "auto" }, text);
+
+// Change text only where it is other: a screen reader is told of a change once.
+export function say(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+export function show(element, shown) {
+  if (element.hidden === shown) element.hidden = !shown;
+}
+
+// Rows by key, in order: a row that stays is the same element, so that focus and selection stay.
+export function rows(parent, items, key, build) {
+  const there = new Map([...parent.children].map((child) => [child.dataset.key, child]));
+  const wanted = items.map((item) => {
+    const name = String(key(item));
+    const mark = JSON.stringify(item);
+    const old = there.get(name);
+    there.delete(name);
+    if (old && old.dataset.mark === mark) return old;
+    const fresh = build(item);
+    fresh.dataset.key = name;
+    fresh.dataset.mark = mark;
+    if (old && old.contains(document.activeElement)) {
+      requestAnimationFrame(() => fresh.querySelector("a, button")?.focus());
+    }
+    old?.remove();
+    return fresh;
+  });
+  there.forEach((child) => child.remove());
+  wanted.forEach((child, place) => {
+    if (parent.children[place] !== child) parent.insertBefore(child, parent.children[place] ?? null);
+  });
+}
+
+// Pairs of a term and a value, changed in place.
+export function facts(list, pairs) {
+  rows(list, pairs, (pair) => pair[0], ([term, value, note]) =>
+    make("div", {}, make("dt", {}, term), make("dd", {}, value, note ? make("small", {}, note) : null)),
+  );
+}

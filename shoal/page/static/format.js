@@ -1,0 +1,42 @@
+// Numbers as people read them. Everything takes null for "not known", and says so with a dash.
+const DASH = "–";
+
+export const has = (value) => typeof value === "number" && Number.isFinite(value);
+
+export const reward = (value) => (has(value) ? value.toFixed(3) : DASH);
+
+export const share = (value) => (has(value) ? `${Math.round(value * 100)} %` : DASH);
+
+export const count = (value) =>
+  !has(value) ? DASH : value < 10_000 ? String(Math.round(value)) : short(value, 1000, ["", "k", "M", "G"]);
+
+export const bytes = (value) => (has(value) ? short(value, 1000, [" B", " KB", " MB", " GB", " TB"]) : DASH);
+
+export const signal = (value) => (!has(value) ? DASH : value < 100 ? value.toFixed(1) : count(value));
+
+export const latency = (value) => (has(value) ? (value < 10 ? `${value.toFixed(1)} ms` : `${Math.round(value)} ms`) : DASH);
+
+function short(value, step, units) {
+  let place = 0;
+  while (value >= step && place < units.length - 1) {
+    value /= step;
+    place += 1;
+  }
+  return `${value < 10 && place ? value.toFixed(1) : Math.round(value)}${units[place]}`;
+}
+
+export function duration(seconds) {
+  if (!has(seconds)) return DASH;
+  const whole = Math.max(0, Math.round(seconds));
+  if (whole < 60) return `${whole} s`;
+  if (whole < 3600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
+  if (whole < 86_400) return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
+  return `${Math.floor(whole / 86_400)} d ${Math.floor((whole % 86_400) / 3600)} h`;
+}
+
+export const clock = (unix) =>
+  has(unix) && unix > 0
+    ? new Date(unix * 1000).toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" })
+    : DASH;
+
+export const plural = (number, one, many = `${one}s`) => `${number} ${number === 1 ? one : many}`;

@@ -1,0 +1,105 @@
+// The page: what it was told, which peer is looked at, and the seven blocks that show it.
+import { at, say, show } from "./dom.js";
+import { clock } from "./format.js";
+import { curves, learning, setAxis, setSpan } from "./learning.js";
+import { now } from "./now.js";
+import { overview } from "./overview.js";
+import { link, read } from "./place.js";
+import { refused } from "./refused.js";
+import { right } from "./right.js";
+import { chooseFilters, listenToFilters, said, whole } from "./said.js";
+import { ask, Stream } from "./stream.js";
+import { whom } from "./whom.js";
+import { worth } from "./worth.js";
+
+const CURVES_MS = 2_000;
+const peers = new Map();
+let chosen = null;
+let curvesOf = "";
+let curvesAt = 0;
+let curvesWaiting = 0;
+let saidMark = "";
+
+function told(kind, value) {
+  if (kind === "all") {
+    peers.clear();
+    value.peers.forEach((peer) => peers.set(peer.name, peer));
+    say(at("top-facts"), `shoal ${value.version}`);
+    curvesAt = 0;
+  } else if (kind === "peer") {
+    peers.set(value.name, { ...(peers.get(value.name) ?? { name: value.name }), ...value.blocks, name: value.name });
+  } else if (kind === "rounds") {
+    if (chosen?.name === value.name) loadCurves(chosen);
+    return;
+  }
+  render();
+}
+
+function render() {
+  const whole_ = [...peers.values()].filter((peer) => peer.right);
+  const place = read();
+  chosen = whole_.find((peer) => peer.name === place.peer) ?? whole_.find((peer) => peer.kind === "node" && peer.right.state !== "down") ?? whole_[0] ?? null;
+  if (!chosen) return;
+  at("main").dataset.kind = chosen.kind;
+  const title = `${chosen.name} · shoal`;
+  if (document.title !== title) document.title = title;
+  say(at("title"), title);
+  say(at("top-swarm"), `${chosen.name} of swarm ${chosen.swarm.name || "–"} ${chosen.swarm.digest.slice(0, 8)}`);
+  for (const block of [right, learning, whom, worth, refused, now]) block(chosen);
+  overview(whole_, chosen);
+  renderSaid(place);
+  if (curvesOf !== chosen.name || curvesAt === 0) loadCurves(chosen);
+}
+
+function renderSaid(place) {
+  chooseFilters(place.filters);
+  const mark = JSON.stringify([chosen.name, chosen.said, place]);
+  if (mark !== saidMark) {
+    saidMark = mark;
+    said(chosen);
+  }
+  whole(chosen, place.group);
+}
+
+// The curve is asked for when it has grown, at most every two seconds.
+function loadCurves(peer) {
+  if (peer.kind !== "node") return;
+  const wait = curvesOf === peer.name ? curvesAt + CURVES_MS - Date.now() : 0;
+  clearTimeout(curvesWaiting);
+  if (wait > 0) {
+    curvesWaiting = setTimeout(() => loadCurves(peer), wait);
+    return;
+  }
+  [curvesOf, curvesAt] = [peer.name, Date.now()];
+  ask("/api/history", { peer: peer.name, points: 2000 }).then(
+    (history) => chosen?.name === peer.name && curves(history, chosen),
+    () => {},
+  );
+}
+
+function lost(since) {
+  show(at("lost"), since !== null);
+  if (since) say(at("lost"), `This page has lost its process since ${clock(since / 1000)}: what you see is from then. It is looked for again.`);
+}
+
+function pressed(buttons, set) {
+  buttons.forEach((button) =>
+    button.addEventListener("click", () => {
+      buttons.forEach((one) => one.setAttribute("aria-pressed", String(one === button)));
+      set(button);
+    }),
+  );
+}
+
+pressed([...document.querySelectorAll("[data-axis]")], (button) => setAxis(button.dataset.axis));
+pressed([...document.querySelectorAll("[data-span]")], (button) => setSpan(button.dataset.span));
+listenToFilters((name, value) => {
+  const place = read();
+  location.hash = link(chosen.name, place.group, { ...place.filters, [name]: value });
+});
+addEventListener("hashchange", () => {
+  render();
+  if (read().group) at("group").focus({ preventScroll: matchMedia("(min-width: 46rem)").matches });
+});
+new Stream(told, lost);
+if (location.search) history.replaceState(null, "", location.pathname + location.hash); // a token is no longer needed

@@ -1,0 +1,26 @@
+// What now? Commands that do something for this peer, to be copied whole.
+import { at, foreign, make, rows, say } from "./dom.js";
+
+const COPIED_MS = 2_000;
+
+export function now(peer) {
+  rows(at("now-list"), peer.now, (one) => one.command, item);
+}
+
+function item({ says, command }) {
+  const text = make("code", { class: "foreign", dir: "ltr", tabindex: "0", role: "region", "aria-label": says }, command);
+  const button = make("button", { type: "button", "aria-label": `Copy: ${says}`, onclick: () => copy(command, text, button) }, "copy");
+  return make("li", {}, foreign(says, "span", { class: "fine" }), make("div", { class: "command" }, text, button));
+}
+
+async function copy(command, text, button) {
+  try {
+    await navigator.clipboard.writeText(command);
+    say(button, "copied");
+    say(at("copied"), "Copied.");
+  } catch {
+    getSelection().selectAllChildren(text); // where a page may not write, it can be copied by hand
+    say(button, "selected");
+  }
+  setTimeout(() => say(button, "copy"), COPIED_MS);
+}

@@ -1,0 +1,39 @@
+// What was refused? Counts by reason, and the latest, each in words and with what to do.
+import { at, foreign, make, rows, show } from "./dom.js";
+import { clock, count } from "./format.js";
+
+const MAX_COUNTS = 12;
+const MAX_ROWS = 60;
+
+export function refused(peer) {
+  const { counts, ring } = peer.refused;
+  rows(at("refused-counts"), counts.filter((one) => one.count > 0).slice(0, MAX_COUNTS), (one) => one.reason, counted);
+  rows(at("refused-rows"), ring.slice(0, MAX_ROWS).map(numbered), (one) => one.key, row);
+  show(at("refused-ring"), ring.length > 0);
+  show(at("refused-none"), ring.length === 0 && counts.every((one) => one.count === 0));
+}
+
+// Two refusals may be alike in everything: the place among those tells them apart.
+function numbered(one, place, all) {
+  const mark = JSON.stringify(one);
+  const before = all.slice(place + 1).filter((other) => JSON.stringify(other) === mark).length;
+  return { ...one, key: `${mark}${before}` };
+}
+
+function counted(one) {
+  return make("li", { title: one.do || null }, foreign(one.says || one.reason), make("b", {}, count(one.count)));
+}
+
+function row(one) {
+  const peer = (id) => (id ? foreign(id.slice(-10), "span", { title: id }) : "");
+  return make(
+    "tr",
+    {},
+    make("td", {}, clock(one.at_unix)),
+    make("td", { class: "wraps" }, foreign(one.says || one.reason), one.times > 1 ? ` × ${count(one.times)}` : null),
+    make("td", {}, peer(one.signer)),
+    make("td", {}, peer(one.forwarder)),
+    foreign(one.family, "td"),
+    foreign(one.do || "nothing", "td", { class: "wraps" }),
+  );
+}

@@ -1,0 +1,44 @@
+"""Every command's parser, for what describes them all: completion, and tests of help."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from collections.abc import Iterator, Sequence
+
+from shoal.__main__ import COMMANDS
+from shoal_settings.parser import Parser, parser_of
+
+
+def parsers() -> Iterator[tuple[tuple[str, ...], Parser]]:
+    """Yield the words of every command and of every part of one, with its parser."""
+    for name, command in COMMANDS.items():
+        yield (name,), _parser(command.module)
+        for part, module in command.parts.items():
+            yield (name, part), _parser(module)
+
+
+def views_of(parser: argparse.ArgumentParser) -> dict[str, Parser]:
+    """Return a parser's sub-commands by their word."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return dict(action.choices)
+    return {}
+
+
+def all_parsers() -> Iterator[tuple[tuple[str, ...], Parser]]:
+    """Yield as `parsers`, and the views of a command that has some."""
+    for words, parser in parsers():
+        yield words, parser
+        for view, its in views_of(parser).items():
+            yield (*words, view), its
+
+
+def parser_for(words: Sequence[str]) -> Parser | None:
+    """Return the parser of the command (and part, or view) with which these words begin."""
+    found = dict(all_parsers())
+    return found.get(tuple(words[:2])) or found.get(tuple(words[:1]))
+
+
+def _parser(module: str) -> Parser:
+    return parser_of(importlib.import_module(module).main)

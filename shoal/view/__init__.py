@@ -1,0 +1,1 @@
+"""One node as people see it: the model behind the terminal, the page, metrics and health."""

@@ -1,0 +1,98 @@
+"""From what a node has answered to what is shown of it. Pure.
+
+answers ─▶ right · learning · publishers · worth · said · refused · now ─▶ `Shown`
+"""
+
+from __future__ import annotations
+
+import shlex
+
+from shoal.view.answers import Answer, Answers
+from shoal.view.learning import learning_of
+from shoal.view.model import Kind, NowShown, SaidShown, Shown, SwarmShown
+from shoal.view.publishers import publishers_of, short
+from shoal.view.reading import name, part, real, rows, text, whole
+from shoal.view.refused import refused_of
+from shoal.view.right import right_of
+from shoal.view.worth import worth_of
+from shoal_base.visible import visible_name
+
+MAX_SAID = 50
+
+
+def build(answers: Answers, *, data_dir: str, at_unix: float, program: str = "shoal") -> Shown:
+    """Return what is shown of the node in `data_dir`.
+
+    `program` is what starts shoal here, for commands to copy.
+    """
+    status = answers.status or {}
+    kind = kind_of(answers)
+    publishers = publishers_of(answers) if kind == "node" else ()
+    learning = learning_of(answers)
+    return Shown(
+        kind=kind,
+        name=visible_name(data_dir.rstrip("/").rpartition("/")[2] or data_dir),
+        peer_id=name(status, "peer_id"),
+        short=short(name(status, "peer_id")),
+        data_dir=visible_name(data_dir),
+        at_unix=at_unix,
+        swarm=SwarmShown(
+            name=name(part(status, "swarm"), "name"), digest=name(part(status, "swarm"), "digest")
+        ),
+        right=right_of(answers, at_unix=at_unix, kind=kind),
+        learning=learning,
+        publishers=publishers,
+        worth=worth_of(answers),
+        said=_said(answers),
+        refused=refused_of(answers),
+        now=_now(kind, data_dir, program, is_down=answers.down_since_unix is not None),
+    )
+
+
+def kind_of(answers: Answers) -> Kind:
+    """Return what sort of peer it is."""
+    role = (answers.status or {}).get("role")
+    return role if role in ("bootstrap", "judge") else "node"
+
+
+def _said(answers: Answers) -> tuple[SaidShown, ...]:
+    """The latest groups, the newest first."""
+    found = list(rows(answers.rollouts, "rollouts"))[-MAX_SAID:]
+    return tuple(_said_row(one) for one in reversed(found))
+
+
+def _said_row(one: Answer) -> SaidShown:
+    used = one.get("used")
+    completions = one.get("completions")
+    return SaidShown(
+        id=name(one, "group_id"),
+        family=name(one, "family"),
+        publisher=name(one, "publisher"),
+        mine=one.get("own") is True,
+        round=whole(one, "round"),
+        reward=real(one, "reward"),
+        used=used if isinstance(used, bool) else None,
+        why_unused=text(one, "why_unused"),
+        completions=len(completions) if isinstance(completions, list) else 0,
+    )
+
+
+def _now(kind: Kind, data_dir: str, program: str, *, is_down: bool) -> tuple[NowShown, ...]:
+    """Commands that show more, or do something, for this peer."""
+    where = f"--data-dir {shlex.quote(data_dir)}"
+    if is_down:
+        last = NowShown(
+            says="what it left when it ended", command=f"{program} debug status --last {where}"
+        )
+        again = NowShown(says="start it again", command=f"{program} {kind} {where}")
+        return (again, last) if kind == "node" else (again,)
+    invite = NowShown(says="invite others", command=f"{program} invite {where}")
+    doctor = NowShown(says="look for what is wrong", command=f"{program} debug doctor {where}")
+    if kind != "node":
+        return (invite, doctor)
+    return (
+        invite,
+        doctor,
+        NowShown(says="read what was said", command=f"{program} debug rollouts {where}"),
+        NowShown(says="keep what was said", command=f"{program} export {where}"),
+    )

@@ -1,0 +1,1 @@
+"""`shoal watch`: one node in a terminal, live."""

@@ -1,0 +1,187 @@
+"""The seven answers of `shoal watch`, a line each, the weightiest first. Pure.
+
+All text of others comes out of the view model, where it has been made visible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from shoal.layout import age, duration, number, size
+from shoal.view.model import PhaseShown, PublisherShown, Shown
+from shoal_base.terminal import Part, styled
+
+COLOURS: Final = {
+    "ok": "green",
+    "early": "",
+    "warn": "yellow",
+    "bad": "red",
+    "down": "magenta",
+    "fine": "",
+    "me": "",
+    "doubted": "yellow",
+    "banned": "red",
+    "blocked": "red",
+}
+"""Beside the word itself: nobody has to see colours."""
+_SOON: Final = 2.0
+"""Seconds of a phase of which there is nothing to say yet."""
+_WIDE: Final = 56
+"""Columns from which tables have all of theirs."""
+
+
+def _row(*parts: Part) -> Text:
+    """A line that is cut, not broken."""
+    line = styled(*parts)
+    line.no_wrap = True
+    return line
+
+
+def right(shown: Shown, _room: int) -> Iterator[Text]:
+    """Am I all right?"""
+    one = shown.right
+    yield styled((f"{one.state}: ", COLOURS[one.state]), one.says)
+    if one.phase is not None and one.phase.name and one.state != "down":
+        yield styled(_phase(one.phase))
+    if one.do:
+        yield styled(f"→ {one.do}")
+    if one.phase is not None and one.phase.last_error:
+        yield styled(f"the last trainer ended: {one.phase.last_error}")
+
+
+def _phase(phase: PhaseShown) -> str:
+    where = "" if phase.round is None else f"round {phase.round}: "
+    counted = f", {phase.done} of {phase.of}" if phase.of else ""
+    seconds = phase.since_s or 0.0
+    since = f", for {duration(seconds)}" if seconds >= _SOON else ""
+    left = "" if phase.left_s is None else f", ~{duration(phase.left_s)} left"
+    return f"{where}{phase.name}{counted}{since}{left}"
+
+
+def learning(shown: Shown, _room: int) -> Iterator[Text]:
+    """Is it learning?"""
+    one = shown.learning
+    if one.reward_own is None and not one.says:
+        yield styled(("no trainer has said anything yet", "dim"))
+        return
+    held_out = (
+        "" if one.held_out is None
+        else f"  held-out {number(one.held_out)} (start {number(one.held_out_start)})"
+    )  # fmt: skip
+    yield styled(
+        f"own reward {number(one.reward_own)} (start {number(one.reward_start)}){held_out}"
+    )
+    if one.says:
+        yield styled((f"{one.state}: ", COLOURS.get(one.state, "")), one.says)
+    for finding in one.findings:
+        yield styled(f"→ {finding.do}")
+        if finding.example:
+            yield styled(finding.example)
+    for family in one.families:
+        start = number(family.reward_start)
+        yield _row(f"{number(family.reward)} (start {start})  {family.name}")
+
+
+def publishers(shown: Shown, room: int) -> Iterator[Text]:
+    """From whom?"""
+    if not shown.publishers:
+        yield styled(("nobody answers here", "dim"))
+        return
+    wide = room >= _WIDE
+    yield _row((_columns("", "groups", "signal", "10 min", "reward", "standing", wide), "dim"))
+    for one in shown.publishers:
+        name = one.name or f"…{one.short}"
+        line = _columns(
+            name,
+            str(one.trained),
+            f"{one.signal:.0f}",
+            str(one.trained_10m),
+            number(one.reward),
+            "",
+            wide,
+        )
+        standing = (_standing(one), COLOURS[one.verdict_state])
+        yield _row(line, standing, f"  {one.model}" if wide and one.model else "")
+
+
+def _columns(
+    name: str, groups: str, signal: str, lately: str, reward: str, standing: str, wide: bool
+) -> str:
+    if not wide:
+        return f"{name:<11} {groups:>6} {signal:>6} {standing}"
+    return f"{name:<11} {groups:>6} {signal:>6} {lately:>6} {reward:>6}  {standing}"
+
+
+def _standing(one: PublisherShown) -> str:
+    if one.mine:
+        return "me"
+    away = "" if one.connected else ", away"
+    banned = "" if one.banned_s is None else f" {duration(one.banned_s)}"
+    return f"{one.verdict_state}{banned}{', relay' if one.relayed else ''}{away}"
+
+
+def worth(shown: Shown, _room: int) -> Iterator[Text]:
+    """Is it worth it?"""
+    one = shown.worth
+    yield styled(one.says or ("nothing of others has been learnt from yet", "dim"))
+    flows = [
+        f"{rate / 1000:.1f} KB/s {way}"
+        for way, rate in (("in", one.bytes_in_s), ("out", one.bytes_out_s))
+        if rate is not None
+    ]
+    used = [
+        f"{name} {share:.0%} of a core{'' if memory is None else f', {size(memory)}'}"
+        for name, share, memory in (
+            ("node", one.cpu_node, one.rss_node),
+            ("trainer", one.cpu_trainer, one.rss_trainer),
+        )
+        if share is not None
+    ]
+    used = ["; ".join(used)] if used else []
+    disk = [] if one.disk_bytes is None else [f"{size(one.disk_bytes)} on disk"]
+    for cost in ([*flows, *disk], used):
+        if cost:
+            yield styled(", ".join(cost))
+    if one.groups_with_signal_others:
+        yield styled(
+            f"{one.groups_with_signal_others} groups of others, {one.tokens_not_generated} tokens "
+            "that were not generated here"
+        )
+    if one.judge_score is not None:
+        yield styled(f"the judge's score: {number(one.judge_score)}")
+
+
+def said(shown: Shown, _room: int) -> Iterator[Text]:
+    """What was said? What the trainer has looked at comes first: the rest has no reward yet."""
+    if not shown.said:
+        yield styled(("nothing yet", "dim"))
+    for one in sorted(shown.said, key=lambda one: one.reward is None):
+        by = "this node" if one.mine else f"…{one.publisher[-10:]}"
+        used = {True: "trained on", False: one.why_unused, None: ""}[one.used]
+        yield _row(f"{number(one.reward):>5}  {by:<11} {one.family}", f"  {used}" if used else "")
+
+
+def refused(shown: Shown, _room: int) -> Iterator[Text]:
+    """What was refused?"""
+    counts = shown.refused.counts
+    if not counts:
+        yield styled(("nothing", "dim"))
+        return
+    yield _row(", ".join(f"{one.count} {one.reason}" for one in counts))
+    for one in shown.refused.ring:
+        ago = age(max(0.0, shown.at_unix - one.at_unix))
+        family = f" ({one.family})" if one.family else ""
+        times = f" {one.times} times" if one.times > 1 else ""
+        yield styled(f"{ago} ago{times}, from …{one.forwarder[-10:]}: {one.says}{family}")
+        yield styled(f"→ {one.do}")
+
+
+def now(shown: Shown, room: int) -> Iterator[Text]:
+    """What now?"""
+    for one in shown.now:
+        fits = cell_len(one.command) + cell_len(one.says) + 2 <= room
+        yield styled(one.command, (f"  {one.says}" if fits else "", "dim"))

@@ -1,0 +1,191 @@
+"""`shoal watch`: a node's seven questions in a terminal, live.
+
+Asked (a thread: a node may be slow) ─ latest Answers ─▶ frame ─▶ rich.Live
+q, Ctrl-C, SIGTERM, the terminal's end ─▶ the screen is as it was before
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from rich.live import Live
+
+from shoal.nearby import running_node
+from shoal.view.answers import Answers
+from shoal.view.asking import Asking
+from shoal.view.build import build
+from shoal.view.model import Shown, to_json
+from shoal.watch.frame import frame
+from shoal.watch.keys import Keys
+from shoal_base.lines import say_json
+from shoal_base.node_folders import NODE_FOLDER
+from shoal_base.terminal import Terminal
+from shoal_settings.called import called
+from shoal_settings.exits import EXIT_NO_NODE, EXIT_OK
+from shoal_settings.parser import Parser, path
+
+DESCRIPTION = """\
+Show what a running node, bootstrap peer or judge does, live in this terminal: is it all right,
+is it learning, from whom, is it worth it, what was said, what was refused, what now. q or Ctrl-C
+ends it; the node goes on. While the node is away its last numbers stay, and it is found again.
+
+  shoal watch                          the node that runs here
+  shoal watch --data-dir .shoal/node
+
+Without a terminal to write to and read keys from it prints one frame and ends; with --json one
+object, with schema_version.
+Exit codes: 0 ok, 2 usage, 3 no node there (of one frame)."""
+
+ASK_SECONDS = 1.0
+DRAW_SECONDS = 0.25
+OLD_SECONDS = 3.0
+"""An answer so old is told to be."""
+
+
+class Stopped(Exception):  # noqa: N818 - an order, not a fault
+    """The program was told to end."""
+
+
+class Asked:
+    """The latest answers of one node, asked for in a thread of its own."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._asking = Asking(data_dir)
+        self._data_dir = data_dir
+        self._latest: tuple[float, Answers] | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True, name="asking")
+
+    def start(self) -> None:
+        """Begin to ask."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ask no more; a question that is out is not waited for."""
+        self._stop.set()
+
+    def once(self, *, patience_s: float) -> Shown:
+        """Ask until doctor has answered too, or for as long as that."""
+        deadline = time.monotonic() + patience_s
+        answers = self._asking.now()
+        while (
+            answers.down_since_unix is None
+            and answers.doctor is None
+            and time.monotonic() < deadline
+        ):
+            time.sleep(0.1)
+            answers = self._asking.now()
+        self._asking.close()
+        return self._built(answers, time.time())
+
+    def latest(self) -> tuple[Shown, float] | None:
+        """Return what is shown of it and how old that is in seconds; None before an answer."""
+        if self._latest is None:
+            return None
+        at_unix, answers = self._latest
+        return self._built(answers, time.time()), time.time() - at_unix
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            answers = self._asking.now()
+            self._latest = time.time(), answers
+            self._stop.wait(ASK_SECONDS)
+
+    def _built(self, answers: Answers, at_unix: float) -> Shown:
+        return build(answers, data_dir=str(self._data_dir), at_unix=at_unix, program=called())
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run `shoal watch`; return the exit code."""
+    arguments = _parser().parse_args(argv)
+    data_dir = running_node() if arguments.data_dir is None else arguments.data_dir
+    console = Terminal()
+    try:
+        if arguments.json or not (console.is_terminal and sys.stdin.isatty()):
+            return _once(console, data_dir, as_json=arguments.json)
+        return _live(console, data_dir)
+    except (KeyboardInterrupt, BrokenPipeError, EOFError, Stopped):
+        return EXIT_OK
+
+
+def _once(console: Terminal, data_dir: Path, *, as_json: bool) -> int:
+    shown = Asked(data_dir).once(patience_s=6.0)
+    if as_json:
+        say_json(to_json(shown))
+    else:
+        console.print(frame(shown, width=console.width, height=None), soft_wrap=True)
+    return EXIT_NO_NODE if shown.right.state == "down" else EXIT_OK
+
+
+def _live(console: Terminal, data_dir: Path) -> int:
+    asked = Asked(data_dir)
+    asked.start()
+    signal.signal(signal.SIGTERM, _stop)
+    pauses = _Pauses()
+    try:
+        while _shown_until_left(console, asked, pauses):
+            pauses.begin()
+    finally:
+        asked.stop()
+    return EXIT_OK
+
+
+def _shown_until_left(console: Terminal, asked: Asked, pauses: _Pauses) -> bool:
+    """Show it until a key ends it, or until Ctrl-Z: True if it is to be gone on with."""
+    with (
+        Keys(sys.stdin) as keys,
+        Live(console=console, screen=True, auto_refresh=False, vertical_overflow="crop") as live,
+    ):
+        while "q" not in keys.pressed(DRAW_SECONDS):
+            if pauses.wanted:
+                return True
+            if (found := asked.latest()) is not None:
+                shown, age_s = found
+                width, height = console.size
+                foot = _foot(age_s)
+                live.update(frame(shown, width=width, height=height, foot=foot), refresh=True)
+    return False
+
+
+class _Pauses:
+    """Ctrl-Z: the terminal is the shell's until it brings this program back."""
+
+    def __init__(self) -> None:
+        self.wanted = False
+        signal.signal(signal.SIGTSTP, self._note)
+
+    def begin(self) -> None:
+        """Stop here until `fg`."""
+        self.wanted = False
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    def _note(self, _number: int, _frame: FrameType | None) -> None:
+        self.wanted = True
+
+
+def _foot(age_s: float) -> str:
+    old = f"it has not answered for {age_s:.0f} s. " if age_s >= OLD_SECONDS else ""
+    return f"{old}q or Ctrl-C ends this; the node goes on"
+
+
+def _stop(_number: int, _frame: FrameType | None) -> None:
+    raise Stopped
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="shoal watch", description=DESCRIPTION)
+    parser.add_argument(
+        "--data-dir",
+        type=path,
+        metavar="DIR",
+        help=f"the node's folder ({NODE_FOLDER}, or the only other node)",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object, with schema_version")
+    return parser

@@ -1,0 +1,50 @@
+"""Keys as they are pressed, without Enter; the terminal is given back as it was."""
+
+from __future__ import annotations
+
+import os
+import select
+import termios
+import time
+import tty
+from types import TracebackType
+from typing import IO, Any, Self
+
+
+class Keys:
+    """What is pressed on a terminal, between `with` and its end; nothing where there is none."""
+
+    def __init__(self, terminal: IO[str]) -> None:
+        self._descriptor = terminal.fileno() if terminal.isatty() else None
+        self._before: list[Any] = []
+
+    def __enter__(self) -> Self:
+        if self._descriptor is not None:
+            self._before = termios.tcgetattr(self._descriptor)
+            tty.setcbreak(self._descriptor, termios.TCSANOW)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._descriptor is not None and self._before:
+            termios.tcsetattr(self._descriptor, termios.TCSANOW, self._before)
+
+    def pressed(self, seconds: float) -> str:
+        """Wait so long for keys; return those that came.
+
+        Raises:
+            EOFError: the terminal is gone.
+        """
+        if self._descriptor is None:
+            time.sleep(seconds)
+            return ""
+        if not select.select([self._descriptor], [], [], seconds)[0]:
+            return ""
+        data = os.read(self._descriptor, 1024)
+        if not data:
+            raise EOFError("the terminal is gone")
+        return data.decode("utf-8", "replace")

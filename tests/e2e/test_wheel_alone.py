@@ -1,0 +1,102 @@
+"""shoal from its wheel in an environment of its own: without extras, and then with them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.test_foreign_folder import LOOPBACK, ROOT, SHORT, installed
+
+__all__ = ["installed"]
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+INSTALL_S = 1500.0
+PATIENCE_S = 170.0
+TRAINER = "pip install 'shoal[trainer]'"
+LACKS = [
+    ("node", TRAINER),
+    ("node --model smollm2", TRAINER),
+    ("swarm", TRAINER),
+    ("trainer --alone", TRAINER),
+    ("trainer --export m", TRAINER),
+    ("experiment paper --quick", TRAINER),
+    ("tasks gcd_easy --model tiny", TRAINER),
+    ("judge report", "pip install 'shoal[experiment]'"),
+    ("export", "pip install 'shoal[export]'"),
+]
+WORKS = ("--help", "--version", "tasks", "tasks gcd_easy", "schema", "completion bash")
+NODE = f"node --no-trainer --no-mdns {LOOPBACK} --print-config"
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the program of an environment with the wheel and what it depends on, no extra."""
+    home, wheels = tmp_path_factory.mktemp("alone"), tmp_path_factory.mktemp("wheels")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(wheels)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=PATIENCE_S)
+    (wheel,) = wheels.iterdir()
+    venv.create(home, with_pip=True, symlinks=True)
+    into = [str(home / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check"]
+    done = subprocess.run(
+        [*into, str(wheel)], capture_output=True, text=True, timeout=INSTALL_S, check=False
+    )
+    if done.returncode:
+        pytest.skip(f"its dependencies cannot be installed here: {done.stderr[-200:]}")
+    return home / "bin" / "shoal"
+
+
+def run(program: Path, line: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SHOAL_", "PYTHON"))}
+    return subprocess.run(
+        [str(program), *line.split()],
+        cwd=folder,
+        env={**kept, "OMP_NUM_THREADS": "1"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
+def test_without_extras_a_command_works_or_says_what_is_missing(
+    alone: Path, tmp_path: Path
+) -> None:
+    assert not list(alone.parent.parent.glob("lib/*/site-packages/torch"))
+    for line, said in LACKS:
+        done = run(alone, line, tmp_path)
+        assert done.returncode == 2, (line, done.stderr)
+        assert len(done.stderr.strip().splitlines()) == 1, (line, done.stderr)
+        assert said in done.stderr, (line, done.stderr)
+    for line in (*WORKS, NODE):
+        done = run(alone, line, tmp_path)
+        assert done.returncode == 0, (line, done.stderr)
+        assert done.stdout
+        assert not done.stderr, (line, done.stderr)
+
+
+def test_with_them_every_command_works_outside_of_the_checkout(
+    installed: Path, tmp_path: Path
+) -> None:
+    program = installed / "shoal"
+    node = f"node {' '.join(SHORT)} {LOOPBACK} --no-mdns --log=none --data-dir d"
+    for line in (
+        node,
+        "debug status --last --data-dir d --json",
+        "debug bugreport --data-dir d --out r.tar.gz",
+        "logs --data-dir d",
+        "export --data-dir d --out rows",
+        "trainer --export model --data-dir d",
+        *WORKS,
+    ):
+        done = run(program, line, tmp_path)
+        assert done.returncode == 0, (line, done.stderr)
+        assert done.stdout
+    assert json.loads(run(program, "schema --json", tmp_path).stdout)["schemas"]
+    assert {"rows", "model", "r.tar.gz"} <= {path.name for path in tmp_path.iterdir()}

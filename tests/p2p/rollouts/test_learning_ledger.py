@@ -1,0 +1,175 @@
+"""The ledger of learning: what moved the weights, by whom, once for each round."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+import trio
+
+from p2p.rollouts.learning_ledger import (
+    FAMILY_GROUPS,
+    MAX_FAMILIES,
+    MAX_PUBLISHERS,
+    WINDOW_MINUTES,
+    LearningLedger,
+)
+from p2p.rollouts.ledger_file import LEDGER_FILE, LedgerFile
+from shoal_ipc import messages as m
+from shoal_wire.types import GroupId, PeerId
+
+ME, ANN, BEN = PeerId("me"), PeerId("ann"), PeerId("ben")
+NOW_MS = 1_800_000_000_000
+MINUTE = 60_000
+
+
+def group(by: PeerId = ANN, signal: float = 2.0, why: str = "", **other: object) -> m.GroupOutcome:
+    given = {"model": "tiny", "family": "gcd", "reward": 0.5, "tokens": 10, **other}
+    return m.GroupOutcome(
+        group_id=GroupId(b""), publisher=by, signal=signal, why_unused=why, **given
+    )
+
+
+OWN = PeerId("")
+
+
+def row(ledger: LearningLedger, peer_id: PeerId, now_ms: int = NOW_MS) -> dict[str, object]:
+    return next(one for one in ledger.publishers(now_ms) if one["peer_id"] == peer_id)
+
+
+def test_signal_is_what_was_trained_on() -> None:
+    ledger = LearningLedger(ME)
+    ledger.take(1, [group(), group(signal=0.0, why="no_reward"), group(OWN, 1.0)], now_ms=NOW_MS)
+    assert [one["peer_id"] for one in ledger.publishers(NOW_MS)] == [ANN, ME]
+    ann = row(ledger, ANN, NOW_MS + 1500)
+    assert (ann["looked_at"], ann["trained"], ann["signal"]) == (2, 1, 2.0)
+    assert (ann["model"], ann["reward"], ann["last_s"]) == ("tiny", 0.5, 1.5)
+    assert row(ledger, ME)["own"] is True
+    assert ledger.lately(NOW_MS) | {"window_s": 0} == {
+        "window_s": 0,
+        "others_signal_share": round(2 / 3, 4),
+        "groups_own": 1,
+        "groups_others": 1,
+        "tokens_others": 10,
+    }
+
+
+def test_before_anything_is_learnt_there_is_no_share() -> None:
+    ledger = LearningLedger(ME)
+    assert ledger.lately(NOW_MS)["others_signal_share"] is None
+    assert ledger.publishers(NOW_MS) == ledger.families() == []
+
+
+def test_lately_is_ten_minutes_and_an_hour() -> None:
+    ledger = LearningLedger(ME)
+    ledger.take(1, [group(), group()], now_ms=NOW_MS)
+    ledger.take(2, [group()], now_ms=NOW_MS + 20 * MINUTE)
+    ann = row(ledger, ANN, NOW_MS + 25 * MINUTE)
+    assert (ann["trained"], ann["trained_10m"], ann["signal_1h"]) == (3, 1, 6.0)
+    ann = row(ledger, ANN, NOW_MS + 65 * MINUTE)
+    assert (ann["trained"], ann["trained_10m"], ann["signal_1h"]) == (3, 0, 2.0)
+    assert ledger.lately(NOW_MS + 3 * 60 * MINUTE)["others_signal_share"] is None
+
+
+def test_a_round_that_is_played_again_counts_once() -> None:
+    ledger = LearningLedger(ME)
+    for number in range(1, 6):
+        ledger.take(number, [group(), group(BEN, 1.0)], now_ms=NOW_MS)
+    ledger.take(3, [group(signal=7.0)], now_ms=NOW_MS)  # killed after 2 was saved
+    assert (row(ledger, ANN)["trained"], row(ledger, ANN)["signal"]) == (3, 11.0)
+    assert (row(ledger, BEN)["trained"], row(ledger, BEN)["signal"]) == (2, 2.0)
+    assert ledger.round == 3
+
+
+def test_the_first_round_begins_anew() -> None:
+    ledger = LearningLedger(ME)
+    ledger.take(1, [group(), group(OWN)], now_ms=NOW_MS)
+    ledger.take(1, [group(BEN)], now_ms=NOW_MS)
+    assert [one["peer_id"] for one in ledger.publishers(NOW_MS)] == [BEN]
+    assert ledger.families() == []
+
+
+def test_families_are_of_own_questions_at_first_and_lately() -> None:
+    ledger = LearningLedger(ME)
+    for number in range(1, 201):
+        reward = number / 200
+        ledger.take(number, [group(OWN, reward=reward), group(reward=0.0)], now_ms=NOW_MS)
+    (family,) = ledger.families()
+    assert (family["name"], family["groups"]) == ("gcd", 200)
+    assert family["reward_start"] == pytest.approx((1 + FAMILY_GROUPS) / 400, abs=1e-4)
+    assert family["reward"] == pytest.approx((401 - FAMILY_GROUPS) / 400, abs=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_whatever_a_trainer_tells_it_stays_within_its_bounds(seed: int) -> None:
+    rng = random.Random(seed)
+    ledger, number, now_ms = LearningLedger(ME), 1, NOW_MS
+    odd = (float("nan"), float("inf"), -1.0, 1e300)
+    for _ in range(400):
+        number = rng.choice([number + 1, number + 1, number + 1, max(1, number - rng.randrange(9))])
+        now_ms += rng.choice([0, 1000, MINUTE, -MINUTE])
+        learnt = [
+            group(
+                PeerId(f"p{rng.randrange(2000)}"),
+                rng.choice([*odd, rng.random()]),
+                rng.choice(["", "", "copy"]),
+                family=f"f{rng.randrange(500)}",
+                reward=rng.choice([*odd, rng.random()]),
+                model="x" * rng.choice([1, 5000]),
+            )
+            for _ in range(rng.randrange(12))
+        ]
+        learnt.append(group(OWN, family=f"f{rng.randrange(500)}"))
+        ledger.take(number, learnt, now_ms=now_ms)
+    rows = ledger.publishers(now_ms)
+    assert len(rows) <= MAX_PUBLISHERS
+    assert len(ledger.families()) <= MAX_FAMILIES
+    assert all(len(one.minutes) <= WINDOW_MINUTES for one in ledger._rows.values())
+    json.dumps([rows, ledger.lately(now_ms), ledger.families()], allow_nan=False)
+    assert len(ledger.to_json()) < 4 * 1024 * 1024
+    again = LearningLedger(ME)
+    again.restore(ledger.to_json())
+    assert again.publishers(now_ms) == rows
+    assert again.families() == ledger.families()
+    assert again.lately(now_ms) == ledger.lately(now_ms)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"form": 2}', '{"form": 1, "round": 1, "publishers": [[1]]}',
+             '{"form": 1, "round": 1, "publishers": [], "families": [["a", 1, [1e999], []]]}'],
+)  # fmt: skip
+def test_a_damaged_file_is_refused_whole(text: str) -> None:
+    ledger = LearningLedger(ME)
+    ledger.take(5, [group()], now_ms=NOW_MS)
+    with pytest.raises(ValueError):
+        ledger.restore(text)
+    assert row(ledger, ANN)["trained"] == 1
+
+
+async def kept(path: Path, ledger: LearningLedger, *, take: bool = False) -> None:
+    """Run the file over one life."""
+    async with trio.open_nursery() as nursery:
+        await nursery.start(LedgerFile(ledger, path).run)
+        if take:
+            ledger.take(7, [group()], now_ms=NOW_MS)
+        nursery.cancel_scope.cancel()
+
+
+async def test_it_is_there_after_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / LEDGER_FILE
+    await kept(path, LearningLedger(ME), take=True)
+    again = LearningLedger(ME)
+    await kept(path, again)
+    assert (again.round, row(again, ANN)["trained"]) == (7, 1)
+
+
+async def test_a_damaged_one_is_set_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / LEDGER_FILE
+    path.write_bytes(b"\xff\x00 nonsense")
+    ledger = LearningLedger(ME)
+    await kept(path, ledger)
+    assert ledger.round == 0
+    assert not path.exists()
+    assert "kept as" in caplog.text

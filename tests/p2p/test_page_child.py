@@ -1,0 +1,107 @@
+"""The page that a node starts: it ends with it, outlives its kill, and is found again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal_base.page_file import (
+    PAGE_FILE,
+    PageHereError,
+    ServedPage,
+    own_page,
+    served_page,
+    tell_page,
+)
+from tests.support.processes import LOOPBACK, ShoalProcess, wait_for
+
+FLAGS = ("--no-trainer", "--no-mdns", "--listen", LOOPBACK, "--http", "127.0.0.1:0")
+PATIENCE_S = 60.0
+
+
+def answer(url: str) -> int | None:
+    """Return the code with which an address answers; None where nobody does."""
+    try:
+        with urllib.request.urlopen(url, timeout=5) as found:
+            return int(found.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+    except OSError:
+        return None
+
+
+def said_url(node: ShoalProcess, which: int) -> str | None:
+    lines = (node.data_dir / "out.txt").read_text().splitlines()
+    events: list[dict[str, Any]] = [json.loads(line) for line in lines]
+    urls = [str(one["url"]) for one in events if one["event"] == "page"]
+    return urls[which] if len(urls) > which else None
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_a_page_outlives_a_kill_and_ends_with_the_node_in_order(tmp_path: Path) -> None:
+    node = ShoalProcess("node", tmp_path / "node", *FLAGS).start()
+    try:
+        url = wait_for(lambda: said_url(node, 0), PATIENCE_S, "the page's address")
+        wait_for(lambda: answer(f"{url}healthz") == 200 or None, PATIENCE_S, "a healthy node")
+        assert (tmp_path / "node" / PAGE_FILE).stat().st_mode & 0o077 == 0
+        node.kill()
+        wait_for(lambda: answer(f"{url}healthz") == 503 or None, PATIENCE_S, "down")
+        assert answer(url) == 200
+        node.start()
+        assert wait_for(lambda: said_url(node, 1), PATIENCE_S, "the address again") == url
+        wait_for(lambda: answer(f"{url}healthz") == 200 or None, PATIENCE_S, "found again")
+        node.stop()
+        wait_for(lambda: answer(url) is None or None, PATIENCE_S, "the page's end")
+        assert served_page(tmp_path / "node") is None
+    finally:
+        node.stop()
+        left = served_page(tmp_path / "node")
+        if left is not None:
+            os.kill(left.pid, signal.SIGKILL)
+
+
+@pytest.mark.timeout(240)
+def test_a_page_that_is_stopped_holds_no_node_up_and_ends_with_it(tmp_path: Path) -> None:
+    """The page stands still with its socket open; the node answers all the same."""
+    node = ShoalProcess("node", tmp_path / "node", *FLAGS).start()
+    try:
+        url = wait_for(lambda: said_url(node, 0), PATIENCE_S, "the page's address")
+        wait_for(lambda: answer(f"{url}readyz") or None, PATIENCE_S, "the page at work")
+        page = served_page(tmp_path / "node")
+        assert page is not None
+        os.kill(page.pid, signal.SIGSTOP)
+        assert all(node.view() is not None for _ in range(50))
+        os.kill(page.pid, signal.SIGCONT)
+        wait_for(lambda: answer(f"{url}healthz") == 200 or None, PATIENCE_S, "it goes on")
+        node.stop()
+        wait_for(lambda: answer(url) is None or None, PATIENCE_S, "the page's end")
+        assert served_page(tmp_path / "node") is None
+    finally:
+        node.stop()
+
+
+def test_one_page_of_a_folder_is_found_while_it_is_there(tmp_path: Path) -> None:
+    assert served_page(tmp_path) is None
+    with own_page(tmp_path):
+        assert served_page(tmp_path) is None
+        tell_page(tmp_path, ServedPage(pid=1, url="http://127.0.0.1:1/?token=x"))
+        assert served_page(tmp_path) == ServedPage(pid=1, url="http://127.0.0.1:1/?token=x")
+        with pytest.raises(PageHereError), own_page(tmp_path):
+            pass
+    assert served_page(tmp_path) is None
+    assert not (tmp_path / PAGE_FILE).exists()
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"pid": "x", "url": 1}', "x" * 5000])
+def test_what_stands_in_its_place_is_no_page(tmp_path: Path, content: str) -> None:
+    with own_page(tmp_path):
+        (tmp_path / PAGE_FILE).write_text(content)
+        assert served_page(tmp_path) is None

@@ -1,0 +1,86 @@
+"""What a round has learnt from whom, as the node hears and shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from policy.choice.advantage import group_advantages
+from policy.node.link import NodeLink
+from shoal_ipc.unused import UNUSED_SAYS, Unused, unused_says
+from tests.policy import training_cases as case
+from tests.support.local_node import NodeThread, wall_ms
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[NodeThread]:
+    with NodeThread(tmp_path) as running:
+        yield running
+
+
+def ledger(node: NodeThread) -> dict[str, Any]:
+    return {one["peer_id"]: one for one in node.node.live.learning.publishers(wall_ms())}
+
+
+def test_a_round_tells_whom_it_learnt_from(node: NodeThread) -> None:
+    good = case.send(node, [case.external_group(number) for number in (1, 2)])
+    flat = case.send(node, [case.external_group(3, ("same", "same 2", "same 3"))])
+    link = NodeLink(node.node.client())
+    rounds = case.rounds(case.policy(), case.SteeredTasks(), link, local=2, external=3)
+    record = rounds.play(1, 0).record
+    link.drain()
+    found = ledger(node)
+    signal = sum(map(abs, group_advantages((0.0, 1.0, 0.0, 1.0))))
+    assert found[good]["trained"] == found[good]["looked_at"] == 2
+    assert found[good]["signal"] == pytest.approx(2 * signal, abs=1e-3)
+    assert record.signal_external == pytest.approx(found[good]["signal"], abs=1e-3)
+    assert record.signal_local == pytest.approx(
+        found[node.node.identity.peer_id]["signal"], abs=1e-3
+    )
+    assert (found[flat]["trained"], found[flat]["looked_at"]) == (0, 1)
+    me = node.node.identity.peer_id
+    assert (found[me]["own"], found[me]["trained"]) == (True, 2)
+    lately = node.node.live.learning.lately(wall_ms())
+    assert lately["groups_others"] == 2
+    assert lately["tokens_others"] > 0
+    by_publisher = {r.group.publisher: r for r in node.node.recent.after(0, limit=99)}
+    assert by_publisher[good].used is True
+    assert (by_publisher[flat].used, by_publisher[flat].why_unused) == (False, "no_reward")
+    assert by_publisher[me].used is True
+
+
+def test_own_groups_that_are_not_needed_are_only_looked_at(node: NodeThread) -> None:
+    link = NodeLink(node.node.client())
+    rounds = case.rounds(case.policy(), case.SteeredTasks(), link, local=1)
+    rounds._config = replace(rounds._config, num_questions=3)
+    rounds.play(1, 0)
+    link.drain()
+    found = ledger(node)[node.node.identity.peer_id]
+    assert (found["looked_at"], found["trained"]) == (3, 1)
+
+
+def test_a_round_that_is_not_finite_has_learnt_nothing(node: NodeThread) -> None:
+    publisher = case.send(node, [case.external_group(1)])
+    link = NodeLink(node.node.client())
+    policy = case.policy()
+    with torch.no_grad():
+        next(iter(policy.model.parameters())).fill_(float("nan"))
+    rounds = case.rounds(policy, case.SteeredTasks(), link, local=0, external=1)
+    rounds.play(1, 0)
+    link.drain()
+    assert ledger(node)[publisher]["trained"] == 0
+
+
+def test_every_word_has_its_sentence() -> None:
+    assert set(UNUSED_SAYS) == set(Unused)
+    assert unused_says("copy") == "a copy of what was trained on"
+    assert unused_says("of another version") == unused_says("") == ""
+
+
+def test_without_a_node_there_is_nobody_to_tell() -> None:
+    NodeLink(None).tell_learnt(1, ())

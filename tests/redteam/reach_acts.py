@@ -1,0 +1,220 @@
+"""What a hostile peer says of itself, as a relay and its client, and of where holes are punched."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import trio
+from libp2p.abc import INetStream
+from libp2p.custom_types import TProtocol
+from libp2p.identity.identify.identify import ID as IDENTIFY_ID
+from libp2p.identity.identify.pb.identify_pb2 import Identify
+from libp2p.identity.identify_push.identify_push import ID_PUSH as IDENTIFY_PUSH_ID
+from libp2p.peer.id import ID
+from libp2p.relay.circuit_v2.pb import circuit_pb2 as pb
+from libp2p.relay.circuit_v2.pb.dcutr_pb2 import HolePunch
+from libp2p.utils.varint import encode_varint_prefixed
+from multiaddr import Multiaddr  # type: ignore[import-untyped]
+
+from p2p.net.circuit import HOP, STOP, read_hop, read_stop, write_message
+from p2p.net.dcutr import DCUTR
+from p2p.net.host import Libp2pHost
+from p2p.net.streams import reset_stream
+from p2p.peers.relay_server import RelayServer
+from tests.fuzz.mutate import mutate
+from tests.redteam.wire_peer import PATIENCE_S, WireRed, hello
+from tests.support.nodes import until
+
+Handler = Callable[[INetStream], Awaitable[None]]
+_JUNK = b"x" * 60_000
+
+
+def _serve(host: Libp2pHost, protocol: str, handler: Handler) -> None:
+    async def contained(stream: INetStream) -> None:
+        with suppress(Exception), trio.move_on_after(4 * PATIENCE_S):
+            await handler(stream)
+        await reset_stream(stream)
+
+    host.libp2p_host.set_stream_handler(TProtocol(protocol), contained)
+
+
+def _addresses(red: WireRed, rng: random.Random) -> list[bytes]:
+    """Where it is not: a third party, the victim itself, nobody, no address at all, many."""
+    own = red.victim.address.partition("/p2p/")[0]
+    texts = (
+        red.lure,
+        red.lure,
+        own,
+        "/ip4/0.0.0.0/tcp/1",
+        "/dns4/localhost/tcp/22",
+        "/ip6/::1/tcp/9",
+    )
+    found = [bytes(Multiaddr(text).to_bytes()) for text in texts]
+    circuit = bytes(Multiaddr(f"{red.lure}/p2p/{red.host.peer_id}/p2p-circuit").to_bytes())
+    junk = [rng.randbytes(rng.choice((0, 3, 900))), mutate(rng, found), circuit]
+    return [rng.choice((*found, *junk)) for _ in range(rng.choice((1, 4, 200)))]
+
+
+# Identify
+
+
+async def lies(red: WireRed, rng: random.Random) -> None:
+    """Another self at each question: too long, of others, of no text, by the byte, or never."""
+    message = Identify(
+        agent_version=rng.choice(("", "\x1b[2J" * 9, "a" * 9000)),
+        protocol_version="\x1b",
+        public_key=rng.randbytes(36),
+        listen_addrs=_addresses(red, rng),
+        observed_addr=_addresses(red, rng)[0],
+        protocols=["/p" * rng.choice((1, 400))] * rng.choice((1, 300)),
+        signedPeerRecord=rng.randbytes(rng.choice((0, 2000))),
+    )
+    whole = encode_varint_prefixed(message.SerializeToString())
+    said = rng.choice((whole, whole, mutate(rng, [whole]), b"\xff" * 9 + b"\x01", whole[:-1]))
+    by_the_byte = rng.random() < 0.2
+
+    async def tell(stream: INetStream) -> None:
+        for piece in [said[at : at + 1] for at in range(40)] if by_the_byte else [said]:
+            await stream.write(piece)
+            await trio.sleep(0.05 if by_the_byte else 0.0)
+        if rng.random() < 0.5:
+            await stream.close()
+        await trio.sleep(PATIENCE_S)
+
+    _serve(red.host, IDENTIFY_ID, tell)
+    for _ in range(rng.choice((1, 4))):
+        await red.meet(anew=True)
+        await trio.sleep(0.05)
+
+
+async def pushes(red: WireRed, rng: random.Random) -> None:
+    """What nobody asked for."""
+    said = Identify(protocols=["/p/" + "x" * 400] * 40, listen_addrs=_addresses(red, rng))
+    whole = encode_varint_prefixed(said.SerializeToString())
+    body = hello(IDENTIFY_PUSH_ID) + whole
+    await red.write(red.asking(rng.choice((1, 60)), body[:60_000]))
+
+
+# As a relay's client
+
+
+def _hop(red: WireRed, rng: random.Random) -> bytes:
+    ids = (red.target.to_bytes(), red.host.libp2p_host.get_id().to_bytes(), b"", b"\0\1x")
+    peer = pb.PeerId(id=rng.choice((*ids, rng.randbytes(3000))), addrs=_addresses(red, rng)[:3])
+    kind = rng.choice((pb.HopMessage.RESERVE, pb.HopMessage.CONNECT, pb.HopMessage.STATUS))
+    message = pb.HopMessage(type=kind, peer=peer, status=pb.Status.OK)
+    whole: bytes = encode_varint_prefixed(message.SerializeToString())
+    return rng.choice((whole, whole, mutate(rng, [whole]), whole[:2], whole * 3))
+
+
+async def hops(red: WireRed, rng: random.Random) -> None:
+    """Places and circuits asked for, as soon as it is connected, and many at once."""
+    if rng.random() < 0.5:
+        await red.meet(anew=True)
+    count = rng.choice((1, 40))
+    await red.write(
+        [one for _ in range(count) for one in red.asking(1, hello(HOP) + _hop(red, rng))]
+    )
+
+
+async def relayed_flood(red: WireRed, rng: random.Random) -> None:
+    """A circuit between two of them over the victim: never read, or as fast as it goes."""
+    reads = rng.random() < 0.5
+
+    async def stop(stream: INetStream) -> None:
+        await read_stop(stream)
+        status = rng.choice((pb.Status.OK, pb.Status.OK, pb.Status.CONNECTION_FAILED))
+        await write_message(stream, pb.StopMessage(type=pb.StopMessage.STATUS, status=status))
+        while reads and await stream.read(1 << 16):
+            await stream.write(_JUNK)
+        await trio.sleep(PATIENCE_S)
+
+    _serve(red.second, STOP, stop)
+    await red.meet(host=red.second)
+    with trio.move_on_after(2 * PATIENCE_S):
+        place = await red.open(HOP, red.second)
+        await write_message(place, pb.HopMessage(type=pb.HopMessage.RESERVE))
+        await read_hop(place)
+        peer = pb.PeerId(id=red.second.libp2p_host.get_id().to_bytes())
+        asked = encode_varint_prefixed(
+            pb.HopMessage(type=pb.HopMessage.CONNECT, peer=peer).SerializeToString()
+        )
+        await red.meet()
+        for _ in range(rng.choice((1, 6))):
+            await red.pour(HOP, [asked, *[_JUNK] * rng.choice((1, 30))], rng)
+
+
+# As a relay
+
+
+async def stops(red: WireRed, rng: random.Random) -> None:
+    """Circuits brought by who is no relay, or is: garbage in them, silence, or half a handshake."""
+    peer = pb.PeerId(id=rng.choice((ID.from_base58(red.second.peer_id).to_bytes(), b"\0", b"")))
+    message = pb.StopMessage(type=pb.StopMessage.CONNECT, peer=peer)
+    whole: bytes = encode_varint_prefixed(message.SerializeToString())
+    inside = rng.choice((b"", rng.randbytes(3000), hello("/noise"), hello("/noise") + b"\0\x20ab"))
+    said = rng.choice((whole, whole, mutate(rng, [whole]))) + inside
+    await red.write(red.asking(rng.choice((1, 30)), hello(STOP) + said))
+
+
+async def false_relay(red: WireRed, rng: random.Random) -> None:
+    """Places given with addresses and vouchers of others, that ended long ago or never end."""
+    place = pb.Reservation(
+        expire=rng.choice((0, 1, (1 << 63), (1 << 64) - 1)),
+        addrs=_addresses(red, rng),
+        voucher=rng.randbytes(rng.choice((0, 200))),
+    )
+    status = rng.choice((pb.Status.OK, pb.Status.OK, pb.Status.ValueType(77)))
+    answer = pb.HopMessage(type=pb.HopMessage.STATUS, status=status, reservation=place)
+    whole = encode_varint_prefixed(answer.SerializeToString())
+    said = rng.choice((whole, whole, mutate(rng, [whole]), b""))
+
+    async def hop(stream: INetStream) -> None:
+        await read_hop(stream)
+        await stream.write(said)
+        await trio.sleep(PATIENCE_S)
+
+    _serve(red.host, HOP, hop)
+    await red.meet(anew=True)
+    await trio.sleep(rng.choice((0.2, 1.5)))  # the victim asks once a second
+    await stops(red, rng)
+
+
+# Over a circuit
+
+
+async def punches(red: WireRed, rng: random.Random) -> None:
+    """Talks of hole punching over a circuit of its own: in any order, with anybody's addresses."""
+    RelayServer(red.host).serve()
+    _serve(red.second, DCUTR, lambda stream: _talk(red, rng, stream))
+    with trio.move_on_after(3 * PATIENCE_S):
+        await red.meet(anew=True)
+        red.second.abort(red.victim.peer_id)
+        await _until_reserved(red)
+        at = red.host.listen_addrs()[0]
+        await red.second.dial(f"{at}/p2p-circuit/p2p/{red.victim.peer_id}", timeout=2 * PATIENCE_S)
+        for _ in range(rng.choice((1, 12))):
+            said = [_punch(red, rng) for _ in range(rng.choice((1, 2, 3)))]
+            await red.pour(DCUTR, said, rng, red.second)
+        await trio.sleep(2.2)  # for the victim to lead
+
+
+async def _until_reserved(red: WireRed) -> None:
+    node: Any = red.victim.node
+    await until(lambda: red.host.peer_id in node.peer.relays.relays)
+
+
+async def _talk(red: WireRed, rng: random.Random, stream: INetStream) -> None:
+    for _ in range(rng.choice((0, 1, 2))):
+        await stream.write(_punch(red, rng))
+    await trio.sleep(PATIENCE_S)
+
+
+def _punch(red: WireRed, rng: random.Random) -> bytes:
+    kinds: Sequence[Any] = (HolePunch.CONNECT, HolePunch.CONNECT, HolePunch.SYNC)
+    message = HolePunch(type=rng.choice(kinds), ObsAddrs=_addresses(red, rng))
+    whole: bytes = encode_varint_prefixed(message.SerializeToString())
+    return rng.choice((whole, whole, mutate(rng, [whole]), b"\xff\xff\x7f"))

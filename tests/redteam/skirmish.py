@@ -1,0 +1,231 @@
+"""Hostile acts over real sockets against one whole node, and what must hold whatever was said.
+
+a node, an honest neighbour ─▶ acts, a newcomer now and then ─▶ the hostile leave ─▶ a look
+
+Below the streams of `battle` are muxer, cipher, identify, circuits and hole punching: these run
+here as they ship. Steps and dice come from a seed, their moments from the machine.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from p2p.net.windows import MAX_UNREAD_BYTES
+from p2p.peers.hearsay import DIALS_A_PLACE
+from shoal_wire.limits import MANIFEST_PROTOCOL, MAX_MANIFEST_BYTES
+from tests.redteam import frame_acts, reach_acts
+from tests.redteam.schedule import public_coroutines
+from tests.redteam.sizes import held_by
+from tests.redteam.wire_peer import WireRed, open_reds
+from tests.support.nodes import open_test_host, until
+from tests.support.victim import Attacker, Victim, open_hostile, still_works
+
+WireAct = Callable[[WireRed, random.Random], Awaitable[None]]
+
+WIRE_ACTS: Mapping[str, WireAct] = {
+    name: act for module in (frame_acts, reach_acts) for name, act in public_coroutines(module)
+}
+NUM_REDS = 2
+MAX_STREAMS = 64 + 64
+"""On one connection: those that are served, and those that are just being refused."""
+MAX_HELD_BYTES = (16 << 20) + 2 * NUM_REDS * MAX_UNREAD_BYTES
+MAX_TASKS_LEFT = 12
+"""More than before the attack, once everybody has gone."""
+MAX_LURED = 2 * int(DIALS_A_PLACE.burst)
+"""Connections to a third party that the victim was told of, within the seconds of one attack."""
+_ACT_S = 12.0
+_OWN_FAULTS = ("KeyError", "AttributeError", "IndexError", "AssertionError", "NameError")
+_OWN_FAULTS += ("UnboundLocalError", "RecursionError", "NotImplementedError", "InvalidStateError")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WireStep:
+    """One act of one of them."""
+
+    who: int
+    act: str
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skirmish:
+    """What one run is attacked with."""
+
+    seed: int
+    steps: tuple[WireStep, ...]
+
+
+def skirmish_of(seed: int, *, num_steps: int | None = None) -> Skirmish:
+    """Draw one: few acts often, or all of them."""
+    rng = random.Random(f"skirmish {seed}")
+    names = sorted(WIRE_ACTS)
+    kinds = rng.sample(names, rng.choice((1, 2, 4, len(names))))
+    steps = tuple(
+        WireStep(who=rng.randrange(NUM_REDS), act=rng.choice(kinds), seed=rng.getrandbits(32))
+        for _ in range(num_steps or rng.choice((4, 8, 16)))
+    )
+    return Skirmish(seed=seed, steps=steps)
+
+
+class _Faults(logging.Handler):
+    """What the victim's thread logs with a traceback, as failed, or of a fault of its own."""
+
+    def __init__(self, thread: int | None) -> None:
+        super().__init__(logging.DEBUG)
+        self._thread = thread
+        self.found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep it if it is one."""
+        if record.thread != self._thread:
+            return
+        text = record.getMessage()
+        warned = record.levelno >= logging.WARNING and "failed" in text
+        if record.exc_info or warned or any(name in text for name in _OWN_FAULTS):
+            whole = logging.Formatter().format(record)
+            self.found.append(f"{record.name}: {whole[-1500:]}")
+
+
+@contextmanager
+def faults_of(victim: Victim) -> Iterator[_Faults]:
+    """Listen to a victim's log, all levels of it, and keep the terminal quiet."""
+    handler, log = _Faults(victim._thread.ident), logging.getLogger("p2p")
+    before = log.level, log.propagate
+    log.addHandler(handler)
+    log.setLevel(logging.DEBUG)
+    log.propagate = False
+    try:
+        yield handler
+    finally:
+        log.removeHandler(handler)
+        log.level, log.propagate = before
+
+
+@dataclass(slots=True)
+class _Fight:
+    victim: Victim
+    skirmish: Skirmish
+    honest: Attacker
+    done: Counter[str]
+    lured: int = 0
+
+    async def acts(self, reds: list[WireRed]) -> None:
+        for step in self.skirmish.steps:
+            with suppress(Exception), trio.move_on_after(_ACT_S):
+                await reds[step.who].settle()
+                await WIRE_ACTS[step.act](reds[step.who], random.Random(step.seed))
+                self.done[step.act] += 1
+            await self._check()
+
+    async def visits(self) -> None:
+        """Come as a newcomer, in the middle of it all."""
+        while True:
+            await trio.sleep(1.0)
+            tries = [await self._is_served() for _ in range(2)]
+            assert any(tries), f"[seed {self.skirmish.seed}] a newcomer has no answer"
+
+    async def _is_served(self) -> bool:
+        async with open_test_host() as guest:
+            with suppress(Exception):
+                await guest.dial(self.victim.address, timeout=5.0)
+                raw = await guest.request(
+                    self.victim.peer_id,
+                    MANIFEST_PROTOCOL,
+                    b"",
+                    max_response_bytes=MAX_MANIFEST_BYTES,
+                    timeout=5.0,
+                )
+                return raw == self.victim.node.manifest.raw
+        return False
+
+    async def _check(self) -> None:
+        victim, said = self.victim, f"[seed {self.skirmish.seed}]"
+        assert victim.score(self.honest.peer_id) == 0.0, f"{said} an honest neighbour is blamed"
+        assert victim.node.member.host.is_connected(self.honest.peer_id), f"{said} and cut off"
+        streams, held = await trio.to_thread.run_sync(victim.call, partial(_load, victim))
+        assert streams <= MAX_STREAMS, f"{said} {streams} streams on one connection"
+        assert held < MAX_HELD_BYTES, f"{said} {held} bytes held"
+        assert self.lured <= MAX_LURED, f"{said} {self.lured} dials of a third party"
+
+
+async def _load(victim: Victim) -> tuple[int, int]:
+    await trio.lowlevel.checkpoint()
+    inner: Any = victim.node.member.host.libp2p_host
+    connections = inner.get_network().get_connections()
+    streams = max((len(one.muxed_conn.streams) for one in connections), default=0)
+    muxed = [one.muxed_conn for one in connections]
+    held = held_by({"node": victim.node, "connections": muxed})
+    return streams, sum(one.num_bytes for one in held.values())
+
+
+async def _num_tasks() -> int:
+    await trio.lowlevel.checkpoint()
+    return trio.lowlevel.current_statistics().tasks_living
+
+
+@asynccontextmanager
+async def _lure(fight: _Fight) -> AsyncIterator[str]:
+    """Listen as a third party; who comes is counted, but for the hostile peers themselves."""
+
+    async def met(stream: trio.SocketStream) -> None:
+        fight.lured += 1
+        await stream.aclose()
+
+    async with trio.open_nursery() as nursery:
+        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        nursery.start_soon(trio.serve_listeners, met, [listener])
+        yield f"/ip4/127.0.0.1/tcp/{listener.socket.getsockname()[1]}"
+        nursery.cancel_scope.cancel()
+
+
+async def fight(victim: Victim, skirmish: Skirmish) -> Counter[str]:
+    """Play one; return the acts that came to their end. Raises AssertionError."""
+    victim.longest_pause_s = 0.0
+    async with open_hostile(victim) as honest:
+        before = await trio.to_thread.run_sync(victim.call, _num_tasks)
+        run = _Fight(victim, skirmish, honest, Counter())
+        async with (
+            _lure(run) as lure,
+            open_reds(NUM_REDS, victim, lure) as reds,
+            trio.open_nursery() as nursery,
+        ):
+            nursery.start_soon(run.visits)
+            await run.acts(reds)
+            nursery.cancel_scope.cancel()
+        host = victim.node.member.host
+        await until(lambda: host.connected_peers() == {honest.peer_id})
+        await _until_few_tasks(victim, before + MAX_TASKS_LEFT)
+        received = victim.node.pool.groups_received
+        await honest.publish(honest.author.envelope())
+        await until(lambda: victim.node.pool.groups_received > received)
+    await still_works(victim)
+    return run.done
+
+
+async def _until_few_tasks(victim: Victim, most: int) -> None:
+    left = most + 1
+    with trio.move_on_after(40.0):
+        while left > most:
+            await trio.sleep(0.2)
+            left = await trio.to_thread.run_sync(victim.call, _num_tasks)
+    assert left <= most, f"{left} tasks are left, of {most}"
+
+
+def play_wire(folder: Path, *skirmishes: Skirmish) -> Counter[str]:
+    """Play skirmishes one after the other against one node. Raises AssertionError."""
+    done: Counter[str] = Counter()
+    with Victim(folder, relay=True, relay_client="on") as victim, faults_of(victim) as log:
+        for skirmish in skirmishes:
+            done += trio.run(fight, victim, skirmish)
+            assert not log.found, f"[seed {skirmish.seed}] {log.found[:3]}"
+    return done

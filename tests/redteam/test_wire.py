@@ -1,0 +1,49 @@
+"""Whatever hostile peers do below the streams: one honest node stays whole, and so does its honour.
+
+`skirmish` has what must hold. SHOAL_SIM_SEED=123 plays one, SHOAL_REDTEAM_SKIRMISHES says how many
+the slow test plays; `python -m tests.redteam wire 123` plays one and, if it fails, finds the steps
+that it takes.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from p2p.net.windows import WindowedStream
+from tests.redteam.skirmish import WIRE_ACTS, Skirmish, WireStep, play_wire, skirmish_of
+
+SEED = os.environ.get("SHOAL_SIM_SEED")
+NUM_LONG = int(os.environ.get("SHOAL_REDTEAM_SKIRMISHES", "100"))
+SLOW_ACTS = {"punches", "relayed_flood", "false_relay", "strangers_on_tcp"}
+"""Those that wait for what the victim does once a second, or for its deadlines."""
+
+
+def _steps(*acts: str) -> tuple[WireStep, ...]:
+    return tuple(WireStep(who=n % 2, act=act, seed=n) for n, act in enumerate(acts))
+
+
+def test_no_frames_streams_or_words_of_itself_harm_an_honest_node(tmp_path: Path) -> None:
+    quick = sorted(WIRE_ACTS.keys() - SLOW_ACTS)
+    skirmish = skirmish_of(int(SEED)) if SEED else Skirmish(seed=0, steps=_steps(*quick))
+    assert play_wire(tmp_path / "node", skirmish).total() >= len(skirmish.steps) // 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_no_skirmish_of_many_harms_an_honest_node(tmp_path: Path) -> None:
+    done = play_wire(tmp_path / "node", *map(skirmish_of, range(NUM_LONG)))
+    assert done.keys() == WIRE_ACTS.keys()
+
+
+def test_streams_that_stay_half_open_are_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library keeps each until its peer ends it, too."""
+    monkeypatch.setattr(WindowedStream, "close", WindowedStream.close_write)
+    with pytest.RaisesGroup(
+        pytest.RaisesExc(AssertionError, match="streams on one connection"), flatten_subgroups=True
+    ):
+        play_wire(tmp_path / "node", Skirmish(seed=0, steps=_steps(*["half_open"] * 4)))

@@ -1,0 +1,140 @@
+"""One hostile peer over real sockets: a host of its own, any bytes below and above its muxer."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, suppress
+from typing import Any, cast
+
+import trio
+from libp2p.abc import INetStream
+from libp2p.custom_types import TProtocol
+from libp2p.exceptions import BaseLibp2pError
+from libp2p.peer.id import ID
+from libp2p.stream_muxer.yamux.yamux import FLAG_SYN, TYPE_DATA, YAMUX_HEADER_FORMAT
+
+from p2p.net.host import DialError, Libp2pHost, RequestError
+from p2p.net.layers import find_socket
+from p2p.net.streams import reset_stream
+from tests.support.nodes import open_test_host, until
+from tests.support.victim import Victim
+
+PATIENCE_S = 2.0
+DIAL_S = 5.0
+
+
+def frame(kind: int, flags: int, stream_id: int, length: int, body: bytes = b"") -> bytes:
+    """Return a frame of yamux, `length` whatever it says."""
+    return struct.pack(YAMUX_HEADER_FORMAT, 0, kind, flags, stream_id, length) + body
+
+
+def opening(stream_id: int, body: bytes, flags: int = 0) -> bytes:
+    """Return the frame that opens a stream with `body`."""
+    return frame(TYPE_DATA, FLAG_SYN | flags, stream_id, len(body), body)
+
+
+def hello(*protocols: str) -> bytes:
+    """Return what multistream-select says to open a stream of a protocol, and does not wait for."""
+    lines = [f"{name}\n".encode() for name in ("/multistream/1.0.0", *protocols)]
+    return b"".join(bytes([len(line)]) + line for line in lines)
+
+
+class WireRed:
+    """`lure` is a third party's address, to be named to the victim; nobody is to be sent there."""
+
+    def __init__(self, host: Libp2pHost, second: Libp2pHost, victim: Victim, lure: str) -> None:
+        self.host, self.second = host, second
+        self.victim, self.lure = victim, lure
+        self._next_id = 10_001
+
+    @property
+    def target(self) -> Any:
+        """The victim, as the library names it."""
+        return ID.from_base58(self.victim.peer_id)
+
+    async def meet(self, *, anew: bool = False, host: Libp2pHost | None = None) -> None:
+        """Be connected; with another connection if `anew`."""
+        host = host or self.host
+        if anew:
+            host.abort(self.victim.peer_id)
+            theirs = self.victim.node.member.host
+            with trio.move_on_after(PATIENCE_S):
+                await until(lambda: not host.is_connected(self.victim.peer_id))
+                await until(lambda: not theirs.is_connected(host.peer_id))
+        await host.dial(self.victim.address, timeout=DIAL_S)
+
+    async def settle(self) -> None:
+        """Have a connection that lives: the one before may have been cut, and it not know yet."""
+        try:
+            await self.meet()
+            await self.host.ping(self.victim.peer_id, timeout=1.0)
+        except (DialError, RequestError, BaseLibp2pError):
+            await self.meet(anew=True)
+
+    async def muxed(self) -> Any:
+        """Return its end of the connection."""
+        await self.meet()
+        (connection, *_) = self.host.libp2p_host.get_network().get_connections(self.target)
+        return connection.muxed_conn
+
+    async def write(self, frames: Iterable[bytes]) -> None:
+        """Write frames, whatever they are, for as long as the victim takes them."""
+        muxed = await self.muxed()
+        with trio.move_on_after(PATIENCE_S):
+            for one in frames:
+                await muxed._write_frame(one)
+                await trio.lowlevel.checkpoint()
+
+    async def write_below(self, data: bytes) -> None:
+        """Write on the socket itself, past the cipher."""
+        stream = find_socket(await self.muxed())
+        assert stream is not None
+        with trio.move_on_after(PATIENCE_S):
+            await stream.send_all(data)
+
+    def ids(self, count: int) -> list[int]:
+        """Return numbers of streams that are free."""
+        start, self._next_id = self._next_id, self._next_id + 2 * count
+        return list(range(start, start + 2 * count, 2))
+
+    def asking(self, count: int, body: bytes, flags: int = 0) -> list[bytes]:
+        """Return frames that each open a stream with `body`."""
+        return [opening(stream_id, body, flags) for stream_id in self.ids(count)]
+
+    async def open(self, protocol: str, host: Libp2pHost | None = None) -> INetStream:
+        """Open a stream as the library does. May raise anything."""
+        library = cast("Any", (host or self.host).libp2p_host)
+        stream: INetStream = await library.new_stream(self.target, [TProtocol(protocol)])
+        return stream
+
+    async def pour(
+        self, protocol: str, pieces: Iterable[bytes], rng: random.Random, host: Any = None
+    ) -> None:
+        """Say pieces on a stream, and leave it open, end it, or reset it."""
+        with trio.move_on_after(PATIENCE_S):
+            stream = await self.open(protocol, host)
+            for piece in pieces:
+                await stream.write(piece)
+            end = rng.random()
+            if end < 0.3:
+                await reset_stream(stream)
+            elif end < 0.6:
+                await stream.close()
+
+
+@asynccontextmanager
+async def open_reds(count: int, victim: Victim, lure: str) -> AsyncIterator[list[WireRed]]:
+    """Run so many."""
+    if not count:
+        yield []
+        return
+    async with (
+        open_test_host() as host,
+        open_test_host() as second,
+        open_reds(count - 1, victim, lure) as others,
+    ):
+        with suppress(Exception):
+            await host.dial(victim.address)
+        yield [WireRed(host, second, victim, lure), *others]

@@ -1,0 +1,113 @@
+"""A node with something to show, its page, and a browser that looks at it."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from p2p.parts import wall_ms
+from shoal_wire.types import PublishedGroup
+from tests.shoal.page.browser import PageProcess, open_browser, page_of
+from tests.support import factories as make
+from tests.support.hostile_text import ALL_THAT_UTF8_HOLDS
+from tests.support.running_node import RunningNode
+
+PATIENCE_MS = 30_000
+LONG_LINE = "x" * (32 * 1024)
+MARKUP = (
+    "<script>window.taken = 1</script>",
+    "<img src=x onerror='window.taken = 1'>",
+    "<svg onload='window.taken = 1'>",
+    "</p><style>*{display:none}</style>",
+    "javascript:window.taken=1",
+    "&lt;b&gt;&#x202e;",
+    "${window.taken = 1}",
+    "\u2028<iframe srcdoc='<script>parent.taken=1</script>'>",
+)
+HOSTILE = (
+    *(f"before {one} after" for one in MARKUP),
+    ALL_THAT_UTF8_HOLDS.replace("\0", ""),
+    LONG_LINE,
+    "\u202eesrever\n" * 50,
+)
+METRICS = 400
+ANSWERED = "#right-word:text('fine'), #right[data-state=warn], [data-state=ok]"
+SEED = 20261122
+
+
+@dataclass
+class Stage:
+    """A node, its page, and a browser."""
+
+    browser: Any
+    process: PageProcess
+    node: RunningNode
+    folder: Path
+    group: str
+    life: ExitStack
+    """Closed, it ends the node."""
+
+    def open(self, width: int = 1366, scheme: str = "light", place: str = "") -> Any:
+        """Open the page in a window of its own."""
+        context = self.browser.new_context(
+            viewport={"width": width, "height": 768},
+            color_scheme=scheme,
+            reduced_motion="reduce",
+        )
+        page = context.new_page()
+        page.said = []  # what the browser complained of
+        page.on("console", lambda one: page.said.append(one.text) if one.type == "error" else None)
+        page.on("pageerror", lambda error: page.said.append(str(error)))
+        page.on("dialog", lambda one: (page.said.append(one.message), one.dismiss()))
+        page.goto(self.process.url + place)
+        page.wait_for_selector(ANSWERED)
+        return page
+
+
+def metrics_lines() -> str:
+    """A run that learns."""
+    dice = random.Random(SEED)
+    lines: list[dict[str, Any]] = []
+    for number in range(METRICS):
+        reward = min(1.0, max(0.0, 0.1 + 0.7 * number / METRICS + dice.uniform(-0.1, 0.1)))
+        lines.append(
+            {
+                "event": "round",
+                "round": number,
+                "reward_local": reward,
+                "reward_external": 0.8 * reward,
+                "step_time": 1.5,
+            }
+        )
+        if number % 50 == 0:
+            held_out = {"held_out/pass@1": reward, "held_out/chain_sum": reward / 2}
+            lines.append({"event": "held_out", "round": number, **held_out})
+    return "".join(json.dumps(line) + "\n" for line in lines)
+
+
+def hostile_group(node: RunningNode) -> PublishedGroup:
+    """What a stranger says, taken in by the node."""
+    author = make.Author(node.node.member.manifest, now_ms=wall_ms())
+    signed = author.signed(author.batch([make.group(texts=HOSTILE)]))
+    node.call(node.node.pool.keep_external, signed)
+    return node.node.recent.after(0, limit=1)[0].group
+
+
+@contextmanager
+def open_stage(root: Path) -> Iterator[Stage]:
+    """Start all three; the node has said nothing yet but what a stranger told it."""
+    folder = root / "node"
+    folder.mkdir()
+    (folder / "metrics.jsonl").write_text(metrics_lines())
+    with ExitStack() as stack:
+        browser = stack.enter_context(open_browser())
+        life = stack.enter_context(ExitStack())
+        node = life.enter_context(RunningNode(folder))
+        group = hostile_group(node)
+        process = stack.enter_context(page_of(folder, log=root / "page.txt"))
+        yield Stage(browser, process, node, folder, group.group_id.hex(), life)

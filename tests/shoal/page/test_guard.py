@@ -1,0 +1,151 @@
+"""Who may ask the page: methods, names, websites, tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.page.guard import HEADERS, MAX_REQUESTS, Asked, Guard, Rules, admits, refusal
+
+OWN = "127.0.0.1:7462"
+RULES = Rules(host="127.0.0.1")
+TOKEN = "t0k-en_" * 6
+OPEN = Rules(host="0.0.0.0", token=TOKEN)
+
+
+def asked(method: str = "GET", path: str = "/", query: str = "", **headers: str) -> Asked:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Asked(method=method, path=path, query=query, headers={"host": OWN, **named})
+
+
+def status(one: Asked, rules: Rules = RULES) -> int | None:
+    found = refusal(one, rules)
+    return None if found is None else found.status
+
+
+def test_only_reading_is_answered() -> None:
+    assert status(asked("GET")) is status(asked("HEAD")) is None
+    for method in ("POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT", "get", ""):
+        assert status(asked(method)) == 405
+
+
+@pytest.mark.parametrize("host", [OWN, "localhost:1", "LOCALHOST", "[::1]:7462", "127.0.0.1"])
+def test_it_goes_by_this_machines_names(host: str) -> None:
+    assert status(asked(host=host)) is None
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("evil.example", "evil.example:7462", "localhost.evil.example", "127.0.0.1.evil.example"),
+        *("127.0.0.1@evil.example", "evil.example#127.0.0.1", "127.0.0.1:x", "", "10.0.0.1:7462"),
+        *("127.0.0.1, evil.example", "[::1", "localhost/", "a b", "2130706433", "0x7f.1"),
+    ],
+)
+def test_no_foreign_name_is_answered(host: str) -> None:
+    """A name that its owner lets resolve to this machine is another site's "same origin"."""
+    assert status(asked(host=host)) == 421
+
+
+@given(st.text(max_size=40))
+def test_of_all_names_only_its_own_are_answered(host: str) -> None:
+    if status(asked(host=host)) is None:
+        name = host.rpartition(":")[0] if ":" in host and not host.endswith("]") else host
+        assert name.lower() in {"localhost", "127.0.0.1", "[::1]"}, host
+
+
+def test_no_website_asks_for_its_reader() -> None:
+    for site in ("cross-site", "same-site", "nonsense"):
+        assert status(asked(path="/api/state", sec_fetch_site=site)) == 403
+        navigating = {"sec_fetch_site": site, "sec_fetch_mode": "navigate"}
+        assert status(asked(path="/api/state", **navigating)) == 403
+        assert status(asked(path="/", **navigating)) is None  # a link to the page
+    for origin in ("http://evil.example", "null", "https://127.0.0.1:7462", "http://127.0.0.1:1"):
+        assert status(asked(origin=origin)) == 403
+    assert status(asked(origin=f"http://{OWN}", sec_fetch_site="same-origin")) is None
+
+
+def test_who_is_not_on_this_machine_shows_the_token() -> None:
+    far = {"host": "192.0.2.7:7462"}
+    assert status(asked(**far), OPEN) == 401
+    assert status(asked(query=f"token={TOKEN}", **far), OPEN) is None
+    assert status(asked(authorization=f"Bearer {TOKEN}", **far), OPEN) is None
+    assert status(asked(cookie=f"a=b; shoal_page={TOKEN}", **far), OPEN) is None
+    for wrong in ("", TOKEN[:-1], TOKEN + "x", TOKEN.upper(), "é"):
+        assert status(asked(query=f"token={wrong}", **far), OPEN) == 401
+        assert status(asked(authorization=f"Bearer {wrong}", **far), OPEN) == 401
+        assert status(asked(cookie=f"shoal_page={wrong}", **far), OPEN) == 401
+    assert status(asked(query=f"token=x&token={TOKEN}", **far), OPEN) == 401
+    assert status(asked(host="evil.example", query=f"token={TOKEN}"), OPEN) == 421
+    assert not admits(asked(query="token="), RULES)
+
+
+async def ask_guard(rules: Rules, scope: dict[str, Any]) -> list[dict[str, Any]]:
+    sent: list[dict[str, Any]] = []
+
+    async def app(_scope: Any, _receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"secret"})
+
+    async def receive() -> Any:
+        await trio.sleep_forever()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    whole = {"type": "http", "method": "GET", "path": "/", "query_string": b"", **scope}
+    await Guard(app, rules)(whole, receive, send)
+    return sent
+
+
+async def test_every_answer_says_what_may_be_done_with_it() -> None:
+    for headers in ([(b"host", OWN.encode())], [(b"host", b"evil.example")], []):
+        start, *rest = await ask_guard(RULES, {"headers": headers})
+        got = {name.decode(): value.decode() for name, value in start["headers"]}
+        assert {name.lower(): value for name, value in HEADERS.items()}.items() <= got.items()
+        is_own = headers == [(b"host", OWN.encode())]
+        assert (start["status"] == 200) == (rest[0]["body"] == b"secret") == is_own
+    policy = HEADERS["Content-Security-Policy"]
+    assert "default-src 'self'" in policy and "unsafe" not in policy
+    assert "frame-ancestors 'none'" in policy
+
+
+async def test_the_token_becomes_a_cookie_that_no_script_reads() -> None:
+    scope = {"headers": [(b"host", b"192.0.2.7")], "query_string": f"token={TOKEN}".encode()}
+    start, _ = await ask_guard(OPEN, scope)
+    got = dict(start["headers"])
+    assert start["status"] == 303 and got[b"location"] == b"/"
+    assert got[b"set-cookie"] == f"shoal_page={TOKEN}; HttpOnly; SameSite=Strict; Path=/".encode()
+
+
+async def test_no_other_kind_of_connection_is_taken() -> None:
+    (closed,) = await ask_guard(RULES, {"type": "websocket", "headers": []})
+    assert closed["type"] == "websocket.close"
+
+
+async def test_requests_at_once_are_bounded() -> None:
+    waiting, statuses = trio.Event(), []
+
+    async def app(_scope: Any, _receive: Any, send: Any) -> None:
+        await waiting.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            statuses.append(message["status"])
+
+    guard = Guard(app, RULES)
+    headers = [(b"host", OWN.encode())]
+    scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": headers}
+    async with trio.open_nursery() as nursery:
+        for _ in range(MAX_REQUESTS + 3):
+            nursery.start_soon(guard, scope, None, send)
+        await trio.testing.wait_all_tasks_blocked()
+        assert statuses == [503] * 3
+        waiting.set()
+    assert statuses.count(200) == MAX_REQUESTS

@@ -1,0 +1,127 @@
+"""Curves of a run: whole at once, as they grow, and never more than a screen takes."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policy.record.metrics import MetricsFile
+from shoal.page.history import MAX_POINTS, WINDOW, History, _quick, _stretches
+
+SEED = 7
+
+
+def line(number: int, **changes: Any) -> str:
+    row = {"event": "round", "round": number, "step_time": 2.0, "reward_local": number / 1000}
+    return json.dumps({**row, "reward_external": None, **changes}) + "\n"
+
+
+def test_a_run_is_read_as_it_grows(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    history = History(path)
+    assert not history.refresh()
+    path.write_text(line(0) + line(1)[:10])
+    assert history.refresh() and history.num_rows == 1
+    path.write_text(line(0) + line(1))
+    assert history.refresh() and history.num_rows == 2
+    assert not history.refresh()
+    shown = history.shown()
+    assert shown["x"] == [0, 1] and shown["seconds"] == [2, 4]
+    assert shown["series"]["own"] == [0, 0.001]
+    assert shown["series"]["others"] == [None, None]
+
+
+def test_the_trainers_own_file_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    file = MetricsFile(path, last_round=0)
+    file.append({"event": "round", "round": 1, "reward_local": 0.5, "step_time": 1.0})
+    file.append({"event": "held_out", "round": 1, "held_out/pass@1": 0.25, "held_out/gcd": 1.0})
+    history = History(path)
+    history.refresh()
+    assert history.shown()["series"]["own"] == [0.5]
+    assert history.shown()["held_out"] == {"pass@1": [(1.0, 0.25)], "gcd": [(1.0, 1.0)]}
+
+
+def test_a_file_in_its_place_is_read_anew(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("".join(line(number) for number in range(10)))
+    history = History(path)
+    history.refresh()
+    version = history.version
+    other = tmp_path / "other"
+    other.write_text(line(0) + line(2))
+    other.replace(path)
+    assert history.refresh() and history.num_rows == 2 and history.version > version
+    os.truncate(path, len(line(0)))
+    assert history.refresh() and history.num_rows == 1
+
+
+def test_a_day_of_rounds_fits_a_screen_with_its_peaks(tmp_path: Path) -> None:
+    """86,400 rounds: 2,000 points, the highest and the lowest among them."""
+    dice, path = random.Random(SEED), tmp_path / "metrics.jsonl"
+    rewards = [dice.random() * 0.5 + 0.2 for _ in range(86_400)]
+    rewards[40_001], rewards[70_007] = 0.99, 0.01
+    with path.open("w") as file:
+        file.writelines(line(place, reward_local=reward) for place, reward in enumerate(rewards))
+    history = History(path)
+    history.refresh()
+    shown = history.shown()
+    assert history.num_rows == 86_400 and len(shown["x"]) == MAX_POINTS
+    assert {len(values) for values in shown["series"].values()} == {MAX_POINTS}
+    assert max(shown["series"]["own"]) == 0.99 and min(shown["series"]["own"]) == 0.01
+    assert shown["x"][0] == 0 and shown["x"][-1] == 86_399 and shown["x"] == sorted(shown["x"])
+
+
+def test_the_mean_is_of_the_latest_rounds(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("".join(line(n, reward_local=float(n)) for n in range(WINDOW + 5)))
+    history = History(path)
+    history.refresh()
+    means = history.shown()["series"]["own_mean"]
+    assert means[0] == 0 and means[-1] == sum(range(5, WINDOW + 5)) / WINDOW
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        *("", "{", "[]", "null", '"x"', '{"event": "round"}', '{"event": "round", "round": "x"}'),
+        *(
+            "\x00",
+            "é",
+            '{"event": "round", "round": 1e999}',
+            '{"event": "held_out", "round": null}',
+        ),
+        '{"event": "round", "round": , "step_time": , "reward_local": , "reward_external": }',
+    ],
+)
+def test_a_line_that_is_none_costs_itself_alone(tmp_path: Path, bad: str) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(line(0) + bad + "\n" + line(1))
+    history = History(path)
+    history.refresh()
+    assert [x for x in history.shown()["x"] if x < 2] == [0, 1]
+    json.dumps(history.shown(), allow_nan=True)
+
+
+@given(st.dictionaries(st.text(max_size=8), st.floats() | st.none() | st.text(max_size=30)))
+def test_the_quick_way_reads_what_the_long_one_does(others: dict[str, Any]) -> None:
+    row = {"event": "round", **others, "round": 3, "step_time": 0.5, "reward_local": -1e-05}
+    row |= {"event": "round", "reward_external": None}
+    written = json.dumps(row).encode()
+    found = _quick(written)
+    assert found is None or found == {key: row[key] for key in found}
+    assert found is not None or not written.startswith(b'{"event": "round", ')
+
+
+@given(st.integers(0, 10_000), st.integers(4, MAX_POINTS))
+def test_stretches_cover_all_once(num: int, points: int) -> None:
+    found = _stretches(num, points)
+    assert [place for first, last in found for place in range(first, last)] == list(range(num))
+    assert sum(min(2, last - first) for first, last in found) <= points

@@ -1,0 +1,157 @@
+"""The page in Chromium, beside a real node: what a person sees and what a stranger cannot do.
+
+One window is looked at by all of these; `test_in_the_browser_at_length.py` opens many.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.shoal.page.browser import violations
+from tests.shoal.page.stage import ANSWERED, HOSTILE, MARKUP, PATIENCE_MS, SEED, Stage, open_stage
+from tests.support.hostile_text import TRICKS, acting_in
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    with open_stage(tmp_path_factory.mktemp("page")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def window(stage: Stage) -> Any:
+    return stage.open()
+
+
+@pytest.fixture
+def page(window: Any, stage: Stage) -> Iterator[Any]:
+    """The window as it was opened, and after the test without a complaint of the browser."""
+    window.set_viewport_size({"width": 1366, "height": 768})
+    window.goto(stage.process.url + "#/")
+    window.reload()
+    window.wait_for_selector(ANSWERED)
+    window.said.clear()
+    yield window
+    assert window.said == []
+
+
+def test_the_first_four_questions_stand_above_the_fold(page: Any) -> None:
+    page.wait_for_selector("#chart canvas")
+    questions = page.locator(".card:visible h2")
+    assert questions.all_text_contents() == [
+        "Am I all right?",
+        "Is it learning?",
+        "From whom?",
+        "Is it worth it?",
+        "What was said?",
+        "What was refused?",
+        "What now?",
+    ]
+    for name in ("right", "learning", "whom", "worth"):
+        box = page.locator(f"#{name}").bounding_box()
+        assert box is not None and box["y"] + box["height"] <= 768, name
+    assert "400 rounds" in page.locator("#chart").get_attribute("aria-label")
+    page.get_by_role("button", name="time").click()
+    page.get_by_role("button", name="last hour").click()
+
+
+def test_what_a_stranger_wrote_only_stands_there(stage: Stage, page: Any) -> None:
+    page.goto(f"{stage.process.url}#/node/group/{stage.group}")
+    page.wait_for_selector("#group .answers", timeout=PATIENCE_MS)
+    for width in (1366, 360):
+        page.set_viewport_size({"width": width, "height": 768})
+        answers = page.locator("#group .answers .text")
+        assert answers.count() == len(HOSTILE)
+        shown = page.locator("body").inner_text()
+        for one in MARKUP[:2]:
+            assert one in shown
+        assert r"\u202eesrever" in shown and r"\x1b[2J" in shown
+        assert acting_in(shown) - {"\n", "\t"} == set()
+        assert page.evaluate("window.taken") is None
+        assert page.locator("#group script, #group img, #group svg, #group style").count() == 0
+        direction = "getComputedStyle(document.querySelector('#group .text')).unicodeBidi"
+        assert page.evaluate(direction) == "isolate"
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), width
+
+
+def test_no_text_becomes_markup_whatever_it_is(page: Any) -> None:
+    """By a generator: what is put together from markup, tricks and acting characters."""
+    dice = random.Random(SEED)
+    pieces = [*MARKUP, *TRICKS, *"<>&\"'`/=\\\u202e\u2066\x1b\u200b", "onload=", "src="]
+    texts = ["".join(dice.choices(pieces, k=dice.randint(1, 12))) for _ in range(500)]
+    wrong = page.evaluate(
+        """async (texts) => {
+          const { foreign, make, rows } = await import("/static/dom.js");
+          const list = document.createElement("ul");
+          document.body.append(list);
+          rows(list, texts.map((text, at) => ({ text, at })), (one) => one.at,
+            ({ text }) => make("li", { title: text }, foreign(text), text));
+          const bad = [...list.children].filter((child, at) =>
+            child.querySelectorAll("*").length !== 1 ||
+            child.textContent !== texts[at] + texts[at] || child.title !== texts[at]);
+          list.remove();
+          return bad.length;
+        }""",
+        [text.encode("utf-8", "replace").decode() for text in texts],
+    )
+    assert wrong == 0
+    assert page.evaluate("window.taken") is None
+
+
+def test_nothing_stands_in_anybodys_way(stage: Stage, page: Any) -> None:
+    """Names, roles, contrast, order: by axe-core, with one group open."""
+    page.goto(f"{stage.process.url}#/node/group/{stage.group}")
+    page.wait_for_selector("#group .answers", timeout=PATIENCE_MS)
+    page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    assert violations(page) == []
+
+
+def test_a_keyboard_reaches_everything(page: Any) -> None:
+    page.wait_for_selector("#said-rows a", timeout=PATIENCE_MS)
+    seen = []
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        seen.append(page.evaluate("document.activeElement.closest('section')?.id ?? ''"))
+        if seen[-1] == "now":
+            break
+    assert {"learning", "whom", "said", "now"} <= set(seen)
+    page.locator("#said-rows a").first.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#group .answers", timeout=PATIENCE_MS)
+    assert "/group/" in page.url
+    assert page.evaluate("document.activeElement.id") == "group"
+
+
+def test_nothing_but_its_own_files_is_run(stage: Stage) -> None:
+    page = stage.open()
+    page.evaluate(
+        """() => {
+          const script = document.createElement("script");
+          script.textContent = "window.taken = 1";
+          document.body.append(script);
+          document.body.insertAdjacentHTML("beforeend", "<img src=/nothing onerror='taken=1'>");
+        }"""
+    )
+    page.wait_for_timeout(200)
+    assert page.evaluate("window.taken") is None
+    assert any("Content Security Policy" in one for one in page.said)
+    page.context.close()
+
+
+def test_it_says_that_the_node_and_then_itself_is_gone(stage: Stage, page: Any) -> None:
+    """The last of them: it ends what the others look at."""
+    stage.life.close()
+    page.wait_for_selector("#right[data-state=down]", timeout=PATIENCE_MS)
+    assert page.locator("#right-says").inner_text().startswith("Down since ")
+    assert page.locator("#whom-rows tr").count() >= 1  # what was known stays
+    assert page.request.get(f"{stage.process.url}healthz").status == 503
+    assert not page.locator("#lost").is_visible()
+    assert stage.process.end() == 0
+    page.wait_for_selector("#lost:visible", timeout=PATIENCE_MS)
+    page.said.clear()  # the browser complains of what it cannot reach any more

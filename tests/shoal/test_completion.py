@@ -1,0 +1,101 @@
+"""What a shell completes of shoal's words, asked of the shells themselves where they are."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from shoal.completion import SHELLS, script
+from shoal.debug.views import VIEWS
+from shoal_base.visible import visible_lines
+
+BASH = """
+. "$1"; shift
+COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
+at=$(complete -p shoal | sed 's/.*-F \\([^ ]*\\).*/\\1/')
+$at shoal "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+FISH = 'source $argv[1]; complete -C "$argv[2]" | string replace -r "\\t.*" ""'
+CASES = [
+    ("", {"node", "judge", "completion"}),
+    ("no", {"node"}),
+    ("debug ", set(VIEWS)),
+    ("debug status --la", {"--last"}),
+    ("node --draws ", {"standing", "uniform", "contribution"}),
+    ("node --no-mdns --tasks ", {"easy", "easy-paper", "paper", "none"}),
+    ("join shoal1x --max-new", {"--max-new-tokens"}),
+    ("judge rep", {"report"}),
+    ("judge report --fr", {"--from"}),
+    ("tasks gcd_", {"gcd_easy", "gcd_1", "gcd_2"}),
+    ("answer --family gcd_", {"gcd_easy", "gcd_1", "gcd_2"}),
+    ("export --format ", {"parquet", "jsonl"}),
+    ("experiment ", {"paper", "poison", "hetero"}),
+    ("completion ", set(SHELLS)),
+    ("help boot", {"bootstrap"}),
+]
+
+
+@pytest.fixture(scope="module")
+def scripts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """What `shoal completion` prints, by shell."""
+    folder = tmp_path_factory.mktemp("scripts")
+    for shell in SHELLS:
+        text = script(shell)
+        assert "\n".join(visible_lines(text)) == text  # printing changes nothing
+        (folder / shell).write_text(text)
+    return {shell: folder / shell for shell in SHELLS}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_shell_takes_the_script(shell: str, scripts: dict[str, Path]) -> None:
+    program = shutil.which(shell)
+    if program is None:
+        pytest.skip(f"{shell} is not installed")
+    done = said(program, "-n", str(scripts[shell]))
+    assert not done
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_script_has_every_command_view_and_preset(shell: str, scripts: dict[str, Path]) -> None:
+    text = scripts[shell].read_text()
+    for word in (*VIEWS, "bootstrap", "easy-paper", "gcd_easy", "contribution", "poison"):
+        assert word in text
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"), CASES, ids=[typed or "nothing" for typed, _ in CASES]
+)
+@pytest.mark.parametrize("ask", ["bash", "fish"])
+def test_what_is_offered(ask: str, typed: str, offered: set[str], scripts: dict[str, Path]) -> None:
+    program = shutil.which(ask)
+    if program is None:
+        pytest.skip(f"{ask} is not installed")
+    found = _ASK[ask](program, scripts[ask], typed)
+    assert offered <= found
+    if typed and not typed.endswith(" "):
+        assert found == offered
+
+
+def _in_bash(program: str, path: Path, typed: str) -> set[str]:
+    words = ["shoal", *typed.split(" ")]
+    return set(said(program, "--norc", "-c", BASH, "bash", str(path), *words).split())
+
+
+def _in_fish(program: str, path: Path, typed: str) -> set[str]:
+    return set(said(program, "--no-config", "-c", FISH, str(path), f"shoal {typed}").split())
+
+
+_ASK: dict[str, Callable[[str, Path, str], set[str]]] = {"bash": _in_bash, "fish": _in_fish}
+
+
+def said(*command: str) -> str:
+    """Return what a program prints, errors included, which must be none."""
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=30, check=True
+    )
+    return done.stdout

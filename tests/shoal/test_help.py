@@ -1,0 +1,164 @@
+"""Help of every command: eighty columns, groups, choices, defaults, an example that parses."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+from typing import Any
+
+import pytest
+
+from shoal.__main__ import COMMANDS, main
+from shoal.parsers import all_parsers, parser_for
+from shoal_settings.groups import BEGINNINGS, FIRST, choices_of, group_of
+from shoal_settings.help_page import WIDTH, help_page
+from shoal_settings.parser import Parser
+from shoal_settings.schema import Settings, fields_of
+
+PARSERS = {" ".join(words): parser for words, parser in all_parsers()}
+WITH_MANY = [name for name, parser in PARSERS.items() if parser.first]
+MOST_FLAGS = 16
+
+
+@pytest.fixture(autouse=True)
+def a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+def listed(parser: Parser) -> list[argparse.Action]:
+    """Return the flags that help names."""
+    return [
+        one
+        for one in parser._actions
+        if one.option_strings and one.help != argparse.SUPPRESS and one.option_strings[0] != "-h"
+    ]
+
+
+def row_of(page: str, flag: str) -> str:
+    """Return what help says of a flag, in one line."""
+    found = re.search(rf"^  (?:-\w, |--[\w-]+, )?{flag}\b.*(?:\n {{10,}}.*)*", page, re.M)
+    return " ".join(found[0].split()) if found else ""
+
+
+def test_every_command_and_every_part_has_a_parser() -> None:
+    assert {name.split()[0] for name in PARSERS} == set(COMMANDS)
+    assert {"judge report", "debug ping", "debug rollouts"} <= set(PARSERS)
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_help_fits_into_eighty_columns(name: str) -> None:
+    for show_all in (False, True):
+        long = [
+            line
+            for line in help_page(PARSERS[name], show_all=show_all).splitlines()
+            if len(line) > WIDTH
+        ]
+        assert not long
+
+
+def test_the_list_of_commands_fits_into_eighty_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= WIDTH
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_help_says_what_it_does_and_gives_an_example_that_parses(name: str) -> None:
+    page = help_page(PARSERS[name])
+    assert page.startswith("usage: shoal ")
+    does = page.split("\n\n")[1]
+    assert len(does) > 10
+    assert does[0].isupper()
+    examples = re.findall(rf"^  (shoal {name}\b.*?)(?:   .*)?$", page, re.M)
+    assert examples
+    for example in examples:
+        check_parses(example)
+
+
+def check_parses(line: str) -> None:
+    """Fail where a command line for people names what there is not; starts nothing."""
+    words = shlex.split(line.split(">")[0])[1:]
+    if words[0] == "join":
+        words = ["node", *words[2:]]
+    parser = parser_for(words)
+    assert parser is not None, line
+    given = words[len(parser.prog.split()) - 1 :]
+    if given[:1] == ["show"]:
+        given = given[1:]
+    parser.parse_args(given)
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_all_flags_stand_there_with_their_choices_and_defaults(name: str) -> None:
+    parser = PARSERS[name]
+    page = help_page(parser, show_all=True)
+    for action in listed(parser):
+        row = row_of(page, action.option_strings[0])
+        assert row, action.option_strings
+        for choice in (*(action.choices or ()), *choices(action)):
+            assert str(choice) in row, row
+        default = default_of(action)
+        assert default in ("", "None") or default in row, (default, row)
+
+
+def choices(action: argparse.Action) -> tuple[str, ...]:
+    return choices_of(action.dest) if action.dest in Settings.model_fields else ()
+
+
+def default_of(action: argparse.Action) -> str:
+    value: Any = action.default
+    if isinstance(value, bool | list | tuple) or action.nargs == 0:
+        return ""
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+@pytest.mark.parametrize("name", WITH_MANY)
+def test_a_command_with_many_flags_shows_those_that_people_use_first(name: str) -> None:
+    parser = PARSERS[name]
+    page = help_page(parser)
+    first = [one for one in listed(parser) if row_of(page, one.option_strings[0])]
+    rest = [one for one in listed(parser) if one not in first]
+    assert {one.dest for one in first} == set(parser.first)
+    assert 8 <= len(first) <= MOST_FLAGS
+    assert len(page.splitlines()) <= 80
+    assert f"and {len(rest)} more: {parser.prog} --help-all" in page
+    assert len(re.findall(r"^\S.*:$", help_page(parser, show_all=True), re.M)) >= 3
+
+
+@pytest.mark.parametrize("name", sorted(set(PARSERS) - set(WITH_MANY)))
+def test_a_command_with_few_flags_shows_them_all(name: str) -> None:
+    parser = PARSERS[name]
+    assert len(listed(parser)) <= MOST_FLAGS
+    assert help_page(parser) == help_page(parser, show_all=True)
+
+
+def test_settings_have_groups_and_those_first_are_the_commands() -> None:
+    assert set(BEGINNINGS) <= set(Settings.model_fields)
+    assert {group_of(field) for field in Settings.model_fields} == set(BEGINNINGS.values())
+    for command, first in FIRST.items():
+        assert set(first) <= set(fields_of(command)), command
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        ("node --draws unifrom", "(did you mean 'uniform'?)"),
+        ("node --tasks paprr", "(did you mean 'paper'?)"),
+        ("trainer --strategy uniform+positve", "(did you mean 'positive'?)"),
+        ("node --log tensorbord,wandb", "(did you mean 'tensorboard'?)"),
+        ("bootstrap --log-level wrning", "(did you mean 'warning'?)"),
+        ("judge repot", "no command 'repot' (did you mean 'report'?)"),
+        ("completion bsh", "no shell 'bsh' (did you mean 'bash'?)"),
+        ("experiment paper --set rouns=3", "rouns"),
+    ],
+)
+def test_a_mistyped_word_is_one_line_that_says_what_was_meant(
+    argv: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code = main(argv.split())
+    except SystemExit as end:
+        code = int(end.code or 0)
+    assert code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line

@@ -1,0 +1,148 @@
+"""Every command's --json against its schema: views and commands of a running node, and errors."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from p2p.parts import wall_ms
+from shoal.__main__ import COMMANDS, main
+from shoal.debug.views import VIEWS
+from shoal.schema import SHAPES, schemas
+from shoal_ipc import messages as m
+from tests.policy.training_cases import external_group
+from tests.support import factories as make
+from tests.support.running_node import RunningNode
+from tests.support.schemas import check
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "schema.json"
+ELSEWHERE = {"publish", "answer", "export", "judge report", "swarm", "experiment"}
+"""Checked by the tests that run them."""
+WITHOUT_NODE = {
+    "schema": "schema",
+    "completion": "completion bash",
+    "tasks": "tasks",
+    "node": "node --print-config",
+    "join": None,
+    "bootstrap": "bootstrap --print-config",
+    "judge": "judge --print-config",
+    "trainer": "trainer --print-config",
+}
+STRANGER = "12D3KooWQK1wnefoLrcVHbbnf5tLzbopUd3K3bFAoJpA7YJgL5pV"
+
+
+@pytest.fixture(autouse=True)
+def quiet_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("SHOAL_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
+    """A node with groups of its own and of another."""
+    with RunningNode(tmp_path_factory.mktemp("schemas") / "node") as running:
+        (running.data_dir / "node.log").write_text("2026-11-22 10:00:00 INFO node: began\n")
+        client = running.client()
+        client.call(make.publish([external_group(1)], key=b"own"), m.PublishReply)
+        author = make.Author(running.node.member.manifest, now_ms=wall_ms())
+        signed = author.signed(author.batch([external_group(99)]))
+        running.call(running.node.pool.keep_external, signed)
+        client.close()
+        yield running
+
+
+def commands(node: RunningNode) -> Iterator[tuple[str, list[str]]]:
+    """Every command whose answer is checked here, with its words."""
+    here = ["--data-dir", str(node.data_dir)]
+    publisher = next(iter(node.node.pool.buffer.publishers()))
+    for view in VIEWS:
+        about = {"ping": [node.node.member.peer_id]}
+        about |= {order: [publisher] for order in ("block", "unblock", "protect")}
+        yield f"debug {view}", ["debug", view, *about.get(view, []), *here]
+    for name in ("invite", "logs"):
+        yield name, [name, *here]
+    for name, line in WITHOUT_NODE.items():
+        if line is not None:
+            yield name, line.split()
+
+
+def test_every_command_prints_what_its_schema_says(
+    node: RunningNode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen = set()
+    for name, words in commands(node):
+        capsys.readouterr()
+        code = main([*words, "--json"])
+        assert code in (0, 1), name
+        printed = capsys.readouterr().out.splitlines()
+        assert printed, name
+        for line in printed:
+            check(name, json.loads(line))
+        seen.add(name)
+    assert seen | ELSEWHERE | {"error", "join"} == set(SHAPES)
+    assert {name.split()[0] for name in SHAPES} - {"error"} == set(COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("argv", "code"),
+    [
+        ("nod", 2),
+        ("debug stauts", 2),
+        ("debug status --data-dir nobody", 3),
+        ("debug status --last --data-dir nobody", 3),
+        ("node --rouns 3", 2),
+        ("node --rounds many", 2),
+        ("bootstrap --config none.toml", 2),
+        ("trainer --log nonsense", 2),
+        ("judge report --data-dir nobody", 1),
+        ("judge repot", 2),
+        ("experiment papr", 2),
+        ("experiment paper --rounds 0", 2),
+        ("tasks nonsense", 2),
+        ("publish", 2),
+        ("publish x --data-dir nobody", 3),
+        ("answer --data-dir nobody", 3),
+        ("export --data-dir nobody", 2),
+        ("invite --data-dir nobody", 3),
+        ("join", 2),
+        ("logs --data-dir nobody", 3),
+        ("schema nonsense", 2),
+        ("completion csh", 2),
+    ],
+)
+def test_an_error_is_an_object_on_standard_error(
+    argv: str, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        ended = main([*argv.split(), "--json"])
+    except SystemExit as end:
+        ended = int(end.code or 0)
+    assert ended == code
+    said = capsys.readouterr()
+    assert said.out == ""
+    (line,) = said.err.splitlines()
+    error = json.loads(line)
+    check("error", error)
+    assert error["error"]
+    # The next command's errors are for people again.
+    assert main(["nod"]) == 2
+    assert capsys.readouterr().err.startswith("shoal: no command 'nod'")
+
+
+def test_the_document_has_the_schemas_of_today() -> None:
+    """`shoal schema > docs/schema.json` makes it anew."""
+    assert json.loads(DOCUMENT.read_text())["schemas"] == schemas()
+
+
+def test_a_missing_a_wrong_and_an_unknown_key_are_told() -> None:
+    good = {"schema_version": 1, "groups": 3, "new": 2}
+    check("publish", good)
+    for bad in ({**good, "new": "2"}, {**good, "more": 1}, {"schema_version": 1, "groups": 3}):
+        with pytest.raises(jsonschema.ValidationError):
+            check("publish", bad)

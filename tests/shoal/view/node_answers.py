@@ -1,0 +1,142 @@
+"""What a node answers that learns with one other, is refused by a second, and refuses a third."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shoal.view.answers import Answers
+
+ME = "12D3KooWJvLVS1xjT31deqxHxz4bhhnYacJUn2USvGKognpgREoz"
+FRIEND = "12D3KooWPwiG4QHTQCEKvGPLsNd61R9gj4hoGjLNEz4TP6TsHYo5"
+FOE = "12D3KooWGGdbfyt8dnkKu9rMNfWWjC6jKVQLDKkRWvyD7WV951dY"
+AT_UNIX = 1_800_000_000.0
+
+STATUS: dict[str, Any] = {
+    "schema_version": 1,
+    "peer_id": ME,
+    "addresses": ["/ip4/127.0.0.1/tcp/4001"],
+    "swarm": {"name": "shoal", "digest": "41" * 32},
+    "uptime_s": 56.8,
+    "peers": 2,
+    "solo": False,
+    "round": 23,
+    "verdicts": {"accept": 90, "ignore": {"duplicate": 3}, "reject": {"bad_signature": 2}},
+    "trainer": {
+        "state": "training",
+        "reward_local": 0.36,
+        "reward_start": 0.31,
+        "phase": "answering",
+        "progress": {"round": 24, "done": 3, "of": 8, "seconds": 2.5, "left_s": 4.1},
+        "held_out": {"round": 20, "pass@1": 0.25},
+        "last_error": None,
+        "learning": {"state": "ok", "says": "nothing wrong; own reward 0.360", "findings": []},
+    },
+    "judge": {"mean_score": 0.4},
+    "cost": {
+        "window_s": 60.0,
+        "bytes_in_s": 8000.0,
+        "bytes_out_s": 2000.0,
+        "disk_bytes": 5_000_000,
+        "processes": {
+            "node": {"cpu": 0.1, "rss_bytes": 90_000_000},
+            "worker": {"cpu": 0.02, "rss_bytes": 50_000_000},
+            "trainer": {"cpu": 0.9, "rss_bytes": 500_000_000},
+        },
+    },
+}
+PEERS: dict[str, Any] = {
+    "peers": [
+        {"peer_id": FRIEND, "relayed": True, "latency_ms": 8.9},
+        {"peer_id": FOE, "relayed": False, "latency_ms": None},
+    ]
+}
+SCORES: dict[str, Any] = {
+    "scores": [{"peer_id": FOE, "score": -40.0, "sampling_weight": 0.01, "banned_s": 120.0}]
+}
+CONTRIBUTIONS: dict[str, Any] = {
+    "own": {"contributed": 96, "drawn": 188, "trained": 60},
+    "peers": [{"peer_id": FRIEND, "contributed": 100, "drawn": 142, "weight": 1.0}],
+}
+BUFFER: dict[str, Any] = {"publishers": [{"peer_id": FRIEND, "groups": 6, "newest_s": 0.3}]}
+LEDGER: dict[str, Any] = {
+    "lately": {
+        "window_s": 3600.0,
+        "others_signal_share": 0.61,
+        "groups_others": 40,
+        "tokens_others": 5120,
+    },
+    "publishers": [
+        {
+            "peer_id": FRIEND,
+            "model": "tiny",
+            "trained": 40,
+            "signal": 61.0,
+            "trained_10m": 12,
+            "reward": 0.5,
+            "last_s": 1.5,
+        },
+        {"peer_id": ME, "model": "tiny", "trained": 30, "signal": 39.0, "trained_10m": 9},
+    ],
+    "families": [{"name": "gcd", "reward": 0.4, "reward_start": 0.1, "groups": 12}],
+}
+ROLLOUTS: dict[str, Any] = {
+    "rollouts": [
+        {
+            "number": 7,
+            "group_id": "ab" * 16,
+            "publisher": FRIEND,
+            "own": False,
+            "round": 22,
+            "model": "tiny",
+            "family": "gcd",
+            "reward": 0.5,
+            "used": True,
+            "why_unused": "",
+            "completions": [{}, {}],
+        }
+    ]
+}
+REFUSALS: dict[str, Any] = {
+    "counts": [{"reason": "bad_signature", "says": "it is forged", "do": "nothing", "count": 2}],
+    "ring": [
+        {
+            "at_ms": int(AT_UNIX * 1000) - 5000,
+            "reason": "bad_signature",
+            "says": "it is forged",
+            "do": "nothing",
+            "signer": FOE,
+            "forwarder": FOE,
+            "family": "",
+            "kind": "reject",
+            "times": 7,
+        }
+    ],
+}
+DOCTOR: dict[str, Any] = {
+    "state": "warn",
+    "findings": [
+        {"check": "peers", "state": "ok", "says": "2 connected", "do": ""},
+        {"check": "disk", "state": "warn", "says": "1 GiB free", "do": "make room"},
+    ],
+}
+METRICS: tuple[dict[str, Any], ...] = (
+    {"event": "held_out", "round": 0, "held_out/pass@1": 0.125},
+    {"event": "round", "round": 23, "reward_local": 0.36},
+)
+
+
+def answers(**other: Any) -> Answers:
+    """Return the answers of a node that is up, with others where they are given."""
+    given: dict[str, Any] = {
+        "status": STATUS,
+        "peers": PEERS,
+        "scores": SCORES,
+        "contributions": CONTRIBUTIONS,
+        "buffer": BUFFER,
+        "doctor": DOCTOR,
+        "rollouts": ROLLOUTS,
+        "ledger": LEDGER,
+        "refusals": REFUSALS,
+        "metrics": METRICS,
+    }
+    return Answers(**{**given, **other})

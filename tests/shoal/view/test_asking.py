@@ -1,0 +1,83 @@
+"""What a folder's node is asked: its views, its last words, its metrics."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.view.asking import Asking
+from tests.shoal.view.node_answers import DOCTOR, STATUS
+from tests.support.answering_node import answering_node
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "node"
+    made.mkdir()
+    return made
+
+
+def answering(asking: Asking, *, up: bool) -> Any:
+    """Ask until it is there, or is not."""
+    deadline = time.monotonic() + 30
+    while True:
+        answers = asking.now()
+        if (answers.down_since_unix is None) is up:
+            return answers
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_node_that_goes_away_is_down_since_then_and_found_again(folder: Path) -> None:
+    asking = Asking(folder)
+    assert asking.now().down_since_unix == 0.0
+    with answering_node(folder, {"status": STATUS, "doctor": DOCTOR}):
+        answers = answering(asking, up=True)
+        assert answers.status == STATUS
+        assert answers.ledger is None
+    before = time.time()
+    down = answering(asking, up=False)
+    assert before - 1 <= down.down_since_unix <= time.time()
+    assert down.status == STATUS
+    assert down.doctor is None
+    assert asking.now().down_since_unix == down.down_since_unix
+    with answering_node(folder, {"status": {**STATUS, "round": 1}}):
+        assert answering(asking, up=True).status["round"] == 1
+    asking.close()
+
+
+def test_a_node_that_has_ended_left_its_last_words(folder: Path) -> None:
+    left = folder / "last-status.json"
+    left.write_text(json.dumps(STATUS))
+    os.utime(left, (1000.0, 1000.0))
+    answers = Asking(folder).now()
+    assert answers.down_since_unix == 1000.0
+    assert answers.status == STATUS
+    left.write_text("no JSON")
+    assert Asking(folder).now().status is None
+
+
+def test_of_a_long_run_there_are_its_first_mark_and_its_latest(folder: Path) -> None:
+    path = folder / "metrics.jsonl"
+    marks = [{"event": "held_out", "round": n, "held_out/pass@1": n / 10_000} for n in range(4)]
+    rounds = [{"event": "round", "round": n, "pad": "x" * 100} for n in range(4000)]
+    lines = [json.dumps(one) for one in (marks[0], *rounds, marks[3])]
+    path.write_text("\n".join(lines) + "\n" + '{"cut')
+    asking = Asking(folder)
+    found = asking.now().metrics
+    assert found[0] == marks[0]
+    assert found[-1] == marks[3]
+    assert len(found) <= 1025
+    with path.open("a") as file:
+        file.write(' short"}\n' + json.dumps(marks[2]) + "\n")
+    assert asking.now().metrics[-1] == marks[2]
+    path.unlink()
+    path.write_text(json.dumps(marks[1]) + "\n")
+    assert asking.now().metrics == (marks[1],)
+    path.unlink()
+    assert asking.now().metrics == ()

@@ -1,0 +1,163 @@
+"""What is shown of a node: the seven questions, whatever it has answered."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.view.answers import Answers
+from shoal.view.build import build
+from shoal.view.model import Shown, to_json
+from shoal_base.visible import visible
+from tests.shoal.view.node_answers import AT_UNIX, FOE, FRIEND, ME, STATUS, answers
+
+VIEWS = ("status", "peers", "scores", "contributions", "buffer", "doctor", "rollouts", "ledger",
+         "refusals")  # fmt: skip
+HOSTILE = "\x1b[2J\u202eevil\u200b\n"
+
+
+def shown(**other: Any) -> Shown:
+    return build(answers(**other), data_dir="/somewhere/node", at_unix=AT_UNIX)
+
+
+def test_a_node_that_learns() -> None:
+    one = shown()
+    assert (one.kind, one.name, one.peer_id, one.short) == ("node", "node", ME, ME[-10:])
+    assert one.right.state == "warn"
+    assert one.right.says == "Learning with 1 other. disk: 1 GiB free"
+    assert one.right.do == "make room"
+    assert one.right.phase is not None
+    assert (one.right.phase.name, one.right.phase.done, one.right.phase.of) == ("answering", 3, 8)
+    assert (one.learning.held_out, one.learning.held_out_start) == (0.25, 0.125)
+    assert [row.peer_id for row in one.publishers] == [ME, FRIEND, FOE]
+    assert [row.verdict_state for row in one.publishers] == ["me", "fine", "banned"]
+    assert one.publishers[1].relayed
+    assert one.publishers[1].signal == 61.0
+    assert one.worth.says == (
+        "In the last 1 h 0 min 61% of what the model learnt from was found by others, for 8.0 KB/s"
+    )
+    assert one.said[0].completions == 2
+    assert one.refused.counts[0].count == 2
+    assert one.now
+
+
+def test_its_json_holds_all_of_it_and_a_version() -> None:
+    found = to_json(shown())
+    assert found["schema_version"] == 1
+    assert json.loads(json.dumps(found)) == found
+    assert set(found) == {"schema_version", *Shown.__dataclass_fields__}
+
+
+@pytest.mark.parametrize("role", ["bootstrap", "judge"])
+def test_a_peer_without_a_trainer(role: str) -> None:
+    bare = {key: value for key, value in STATUS.items() if key not in ("trainer", "round")}
+    one = build(Answers(status={**bare, "role": role}), data_dir="/somewhere/it", at_unix=AT_UNIX)
+    assert one.kind == role
+    assert one.right.state == "ok"
+    assert "2 connected" in one.right.says
+    assert one.publishers == ()
+    # It keeps no ring: its counters stand for it.
+    assert {(row.reason, row.count) for row in one.refused.counts} == {
+        ("duplicate", 3),
+        ("bad_signature", 2),
+    }
+
+
+def test_a_node_that_is_down_shows_its_last_numbers() -> None:
+    one = shown(down_since_unix=AT_UNIX - 180)
+    assert one.right.state == "down"
+    assert one.right.says == "down for 3 min 0 s: no node answers here"
+    assert one.right.down_since_unix == AT_UNIX - 180
+    assert one.learning.reward_own == 0.36
+    assert one.now[0].command == "shoal node --data-dir /somewhere/node"
+
+
+def test_a_folder_where_no_node_ever_was() -> None:
+    one = build(Answers(down_since_unix=0.0), data_dir="/nowhere", at_unix=AT_UNIX)
+    assert one.right.state == "down"
+    assert one.right.down_since_unix is None
+    assert one.publishers == ()
+
+
+def test_what_stands_first_is_the_worst() -> None:
+    findings = [
+        {"check": "disk", "state": "warn", "says": "little", "do": "make room"},
+        {"check": "trainer", "state": "bad", "says": "broken: no model", "do": "mend that"},
+        {"check": "learning", "state": "bad", "says": "nothing earned", "do": "other tasks"},
+    ]
+    one = shown(doctor={"findings": findings})
+    assert one.right.state == "bad"
+    assert one.right.says.endswith("trainer: broken: no model")
+
+
+def _hostile(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _hostile(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_hostile(one) for one in value]
+    return value + HOSTILE if isinstance(value, str) else value
+
+
+def test_no_text_of_it_acts() -> None:
+    """Strangers name their models, and errors quote them."""
+    hostile = {view: _hostile(getattr(answers(), view)) for view in VIEWS}
+    found = to_json(build(Answers(**hostile), data_dir="/a/\x1bb", at_unix=AT_UNIX))
+    texts = list(_texts(found))
+    assert any("evil" in one for one in texts)
+    for one in texts:
+        # But for the command to copy, which names a folder of the user's own.
+        assert one == visible(one) or one.startswith("shoal "), one
+
+
+def _texts(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        return [text for one in value.values() for text in _texts(one)]
+    if isinstance(value, list):
+        return [text for one in value for text in _texts(one)]
+    return [value] if isinstance(value, str) else []
+
+
+JUNK = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.lists(st.integers()),
+    st.dictionaries(st.text(), st.integers()),
+)  # fmt: skip
+
+
+def _places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    keys = (
+        value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    )
+    return [at, *(place for key in keys for place in _places(value[key], (*at, key)))]
+
+
+WHOLE = {view: getattr(answers(), view) for view in VIEWS}
+PLACES = [place for place in _places(WHOLE) if place]
+
+
+@given(changes=st.lists(st.tuples(st.sampled_from(PLACES), JUNK), max_size=6))
+def test_whatever_another_version_answers_is_shown(
+    changes: list[tuple[tuple[Any, ...], Any]],
+) -> None:
+    """Keys of another type, missing ones, rows that are none."""
+    changed = copy.deepcopy(WHOLE)
+    for place, value in changes:
+        at: Any = changed
+        for key in place[:-1]:
+            at = at[key] if isinstance(at, dict) and key in at else None
+        if isinstance(at, dict):
+            at[place[-1]] = value
+    views = {view: one if isinstance(one, dict) else None for view, one in changed.items()}
+    found = to_json(build(Answers(**views), data_dir="/a", at_unix=AT_UNIX))
+    json.dumps(found, allow_nan=False)
+
+
+def test_of_many_publishers_the_ones_that_count_are_shown() -> None:
+    rows = [{"peer_id": f"P{n}", "contributed": n} for n in range(1000)]
+    one = shown(contributions={"peers": rows})
+    assert len(one.publishers) == 256
+    assert one.publishers[0].mine

@@ -1,0 +1,102 @@
+"""`/metrics` and the probes: what Prometheus reads of a node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from shoal.view.answers import Answers
+from shoal.view.build import build
+from shoal.view.health import healthy, ready
+from shoal.view.metrics import MAX_FAMILIES, MAX_PUBLISHERS, METRICS, metrics_text
+from shoal.view.model import Shown
+from tests.shoal.view.node_answers import AT_UNIX, FRIEND, ME, STATUS, answers
+
+
+def shown(of: Answers) -> Shown:
+    return build(of, data_dir="/somewhere/node", at_unix=AT_UNIX)
+
+
+def scraped(of: Answers) -> dict[tuple[str, tuple[str, ...]], float]:
+    """What a scrape brings, read by Prometheus' own parser."""
+    text = metrics_text(shown(of), of)
+    return {
+        (sample.name, tuple(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_a_node_is_scraped() -> None:
+    found = scraped(answers())
+    for name, value in {
+        "shoal_up": 1,
+        "shoal_rounds_total": 23,
+        "shoal_reward_own": 0.36,
+        "shoal_signal_others_ratio": 0.61,
+        "shoal_held_out_pass_ratio": 0.25,
+        "shoal_data_dir_bytes": 5_000_000,
+    }.items():
+        assert found[name, ()] == value
+    assert found["shoal_learnt_signal", (FRIEND,)] == 61.0
+    assert found["shoal_refused_total", ("bad_signature",)] == 2
+    assert found["shoal_process_cpu_ratio", ("trainer",)] == 0.9
+    assert found["shoal_peer_info", ("41" * 32, "node", ME, "shoal")] == 1
+    assert found["shoal_findings", ("warn",)] == 1
+    assert found["shoal_family_reward", ("gcd",)] == 0.4
+
+
+def test_one_that_is_down_is_scraped_all_the_same() -> None:
+    found = scraped(Answers(down_since_unix=0.0))
+    assert found["shoal_up", ()] == 0
+    assert ("shoal_rounds_total", ()) not in found
+
+
+def test_names_are_as_prometheus_has_them() -> None:
+    names = [metric.name for metric in METRICS]
+    assert len(set(names)) == len(names)
+    for metric in METRICS:
+        assert metric.name.startswith("shoal_")
+        assert not metric.name.endswith(("_ms", "_kb", "_percent", "_minutes"))
+        assert metric.says.endswith(".")
+
+
+def test_strangers_can_neither_add_lines_nor_series_without_end() -> None:
+    bad = 'x"}\nshoal_up 7\n# \x1b[2J\u202e\\'
+    many: list[dict[str, Any]] = [
+        {"peer_id": f"{bad}{n}", "trained": 1, "signal": 1.0} for n in range(500)
+    ]
+    families = [{"name": f"{bad}{n}", "reward": 0.5} for n in range(500)]
+    of = answers(ledger={"publishers": many, "families": families})
+    found = scraped(of)
+    assert found["shoal_up", ()] == 1
+    assert sum(name == "shoal_learnt_signal" for name, _ in found) == MAX_PUBLISHERS
+    assert sum(name == "shoal_family_reward" for name, _ in found) == MAX_FAMILIES
+    text = metrics_text(shown(of), of)
+    assert all(c.isprintable() or c == "\n" for c in text)
+    assert not [line for line in text.splitlines() if line.startswith("shoal_up 7")]
+
+
+@pytest.mark.parametrize(
+    ("state", "is_ready"),
+    [("training", True), ("finished", True), ("disabled", True), ("loading", False),
+     ("broken", False), ("paused", False), ("", False)],
+)  # fmt: skip
+def test_ready_is_a_trainer_at_work(state: str, is_ready: bool) -> None:
+    one = shown(answers())
+    assert healthy(one).ok
+    assert ready(one, state).ok is is_ready
+
+
+def test_a_bootstrap_is_ready_without_a_trainer() -> None:
+    bare = {key: value for key, value in STATUS.items() if key != "trainer"}
+    assert ready(shown(Answers(status={**bare, "role": "bootstrap"}))).ok
+
+
+def test_a_node_that_is_down_is_neither() -> None:
+    one = shown(answers(down_since_unix=AT_UNIX - 60))
+    assert not healthy(one).ok
+    assert not ready(one, "training").ok
+    assert healthy(one).says == "down for 1 min 0 s: no node answers here"

@@ -1,0 +1,220 @@
+"""`shoal watch` in a terminal: live, resized, the node gone and back, all left as it was."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pyte
+import pytest
+
+from shoal.__main__ import main
+from tests.shoal.view.node_answers import (
+    BUFFER,
+    CONTRIBUTIONS,
+    DOCTOR,
+    LEDGER,
+    ME,
+    PEERS,
+    REFUSALS,
+    ROLLOUTS,
+    SCORES,
+    STATUS,
+)
+from tests.support.answering_node import answering_node
+
+ANSWERS: dict[str, Any] = {
+    "status": STATUS,
+    "peers": PEERS,
+    "scores": SCORES,
+    "contributions": CONTRIBUTIONS,
+    "buffer": BUFFER,
+    "doctor": DOCTOR,
+    "rollouts": ROLLOUTS,
+    "ledger": LEDGER,
+    "refusals": REFUSALS,
+}
+PATIENCE_S = 60.0
+
+
+class Watched:
+    """`shoal watch` in a terminal of its own, and what stands on that."""
+
+    def __init__(self, data_dir: Path, columns: int = 80, rows: int = 24) -> None:
+        self._master, self._slave = pty.openpty()
+        self._screen = pyte.Screen(columns, rows)
+        self._stream = pyte.ByteStream(self._screen)
+        self.raw = b""
+        self._size(columns, rows)
+        self.before = termios.tcgetattr(self._slave)
+        kept = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")}
+        path = os.pathsep.join(map(os.path.abspath, filter(None, sys.path)))
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "shoal", "watch", "--data-dir", str(data_dir)],
+            stdin=self._slave,
+            stdout=self._slave,
+            stderr=self._slave,
+            env=kept | {"TERM": "xterm-256color", "PYTHONPATH": path},
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._master)
+        os.close(self._slave)
+
+    def _size(self, columns: int, rows: int) -> None:
+        size = struct.pack("HHHH", rows, columns, 0, 0)
+        fcntl.ioctl(self._slave, termios.TIOCSWINSZ, size)
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Give the terminal another size."""
+        self._size(columns, rows)
+        self._screen.resize(rows, columns)
+
+    def press(self, key: str) -> None:
+        """Press a key."""
+        os.write(self._master, key.encode())
+
+    @property
+    def text(self) -> str:
+        """What stands there."""
+        return "\n".join(self._screen.display)
+
+    def until(self, holds: Callable[[str], bool]) -> str:
+        """Read until something stands there; return all of it."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not holds(self.text):
+            assert time.monotonic() < deadline, self.text
+            self._read(0.1)
+        return self.text
+
+    def ended(self) -> int:
+        """Wait for its end; return the exit code."""
+        deadline = time.monotonic() + PATIENCE_S
+        while (code := self.process.poll()) is None:
+            assert time.monotonic() < deadline, self.text
+            self._read(0.05)
+        self._read(0.05)
+        return code
+
+    def _read(self, seconds: float) -> None:
+        if select.select([self._master], [], [], seconds)[0]:
+            data = os.read(self._master, 1 << 16)
+            self.raw += data
+            self._stream.feed(data)
+
+    def assert_left_as_it_was(self) -> None:
+        """The screen, the cursor and the keys are the shell's again."""
+        for on, off in ((b"\x1b[?1049h", b"\x1b[?1049l"), (b"\x1b[?25l", b"\x1b[?25h")):
+            assert self.raw.rfind(on) < self.raw.rfind(off)
+        assert termios.tcgetattr(self._slave) == self.before
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    made = tmp_path / "node"
+    made.mkdir()
+    yield made
+
+
+def test_the_node_comes_goes_and_comes_back(folder: Path) -> None:
+    with Watched(folder) as watched:
+        answers = {**ANSWERS}
+        with answering_node(folder, answers):
+            watched.until(lambda text: "warn: Learning with 1 other. disk" in text)
+            answers["status"] = {**STATUS, "peers": 7, "round": 4711}
+            watched.until(lambda text: "round 4711" in text)
+        watched.until(lambda text: "down for" in text and "own reward 0.360" in text)
+        with answering_node(folder, ANSWERS):
+            watched.until(lambda text: "warn: Learning with 1 other. disk" in text)
+            watched.resize(40, 15)
+            watched.until(lambda text: "\nlearning " in text)
+            watched.resize(120, 40)
+            watched.until(lambda text: "Is it learning?" in text and "shoal export" in text)
+            watched.press("x")
+            watched.press("q")
+            assert watched.ended() == 0
+        watched.assert_left_as_it_was()
+
+
+def test_ended_by_ctrl_c_the_terminal_is_left_as_it_was(folder: Path) -> None:
+    with Watched(folder) as watched:
+        watched.until(lambda text: "no node answers here" in text)
+        watched.process.send_signal(signal.SIGINT)
+        assert watched.ended() == 0
+        assert b"Traceback" not in watched.raw
+        watched.assert_left_as_it_was()
+
+
+def test_ctrl_z_gives_the_terminal_back_until_fg(folder: Path) -> None:
+    with Watched(folder) as watched:
+        watched.until(lambda text: "no node answers here" in text)
+        watched.process.send_signal(signal.SIGTSTP)
+        os.waitid(os.P_PID, watched.process.pid, os.WSTOPPED)
+        watched._read(0.1)
+        watched.assert_left_as_it_was()
+        watched.process.send_signal(signal.SIGCONT)
+        with answering_node(folder, ANSWERS):
+            watched.until(lambda text: "Learning with 1 other" in text)
+        watched.process.send_signal(signal.SIGTERM)
+        assert watched.ended() == 0
+        assert b"Traceback" not in watched.raw
+        watched.assert_left_as_it_was()
+
+
+def test_into_a_pipe_it_is_one_frame(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with answering_node(folder, ANSWERS):
+        assert main(["watch", "--data-dir", str(folder)]) == 0
+        said = capsys.readouterr().out
+        assert "What now?" in said
+        assert "\x1b" not in said
+        assert main(["watch", "--data-dir", str(folder), "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+    assert (found["schema_version"], found["peer_id"]) == (1, ME)
+    assert found["right"]["findings"][1]["do"] == "make room"
+
+
+def test_where_no_node_is_it_says_so_by_its_exit_code(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["watch", "--data-dir", str(folder), "--json"]) == 3
+    assert json.loads(capsys.readouterr().out)["right"]["state"] == "down"
+
+
+def test_an_older_node_is_shown_as_far_as_it_answers(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with answering_node(folder, {"status": STATUS, "doctor": DOCTOR}):
+        assert main(["watch", "--data-dir", str(folder), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["learning"]["reward_own"] == 0.36
+    assert {one["reason"] for one in found["refused"]["counts"]} == {"duplicate", "bad_signature"}
+
+
+def test_a_mistyped_flag_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["watch", "--data-dri", "x"])
+    assert end.value.code == 2
+    assert "--data-dri" in capsys.readouterr().err

@@ -1,0 +1,120 @@
+"""A screen of `shoal watch`: it fits, it asks all seven questions, and nothing in it acts."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+
+from shoal.view.answers import Answers
+from shoal.view.build import build
+from shoal.view.model import Shown
+from shoal.watch.frame import frame
+from tests.shoal.view.node_answers import AT_UNIX, FRIEND, ROLLOUTS, STATUS, answers
+
+FOOT = "q or Ctrl-C ends this"
+QUESTIONS = (
+    *("Am I all right?", "Is it learning?", "From whom?", "Is it worth it?"),
+    *("What was said?", "What was refused?", "What now?"),
+)
+WORDS = ("right", "learning", "from", "worth", "said", "refused", "now")
+
+
+def shown(**other: Any) -> Shown:
+    return build(answers(**other), data_dir="/somewhere/node", at_unix=AT_UNIX)
+
+
+def lines(of: Shown, width: int, height: int) -> list[str]:
+    return frame(of, width=width, height=height, foot=FOOT).plain.split("\n")
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (40, 15), (200, 50)])
+def test_all_seven_questions_are_on_the_screen(width: int, height: int) -> None:
+    found = lines(shown(), width, height)
+    assert len(found) == height
+    assert all(cell_len(line) <= width for line in found)
+    asked = WORDS if width < 72 else QUESTIONS
+    starts = [next(n for n, line in enumerate(found) if line.startswith(q)) for q in asked]
+    assert starts == sorted(starts)
+    assert found[-1].startswith(FOOT[:width])
+    assert "Learning with 1 other" in "\n".join(found)
+
+
+def test_what_stands_at_80_by_24() -> None:
+    text = "\n".join(lines(shown(), 80, 24))
+    for words in (
+        "warn: Learning with 1 other. disk: 1 GiB free",
+        "round 24: answering, 3 of 8, for 2.5 s, ~4.1 s left",
+        "→ make room",
+        "own reward 0.360 (start 0.310)  held-out 0.250 (start 0.125)",
+        "this node       30     39      9",
+        f"…{FRIEND[-10:]}     40     61     12  0.500  fine, relay  tiny",
+        "banned 2 min 0 s",
+        "8.0 KB/s in, 2.0 KB/s out, 4.8 MiB on disk",
+        "0.500  …4TP6TsHYo5 gcd  trained on",
+        "2 bad_signature",
+        "5.0 s ago 7 times, from …yD7WV951dY: it is forged",
+        "shoal invite --data-dir /somewhere/node  invite others",
+    ):
+        assert words in text, f"{words!r} is not in\n{text}"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_it_fits_whatever_the_terminal(seed: int) -> None:
+    rng = random.Random(seed)
+    many = [{**ROLLOUTS["rollouts"][0], "family": "数" * rng.randrange(40)} for _ in range(50)]
+    publishers = [
+        {"peer_id": f"{FRIEND}{n}", "trained": n, "signal": 10.0**n, "model": "模型" * n}
+        for n in range(30)
+    ]
+    of = shown(rollouts={"rollouts": many}, ledger={"publishers": publishers})
+    for _ in range(25):
+        width, height = rng.randrange(1, 220), rng.randrange(1, 70)
+        found = frame(of, width=width, height=height, foot=FOOT).plain.split("\n")
+        assert len(found) == height, (width, height)
+        assert all(cell_len(line) <= max(10, width) for line in found), (width, height)
+
+
+def test_what_is_cut_for_want_of_room_is_the_least() -> None:
+    found = lines(shown(), 80, 9)
+    assert [line[:10].strip() for line in found[1:8]] == [q[:10].strip() for q in QUESTIONS]
+    assert lines(shown(), 80, 1)[0].startswith("shoal node")
+
+
+def test_into_a_pipe_all_of_it_goes() -> None:
+    text = frame(shown(), width=80, height=None).plain
+    assert "shoal export" in text
+    assert FOOT not in text
+
+
+def test_a_node_that_is_away_keeps_its_numbers() -> None:
+    text = "\n".join(lines(shown(down_since_unix=AT_UNIX - 60), 80, 24))
+    assert "down: down for 1 min 0 s" in text
+    assert "own reward 0.360" in text
+    assert "answering" not in text
+
+
+@pytest.mark.parametrize("role", ["bootstrap", "judge"])
+def test_a_peer_without_a_trainer(role: str) -> None:
+    bare = {key: value for key, value in STATUS.items() if key != "trainer"}
+    of = build(Answers(status={**bare, "role": role}), data_dir="/a/it", at_unix=AT_UNIX)
+    text = "\n".join(lines(of, 80, 24))
+    assert f"shoal {role} it" in text
+    assert "2 connected" in text
+
+
+def test_no_text_of_strangers_acts() -> None:
+    bad = "\x1b[2J\u202e\rx\n"
+    of = shown(
+        rollouts={"rollouts": [{"family": bad, "publisher": bad, "why_unused": bad}]},
+        ledger={"publishers": [{"peer_id": bad, "model": bad}], "families": [{"name": bad}]},
+        refusals={"counts": [{"reason": bad, "count": 1}],
+                  "ring": [{"says": bad, "do": bad, "forwarder": bad, "family": bad}]},
+        doctor={"findings": [{"state": "bad", "check": bad, "says": bad, "do": bad}]},
+    )  # fmt: skip
+    for width in (40, 80, 200):
+        found = frame(of, width=width, height=60).plain
+        assert all(c.isprintable() or c == "\n" for c in found)
+        assert "\\x1b[2J" in found or width == 40

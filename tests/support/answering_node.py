@@ -1,0 +1,64 @@
+"""A node's socket that answers views from a dictionary, and can go away and come back."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from shoal_ipc import messages as m
+from shoal_ipc.client import SOCKET_NAME
+from shoal_ipc.codec import decode_ipc, encode_ipc
+from shoal_ipc.framing import FrameDecoder, encode_frame
+from shoal_wire.types import PeerId
+
+
+@contextlib.contextmanager
+def answering_node(data_dir: Path, answers: Mapping[str, Any]) -> Iterator[None]:
+    """Serve any number of connections until the end, which closes them; `answers` may change."""
+    open_ones: list[socket.socket] = []
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):  # the listener's end
+            while True:
+                connection, _ = listener.accept()
+                open_ones.append(connection)
+                threading.Thread(target=_answer_all, args=(connection, answers)).start()
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(data_dir / SOCKET_NAME))
+        listener.listen()
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+            for connection in open_ones:
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+            (data_dir / SOCKET_NAME).unlink()
+
+
+def _answer_all(connection: socket.socket, answers: Mapping[str, Any]) -> None:
+    decoder = FrameDecoder()
+    with connection, contextlib.suppress(OSError):
+        while data := connection.recv(1 << 16):
+            for raw in decoder.feed(data):
+                asked = decode_ipc(raw)
+                body = _reply(asked.body, answers)
+                frame = encode_ipc(m.IpcFrame(request_id=asked.request_id, body=body))
+                connection.sendall(encode_frame(frame))
+
+
+def _reply(body: m.Body, answers: Mapping[str, Any]) -> m.Body:
+    if isinstance(body, m.Hello):
+        return m.HelloReply(ipc_version=body.ipc_version, peer_id=PeerId("somebody"), manifest=b"")
+    if not isinstance(body, m.Inspect) or body.view not in answers:
+        return m.Failure(reason="no such view here")
+    return m.InspectReply(json=json.dumps(answers[body.view]))

@@ -1,0 +1,38 @@
+"""What a command prints with --json against its schema: every key it names, and no other."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import jsonschema
+
+from shoal.schema import schema_of
+
+OPEN = ("RoundEvent", "Config", "Experiment")
+"""Types with keys that other pages list."""
+
+
+def check(words: str, printed: Any) -> None:
+    """Fail where `printed` is not as the schema of a command says, or has keys it does not name."""
+    assert printed["schema_version"] >= 1
+    _validator(words).validate(printed)
+
+
+@cache
+def _validator(words: str) -> jsonschema.Draft202012Validator:
+    schema = schema_of(words)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(_closed(schema))
+
+
+def _closed(schema: Any) -> Any:
+    """Return a schema that takes only the keys that it names."""
+    if isinstance(schema, list):
+        return [_closed(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {key: _closed(value) for key, value in schema.items()}
+    if isinstance(schema.get("properties"), dict) and schema.get("title") not in OPEN:
+        made.setdefault("additionalProperties", False)
+    return made
