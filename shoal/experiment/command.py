@@ -8,6 +8,7 @@ import fcntl
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
@@ -18,6 +19,7 @@ from rich.table import Table
 from shoal.counted import Counted
 from shoal.experiment.flags import EMBEDDED, UsageError, make_experiment, parser, rates_of
 from shoal.experiment.folder import is_done, write_config
+from shoal.experiment.made_by import as_typed
 from shoal.experiment.paper.tune import best_rates, sweep, tuned
 from shoal.experiment.paper.tune import markdown as sweep_table
 from shoal.experiment.plan import Experiment
@@ -37,6 +39,7 @@ from shoal_wire.errors import ManifestError
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `shoal experiment`; return the exit code."""
     arguments = parser().parse_args(argv)
+    arguments.command = as_typed(sys.argv[2:] if argv is None else argv)
     if (missing := missing_for_trainer()) is not None:
         return fail("experiment", missing).code
     try:
@@ -72,7 +75,7 @@ def _alone_in(out: Path) -> Iterator[None]:
 
 def run(experiment: Experiment, out: Path, arguments: argparse.Namespace) -> int:
     """Play what is not on disk yet, then write and show the summary."""
-    write_config(out, experiment)
+    write_config(out, experiment, arguments.command)
     code = EXIT_OK
     try:
         PRESETS[arguments.preset].prepare()
@@ -122,7 +125,7 @@ def _tune(experiment: Experiment, out: Path, arguments: argparse.Namespace) -> E
     if not arguments.json:
         say_lines(table)
     chosen = tuned(experiment, best_rates(experiment, rates, runs))
-    write_config(out, chosen)
+    write_config(out, chosen, arguments.command)
     return chosen
 
 

@@ -28,6 +28,8 @@ there is; the same command goes on from there. docs/experiments.md has results a
   shoal experiment paper --quick   minutes on two CPU cores; without: hours"""
 
 MAX_EXPERIMENT_SEED = 1 << 31
+MAX_NODES = 64
+MAX_DELAY = 10_000
 EMBEDDED = ("tiny", "tiny-sparse")
 
 
@@ -69,7 +71,8 @@ def _add_what_is_compared(parser: argparse.ArgumentParser) -> None:
         action="append",
         metavar="I/J[,KEY=VALUE…]",
         help=f"compare these arms, {SILO} always among them; repeatable. `filtered` is the silo "
-        "that asks twice as much and trains on groups with signal",
+        "that asks twice as much and trains on groups with signal; KEY is a setting, `nodes` (of "
+        "this arm) or `delay` (rounds after which others have what a node shares)",
     )
     made.add_argument(
         "--strategy", help=f"how others' groups are chosen, in every arm: {describe_words()}"
@@ -81,8 +84,8 @@ def _add_what_is_compared(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const=",".join(f"{rate:g}" for rate in RATES),
         metavar="RATE,RATE…",
-        help="find each arm's best learning rate first, on other seeds, and compare at those "
-        "(default: %(const)s)",
+        help="find each arm's best learning rate first, on seeds 101 and 102, and compare at "
+        "those; an arm that names its own keeps it (default: %(const)s)",
     )
     made.add_argument(
         "--set",
@@ -164,8 +167,8 @@ def _seeds(arguments: argparse.Namespace, usual: int) -> tuple[int, ...]:
 
 
 def _check_counts(*, num_nodes: int, seeds: int, rounds: int, jobs: int | None) -> None:
-    if not (1 <= num_nodes <= 64 and seeds >= 1 and rounds >= 1):
-        raise UsageError("--nodes is 1 to 64; --seeds and --rounds are at least 1")
+    if not (1 <= num_nodes <= MAX_NODES and seeds >= 1 and rounds >= 1):
+        raise UsageError(f"--nodes is 1 to {MAX_NODES}; --seeds and --rounds are at least 1")
     if jobs is not None and jobs < 0:
         raise UsageError("--jobs is at least 0")
 
@@ -214,9 +217,29 @@ def _arm(text: str, num_nodes: int, known: Sequence[Arm]) -> Arm:
             found = ratio_arm(name, num_nodes)
         except ValueError:
             raise UsageError(f"--arm {text!r}: not I/J, such as 4/4") from None
-    settings = _settings(changes)
     full = " ".join([name, *changes])
-    return replace(found.with_settings(**settings), name=full)
+    return replace(_of_another_swarm(found, changes), name=full)
+
+
+def _of_another_swarm(arm: Arm, changes: Sequence[str]) -> Arm:
+    """The arm with these KEY=VALUE: settings, or `nodes` and `delay`, which are the swarm's."""
+    bounds = {"nodes": (1, MAX_NODES), "delay": (0, MAX_DELAY)}
+    parts = [change.partition("=") for change in changes]
+    numbers: dict[str, int] = {}
+    for key, _, value in parts:
+        least, most = bounds.get(key, (0, 0))
+        if key in bounds and not (value.isdecimal() and least <= int(value) <= most):
+            raise UsageError(f"--arm {arm.name},{key}={value}: {key} is {least} to {most:,}")
+        if key in bounds:
+            numbers[key] = int(value)
+    rest = [change for change, (key, _, _) in zip(changes, parts, strict=True) if key not in bounds]
+    made = arm.with_settings(**_settings(rest))
+    if "nodes" in numbers:
+        if len(set(map(repr, made.nodes))) > 1:
+            raise UsageError(f"--arm {arm.name},nodes={numbers['nodes']}: its nodes are not alike")
+        made = replace(made, nodes=made.nodes[:1] * numbers["nodes"])
+    delay = numbers.get("delay", 0)
+    return replace(made, nodes=tuple(replace(one, delay=delay or one.delay) for one in made.nodes))
 
 
 def _settings(texts: Sequence[str]) -> dict[str, Any]:

@@ -11,9 +11,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from shoal.experiment import made_by
 from shoal.experiment.plan import Experiment, Job, same_job
 
 FIGURES = "figures"
+CONFIG = "config.json"
 STATE = "state"
 """What a job of a large model has computed so far; of one that is done nothing."""
 
@@ -38,16 +40,32 @@ def lines_of(out: Path, job: Job) -> Iterator[dict[str, Any]]:
         yield from map(json.loads, file)
 
 
-def write_config(out: Path, experiment: Experiment) -> None:
-    """Write down what was asked for."""
+def write_config(out: Path, experiment: Experiment, command: str) -> None:
+    """Write down what was asked for, and by which command."""
     out.mkdir(parents=True, exist_ok=True)
-    (out / "config.json").write_text(json.dumps(experiment.to_json(), indent=1) + "\n")
+    asked = {"command": command, **experiment.to_json()}
+    (out / CONFIG).write_text(json.dumps(asked, indent=1) + "\n")
+
+
+def _config(out: Path) -> dict[str, Any]:
+    try:
+        found = json.loads((out / CONFIG).read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def write_result(
     out: Path, experiment: Experiment, document: Mapping[str, Any], table: str | None
-) -> None:
-    """Write down the numbers, and a Markdown table if there is anything to put in."""
-    (out / "result.json").write_text(json.dumps(document, indent=1) + "\n")
+) -> dict[str, Any]:
+    """Write down the numbers, and a Markdown table if there is anything to put in.
+
+    Returns the numbers with what they came of.
+    """
+    made = made_by.made_by(out, done_jobs(out, experiment), _config(out))
+    whole = {**document, "made_by": made}
+    (out / "result.json").write_text(json.dumps(whole, indent=1) + "\n")
     if table is not None:
-        (out / "table.md").write_text(f"# shoal experiment {experiment.name}\n\n{table}")
+        text = f"# shoal experiment {experiment.name}\n\n{table}\n{made_by.markdown(made)}"
+        (out / "table.md").write_text(text)
+    return whole

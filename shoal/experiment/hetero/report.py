@@ -38,7 +38,7 @@ def report(
         "roles": [role.to_json() for role in roles],
         "figures": [str(path.relative_to(out)) for path in drawn],
     }
-    write_result(out, experiment, document, markdown(roles) if roles else None)
+    document = write_result(out, experiment, document, markdown(roles) if roles else None)
     return (lambda _width: rich_table(roles)) if roles else None, document
 
 

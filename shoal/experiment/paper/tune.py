@@ -19,8 +19,8 @@ RATES = (7.5e-5, 1.5e-4, 3e-4, 6e-4)
 
 
 def sweep(experiment: Experiment, rates: Sequence[float]) -> Experiment:
-    """Every arm with every rate."""
-    arms = tuple(_at(arm, rate) for arm in experiment.arms for rate in rates)
+    """Every arm with every rate, but for arms that name their own."""
+    arms = tuple(_at(arm, rate) for arm in _open(experiment) for rate in rates)
     return replace(experiment, name=f"{experiment.name}-sweep", arms=arms, seeds=TUNING_SEEDS)
 
 
@@ -46,13 +46,16 @@ def totals(
             for rate in rates
             if (mine := [total(run) for run in runs if run.arm == _at(arm, rate).name])
         }
-        for arm in experiment.arms
+        for arm in _open(experiment)
     }
 
 
 def tuned(experiment: Experiment, best: Mapping[str, float]) -> Experiment:
     """The comparison with every arm at its own rate. Names stay, so that tables compare."""
-    arms = tuple(arm.with_settings(learning_rate=best[arm.name]) for arm in experiment.arms)
+    arms = tuple(
+        arm.with_settings(learning_rate=best[arm.name]) if arm.name in best else arm
+        for arm in experiment.arms
+    )
     return replace(experiment, name=f"{experiment.name}-tuned", arms=arms)
 
 
@@ -71,6 +74,11 @@ def markdown(experiment: Experiment, rates: Sequence[float], runs: Sequence[Run]
         ]
         lines.append(f"| {arm} | " + " | ".join(bold) + " |")
     return "\n".join(lines) + "\n"
+
+
+def _open(experiment: Experiment) -> list[Arm]:
+    """The arms whose learning rate is not named."""
+    return [arm for arm in experiment.arms if "learning_rate" not in arm.nodes[0].settings]
 
 
 def _at(arm: Arm, rate: float) -> Arm:

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shoal.experiment.folder import STATE, is_done
+from shoal.experiment.made_by import last_line
 from shoal.experiment.plan import Job
 from shoal_base.children import inherited
 from shoal_base.lines import guard_process
@@ -188,6 +189,7 @@ def _play_to_file(job: Job, out: Path, shared: Workers, on_round: Callable[[int]
                 on_round(number)
 
         _play(job, out, shared, emit)
+        file.write(json.dumps(last_line()) + "\n")
     part.replace(path)
 
 

@@ -59,7 +59,7 @@ def report(
         "poison": [cell.to_json() for cell in cells],
         "figures": [str(path.relative_to(out)) for path in drawn],
     }
-    write_result(out, experiment, document, markdown(cells) if cells else None)
+    document = write_result(out, experiment, document, markdown(cells) if cells else None)
     return (lambda width: rich_table(cells, width)) if cells else None, document
 
 

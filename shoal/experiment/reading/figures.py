@@ -21,12 +21,15 @@ from shoal.experiment.reading.summary import (
     total,
 )
 from shoal.figures import COLOURS, DASHES, add_note, panels, save
+from shoal.significance import interval
 
 PAPER_NOTE = (
     "Paper (arXiv 2509.08721: 8 × Qwen2.5-0.5B, 2000 rounds, one run), total reward over 8/0: "
     + ", ".join(f"{arm} {gain:+.0%}" for arm, gain in PAPER_GAINS.items() if gain)
 )
 
+
+BAND = "Mean over seeds; band: its 95 % interval (one seed has none)."
 
 _NOTE_CHARS = 128
 
@@ -69,12 +72,16 @@ def _figures(
 
 def _pooled_training(runs: Sequence[Run], arms: Sequence[str], window: int, title: str) -> Figure:
     """The paper's figure 2."""
+
+    def reward(run: Run) -> list[float]:
+        return moving_average(mean_over_nodes(run.training), window)
+
     return _lines(
-        [_pooled(runs, arm, window) for arm in arms],
+        [_curve(runs, arm, _rounds, reward) for arm in arms],
         title=f"{title}: training-set reward, mean of agents",
         x="round",
         y=f"reward per completion\n({_smoothing(window)})",
-        note=f"Band: least and greatest agent. Others' groups count. {PAPER_NOTE}",
+        note=f"{BAND} Others' groups count. {PAPER_NOTE}",
     )
 
 
@@ -92,6 +99,7 @@ def _fresh(
         ("5-reward-by-time", "time that a node spent in rounds, seconds", lambda r: r.seconds),
     ]
     for name, x, places in ways:
+        beside = "On a machine with other work, time is that work's too. " if "time" in name else ""
         curves = [_curve(runs, arm, places, reward) for arm in arms]
         yield (
             name,
@@ -100,7 +108,7 @@ def _fresh(
                 title=f"{title}: reward on own fresh questions",
                 x=x,
                 y=f"reward per completion\n({_smoothing(window)})",
-                note=f"Mean over seeds; band: ± 1 sd. {PAPER_NOTE}",
+                note=f"{BAND} {beside}{PAPER_NOTE}",
             ),
         )
 
@@ -124,8 +132,8 @@ def _held_out(runs: Sequence[Run], arms: Sequence[str], title: str) -> Iterator[
                 title=f"{title}: held-out questions",
                 x=x,
                 y="pass@1, greedy, mean of nodes",
-                note="The same questions at each evaluation; training never draws them. Mean over "
-                f"seeds; band: ± 1 sd. {PAPER_NOTE}",
+                note="The same questions at each evaluation, apart from training's by their text. "
+                f"{BAND} {PAPER_NOTE}",
             ),
         )
 
@@ -139,8 +147,7 @@ def _signal(runs: Sequence[Run], arms: Sequence[str], window: int, title: str) -
         title=f"{title}: groups with signal in the training set",
         x="round",
         y=f"share of I + J groups\n({_smoothing(window)})",
-        note="A group has signal when its rewards differ. Mean over seeds; band: ± 1 sd. "
-        "The paper gives no number.",
+        note=f"A group has signal when its rewards differ. {BAND} The paper gives no number.",
     )
 
 
@@ -185,21 +192,6 @@ def _agents(runs: Sequence[Run], arms: Sequence[str], window: int, title: str) -
     return figure
 
 
-def _pooled(runs: Sequence[Run], arm: str, window: int) -> Curve:
-    """The paper's figure 2: mean over agents (of all seeds), band from least to greatest."""
-    agents = [
-        moving_average(node, window) for run in runs if run.arm == arm for node in run.training
-    ]
-    columns = list(zip(*agents, strict=True))
-    return Curve(
-        arm,
-        [float(number) for number in range(1, len(columns) + 1)],
-        [statistics.fmean(column) for column in columns],
-        [min(column) for column in columns],
-        [max(column) for column in columns],
-    )
-
-
 def _curve(
     runs: Sequence[Run],
     arm: str,
@@ -209,14 +201,13 @@ def _curve(
     mine = [run for run in runs if run.arm == arm]
     x = [statistics.fmean(column) for column in zip(*map(places, mine), strict=True)]
     columns = list(zip(*map(values, mine), strict=True))
-    mean = [statistics.fmean(column) for column in columns]
-    sd = [statistics.stdev(column) if len(column) > 1 else 0.0 for column in columns]
+    found = [interval(column) for column in columns]
     return Curve(
         arm,
         x,
-        mean,
-        [m - s for m, s in zip(mean, sd, strict=True)],
-        [m + s for m, s in zip(mean, sd, strict=True)],
+        [one.mean for one in found],
+        [one.mean - (one.half or 0.0) for one in found],
+        [one.mean + (one.half or 0.0) for one in found],
     )
 
 
@@ -264,17 +255,24 @@ def _oscillation(runs: Sequence[Run], summaries: Sequence[ArmSummary], title: st
 def _totals(runs: Sequence[Run], summaries: Sequence[ArmSummary], title: str) -> Figure:
     figure, ax = _one_axes(
         f"{title}: total reward, 8/0 = 1",
-        "Ours: sum over rounds of the reward on own fresh questions, mean over seeds (dots); "
-        "hatched: the same of the training set, which is what the paper adds up.",
+        "Ours: sum over rounds of the reward on own fresh questions, mean over seeds (dots) with "
+        "its 95 % interval; hatched: the same of the training set, which the paper adds up.",
     )
     base = next((one for one in summaries if one.gain is None), summaries[0])
     for place, one in enumerate(summaries):
         colour = COLOURS[place % 8]
         own = one.total.mean / base.total.mean
-        ax.bar(place - 0.25, own, 0.25, color=colour, alpha=0.8)
+        half = None if one.total.half is None else one.total.half / base.total.mean
+        ax.bar(place - 0.25, own, 0.25, yerr=half, capsize=3, color=colour, alpha=0.8)
         dots = [total(run) / base.total.mean for run in runs if run.arm == one.arm]
         ax.plot([place - 0.25] * len(dots), dots, "o", ms=2.5, color="#444444")
-        ax.text(place - 0.25, max(own, *dots) + 0.03, f"{own:.2f}", ha="center", fontsize=7)
+        ax.text(
+            place - 0.25,
+            max(own + (half or 0.0), *dots) + 0.03,
+            f"{own:.2f}",
+            ha="center",
+            fontsize=7,
+        )
         training = one.training_total.mean / base.training_total.mean
         ax.bar(place, training, 0.25, color=colour, alpha=0.35, hatch="///")
         ax.text(place, training + 0.03, f"{training:.2f}", ha="center", fontsize=7)
@@ -287,7 +285,8 @@ def _totals(runs: Sequence[Run], summaries: Sequence[ArmSummary], title: str) ->
                 ha="center",
                 fontsize=7,
             )
-    ax.set_xticks(range(len(summaries)), [one.arm for one in summaries])
+    names = [one.arm.replace(" ", "\n") for one in summaries]
+    ax.set_xticks(range(len(summaries)), names, fontsize=7)
     ax.set_xlabel("I/J (left: own fresh questions; hatched: training set; white: paper)")
     ax.set_ylabel("total reward over that of 8/0")
     return figure

@@ -32,7 +32,9 @@ def write_report(
         **to_json(summaries, compared),
         "figures": [str(path.relative_to(out)) for path in drawn],
     }
-    write_result(out, experiment, document, _text(summaries, compared) if summaries else None)
+    document = write_result(
+        out, experiment, document, _text(summaries, compared) if summaries else None
+    )
     return summaries, document
 
 

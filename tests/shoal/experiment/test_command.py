@@ -103,6 +103,9 @@ def test_it_runs_and_goes_on_where_it_was_cut(
     jobs = make_experiment(parser().parse_args(SMALL)).jobs()
     kept, cut = (out / job.file_name for job in jobs[1:])
     whole = _without_clocks(cut)
+    assert whole[-1] == {"event": "made_by", "code": document["made_by"]["code"][0]}
+    typed = [word for word in SMALL if word not in ("--jobs", "0", "--no-figures")]
+    assert document["made_by"]["command"] == " ".join(["shoal experiment", *typed])
     untouched = kept.stat().st_mtime_ns
     # As a kill leaves it: half a file, under the name of one in progress.
     cut.rename(cut.with_name(f"{cut.name}.part"))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from shoal.experiment.flags import make_experiment, parser
+import pytest
+
+from shoal.experiment.flags import UsageError, make_experiment, parser
 from shoal.experiment.paper.arms import FILTERED
 from shoal.experiment.plan import Experiment
 
@@ -40,3 +42,22 @@ def test_arms_may_differ_in_any_setting_and_the_silo_is_always_there() -> None:
     ]
     settings = experiment.jobs()[1].node_settings(0)
     assert (settings.strategy, settings.minibatches, settings.local) == ("positive", 2, 4)
+
+
+def test_an_arm_may_be_a_swarm_of_another_size_or_hear_later() -> None:
+    arms = asked("--nodes", "4", "--arm", "32/0,nodes=1", "--arm", "4/4,delay=20,nodes=16").arms
+    assert [(arm.name, len(arm.nodes)) for arm in arms] == [
+        ("8/0", 4),
+        ("32/0 nodes=1", 1),
+        ("4/4 delay=20 nodes=16", 16),
+    ]
+    assert {node.delay for node in arms[2].nodes} == {20}
+    assert {node.delay for arm in arms[:2] for node in arm.nodes} == {0}
+
+
+@pytest.mark.parametrize(
+    "change", ["nodes=0", "nodes=65", "nodes", "nodes=²", "delay=-1", "delay=x"]
+)
+def test_a_swarm_that_cannot_be_is_one_line(change: str) -> None:
+    with pytest.raises(UsageError, match=r"is [01] to"):
+        asked("--arm", f"4/4,{change}")

@@ -1,0 +1,56 @@
+"""The rounds that a table of docs/experiments.md was made of, kept small enough for the tree.
+
+    python -m tests.shoal.experiment.kept_rounds FOLDER ARCHIVE
+
+Of each line of a folder's jobs only what the table is made of is kept. Unpacked, the archive is an
+experiment's folder: the command of its config.json finds every job done and prints the table.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any, Final
+
+ARCHIVES: Final = Path(__file__).parents[3] / "docs" / "results"
+_KEPT: Final = {
+    "round": (
+        *("reward_local", "reward", "groups_with_signal", "groups_looked_at"),
+        *("tokens_generated", "step_time"),
+    ),
+    "held_out": ("held_out/pass@1",),
+}
+_SAME: Final = ("event", "node", "round")
+
+
+def slim(line: dict[str, Any]) -> dict[str, Any]:
+    """The line without what no table reads; job and commit stay whole."""
+    kept = _KEPT.get(line["event"])
+    return line if kept is None else {key: line[key] for key in (*_SAME, *kept)}
+
+
+def pack(folder: Path, archive: Path) -> None:
+    """Write the folder's config and finished jobs; the same bytes from the same folder."""
+    paths = [folder / "config.json", *sorted(folder.glob("rounds/*/seed-*.jsonl"))]
+    with tarfile.open(archive, "w:xz", preset=9) as made:
+        for path in paths:
+            text = path.read_text()
+            if path.suffix == ".jsonl":
+                lines = (slim(json.loads(line)) for line in text.splitlines())
+                text = "".join(json.dumps(line) + "\n" for line in lines)
+            entry = tarfile.TarInfo(path.relative_to(folder).as_posix())
+            entry.size = len(text.encode())
+            made.addfile(entry, io.BytesIO(text.encode()))
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """Make the experiment's folder of an archive."""
+    with tarfile.open(archive) as made:
+        made.extractall(folder, filter="data")
+
+
+if __name__ == "__main__":
+    pack(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,54 @@
+"""What a result says that it came of."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from shoal.experiment import made_by
+from shoal.experiment.folder import write_config, write_result
+from shoal.experiment.plan import Experiment, Job, uniform_arm
+
+EXPERIMENT = Experiment(
+    name="x", arms=(uniform_arm("8/0", 1),), seeds=(3, 4), rounds=1, base={"model": "tiny-sparse"}
+)
+
+
+def _played(out: Path, job: Job, *lines: dict[str, Any]) -> None:
+    path = out / job.file_name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(line) + "\n" for line in (job.to_json(), *lines)))
+
+
+def test_a_result_names_command_seeds_code_and_the_rounds_it_was_made_of(tmp_path: Path) -> None:
+    write_config(tmp_path, EXPERIMENT, "shoal experiment paper --quick")
+    first, second = EXPERIMENT.jobs()
+    _played(tmp_path, first, {"event": "round", "reward": 0.5}, made_by.last_line())
+    _played(tmp_path, second)  # of a version that did not say
+    found = write_result(tmp_path, EXPERIMENT, {"totals": {}}, "| table |\n")["made_by"]
+    assert found["command"] == "shoal experiment paper --quick"
+    assert found["seeds"] == [3, 4]
+    assert found["code"] == sorted([made_by.code_version(), made_by.UNKNOWN])
+    text = (tmp_path / "table.md").read_text()
+    assert found["rounds_sha256"] in text
+    assert "`shoal experiment paper --quick`, seeds 3, 4, by the code of" in text
+
+    _played(tmp_path, first, {"event": "round", "reward": 0.6}, made_by.last_line())
+    other = write_result(tmp_path, EXPERIMENT, {"totals": {}}, None)["made_by"]
+    assert other["rounds_sha256"] != found["rounds_sha256"]
+
+
+def test_a_command_is_told_without_places(tmp_path: Path) -> None:
+    typed = ["paper", "--out", str(tmp_path), "--arm", "4/4", f"--out={tmp_path}", "--jobs", "2"]
+    said = made_by.as_typed([*typed, "--set", "model=a b", "--json", "--fresh", "--no-figures"])
+    assert said == "shoal experiment paper --arm 4/4 --set 'model=a b'"
+
+
+def test_code_that_is_no_checkout_goes_by_its_version(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(made_by, "_HERE", tmp_path / "made_by.py")
+    made_by.code_version.cache_clear()
+    try:
+        assert made_by.code_version()[0].isdigit() or made_by.code_version() == made_by.UNKNOWN
+    finally:
+        made_by.code_version.cache_clear()
