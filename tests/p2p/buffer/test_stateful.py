@@ -52,17 +52,19 @@ class BufferMachine(RuleBasedStateMachine):
     def ready(self) -> list[GroupId]:
         return [key for key in self.here if key not in self.leases]
 
-    def model_expire(self) -> None:
+    def model_expire(self) -> int:
+        """End leases, then drop what is outdated, then what is too old; count the last."""
         overdue = [key for key, (_, deadline) in self.leases.items() if deadline <= self.now]
         for key in overdue:
             del self.leases[key]
-        for key in self.ready():
-            if self.now - self.here[key].received_at >= 50.0:
-                del self.here[key]
         self.model_outdate()
-        for key, item in list(self.own.items()):
-            if self.now - item.received_at >= 50.0:
-                del self.own[key]
+        old = [key for key in self.ready() if self.now - self.here[key].received_at >= 50.0]
+        own = [key for key, item in self.own.items() if self.now - item.received_at >= 50.0]
+        for key in old:
+            del self.here[key]
+        for key in own:
+            del self.own[key]
+        return len(old) + len(own)
 
     def model_outdate(self) -> None:
         for key in self.ready():
@@ -291,9 +293,8 @@ class BufferMachine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([1.0, 7.0, 28.0]))
     def wait(self, seconds: float) -> None:
         self.now += seconds
-        before = len(self.here) + len(self.own)
-        self.model_expire()
-        assert self.buffer.expire(self.now) == before - len(self.here) - len(self.own)
+        too_old = self.model_expire()
+        assert self.buffer.expire(self.now) == too_old
 
     # What always holds
 
