@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from shoal.experiment.plan import Job
+from shoal_base.children import environment
 
 EVENT: Final = "made_by"
 UNKNOWN: Final = "unknown"
@@ -89,6 +90,7 @@ def _git(*words: str) -> str:
             capture_output=True,
             text=True,
             timeout=_SECONDS,
+            env=environment(),
             check=True,
         )
     except (OSError, subprocess.SubprocessError):
