@@ -62,13 +62,18 @@ class Watched:
         self.before = termios.tcgetattr(self._slave)
         kept = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")}
         path = os.pathsep.join(map(os.path.abspath, filter(None, sys.path)))
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "shoal", "watch", "--data-dir", str(data_dir)],
-            stdin=self._slave,
-            stdout=self._slave,
-            stderr=self._slave,
-            env=kept | {"TERM": "xterm-256color", "PYTHONPATH": path},
-        )
+        # A terminal's programs hear Ctrl-C; whoever runs these tests in the background ignores it.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "shoal", "watch", "--data-dir", str(data_dir)],
+                stdin=self._slave,
+                stdout=self._slave,
+                stderr=self._slave,
+                env=kept | {"TERM": "xterm-256color", "PYTHONPATH": path},
+            )
+        finally:
+            signal.signal(signal.SIGINT, before)
 
     def __enter__(self) -> Self:
         return self
