@@ -78,7 +78,7 @@ def show(console: Console, answer: dict[str, Any]) -> None:
         console.print(f"  {part['name']:<26} {size(part['bytes']):>10}", soft_wrap=True)
     console.print(f"written to {answer['file']}", soft_wrap=True)
     console.print(
-        "Your keys, invitations and tokens are not in it; ids and addresses of peers, names of\n"
+        "Your keys, invitations and tokens are not in it; ids and addresses of peers, names of "
         "models and your command line are. Look into it before you give it away."
     )
 
