@@ -345,7 +345,8 @@ class _Swarm:
             found = self._asked(node, number)
             node.rounds.evaluated(found.held_out.families)
             figures = held_out_metrics(found.held_out.to_json())
-            lines.append({"event": "held_out", "node": index, **figures, **self._sent(index)})
+            sent = self._sent(index) if number else {}
+            lines.append({"event": "held_out", "node": index, **figures, **sent})
             if number in (0, self._job.rounds):
                 lines.append(
                     {"event": "answers", "node": index, "round": number, "answers": found.answers}

@@ -75,7 +75,8 @@ def played(job: Job, lines: Iterable[Mapping[str, Any]]) -> Played:
         elif line["event"] == "held_out":
             node, at = line["node"], line["round"]
             held_out[node][at] = line["held_out/pass@1"]
-            text[node][at], weights[node][at] = line["text_bytes"], line["weight_bytes"]
+            text[node][at] = line["text_bytes"] if at else 0
+            weights[node][at] = line["weight_bytes"] if at else 0
     tokens, so_far = {0: 0.0}, 0.0
     for number in range(1, job.rounds + 1):
         so_far += generated[number]

@@ -12,6 +12,8 @@ from shoal.experiment.reading.results import Run, load_runs
 from shoal.experiment.reading.summary import ArmSummary, Pair, comparable, pairs, summarise, to_json
 from shoal.experiment.reading.table import markdown, pairs_markdown
 
+LAW = "law.md"
+
 
 def write_report(
     out: Path, experiment: Experiment, *, figures: bool
@@ -19,6 +21,7 @@ def write_report(
     """Summarise what is finished and write it down; return summaries and the JSON object."""
     runs = comparable(load_runs(out, experiment))
     summaries, compared = (summarise(runs), pairs(runs)) if runs else ([], [])
+    _write_law(out, runs)
     title = f"shoal experiment {experiment.name}"
     drawn = _draw(out, runs, summaries, title) if figures and runs else []
     document = {
@@ -40,6 +43,16 @@ def write_report(
 
 def _text(summaries: Sequence[ArmSummary], compared: Sequence[Pair]) -> str:
     return f"{markdown(summaries)}\n{pairs_markdown(compared)}"
+
+
+def _write_law(out: Path, runs: Sequence[Run]) -> None:
+    """How fast nodes learn by what they look at, where the runs can say so, and scipy is there."""
+    try:
+        from shoal.experiment.reading import law, law_page
+    except ImportError:
+        return
+    if (found := law.find(runs)) is not None:
+        (out / LAW).write_text(law_page.markdown(found))
 
 
 def _draw(

@@ -43,6 +43,8 @@ class Run:
     """By node, then evaluation: pass@1."""
     questions: float
     """Own questions a node asks in a round."""
+    looked_at: tuple[float, ...] = ()
+    """By round: groups that a node has looked at, own and others'; empty where it was not noted."""
 
     @property
     def rounds(self) -> int:
@@ -73,6 +75,7 @@ def make_run(job: Job, lines: Iterable[Line]) -> Run:
         evaluated=tuple(int(line["round"]) for line in evaluations[0]),
         held_out=_columns(evaluations, "held_out/pass@1"),
         questions=sum(max(one.local, one.questions) for one in settings) / len(settings),
+        looked_at=mean_over_nodes(_columns(rounds, "groups_looked_at")),
     )
 
 
