@@ -21,7 +21,6 @@ def write_report(
     """Summarise what is finished and write it down; return summaries and the JSON object."""
     runs = comparable(load_runs(out, experiment))
     summaries, compared = (summarise(runs), pairs(runs)) if runs else ([], [])
-    _write_law(out, runs)
     title = f"shoal experiment {experiment.name}"
     drawn = _draw(out, runs, summaries, title) if figures and runs else []
     document = {
@@ -38,21 +37,12 @@ def write_report(
     document = write_result(
         out, experiment, document, _text(summaries, compared) if summaries else None
     )
+    _write_law(out, runs)
     return summaries, document
 
 
 def _text(summaries: Sequence[ArmSummary], compared: Sequence[Pair]) -> str:
     return f"{markdown(summaries)}\n{pairs_markdown(compared)}"
-
-
-def _write_law(out: Path, runs: Sequence[Run]) -> None:
-    """How fast nodes learn by what they look at, where the runs can say so, and scipy is there."""
-    try:
-        from shoal.experiment.reading import law, law_page
-    except ImportError:
-        return
-    if (found := law.find(runs)) is not None:
-        (out / LAW).write_text(law_page.markdown(found))
 
 
 def _draw(
@@ -64,3 +54,13 @@ def _draw(
     except ImportError:
         return []
     return draw_all(out / FIGURES, runs, summaries, title)
+
+
+def _write_law(out: Path, runs: Sequence[Run]) -> None:
+    """How fast nodes learn by what they look at, where the runs can say so, and scipy is there."""
+    try:
+        from shoal.experiment.reading import law, law_page
+    except ImportError:
+        return
+    if (found := law.find(runs)) is not None:
+        (out / LAW).write_text(law_page.markdown(found))

@@ -1,4 +1,4 @@
-"""The tables of the documentation are those of the rounds that are kept beside it."""
+"""The tables of docs/experiments.md are those of the rounds that are kept beside it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from shoal.experiment.flags import make_experiment, parser
 from shoal.experiment.folder import is_done
 from tests.shoal.experiment.kept_rounds import ARCHIVES, unpack
 
-DOCS = ARCHIVES.parent
-PAGES = {"price": "price.md"}
-"""By preset: where its table stands, if not in experiments.md."""
+PAGE = ARCHIVES.parent / "experiments.md"
 KEPT = sorted(ARCHIVES.glob("*.tar.xz"))
 
 
@@ -32,12 +30,7 @@ def test_a_table_is_what_its_command_prints_of_the_kept_rounds(
     document = json.loads(capsys.readouterr().out)
     assert document["jobs"] == document["jobs_finished"] > 0
     made = (tmp_path / "table.md").read_text().split("\n", 2)[2].strip()
-    page = PAGES.get(typed[0], "experiments.md")
-    assert made in (DOCS / page).read_text(), f"{page} has another table than {archive.name}"
-    if archive.name == "table.tar.xz":
-        law = (tmp_path / "law.md").read_text().strip()
-        page = (DOCS / "when-sharing-helps.md").read_text()
-        assert law in page, f"when-sharing-helps.md has another law than this:\n{law}"
+    assert made in PAGE.read_text(), f"{PAGE.name} has another table than {archive.name}"
 
 
 def test_rounds_are_kept() -> None:
