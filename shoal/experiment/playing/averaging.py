@@ -28,7 +28,8 @@ def average(models: Sequence[torch.nn.Module]) -> int:
     columns = zip(*(_trained(model) for model in models), strict=True)
     with torch.no_grad():
         for column in columns:
-            mean = torch.stack([weight.data.double() for weight in column]).mean(dim=0)
+            # Where they are kept there may be no such floats.
+            mean = torch.stack([weight.data.cpu().double() for weight in column]).mean(dim=0)
             for weight in column:
                 weight.data.copy_(mean)
             num_bytes += column[0].numel() * column[0].element_size()
