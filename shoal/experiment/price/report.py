@@ -32,8 +32,8 @@ CAPTION = (
     "that of 8/0 for every million bytes that the whole swarm has sent"
 )
 PAIRS_CAPTION = (
-    "differences of the mean node's held-out pass@1 by seed, mean and 95 % interval; p: t-test on "
-    "them, adjusted over all lines (Holm). A seed counts once"
+    "differences by seed, mean and 95 % interval, of the mean node's held-out pass@1 and of its "
+    "total; p: t-test on them, adjusted over all lines (Holm). A seed counts once"
 )
 
 
@@ -105,9 +105,10 @@ def markdown(
     lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
     lines += ["| " + " | ".join(row(one)) + " |" for one in prices]
     lines += ["", f"{CAPTION}.", *(f"\n{line}." for line in _not_played(refused)), ""]
-    lines += ["| | minus | held-out | p |", "|---|---|---|---|"]
+    lines += ["| | minus | held-out | p | total | p |", "|---|---|---|---|---|---|"]
     lines += [
-        f"| {one.one} | {one.other} | {_spread(one.difference, 3, '+')} | {_p(one.p)} |"
+        f"| {one.one} | {one.other} | {_spread(one.heldout, 3, '+')} | {_p(one.heldout_p)} | "
+        f"{_spread(one.total, 1, '+')} | {_p(one.total_p)} |"
         for one in compared
     ]
     return "\n".join([*lines, "", f"{PAIRS_CAPTION}."]) + "\n"

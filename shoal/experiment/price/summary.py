@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -52,6 +52,10 @@ class Played:
     def late(self) -> list[float]:
         """pass@1 of each node that stayed, mean of the last evaluations."""
         return [statistics.fmean(_values(self.held_out[node])[-LATE:]) for node in self.stayed]
+
+    def total(self) -> float:
+        """Sum over rounds of the reward on own fresh questions, mean of the nodes that stayed."""
+        return statistics.fmean(self.own[node] for node in self.stayed)
 
     def sent(self, what: Mapping[int, Series], round_number: int) -> float:
         """Bytes that the whole swarm has sent so far; who is gone sends no more."""
@@ -144,19 +148,28 @@ class ArmPrice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """Two arms by the seeds that both have: mean held-out of a node."""
+    """Two arms by the seeds that both have."""
 
     one: str
     other: str
-    difference: Spread
-    """`one` minus `other`."""
-    p: float | None
+    heldout: Spread
+    """Mean held-out of a node: `one` minus `other`."""
+    heldout_p: float | None
     """Adjusted over all that are compared; None with one seed."""
+    total: Spread
+    """The same of the total."""
+    total_p: float | None
 
     def to_json(self) -> dict[str, Any]:
         """As the command prints it."""
-        found = {"arm": self.one, "minus": self.other, "difference": self.difference.to_json()}
-        return {**found, "p_adjusted": self.p}
+        return {
+            "arm": self.one,
+            "minus": self.other,
+            "heldout": self.heldout.to_json(),
+            "heldout_p_adjusted": self.heldout_p,
+            "total": self.total.to_json(),
+            "total_p_adjusted": self.total_p,
+        }
 
 
 def summarise(jobs: Sequence[Played]) -> list[ArmPrice]:
@@ -171,22 +184,40 @@ def summarise(jobs: Sequence[Played]) -> list[ArmPrice]:
 
 def compare(jobs: Sequence[Played]) -> list[Compared]:
     """The comparisons that were set before anything was played; p adjusted over all of them."""
-    means: dict[str, dict[int, float]] = defaultdict(dict)
-    for job in comparable(jobs):
-        means[job.arm][job.seed] = statistics.fmean(job.late())
-    found, p_values = [], {}
-    for one, other in _wanted(list(means)):
-        seeds = sorted(means[one].keys() & means[other].keys())
-        differences = [means[one][seed] - means[other][seed] for seed in seeds]
-        if not differences:
-            continue
+    jobs = comparable(jobs)
+    pairs = _wanted(list(dict.fromkeys(job.arm for job in jobs)))
+    heldout, heldout_p = _differences(jobs, pairs, lambda job: statistics.fmean(job.late()))
+    totals, totals_p = _differences(jobs, pairs, Played.total)
+    return [
+        Compared(
+            one=one,
+            other=other,
+            heldout=heldout[one, other],
+            heldout_p=heldout_p.get(f"{one}\0{other}"),
+            total=totals[one, other],
+            total_p=totals_p.get(f"{one}\0{other}"),
+        )
+        for one, other in heldout
+    ]
+
+
+def _differences(
+    jobs: Sequence[Played],
+    pairs: Sequence[tuple[str, str]],
+    measure: Callable[[Played], float],
+) -> tuple[dict[tuple[str, str], Spread], dict[str, float]]:
+    """By pair: differences by seed; by both names: p of those that have one."""
+    values = {(job.arm, job.seed): measure(job) for job in jobs}
+    seeds = sorted({job.seed for job in jobs})
+    found, p_values = {}, {}
+    for one, other in pairs:
+        both = [seed for seed in seeds if {(one, seed), (other, seed)} <= values.keys()]
+        differences = [values[one, seed] - values[other, seed] for seed in both]
+        if differences:
+            found[one, other] = spread(differences)
         if (p := paired(differences)) is not None:
             p_values[f"{one}\0{other}"] = p
-        found.append((one, other, spread(differences)))
-    adjusted = holm(p_values)
-    return [
-        Compared(one=a, other=b, difference=d, p=adjusted.get(f"{a}\0{b}")) for a, b, d in found
-    ]
+    return found, holm(p_values)
 
 
 def _wanted(arms: Sequence[str]) -> list[tuple[str, str]]:
@@ -219,7 +250,7 @@ def _price(jobs: Sequence[Played], silo: Mapping[int, float]) -> ArmPrice:
         mean=spread(means),
         best=spread([max(job.late()) for job in jobs]),
         worst=spread([min(job.late()) for job in jobs]),
-        total=spread([statistics.fmean(job.own[node] for node in job.stayed) for job in jobs]),
+        total=spread([job.total() for job in jobs]),
         tokens=spread(tokens),
         per_tokens=spread(
             [PER_TOKENS * mean / used for mean, used in zip(means, tokens, strict=True)]

@@ -39,8 +39,9 @@ def pack(folder: Path, archive: Path) -> None:
         for path in paths:
             text = path.read_text()
             if path.suffix == ".jsonl":
-                lines = (slim(json.loads(line)) for line in text.splitlines())
-                text = "".join(json.dumps(line) + "\n" for line in lines)
+                lines = map(json.loads, text.splitlines())
+                kept = (slim(line) for line in lines if line["event"] != "answers")
+                text = "".join(json.dumps(line) + "\n" for line in kept)
             entry = tarfile.TarInfo(path.relative_to(folder).as_posix())
             entry.size = len(text.encode())
             made.addfile(entry, io.BytesIO(text.encode()))

@@ -20,6 +20,7 @@ from shoal.experiment.price.arms import all_arms, leaving, mixed, quick_arms
 from shoal.experiment.price.figures import draw_all
 from shoal.experiment.price.report import markdown, refusals
 from shoal.experiment.price.summary import Played, compare, played, summarise
+from shoal.significance import paired
 
 BASE = {
     "model": "tiny",
@@ -207,8 +208,12 @@ def test_a_price_is_of_the_whole_swarm_and_of_who_is_there_at_the_end() -> None:
     assert (parted.text.mean, parted.weights.mean) == (35_000, 315_000)
     found = {(one.one, one.other): one for one in compare(jobs)}
     assert list(found) == [("text", SILO), ("text leaving", "text")]
-    assert found["text leaving", "text"].difference.mean == pytest.approx(0.4 - 0.4125)
-    assert all(one.p is not None for one in found.values())
+    assert found["text leaving", "text"].heldout.mean == pytest.approx(0.4 - 0.4125)
+    assert found["text", SILO].total.mean == 0
+    assert found["text", SILO].total_p == 1.0
+    # Of two, the least of which counts twice.
+    raw = [paired([0.15, 0.175]), paired([0.4 - 0.4, 0.4 - 0.425])]
+    assert found["text", SILO].heldout_p == pytest.approx(2 * min(p for p in raw if p is not None))
     page = markdown(summarise(jobs), compare(jobs), {"a mixed": "why", "b mixed": "why"})
     assert "not played: a mixed, b mixed: why." in page
     assert "| text leaving | 0.400 ± 0.000 | 0.500 | 0.300 |" in page
