@@ -67,7 +67,8 @@ def _bars(prices: Sequence[ArmPrice]) -> Figure:
     return figure
 
 
-def _curves(jobs: Sequence[Played], x: str, place: Place) -> Figure:
+def _curves(jobs: Sequence[Played], x: str, place: Place, *, silent: bool = True) -> Figure:
+    """A line for each arm, in the same looks in every figure; `silent` ones only if asked for."""
     figure = Figure(figsize=(6.4, 4.4), layout="constrained")
     figure.suptitle("Held-out questions by what nodes send each other", fontsize=10)
     add_note(figure, "pass@1, greedy, mean of the nodes that stay and of the seeds.", _NOTE_CHARS)
@@ -75,6 +76,8 @@ def _curves(jobs: Sequence[Played], x: str, place: Place) -> Figure:
     arms = list(dict.fromkeys(job.arm for job in jobs))
     for number, arm in enumerate(arms):
         mine = [job for job in jobs if job.arm == arm]
+        if not silent and not _sent(mine[0], mine[0].rounds):
+            continue
         rounds = mine[0].evaluated
         places = [statistics.fmean(place(job, at) for job in mine) for at in rounds]
         style = {"color": COLOURS[number % 8], "ls": DASHES[(number // 8 + number) % 8]}
@@ -90,15 +93,8 @@ def _curves(jobs: Sequence[Played], x: str, place: Place) -> Figure:
 def _by_bytes(jobs: Sequence[Played]) -> Figure:
     """By a logarithm: between text and weights there are powers of ten."""
 
-    def sent(job: Played, number: int) -> float:
-        return (job.sent(job.text, number) + job.sent(job.weights, number)) / MEGA
-
-    sending = [job for job in jobs if sent(job, job.rounds)]
-    figure = _curves(
-        sending,
-        "sent by the whole swarm, millions of bytes (nothing of weights is compressed)",
-        sent,
-    )
+    x = "sent by the whole swarm, millions of bytes (nothing of weights is compressed)"
+    figure = _curves(jobs, x, _sent, silent=False)
     ax = figure.axes[0]
     ax.set_xscale("symlog", linthresh=0.1)
     silo = [job for job in jobs if job.arm == SILO]
@@ -107,6 +103,10 @@ def _by_bytes(jobs: Sequence[Played]) -> Figure:
         ax.axhline(level, color="#444444", ls="--", lw=1, label="8/0 at its end")
         ax.legend(fontsize=7, ncols=2)
     return figure
+
+
+def _sent(job: Played, round_number: int) -> float:
+    return (job.sent(job.text, round_number) + job.sent(job.weights, round_number)) / MEGA
 
 
 def _knows(jobs: Sequence[Played], round_number: int) -> float:
