@@ -31,6 +31,7 @@ from p2p.net.circuit import CircuitStream
 from p2p.net.frames import Below
 from p2p.net.inbound_gate import prefix_of
 from p2p.net.layers import lowest_layer
+from p2p.net.negotiation import bound_negotiation
 from p2p.net.seats import source_of
 from p2p.net.stream_pace import StreamPace, StreamPaces
 from p2p.net.windows import MAX_UNREAD_OF_ALL_BYTES, UnreadOfAll, WindowedYamux
@@ -195,6 +196,8 @@ class KeepaliveUpgrader(TransportUpgrader):
         check: Callable[[ID], None] = lambda _peer: None,
     ) -> None:
         super().__init__(security, muxers)
+        for layer in (self.security_multistream, self.muxer_multistream):
+            bound_negotiation(layer)
         self._keepalive = keepalive
         self._check = check
         self._unread: UnreadOfAll[WindowedYamux] = UnreadOfAll(
