@@ -213,3 +213,11 @@ def test_the_keys_of_a_command_line_and_of_files_are_not_in_it(
     parts = dict(bugreport.collect(RunningNode(folder), {"MINE": "a-very-own-password"}))
     assert key.hex().encode() not in parts["node.log"]
     assert parts["node.log"].endswith(b"INFO node: [removed] [removed]\n")
+
+
+def test_any_word_of_a_command_line_may_be_no_file(tmp_path: Path) -> None:
+    """An invitation is longer than a file's name may be."""
+    key = tmp_path / "my.key"
+    key.write_text("x" * 40)
+    said = f"shoal join shoal1{'a' * 300} --data-dir=/proc/1/root/x --swarm-key '{key}'"
+    assert list(bugreport._key_files(said)) == [key]
