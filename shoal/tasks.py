@@ -73,6 +73,8 @@ def main(argv: Sequence[str]) -> int:
     try:
         if arguments.family is None and (shows or arguments.model is not None):
             raise fail("tasks", "which FAMILY is to be shown? `shoal tasks` lists them")
+        if arguments.shots is not None and arguments.model is None:
+            raise fail("tasks", "--shots is of the text that a model sees; name it with --model")
         listed = [
             Listed(preset=name, spec=spec) for name, specs in PRESETS.items() for spec in specs
         ]
