@@ -131,7 +131,7 @@ def make_experiment(arguments: argparse.Namespace) -> Experiment:
     num_nodes = preset.nodes if arguments.nodes is None else arguments.nodes
     seeds = _seeds(arguments, size.seeds)
     rounds = size.rounds if arguments.rounds is None else arguments.rounds
-    _check_counts(num_nodes=num_nodes, rounds=rounds, jobs=arguments.jobs)
+    _check_counts(num_nodes=num_nodes, seeds=len(seeds), rounds=rounds, jobs=arguments.jobs)
     arms = (size.arms or preset.arms)(num_nodes)
     if arguments.arm:
         arms = _chosen_arms(arguments.arm, arms, num_nodes)
@@ -153,8 +153,8 @@ def make_experiment(arguments: argparse.Namespace) -> Experiment:
 def _seeds(arguments: argparse.Namespace, usual: int) -> tuple[int, ...]:
     if arguments.seed_list is None:
         count = usual if arguments.seeds is None else arguments.seeds
-        if not 1 <= count <= MAX_SEEDS:
-            raise UsageError(f"--seeds is 1 to {MAX_SEEDS:,}")
+        if count > MAX_SEEDS:
+            raise UsageError(f"--seeds is at most {MAX_SEEDS:,}")
         first = 1 if arguments.first_seed is None else arguments.first_seed
         seeds = tuple(range(first, first + count))
     elif arguments.seeds is not None or arguments.first_seed is not None:
@@ -173,9 +173,11 @@ def _seeds(arguments: argparse.Namespace, usual: int) -> tuple[int, ...]:
     return seeds
 
 
-def _check_counts(*, num_nodes: int, rounds: int, jobs: int | None) -> None:
-    if not (1 <= num_nodes <= MAX_NODES and 1 <= rounds <= MAX_ROUNDS):
-        raise UsageError(f"--nodes is 1 to {MAX_NODES}, --rounds 1 to {MAX_ROUNDS:,}")
+def _check_counts(*, num_nodes: int, seeds: int, rounds: int, jobs: int | None) -> None:
+    if not (1 <= num_nodes <= MAX_NODES and seeds >= 1 and rounds >= 1):
+        raise UsageError(f"--nodes is 1 to {MAX_NODES}; --seeds and --rounds are at least 1")
+    if rounds > MAX_ROUNDS:
+        raise UsageError(f"--rounds is at most {MAX_ROUNDS:,}")
     if jobs is not None and not 0 <= jobs <= MAX_JOBS:
         raise UsageError(f"--jobs is 0 to {MAX_JOBS}")
 
