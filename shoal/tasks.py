@@ -290,7 +290,8 @@ def _show_family(console: Terminal, view: dict[str, Any]) -> None:
 
 
 def _show_prompt(console: Terminal, seen: dict[str, Any]) -> None:
-    examples = f"{seen['shots']} worked examples" if seen["shots"] else "no worked examples"
+    shots = seen["shots"]
+    examples = f"{shots or 'no'} worked example{'' if shots == 1 else 's'}"
     model = visible_name(seen["model"])
     _head(console, "what the model sees", f" ({model}: {seen['tokens']} tokens, {examples})")
     _text(console, seen["text"])

@@ -82,7 +82,7 @@ def of_settings() -> Iterator[Case]:
     for name in Settings.model_fields:
         key = public_name(name)
         for word in WORDS:
-            command = random.Random(key + word[:20]).choice(("node", "trainer", "bootstrap"))
+            command = random.Random(f"{key} {word[:20]!a}").choice(("node", "trainer", "bootstrap"))
             yield Case((command, START_NOTHING), env={f"SHOAL_{key.upper()}": word})
             if word.isprintable():
                 line = f"{key} = {json.dumps(word)}\n".encode()
