@@ -82,10 +82,17 @@ class RunningNode:
             return
         running = _running_nodes(self._data_dir)
         hint = f"; running: {', '.join(map(str, running))} (--data-dir)" if running else ""
-        if not running and (self._data_dir / LAST_STATUS_FILE).exists():
+        if not running and _is_there(self._data_dir / LAST_STATUS_FILE):
             folder = shlex.quote(str(self._data_dir))
             hint = f"; how it ended: {called()} debug status --last --data-dir {folder}"
         raise fail("debug", f"no node is running in {self._data_dir}{hint}", EXIT_NO_NODE)
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a name that is too long
+        return False
 
 
 def _running_nodes(data_dir: Path) -> list[Path]:

@@ -80,7 +80,7 @@ def run(experiment: Experiment, out: Path, arguments: argparse.Namespace) -> int
     code = EXIT_OK
     try:
         PRESETS[arguments.preset].prepare()
-        if arguments.tune:
+        if arguments.tune is not None:
             experiment = _tune(experiment, out, arguments)
         _play(experiment, out, arguments.jobs)
     except KeyboardInterrupt:

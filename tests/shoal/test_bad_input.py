@@ -46,8 +46,8 @@ FILES = {
     "text": b"= [[\n",
     "deep": b"a = " + b"[" * 5000,
 }
-STARTS = {("experiment", "--out"), ("page", "--data-dir"), ("page", "--http")}
-"""Any word is a folder to one, and an address that is free to the other: they would begin."""
+STARTS = {("page", "--data-dir"), ("page", "--http")}
+"""Any word is a folder to it, or an address that is free: it would begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,8 @@ class Case:
 def of_parser(words: tuple[str, ...], parser: Parser) -> Iterator[Case]:
     """Yield what can be wrong with a command's flags and arguments."""
     ends = (START_NOTHING,) if words[0] in WITH_SETTINGS and len(words) == 1 else ()
+    if words[0] == "experiment":
+        ends = ("--out=text",)  # a file: whatever it is told, it has no folder to begin in
     places = [one for one in parser._actions if not one.option_strings]
     needed = [ARGUMENTS[one.dest] for one in places if one.nargs not in ("?", "*")]
     for action in parser._actions:
@@ -146,6 +148,7 @@ def played(cases: list[Case]) -> Iterator[str]:
     [
         ("debug", "ping", "x", "--count=--"),
         ("invite", "--data-dir=--"),
+        ("debug", "status", "--data-dir=" + "9" * 400),
         ("tasks", "--task-file=--"),
         ("tasks", "\udcff"),
         ("tasks", "--task-file=/dev/zero"),
@@ -155,6 +158,7 @@ def played(cases: list[Case]) -> Iterator[str]:
         ("node", "--config=deep"),
         ("experiment", "paper", "--seeds=" + "9" * 32),
         ("experiment", "paper", "--rounds=0"),
+        ("experiment", "paper", "--tune=", "--jobs=0"),
         ("judge", "report", "--window=0"),
     ],
     ids=lambda argv: " ".join(argv)[:40],

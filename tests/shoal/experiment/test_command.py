@@ -80,6 +80,15 @@ def test_fresh_leaves_what_stands_beside_an_experiment(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
+@pytest.mark.slow
+def test_fresh_plays_every_round_anew(tmp_path: Path) -> None:
+    made: list[int] = []
+    for flags in ([], [], ["--fresh"]):
+        assert main([*SMALL, "--out", str(tmp_path), *flags]) == 0
+        made.append(next(tmp_path.glob("rounds/*/*.jsonl")).stat().st_mtime_ns)
+    assert made[0] == made[1] < made[2]
+
+
 def test_the_config_of_a_model_is_not_taken_for_an_experiments(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
