@@ -70,9 +70,10 @@ class Following:
         found: dict[int, list[TokenAnswer]] = {}
         faults: Counter[str] = Counter()
         for _ in range(_PASSES):
-            missing = [number for number in range(len(prompts)) if number not in found]
             try:
-                self._follow(asking)
+                if self._follow(asking):
+                    found.clear()  # a round's answers are of one version, and stamped with it
+                missing = [number for number in range(len(prompts)) if number not in found]
                 again, faults = self._ask(asking, prompts, missing, found)
             except (Fault, RemoteError) as error:
                 if isinstance(error, RemoteError) and not self._answered:
@@ -87,14 +88,16 @@ class Following:
             if len(found[number]) > 1
         ]
 
-    def _follow(self, asking: Asking) -> None:
-        """Give the server the policy's weights where its own are too old."""
+    def _follow(self, asking: Asking) -> bool:
+        """Give the server the policy's weights where its own are too old; return whether it has
+        others than it answered with before."""
         # Below 0 the policy has been taken back: other weights than the server's.
         if self._name and 0 <= asking.policy_version - self._version <= self._max_lag:
-            return
-        self._name = ""
+            return False
+        self._name, before = "", self._version
         self._name = self._pusher.push(asking.policy, asking.policy_version)
         self._version = asking.policy_version
+        return before != self._version
 
     def _ask(
         self,
