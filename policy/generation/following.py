@@ -15,7 +15,6 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from policy.generation.questions import Askable
@@ -28,6 +27,7 @@ from policy.generation.token_replies import TokenAnswer, Wanted, read_token_answ
 from policy.model.loading import ModelError, Policy
 from policy.model.prompting import decode_completion
 from policy.rollouts import Answer, Origin, OwnGroup, Question, public_model_name
+from shoal_base.files import expanded
 from shoal_settings.schema import Settings
 from shoal_wire.types import PolicyInfo
 
@@ -225,7 +225,7 @@ def following(settings: Settings, should_stop: Callable[[], bool]) -> Callable[[
         should_stop=should_stop,
     )
     named = settings.served_dir
-    folder = settings.data_dir / "served" if named == "auto" else Path(named).expanduser()
+    folder = settings.data_dir / "served" if named == "auto" else expanded(named)
 
     def make(policy: Policy) -> Following:
         pusher: Pusher = WholePusher(server, folder, remote_model(settings))

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import SafetensorError
 
 from policy import __main__ as command
 from policy.generation.following import Following
@@ -210,6 +211,24 @@ def test_answers_of_older_weights_do_not_pass_for_those_given_in_the_middle(
         groups = ask(one, policy, 1, count=4)  # the third and fourth find the server restarted
         assert len(groups) == 4 and stamps(groups) == {1}
         assert off(policy, groups) < 1e-4
+
+
+def test_a_full_disk_leaves_the_round_to_the_groups_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    policy = base()
+
+    def full(*_args: Any, **_options: Any) -> None:
+        raise SafetensorError("Error while serializing: I/O error: No space left on device")
+
+    with VllmServer(base, folder=tmp_path / "served" / "model") as server:
+        one = follower(policy, server, tmp_path / "served")
+        assert len(ask(one, policy, 0)) == 2
+        with monkeypatch.context() as patch:
+            patch.setattr(type(policy.model), "save_pretrained", full)
+            assert ask(one, policy, 1) == []
+        assert "cannot write" in caplog.text and "No space left" in caplog.text
+        assert stamps(ask(one, policy, 1)) == {1}
 
 
 def test_a_server_that_takes_no_weights_is_one_line(tmp_path: Path) -> None:
