@@ -88,5 +88,5 @@ def _shown(text: str) -> str:
     """Text of a model or a task, inert in a table's cell; long text loses its middle."""
     if len(text) > _LONGEST:
         text = f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"
-    shown = visible(text.replace("\n", " ⏎ "))
+    shown = visible(text.strip().replace("\n", " ⏎ "))
     return "".join(f"&#{ord(one)};" if one in _MARKS else one for one in shown)

@@ -49,15 +49,18 @@ def test_a_whole_run_leaves_table_and_answers(
 def test_answers_are_inert_whatever_a_model_says(tmp_path: Path) -> None:
     experiment = asked(*SMALL, "--quick", "--rounds", "1", "--nodes", "1", "--arm", "8/0")
     job = experiment.jobs()[0]
-    hostile = "<script>x</script> | [a](http://b) \x1b[2J \u202e **right**\n# title"
+    hostile = " <script>x</script> | [a](http://b) \x1b[2J \u202e **right**\n# title"
     row = {"family": "gcd_easy", "question": "2?", "expected": "2", "reward": 0.0}
+    rows = [{**row, "answer": hostile}, {**row, "answer": " 2\n", "reward": 1.0}]
     events = [
-        {"event": "answers", "node": 0, "round": number, "answers": [{**row, "answer": hostile}]}
+        {"event": "answers", "node": 0, "round": number, "answers": [rows[number]]}
         for number in (0, 1)
     ]
     path = tmp_path / job.file_name
     path.parent.mkdir(parents=True)
     path.write_text("\n".join(json.dumps(one) for one in [job.to_json(), *events]) + "\n")
     shown = answers_page(tmp_path, experiment).splitlines()[-1]
+    assert shown.endswith(" | **2** |"), "right, and bold as Markdown reads it: no blank inside"
+    shown = shown.removesuffix(" **2** |")
     assert not set("<>[*#\x1b\u202e") & set(shown.replace("&#", ""))
-    assert shown.count("|") == 5 and "http:" not in shown and "script" in shown
+    assert shown.count("|") == 4 and "http:" not in shown and "script" in shown
