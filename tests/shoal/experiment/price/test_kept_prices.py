@@ -19,8 +19,12 @@ KEPT = sorted((ARCHIVES / "price").glob("*.tar.xz"))
 
 @pytest.mark.parametrize("archive", KEPT, ids=lambda path: path.name)
 def test_a_table_is_what_its_command_prints_of_the_kept_rounds(
-    archive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    archive: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)  # the preset makes its larger model there
     unpack(archive, tmp_path)
     command = json.loads((tmp_path / "config.json").read_text())["command"]
     typed = shlex.split(command)[2:]
