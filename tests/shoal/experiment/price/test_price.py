@@ -20,6 +20,7 @@ from shoal.experiment.price.arms import all_arms, leaving, mixed, quick_arms
 from shoal.experiment.price.figures import draw_all
 from shoal.experiment.price.report import markdown, refusals
 from shoal.experiment.price.summary import Played, compare, played, summarise
+from shoal.experiment.reading.results import make_run
 from shoal.significance import paired
 
 BASE = {
@@ -107,6 +108,11 @@ def test_who_leaves_plays_no_more_and_is_sent_nothing(shared: Workers) -> None:
     grown = [sent(lines, 0, "text")[6] - sent(lines, 0, "text")[4] for lines in (whole, parted)]
     assert 0 < grown[1] < 0.7 * grown[0]  # one other is there to be told, not two
     assert set(sent(parted, 0, "weight").values()) == {0}
+    run = make_run(Job(arm=leaving(text), seed=1, rounds=6, base=BASE), parted)
+    assert (len(run.fresh), run.rounds, len(run.looked_at)) == (2, 6, 6)  # of who stays
+    for line in parted:
+        line.pop("groups_looked_at", None)  # what was played before it was noted
+    assert make_run(Job(arm=leaving(text), seed=1, rounds=6, base=BASE), parted).looked_at == ()
 
 
 def test_every_arm_answers_and_trains_on_as_many_groups_in_as_many_steps() -> None:
