@@ -29,7 +29,7 @@ CAPTION = (
     "whole swarm; a 100 k: the mean node's pass@1 for every 100,000 of them; text, weights: what "
     "a node sends a round, text as the swarm in memory carries it, signed, copies that are "
     "forwarded included, weights by arithmetic, an all-reduce in a ring; gain a MB: pass@1 over "
-    "that of 8/0 for every million bytes that the whole swarm has sent"
+    "that of 8/0 (of the same models) for every million bytes that the whole swarm has sent"
 )
 PAIRS_CAPTION = (
     "differences by seed, mean and 95 % interval, of the mean node's held-out pass@1 and of its "

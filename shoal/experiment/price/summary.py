@@ -17,6 +17,8 @@ from shoal.experiment.price.arms import TEXT, USUAL
 from shoal.experiment.reading.summary import LATE, Spread, comparable, spread
 from shoal.significance import holm, paired
 
+LEAVING, MIXED = " leaving", " mixed"
+"""How the names of such arms end."""
 MEGA: Final = 1_000_000
 PER_TOKENS: Final = 100_000
 
@@ -120,7 +122,8 @@ class ArmPrice:
     weights: Spread
     """Bytes of weights, likewise."""
     gain: Spread | None
-    """Mean held-out minus the silo's of the same seed; None for the silo, or without one."""
+    """Mean held-out minus that of the silo of the same seed and models; None for a silo, or
+    without one."""
     gain_per_mb: Spread | None
     """That for every million bytes sent; None where nothing was."""
 
@@ -175,11 +178,15 @@ class Compared:
 def summarise(jobs: Sequence[Played]) -> list[ArmPrice]:
     """Sum up every arm over the seeds that all have finished, in their order."""
     jobs = comparable(jobs)
-    silo = {job.seed: statistics.fmean(job.late()) for job in jobs if job.arm == SILO}
-    return [
-        _price([job for job in jobs if job.arm == arm], silo)
-        for arm in dict.fromkeys(job.arm for job in jobs)
-    ]
+    arms = {
+        arm: [job for job in jobs if job.arm == arm] for arm in dict.fromkeys(j.arm for j in jobs)
+    }
+    return [_price(mine, arms.get(_silo_of(arm), [])) for arm, mine in arms.items()]
+
+
+def _silo_of(arm: str) -> str:
+    """The silo of the same models."""
+    return f"{SILO}{MIXED}" if arm.endswith(MIXED) else SILO
 
 
 def compare(jobs: Sequence[Played]) -> list[Compared]:
@@ -222,17 +229,17 @@ def _differences(
 
 def _wanted(arms: Sequence[str]) -> list[tuple[str, str]]:
     """Every arm against the silo, weights and both against text, and what a change costs."""
-    ends = (" leaving", " mixed")
-    plain = [arm for arm in arms if not arm.endswith(ends)]
+    plain = [arm for arm in arms if not arm.endswith((LEAVING, MIXED))]
     pairs = [(arm, SILO) for arm in plain if arm != SILO]
     pairs += [(arm, TEXT) for arm in plain if arm.startswith(("weights ", "both ", "4/4"))]
     pairs += [(f"both {USUAL}", f"weights {USUAL}")]
-    pairs += [(arm, arm.removesuffix(ends[0])) for arm in arms if arm.endswith(ends[0])]
-    pairs += [(f"{TEXT}{ends[1]}", f"{SILO}{ends[1]}")]
+    pairs += [(arm, arm.removesuffix(LEAVING)) for arm in arms if arm.endswith(LEAVING)]
+    pairs += [(f"{TEXT}{MIXED}", f"{SILO}{MIXED}")]
     return [pair for pair in pairs if set(pair) <= set(arms)]
 
 
-def _price(jobs: Sequence[Played], silo: Mapping[int, float]) -> ArmPrice:
+def _price(jobs: Sequence[Played], silos: Sequence[Played]) -> ArmPrice:
+    silo = {job.seed: statistics.fmean(job.late()) for job in silos if job.arm != jobs[0].arm}
     means = [statistics.fmean(job.late()) for job in jobs]
     text = [job.sent(job.text, job.rounds) for job in jobs]
     weights = [job.sent(job.weights, job.rounds) for job in jobs]
@@ -240,7 +247,7 @@ def _price(jobs: Sequence[Played], silo: Mapping[int, float]) -> ArmPrice:
     gains = [
         (mean - silo[job.seed], one + other)
         for job, mean, one, other in zip(jobs, means, text, weights, strict=True)
-        if job.seed in silo and job.arm != SILO
+        if job.seed in silo
     ]
     a_mb = [MEGA * gain / sent for gain, sent in gains if sent]
     return ArmPrice(

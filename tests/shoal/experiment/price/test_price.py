@@ -220,6 +220,10 @@ def test_a_price_is_of_the_whole_swarm_and_of_who_is_there_at_the_end() -> None:
     # Of two, the least of which counts twice.
     raw = [paired([0.15, 0.175]), paired([0.4 - 0.4, 0.4 - 0.425])]
     assert found["text", SILO].heldout_p == pytest.approx(2 * min(p for p in raw if p is not None))
+    differing = [made_up(mixed(silo), 1, [0.2] * 4), made_up(mixed(text), 1, [0.3] * 4, text=1)]
+    alone, together = summarise([*jobs[:2], *differing])[2:]
+    assert alone.gain is None
+    assert together.gain is not None and together.gain.mean == pytest.approx(0.1)
     page = markdown(summarise(jobs), compare(jobs), {"a mixed": "why", "b mixed": "why"})
     assert "not played: a mixed, b mixed: why." in page
     assert "| text leaving | 0.400 ± 0.000 | 0.500 | 0.300 |" in page
