@@ -144,7 +144,7 @@ class SimulatedNetwork:
 
     def reaches(self, one: PeerId, other: PeerId) -> bool:
         """True if the partition lets these two speak."""
-        return self._side.get(one, 0) == self._side.get(other, 0)
+        return not self._side or self._side.get(one, 0) == self._side.get(other, 0)
 
     def break_connections(self, share: float) -> int:
         """Break each connection with probability `share`; return how many."""
