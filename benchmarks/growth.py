@@ -1,11 +1,11 @@
 """What a swarm costs as it grows: whole nodes on a simulated network, in virtual time.
 
 Nodes come at random within a minute through one bootstrap of 256 slots. Each has a trainer that
-publishes a group about every 60 s and draws two of others. Above 300 nodes discovery and shards
-tick, and gossip beats, every ten seconds instead of every one. Node, SQL and signatures are real;
-network, gossip and task worker are simulated (`shoal.simulation`), so that CPU is the nodes' own
-and the simulation's, not py-libp2p's: for that see `scale`. Bytes are payloads and what gossip adds
-to them; connections, ciphers and pings are not in them.
+publishes a group about every 60 s and draws two of others. Above 300 nodes shards tick and gossip
+beats every ten seconds instead of every one; whom others know is asked at a node's own pace. Node,
+SQL and signatures are real; network, gossip and task worker are simulated (`shoal.simulation`), so
+that CPU is the nodes' own and the simulation's, not py-libp2p's: for that see `scale`. Bytes are
+payloads and what gossip adds to them; connections, ciphers and pings are not in them.
 
     python -m benchmarks.growth                  some minutes of 100 and of 300 nodes
     python -m benchmarks.growth 1000x8x600       nodes x shards x virtual seconds, as many as wanted
@@ -86,7 +86,13 @@ def _run(nodes: int, shards: int, seconds: float, most_cpu_s: float = math.inf) 
     watch = _Watch(seconds, most_cpu_s)
     tick_s = 10.0 if nodes > _MANY else 1.0
     settings = NodeSettings(
-        round_s=60.0, local=1, external=2, target_peers=8, tick_s=tick_s, heartbeat_s=tick_s
+        round_s=60.0,
+        local=1,
+        external=2,
+        target_peers=8,
+        tick_s=tick_s,
+        discovery_s=1.0,
+        heartbeat_s=tick_s,
     )
     plan = Plan(
         honest=nodes,
