@@ -136,9 +136,7 @@ class ListeningPeer:
         topics = self.gossip.peer_topics(peer_id)
         if not topics:
             return peer_id in self.source.bootstraps
-        prefix = _swarm_of(own[0])
-        # Nearly always the first one says it.
-        return topics[0].startswith(prefix) or any(t.startswith(prefix) for t in topics)
+        return _is_any_of(topics, own[0])
 
     def _is_guest(self, peer_id: PeerId) -> bool:
         """Return whether a peer has a place at this relay."""
@@ -213,10 +211,10 @@ class ListeningPeer:
 
 @lru_cache(maxsize=4)
 @lru_cache(maxsize=_KEPT_TOPICS)
-@lru_cache(maxsize=8)
-def _swarm_of(topic: str) -> str:
-    """Return what all topics begin with that are of the swarm of this one."""
-    return topic.rpartition("/")[0].rpartition("/")[0] + "/"
+def _is_any_of(topics: tuple[str, ...], own: str) -> bool:
+    """Return whether one of a peer's topics is of the swarm that this node's own topic is of."""
+    prefix = own.rpartition("/")[0].rpartition("/")[0] + "/"
+    return any(topic.startswith(prefix) for topic in topics)
 
 
 def _host_settings(settings: Settings, swarm_key: bytes | None) -> HostSettings:

@@ -117,6 +117,8 @@ class World(Observer):
         self.rng = random.Random(f"{seed}/world")
         self.manifest = _manifest(plan.shards)
         self.network = SimulatedNetwork(random.Random(f"{seed}/network"), plan.links)
+        self._taken: set[str] = set()
+        """Addresses of members."""
         self.members = [
             self._member(f"{kind}{number}", kind, folder)
             for kind, count in (
@@ -152,10 +154,17 @@ class World(Observer):
             name=name,
             identity=identity_from_seed(rng.randbytes(32)),
             folder=home,
-            address="/ip4/10.{}.{}.{}/tcp/4001".format(*rng.randbytes(3)),
+            address=self._free_address(rng),
             skew_ms=int(1000 * rng.uniform(-self.plan.skew_s, self.plan.skew_s)),
             kind=kind,
         )
+
+    def _free_address(self, rng: random.Random) -> str:
+        """Return an address of nobody's: of ten thousand drawn two would be alike."""
+        while (address := "/ip4/10.{}.{}.{}/tcp/4001".format(*rng.randbytes(3))) in self._taken:
+            continue
+        self._taken.add(address)
+        return address
 
     def of_kind(self, *kinds: str) -> list[Member]:
         """Return the members of these kinds."""
