@@ -30,6 +30,7 @@ from shoal_base.visible import visible_name
 _BEAT_S: Final = 15.0
 """Between signs of life on a stream that has nothing to say."""
 _GROUP_ID: Final = re.compile(r"[0-9a-f]{1,128}")
+_POINTS: Final = re.compile(r"[0-9]{1,8}")
 _RETRY_MS: Final = 1000
 
 
@@ -66,7 +67,7 @@ class _Pages:
         if peer is None:
             return _nothing("no such peer")
         asked = request.query_params.get("points", "")
-        points = min(int(asked), MAX_POINTS) if asked.isdigit() and len(asked) < 9 else MAX_POINTS
+        points = min(int(asked), MAX_POINTS) if _POINTS.fullmatch(asked) else MAX_POINTS
         return _json(await peer.curves(points))
 
     async def groups(self, request: Request) -> Response:
