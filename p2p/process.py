@@ -118,9 +118,8 @@ def serve(serving: Serving[L, J], argv: Sequence[str] | None) -> int:
             outlive_the_terminal(partial(say_terminal_gone, log_path))
             with log_to_file(log_path, settings.log_bytes, lines):
                 trains = serving.settings_of == "node" and not settings.no_trainer
-                if trains and (said := said_of_defaults(loaded)):
-                    log.info("%s", said)
-                return _serve_in(settings, serving, supervised=supervised)
+                said = said_of_defaults(loaded) if trains else ""
+                return _serve_in(settings, serving, said, supervised=supervised)
     except UsageExit as end:
         return end.code
     except USAGE_ERRORS as error:
@@ -134,26 +133,28 @@ async def run_until_stopped(peer: PeerLife[Any], _settings: Settings) -> int | N
     return None if await peer.run() else EXIT_OK
 
 
-def _serve_in(settings: Settings, serving: Serving[L, J], *, supervised: bool) -> int:
-    """Run peers one after another until one does not ask for a new start."""
+def _serve_in(settings: Settings, serving: Serving[L, J], said: str, *, supervised: bool) -> int:
+    """Run peers one after another until one does not ask for a new start; `said` once it is up."""
     identity = load_or_create_identity(settings.data_dir / IDENTITY_FILE)
     spare_collector()
     code = None
     while code is None:
         try:
-            code = trio.run(_serve_once, serving, settings, identity, supervised)
+            code = trio.run(_serve_once, serving, settings, identity, said, supervised)
         except BaseExceptionGroup as group:
             raise root_error(group) from None
     return code
 
 
 async def _serve_once(
-    serving: Serving[L, J], settings: Settings, identity: Identity, supervised: bool
+    serving: Serving[L, J], settings: Settings, identity: Identity, said: str, supervised: bool
 ) -> int | None:
     is_ready = trio.Event()
 
     def on_ready(peer: J) -> None:
         _say_ready(serving, settings, peer)
+        if said:
+            log.info("%s", said)
         is_ready.set()
 
     peer = serving.make(identity=identity, settings=settings, on_ready=on_ready)

@@ -20,28 +20,16 @@ from shoal_base.lines import guard_process, say, say_json
 from shoal_base.page_file import PageHereError, ServedPage, own_page, served_page, tell_page
 from shoal_settings.called import called
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
-from shoal_settings.parser import Parser, path
-from shoal_settings.web_address import AUTO, WebAddress, parse_web_address
-
-DESCRIPTION = """\
-Serve a web page of the node in a folder: whether it is all right, whether it learns, from whom, at
-what price, what was said and refused. Nodes, bootstraps, judges and swarms start one by themselves
-(--no-http: none). It only reads, asks over the sockets in the folders, and outlives the node.
-
-  shoal page                           the node that runs here
-  shoal page --data-dir .shoal/swarm   all of a local swarm, side by side
-  shoal page --data-dir A --data-dir B   these two
-  shoal page --http 0.0.0.0:7462       for other machines: with a token"""
+from shoal_settings.web_address import WebAddress
 
 ORPHAN_S: Final = 600.0
 """How long a page stays whose peer was killed and does not come back."""
 _LOOK_S: Final = 1.0
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run `shoal page`; return the exit code."""
+def run(arguments: argparse.Namespace) -> int:
+    """Run `shoal page` with its flags; return the exit code."""
     guard_process()
-    arguments = _parser().parse_args(argv)
     try:
         folders: list[Path] = arguments.data_dir or [running_node()]
         for folder in folders:
@@ -131,38 +119,3 @@ def _say_url(url: str, as_json: bool) -> None:
         say_json({"event": "ready", "schema_version": 1, "url": url})
     else:
         say(f"page: {url}")
-
-
-def _address(text: str) -> WebAddress | None:
-    try:
-        return parse_web_address(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(prog="shoal page", description=DESCRIPTION)
-    parser.add_argument(
-        "--data-dir",
-        dest="data_dir",
-        metavar="DIR",
-        type=path,
-        action="append",
-        help="a peer's folder, or a swarm's; repeatable (.shoal/node, or the only other node)",
-    )
-    parser.add_argument(
-        "--http",
-        metavar="HOST:PORT",
-        type=_address,
-        default=AUTO,
-        help="where to serve (default: auto, which is 127.0.0.1:7462 or a free port)",
-    )
-    parser.add_argument(
-        "--json",
-        dest="json_output",
-        action="store_true",
-        help="one JSON object a line, with schema_version",
-    )
-    # Given by the peer that starts it: end when standard input does, and some time has passed.
-    parser.add_argument("--supervised", action="store_true", help=argparse.SUPPRESS)
-    return parser
