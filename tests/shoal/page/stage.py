@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from p2p.parts import wall_ms
-from shoal_wire.types import PublishedGroup
+from p2p.rollouts.learning_ledger import LearningLedger
+from p2p.rollouts.ledger_file import LEDGER_FILE
+from shoal_wire.types import PeerId, PublishedGroup
 from tests.shoal.page.browser import PageProcess, open_browser, page_of
 from tests.support import factories as make
 from tests.support.hostile_text import ALL_THAT_UTF8_HOLDS
@@ -36,6 +38,8 @@ HOSTILE = (
     "\u202eesrever\n" * 50,
 )
 METRICS = 400
+FIRST_MS = 1_790_000_000_000
+HOSTILE_NAME = "\u202e<img src=x onerror='window.taken = 1'>"
 ANSWERED = "#right-word:text('fine'), #right[data-state=warn], [data-state=ok]"
 SEED = 20261122
 
@@ -90,6 +94,21 @@ def metrics_lines() -> str:
     return "".join(json.dumps(line) + "\n" for line in lines)
 
 
+def ledger_text() -> str:
+    """What an earlier life of the node left: more marks than a curve has room for."""
+    ledger = LearningLedger(PeerId("me"))
+    marks = ledger.marks
+    marks.started(FIRST_MS)
+    marks.trains("org/tiny", FIRST_MS)
+    for number in range(1, METRICS):
+        at_ms = FIRST_MS + number * 120_000
+        ledger.take(number, [], now_ms=at_ms)
+        if number % 5 == 0:
+            (marks.joined if number % 2 else marks.left)({f"peer{number}", "ann"}, at_ms)
+    marks.trains(f"org/{HOSTILE_NAME}", FIRST_MS + METRICS * 120_000)
+    return ledger.to_json()
+
+
 def hostile_group(node: RunningNode) -> PublishedGroup:
     """What a stranger says, taken in by the node."""
     author = make.Author(node.node.member.manifest, now_ms=wall_ms())
@@ -104,6 +123,7 @@ def open_stage(root: Path) -> Iterator[Stage]:
     folder = root / "node"
     folder.mkdir()
     (folder / "metrics.jsonl").write_text(metrics_lines())
+    (folder / LEDGER_FILE).write_text(ledger_text())
     with ExitStack() as stack:
         browser = stack.enter_context(open_browser())
         life = stack.enter_context(ExitStack())
