@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import queue
 import random
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import trio
 
 from p2p.parts import wall_ms
 from p2p.rollouts.learning_ledger import LearningLedger
@@ -17,6 +22,7 @@ from shoal_wire.types import PeerId, PublishedGroup
 from tests.shoal.page.browser import PageProcess, open_browser, page_of
 from tests.support import factories as make
 from tests.support.hostile_text import ALL_THAT_UTF8_HOLDS
+from tests.support.nodes import open_test_host
 from tests.support.running_node import RunningNode
 
 PATIENCE_MS = 30_000
@@ -115,6 +121,38 @@ def hostile_group(node: RunningNode) -> PublishedGroup:
     signed = author.signed(author.batch([make.group(texts=HOSTILE)]))
     node.call(node.node.pool.keep_external, signed)
     return node.node.recent.after(0, limit=1)[0].group
+
+
+@contextmanager
+def guest_of(node: RunningNode) -> Iterator[str]:
+    """A peer that is connected, and has nothing but its id."""
+    found: queue.Queue[tuple[str, Callable[[], None]]] = queue.Queue()
+
+    async def stay() -> None:
+        token, leave = trio.lowlevel.current_trio_token(), trio.Event()
+        async with open_test_host() as host:
+            await host.dial(node.address)
+            found.put((host.peer_id, lambda: token.run_sync_soon(leave.set)))
+            await leave.wait()
+
+    thread = threading.Thread(target=trio.run, args=(stay,), daemon=True)
+    thread.start()
+    peer_id, end = found.get(timeout=PATIENCE_MS / 1000)
+    try:
+        yield peer_id
+    finally:
+        end()
+        thread.join(PATIENCE_MS / 1000)
+
+
+def connected_at(node: RunningNode, peer_id: str) -> float:
+    """When the node itself noted that a peer is there, on the wall clock."""
+
+    async def age() -> float:
+        connections = node.node.member.host.connections()
+        return next(one.opened_s for one in connections if one.peer_id == peer_id)
+
+    return time.time() - node.call(age)
 
 
 @contextmanager
