@@ -98,7 +98,7 @@ class _Pages:
         """One peer's: the named one, or the only one."""
         peers = self._named(request)
         if len(peers) != 1:
-            names = ", ".join(self._board.peers)
+            names = ", ".join(map(visible_name, self._board.peers))
             return _text(f"say which: /metrics?peer=NAME, one of {names}", 404)
         return Response(peers[0].metrics(), media_type="text/plain; version=0.0.4")
 

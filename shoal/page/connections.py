@@ -4,7 +4,8 @@
                         no ─▶ closed at once
 
 A flood of connections would else take every descriptor of the process, with which it asks its
-peers. What a connection breaks, is that connection.
+peers. Who takes nothing of what it asked for is closed. What a connection breaks, is that
+connection.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, cast
 import trio
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
+from hypercorn.events import Closed, Event, RawData
 from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
@@ -30,6 +32,10 @@ log = logging.getLogger(__name__)
 MAX_CONNECTIONS: Final = 256
 MAX_OF_ONE: Final = 96
 """Of one address: eight browsers' worth of six each, twice."""
+
+
+TAKE_S: Final = 30.0
+"""Within so long a reader takes what one answer, or one event, has."""
 
 
 class OtherHttpError(Exception):
@@ -50,6 +56,19 @@ class Http1Config(Config):
 
 
 class _Connection(TCPServer):
+    async def protocol_send(self, event: Event) -> None:
+        """Send within bounds; hypercorn's waits for its reader, and lets nothing end that."""
+        if not isinstance(event, RawData):
+            await super().protocol_send(event)
+            return
+        async with self.send_lock:
+            try:
+                with trio.fail_after(TAKE_S):
+                    await self.stream.send_all(event.data)
+            except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError):
+                await self.stream.aclose()
+                await self.protocol.handle(Closed())
+
     async def _read_data(self) -> None:
         """End with its other end; hypercorn's waits for `keep_alive_timeout` with it open."""
         await super()._read_data()
@@ -96,7 +115,7 @@ async def serve_connections(
         try:
             plain = cast("trio.SSLStream", stream)  # it takes both
             await _Connection(wrapped, config, context, ConnectionState({}), plain)
-        except* OtherHttpError:
+        except* (OtherHttpError, trio.BusyResourceError):  # the latter hypercorn's, as it closes
             pass
         except* Exception as group:  # noqa: BLE001 - hypercorn's, on what it did not expect
             log.warning("a connection broke: %r", group.exceptions[0])

@@ -25,8 +25,10 @@ UPGRADE = (
 )
 
 
-async def answer(_scope: Any, _receive: Any, send: Any) -> None:
+async def answer(scope: Any, _receive: Any, send: Any) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": []})
+    if scope["path"] == "/huge":  # more than two sockets hold
+        await send({"type": "http.response.body", "body": bytes(1 << 25), "more_body": True})
     await send({"type": "http.response.body", "body": b"here"})
 
 
@@ -83,6 +85,24 @@ async def test_all_together_take_so_many(monkeypatch: pytest.MonkeyPatch) -> Non
         await held.pop().aclose()
         await until_answered(port)
         await held.pop().aclose()
+
+
+async def test_who_takes_nothing_of_its_answer_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connections, "MAX_OF_ONE", 1)
+    monkeypatch.setattr(connections, "TAKE_S", 0.05)
+    async with served() as port, await trio.open_tcp_stream("127.0.0.1", port) as stuck:
+        await stuck.send_all(REQUEST.replace(b"GET /", b"GET /huge"))
+        await until_answered(port)
+
+
+async def test_one_who_takes_nothing_keeps_no_page_from_ending() -> None:
+    async with served() as port:
+        stuck = await trio.open_tcp_stream("127.0.0.1", port)
+        await stuck.send_all(REQUEST.replace(b"GET /", b"GET /huge"))
+        await stuck.receive_some(1)
+    await stuck.aclose()
 
 
 @pytest.mark.parametrize("data", [HTTP_2, UPGRADE], ids=["at once", "by upgrade"])
