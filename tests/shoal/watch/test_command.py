@@ -156,9 +156,9 @@ def test_the_node_comes_goes_and_comes_back(folder: Path) -> None:
             watched.until(lambda text: "warn: Learning with 1 other. disk" in text)
             watched.resize(40, 15)
             watched.until(lambda text: "\nlearning " in text)
+            watched.press("x")
             watched.resize(120, 40)
             watched.until(lambda text: "Is it learning?" in text and "shoal export" in text)
-            watched.press("x")
             watched.press("q")
             assert watched.ended() == 0
         watched.assert_left_as_it_was()
