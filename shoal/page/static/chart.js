@@ -1,7 +1,7 @@
 // The curve of a run: own answers, others' answers, marks of held-out questions, where it started.
 import { make, say } from "./dom.js";
 import { duration } from "./format.js";
-import { clusters, drawMarks, KEYS, spoken } from "./marks.js";
+import { clusters, drawMarks, isDrawn, KEYS, spoken } from "./marks.js";
 
 const HOUR_S = 3600;
 const HEIGHT = 176;
@@ -135,7 +135,7 @@ export class Chart {
   }
 
   describe() {
-    for (const [kinds, label] of this.keys) label.hidden = !this.marks.some((mark) => kinds.includes(mark.kind));
+    for (const [kinds, label] of this.keys) label.hidden = !this.marks.some((mark) => kinds.includes(mark.kind) && isDrawn(mark));
     const own = this.history.series.own.filter((value) => value !== null);
     const curve = own.length
       ? `Own reward over ${this.history.rows} rounds: ${own[0].toFixed(2)} at first, ${own.at(-1).toFixed(2)} at last, ${Math.max(...own).toFixed(2)} at most.`

@@ -14,10 +14,13 @@ export const KEYS = [
   [PEERS, "joined, left", "mark-peers"],
 ];
 
+// Before the first round there is no curve that a start could turn.
+export const isDrawn = (mark) => mark.round > 0 || PEERS.includes(mark.kind);
+
 // Marks from the left to the right, each where `place(mark)` has it within `width`; peers' apart from the node's own.
 export function clusters(marks, place, width) {
   const found = { own: [], peers: [] };
-  const at = marks.map((mark) => [place(mark), mark.kind]).filter(([x]) => x >= 0 && x <= width);
+  const at = marks.filter(isDrawn).map((mark) => [place(mark), mark.kind]).filter(([x]) => x >= 0 && x <= width);
   for (const [x, kind] of at.sort((a, b) => a[0] - b[0])) {
     const whose = PEERS.includes(kind) ? "peers" : "own";
     const last = found[whose].at(-1);
@@ -35,7 +38,7 @@ export function drawMarks(plot, found, stroke) {
   ctx.save();
   ctx.strokeStyle = ctx.fillStyle = stroke;
   ctx.lineWidth = one;
-  for (const { x, kinds } of found.own.filter((mark) => mark.x > 1)) {
+  for (const { x, kinds } of found.own) {
     ctx.setLineDash(kinds.has("model") ? [] : [2 * one, 3 * one]);
     line(ctx, left + x * one, top, top + height);
   }

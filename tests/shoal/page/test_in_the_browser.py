@@ -94,7 +94,7 @@ def test_what_happened_beside_the_rounds_stands_in_the_curve_and_in_words(page: 
           const { own, peers } = clusters(many, (mark) => mark.round / 8 - 50, 300);
           const apart = (found, by) => found.every((one, n) => !n || one.x - found[n - 1].x >= by);
           return [own, peers].map((one) => [one.length < 30, one[0].kinds.size]).concat(
-            [apart(own, 12), apart(peers, 28), clusters([], () => 0, 300).own.length]);
+            [apart(own, 12), apart(peers, 28), clusters([{ kind: "started", round: 0 }], () => 0, 300).own.length]);
         }"""
     )
     assert drawn == [[True, 3], [True, 2], True, True, 0]
