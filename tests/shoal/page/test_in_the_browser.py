@@ -93,8 +93,9 @@ def test_what_happened_beside_the_rounds_stands_in_the_curve_and_in_words(page: 
           const many = [...Array(5000).keys()].map((n) => ({ kind: kinds[n % 5], round: n }));
           const { own, peers } = clusters(many, (mark) => mark.round / 8 - 50, 300);
           const apart = (found, by) => found.every((one, n) => !n || one.x - found[n - 1].x >= by);
+          const first = clusters([{ kind: "started", round: 0 }], () => 0, 300).own.length;
           return [own, peers].map((one) => [one.length < 30, one[0].kinds.size]).concat(
-            [apart(own, 12), apart(peers, 28), clusters([{ kind: "started", round: 0 }], () => 0, 300).own.length]);
+            [apart(own, 12), apart(peers, 28), first]);
         }"""
     )
     assert drawn == [[True, 3], [True, 2], True, True, 0]
