@@ -227,6 +227,7 @@ def test_it_outlives_the_node_and_says_when_it_is_gone_itself(stage: Stage, page
         page.wait_for_selector("#right:not([data-state=down])", timeout=PATIENCE_MS)
         assert again.node.member.peer_id == peer_id
         assert page.request.get(f"{stage.process.url}healthz").status == 200
+        page.wait_for_selector("#chart[aria-label*=': 3 starts,']", timeout=PATIENCE_MS)
     page.wait_for_selector("#right[data-state=down]", timeout=PATIENCE_MS)
     assert not page.locator("#lost").is_visible()
     assert stage.process.end() == 0
