@@ -61,7 +61,7 @@ def test_a_node_that_goes_away_is_down_since_then_and_found_again(folder: Path) 
 
 
 def test_who_comes_back_is_asked_everything_anew(folder: Path) -> None:
-    """It may be of another version, with other views; what it was before is not shown as its own."""
+    """It may be of another version, with other views; nothing of before is shown as its own."""
     asking = Asking(folder)
     with answering_node(folder, {"status": STATUS, "ledger": LEDGER, "doctor": DOCTOR}):
         assert answering(asking, up=True).ledger == LEDGER
