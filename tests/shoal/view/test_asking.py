@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -12,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from shoal.view import asking as view_asking
 from shoal.view.asking import Asking
+from shoal_ipc.client import NodeClient
 from tests.shoal.view.node_answers import DOCTOR, LEDGER, PEERS, STATUS
 from tests.support.answering_node import answering_node
 
@@ -66,7 +69,7 @@ def test_who_comes_back_is_asked_everything_anew(folder: Path) -> None:
     with answering_node(folder, {"status": STATUS, "ledger": LEDGER, "doctor": DOCTOR}):
         assert answering(asking, up=True).ledger == LEDGER
         until(lambda: asking.now().doctor == DOCTOR)
-    answering(asking, up=False)
+    assert answering(asking, up=False).doctor is None
     with answering_node(folder, {"status": STATUS, "peers": PEERS}):
         answers = answering(asking, up=True)
         assert (answers.peers, answers.ledger, answers.doctor) == (PEERS, None, None)
@@ -90,6 +93,33 @@ def test_a_view_that_it_has_not_is_asked_for_once_and_doctor_now_and_then(folder
             asking.now()
         assert asked["status"] == before + 10
         assert (asked["ledger"], asked["doctor"]) == (1, 1)
+    asking.close()
+
+
+def test_doctor_is_asked_one_at_a_time_and_may_be_a_minute_old(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes seconds, and asks other peers."""
+    told, answered = list[dict[str, Any]](), threading.Event()
+    real = view_asking.ask
+
+    def slowly(client: NodeClient, view: str, **options: Any) -> Any:
+        if view == "doctor":
+            told.append(options)
+            assert answered.wait(30)
+        return real(client, view, **options)
+
+    monkeypatch.setattr(view_asking, "ask", slowly)
+    monkeypatch.setattr(view_asking, "DOCTOR_SECONDS", 0.0)
+    asking = Asking(folder)
+    with answering_node(folder, {"status": STATUS, "doctor": DOCTOR}):
+        answering(asking, up=True)
+        until(lambda: bool(told))
+        for _ in range(3):
+            assert asking.now().doctor is None
+        assert told == [{"within_s": 60.0}]
+        answered.set()
+        until(lambda: asking.now().doctor == DOCTOR)
     asking.close()
 
 
@@ -126,6 +156,8 @@ def test_of_a_long_run_there_are_its_first_mark_and_its_latest(folder: Path) -> 
     with path.open("a") as file:
         file.write(' short"}\n' + json.dumps(marks[2]) + "\n")
     assert asking.now().metrics[-1] == marks[2]
+    path.write_text("7\n[1]\n" + json.dumps(marks[3]) + "\n")  # a shorter one in its place
+    assert asking.now().metrics == (marks[3],)
     path.unlink()
     path.write_text(json.dumps(marks[1]) + "\n")
     assert asking.now().metrics == (marks[1],)
