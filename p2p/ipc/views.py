@@ -107,6 +107,8 @@ class CoreViews:
                 "score": round(member.guard.score(connection.peer_id), 3),
                 "verdicts": member.guard.verdicts.peer(connection.peer_id),
                 "connected_s": round(connection.opened_s, 3),
+                "bytes_in": connection.bytes_in,
+                "bytes_out": connection.bytes_out,
             }
             for connection in member.host.connections()
         ]

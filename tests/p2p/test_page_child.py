@@ -104,6 +104,13 @@ def test_one_page_of_a_folder_is_found_while_it_is_there(tmp_path: Path) -> None
     assert not (tmp_path / PAGE_FILE).exists()
 
 
+def test_what_a_killed_page_left_is_not_the_next_ones(tmp_path: Path) -> None:
+    """Its pid may be another process's, which a peer that ends would end."""
+    tell_page(tmp_path, ServedPage(pid=1, url="http://127.0.0.1:1/"))
+    with own_page(tmp_path):
+        assert served_page(tmp_path) is None
+
+
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"pid": "x", "url": 1}', "x" * 5000])
 def test_what_stands_in_its_place_is_no_page(tmp_path: Path, content: str) -> None:
     with own_page(tmp_path):
