@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from shoal.experiment.paper.arms import FILTERED, ratio_arm
 from shoal.experiment.paper.tune import RATES
-from shoal.experiment.plan import SILO, Arm, Experiment, check_settings
+from shoal.experiment.plan import SILO, Arm, Experiment, check_settings, refusal
 from shoal.experiment.presets import PRESETS, REAL, Preset
 from shoal_settings.groups import choices_of
 from shoal_settings.loader import is_small
@@ -75,7 +75,8 @@ def _add_what_is_compared(parser: argparse.ArgumentParser) -> None:
         metavar="I/J[,KEY=VALUE…]",
         help=f"compare these arms, {SILO} always among them; repeatable. `filtered` is the silo "
         "that asks twice as much and trains on groups with signal; KEY is a setting, `nodes` (of "
-        "this arm) or `delay` (rounds after which others have what a node shares)",
+        "this arm), `delay` (rounds after which others have what a node shares) or `average` "
+        "(rounds after which all nodes take the mean of their weights)",
     )
     made.add_argument(
         "--strategy", help=f"how others' groups are chosen, in every arm: {describe_words()}"
@@ -147,6 +148,9 @@ def make_experiment(arguments: argparse.Namespace) -> Experiment:
         check_settings(experiment)
     except ValidationError as error:
         raise UsageError(_first_line(error)) from None
+    for job in experiment.jobs()[: len(arms)]:
+        if (reason := refusal(job)) is not None:
+            raise UsageError(f"arm {job.arm.name!r}: {reason}")
     return experiment
 
 
@@ -231,8 +235,8 @@ def _arm(text: str, num_nodes: int, known: Sequence[Arm]) -> Arm:
 
 
 def _of_another_swarm(arm: Arm, changes: Sequence[str]) -> Arm:
-    """The arm with these KEY=VALUE: settings, or `nodes` and `delay`, which are the swarm's."""
-    bounds = {"nodes": (1, MAX_NODES), "delay": (0, MAX_DELAY)}
+    """The arm with these KEY=VALUE: settings, or `nodes`, `delay`, `average` of its swarm."""
+    bounds = {"nodes": (1, MAX_NODES), "delay": (0, MAX_DELAY), "average": (1, MAX_DELAY)}
     parts = [change.partition("=") for change in changes]
     numbers: dict[str, int] = {}
     for key, _, value in parts:
@@ -248,7 +252,11 @@ def _of_another_swarm(arm: Arm, changes: Sequence[str]) -> Arm:
             raise UsageError(f"--arm {arm.name},nodes={numbers['nodes']}: its nodes are not alike")
         made = replace(made, nodes=made.nodes[:1] * numbers["nodes"])
     delay = numbers.get("delay", 0)
-    return replace(made, nodes=tuple(replace(one, delay=delay or one.delay) for one in made.nodes))
+    return replace(
+        made,
+        nodes=tuple(replace(one, delay=delay or one.delay) for one in made.nodes),
+        average_every=numbers.get("average", made.average_every),
+    )
 
 
 def _settings(texts: Sequence[str]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -35,18 +36,25 @@ class NodeSpec:
     """Plays every so many rounds: a slow node."""
     late: float = 0.0
     """Share of the rounds that are over when it joins."""
+    leaves: float = 1.0
+    """Share of the rounds that are over when it is gone, as if it were killed."""
     delay: int = 0
     """Rounds after which others have what it shares."""
 
     def plays(self, round_number: int, rounds: int) -> bool:
         """Whether it plays this one of so many rounds."""
-        return round_number > self.late * rounds and round_number % self.every == 0
+        is_there = self.late * rounds < round_number <= self.last_round(rounds)
+        return is_there and round_number % self.every == 0
+
+    def last_round(self, rounds: int) -> int:
+        """The last of so many rounds in which it is there."""
+        return math.floor(self.leaves * rounds)
 
     def to_json(self) -> dict[str, Any]:
         """What decides how it fares; what is as usual is left out."""
         unusual: dict[str, Any] = {"role": self.role, "families": list(self.families)}
         unusual |= {"every": self.every if self.every != 1 else 0, "late": self.late}
-        unusual |= {"delay": self.delay}
+        unusual |= {"delay": self.delay, "leaves": self.leaves if self.leaves != 1 else 0}
         return {
             "settings": dict(self.settings),
             "behaviour": self.behaviour,
@@ -60,6 +68,13 @@ class Arm:
 
     name: str
     nodes: tuple[NodeSpec, ...]
+    average_every: int = 0
+    """Rounds after which the nodes that are there all take the mean of their weights; 0: never."""
+
+    def to_json(self) -> dict[str, Any]:
+        """What decides how it fares; what is as usual is left out."""
+        averaging = {"average_every": self.average_every} if self.average_every else {}
+        return {"nodes": [node.to_json() for node in self.nodes], **averaging}
 
     def with_settings(self, **changes: Any) -> Arm:
         """The same with these settings in every node."""
@@ -118,7 +133,7 @@ class Job:
         return {
             "event": "job",
             "arm": self.arm.name,
-            "nodes": [node.to_json() for node in self.arm.nodes],
+            **self.arm.to_json(),
             "seed": self.seed,
             "rounds": self.rounds,
             "base": dict(self.base),
@@ -149,13 +164,7 @@ class Experiment:
         """The experiment as `config.json` has it."""
         return {
             "name": self.name,
-            "arms": [
-                {
-                    "name": arm.name,
-                    "nodes": [node.to_json() for node in arm.nodes],
-                }
-                for arm in self.arms
-            ],
+            "arms": [{"name": arm.name, **arm.to_json()} for arm in self.arms],
             "seeds": list(self.seeds),
             "rounds": self.rounds,
             "base": dict(self.base),
@@ -170,6 +179,22 @@ def same_job(line: str, job: Job) -> bool:
     except ValueError:
         return False
     return bool(found == json.loads(json.dumps(job.to_json())))
+
+
+def refusal(job: Job) -> str | None:
+    """Why an arm cannot be played as it is asked for, in one line; None where it can."""
+    if job.swarm and (job.arm.average_every or any(one.leaves < 1 for one in job.arm.nodes)):
+        return "real processes neither average weights nor leave half-way: leave out --swarm"
+    if not job.arm.average_every:
+        return None
+    settings = [job.node_settings(index) for index in range(job.num_nodes)]
+    models = sorted({str(one.model) for one in settings})
+    if len(models) > 1 or len({one.lora_rank for one in settings}) > 1:
+        return (
+            f"the weights of {' and '.join(models)} have no mean: nodes average only those of "
+            "one model, of one size"
+        )
+    return None
 
 
 def check_settings(experiment: Experiment) -> None:

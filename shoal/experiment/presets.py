@@ -16,6 +16,8 @@ from shoal.experiment.paper.arms import paper_arms
 from shoal.experiment.plan import Arm, Experiment
 from shoal.experiment.poison import arms as poison
 from shoal.experiment.poison import report as poison_report
+from shoal.experiment.price import arms as price
+from shoal.experiment.price import report as price_report
 from shoal.experiment.real import arms as real
 from shoal.experiment.real import report as real_report
 
@@ -92,6 +94,21 @@ PRESETS: Final[Mapping[str, Preset]] = {
         quick=Size(seeds=1, rounds=60),
         prepare=lambda: make_larger_model(hetero.LARGER),
         report=hetero_report.report,
+    ),
+    "price": Preset(
+        title=price_report.TITLE,
+        arms=price.all_arms,
+        base={
+            **SPARSE,
+            "learning_rate": 4e-4,
+            "minibatches": 2,
+            "strategy": "positive+balance",
+        },
+        full=Size(seeds=3, rounds=60),
+        quick=Size(seeds=1, rounds=40, arms=price.quick_arms),
+        nodes=price.NODES,
+        prepare=lambda: make_larger_model(hetero.LARGER),
+        report=price_report.report,
     ),
     "real": Preset(
         title=real_report.TITLE,

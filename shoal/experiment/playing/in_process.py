@@ -34,6 +34,7 @@ from policy.tasks import TaskSource
 from policy.update.grpo import make_optimizer
 from shoal.experiment.plan import Job
 from shoal.experiment.playing.attackers import ATTACKS, PLANTED, Attacker, hearing
+from shoal.experiment.playing.averaging import average
 from shoal.experiment.playing.behaviour import BEHAVIOURS, delayed
 from shoal.experiment.playing.journal import Journal
 from shoal.experiment.playing.memory_swarm import MemoryLink, MemoryMember, MemorySwarm, wall_ms
@@ -78,6 +79,8 @@ class _Node:
     said: _Said
     progress: Progress
     version: int = 0
+    weight_bytes: int = 0
+    """What it has sent to average its weights with others'."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +183,8 @@ class _Swarm:
         self._kinds = [node.behaviour for node in job.arm.nodes]
         self._planted = sorted({PLANTED[kind] for kind in self._kinds if kind in PLANTED})
         self._members: dict[int, MemoryMember] = {}
+        self._sharing: frozenset[int] = frozenset()
+        """Those that are members, or were until they left."""
         self._attackers: dict[int, Attacker] = {}
         self._nodes: dict[int, _Node] = {}
 
@@ -190,6 +195,7 @@ class _Swarm:
         settings = [hearing(kinds[i], job.node_settings(i)) for i in sharing]
         members = await self._memory.open(nursery, self._manifest, self._worker, settings)
         self._members = dict(zip(sharing, members, strict=True))
+        self._sharing = frozenset(sharing)
         for index, kind in enumerate(kinds):
             if kind in ATTACKS:
                 self._attackers[index] = self._attacker(index)
@@ -284,6 +290,7 @@ class _Swarm:
     async def _turns(self, number: int) -> list[Line]:
         """Every node plays the round, in an order that changes: none is always last to hear."""
         lines: list[Line] = []
+        self._part(number)
         order = list(range(self._job.num_nodes))
         random.Random(f"{self._job.seed}/{number}/order").shuffle(order)
         for index in order:
@@ -293,8 +300,30 @@ class _Swarm:
                 lines.append(self._play_one(index, number))
             if index in self._members:
                 await self._members[index].end_turn()
+            if index in self._sharing:
                 await self._memory.end_turn(len(order))
+        self._average(number)
         return lines
+
+    def _part(self, number: int) -> None:
+        """Nodes that have played their last round are gone, and nobody hears of it."""
+        for index in sorted(self._members):
+            if number > self._last_round(index):
+                self._members.pop(index).kill()
+
+    def _average(self, number: int) -> None:
+        """Where the arm averages weights after this round, those that have played it do."""
+        every, rounds = self._job.arm.average_every, self._job.rounds
+        if not every or number % every:
+            return
+        there = [
+            node
+            for index, node in self._nodes.items()
+            if self._job.arm.nodes[index].plays(number, rounds)
+        ]
+        sent = average([node.learner.policy.model for node in there]) if there else 0
+        for node in there:
+            node.weight_bytes += sent
 
     def _play_one(self, index: int, number: int) -> Line:
         node = self._nodes[index]
@@ -310,18 +339,30 @@ class _Swarm:
         """Every node answers the held-out questions, where this round asks for it."""
         lines: list[Line] = []
         for index, node in self._nodes.items():
-            every = node.settings.eval_every
-            if every <= 0 or (number % every and number != self._job.rounds):
+            every, last = node.settings.eval_every, self._last_round(index)
+            if every <= 0 or number > last or (number % every and number != last):
                 continue
             found = self._asked(node, number)
             node.rounds.evaluated(found.held_out.families)
             figures = held_out_metrics(found.held_out.to_json())
-            lines.append({"event": "held_out", "node": index, **figures})
+            sent = self._sent(index) if number else {}
+            lines.append({"event": "held_out", "node": index, **figures, **sent})
             if number in (0, self._job.rounds):
                 lines.append(
                     {"event": "answers", "node": index, "round": number, "answers": found.answers}
                 )
         return lines
+
+    def _last_round(self, index: int) -> int:
+        return self._job.arm.nodes[index].last_round(self._job.rounds)
+
+    def _sent(self, index: int) -> Line:
+        """The bytes that a node has put on the wire so far."""
+        member = self._members.get(index)
+        return {
+            "text_bytes": 0 if member is None else self._memory.bytes_sent(member),
+            "weight_bytes": self._nodes[index].weight_bytes,
+        }
 
     def _asked(self, node: _Node, number: int) -> Evaluated:
         """What a node answers; before the first round all of one model answer the same."""

@@ -109,6 +109,7 @@ class MemorySwarm:
         """Start a node for each of the settings, and wait until all have met."""
         nursery.start_soon(self._network.run)
         started: dict[int, LiveNode] = {}
+        lives = [trio.CancelScope() for _ in members]
         for number, settings in enumerate(members):
             home = self._folder / f"n{number}"
             home.mkdir()
@@ -120,7 +121,7 @@ class MemorySwarm:
                 parts=self._parts(number, worker),
                 socket=NoSocket,
             )
-            nursery.start_soon(life.run)
+            nursery.start_soon(_live, life, lives[number])
         while len(started) < len(members):
             await pass_time(self._clock, _TURN_S)
         found = [started[number] for number in range(len(members))]
@@ -128,7 +129,14 @@ class MemorySwarm:
             for other in found[:index]:
                 nursery.start_soon(node.peer.host.dial, other.peer.host.listen_addrs()[0])
         await pass_time(self._clock, _MEETING_S)
-        return [await MemoryMember.greeted(node) for node in found]
+        pairs = zip(found, lives, strict=True)
+        return [await MemoryMember.greeted(node, life) for node, life in pairs]
+
+    def bytes_sent(self, member: MemoryMember) -> int:
+        """What a member has put on the wire: gossip with what it puts around a payload, requests,
+        and what it forwards of others'.
+        """
+        return self._network.bytes_of[member.peer_id]
 
     async def end_turn(self, turns: int) -> None:
         """Let one of a round's `turns` end: what was shared in it arrives."""
@@ -146,6 +154,11 @@ class MemorySwarm:
 def wall_ms() -> int:
     """Return the swarm's time, in milliseconds since 1970."""
     return _START_MS + int(1000 * trio.current_time())
+
+
+async def _live(node: Node, life: trio.CancelScope) -> None:
+    with life:
+        await node.run()
 
 
 def _settings_of(settings: Settings, home: Path, number: int, count: int) -> Settings:
@@ -168,15 +181,17 @@ def _settings_of(settings: Settings, home: Path, number: int, count: int) -> Set
 class MemoryMember:
     """One node, as its trainer and the experiment know it."""
 
-    def __init__(self, node: LiveNode) -> None:
+    def __init__(self, node: LiveNode, life: trio.CancelScope) -> None:
+        """`life` is what its node lives in."""
         self.node = node
+        self._life = life
         self._service: NodeService = node.service
         self._waiting: list[m.Body] = []
 
     @classmethod
-    async def greeted(cls, node: LiveNode) -> MemoryMember:
+    async def greeted(cls, node: LiveNode, life: trio.CancelScope) -> MemoryMember:
         """Return the member of a node that has a trainer on its service."""
-        member = cls(node)
+        member = cls(node, life)
         hello = m.Hello(ipc_version=m.IPC_VERSION, role=m.Role.TRAINER, pid=0)
         _fail_loudly(await member._service.hello(_HOLDER, hello))
         return member
@@ -189,6 +204,10 @@ class MemoryMember:
     def ask(self, body: m.Body) -> m.Body:
         """Return the answer to a request that waits for no disk."""
         return _fail_loudly(run_now(self._service.handle(_HOLDER, m.Role.TRAINER, body)))
+
+    def kill(self) -> None:
+        """End its node as a kill does: nobody is told."""
+        self._life.cancel()
 
     def tell(self, body: m.Body) -> None:
         """Keep a request for the end of the turn."""

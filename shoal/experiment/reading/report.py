@@ -12,6 +12,8 @@ from shoal.experiment.reading.results import Run, load_runs
 from shoal.experiment.reading.summary import ArmSummary, Pair, comparable, pairs, summarise, to_json
 from shoal.experiment.reading.table import markdown, pairs_markdown
 
+LAW = "law.md"
+
 
 def write_report(
     out: Path, experiment: Experiment, *, figures: bool
@@ -35,6 +37,7 @@ def write_report(
     document = write_result(
         out, experiment, document, _text(summaries, compared) if summaries else None
     )
+    _write_law(out, runs)
     return summaries, document
 
 
@@ -51,3 +54,13 @@ def _draw(
     except ImportError:
         return []
     return draw_all(out / FIGURES, runs, summaries, title)
+
+
+def _write_law(out: Path, runs: Sequence[Run]) -> None:
+    """How fast nodes learn by what they look at, where the runs can say so, and scipy is there."""
+    try:
+        from shoal.experiment.reading import law, law_page
+    except ImportError:
+        return
+    if (found := law.find(runs)) is not None:
+        (out / LAW).write_text(law_page.markdown(found))

@@ -43,6 +43,8 @@ class Run:
     """By node, then evaluation: pass@1."""
     questions: float
     """Own questions a node asks in a round."""
+    looked_at: tuple[float, ...] = ()
+    """By round: groups that a node has looked at, own and others'; empty where it was not noted."""
 
     @property
     def rounds(self) -> int:
@@ -56,8 +58,12 @@ def load_runs(out: Path, experiment: Experiment) -> list[Run]:
 
 
 def make_run(job: Job, lines: Iterable[Line]) -> Run:
-    """Sort a job's events into series; nodes that are not honest are left out."""
-    honest = [i for i, node in enumerate(job.arm.nodes) if node.behaviour == "honest"]
+    """Sort a job's events into series; nodes that are not honest, or leave, are left out."""
+    honest = [
+        index
+        for index, node in enumerate(job.arm.nodes)
+        if node.behaviour == "honest" and node.last_round(job.rounds) == job.rounds
+    ]
     settings = [job.node_settings(index) for index in honest]
     all_rounds, all_evaluations = _by_node(lines)
     rounds = [all_rounds[index] for index in honest]
@@ -73,7 +79,14 @@ def make_run(job: Job, lines: Iterable[Line]) -> Run:
         evaluated=tuple(int(line["round"]) for line in evaluations[0]),
         held_out=_columns(evaluations, "held_out/pass@1"),
         questions=sum(max(one.local, one.questions) for one in settings) / len(settings),
+        looked_at=_looked_at(rounds),
     )
+
+
+def _looked_at(rounds: Sequence[Sequence[Line]]) -> tuple[float, ...]:
+    if not all("groups_looked_at" in line for lines in rounds for line in lines):
+        return ()
+    return mean_over_nodes(_columns(rounds, "groups_looked_at"))
 
 
 def _by_node(lines: Iterable[Line]) -> tuple[dict[int, list[Line]], dict[int, list[Line]]]:

@@ -25,7 +25,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, combinations, pairwise
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeVar
 
 from shoal.experiment.plan import SILO
 from shoal.experiment.reading.results import Run, mean_over_nodes, moving_average
@@ -117,7 +117,18 @@ def summarise(runs: Sequence[Run], *, silo: str = SILO) -> list[ArmSummary]:
     return [_summary(arm, by_arm[arm], base, adjusted.get(arm)) for arm in by_arm]
 
 
-def comparable(runs: Sequence[Run]) -> list[Run]:
+class _Seeded(Protocol):
+    @property
+    def arm(self) -> str: ...
+
+    @property
+    def seed(self) -> int: ...
+
+
+R = TypeVar("R", bound=_Seeded)
+
+
+def comparable(runs: Sequence[R]) -> list[R]:
     """The runs of seeds that every arm has finished; all of them when there is none."""
     arms = {run.arm for run in runs}
     seeds = {run.seed for run in runs}

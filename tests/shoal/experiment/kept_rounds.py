@@ -21,7 +21,7 @@ _KEPT: Final = {
         *("reward_local", "reward", "groups_with_signal", "groups_looked_at"),
         *("tokens_generated", "step_time"),
     ),
-    "held_out": ("held_out/pass@1",),
+    "held_out": ("held_out/pass@1", "text_bytes", "weight_bytes"),
 }
 _SAME: Final = ("event", "node", "round")
 
@@ -29,7 +29,7 @@ _SAME: Final = ("event", "node", "round")
 def slim(line: dict[str, Any]) -> dict[str, Any]:
     """The line without what no table reads; job and commit stay whole."""
     kept = _KEPT.get(line["event"])
-    return line if kept is None else {key: line[key] for key in (*_SAME, *kept)}
+    return line if kept is None else {key: line[key] for key in (*_SAME, *kept) if key in line}
 
 
 def pack(folder: Path, archive: Path) -> None:
@@ -39,8 +39,9 @@ def pack(folder: Path, archive: Path) -> None:
         for path in paths:
             text = path.read_text()
             if path.suffix == ".jsonl":
-                lines = (slim(json.loads(line)) for line in text.splitlines())
-                text = "".join(json.dumps(line) + "\n" for line in lines)
+                lines = map(json.loads, text.splitlines())
+                kept = (slim(line) for line in lines if line["event"] != "answers")
+                text = "".join(json.dumps(line) + "\n" for line in kept)
             entry = tarfile.TarInfo(path.relative_to(folder).as_posix())
             entry.size = len(text.encode())
             made.addfile(entry, io.BytesIO(text.encode()))

@@ -1,0 +1,1 @@
+"""What it costs to learn together: text against weights."""
