@@ -33,6 +33,8 @@ from shoal.significance import holm, interval, paired
 
 PAPER_TOTALS: Mapping[str, float] = {"8/0": 561.79, "6/2": 854.43, "4/4": 1093.31, "2/6": 945.87}
 """Reward over 8 nodes × 2000 rounds, training set (arXiv 2509.08721, section 5)."""
+PAPER_AGENTS: Final = 8
+"""What its totals are summed over."""
 PAPER_GAINS: Mapping[str, float] = {"8/0": 0.0, "6/2": 0.52, "4/4": 0.94, "2/6": 0.68}
 """The same over 8/0, as the paper states it."""
 
