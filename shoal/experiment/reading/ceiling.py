@@ -29,8 +29,7 @@ class Way:
 
     arm: str
     total: Spread | None
-    """By mean totals, with the interval of the shares by seed; None where in some seed the
-    ceiling is not above the silo."""
+    """Of mean totals; None where the ceiling is not above the silo."""
     heldout: Spread | None
     """The same of pass@1 at the end."""
 
@@ -73,8 +72,8 @@ def markdown(found: Ceiling) -> str:
         *(f"| {one.arm} | {_share(one.total)} | {_share(one.heldout)} |" for one in found.ways),
     ]
     caption = (
-        "what an arm is above the silo, as a share of what one trainer with all the data is; 95 % "
-        "interval of the shares by seed (– where in some seed that trainer is not above the silo)"
+        "what an arm is above the silo, as a share of what one trainer with all the data is, by "
+        "mean over seeds, and the 95 % interval of that ratio (– where that trainer is not above)"
     )
     return "\n".join(lines) + f"\n\n{caption}.\n"
 
@@ -99,13 +98,15 @@ def _share_of(
 ) -> Spread | None:
     low, high = by_seed(base, measure), by_seed(top, measure)
     shared = [run for run in runs if run.seed in low and run.seed in high]
-    if not shared or any(high[run.seed] <= low[run.seed] for run in shared):
+    whole = [high[run.seed] - low[run.seed] for run in shared]
+    if not shared or statistics.fmean(whole) <= 0:
         return None
     gained = [measure(run) - low[run.seed] for run in shared]
-    whole = [high[run.seed] - low[run.seed] for run in shared]
-    around = spread([mine / all_ for mine, all_ in zip(gained, whole, strict=True)])
-    mean = statistics.fmean(gained) / statistics.fmean(whole)
-    return Spread(mean, around.sd, around.half, len(shared))
+    way = statistics.fmean(whole)
+    mean = statistics.fmean(gained) / way
+    # A share of one seed is wild where its way is short, so not their mean: a ratio of means.
+    left = spread([mine - mean * all_ for mine, all_ in zip(gained, whole, strict=True)])
+    return Spread(mean, left.sd / way, None if left.half is None else left.half / way, left.seeds)
 
 
 def _share(found: Spread | None) -> str:

@@ -29,12 +29,22 @@ def test_an_arm_stands_between_the_silo_and_all_the_data() -> None:
     assert way.heldout is not None
     assert way.total.mean == way.heldout.mean == pytest.approx(0.5)  # .25 and .75 of the way
     assert (way.total.half or 0.0) > 0.5, "two seeds say little"
+    assert way.total.seeds == 2
     assert found.to_json()["ceiling"]["total"]["4/4 nodes=6"]["mean"] == 0.5
     assert "| 4/4 nodes=6 | 50% ± " in markdown(found)
 
 
+def test_a_seed_whose_way_is_short_does_not_rule_the_interval() -> None:
+    near = ceiling([*SILOS, *SHARING, central(1, 0.6), central(2, 0.2001)])
+    assert near is not None
+    way = near.ways[0].total
+    assert way is not None
+    assert way.mean == pytest.approx(1.0, rel=0.01)
+    assert way.sd < 3.0, "by shares of seeds: a thousand"
+
+
 def test_a_ceiling_below_the_silo_is_none() -> None:
-    found = ceiling([*SILOS, *SHARING, central(1, 0.6), central(2, 0.1)])
+    found = ceiling([*SILOS, *SHARING, central(1, 0.2), central(2, 0.1)])
     assert found is not None
     assert found.ways[0].total is None
     assert "| 4/4 nodes=6 | – | – |" in markdown(found)
