@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -41,3 +42,22 @@ def test_a_table_is_what_its_command_prints_of_the_kept_rounds(
 
 def test_rounds_are_kept() -> None:
     assert KEPT
+
+
+@pytest.mark.parametrize(
+    ("page", "section"),
+    [("experiments.md", "The table"), ("when-sharing-helps.md", "Join, alone")],
+)
+def test_what_is_said_of_the_table_stands_in_it(page: str, section: str) -> None:
+    """Every figure with an interval, which the test above has proved of the table itself."""
+    table = re.split(r"\nMade by ", _section(PAGE.read_text(), "The table"))[0]
+    said = _section((PAGE.parent / page).read_text(), section)
+    figures = re.findall(r"\d+(?:\.\d+)? ?%? ± \d+(?:\.\d+)?", said)
+    assert len(figures) > 5
+    assert not [one for one in figures if one.replace(" %", "%") not in table]
+
+
+def _section(text: str, title: str) -> str:
+    (found,) = re.findall(rf"^## {title}.*?(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
+    assert isinstance(found, str)
+    return found
