@@ -241,7 +241,12 @@ HIDDEN = replace(HEALTHY, relays=1, **outside(reached=False))
         ("reached", "peers get in by it", "", State.OK),
         ("untried", "no peer has tried it yet", "", State.OK),
         ("shut", "peers do not get in", "another router above it", State.WARN),
-        ("none", "no router forwards a port when asked (no device)", "turn UPnP on", State.OK),
+        (
+            "none",
+            "no router forwards a port when asked (no device)",
+            "turn NAT-PMP or UPnP on",
+            State.OK,
+        ),
     ],
 )
 def test_a_port_of_the_router(state: str, says: str, do: str, serious: State) -> None:
