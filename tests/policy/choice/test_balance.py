@@ -69,6 +69,11 @@ def test_a_round_with_nothing_on_offer_is_played_as_if_alone() -> None:
     assert now.told(on_offer=True).external == 4, "and it is back with the first group"
 
 
+def test_while_nothing_is_on_offer_what_was_known_of_others_moves_nothing() -> None:
+    busy = Seen(own_signal=0.6, drawn=0, usable=0, exhausted=True, reward=0.3)
+    assert played(Balance.start(4, 4), busy, 60).told(on_offer=True).external == 4
+
+
 def test_home_it_comes_out_for_the_first_that_is_on_offer() -> None:
     home = played(played(Balance.start(4, 4), JUNK, 60), NOTHING, 60)
     assert (home.own, home.asks) == (8, True)
