@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
-from pathlib import Path
 
+from shoal_base.files import expanded
 from shoal_ipc import messages as m
 from shoal_settings.schema import Settings
 from shoal_tasks.types import TaskCoordinates
@@ -150,7 +150,7 @@ def public_model_name(name: str) -> str:
 
     A path says more about this machine than anybody needs, and may be longer than a name can be.
     """
-    path = Path(name).expanduser()
+    path = expanded(name)
     is_path = path.is_dir() or (path.suffix.lower() == ".gguf" and path.is_file())
     shown = path.resolve().name if is_path else name
     return shown.replace("\0", "").encode()[:MAX_NAME_BYTES].decode(errors="ignore")

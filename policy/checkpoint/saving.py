@@ -33,10 +33,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 
 from policy.model.loading import Policy, load_policy
 from policy.model.lora import is_adapter, load_adapter, save_adapter
+from policy.model.writing import failures_as_os_errors
 from policy.update.grpo import make_optimizer
 from shoal_base.files import is_full, sync
 
@@ -161,20 +161,19 @@ def save_checkpoint(
     try:
         temporary.mkdir(parents=True)
         whole = Snapshot(weights={}, optimizer=optimizer.state_dict())
-        _write(temporary, policy, state, snapshot or whole)
+        with failures_as_os_errors():
+            _write(temporary, policy, state, snapshot or whole)
         final = _free_name(root, state.round)
         temporary.rename(final)
         sync(root)
         sync(directory)
     except Exception as error:
-        # torch reports a failed write as RuntimeError, safetensors as its own error, tokenizers as
-        # a bare Exception.
-        full = is_full(error) or "No space left" in str(error) or _free_bytes(root) < _LEAST_BYTES
+        full = is_full(error) or _free_bytes(root) < _LEAST_BYTES
         _remove_leftovers(root)  # a full disk needs their room, too
         what = f"cannot write {final_name(state.round)}"
         if full:
             raise NoRoomError(f"{what}: no space left on the disk") from error
-        if not isinstance(error, OSError | RuntimeError | SafetensorError):
+        if not isinstance(error, OSError):
             raise
         raise CheckpointError(f"{what}: {_cause(error)}") from error
     _prune(root, final, keep)

@@ -15,7 +15,6 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from policy.generation.questions import Askable
@@ -28,6 +27,7 @@ from policy.generation.token_replies import TokenAnswer, Wanted, read_token_answ
 from policy.model.loading import ModelError, Policy
 from policy.model.prompting import decode_completion
 from policy.rollouts import Answer, Origin, OwnGroup, Question, public_model_name
+from shoal_base.files import expanded
 from shoal_settings.schema import Settings
 from shoal_wire.types import PolicyInfo
 
@@ -70,9 +70,10 @@ class Following:
         found: dict[int, list[TokenAnswer]] = {}
         faults: Counter[str] = Counter()
         for _ in range(_PASSES):
-            missing = [number for number in range(len(prompts)) if number not in found]
             try:
-                self._follow(asking)
+                if self._follow(asking):
+                    found.clear()  # a round's answers are of one version, and stamped with it
+                missing = [number for number in range(len(prompts)) if number not in found]
                 again, faults = self._ask(asking, prompts, missing, found)
             except (Fault, RemoteError) as error:
                 if isinstance(error, RemoteError) and not self._answered:
@@ -87,14 +88,16 @@ class Following:
             if len(found[number]) > 1
         ]
 
-    def _follow(self, asking: Asking) -> None:
-        """Give the server the policy's weights where its own are too old."""
+    def _follow(self, asking: Asking) -> bool:
+        """Give the server the policy's weights where its own are too old; return whether it has
+        others than it answered with before."""
         # Below 0 the policy has been taken back: other weights than the server's.
         if self._name and 0 <= asking.policy_version - self._version <= self._max_lag:
-            return
-        self._name = ""
+            return False
+        self._name, before = "", self._version
         self._name = self._pusher.push(asking.policy, asking.policy_version)
         self._version = asking.policy_version
+        return before != self._version
 
     def _ask(
         self,
@@ -222,7 +225,7 @@ def following(settings: Settings, should_stop: Callable[[], bool]) -> Callable[[
         should_stop=should_stop,
     )
     named = settings.served_dir
-    folder = settings.data_dir / "served" if named == "auto" else Path(named).expanduser()
+    folder = settings.data_dir / "served" if named == "auto" else expanded(named)
 
     def make(policy: Policy) -> Following:
         pusher: Pusher = WholePusher(server, folder, remote_model(settings))

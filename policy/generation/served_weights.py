@@ -20,6 +20,7 @@ from policy.generation.remote_replies import Fault
 from policy.generation.requests import BUSY, RemoteError, Reply, Server
 from policy.model.loading import Policy
 from policy.model.lora import save_adapter
+from policy.model.writing import failures_as_os_errors
 
 MODEL_FOLDER = "model"
 _ADAPTERS = (
@@ -124,7 +125,8 @@ def _replaced(folder: Path, write: Callable[[Path], None]) -> None:
     try:
         shutil.rmtree(staged, ignore_errors=True)
         staged.mkdir(parents=True)
-        write(staged)
+        with failures_as_os_errors():
+            write(staged)
         folder.mkdir(exist_ok=True)
         written = sorted(staged.iterdir())
         for file in written:

@@ -93,6 +93,10 @@ def _logprobs(offered: Any, num_tokens: int) -> tuple[float, ...]:
     values = offered.get("token_logprobs") if isinstance(offered, dict) else None
     if not isinstance(values, list) or len(values) != num_tokens:
         return ()
-    if not all(type(value) in (int, float) and math.isfinite(value) for value in values):
+    if not all(type(value) in (int, float) for value in values):
         return ()
-    return tuple(map(float, values)) if max(values) <= _MOST_LOGPROB else ()
+    try:
+        numbers = tuple(map(float, values))
+    except OverflowError:  # an integer beyond any float
+        return ()
+    return numbers if all(map(math.isfinite, numbers)) and max(numbers) <= _MOST_LOGPROB else ()

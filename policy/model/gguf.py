@@ -26,7 +26,8 @@ from typing import Any, Final
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-from shoal_base.files import is_full, sync
+from policy.model.writing import failures_as_os_errors
+from shoal_base.files import expanded, is_full, sync
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ def gguf_file(model: str) -> Path | None:
     """
     if model == SMOLLM2:
         return _packaged_file()
-    path = Path(model).expanduser()
+    path = expanded(model)
     if path.suffix.lower() != ".gguf" or path.is_dir():
         return None
     if path.is_file():
@@ -88,9 +89,15 @@ def converted(model: str, file: Path, check: Callable[[Any], None]) -> Path:
 
 
 def cache_folder() -> Path:
-    """Return where converted models are kept: XDG's cache folder (basedir specification 0.8)."""
+    """Return where converted models are kept: XDG's cache folder (basedir specification 0.8).
+
+    Raises GgufError where there is none.
+    """
     base = os.environ.get("XDG_CACHE_HOME", "")
-    root = Path(base) if base.startswith("/") else Path("~/.cache").expanduser()
+    try:
+        root = Path(base) if base.startswith("/") else Path.home() / ".cache"
+    except RuntimeError:
+        raise GgufError("this user has no home folder: set XDG_CACHE_HOME") from None
     return root / "shoal" / "models"
 
 
@@ -150,8 +157,9 @@ def _convert(file: Path, folder: Path, check: Callable[[Any], None]) -> None:
         # The weights are plain numbers here; saying otherwise, the folder would not load.
         model.hf_quantizer = None
         vars(model.config).pop("quantization_config", None)
-        model.save_pretrained(temporary)
-        tokenizer.save_pretrained(temporary)
+        with failures_as_os_errors():
+            model.save_pretrained(temporary)
+            tokenizer.save_pretrained(temporary)
         for path in temporary.iterdir():
             sync(path)
         if folder.exists():  # not whole

@@ -28,6 +28,7 @@ from policy.model.gguf import GgufError, converted, gguf_file
 from policy.model.logit_form import LogitForm, form_of
 from policy.model.memory import free_bytes, gibibytes, training_bytes
 from policy.tiny import embedded_folder
+from shoal_base.files import expanded
 from shoal_wire.types import Digest
 
 ANSWER_TOKEN = "<ans>"
@@ -273,7 +274,7 @@ def _resolve(model: str) -> tuple[str, bool]:
         if not (embedded / "config.json").is_file():
             raise ModelError(f"the embedded model {model!r} is missing from this installation")
         return str(embedded), True
-    folder = Path(model).expanduser()
+    folder = expanded(model)
     if folder.is_dir():
         return str(folder), True
     try:

@@ -77,6 +77,14 @@ def read_at_most(path: Path, max_bytes: int) -> bytes:
     return content
 
 
+def expanded(text: str) -> Path:
+    """A path with ``~`` as the folder it stands for; as it is where no such user is known."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        return Path(text)
+
+
 def is_full(error: BaseException) -> bool:
     """Whether a write failed, itself or what it came from, because a disk or quota is full."""
     seen: BaseException | None = error

@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import pickle
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -35,6 +36,10 @@ from shoal_base.files import write_atomically
 SAVE_S: Final = 60.0
 """Least seconds between two saves of the weights: what a cut costs at most, with a round."""
 _JOURNAL, _WEIGHTS = "journal.jsonl", "weights.pt"
+_UNREADABLE: Final = (
+    *(OSError, ValueError, LookupError, TypeError, RuntimeError),
+    *(EOFError, pickle.UnpicklingError),  # torch's reader, of an empty file and of any other
+)
 _SAMPLES: Final = TypeAdapter(list[list[Sample]])
 _STATS: Final = TypeAdapter(UpdateStats)
 
@@ -140,7 +145,7 @@ class Journal:
             kept = [json.loads(line) for line in lines[: until + 1]]
             if [one["round"] for one in kept] == list(range(until + 1)):
                 self._kept = kept
-        except (OSError, ValueError, LookupError, TypeError, RuntimeError):
+        except _UNREADABLE:
             return  # nothing there, or spoilt: it is computed again
 
     def _begin(self) -> Any:

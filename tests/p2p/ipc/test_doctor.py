@@ -124,6 +124,12 @@ def test_the_key_is_advised_only_where_it_may_be_the_cause() -> None:
     assert only(replace(HEALTHY, key=key), "swarm key").state is State.OK
 
 
+def test_a_meeting_point_seeks_nobody_and_says_how_others_come() -> None:
+    alone = replace(HEALTHY, peers=0, bootstraps=(), is_meeting_point=True)
+    assert "shoal invite" in only(alone, "peers").do
+    assert "--bootstrap" in only(replace(alone, is_meeting_point=False), "peers").do
+
+
 def test_who_has_loopback_only_is_not_told_to_listen_elsewhere() -> None:
     facts = replace(HEALTHY, listens=("/ip4/127.0.0.1/tcp/4001",))
     advice = [f.do for f in diagnose(facts) if "loopback" in f.says]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import SafetensorError
 
 from policy import __main__ as command
 from policy.generation.following import Following
@@ -56,7 +57,13 @@ def stir(policy: Policy, seed: int) -> None:
 
 
 def follower(
-    policy: Policy, server: VllmServer, folder: Path, *, max_lag: int = 0, seconds: float = 20.0
+    policy: Policy,
+    server: VllmServer,
+    folder: Path,
+    *,
+    max_lag: int = 0,
+    seconds: float = 20.0,
+    at_once: int = 4,
 ) -> Following:
     http = Server(
         server.base_url,
@@ -69,7 +76,9 @@ def follower(
     pusher: Pusher = WholePusher(http, folder, "whole")
     if policy.adapter is not None:
         pusher = AdapterPusher(http, folder)
-    return Following(policy, http, pusher, max_lag=max_lag, at_once=4, should_stop=lambda: False)
+    return Following(
+        policy, http, pusher, max_lag=max_lag, at_once=at_once, should_stop=lambda: False
+    )
 
 
 def ask(one: Following, policy: Policy, version: int, count: int = 2) -> list[OwnGroup]:
@@ -181,6 +190,47 @@ def test_a_server_that_has_restarted_is_given_the_weights_again(tmp_path: Path) 
         assert len(groups) == 2 and off(policy, groups) < 1e-4
 
 
+def test_answers_of_older_weights_do_not_pass_for_those_given_in_the_middle(
+    tmp_path: Path,
+) -> None:
+    policy, restarts = adapted(), False
+
+    def fate(handler: Handler, request: dict[str, Any]) -> bool:
+        if restarts and handler.path == "/v1/completions":
+            asked = server.asked("/v1/completions")
+            if len({tuple(one["prompt"]) for one in asked}) > 3:
+                server.served.pop(older, None)
+        return False
+
+    with VllmServer(base, fate=fate) as server:
+        one = follower(policy, server, tmp_path / "served", max_lag=1, at_once=1)
+        ask(one, policy, 0)
+        [older] = server.served
+        stir(policy, 1)
+        restarts = True
+        groups = ask(one, policy, 1, count=4)  # the third and fourth find the server restarted
+        assert len(groups) == 4 and stamps(groups) == {1}
+        assert off(policy, groups) < 1e-4
+
+
+def test_a_full_disk_leaves_the_round_to_the_groups_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    policy = base()
+
+    def full(*_args: Any, **_options: Any) -> None:
+        raise SafetensorError("Error while serializing: I/O error: No space left on device")
+
+    with VllmServer(base, folder=tmp_path / "served" / "model") as server:
+        one = follower(policy, server, tmp_path / "served")
+        assert len(ask(one, policy, 0)) == 2
+        with monkeypatch.context() as patch:
+            patch.setattr(type(policy.model), "save_pretrained", full)
+            assert ask(one, policy, 1) == []
+        assert "cannot write" in caplog.text and "No space left" in caplog.text
+        assert stamps(ask(one, policy, 1)) == {1}
+
+
 def test_a_server_that_takes_no_weights_is_one_line(tmp_path: Path) -> None:
     def refusing(handler: Handler, _request: dict[str, Any]) -> bool:
         handler.reply(404, {"detail": "Not Found"})
@@ -226,7 +276,9 @@ def test_a_lying_server_has_no_answers(lie: str, tmp_path: Path) -> None:
         assert ask(follower(policy, server, tmp_path / "served"), policy, 0, count=1) == []
 
 
-@pytest.mark.parametrize("numbers", [[float("nan")] * 5, [7.0] * 5, [-1.0], ["a"], None, 3])
+@pytest.mark.parametrize(
+    "numbers", [[float("nan")] * 5, [7.0] * 5, [-(10**400)] * 5, [-1.0], ["a"], None, 3]
+)
 def test_absurd_log_probabilities_are_none(numbers: Any, tmp_path: Path) -> None:
     policy = adapted()
     with VllmServer(base) as server:

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import SafetensorError
+from transformers import PreTrainedModel
 
 pytest.importorskip("gguf", reason="the extra `smollm2` is not installed")
 
@@ -156,6 +158,25 @@ def test_a_cache_that_cannot_be_written_is_one_line(
     with pytest.raises(ModelError, match=r"cannot convert small\.gguf") as caught:
         check_model(str(made))
     assert "\n" not in str(caught.value)
+
+
+def test_a_name_below_a_home_that_is_not_there_is_one_line() -> None:
+    for model in ("~nobody-is-called-so/small.gguf", "~nobody-is-called-so/small"):
+        with pytest.raises(ModelError, match="no such f"):
+            check_model(model)
+        assert public_model_name(model) == model
+
+
+def test_a_disk_that_is_full_is_one_line_whatever_a_library_makes_of_it(
+    made: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_args: Any, **_options: Any) -> None:
+        raise SafetensorError("Error while serializing: I/O error: No space left on device")
+
+    monkeypatch.setattr(PreTrainedModel, "save_pretrained", full)
+    with pytest.raises(ModelError, match=r"cannot convert small\.gguf: .*: no space left"):
+        check_model(str(made))
+    assert not folders(cache)
 
 
 def test_peers_and_folders_are_told_its_name_alone(made: Path) -> None:

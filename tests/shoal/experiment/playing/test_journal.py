@@ -108,9 +108,13 @@ def test_what_is_spoilt_or_of_another_job_is_not_taken_up(
     run(job, shared, tmp_path, cut_after=1)
     assert Journal(tmp_path, job).rounds >= 1
     weights = (tmp_path / "weights.pt").read_bytes()
-    (tmp_path / "weights.pt").write_bytes(weights[:-40])
-    assert Journal(tmp_path, job).rounds == -1
+    kept = (tmp_path / "journal.jsonl").read_bytes()
+    for spoilt in (weights[:-40], b"", b"no weights"):
+        (tmp_path / "weights.pt").write_bytes(spoilt)
+        assert Journal(tmp_path, job).rounds == -1
+        (tmp_path / "journal.jsonl").write_bytes(kept)
     (tmp_path / "weights.pt").write_bytes(weights)
+    assert Journal(tmp_path, job).rounds >= 1
     other = Job(arm=job.arm, seed=2, rounds=job.rounds, base=job.base)
     assert Journal(tmp_path, other).rounds == -1
 

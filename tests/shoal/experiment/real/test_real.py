@@ -9,8 +9,9 @@ import pytest
 
 from shoal.__main__ import main
 from shoal.experiment.flags import make_experiment, parser
+from shoal.experiment.folder import ANSWERS
 from shoal.experiment.plan import Experiment
-from shoal.experiment.real.report import ANSWERS_FILE, answers_page
+from shoal.experiment.real.report import answers_page
 
 
 def asked(*flags: str) -> Experiment:
@@ -37,8 +38,8 @@ def test_a_whole_run_leaves_table_and_answers(
     size = ("--quick", "--nodes", "2", "--rounds", "2", "--jobs", "0", "--no-figures", "--json")
     assert main(["experiment", "real", *SMALL, *size, "--out", str(tmp_path)]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["jobs_finished"] == 2 and document["answers"] == ANSWERS_FILE
-    page = (tmp_path / ANSWERS_FILE).read_text()
+    assert document["jobs_finished"] == 2 and document["answers"] == ANSWERS
+    page = (tmp_path / ANSWERS).read_text()
     assert "| question | expected | before | after 8/0 | after 4/4 |" in page
     assert page.count("\n## ") == 6, "a part for each family"
     assert 6 * (2 + 1) <= page.count("\n|") <= 6 * (2 + 4), "four each, none twice"
@@ -48,15 +49,18 @@ def test_a_whole_run_leaves_table_and_answers(
 def test_answers_are_inert_whatever_a_model_says(tmp_path: Path) -> None:
     experiment = asked(*SMALL, "--quick", "--rounds", "1", "--nodes", "1", "--arm", "8/0")
     job = experiment.jobs()[0]
-    hostile = "<script>x</script> | [a](http://b) \x1b[2J \u202e **right**\n# title"
+    hostile = " <script>x</script> | [a](http://b) \x1b[2J \u202e **right**\n# title"
     row = {"family": "gcd_easy", "question": "2?", "expected": "2", "reward": 0.0}
+    rows = [{**row, "answer": hostile}, {**row, "answer": " 2\n", "reward": 1.0}]
     events = [
-        {"event": "answers", "node": 0, "round": number, "answers": [{**row, "answer": hostile}]}
+        {"event": "answers", "node": 0, "round": number, "answers": [rows[number]]}
         for number in (0, 1)
     ]
     path = tmp_path / job.file_name
     path.parent.mkdir(parents=True)
     path.write_text("\n".join(json.dumps(one) for one in [job.to_json(), *events]) + "\n")
     shown = answers_page(tmp_path, experiment).splitlines()[-1]
+    assert shown.endswith(" | **2** |"), "right, and bold as Markdown reads it: no blank inside"
+    shown = shown.removesuffix(" **2** |")
     assert not set("<>[*#\x1b\u202e") & set(shown.replace("&#", ""))
-    assert shown.count("|") == 5 and "http:" not in shown and "script" in shown
+    assert shown.count("|") == 4 and "http:" not in shown and "script" in shown
