@@ -126,6 +126,7 @@ class Rounds:
             Interrupted: before the update; nothing has changed but what was shared.
         """
         started = time.perf_counter()
+        self._ask_what_is_on_offer()
         config = config_of_round(self._config, self._balance, self._token_budget)
         this = Round(number=number, policy_version=policy_version, config=config)
         families = self._num_families()
@@ -176,6 +177,11 @@ class Rounds:
         """Take in a held-out evaluation: pass@1 by family."""
         if self._curriculum is not None:
             self._curriculum = self._curriculum.evaluated(passed)
+
+    def _ask_what_is_on_offer(self) -> None:
+        """Before own questions are drawn, whose number follows from it."""
+        if self._balance is not None and self._balance.asks:
+            self._balance = self._balance.told(on_offer=self._others.any_on_offer())
 
     def _stop_if_told(self) -> None:
         if self._should_stop():

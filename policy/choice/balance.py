@@ -7,9 +7,14 @@ offer. Looking is cheap, places are not. So a place is others' for as long as it
     this many places are filled in a round         ─▶ others' as long as that is likelier than
                                                       that one more own question teaches
     own reward falls below its best of late        ─▶ one more own place (it forgets)
-    nothing is on offer for `SILENT` rounds        ─▶ home: all places are its own
+    nothing is on offer before a round             ─▶ all places of that round are its own
+    none pays                                      ─▶ home: all are its own
     at home, every `VISIT` rounds                  ─▶ one place is lent to others, to see whether
                                                       it would pay
+
+What is on offer is asked before own questions are: news that is late, or a swarm that is gone,
+costs nothing, and the round in which there is some again is played with others. How many places
+pay is moved to at once: where right answers are rare, the rounds lost on the way are the dear ones.
 
 I + J stays what it was, at most half of the places are others' (own groups are fresher, and who
 only draws starves everybody), and at home there are as many own ones as alone: a swarm that offers
@@ -21,14 +26,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from itertools import takewhile
 from typing import Any, Final
 
 PACE: Final = 3
 """Rounds between two moves: what a move changes has to be seen first."""
 REST: Final = 24
 """Rounds after it had to take a place back, since it forgot, in which it gives none away."""
-SILENT: Final = 3
-"""Rounds in a row with nothing on offer after which it goes home at once."""
 VISIT: Final = 6
 """Rounds between two looks at what others offer, at home."""
 WORTH: Final = 0.8
@@ -76,8 +80,10 @@ class Balance:
     """The own reward's best of late: it follows upwards at once, downwards slowly."""
     waited: int = 0
     """Rounds since the last move."""
-    silent: int = 0
-    """Looks in a row at which nothing was on offer."""
+    unseen: int = 0
+    """Rounds since the last look at what others offer."""
+    empty: bool = False
+    """Whether nothing is on offer."""
     rest: int = 0
     """Rounds in which nothing is given to others yet."""
 
@@ -90,10 +96,8 @@ class Balance:
 
     @property
     def external(self) -> int:
-        """J: at home that of the visits, every `VISIT` rounds."""
-        if self.local < self.total:
-            return self.total - self.local
-        return int(self.total > 1 and self.waited % VISIT == VISIT - 1)
+        """J: none where nothing is on offer; at home that of the visits."""
+        return 0 if self.empty else self._wanted
 
     @property
     def own(self) -> int:
@@ -101,17 +105,30 @@ class Balance:
         return self.total - self.external
 
     @property
+    def asks(self) -> bool:
+        """Whether the next round depends on there being anything on offer."""
+        return self._wanted > 0
+
+    @property
+    def _wanted(self) -> int:
+        if self.local < self.total:
+            return self.total - self.local
+        return int(self.total > 1 and self.unseen >= VISIT - 1)
+
+    @property
     def most_external(self) -> int:
         """The most places that may become others'."""
         return self.total // 2
+
+    def told(self, *, on_offer: bool) -> Balance:
+        """Return the balance of a round before which there is something on offer, or nothing."""
+        return replace(self, empty=not on_offer)
 
     def after(self, seen: Seen) -> Balance:
         """Return the balance of the next round."""
         now = self._remember(seen)
         places = now.total - now.local
-        if places and now.silent >= SILENT:
-            return replace(now, local=now.total, waited=0, filled=(0.0,) * now.total)
-        if now.waited < PACE:
+        if now.waited < PACE or now.empty:
             return now
         step = now._step(places)
         if not step:
@@ -129,7 +146,7 @@ class Balance:
             reward=reward,
             best=best,
             waited=self.waited + 1,
-            silent=self.silent if seen.drawn is None else 0 if seen.drawn else self.silent + 1,
+            unseen=self.unseen + 1 if seen.drawn is None else 0,
             rest=max(0, self.rest - 1),
         )
 
@@ -150,14 +167,16 @@ class Balance:
         return self.filled[place] if place < len(self.filled) else 0.0
 
     def _step(self, places: int) -> int:
-        """Return 1 for one more own place, -1 for one more of others'."""
+        """Return how many more places are to be own ones; fewer than none are more of others'."""
         if places > self.most_external or (places and (self._forgets() or not self._pays(places))):
             return 1
-        if places >= self.most_external or self.rest or self.silent or self._forgets():
+        if places >= self.most_external or self.rest or self._forgets():
             return 0
         if not places and self.own_signal <= IDLE:
             return -int(self.waited >= VISIT)  # there is something, and at home hardly anything
-        return -int(WORTH * self._filled(places) > max(self.own_signal, IDLE))
+        worth = [WORTH * self._filled(place) for place in range(places, self.most_external)]
+        better = takewhile(lambda one: one > max(self.own_signal, IDLE), worth)
+        return -len(list(better))
 
     def _pays(self, places: int) -> bool:
         """Whether the last of the places that are others' is better so."""

@@ -76,6 +76,12 @@ class ExternalSampling:
         """Lease what `sample` asks for first, before the node is busy with own groups."""
         self._link.lease_ahead(min(2 * config.num_external, config.most_looked_at))
 
+    def any_on_offer(self) -> bool:
+        """Return whether the node has a group of others to look at. None stays on lease."""
+        leased = self._link.sample(1)
+        self._link.end_leases(released=[one.published.group_id for one in leased])
+        return bool(leased)
+
     def sample(self, config: RoundConfig) -> External:
         """Lease and verify others' groups, choose J by the strategy, end the other leases.
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from p2p.intake.validation import open_message, open_payload, reopen_batch
+from policy.choice.balance import Balance
 from policy.choice.candidates import OwnRecord
 from policy.node.link import NodeLink
 from policy.round.external import ExternalSampling
@@ -214,6 +215,19 @@ def test_a_balance_is_told_whether_one_place_more_would_have_been_filled(
     assert (len(external.groups), external.num_usable, external.exhausted) == (1, 2, False)
     rest = ExternalSampling(case.policy(), around, OwnRecord()).sample(config)
     assert (len(rest.groups), rest.num_usable, rest.exhausted) == (1, 1, True)
+
+
+def test_a_balance_asks_what_is_on_offer_before_own_questions_are_drawn(node: NodeThread) -> None:
+    link = connected(node)
+    moving = Balance.start(1, 2)
+    rounds = case.rounds(case.policy(), case.SteeredTasks(), link, balance=moving)
+    alone = rounds.play(1, 0).record
+    assert (alone.own_groups, alone.external_drawn, alone.groups_external) == (3, 0, 0)
+    case.send(node, [case.external_group(number) for number in range(6)])
+    joined = rounds.play(2, 1).record
+    assert (joined.own_groups, joined.groups_external) == (1, 2)
+    link.drain()
+    assert node.node.buffer.ready() == 4, "what was asked for to know is on no lease"
 
 
 @pytest.mark.parametrize("at", range(5))

@@ -34,7 +34,7 @@ def _bars(roles: Sequence[RoleSummary]) -> Figure:
         ax.barh(
             place,
             role.heldout.mean,
-            xerr=role.heldout.sd if role.num_seeds > 1 else None,
+            xerr=role.heldout.half,
             height=0.7,
             color=COLOURS[arms.index(role.arm) % 8],
             alpha=0.75,
@@ -49,7 +49,7 @@ def _bars(roles: Sequence[RoleSummary]) -> Figure:
     ax.set_ylabel("arm: role (nodes)")
     ax.set_xlabel(
         f"pass@1 on held-out questions of all families, mean of the last {LATE} evaluations\n"
-        "dashed: the silo; whiskers: ± 1 sd over seeds (none with one)",
+        "dashed: the silo; whiskers: 95 % interval over seeds (none with one)",
         fontsize=8,
     )
     return figure

@@ -12,11 +12,13 @@ from shoal.experiment.folder import FIGURES, done_jobs, lines_of, write_result
 from shoal.experiment.hetero.arms import Played, RoleSummary, played, summarise
 from shoal.experiment.plan import Experiment
 from shoal.experiment.reading.summary import LATE
+from shoal.experiment.reading.table import interval_of
 
 TITLE = "Swarms whose nodes differ"
 COLUMNS = ("arm", "nodes", "role", "held-out", "over 8/0", "own reward", "others' groups")
 CAPTION = (
-    f"held-out: pass@1 over all families, mean of the last {LATE} evaluations; over 8/0: against "
+    f"held-out: pass@1 over all families, mean of the last {LATE} evaluations, and "
+    "its 95 % interval over seeds (– with one); over 8/0: against "
     "the silo's; own reward: on own fresh questions, last third of the rounds played; others' "
     "groups: trained on, a round"
 )
@@ -49,12 +51,11 @@ def load(out: Path, experiment: Experiment) -> list[Played]:
 
 def row(one: RoleSummary) -> list[str]:
     """One role's cells."""
-    spread = f" ± {one.heldout.sd:.3f}" if one.num_seeds > 1 else ""
     return [
         one.arm,
         str(one.num_nodes),
         one.role,
-        f"{one.heldout.mean:.3f}{spread}",
+        interval_of(one.heldout, 3),
         "–" if one.gain is None else f"{one.gain:+.0%}",
         f"{one.reward.mean:.3f}",
         f"{one.external.mean:.1f}",

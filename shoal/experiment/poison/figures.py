@@ -42,7 +42,7 @@ def _bars(cells: Sequence[Cell], share: float, percent: str) -> Figure:
     figure, ax = _axes(
         f"Honest nodes with {percent} attackers",
         f"pass@1 on held-out questions, mean of the last {LATE} evaluations, over that of the "
-        "clean swarm without defences. Line: the goal, 95 %. Whiskers: ± 1 sd over seeds "
+        "clean swarm without defences. Line: the goal, 95 %. Whiskers: 95 % interval over seeds "
         "(none with one).",
     )
     base = next((c for c in cells if c.attack == CLEAN and c.defence == NONE), None)
@@ -70,7 +70,7 @@ def _row_of_bars(
         [place + offset for place, _ in shown],
         [cell.of_clean or 0.0 for _, cell in shown],
         0.38,
-        yerr=[_relative_sd(cell, base) for _, cell in shown],
+        yerr=[_relative_half(cell, base) for _, cell in shown],
         color=colour,
         alpha=0.75,
         hatch=hatch,
@@ -78,8 +78,8 @@ def _row_of_bars(
     )
 
 
-def _relative_sd(cell: Cell, base: Cell | None) -> float:
-    return cell.heldout.sd / base.heldout.mean if base and base.heldout.mean else 0.0
+def _relative_half(cell: Cell, base: Cell | None) -> float:
+    return (cell.heldout.half or 0.0) / base.heldout.mean if base and base.heldout.mean else 0.0
 
 
 def _by_share(cells: Sequence[Cell]) -> Figure:
@@ -111,13 +111,13 @@ def _cost(costs: Sequence[Cell]) -> Figure:
     figure, ax = _axes(
         "What a defence costs where nobody attacks",
         "pass@1 on held-out questions over that of the clean swarm without defences; below 1 it "
-        "costs, above it pays. Whiskers: ± 1 sd over seeds (none with one).",
+        "costs, above it pays. Whiskers: 95 % interval over seeds (none with one).",
     )
     base = next((cell for cell in costs if cell.defence == NONE), costs[0])
     ax.barh(
         range(len(costs)),
         [cell.of_clean or 0.0 for cell in costs],
-        xerr=[_relative_sd(cell, base) for cell in costs],
+        xerr=[_relative_half(cell, base) for cell in costs],
         height=0.6,
         color=COLOURS[1],
         alpha=0.75,

@@ -15,6 +15,7 @@ from shoal.experiment.playing.attackers import PLANTED
 from shoal.experiment.poison.arms import Cell, summarise
 from shoal.experiment.reading.results import load_runs
 from shoal.experiment.reading.summary import LATE, comparable
+from shoal.experiment.reading.table import interval_of
 
 COLUMNS = (
     "attack",
@@ -30,11 +31,11 @@ WIDE = 100
 """Terminal columns that all of them fit into."""
 LEFT_OUT = ("own clean", "total")
 CAPTION = (
-    f"held-out: honest nodes' pass@1, mean of the last {LATE} evaluations, ± sd over seeds where "
-    "there are several; of clean: against the clean swarm without defences; own clean: against "
-    "the clean swarm with the same defences; total: sum over rounds of the reward on own fresh "
-    "questions; planted: honest completions of the last tenth of the rounds that hold what the "
-    "attackers planted"
+    f"held-out: honest nodes' pass@1, mean of the last {LATE} evaluations, and "
+    "its 95 % interval over seeds (– with one); of clean: against the clean swarm without "
+    "defences; own clean: against the clean swarm with the same defences; total: sum over rounds "
+    "of the reward on own fresh questions; planted: honest completions of the last tenth of the "
+    "rounds that hold what the attackers planted"
 )
 PRESET_TITLE = "What attackers cost honest nodes, and what the defences cost"
 
@@ -81,12 +82,11 @@ def planted_shares(out: Path, experiment: Experiment) -> Series:
 
 def row(cell: Cell) -> list[str]:
     """One arm's cells."""
-    spread = f" ± {cell.heldout.sd:.3f}" if cell.num_seeds > 1 else ""
     return [
         cell.attack,
         f"{cell.share:.0%}" if cell.share else "–",
         cell.defence,
-        f"{cell.heldout.mean:.3f}{spread}",
+        interval_of(cell.heldout, 3),
         _percent(cell.of_clean),
         _percent(cell.of_own_clean),
         f"{cell.total.mean:.1f}",

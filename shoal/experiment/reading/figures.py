@@ -13,12 +13,14 @@ from matplotlib.figure import Figure
 
 from shoal.experiment.reading.results import Run, mean_over_nodes, moving_average
 from shoal.experiment.reading.summary import (
+    PAPER_AGENTS,
     PAPER_GAINS,
     PAPER_TOTALS,
     ArmSummary,
     oscillation,
     swing,
     total,
+    training_total,
 )
 from shoal.figures import COLOURS, DASHES, add_note, panels, save
 from shoal.significance import interval
@@ -175,17 +177,17 @@ def _agents(runs: Sequence[Run], arms: Sequence[str], window: int, title: str) -
         for number, node in enumerate(run.training):
             ax.plot(_rounds(run), moving_average(node, window), lw=0.8, color=COLOURS[number % 8])
         paper = PAPER_TOTALS.get(arm)
-        beside = "" if paper is None else f" (paper {paper:.0f})"
-        summed = sum(map(sum, run.training))
-        ax.set_title(f"{arm}: total {summed:.0f}{beside}", fontsize=8)
+        beside = "" if paper is None else f" (paper {paper / PAPER_AGENTS:.0f})"
+        ax.set_title(f"{arm}: {training_total(run):.1f} an agent{beside}", fontsize=8)
         ax.tick_params(labelbottom=True, labelsize=7)
         ax.set_xlabel("round", fontsize=8)
     axes[0].set_ylim(bottom=0)  # of all, and only now that each has drawn
     figure.supylabel(f"training-set reward per completion\n({_smoothing(window)})", fontsize=8)
     add_note(
         figure,
-        "Total: over all agents and rounds. The paper's are of 2000 rounds of 8 × Qwen2.5-0.5B "
-        "(arXiv 2509.08721).",
+        "Number: the reward of all rounds, mean of the agents, since arms may have different "
+        f"numbers of them. The paper's: its totals by {PAPER_AGENTS}, of 2000 rounds of "
+        f"{PAPER_AGENTS} × Qwen2.5-0.5B (arXiv 2509.08721).",
         _NOTE_CHARS,
     )
     figure.suptitle(f"{title}: every agent, seed {seed}", fontsize=10)

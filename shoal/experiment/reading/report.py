@@ -8,6 +8,7 @@ from typing import Any
 
 from shoal.experiment.folder import FIGURES, done_jobs, write_result
 from shoal.experiment.plan import Experiment
+from shoal.experiment.reading import ceiling as ceilings
 from shoal.experiment.reading.results import Run, load_runs
 from shoal.experiment.reading.summary import ArmSummary, Pair, comparable, pairs, summarise, to_json
 from shoal.experiment.reading.table import markdown, pairs_markdown
@@ -21,6 +22,7 @@ def write_report(
     """Summarise what is finished and write it down; return summaries and the JSON object."""
     runs = comparable(load_runs(out, experiment))
     summaries, compared = (summarise(runs), pairs(runs)) if runs else ([], [])
+    top = ceilings.ceiling(runs) if runs else None
     title = f"shoal experiment {experiment.name}"
     drawn = _draw(out, runs, summaries, title) if figures and runs else []
     document = {
@@ -32,17 +34,21 @@ def write_report(
         "jobs": len(experiment.jobs()),
         "jobs_finished": len(done_jobs(out, experiment)),
         **to_json(summaries, compared),
+        **(top.to_json() if top else {}),
         "figures": [str(path.relative_to(out)) for path in drawn],
     }
     document = write_result(
-        out, experiment, document, _text(summaries, compared) if summaries else None
+        out, experiment, document, _text(summaries, compared, top) if summaries else None
     )
     _write_law(out, runs)
     return summaries, document
 
 
-def _text(summaries: Sequence[ArmSummary], compared: Sequence[Pair]) -> str:
-    return f"{markdown(summaries)}\n{pairs_markdown(compared)}"
+def _text(
+    summaries: Sequence[ArmSummary], compared: Sequence[Pair], top: ceilings.Ceiling | None
+) -> str:
+    parts = [markdown(summaries), pairs_markdown(compared)]
+    return "\n".join([*parts, *([ceilings.markdown(top)] if top else [])])
 
 
 def _draw(

@@ -33,6 +33,8 @@ from shoal.significance import holm, interval, paired
 
 PAPER_TOTALS: Mapping[str, float] = {"8/0": 561.79, "6/2": 854.43, "4/4": 1093.31, "2/6": 945.87}
 """Reward over 8 nodes × 2000 rounds, training set (arXiv 2509.08721, section 5)."""
+PAPER_AGENTS: Final = 8
+"""What its totals are summed over."""
 PAPER_GAINS: Mapping[str, float] = {"8/0": 0.0, "6/2": 0.52, "4/4": 0.94, "2/6": 0.68}
 """The same over 8/0, as the paper states it."""
 
@@ -149,7 +151,7 @@ def _summary(
         p=adjusted,
         training_total=_over(runs, training_total),
         training_gain=_training_gain(runs, rivals),
-        heldout=_over(runs, _final_heldout),
+        heldout=_over(runs, final_heldout),
         tokens=_over(runs, lambda run: run.tokens[-1]),
         heldout_at=spread([mine for mine, _ in at]) if at else None,
         silo_heldout_at=spread([theirs for _, theirs in at]) if at else None,
@@ -164,7 +166,8 @@ def _by_arm(runs: Sequence[Run]) -> dict[str, list[Run]]:
     return {arm: [run for run in runs if run.arm == arm] for arm in arms}
 
 
-def _final_heldout(run: Run) -> float:
+def final_heldout(run: Run) -> float:
+    """Mean pass@1 of the nodes at the last evaluation."""
     return mean_over_nodes(run.held_out)[-1]
 
 
@@ -231,7 +234,7 @@ def spread(values: Sequence[float]) -> Spread:
 def pairs(runs: Sequence[Run]) -> list[Pair]:
     """Compare any two arms by their seeds."""
     by_arm = _by_arm(comparable(runs))
-    measures = {"total": total, "heldout": _final_heldout}
+    measures = {"total": total, "heldout": final_heldout}
     found: list[Pair] = []
     for name, measure in measures.items():
         p_values: dict[str, float] = {}
@@ -284,9 +287,14 @@ def to_json(
     }
 
 
+def by_seed(runs: Sequence[Run], measure: Callable[[Run], float]) -> dict[int, float]:
+    """What one arm's runs measure, by their seeds."""
+    return {run.seed: measure(run) for run in runs}
+
+
 def _pairs(runs: Sequence[Run], base: Sequence[Run]) -> list[tuple[Run, Run]]:
-    by_seed = {run.seed: run for run in base}
-    return [(run, by_seed[run.seed]) for run in runs if run.seed in by_seed]
+    rivals = {run.seed: run for run in base}
+    return [(run, rivals[run.seed]) for run in runs if run.seed in rivals]
 
 
 def _at_equal_tokens(run: Run, other: Run) -> tuple[float, float]:
@@ -297,14 +305,12 @@ def _at_equal_tokens(run: Run, other: Run) -> tuple[float, float]:
 def _gain(runs: Sequence[Run], base: Sequence[Run]) -> Spread | None:
     if not base:
         return None
-    by_seed = [
-        total(run) / total(other) - 1 for run, other in _pairs(runs, base) if total(other) > 0
-    ]
+    gains = [total(run) / total(other) - 1 for run, other in _pairs(runs, base) if total(other) > 0]
     mean = _ratio([total(run) for run in runs], [total(run) for run in base])
     if mean is None:
         return None
-    around = spread(by_seed) if by_seed else None
-    return Spread(mean, around.sd if around else 0.0, around.half if around else None, len(by_seed))
+    around = spread(gains) if gains else None
+    return Spread(mean, around.sd if around else 0.0, around.half if around else None, len(gains))
 
 
 def _training_gain(runs: Sequence[Run], base: Sequence[Run]) -> float | None:

@@ -69,8 +69,8 @@ def pairs_markdown(compared: Sequence[Pair]) -> str:
     for one in compared:
         if one.measure == "total":
             other = held_out[one.one, one.other]
-            totals = f"{_spread(one.difference, 1)} | {_pair_p(one)}"
-            evaluated = f"{_spread(other.difference, 3)} | {_pair_p(other)}"
+            totals = f"{interval_of(one.difference, 1)} | {_pair_p(one)}"
+            evaluated = f"{interval_of(other.difference, 3)} | {_pair_p(other)}"
             lines.append(f"| {one.one} | {one.other} | {totals} | {evaluated} |")
     return "\n".join(lines) + f"\n\n{PAIRS_CAPTION}.\n"
 
@@ -79,11 +79,11 @@ def row(one: ArmSummary) -> list[str]:
     """One arm's cells."""
     return [
         one.arm,
-        _spread(one.total, 1),
+        interval_of(one.total, 1),
         "–" if one.gain is None else f"{one.gain.mean:+.0%} ± {_half(one.gain, '.0%')}",
         "–" if one.p is None else _p(one.p),
         "–" if not one.paper_gain else f"{one.paper_gain:+.0%}",
-        _spread(one.heldout, 3),
+        interval_of(one.heldout, 3),
         _at(one),
         f"{one.tokens.mean / 1000:.0f} k",
         f"{one.oscillation.mean:.4f}",
@@ -93,7 +93,8 @@ def row(one: ArmSummary) -> list[str]:
     ]
 
 
-def _spread(value: Spread, digits: int) -> str:
+def interval_of(value: Spread, digits: int) -> str:
+    """Mean and 95 % interval; – where one seed has none."""
     return f"{value.mean:.{digits}f} ± {_half(value, f'.{digits}f')}"
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policy.choice.balance import IDLE, PACE, REST, SILENT, VISIT, Balance, Seen
+from policy.choice.balance import IDLE, PACE, REST, VISIT, Balance, Seen
 
 PLENTY = Seen(own_signal=0.2, drawn=20, usable=8, exhausted=False, reward=0.3)
 """More than there are places for."""
@@ -22,8 +22,14 @@ JUNK = Seen(own_signal=0.2, drawn=40, usable=0, exhausted=True, reward=0.3)
 
 def played(start: Balance, seen: Seen, rounds: int) -> Balance:
     for _ in range(rounds):
+        start = asked(start, seen)
         start = start.after(seen if start.external else alone(seen))
     return start
+
+
+def asked(now: Balance, seen: Seen) -> Balance:
+    """As a round begins, where so much is on offer as will be seen."""
+    return now.told(on_offer=bool(seen.drawn)) if now.asks else now
 
 
 def alone(seen: Seen) -> Seen:
@@ -32,14 +38,46 @@ def alone(seen: Seen) -> Seen:
     )
 
 
-def test_it_starts_where_it_was_set_and_moves_one_place_at_a_time() -> None:
+def test_it_starts_where_it_was_set_and_goes_home_one_place_at_a_time() -> None:
     now = Balance.start(6, 2)
     course = [now.local]
     for _ in range(8 * PACE):
-        now = now.after(PLENTY)
+        now = now.after(JUNK)
         course.append(now.local)
-    assert course[: PACE + 1] == [6] * PACE + [5]
+    assert course[:PACE] == [6] * PACE
+    assert course[-1] == 8
     assert max(abs(a - b) for a, b in pairwise(course)) == 1
+
+
+def test_as_many_places_as_pay_become_others_at_once() -> None:
+    home = played(Balance.start(4, 4), JUNK, 60)
+    assert home.local == 8
+    course = []
+    for _ in range(2 * VISIT):
+        home = played(home, PLENTY, 1)
+        course.append(home.local)
+    # A visit or two, and all at once.
+    assert set(course) == {8, 4}
+
+
+def test_a_round_with_nothing_on_offer_is_played_as_if_alone() -> None:
+    now = played(Balance.start(4, 4), PLENTY, 60)
+    for _ in range(100):
+        now = now.told(on_offer=False)
+        assert (now.own, now.external) == (8, 0)
+        now = now.after(alone(NOTHING))
+    assert now.told(on_offer=True).external == 4, "and it is back with the first group"
+
+
+def test_while_nothing_is_on_offer_what_was_known_of_others_moves_nothing() -> None:
+    busy = Seen(own_signal=0.6, drawn=0, usable=0, exhausted=True, reward=0.3)
+    assert played(Balance.start(4, 4), busy, 60).told(on_offer=True).external == 4
+
+
+def test_home_it_comes_out_for_the_first_that_is_on_offer() -> None:
+    home = played(played(Balance.start(4, 4), JUNK, 60), NOTHING, 60)
+    assert (home.own, home.asks) == (8, True)
+    assert (home.told(on_offer=True).own, home.told(on_offer=False).own) == (7, 8)
 
 
 @pytest.mark.parametrize("start", [(4, 4), (6, 2), (2, 6), (8, 0)])
@@ -48,28 +86,30 @@ def test_half_of_the_places_are_others_where_they_fill_them(start: tuple[int, in
     assert (now.own, now.external) == (4, 4)
 
 
-@pytest.mark.parametrize("nothing", [NOTHING, JUNK])
+@pytest.mark.parametrize(("nothing", "looks"), [(NOTHING, 0), (JUNK, 10)])
 @pytest.mark.parametrize("start", [(4, 4), (2, 6), (6, 2)])
 def test_it_goes_home_where_others_offer_nothing_and_looks_now_and_then(
-    start: tuple[int, int], nothing: Seen
+    start: tuple[int, int], nothing: Seen, looks: int
 ) -> None:
     now = played(Balance.start(*start), nothing, 60)
-    assert now.local == 8
     visits = 0
     for _ in range(10 * VISIT):
+        now = asked(now, nothing)
         assert now.own + now.external == 8
         assert now.external <= 1
         visits += now.external
         now = now.after(nothing if now.external else alone(nothing))
-    assert visits == 10
+    assert visits == looks
 
 
-def test_it_goes_home_at_once_where_there_is_nothing_at_all() -> None:
-    assert played(Balance.start(4, 4), NOTHING, SILENT).local == 8
+def test_it_is_home_at_once_where_there_is_nothing_at_all() -> None:
+    assert asked(Balance.start(4, 4), NOTHING).own == 8
 
 
-def test_it_comes_out_again() -> None:
-    home = played(Balance.start(4, 4), NOTHING, 60)
+@pytest.mark.parametrize("nothing", [NOTHING, JUNK])
+def test_it_comes_out_again(nothing: Seen) -> None:
+    home = played(Balance.start(4, 4), nothing, 60)
+    assert asked(home, nothing).own == 8
     assert (played(home, PLENTY, 60).own, played(home, PLENTY, 60).external) == (4, 4)
 
 
@@ -139,13 +179,15 @@ def test_it_is_never_worse_than_alone(
     """Whatever others offer: by groups with signal, all of which count alike."""
     swarm, now, total, rounds = Swarm(seed, own, other, offered), Balance.start(*start), 0.0, 300
     for number in range(rounds + 60):
+        now = now.told(on_offer=offered > 0)
         seen, found = swarm.round(now.own, now.external)
         now = now.after(seen)
         total += found if number >= 60 else 0.0
     alone_s = own * 8 * rounds
     noise = 4 * (8 * rounds * 0.25) ** 0.5
-    place = max(own, IDLE) * rounds / VISIT  # the visits, or the place that is for looking
-    assert total >= alone_s - place - noise - (IDLE * rounds)
+    # The visits, or the place that is for looking; where nothing is on offer neither.
+    place = max(own, IDLE) * rounds / VISIT + IDLE * rounds
+    assert total >= alone_s - (place if offered else 0.0) - noise
 
 
 @settings(max_examples=30, deadline=None, derandomize=True)
@@ -162,6 +204,7 @@ def test_it_finds_most_of_what_the_best_fixed_places_find(
     swarm, now, total, rounds = Swarm(seed, own, own, 0), Balance.start(4, 4), 0.0, 300
     for number in range(before + 60 + rounds):
         swarm.offered = offered if number >= before else 0
+        now = now.told(on_offer=swarm.offered > 0)
         seen, found = swarm.round(now.own, now.external)
         now = now.after(seen)
         total += found if number >= before + 60 else 0.0
@@ -183,6 +226,7 @@ def test_it_finds_most_of_what_the_best_fixed_places_find(
             st.integers(0, 30),
             st.booleans(),
             st.none() | st.floats(0, 1),
+            st.booleans(),
         ),
         min_size=1,
         max_size=60,
@@ -191,10 +235,12 @@ def test_it_finds_most_of_what_the_best_fixed_places_find(
 def test_whatever_it_sees_its_sum_stays(
     local: int,
     external: int,
-    course: list[tuple[float | None, int | None, int, bool, float | None]],
+    course: list[tuple[float | None, int | None, int, bool, float | None, bool]],
 ) -> None:
     now = Balance.start(local, external)
-    for own_signal, drawn, usable, exhausted, reward in course:
+    for own_signal, drawn, usable, exhausted, reward, on_offer in course:
+        now = now.told(on_offer=on_offer)
+        assert on_offer or now.own == local + external
         now = now.after(
             Seen(
                 own_signal=own_signal,

@@ -4,6 +4,10 @@
 
 Of each line of a folder's jobs only what the table is made of is kept. Unpacked, the archive is an
 experiment's folder: the command of its config.json finds every job done and prints the table.
+
+    python -m tests.shoal.experiment.kept_rounds result.json ARM
+
+prints the short table that a comparison has in a page, every arm beside `ARM`.
 """
 
 from __future__ import annotations
@@ -18,8 +22,8 @@ from typing import Any, Final
 ARCHIVES: Final = Path(__file__).parents[3] / "docs" / "results"
 _KEPT: Final = {
     "round": (
-        *("reward_local", "reward", "groups_with_signal", "groups_looked_at"),
-        *("tokens_generated", "step_time"),
+        *("reward_local", "reward", "groups_with_signal", "groups_looked_at", "groups_external"),
+        *("tokens_generated", "step_time", "planted"),
     ),
     "held_out": ("held_out/pass@1", "text_bytes", "weight_bytes"),
 }
@@ -53,5 +57,41 @@ def unpack(archive: Path, folder: Path) -> None:
         made.extractall(folder, filter="data")
 
 
+def brief(document: dict[str, Any], beside: str) -> str:
+    """A comparison as a page has it: each arm's figures, and what it is above the arm `beside`."""
+    lines = [
+        f"| | total | minus {beside} | p | held-out | minus {beside} | p |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for arm in document["totals"]:
+        cells = []
+        for measure, figures, digits in (("total", "totals", 1), ("heldout", "heldout", 3)):
+            cells.append(_spread(document[figures][arm], digits))
+            cells += _minus(document["pairs"], arm, beside, measure, digits)
+        lines.append(f"| {arm} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _minus(
+    pairs: list[dict[str, Any]], arm: str, beside: str, measure: str, digits: int
+) -> list[str]:
+    for one in pairs:
+        if one["measure"] == measure and {one["arm"], one["minus"]} == {arm, beside}:
+            p = "–" if one["p_adjusted"] is None else f"{one['p_adjusted']:.3f}"
+            return [_spread(one["difference"], digits, -1 if one["minus"] == arm else 1, "+"), p]
+    return ["–", "–"]
+
+
+def _spread(value: dict[str, Any], digits: int, sign: int = 1, form: str = "") -> str:
+    mean = f"{sign * value['mean']:{form}.{digits}f}".replace("-", "−")
+    if value["ci95"] is None:
+        return f"{mean} ± –"
+    low, high = value["ci95"]
+    return f"{mean} ± {(high - low) / 2:.{digits}f}"
+
+
 if __name__ == "__main__":
-    pack(Path(sys.argv[1]), Path(sys.argv[2]))
+    if sys.argv[1].endswith(".json"):
+        print(brief(json.loads(Path(sys.argv[1]).read_text()), sys.argv[2]))
+    else:
+        pack(Path(sys.argv[1]), Path(sys.argv[2]))
