@@ -27,7 +27,7 @@ from policy.rollouts import OwnGroup, sampling_params
 from policy.shots import with_shots
 from policy.surroundings import Surroundings
 from policy.tasks import TaskSource
-from shoal_base.lines import say, say_json
+from shoal_base.lines import say_json, say_lines
 from shoal_settings.schema import Settings
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.swarm import specs_of, starting_families
@@ -143,7 +143,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if typed.json:
         say_json([asdict(one) for one in found])
     else:
-        say(markdown(found))
+        say_lines(markdown(found))
     return 0
 
 

@@ -10,7 +10,7 @@ from benchmarks import families
 
 
 def test_it_asks_the_families_that_are_named_and_prints_a_table(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = ["--model", "tiny", "--tasks", "easy", "--shots", "auto", "--family", "gcd_easy"]
     asked += ["--questions", "3", "--completions", "4"]
@@ -19,9 +19,11 @@ def test_it_asks_the_families_that_are_named_and_prints_a_table(
     assert found["family"] == "gcd_easy" and found["questions"] == 3
     assert 0 <= found["right"] <= 1 and found["signal"] in (0, 1 / 3, 2 / 3, 1)
     assert found["ended"] == 1 and found["tokens"] > 3
-    made = families.markdown([families.Asked(**found)])
-    assert made.splitlines()[2].startswith("| `gcd_easy` | ")
-    assert {line.count("|") for line in made.splitlines()} == {6}
+    monkeypatch.setattr(families, "ask", lambda *_: [families.Asked(**found)])
+    assert families.main(asked) == 0
+    made = capsys.readouterr().out.splitlines()
+    assert made[2].startswith("| `gcd_easy` | ")
+    assert {line.count("|") for line in made} == {6}
 
 
 def test_a_model_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
