@@ -7,7 +7,6 @@ have met stay together without it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import trio
@@ -35,15 +34,13 @@ class MeetingPoint:
 
     def views(self) -> Mapping[str, View]:
         """Return the debug views by name."""
-        views = CoreViews(self.member).by_name()
-        return {**views, "status": partial(self._status, views["status"])}
+        return CoreViews(self.member, beyond=self._status).by_name()
 
     def close(self) -> None:
         """Nothing is open."""
 
-    async def _status(self, of_member: View, options: Mapping[str, object]) -> dict[str, object]:
-        shown = await of_member(options)
-        return {**shown, "role": "bootstrap", "groups_relayed": self.groups_relayed}
+    def _status(self) -> dict[str, object]:
+        return {"role": "bootstrap", "groups_relayed": self.groups_relayed}
 
     async def _forget(self, signed: SignedBatch) -> None:
         self.groups_relayed += len(signed.batch.groups)

@@ -24,6 +24,7 @@ from p2p.ipc.node_views import NodeViews
 from p2p.ipc.service import Service, TrainerLink
 from p2p.member import Member
 from p2p.peer import ListeningPeer
+from p2p.peers.attendance import Attendance
 from p2p.rollouts.learning_ledger import LearningLedger
 from p2p.rollouts.ledger_file import LEDGER_FILE, LedgerFile
 from p2p.rollouts.outbox import Outbox
@@ -84,6 +85,7 @@ class LiveNode:
             observers=(book,),
             wanted_per_s=self._wanted_per_s,
         )
+        self._attendance = self._attend()
         self.exchange = self._exchange(book)
         self.outbox = self._outbox()
         self.judge = self._judge_link()
@@ -154,6 +156,15 @@ class LiveNode:
             refused=peer.disk.refused,
         )
 
+    def _attend(self) -> Attendance:
+        marks, wall_ms = self.learning.marks, self.peer.parts.wall_ms
+        return Attendance(
+            self.peer.host,
+            counts=self.peer.is_of_swarm,
+            joined=lambda peers: marks.joined(peers, wall_ms()),
+            left=lambda peers: marks.left(peers, wall_ms()),
+        )
+
     def _judge_link(self) -> JudgeLink | None:
         address = self.peer.settings.judge
         if address == "none":
@@ -192,6 +203,8 @@ class LiveNode:
         """Take up what an earlier life left, join the swarm, and publish from then on."""
         await self.pool.restore(self.peer.ledger)
         await nursery.start(self._ledger_file().run)
+        self.learning.marks.started(self.peer.parts.wall_ms())
+        nursery.start_soon(self._attendance.run)
         await nursery.start(self.pool.run)
         self.exchange.serve()
         await self.member.start(nursery)
@@ -200,6 +213,11 @@ class LiveNode:
         if self.judge is not None:
             await nursery.start(self.judge.run)
         await nursery.start(self.archive.run, self.manifest)
+
+    async def close(self) -> None:
+        """Close all connections: whom this parts from has not left."""
+        self._attendance.end()
+        await self.peer.host.close()
 
     async def hand_over(self) -> None:
         """Wait until what is unsent has gone out, and what is only announced is with somebody."""

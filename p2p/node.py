@@ -153,7 +153,7 @@ class Node:
         with trio.move_on_after(_FLUSH_SECONDS):
             if live.peer.host.connected_peers():
                 await live.hand_over()
-        await live.peer.host.close()
+        await live.close()
 
     async def _watch_manifest(self, peer: ListeningPeer, found: Found) -> None:
         manifest = await peer.source.watch(found)

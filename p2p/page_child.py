@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
+from p2p.last_words import LastWords
+from p2p.trainer_child import ending
 from shoal_base.children import environment, python
 from shoal_base.extras import missing_for_page
 from shoal_base.page_file import served_page
@@ -35,6 +37,8 @@ log = logging.getLogger(__name__)
 _START_S: Final = 120.0
 _END_S: Final = 5.0
 _LINE_BYTES: Final = 1 << 16
+_LAST_WORDS_S: Final = 1.0
+"""Who has its pipes may outlive it."""
 _PIPE: Final = subprocess.PIPE
 
 
@@ -47,7 +51,8 @@ async def run_page(
 ) -> None:
     """Serve the page of the peers in `folder` until cancelled; `say_url` is told its address.
 
-    `http` is the setting. A page that cannot be had costs a line in the log, nothing else.
+    `http` is the setting. A page that cannot be had, or that ends, costs a line in the log,
+    nothing else.
     """
     task_status.started()
     if http == NONE:
@@ -70,23 +75,49 @@ async def run_page(
         log.warning("no web page: %s", error.strerror)
         return
     try:
-        await _tell(process, say_url)
+        await _follow(process, say_url)
         await trio.sleep_forever()
     finally:
         with trio.CancelScope(shield=True):
             await _end(process, folder)
 
 
-async def _tell(process: trio.Process, say_url: Callable[[str], None]) -> None:
-    """Wait for the page's first word, and pass it on."""
-    with trio.move_on_after(_START_S):
-        first = await _first_line(process.stdout)
-        url = _url_in(first)
+async def _follow(process: trio.Process, say_url: Callable[[str], None]) -> None:
+    """Pass on the page's first word, and read what it says for as long as it lives.
+
+    A pipe that nobody reads holds its writer up once it is full.
+    """
+    words = LastWords()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_listen, process.stderr, words)
+        url = None
+        with trio.move_on_after(_START_S):
+            url = _url_in(await _first_line(process.stdout))
         if url is not None:
             say_url(url)
-            return
-        said = await _last_line(process.stderr)
-        log.warning("no web page: %s", said.removeprefix("shoal page: ") or "it did not start")
+            nursery.start_soon(_pass_over, process.stdout)
+        else:  # it is of no use: it has the time that it takes to say why
+            nursery.cancel_scope.deadline = trio.current_time() + _LAST_WORDS_S
+        await process.wait()
+        nursery.cancel_scope.deadline = trio.current_time() + _LAST_WORDS_S
+    _say_ended(url, process.returncode, words.cause())
+
+
+def _say_ended(url: str | None, code: int | None, said: str) -> None:
+    if url is None:
+        log.warning("no web page: %s", said or "it did not start")
+    elif code:
+        log.warning("the web page has ended: %s", said or ending(code))
+
+
+async def _listen(stream: Any, words: LastWords) -> None:
+    while part := await stream.receive_some(4096):
+        words.feed(part)
+
+
+async def _pass_over(stream: Any) -> None:
+    while await stream.receive_some(4096):
+        pass
 
 
 async def _first_line(stream: Any) -> bytes:
@@ -97,14 +128,6 @@ async def _first_line(stream: Any) -> bytes:
             break
         line += part
     return line.partition(b"\n")[0]
-
-
-async def _last_line(stream: Any) -> str:
-    """Its last words: where it broke, the error itself, which a traceback ends with."""
-    said = b""
-    while part := await stream.receive_some(4096):
-        said = (said + part)[-_LINE_BYTES:]
-    return next(reversed(said.decode(errors="replace").strip().splitlines()), "")
 
 
 def _url_in(line: bytes) -> str | None:

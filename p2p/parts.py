@@ -168,7 +168,7 @@ class Libp2pNetwork:
         return punch
 
     def port_mapping(self, *, wanted: bool, on_reached: Callable[[], None]) -> MapsPort:
-        """Return port mapping by UPnP."""
+        """Return port mapping by NAT-PMP or UPnP."""
         return PortMapping(host=self.host, wanted=wanted, on_reached=on_reached)
 
     def relay(self, limits: RelayLimits) -> RelayServer:

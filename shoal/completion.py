@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import shtab
 
+from shoal.__main__ import COMMANDS
 from shoal.parsers import parsers
 from shoal_base.lines import say_json, say_lines
 from shoal_settings.exits import EXIT_OK
@@ -61,6 +62,7 @@ def _whole() -> argparse.ArgumentParser:
     commands = whole.add_subparsers()
     for words, parser in found.items():
         _tell_values(words, parser)
+        parser.description = COMMANDS[words[0]].does if len(words) == 1 else _first(parser)
         if len(words) == 1:
             below = {more[1]: one for more, one in found.items() if more[:-1] == words}
             _put(commands, words[0], parser)
@@ -87,9 +89,13 @@ def _add_parts(parser: Parser, parts: Mapping[str, Parser]) -> None:
 
 def _put(commands: argparse._SubParsersAction[Any], name: str, parser: Parser) -> None:
     """Have a parser that is made already as a sub-command."""
-    does = (parser.description or "").split(".")[0].split("\n\n")[0].replace("\n", " ")
-    commands.add_parser(name, help=does)
+    commands.add_parser(name, help=parser.description)
     commands._name_parser_map[name] = parser
+
+
+def _first(parser: argparse.ArgumentParser) -> str:
+    """Return the first sentence of what a parser does: shells list it in a line."""
+    return " ".join((parser.description or "").partition(".")[0].split())
 
 
 def _tell_values(words: tuple[str, ...], parser: Parser) -> None:
@@ -98,6 +104,7 @@ def _tell_values(words: tuple[str, ...], parser: Parser) -> None:
         if isinstance(action, argparse._SubParsersAction):
             for view in action.choices.values():
                 _tell_values(words, view)
+                view.description = _first(view)
             continue
         if action.nargs == 0:
             continue

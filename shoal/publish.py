@@ -10,6 +10,7 @@ from pathlib import Path
 
 from shoal.nearby import running_node
 from shoal.node_link import NodeLink, check_author, open_link
+from shoal_base.files import read_at_most
 from shoal_base.lines import readable_json, say, say_json
 from shoal_base.node_folders import NODE_FOLDER
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
@@ -29,6 +30,10 @@ whatever you like, publish:
 
 Nothing is published unless every line can be. Published again, a file changes nothing.
 Exit codes: 0 ok, 1 failed, 2 usage, 3 no node there."""
+
+
+_MAX_FILE_BYTES = 256 << 20
+"""More than a swarm takes of one node in days; a device never ends."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -87,15 +92,28 @@ def _draw(worker: TaskWorker, count: int) -> int:
     return EXIT_OK
 
 
+def _text(name: str) -> str:
+    """Return a file's text, or that of standard input for `-`. Raises UsageExit."""
+    try:
+        if name == "-":
+            return sys.stdin.read()
+        return read_at_most(Path(name), _MAX_FILE_BYTES).decode("utf-8")
+    except OSError as error:
+        reason = str(error.strerror)
+    except UnicodeDecodeError:
+        reason = "it is not UTF-8"
+    except ValueError:
+        reason = f"it has more than {_MAX_FILE_BYTES >> 20} MiB; publish it in parts"
+    raise fail("publish", f"{name} cannot be read: {reason}")
+
+
 def _publish(link: NodeLink, worker: TaskWorker, name: str, author: str, *, as_json: bool) -> int:
     try:
-        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8"
-        raise fail("publish", f"{name} cannot be read: {reason}") from None
-    try:
         groups = read_groups(
-            text.splitlines(), families=link.families, rules=link.manifest.rules, worker=worker
+            _text(name).splitlines(),
+            families=link.families,
+            rules=link.manifest.rules,
+            worker=worker,
         )
     except RowError as error:
         raise fail("publish", f"{name}: {error}; nothing was published") from None

@@ -73,6 +73,8 @@ def main(argv: Sequence[str]) -> int:
     try:
         if arguments.family is None and (shows or arguments.model is not None):
             raise fail("tasks", "which FAMILY is to be shown? `shoal tasks` lists them")
+        if arguments.shots is not None and arguments.model is None:
+            raise fail("tasks", "--shots is of the text that a model sees; name it with --model")
         listed = [
             Listed(preset=name, spec=spec) for name, specs in PRESETS.items() for spec in specs
         ]
@@ -288,7 +290,8 @@ def _show_family(console: Terminal, view: dict[str, Any]) -> None:
 
 
 def _show_prompt(console: Terminal, seen: dict[str, Any]) -> None:
-    examples = f"{seen['shots']} worked examples" if seen["shots"] else "no worked examples"
+    shots = seen["shots"]
+    examples = f"{shots or 'no'} worked example{'' if shots == 1 else 's'}"
     model = visible_name(seen["model"])
     _head(console, "what the model sees", f" ({model}: {seen['tokens']} tokens, {examples})")
     _text(console, seen["text"])

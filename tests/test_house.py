@@ -14,9 +14,9 @@ ROOMS = ("bootstrap", "p2p", "policy", "proto", "shoal")
 MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 60
 TOP = {
-    ".ci", ".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md",
-    "SECURITY.md", "benchmarks", "bootstrap", "docs", "p2p", "policy", "proto", "pyproject.toml",
-    "shoal", "tests",
+    ".ci", ".gitignore", "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "Makefile",
+    "README.md", "SECURITY.md", "benchmarks", "bootstrap", "docs", "p2p", "policy", "proto",
+    "pyproject.toml", "shoal", "tests",
 }  # fmt: skip
 
 

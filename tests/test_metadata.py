@@ -41,3 +41,12 @@ def test_a_wheel_contains_its_licence_and_names_it(
     assert said["License-Expression"] == "Apache-2.0"
     assert said.get_all("License-File") == ["LICENSE"]
     assert said["Author"] == "The shoal authors"
+
+
+def test_a_citation_names_this_version() -> None:
+    yaml = pytest.importorskip("yaml", reason="comes with the extra `trainer`")
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert cited["version"] == PROJECT["version"]
+    assert (cited["title"], cited["license"]) == (PROJECT["name"], PROJECT["license"])
+    assert cited["authors"] == PROJECT["authors"]
+    assert any("2509.08721" in one["url"] for one in cited["references"])

@@ -221,17 +221,16 @@ class GossipRouter(GossipSub):
                 self._offers.note_holder(sender_peer_id, key)
         wanted = self._wants.offered(sender_peer_id, offered, self.pubsub, trio.current_time())
         if wanted:
-            await self._ask(sender_peer_id, wanted)
+            self._wants.asked(sender_peer_id, wanted, trio.current_time())
+            await self.emit_iwant(wanted, sender_peer_id)
 
-    async def _ask(self, peer: ID, wanted: list[bytes]) -> None:
-        self._wants.asked(peer, wanted, trio.current_time())
-        await self.emit_iwant(wanted, peer)
-
-    async def _ask_for_second_copies(self) -> None:
-        """Ask for what was dropped in our own trouble of who has offered it meanwhile."""
-        for peer, keys in self._wants.dropped(self.pubsub).items():
+    async def _ask_others(self) -> None:
+        """Ask for what has not come, or was dropped in our own trouble, of who else offered it."""
+        now = trio.current_time()
+        for peer, keys in self._wants.still_wanted(self.pubsub, now).items():
             if peer in self.pubsub.peers:
-                await self._ask(peer, keys)
+                self._wants.asked_late(keys, now)
+                await self.emit_iwant(keys, peer)
 
     def note_sent(self, peer: ID, key: bytes) -> None:
         """`peer` has sent a message: if it had promised to, it has kept its word."""
@@ -325,7 +324,7 @@ class GossipRouter(GossipSub):
                 self._add_back_off(peer, topic, False)
         self._mix(to_graft, to_prune)
         await self._emit_control_msgs(to_graft, to_prune, self._to_offer())
-        await self._ask_for_second_copies()
+        await self._ask_others()
         self.mcache.shift()
         self._offers.keep_only(self.pubsub.peers, self.mcache)
         self._prune_idontwant_entries()

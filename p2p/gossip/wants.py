@@ -1,12 +1,14 @@
 """What was offered to us and asked for: of whom, when, and what has not come. Pure.
 
-A message is asked of one peer a second. Who offered what is being judged is remembered: an offer is
-made once, and a busy validator drops what it has no time for. Who offers and does not send breaks a
-promise; sending is all that keeps it, whatever becomes of the message here.
+A message is asked of one peer a second. Who else offered it is remembered, for an offer is made
+once: a busy validator drops what it has no time for, and who was asked may never have had it. Who
+offers and does not send when it is asked at once breaks a promise; sending is all that keeps it,
+whatever becomes of the message here.
 """
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Container, Hashable, Sequence
 from typing import Generic, Protocol, TypeVar
@@ -16,9 +18,15 @@ from shoal_base.bounded import BoundedDict
 Peer = TypeVar("Peer", bound=Hashable)
 
 _ASK_AGAIN_S = 1.0
+_ASKED_OF_ALL = 16
+"""Times the ids of a kind: peers offer as many, each."""
 _PROMISE_S = 10.0
 """An offered message that was asked for must come within so many seconds."""
 _MAX_PROMISES = 4096
+_MAX_OTHERS = 4
+"""Offers of one message remembered, whose is left to chance: names cost nothing."""
+_OFFER_HOLDS_S = 3.0
+"""Who offers a message has it for as long at the most."""
 
 
 class Known(Protocol):
@@ -35,41 +43,63 @@ class WantBook(Generic[Peer]):
     """Offers heard, questions asked and promises made; at most `max_ids` of a kind."""
 
     def __init__(self, *, max_ids: int) -> None:
-        self._asked: dict[bytes, float] = {}
-        self._second_copies = BoundedDict[bytes, Peer](max_ids)
+        self._asked = BoundedDict[bytes, float](_ASKED_OF_ALL * max_ids)
+        self._others = BoundedDict[bytes, dict[Peer, float]](max_ids)
         self._promises: dict[Peer, tuple[bytes, float]] = {}
         """An id asked of each peer, and by when it must have come: one at a time."""
 
     def __len__(self) -> int:
-        return len(self._asked) + len(self._second_copies) + len(self._promises)
+        return len(self._asked) + len(self._others) + len(self._promises)
 
     def offered(self, peer: Peer, keys: Sequence[bytes], known: Known, now: float) -> list[bytes]:
         """Return those to ask for."""
+        wanted = []
         for key in keys:
-            if known.judges(key):
-                self._second_copies.setdefault(key, peer)
-        long_ago = now - _ASK_AGAIN_S
-        return [k for k in keys if not known.knows(k) and self._asked.get(k, long_ago) <= long_ago]
+            if known.judges(key) or (self._is_asked(key, now) and not known.knows(key)):
+                self._remember(peer, key, now)
+            elif not known.knows(key):
+                wanted.append(key)
+        return wanted
+
+    def _is_asked(self, key: bytes, now: float) -> bool:
+        return now - self._asked.get(key, -math.inf) < _ASK_AGAIN_S
+
+    def _remember(self, peer: Peer, key: bytes, now: float) -> None:
+        others = self._others.setdefault(key, {})
+        others.setdefault(peer, now)
+        if len(others) > _MAX_OTHERS:
+            del others[random.choice(list(others))]
 
     def asked(self, peer: Peer, keys: Sequence[bytes], now: float) -> None:
-        """`peer` was asked for `keys`, and has promised one of them, at random."""
-        self._asked.update(dict.fromkeys(keys, now))
+        """`peer` was asked for `keys` that it has just offered: it promised one, at random."""
+        self.asked_late(keys, now)
         if peer not in self._promises and len(self._promises) < _MAX_PROMISES:
             self._promises[peer] = (random.choice(keys), now + _PROMISE_S)
+
+    def asked_late(self, keys: Sequence[bytes], now: float) -> None:
+        """Somebody was asked for `keys`, and may have them no more."""
+        for key in keys:
+            self._asked[key] = now
 
     def came(self, peer: Peer, key: bytes) -> None:
         """`peer` has sent a message."""
         if self._promises.get(peer, (b"", 0.0))[0] == key:
             del self._promises[peer]
 
-    def dropped(self, known: Known) -> dict[Peer, list[bytes]]:
-        """Return what was dropped while it was judged, by who offered it meanwhile. Forgets it."""
+    def still_wanted(self, known: Known, now: float) -> dict[Peer, list[bytes]]:
+        """Return whom to ask for what was dropped while it was judged, or has not come of whom it
+        was asked: one who offered it meanwhile. Forgets that offer."""
         found: dict[Peer, list[bytes]] = {}
-        for key, peer in list(self._second_copies.items()):
-            if not known.judges(key):
-                del self._second_copies[key]
-                if not known.knows(key):
-                    found.setdefault(peer, []).append(key)
+        for key, others in list(self._others.items()):
+            if known.judges(key) or self._is_asked(key, now):
+                continue
+            holders = [peer for peer, at in others.items() if now - at <= _OFFER_HOLDS_S]
+            if known.knows(key) or not holders:
+                del self._others[key]
+                continue
+            peer = random.choice(holders)
+            del others[peer]
+            found.setdefault(peer, []).append(key)
         return found
 
     def broken(self, connected: Container[Peer], known: Known, now: float) -> list[Peer]:
@@ -85,4 +115,7 @@ class WantBook(Generic[Peer]):
 
     def forget(self, now: float) -> None:
         """Forget what may be asked for again."""
-        self._asked = {k: at for k, at in self._asked.items() if at > now - _ASK_AGAIN_S}
+        for key, at in list(self._asked.items()):
+            if now - at < _ASK_AGAIN_S:
+                return
+            del self._asked[key]

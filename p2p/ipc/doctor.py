@@ -134,6 +134,8 @@ class Facts:
     """Why the trainer is paused; empty while it is not."""
     files_open: int
     files_limit: int
+    is_meeting_point: bool = False
+    """A bootstrap peer: it seeks nobody, others come to it."""
     other_network: bool = True
     """The machine has an address beside loopback's."""
     reach: ReachSeen = field(default_factory=ReachSeen)
@@ -178,10 +180,16 @@ def _peers(facts: Facts) -> Iterator[Finding]:
         check="peers",
         state=State.BAD if settled and facts.bootstraps else State.WARN,
         says="nobody is connected" if settled else "nobody is connected yet",
-        do="see what each bootstrap says"
-        if facts.bootstraps
-        else "give the address of a peer that is up: --bootstrap /ip4/…/tcp/…/p2p/…",
+        do=_meet(facts),
     )
+
+
+def _meet(facts: Facts) -> str:
+    if facts.bootstraps:
+        return "see what each bootstrap says"
+    if facts.is_meeting_point:
+        return "others have to come: shoal invite prints the line with which they do"
+    return "give the address of a peer that is up: --bootstrap /ip4/…/tcp/…/p2p/…"
 
 
 def _bootstraps(facts: Facts) -> Iterator[Finding]:

@@ -148,6 +148,7 @@ class NetViews:
             transports=self._transports(),
             peers=len(connected),
             relays=len(member.peer.relays.relays),
+            is_meeting_point=status.get("role") == "bootstrap",
             other_network=has_other_network(),
             reach=self._reach(),
             full=self._full(),

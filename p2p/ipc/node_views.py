@@ -166,6 +166,7 @@ class NodeViews(CoreViews):
             "publishers": ledger.publishers(now_ms),
             "families": ledger.families(),
             "lately": ledger.lately(now_ms),
+            "marks": ledger.marks.rows(),
         }
 
     @view

@@ -53,7 +53,9 @@ def port_mapping(reach: ReachSeen, *, is_reached: bool) -> Iterator[Finding]:
         seen.state,
         (
             f"no router forwards a port when asked ({seen.error or 'not asked yet'})",
-            "" if is_reached else "turn UPnP on in the router, or forward the port by hand",
+            ""
+            if is_reached
+            else "turn NAT-PMP or UPnP on in the router, or forward the port by hand",
         ),
     )
     yield Finding(

@@ -84,6 +84,7 @@ class Service(InspectorService):
             self._link.holder = holder
             self._link.pid = hello.pid
             self._link.since = trio.current_time()
+            self._learning.marks.trainer(hello.pid, self._wall_ms())
             try:
                 await self._pool.settle(holder, hello.consumed_ids, ())
             except StoreError as error:
@@ -218,6 +219,7 @@ class Service(InspectorService):
         if not isinstance(status, dict):
             return m.Failure(reason="status is not a JSON object")
         self._link.status = status
+        self._learning.marks.trains(status.get("model"), self._wall_ms())
         return m.Done(count=1)
 
 

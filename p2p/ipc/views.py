@@ -6,7 +6,7 @@ The keys are a contract (docs/debug.md): programs read them. New ones may come, 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import trio
@@ -27,8 +27,10 @@ _MAX_SCORES = 1024
 class CoreViews:
     """Views of a peer, as plain JSON values."""
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: Member, *, beyond: Callable[[], Mapping[str, Any]] = dict) -> None:
+        """`beyond` is what the status has of this sort of peer, its `role` say."""
         self._member = member
+        self._beyond = beyond
         self._cost = CostMeter(
             member.host.traffic, member.peer.data_dir, in_thread=member.peer.parts.in_thread
         )
@@ -76,6 +78,7 @@ class CoreViews:
                 "pid": getattr(member.worker.report, "pid", None),
             },
             "cost": await self._cost.view(self._pids()),
+            **self._beyond(),
         }
 
     def _pids(self) -> dict[str, int | None]:
@@ -104,6 +107,8 @@ class CoreViews:
                 "score": round(member.guard.score(connection.peer_id), 3),
                 "verdicts": member.guard.verdicts.peer(connection.peer_id),
                 "connected_s": round(connection.opened_s, 3),
+                "bytes_in": connection.bytes_in,
+                "bytes_out": connection.bytes_out,
             }
             for connection in member.host.connections()
         ]

@@ -62,16 +62,14 @@ class SittingJudge:
 
     def views(self) -> Mapping[str, View]:
         """Return the debug views by name."""
-        views = CoreViews(self.member).by_name()
-        return {**views, "status": partial(self._status, views["status"])}
+        return CoreViews(self.member, beyond=self._status).by_name()
 
     def close(self) -> None:
         """Close the records."""
         self._store.close()
 
-    async def _status(self, of_member: View, options: Mapping[str, object]) -> dict[str, object]:
+    def _status(self) -> dict[str, object]:
         return {
-            **await of_member(options),
             "role": "judge",
             "records": self.judge.num_records,
             "judged": self.judge.judged,

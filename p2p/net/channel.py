@@ -40,6 +40,8 @@ class Channel(SecureSession):
         assert isinstance(session.conn, NoiseTransportReadWriter)
         self._noise = session.conn.noise_state
         self._pipe = pipe
+        self.traffic = Traffic()
+        """Of this connection alone, through a relay too, by what was enciphered."""
         self._sealed = bytearray()
         """The begin of a message of which the rest is to come."""
         self._opened = b""
@@ -56,6 +58,7 @@ class Channel(SecureSession):
             data = await self._pipe.receive()
             if not data:
                 return b""
+            self.traffic.bytes_in += len(data)
             found = self._open(data)
         return found
 
@@ -85,7 +88,9 @@ class Channel(SecureSession):
         for start in range(0, len(data), MAX_PLAINTEXT_LENGTH):
             message = self._noise.encrypt(bytes(data[start : start + MAX_PLAINTEXT_LENGTH]))
             sealed += len(message).to_bytes(_LENGTH_BYTES, "big"), message
-        return self._pipe.begin(b"".join(sealed))
+        whole = b"".join(sealed)
+        self.traffic.bytes_out += len(whole)
+        return self._pipe.begin(whole)
 
     async def finish(self) -> None:
         """Send the rest of what was begun. Cancelled, the connection is broken.

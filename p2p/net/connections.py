@@ -17,12 +17,14 @@ from libp2p.abc import INetConn
 from libp2p.rcmgr import Direction as Libp2pDirection
 
 from p2p.net.address import host_and_port, is_circuit
+from p2p.net.channel import Channel
 from p2p.net.circuit import CircuitStream
 from p2p.net.identify import MAX_ADDRESSES, PeerAbout
 from p2p.net.inbound_gate import prefix_of
 from p2p.net.layers import find_socket, lowest_layer
 from p2p.net.own_port import local_port
 from p2p.net.seats import source_of
+from p2p.net.traffic import Traffic
 from shoal_wire.types import PeerId
 
 SIMULTANEOUS_S = 5.0
@@ -52,6 +54,9 @@ class ConnectionInfo:
     """Last ping; None before the first answer."""
     local_port: int = 0
     """This end's port; 0 for one through a relay."""
+    bytes_in: int = 0
+    """Since it was opened, as `bytes_out`; 0 where nobody counts."""
+    bytes_out: int = 0
 
     @property
     def network(self) -> str | None:
@@ -180,6 +185,8 @@ class ConnectionTable:
                 agent=about.agent if (about := self._about.get(peer_id)) else "",
                 latency_ms=_latency_ms(entry.connection),
                 local_port=entry.local_port,
+                bytes_in=(traffic := _traffic(entry.connection)).bytes_in,
+                bytes_out=traffic.bytes_out,
             )
             for peer_id, entries in self._entries.items()
             for entry in entries
@@ -190,6 +197,11 @@ class ConnectionTable:
 def _latency_ms(connection: INetConn) -> float | None:
     latency_s: float | None = getattr(connection.muxed_conn, "latency_s", None)
     return None if latency_s is None else latency_s * 1000
+
+
+def _traffic(connection: INetConn) -> Traffic:
+    channel = getattr(connection.muxed_conn, "secured_conn", None)
+    return channel.traffic if isinstance(channel, Channel) else Traffic()
 
 
 def _remote_address(connection: INetConn) -> str:

@@ -164,7 +164,14 @@ def root_cause(error: BaseException) -> str:
     """Return, in one line, what started the chain of causes that ends in `error`."""
     while error.__cause__ is not None:
         error = error.__cause__
-    return " ".join(str(error).split()) or type(error).__name__
+    return " ".join(_said(error).split()) or type(error).__name__
+
+
+def _said(error: BaseException) -> str:
+    """Return an error's words; of several at once, theirs, each once."""
+    if isinstance(error, BaseExceptionGroup):
+        return f"{error.message}: {', '.join(dict.fromkeys(map(root_cause, error.exceptions)))}"
+    return error.strerror or str(error) if isinstance(error, OSError) else str(error)
 
 
 class RequestServer:

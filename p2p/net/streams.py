@@ -80,7 +80,7 @@ def below(stream: INetStream) -> IMuxedStream:
     return stream.muxed_stream
 
 
-async def reset_stream(stream: INetStream) -> None:
+async def reset_stream(stream: INetStream | IMuxedStream) -> None:
     """Reset `stream`, whatever its state, within a second."""
     with trio.move_on_after(_RESET_DEADLINE_S) as scope:
         scope.shield = True

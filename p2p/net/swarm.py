@@ -12,6 +12,7 @@ What differs from ``libp2p.new_host`` 0.8.1, and why:
 * the agent string is a global of a module, one for all hosts of a process; here each has its own;
 * what a peer pushes of itself (identify/push) is kept, a megabyte and more a name; here nobody
   takes it, and the address book is bounded in bytes;
+* who negotiates makes it hold megabytes and answer without end; here lines are short, and few;
 * an exception in a stream handler ends the swarm; here it ends the stream.
 """
 
@@ -53,6 +54,7 @@ from p2p.net.identify import identify_answer
 from p2p.net.identity import Identity
 from p2p.net.inbound_gate import GateLimits, InboundGate, Refusal, Ticket
 from p2p.net.layers import find_socket
+from p2p.net.negotiation import BoundedMultiselect, BoundedMultiselectClient
 from p2p.net.own_port import Source, is_seen_through_a_router, open_from, source_for
 from p2p.net.peerstore import BoundedPeerStore
 from p2p.net.private import ClearStream, KeyedTCP, PrivateStream
@@ -341,6 +343,8 @@ def build_host(
         disable_identify_address_discovery=True,
         announced=announced,
     )
+    host.multiselect = BoundedMultiselect(dict(host.multiselect.handlers))
+    host.multiselect_client = BoundedMultiselectClient()
     host.set_stream_handler(TProtocol(IDENTIFY_ID), identify_answer(host, agent))
     # A megabyte of protocol names pushed is fourteen kept, under a name that costs nothing.
     host.remove_stream_handler(TProtocol(IDENTIFY_PUSH_ID))

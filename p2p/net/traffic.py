@@ -1,4 +1,4 @@
-"""Bytes that a peer has sent and received over its sockets, since its start. Pure."""
+"""Bytes sent and received since the start, of one connection or of all. Pure."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Traffic:
-    """Encrypted bytes of all connections, after their handshakes; what is below TCP is not seen.
+    """Encrypted bytes, after the handshake; what is below TCP is not seen.
 
-    Connections through a relay go over the relay's own socket, and are counted there.
+    Of all connections together, those through a relay go over the relay's own socket, and are
+    counted there.
     """
 
     bytes_in: int = 0

@@ -46,6 +46,7 @@ from libp2p.stream_muxer.yamux.yamux import (
 )
 
 from p2p.net.frames import Below, FramedYamux
+from p2p.net.streams import reset_stream
 
 logger = logging.getLogger(__name__)
 
@@ -220,11 +221,13 @@ class WindowedStream(YamuxStream):
         """
         try:
             await self.close_write()
-        finally:
-            if not self.closed:
-                self.recv_closed = self.closed = True
-                self.conn.drop_unread(self)
-                self.wake_writers()
+        except BaseException:  # what was not said cannot be said once it is forgotten here
+            await reset_stream(self)
+            raise
+        if not self.closed:
+            self.recv_closed = self.closed = True
+            self.conn.drop_unread(self)
+            self.wake_writers()
 
     async def close_write(self) -> None:
         """Say that no more is sent; what comes is read on."""

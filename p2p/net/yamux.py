@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import trio
-from libp2p.abc import IMuxedConn, INetConn, IRawConnection, ISecureConn
+from libp2p.abc import IMuxedConn, IMuxedStream, INetConn, IRawConnection, ISecureConn
 from libp2p.peer.id import ID
 from libp2p.protocol_muxer.exceptions import MultiselectClientError, MultiselectError
 from libp2p.stream_muxer.yamux.yamux import (
@@ -31,12 +31,17 @@ from p2p.net.circuit import CircuitStream
 from p2p.net.frames import Below
 from p2p.net.inbound_gate import prefix_of
 from p2p.net.layers import lowest_layer
+from p2p.net.negotiation import bound_negotiation
+from p2p.net.seats import source_of
+from p2p.net.stream_pace import StreamPace, StreamPaces
 from p2p.net.windows import MAX_UNREAD_OF_ALL_BYTES, UnreadOfAll, WindowedYamux
 
 logger = logging.getLogger(__name__)
 
 _FIRST_PING_S = 0.2
 _CLOSE_DEADLINE_S = 2.0
+_LEAST_PAUSE_S = 0.001
+"""A debt of almost nothing is waited for again and again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +107,8 @@ class KeepaliveYamux(WindowedYamux):
         super().__init__(secured_conn, peer_id, below=below, of_all=of_all)
         self._keepalive = keepalive
         self._last_heard = trio.current_time()
+        self._pace: StreamPace | None = None
+        self._is_held_back = False
         self.latency_s: float | None = None
         """The last measured round trip; None before the first."""
 
@@ -114,6 +121,27 @@ class KeepaliveYamux(WindowedYamux):
             abort(self)
         if not self.is_closed:
             await self._cleanup_on_error()
+
+    def keep_to(self, pace: StreamPace) -> None:
+        """Accept streams at this pace."""
+        self._pace = pace
+
+    async def accept_stream(self) -> IMuxedStream:
+        """Return the next stream that the peer opens, in its time. Raises MuxedConnUnavailable."""
+        stream = await super().accept_stream()
+        if self._pace is not None:
+            await self._wait_for(self._pace)
+            self._pace.opened(trio.current_time())
+        return stream
+
+    async def _wait_for(self, pace: StreamPace) -> None:
+        while (wait_s := pace.wait_s(trio.current_time())) > 0:
+            if not self._is_held_back:
+                self._is_held_back = True
+                logger.info("%s opens streams too fast: they are accepted later", self.peer_id)
+            with trio.move_on_after(max(wait_s, _LEAST_PAUSE_S)):
+                await self.event_shutting_down.wait()
+                return
 
     async def _read_data_body(self, length: int) -> bytes:
         body = await super()._read_data_body(length)
@@ -168,11 +196,14 @@ class KeepaliveUpgrader(TransportUpgrader):
         check: Callable[[ID], None] = lambda _peer: None,
     ) -> None:
         super().__init__(security, muxers)
+        for layer in (self.security_multistream, self.muxer_multistream):
+            bound_negotiation(layer)
         self._keepalive = keepalive
         self._check = check
         self._unread: UnreadOfAll[WindowedYamux] = UnreadOfAll(
             max_bytes=MAX_UNREAD_OF_ALL_BYTES, cut=abort
         )
+        self._paces = StreamPaces()
 
     async def upgrade_security(
         self, raw_conn: IRawConnection, is_initiator: bool, peer_id: ID | None = None
@@ -194,4 +225,5 @@ class KeepaliveUpgrader(TransportUpgrader):
         )
         host, _port = muxed.get_remote_address() or ("", 0)
         self._unread.joined(muxed, network=prefix_of(host), held=muxed.unread_bytes)
+        muxed.keep_to(self._paces.joined(source_of(muxed), trio.current_time()))
         return muxed

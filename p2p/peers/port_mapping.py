@@ -22,8 +22,10 @@ from p2p.net.announced import Announced
 from p2p.net.homes import LOOPBACK, home_of
 from p2p.net.inbound_gate import ip_of
 from p2p.net.interface import Host
+from p2p.peers.nat_pmp import NatPmpRouter
 from p2p.peers.outside import Outside, ask_outside, tcp_ports
-from p2p.peers.upnp import Forwarded, Router, RouterError, UpnpRouter
+from p2p.peers.router import AnyRouter, Forwarded, Router, RouterError
+from p2p.peers.upnp import UpnpRouter
 from p2p.threads import InThread
 
 if TYPE_CHECKING:
@@ -83,7 +85,7 @@ class PortMapping:
         """`on_reached` is called when it has become known that others get in."""
         self._host = host
         self._wanted = wanted
-        self._router = router or UpnpRouter()
+        self._router = router or AnyRouter({"NAT-PMP": NatPmpRouter(), "UPnP": UpnpRouter()})
         self._on_reached = on_reached
         self._in_thread = in_thread or one_thread()
         self.state = MappingState.NEEDLESS

@@ -9,8 +9,9 @@ from __future__ import annotations
 import random
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
+
+from p2p.peers.router import Forwarded, RouterError
 
 _DISCOVER_MS = 2000
 _ROUTERS = ("239.255.255.250", 1900)
@@ -20,35 +21,6 @@ _MAX_TRIES = 4
 _TAKEN = "conflict"
 _FOR_EVER_ONLY = "permanent"
 _NAME = "shoal"
-
-
-class RouterError(Exception):
-    """No router forwards a port here; one line that says why."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Forwarded:
-    """A port of the router that leads to this machine."""
-
-    host: str
-    """The router's address outside, as it says itself."""
-    port: int
-    lease_s: float
-    """Seconds until it is forgotten; infinite where the router knows no other."""
-
-
-class Router(Protocol):
-    """The router of this network."""
-
-    def forward(self, port: int, lease_s: float) -> Forwarded:
-        """Forward a port to this machine's `port`, or go on doing so. Blocks.
-
-        Raises:
-            RouterError: it does not, or there is none.
-        """
-
-    def forget(self) -> None:
-        """Take back what was forwarded, if anything was. Blocks. Raises RouterError."""
 
 
 class UpnpRouter:

@@ -2,6 +2,7 @@
 
     a round's outcomes ─▶ row of each publisher: groups, signal, and minutes of the last hour
                       └─▶ row of each family: own reward at first, and lately
+    what happens beside the rounds ─▶ marks
 
 *Signal* is the sum of |advantage| over the completions that were trained on: what moved the
 weights, by this node's own verifier. A round that is played again after a kill takes the place of
@@ -17,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, field
 from typing import Any, Final
 
+from p2p.rollouts.marks import Marks
 from shoal_base.bounded import BoundedDict
 from shoal_ipc import messages as m
 from shoal_wire.limits import MAX_NAME_BYTES
@@ -98,8 +100,13 @@ class LearningLedger:
     def __init__(self, me: PeerId) -> None:
         self._me = me
         self._clear()
-        self.changes = 0
+        self._taken = 0
+        self.marks = Marks()
+
+    @property
+    def changes(self) -> int:
         """Counts up, so that who keeps it on disk sees that there is something new."""
+        return self._taken + self.marks.changes
 
     def _clear(self) -> None:
         self.round = 0
@@ -114,7 +121,8 @@ class LearningLedger:
         elif round_number <= self.round:
             self._take_back(round_number)
         self.round = round_number
-        self.changes += 1
+        self._taken += 1
+        self.marks.reached(round_number)
         all_added: dict[PeerId, _Added] = {}
         for one in learnt:
             publisher, added = self._add(one, now_ms)
@@ -238,6 +246,7 @@ class LearningLedger:
                     [name, row.groups, row.first, list(row.latest)]
                     for name, row in self._families.items()
                 ],
+                "marks": self.marks.to_json(),
             }
         )
 
@@ -254,6 +263,8 @@ class LearningLedger:
             rows = [(PeerId(str(one[0])), _learnt(one[1:])) for one in saved["publishers"]]
             families = [(str(one[0]), _family(one[1:])) for one in saved["families"]]
             round_number = int(saved["round"])
+            if (marks := saved.get("marks")) is not None:  # earlier versions kept none
+                self.marks.restore(marks, round_number)
         except (LookupError, TypeError, AttributeError, OverflowError) as error:
             raise ValueError(f"it has another form: {error}") from None
         self._clear()

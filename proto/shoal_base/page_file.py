@@ -51,6 +51,8 @@ def own_page(folder: Path) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise PageHereError from None
+        # What a page that was killed has left is not this one's, and its pid may be another's.
+        (folder / PAGE_FILE).unlink(missing_ok=True)
         yield
         (folder / PAGE_FILE).unlink(missing_ok=True)
     finally:

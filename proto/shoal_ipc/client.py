@@ -222,7 +222,11 @@ class NodeClient:
             self._connection = None
 
     def _connect(self) -> None:
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        except OSError as error:  # no descriptor is left
+            self._wait_longer()
+            raise NodeUnavailable(f"no node at {self._path}: {error}") from None
         sock.settimeout(self._timeout)
         try:
             sock.connect(str(self._path))

@@ -5,6 +5,7 @@ The codes are an agreement between processes: a node reads its trainer's, script
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -39,6 +40,9 @@ def fail(command: str, message: str, code: int = EXIT_USAGE) -> UsageExit:
     return UsageExit(code)
 
 
+_SHOWN_CHARS: Final = 200
+_LONG_WORD: Final = re.compile(r"\S{1000,}")
+"""Longer than any address, path or name that means something: what was typed by mistake."""
 _as_json: ContextVar[bool] = ContextVar("_as_json", default=False)
 
 
@@ -54,6 +58,7 @@ def errors_as_json(wanted: bool) -> Iterator[None]:
 
 def say_error(program: str, message: str) -> None:
     """Print an error on standard error: a line for people, or an object for programs."""
+    message = _LONG_WORD.sub(lambda word: f"{word[0][:_SHOWN_CHARS]}…", message)
     if not _as_json.get():
         say(f"{program}: {message}", error=True)
         return

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from shoal_base.lines import readable_json
+from shoal_base.toml_file import read_toml
 from shoal_settings.groups import LISTS, choices_of, group_of
 from shoal_settings.parser import did_you_mean
 from shoal_settings.real_models import fill_in, sentence
@@ -237,11 +237,11 @@ def _file_layer(arguments: argparse.Namespace, environment: Mapping[str, str]) -
     if not named and not path.exists():
         return {}
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = read_toml(path)
     except OSError as error:
         raise SettingsError(f"cannot read {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path} is not TOML: {error}") from None
+    except ValueError as error:
+        raise SettingsError(str(error)) from None
     known = _known_names()
     for key in table:
         if key not in known:

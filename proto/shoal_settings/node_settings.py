@@ -108,8 +108,8 @@ class NodeSettings(BaseModel):
     port_mapping: bool = key(
         True,
         "node bootstrap",
-        "Ask the router (UPnP) to forward the port listened on, where this machine has only "
-        "private addresses; taken back at the end.",
+        "Ask the router (NAT-PMP, UPnP) to forward the port listened on, where this machine has "
+        "only private addresses; taken back at the end.",
     )
     swarm_key: str = key(
         "none",

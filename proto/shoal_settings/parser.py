@@ -67,7 +67,14 @@ class Parser(argparse.ArgumentParser):
         none = f"no {what} {value!r}{did_you_mean(str(value), there)}"
         raise argparse.ArgumentError(None, f"{none}; there are {', '.join(there)}")
 
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        if action.option_strings and arg_strings == ["--"]:
+            arg_strings = ["--", "--"]  # argparse takes the first away, also where it is a value
+        return super()._get_values(action, arg_strings)
+
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        if action.metavar not in _OF_PATHS and not is_text(arg_string):
+            raise argparse.ArgumentError(action, f"{arg_string!r} has bytes that are not UTF-8")
         try:
             return super()._get_value(action, arg_string)
         except argparse.ArgumentError as error:
@@ -75,6 +82,15 @@ class Parser(argparse.ArgumentParser):
                 raise
             kind = "a number" if action.type is float else "a whole number"
             raise argparse.ArgumentError(action, f"{arg_string!r} is not {kind}") from None
+
+
+_OF_PATHS = ("FILE", "DIR")
+"""What help calls a value that may have any bytes, as names of files do."""
+
+
+def is_text(word: str) -> bool:
+    """Return whether a word of the command line can be written as UTF-8."""
+    return word.isascii() or word.encode(errors="replace").decode() == word
 
 
 class _Found(BaseException):

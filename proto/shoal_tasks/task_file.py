@@ -10,11 +10,11 @@ held_out = 10                # last rows, kept for evaluation; default: a tenth
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from shoal_base.toml_file import read_toml
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.rows import file_digest, parse_rows, read_rows_file
 from shoal_tasks.spec import (
@@ -71,11 +71,11 @@ def load_task_file(path: Path) -> FamilySpec:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = read_toml(path)
     except OSError as error:
         raise FamilyError(f"cannot read {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise FamilyError(f"{path} is not TOML: {error}") from None
+    except ValueError as error:
+        raise FamilyError(str(error)) from None
     for key, value in table.items():
         if key not in _FIELDS:
             raise FamilyError(f"{path}: unknown key {key!r}; there are {', '.join(_FIELDS)}")

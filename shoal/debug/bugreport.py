@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, requires, version
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -114,8 +115,10 @@ def _parts(node: RunningNode) -> Iterator[tuple[str, bytes]]:
 def _key_files(said: str) -> Iterator[Path]:
     """Yield the files that a setting or a command line names: one of them may be a key."""
     for word in re.split(r"[\s=]+", said):
-        if (file := Path(word.strip("'\""))).is_file():
-            yield file
+        file = Path(word.strip("'\""))
+        with suppress(OSError):  # a name that no disk takes, as an invitation's; a closed folder
+            if file.is_file():
+                yield file
 
 
 def _versions() -> dict[str, Any]:
@@ -173,7 +176,7 @@ def _process(folder: Path) -> dict[str, Any]:
 def _files(folder: Path) -> list[dict[str, Any]]:
     """What is in the folder: names, sizes, permissions."""
     rows = []
-    for file in sorted(folder.rglob("*"))[:_MAX_FILES]:
+    for file in sorted(islice(folder.rglob("*"), _MAX_FILES)):
         try:
             seen = file.lstat()
         except OSError:

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
-from shoal.layout import cut, duration, peer_name, print_table, table, topic_name
+from shoal.layout import cut, duration, peer_name, print_table, size, table, topic_name
 from shoal_base.visible import visible, visible_name
 
 _ERROR_CHARS = 60
@@ -14,8 +14,9 @@ _ERROR_CHARS = 60
 
 def peers(console: Console, view: dict[str, Any]) -> None:
     """Connections, then what discovery is trying."""
+    counted = ("in", "out") if any("bytes_in" in row for row in view["peers"]) else ()
     rows = table(
-        *("peer", "address", "way", "ms", "agent", "topics", "score", "connected"),
+        *("peer", "address", "way", "ms", "agent", "topics", "score", "connected", *counted),
         below=("address", "agent"),
     )
     for row in view["peers"]:
@@ -29,6 +30,7 @@ def peers(console: Console, view: dict[str, Any]) -> None:
             str(len(row["topics"])),
             f"{row['score']:g}",
             duration(row["connected_s"]),
+            *(size(row.get(f"bytes_{way}", 0)) for way in counted),
         )
     print_table(console, rows, "nobody is connected")
     waiting = [target for target in view["targets"] if target["state"] != "connected"]

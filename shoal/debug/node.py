@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from p2p.data_dir import LAST_STATUS_FILE
 from shoal.nearby import answers_at
 from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
+from shoal_settings.called import called
 from shoal_settings.exits import EXIT_NO_NODE, fail
 
 Answer = dict[str, Any]
@@ -80,7 +82,17 @@ class RunningNode:
             return
         running = _running_nodes(self._data_dir)
         hint = f"; running: {', '.join(map(str, running))} (--data-dir)" if running else ""
+        if not running and _is_there(self._data_dir / LAST_STATUS_FILE):
+            folder = shlex.quote(str(self._data_dir))
+            hint = f"; how it ended: {called()} debug status --last --data-dir {folder}"
         raise fail("debug", f"no node is running in {self._data_dir}{hint}", EXIT_NO_NODE)
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a name that is too long
+        return False
 
 
 def _running_nodes(data_dir: Path) -> list[Path]:

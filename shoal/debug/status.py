@@ -147,7 +147,7 @@ def _doing(trainer: dict[str, Any]) -> Iterator[tuple[str, str]]:
             f"{trainer['phase']}{counted}{since}"
             + ("" if left is None else f", ~{duration(left)} left"),
         )
-    if trainer.get("last_exit"):
+    if trainer.get("last_exit") and trainer["state"] != "finished":  # then the node ended it
         wait = trainer["next_start_s"]
         when = "" if wait is None else f"; next start in {duration(wait)}"
         yield "last end", f"exit {trainer['last_exit']}: {trainer['last_error'] or '-'}{when}"

@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import fcntl
 import os
-import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +17,7 @@ from rich.table import Table
 
 from shoal.counted import Counted
 from shoal.experiment.flags import EMBEDDED, UsageError, make_experiment, parser, rates_of
-from shoal.experiment.folder import is_done, write_config
+from shoal.experiment.folder import CONFIG, SWEEP, holds_experiment, is_done, remove, write_config
 from shoal.experiment.made_by import as_typed
 from shoal.experiment.paper.tune import best_rates, sweep, tuned
 from shoal.experiment.paper.tune import markdown as sweep_table
@@ -46,6 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         experiment = make_experiment(arguments)
         out = _output_folder(arguments)
         with _alone_in(out):
+            if arguments.fresh:
+                remove(out)
             return run(experiment, out, arguments)
     except (UsageError, ManifestError) as error:
         return fail("experiment", str(error)).code
@@ -79,7 +80,7 @@ def run(experiment: Experiment, out: Path, arguments: argparse.Namespace) -> int
     code = EXIT_OK
     try:
         PRESETS[arguments.preset].prepare()
-        if arguments.tune:
+        if arguments.tune is not None:
             experiment = _tune(experiment, out, arguments)
         _play(experiment, out, arguments.jobs)
     except KeyboardInterrupt:
@@ -121,7 +122,7 @@ def _tune(experiment: Experiment, out: Path, arguments: argparse.Namespace) -> E
     _play(swept, out, arguments.jobs)
     runs = load_runs(out, swept)
     table = sweep_table(experiment, rates, runs)
-    (out / "sweep.md").write_text(table)
+    (out / SWEEP).write_text(table)
     if not arguments.json:
         say_lines(table)
     chosen = tuned(experiment, best_rates(experiment, rates, runs))
@@ -134,10 +135,11 @@ def _output_folder(arguments: argparse.Namespace) -> Path:
     out: Path = arguments.out or Path(".shoal") / "experiment" / name
     if out.exists() and not out.is_dir():
         raise UsageError(f"{out} is not a folder")
-    if arguments.fresh and out.exists():
-        if not (out / "config.json").exists():
+    if not holds_experiment(out):
+        if (out / CONFIG).exists():
+            raise UsageError(f"{out / CONFIG} is not an experiment's; name another folder (--out)")
+        if arguments.fresh and out.exists():
             raise UsageError(f"{out} holds no experiment; --fresh removes nothing else")
-        shutil.rmtree(out)
     return out
 
 

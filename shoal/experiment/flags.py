@@ -30,6 +30,9 @@ there is; the same command goes on from there. docs/experiments.md has results a
 MAX_EXPERIMENT_SEED = 1 << 31
 MAX_NODES = 64
 MAX_DELAY = 10_000
+MAX_SEEDS = 10_000
+MAX_ROUNDS = 10_000_000
+MAX_JOBS = 1024
 EMBEDDED = ("tiny", "tiny-sparse")
 
 
@@ -114,7 +117,9 @@ def _add_how_it_is_played(parser: argparse.ArgumentParser) -> None:
         help="worker processes (default: one for each CPU core); 0 works in this one",
     )
     made.add_argument(
-        "--fresh", action="store_true", help="remove the output folder first; else it goes on"
+        "--fresh",
+        action="store_true",
+        help="remove what is in the output folder of an experiment; else it goes on",
     )
     made.add_argument("--no-figures", action="store_true", help="table and JSON only")
 
@@ -148,6 +153,8 @@ def make_experiment(arguments: argparse.Namespace) -> Experiment:
 def _seeds(arguments: argparse.Namespace, usual: int) -> tuple[int, ...]:
     if arguments.seed_list is None:
         count = usual if arguments.seeds is None else arguments.seeds
+        if count > MAX_SEEDS:
+            raise UsageError(f"--seeds is at most {MAX_SEEDS:,}")
         first = 1 if arguments.first_seed is None else arguments.first_seed
         seeds = tuple(range(first, first + count))
     elif arguments.seeds is not None or arguments.first_seed is not None:
@@ -169,8 +176,10 @@ def _seeds(arguments: argparse.Namespace, usual: int) -> tuple[int, ...]:
 def _check_counts(*, num_nodes: int, seeds: int, rounds: int, jobs: int | None) -> None:
     if not (1 <= num_nodes <= MAX_NODES and seeds >= 1 and rounds >= 1):
         raise UsageError(f"--nodes is 1 to {MAX_NODES}; --seeds and --rounds are at least 1")
-    if jobs is not None and jobs < 0:
-        raise UsageError("--jobs is at least 0")
+    if rounds > MAX_ROUNDS:
+        raise UsageError(f"--rounds is at most {MAX_ROUNDS:,}")
+    if jobs is not None and not 0 <= jobs <= MAX_JOBS:
+        raise UsageError(f"--jobs is 0 to {MAX_JOBS}")
 
 
 def rates_of(text: str) -> tuple[float, ...]:

@@ -7,6 +7,7 @@ result.json   the numbers (as `--json`)   table.md, figures/*.png, figures/*.svg
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,27 @@ from shoal.experiment.plan import Experiment, Job, same_job
 
 FIGURES = "figures"
 CONFIG = "config.json"
+RESULT = "result.json"
+TABLE = "table.md"
+SWEEP = "sweep.md"
+ANSWERS = "answers.md"
 STATE = "state"
 """What a job of a large model has computed so far; of one that is done nothing."""
+_WRITTEN = (CONFIG, RESULT, TABLE, SWEEP, ANSWERS, FIGURES, STATE, "rounds", "nodes")
+
+
+def holds_experiment(out: Path) -> bool:
+    """Whether an experiment has begun in this folder: a model's, too, has a `config.json`."""
+    return {"arms", "seeds", "rounds"} <= _config(out).keys()
+
+
+def remove(out: Path) -> None:
+    """Remove what an experiment leaves in its folder, and nothing that stands beside it."""
+    for path in (out / name for name in _WRITTEN):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def is_done(out: Path, job: Job) -> bool:
@@ -64,8 +84,8 @@ def write_result(
     """
     made = made_by.made_by(out, done_jobs(out, experiment), _config(out))
     whole = {**document, "made_by": made}
-    (out / "result.json").write_text(json.dumps(whole, indent=1) + "\n")
+    (out / RESULT).write_text(json.dumps(whole, indent=1) + "\n")
     if table is not None:
         text = f"# shoal experiment {experiment.name}\n\n{table}\n{made_by.markdown(made)}"
-        (out / "table.md").write_text(text)
+        (out / TABLE).write_text(text)
     return whole

@@ -30,6 +30,7 @@ from shoal_base.visible import visible_name
 _BEAT_S: Final = 15.0
 """Between signs of life on a stream that has nothing to say."""
 _GROUP_ID: Final = re.compile(r"[0-9a-f]{1,128}")
+_POINTS: Final = re.compile(r"[0-9]{1,8}")
 _RETRY_MS: Final = 1000
 
 
@@ -66,7 +67,7 @@ class _Pages:
         if peer is None:
             return _nothing("no such peer")
         asked = request.query_params.get("points", "")
-        points = min(int(asked), MAX_POINTS) if asked.isdigit() and len(asked) < 9 else MAX_POINTS
+        points = min(int(asked), MAX_POINTS) if _POINTS.fullmatch(asked) else MAX_POINTS
         return _json(await peer.curves(points))
 
     async def groups(self, request: Request) -> Response:
@@ -97,7 +98,7 @@ class _Pages:
         """One peer's: the named one, or the only one."""
         peers = self._named(request)
         if len(peers) != 1:
-            names = ", ".join(self._board.peers)
+            names = ", ".join(map(visible_name, self._board.peers))
             return _text(f"say which: /metrics?peer=NAME, one of {names}", 404)
         return Response(peers[0].metrics(), media_type="text/plain; version=0.0.4")
 

@@ -1,6 +1,6 @@
 """Listening and serving: a socket of our own, hypercorn on Trio behind the guard.
 
-bind (another port where the default is taken) ─▶ guard ─▶ Starlette, until told to stop
+bind (another port where the default is taken) ─▶ connections ─▶ guard ─▶ Starlette
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
 import trio
-from hypercorn.config import Config
-from hypercorn.trio import serve
 
 from shoal.page.app import make_app
 from shoal.page.board import Board
+from shoal.page.connections import Http1Config, serve_connections
 from shoal.page.guard import Guard, Rules
 from shoal_settings.web_address import WebAddress
 
 if TYPE_CHECKING:
-    from hypercorn.typing import Framework
+    from hypercorn.typing import ASGIFramework
     from trio_typing import TaskStatus
 
 _BACKLOG: Final = 32
@@ -78,28 +77,16 @@ async def serve_board(
     task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve until `stop` returns; what is still open then has a second."""
-    config = Config()
-    config.bind = [f"fd://{door.sock.fileno()}"]
+    config = Http1Config()
     config.include_server_header = False
     config.graceful_timeout = _END_S
     config.keep_alive_timeout = _KEEP_ALIVE_S
     config.h11_max_incomplete_size = _MAX_HEAD_BYTES
     config.accesslog = config.errorlog = None
     rules = Rules(host=door.host.lower(), token=door.token, cookie=f"shoal_page_{door.port}")
-    guard = cast("Framework", Guard(make_app(board), rules))
-    async with trio.open_nursery() as nursery:
-        await nursery.start(_serve, guard, config, stop)
-        task_status.started()
-
-
-async def _serve(
-    guard: Framework,
-    config: Config,
-    stop: Callable[[], Awaitable[None]],
-    *,
-    task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    await serve(guard, config, shutdown_trigger=stop, task_status=task_status)
+    guard = cast("ASGIFramework", Guard(make_app(board), rules))
+    listener = trio.SocketListener(trio.socket.from_stdlib_socket(door.sock))
+    await serve_connections(guard, config, listener, stop, task_status=task_status)
 
 
 def _bound(host: str, port: int) -> socket.socket:

@@ -41,6 +41,16 @@ class Lately(TypedDict):
     tokens_others: int
 
 
+class Mark(TypedDict):
+    """What happened beside the rounds, once or several times."""
+
+    kind: str
+    round: int
+    at_ms: int
+    count: int
+    about: list[str]
+
+
 class Ledger(Versioned):
     """The view `ledger`."""
 
@@ -48,6 +58,7 @@ class Ledger(Versioned):
     publishers: list[LearntFrom]
     families: list[LearntFamily]
     lately: Lately
+    marks: list[Mark]
 
 
 class RefusedCount(TypedDict):

@@ -103,6 +103,8 @@ class Connection(TypedDict):
     score: float
     verdicts: dict[str, int]
     connected_s: float
+    bytes_in: int
+    bytes_out: int
 
 
 class Target(TypedDict):

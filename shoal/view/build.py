@@ -1,6 +1,6 @@
 """From what a node has answered to what is shown of it. Pure.
 
-answers ─▶ right · learning · publishers · worth · said · refused · now ─▶ `Shown`
+answers ─▶ right · learning · marks · publishers · worth · said · refused · now ─▶ `Shown`
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import shlex
 
 from shoal.view.answers import Answer, Answers
 from shoal.view.learning import learning_of
+from shoal.view.marks import marks_of
 from shoal.view.model import Kind, NowShown, SaidShown, Shown, SwarmShown
 from shoal.view.publishers import publishers_of, short
 from shoal.view.reading import name, part, real, rows, text, whole
@@ -41,6 +42,7 @@ def build(answers: Answers, *, data_dir: str, at_unix: float, program: str = "sh
         ),
         right=right_of(answers, at_unix=at_unix, kind=kind),
         learning=learning,
+        marks=marks_of(answers),
         publishers=publishers,
         worth=worth_of(answers),
         said=_said(answers),

@@ -104,6 +104,19 @@ class LearningShown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MarkShown:
+    """What happened beside the rounds, once or several times."""
+
+    kind: str
+    """started, trainer, model, joined or left."""
+    round: int
+    """The latest that was played by then."""
+    at_unix: float
+    count: int
+    says: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PublisherShown:
     """From whom? One who answers, the node itself among them."""
 
@@ -225,6 +238,8 @@ class Shown:
     swarm: SwarmShown
     right: RightShown
     learning: LearningShown
+    marks: tuple[MarkShown, ...]
+    """What may be why the curve turns, the oldest first."""
     publishers: tuple[PublisherShown, ...]
     worth: WorthShown
     said: tuple[SaidShown, ...]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from shoal.layout import duration
 from shoal.view.answers import Answers
 from shoal.view.model import WorthShown
@@ -38,7 +40,8 @@ def _says(share: float | None, window_s: float, bytes_in_s: float | None) -> str
     if share is None:
         return ""
     cost = "" if bytes_in_s is None else f", for {bytes_in_s / 1000:.1f} KB/s"
+    percent = math.floor(100 * share + 0.5)  # as the page rounds it, half up
     return (
-        f"In the last {duration(window_s)} {share:.0%} of what the model learnt from was found by "
+        f"In the last {duration(window_s)}, {percent}% of what the model learnt from was found by "
         f"others{cost}"
     )

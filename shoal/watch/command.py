@@ -111,7 +111,7 @@ def main(argv: Sequence[str]) -> int:
         if arguments.json or not (console.is_terminal and sys.stdin.isatty()):
             return _once(console, data_dir, as_json=arguments.json)
         return _live(console, data_dir)
-    except (KeyboardInterrupt, BrokenPipeError, EOFError, Stopped):
+    except (KeyboardInterrupt, EOFError, Stopped):
         return EXIT_OK
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import termios
@@ -31,7 +32,8 @@ class Keys:
         traceback: TracebackType | None,
     ) -> None:
         if self._descriptor is not None and self._before:
-            termios.tcsetattr(self._descriptor, termios.TCSANOW, self._before)
+            with contextlib.suppress(termios.error):  # it is gone
+                termios.tcsetattr(self._descriptor, termios.TCSANOW, self._before)
 
     def pressed(self, seconds: float) -> str:
         """Wait so long for keys; return those that came.
@@ -44,7 +46,10 @@ class Keys:
             return ""
         if not select.select([self._descriptor], [], [], seconds)[0]:
             return ""
-        data = os.read(self._descriptor, 1024)
+        try:
+            data = os.read(self._descriptor, 1024)
+        except OSError:
+            data = b""
         if not data:
             raise EOFError("the terminal is gone")
         return data.decode("utf-8", "replace")

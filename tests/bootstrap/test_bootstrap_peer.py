@@ -78,6 +78,11 @@ async def test_it_answers_debug_and_takes_no_rollouts(
                 assert shown["peer_id"] == peer.member.peer_id
             assert await trio.to_thread.run_sync(main, command) == 0
             capsys.readouterr()
+        assert (
+            await trio.to_thread.run_sync(main, ["debug", "doctor", "--data-dir", str(data_dir)])
+            == 0
+        )
+        assert "shoal invite" in capsys.readouterr().out
         command = ["debug", "buffer", "--data-dir", str(data_dir)]
         assert await trio.to_thread.run_sync(main, command) == 1
         assert "no view 'buffer'" in capsys.readouterr().err

@@ -104,6 +104,13 @@ def test_one_page_of_a_folder_is_found_while_it_is_there(tmp_path: Path) -> None
     assert not (tmp_path / PAGE_FILE).exists()
 
 
+def test_what_a_killed_page_left_is_not_the_next_ones(tmp_path: Path) -> None:
+    """Its pid may be another process's, which a peer that ends would end."""
+    tell_page(tmp_path, ServedPage(pid=1, url="http://127.0.0.1:1/"))
+    with own_page(tmp_path):
+        assert served_page(tmp_path) is None
+
+
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"pid": "x", "url": 1}', "x" * 5000])
 def test_what_stands_in_its_place_is_no_page(tmp_path: Path, content: str) -> None:
     with own_page(tmp_path):
@@ -122,6 +129,37 @@ def test_what_stands_in_its_place_is_no_page(tmp_path: Path, content: str) -> No
 async def test_why_there_is_no_page_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: str, said: str
 ) -> None:
+    urls, lines = await told_by(page, tmp_path, monkeypatch)
+    assert lines == [f"no web page: {said}"] and not urls
+
+
+READY = 'print(\'{"url": "http://127.0.0.1:1/"}\', flush=True)'
+
+
+@pytest.mark.parametrize(
+    ("after", "said"),
+    [
+        # More than a pipe holds, which a page that nobody hears would wait to say for ever.
+        (
+            "sys.stderr.write(('x' * 300 + chr(10)) * 1_000); raise TypeError('late')",
+            "TypeError: late",
+        ),
+        ("sys.stdout.write('x' * (1 << 20)); sys.exit(3)", "exit code 3"),
+        ("os.kill(os.getpid(), 9)", "killed by SIGKILL"),
+    ],
+)
+async def test_a_page_that_breaks_while_it_is_served_has_last_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: str, said: str
+) -> None:
+    urls, lines = await told_by(f"import os, sys; {READY}; {after}", tmp_path, monkeypatch)
+    assert urls == ["http://127.0.0.1:1/"]
+    assert lines == [f"the web page has ended: {said}"]
+
+
+async def told_by(
+    page: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[list[str], list[str]]:
+    """Run a page of this Python code until something is said of it; return addresses and lines."""
     monkeypatch.setattr(page_child, "missing_for_page", lambda: None)
     monkeypatch.setattr(page_child, "python", lambda *_: [sys.executable, "-c", page])
     lines, urls, heard = list[str](), list[str](), trio.Event()
@@ -135,9 +173,9 @@ async def test_why_there_is_no_page_is_one_line(
     try:
         with trio.fail_after(PATIENCE_S):
             async with trio.open_nursery() as nursery:
-                await nursery.start(page_child.run_page, tmp_path, "127.0.0.1:0", urls.append)
+                await nursery.start(page_child.run_page, folder, "127.0.0.1:0", urls.append)
                 await heard.wait()
                 nursery.cancel_scope.cancel()
     finally:
         page_child.log.removeFilter(hear)
-    assert lines == [f"no web page: {said}"] and not urls
+    return urls, lines

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 import trio
 
+from p2p.net.request import read_frame
 from shoal_wire.codec import decode_batch
 from shoal_wire.digests import batch_id
 from shoal_wire.envelope import peer_id_of
@@ -37,7 +39,8 @@ from shoal_wire.types import BatchId, PeerId
 from shoal_wire.v1 import rollout_pb2
 from tests.fuzz.mutate import mutate
 from tests.redteam import words
-from tests.redteam.peer import Red
+from tests.redteam.peer import BROKEN, Red
+from tests.support.simulated_streams import Stream
 
 Say = Callable[[Red, random.Random, bytes], bytes]
 
@@ -156,6 +159,17 @@ def _peers(red: Red, rng: random.Random, _raw: bytes) -> bytes:
     return made if rng.random() < 0.7 else mutate(rng, [made])
 
 
+def _oneself(red: Red, rng: random.Random, raw: bytes) -> bytes:
+    """Name nobody but whom it is told to, with honest places only: theirs, under wrong names."""
+    members = red.world.of_kind("honest", "bootstrap")
+    place = rng.choice(members).address
+    made_up = [words.author_of(rng, red.world.manifest, 0).peer_id for _ in range(60)]
+    names = rng.choice(([member.peer_id for member in members], made_up))
+    return encode_peer_list(
+        PeerAddresses(peer_id=name, addresses=(place,) * rng.choice((1, 8))) for name in names
+    )
+
+
 def _manifest(red: Red, rng: random.Random, _raw: bytes) -> bytes:
     return rng.choice((b"", red.world.manifest.raw, mutate(rng, [red.world.manifest.raw])))
 
@@ -175,6 +189,7 @@ def _mood(red: Red, rng: random.Random, say: Say) -> None:
         _fitting: (ROLLOUTS_PROTOCOL,),
         _misfit: (ROLLOUTS_PROTOCOL, PEERS_PROTOCOL, MANIFEST_PROTOCOL, FULL_PROTOCOL),
         _peers: (PEERS_PROTOCOL,),
+        _oneself: (PEERS_PROTOCOL,),
         _manifest: (MANIFEST_PROTOCOL,),
     }[say]:
         red.serve(protocol, answer)
@@ -198,3 +213,29 @@ async def answers_with_peers(red: Red, rng: random.Random) -> None:
 async def answers_with_manifests(red: Red, rng: random.Random) -> None:
     """From now on tell of another swarm."""
     _mood(red, rng, _manifest)
+
+
+async def answers_with_one_place(red: Red, rng: random.Random) -> None:
+    """From now on name all peers, and many that are none, where one honest peer is."""
+    _mood(red, rng, _oneself)
+
+
+async def answers_by_the_byte(red: Red, rng: random.Random) -> None:
+    """From now on give answers slowly, not to the end, or with more behind it."""
+    own, wait_s = random.Random(rng.random()), rng.choice((0.01, 0.3, 2.0))
+    end = rng.choice((None, -1, b"more"))
+
+    async def trickle(stream: Stream) -> None:
+        raw = await read_frame(stream, 1 << 20)  # type: ignore[arg-type]
+        with suppress(RemoteError, ValueError, OverflowError, *BROKEN), trio.move_on_after(60.0):
+            said = _fitting(red, own, raw) if end is None else _misfit(red, own, raw)
+            whole = len(said).to_bytes(4, "big") + said
+            whole = whole + end if isinstance(end, bytes) else whole[:end]
+            for at in (*range(40), 40):
+                await stream.write(whole[at : at + 1] if at < 40 else whole[40:])
+                await trio.sleep(wait_s)
+            await trio.sleep(own.choice((0.0, 40.0)))
+        await stream.reset()
+
+    for protocol in (ROLLOUTS_PROTOCOL, PEERS_PROTOCOL, MANIFEST_PROTOCOL):
+        red.host.handlers[protocol] = trickle

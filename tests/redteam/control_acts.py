@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import trio
 from libp2p.pubsub.pb import rpc_pb2
 from libp2p.utils.varint import encode_uvarint
 
@@ -38,6 +39,18 @@ async def offers(red: Red, rng: random.Random) -> None:
         for _ in range(rng.choice((1, 10)))
     ]
     await red.say(red.targets(rng), *[rpc for rpc in rpcs if rpc.ByteSize() < 1 << 20])
+
+
+async def first_offers(red: Red, rng: random.Random) -> None:
+    """Offer to all what it has just heard of, before others do, and never send it."""
+    offered: set[bytes] = set()
+    for _ in range(rng.choice((5, 30))):
+        news = [key for key in red.loot.ids if key not in offered]
+        offered.update(news)
+        for topic in red.world.manifest.topics() if news else ():
+            offer = rpc_pb2.ControlIHave(topicID=topic, messageIDs=news)
+            await red.say(sorted(red.host.connected_peers()), _control(ihave=[offer]))
+        await trio.sleep(0.2)
 
 
 async def wants(red: Red, rng: random.Random) -> None:

@@ -23,6 +23,17 @@ async def batches(red: Red, rng: random.Random) -> None:
         await red.say(red.targets(rng), _rpc(words.message(rng, author, raw)))
 
 
+async def shifted(red: Red, rng: random.Random) -> None:
+    """Valid ones of whose clock is off, up to what is taken and beyond, or runs backwards."""
+    author = red.own()
+    for _ in range(rng.choice((1, 8))):
+        author.now_ms = red.world.wall_ms() + rng.choice(
+            (-3_500_000, -60_000, 9_000, 29_000, 31_000)
+        )
+        raw = red.register(words.envelope(rng, author), author)
+        await red.say(red.targets(rng), _rpc(words.message(rng, author, raw)))
+
+
 async def odd_batches(red: Red, rng: random.Random) -> None:
     """Ones with something wrong in them, under a good signature of gossip."""
     author = red.own()

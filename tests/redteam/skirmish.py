@@ -23,7 +23,7 @@ import trio
 from p2p.net.windows import MAX_UNREAD_BYTES
 from p2p.peers.hearsay import DIALS_A_PLACE
 from shoal_wire.limits import MANIFEST_PROTOCOL, MAX_MANIFEST_BYTES
-from tests.redteam import frame_acts, reach_acts
+from tests.redteam import frame_acts, reach_acts, talk_acts
 from tests.redteam.schedule import public_coroutines
 from tests.redteam.sizes import held_by
 from tests.redteam.wire_peer import WireRed, open_reds
@@ -33,7 +33,9 @@ from tests.support.victim import Attacker, Victim, open_hostile, still_works
 WireAct = Callable[[WireRed, random.Random], Awaitable[None]]
 
 WIRE_ACTS: Mapping[str, WireAct] = {
-    name: act for module in (frame_acts, reach_acts) for name, act in public_coroutines(module)
+    name: act
+    for module in (frame_acts, reach_acts, talk_acts)
+    for name, act in public_coroutines(module)
 }
 NUM_REDS = 2
 MAX_STREAMS = 64 + 64

@@ -18,6 +18,7 @@ from tests.redteam.skirmish import WIRE_ACTS, Skirmish, WireStep, play_wire, ski
 SEED = os.environ.get("SHOAL_SIM_SEED")
 NUM_LONG = int(os.environ.get("SHOAL_REDTEAM_SKIRMISHES", "100"))
 SLOW_ACTS = {"punches", "relayed_flood", "false_relay", "strangers_on_tcp"}
+SLOW_ACTS |= {"half_upgraded", "renewals"}
 """Those that wait for what the victim does once a second, or for its deadlines."""
 
 

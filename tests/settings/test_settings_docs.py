@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from shoal_settings.groups import BEGINNINGS, group_of
 from shoal_settings.loader import off_value
 from shoal_settings.schema import Settings, fields_of, public_name
 from tests.settings import settings_cases as case
@@ -56,9 +57,14 @@ def _bounds(field: str) -> str:
     return f" ({', '.join(bounds)})" if bounds else ""
 
 
-def rows() -> list[str]:
-    lines = DOCUMENT.read_text(encoding="utf-8").splitlines()
-    return [line for line in lines if re.match(r"\| `[a-z_]+` \|", line)]
+def rows() -> dict[str, list[str]]:
+    """Return the rows by the heading that they stand below."""
+    _, *sections = re.split(r"^#+ ", DOCUMENT.read_text(encoding="utf-8"), flags=re.M)
+    found = {
+        title: re.findall(r"^\| `[a-z_]+` \|.*", text, re.M)
+        for title, _, text in (section.partition("\n") for section in sections)
+    }
+    return {title: below for title, below in found.items() if below}
 
 
 @pytest.fixture(scope="module")
@@ -82,8 +88,12 @@ def test_a_key_is_described(field: str) -> None:
     assert any(field in fields_of(command) for command in case.COMMANDS)
 
 
-def test_the_document_lists_every_key_and_no_other_in_the_schemas_order() -> None:
-    assert rows() == [expected_row(field) for field in FIELDS]
+def test_the_document_lists_every_key_and_no_other_in_the_groups_of_help() -> None:
+    expected: dict[str, list[str]] = {}
+    for group in BEGINNINGS.values():
+        below = [expected_row(field) for field in FIELDS if group_of(field) == group]
+        expected[group[0].upper() + group[1:]] = below
+    assert list(rows().items()) == list(expected.items())
 
 
 def test_the_document_names_no_flag_or_variable_that_does_not_exist() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from shoal.__main__ import COMMANDS
 from shoal.completion import SHELLS, script
 from shoal.debug.views import VIEWS
 from shoal_base.visible import visible_lines
@@ -19,6 +21,24 @@ COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
 at=$(complete -p shoal | sed 's/.*-F \\([^ ]*\\).*/\\1/')
 $at shoal "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"
 printf '%s\\n' "${COMPREPLY[@]}"
+"""
+ZSH = r"""
+zmodload zsh/zpty
+zpty asked zsh -f -i
+zpty -w asked "fpath=(${1:h} \$fpath); bindkey '^I' complete-word"
+zpty -w asked 'autoload -Uz compinit; compinit -u -D'
+zpty -w asked 'compadd() {
+  [[ ${@[1,(i)(-|--)]} == *-(O|A|D)\ * ]] && { builtin compadd "$@"; return }
+  local -a hits; builtin compadd -A hits "$@"
+  (( $#hits )) && print -rl -- "" "@@hit "$^hits
+  builtin compadd "$@"
+}'
+zpty -w asked 'all() { print -r -- "@@""done"; exit }; zle -N all; bindkey "^X" all'
+zpty -n -w asked "$2"$'\t\x18'
+while zpty -r asked line; do
+  print -rn -- "$line"
+  [[ $line == *@@done* ]] && break
+done
 """
 FISH = 'source $argv[1]; complete -C "$argv[2]" | string replace -r "\\t.*" ""'
 CASES = [
@@ -37,6 +57,19 @@ CASES = [
     ("experiment ", {"paper", "poison", "hetero"}),
     ("completion ", set(SHELLS)),
     ("help boot", {"bootstrap"}),
+]
+
+
+IN_ZSH = ("debug ", "node --draws ", "judge report --fr")
+"""Asked on every run; a question takes zsh, which starts anew, a second."""
+ASKED = [
+    pytest.param(
+        *(shell, typed, offered),
+        marks=[pytest.mark.slow] if shell == "zsh" and typed not in IN_ZSH else [],
+        id=f"{shell}-{typed or 'nothing'}",
+    )
+    for shell in SHELLS
+    for typed, offered in CASES
 ]
 
 
@@ -67,10 +100,15 @@ def test_the_script_has_every_command_view_and_preset(shell: str, scripts: dict[
         assert word in text
 
 
-@pytest.mark.parametrize(
-    ("typed", "offered"), CASES, ids=[typed or "nothing" for typed, _ in CASES]
-)
-@pytest.mark.parametrize("ask", ["bash", "fish"])
+def test_what_a_command_does_is_a_line_of_a_list(scripts: dict[str, Path]) -> None:
+    text = scripts["zsh"].read_text()
+    for name, command in COMMANDS.items():
+        does = command.does.replace("'", "'\"'\"'")
+        assert f"    {name}:'{does}'" in text
+    assert "    status:'The node at a glance'" in text
+
+
+@pytest.mark.parametrize(("ask", "typed", "offered"), ASKED)
 def test_what_is_offered(ask: str, typed: str, offered: set[str], scripts: dict[str, Path]) -> None:
     program = shutil.which(ask)
     if program is None:
@@ -90,7 +128,18 @@ def _in_fish(program: str, path: Path, typed: str) -> set[str]:
     return set(said(program, "--no-config", "-c", FISH, str(path), f"shoal {typed}").split())
 
 
-_ASK: dict[str, Callable[[str, Path, str], set[str]]] = {"bash": _in_bash, "fish": _in_fish}
+def _in_zsh(program: str, path: Path, typed: str) -> set[str]:
+    function = path.with_name("_shoal")  # the name by which zsh finds it
+    function.write_bytes(path.read_bytes())
+    shown = said(program, "-f", "-c", ZSH, "zsh", str(function), f"shoal {typed}")
+    return set(re.findall(r"^@@hit (\S+?)\s*$", shown, re.M))
+
+
+_ASK: dict[str, Callable[[str, Path, str], set[str]]] = {
+    "bash": _in_bash,
+    "zsh": _in_zsh,
+    "fish": _in_fish,
+}
 
 
 def said(*command: str) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from p2p.data_dir import IDENTITY_FILE, lock_data_dir
+from p2p.data_dir import IDENTITY_FILE, LAST_STATUS_FILE, lock_data_dir
 from shoal.__main__ import COMMANDS, main
 from shoal_settings.schema import fields_of, public_name
 
@@ -218,6 +218,16 @@ def test_flags_of_a_view_may_stand_before_it(capsys: pytest.CaptureFixture[str])
     ):
         assert run("debug", *argv) == 3
         assert "no node is running in nobody" in one_line(capsys)
+
+
+def test_of_a_node_that_has_ended_it_is_said_how_to_see_its_last_numbers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder := tmp_path / "a node").mkdir()
+    (folder / LAST_STATUS_FILE).write_text("{}")
+    assert run("debug", "peers", "--data-dir", str(folder)) == 3
+    line = one_line(capsys)
+    assert line.endswith(f"debug status --last --data-dir '{folder}'"), line
 
 
 @pytest.mark.parametrize(

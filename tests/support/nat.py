@@ -51,11 +51,12 @@ table inet filter {
     chain postrouting_miniupnpd {}
 }
 """
-_UPNP = """\
+_FORWARDING = """\
 ext_ifname=wan
 listening_ip=lan
 ipv6_disable=yes
-enable_upnp=yes
+enable_upnp=%s
+enable_natpmp=%s
 uuid=00000000-0000-0000-0000-000000000001
 allow 1024-65535 192.168.0.0/16 1024-65535
 """
@@ -158,14 +159,17 @@ class Internet:
                     raise OSError(f"no device {device}")
                 time.sleep(0.05)
 
-    def behind_upnp(self) -> tuple[Prefix, str]:
-        """Add a host whose router forwards ports when asked; also return the router's address."""
+    def behind_forwarding(self, *, nat_pmp: bool) -> tuple[Prefix, str]:
+        """Add a host whose router forwards ports when asked, by NAT-PMP alone or by UPnP alone.
+
+        Also returns the router's address.
+        """
         host = self.behind_nat()
         router = f"{self._tag}r{self._count}"
         folder = tempfile.TemporaryDirectory()
         self._folders.append(folder)
         config = Path(folder.name) / "miniupnpd.conf"
-        config.write_text(_UPNP)
+        config.write_text(_FORWARDING % (("no", "yes") if nat_pmp else ("yes", "no")))
         command = ("ip", "netns", "exec", router, "miniupnpd", "-d", "-f", str(config))
         with (Path(folder.name) / "log").open("wb") as log:
             self._daemons.append(

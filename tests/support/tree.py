@@ -50,18 +50,22 @@ class Tree:
             now = next(self._times)
             os.utime(path, (now, now))
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """What its processes have: its own modules, and no settings of who runs the tests."""
+        own = {k: v for k, v in os.environ.items() if not k.startswith("SHOAL_")}
+        return own | {"PYTHONPATH": f"{self.folder}{os.pathsep}{self.folder / 'proto'}"}
+
     def run(self, *command: str, timeout_s: float = 100) -> subprocess.CompletedProcess[str]:
         """Run a Python module with the copy's modules, and end all that it started.
 
         Raises:
             subprocess.TimeoutExpired: it took longer than `timeout_s`.
         """
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("SHOAL_")}
-        environment["PYTHONPATH"] = f"{self.folder}{os.pathsep}{self.folder / 'proto'}"
         with subprocess.Popen(
             [sys.executable, "-m", *command],
             cwd=self.folder,
-            env=environment,
+            env=self.environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.tree import ROOT, Tree
 from tests.threats.mutations import Mutation, mutations
+from tests.threats.runs import Runs, open_runs
 
 PAGE = (ROOT / "docs" / "threats.md").read_text(encoding="utf-8")
 NAMED = set(re.findall(r"`(tests/[\w/]+\.py::\w+)`", PAGE.split("\n## Messages")[1]))
@@ -65,6 +66,14 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
 
 
 @pytest.fixture(scope="module")
+def runs(tree: Tree, request: pytest.FixtureRequest) -> Iterator[Runs]:
+    asked = [getattr(item, "callspec", None) for item in request.session.items]
+    picked = [call.params["mutation"] for call in asked if call and "mutation" in call.params]
+    with open_runs(tree, [mutation.test for mutation in picked]) as runs:
+        yield runs
+
+
+@pytest.fixture(scope="module")
 def green() -> set[str]:
     """The tests that have passed in the copy as it is."""
     return set()
@@ -73,24 +82,21 @@ def green() -> set[str]:
 @pytest.mark.slow
 @pytest.mark.timeout(2 * RUN_S + 60)
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
-def test_the_test_misses_its_defence(tree: Tree, green: set[str], mutation: Mutation) -> None:
+def test_the_test_misses_its_defence(
+    tree: Tree, runs: Runs, green: set[str], mutation: Mutation
+) -> None:
     if mutation.test not in green:
-        done = run(tree, mutation.test)
-        assert done.returncode == PASSED, f"it fails with its defence, too:\n{done.stdout[-3000:]}"
-        if " passed" not in done.stdout:
+        code, said = runs.run(mutation.test, timeout_s=RUN_S)
+        assert code == PASSED, f"it fails with its defence, too:\n{said[-3000:]}"
+        if " passed" not in said:
             pytest.skip("the test is skipped here")
         green.add(mutation.test)
     after = mutated(mutation, tree.folder)
     before = {path: tree.read(path) for path in after}
     tree.write(after)
     try:
-        done = run(tree, mutation.test)
+        code, said = runs.run(mutation.test, timeout_s=RUN_S)
     finally:
         tree.write(before)
-    assert done.returncode != PASSED, f"{mutation.test} does not miss it"
-    assert done.returncode == FAILED, f"it did not run:\n{(done.stdout + done.stderr)[-3000:]}"
-
-
-def run(tree: Tree, test: str) -> subprocess.CompletedProcess[str]:
-    """Run one test, slow or not."""
-    return tree.test(test, flags=("-m", "slow or not slow"), timeout_s=RUN_S)
+    assert code != PASSED, f"{mutation.test} does not miss it"
+    assert code == FAILED, f"it did not run:\n{said[-3000:]}"

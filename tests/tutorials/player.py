@@ -37,7 +37,13 @@ def clone(folder: Path) -> Path:
     return found
 
 
-def play(page: Path, folder: Path, *, hosts: Mapping[str, Sequence[str]] | None = None) -> int:
+def play(
+    page: Path,
+    folder: Path,
+    *,
+    hosts: Mapping[str, Sequence[str]] | None = None,
+    patience_s: float = _PATIENCE_S,
+) -> int:
     """Play a page; return the number of commands.
 
     A terminal `NAME` or `NAME-2` stands on the host NAME, which `hosts` says how to reach.
@@ -55,7 +61,7 @@ def play(page: Path, folder: Path, *, hosts: Mapping[str, Sequence[str]] | None 
                     _environment(folder / host),
                     through=(hosts or {}).get(host, ()),
                 )
-            _do(step, terminals[step.terminal], own, page)
+            _do(step, terminals[step.terminal], own, page, patience_s)
     finally:
         for terminal in terminals.values():
             terminal.close()
@@ -70,12 +76,12 @@ def _home(folder: Path) -> Path:
     return folder
 
 
-def _do(step: Step, terminal: Terminal, own: Own, page: Path) -> None:
+def _do(step: Step, terminal: Terminal, own: Own, page: Path, patience_s: float) -> None:
     if step.command:
         terminal.type(own.typed(step.command))
     else:
         terminal.interrupt()
-    missing = terminal.until(lambda lines: find(step, lines, own), _PATIENCE_S)
+    missing = terminal.until(lambda lines: find(step, lines, own), patience_s)
     shown = "\n".join(terminal.lines())
     assert missing is None, f"{page.name}:{step.line}: `{step.command}`: no {missing!r} in\n{shown}"
 

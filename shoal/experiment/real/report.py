@@ -12,14 +12,13 @@ from typing import Any, Final
 
 from rich.table import Table
 
-from shoal.experiment.folder import done_jobs, lines_of
+from shoal.experiment.folder import ANSWERS, done_jobs, lines_of
 from shoal.experiment.plan import Experiment, Job
 from shoal.experiment.reading.report import write_report
 from shoal.experiment.reading.table import rich_table
 from shoal_base.visible import visible
 
 TITLE = "a real model: SmolLM2-135M with adapters, alone and together"
-ANSWERS_FILE = "answers.md"
 _LONGEST: Final = 160
 """Characters of a question or an answer that are shown."""
 
@@ -37,8 +36,8 @@ def report(
     summaries, document = write_report(out, experiment, figures=figures)
     if not summaries:
         return None, document
-    (out / ANSWERS_FILE).write_text(answers_page(out, experiment))
-    document["answers"] = ANSWERS_FILE
+    (out / ANSWERS).write_text(answers_page(out, experiment))
+    document["answers"] = ANSWERS
     return lambda width: rich_table(summaries, TITLE, width), document
 
 

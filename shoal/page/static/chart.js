@@ -1,6 +1,7 @@
 // The curve of a run: own answers, others' answers, marks of held-out questions, where it started.
 import { make, say } from "./dom.js";
 import { duration } from "./format.js";
+import { clusters, drawMarks, isDrawn, KEYS, spoken } from "./marks.js";
 
 const HOUR_S = 3600;
 const HEIGHT = 176;
@@ -13,15 +14,26 @@ export class Chart {
     this.axis = "x";
     this.span = "all";
     this.plot = null;
+    this.marks = [];
     new ResizeObserver(() => this.resize()).observe(place);
     dark.addEventListener("change", () => this.build());
     note.append(key("c-own", "own answers, mean of 20 rounds"), key("c-others", "others’ answers"), key("c-held", "held out", "mark-point"), key("c-start", "first 20 rounds", "dashed"));
+    this.keys = KEYS.map(([kinds, text, shape]) => [kinds, key("c-start", text, shape)]);
+    note.append(...this.keys.map(([, label]) => label));
   }
 
-  set(history, start) {
+  set(history, start, marks) {
     this.history = history;
     this.start = start;
+    this.marks = marks;
     this.refresh();
+  }
+
+  setMarks(marks) {
+    if (!this.history || JSON.stringify(marks) === JSON.stringify(this.marks)) return;
+    this.marks = marks;
+    this.plot?.redraw(false);
+    this.describe();
   }
 
   setAxis(axis) {
@@ -88,7 +100,7 @@ export class Chart {
           line("--accent", 2.25),
           { stroke: colour("--third"), width: 0, paths: () => null, points: { show: true, size: 6, fill: colour("--third") } },
         ],
-        hooks: { draw: [(plot) => this.drawStart(plot, colour("--soft"))] },
+        hooks: { draw: [(plot) => this.drawStart(plot, colour("--soft")), (plot) => drawMarks(plot, this.clusters(plot), colour("--soft"))] },
       },
       this.data(),
       this.place,
@@ -112,11 +124,23 @@ export class Chart {
     ctx.restore();
   }
 
+  // Where marks stand on the screen: those of the span that is shown, those that touch as one.
+  clusters(plot) {
+    const { x, seconds } = this.history;
+    const last = seconds.at(-1) ?? 0;
+    const from = this.span === "hour" ? Math.max(0, last - HOUR_S) : -1;
+    const shown = this.marks.map((mark) => ({ ...mark, seconds: secondsAt(x, seconds, mark.round) })).filter((mark) => mark.seconds >= from);
+    const place = (mark) => plot.valToPos(this.axis === "x" ? Math.min(mark.round, x.at(-1) ?? 0) : mark.seconds, "x");
+    return clusters(shown, place, plot.over.clientWidth);
+  }
+
   describe() {
+    for (const [kinds, label] of this.keys) label.hidden = !this.marks.some((mark) => kinds.includes(mark.kind) && isDrawn(mark));
     const own = this.history.series.own.filter((value) => value !== null);
-    const text = own.length
+    const curve = own.length
       ? `Own reward over ${this.history.rows} rounds: ${own[0].toFixed(2)} at first, ${own.at(-1).toFixed(2)} at last, ${Math.max(...own).toFixed(2)} at most.`
       : "No rounds yet.";
+    const text = [curve, spoken(this.marks)].join(" ").trim();
     if (this.place.getAttribute("aria-label") !== text) this.place.setAttribute("aria-label", text);
   }
 

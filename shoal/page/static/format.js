@@ -39,4 +39,11 @@ export const clock = (unix) =>
     ? new Date(unix * 1000).toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" })
     : DASH;
 
+// A time of the day, with the day where it is another one.
+export function moment(unix) {
+  const date = new Date(unix * 1000);
+  if (date.toDateString() === new Date().toDateString()) return clock(unix);
+  return date.toLocaleString(undefined, { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" });
+}
+
 export const plural = (number, one, many = `${one}s`) => `${number} ${number === 1 ? one : many}`;

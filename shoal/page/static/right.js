@@ -28,8 +28,8 @@ function phase(now) {
   show(at("right-phase"), Boolean(doing) || has(now.uptime_s));
   const parts = [];
   if (doing) {
-    const name = has(doing.round) ? `round ${doing.round}: ${doing.name}` : doing.name;
-    if (doing.name) parts.push(`The trainer ${now.state === "down" ? "was" : "is"} at ${name}${doing.since_s >= 1 ? `, since ${duration(doing.since_s)}` : ""}`);
+    const name = has(doing.round) ? `at round ${doing.round}: ${doing.name}` : doing.name;
+    if (doing.name) parts.push(`The trainer ${now.state === "down" ? "was" : "is"} ${name}${doing.since_s >= 1 ? `, since ${duration(doing.since_s)}` : ""}`);
     if (doing.of) parts.push(`${doing.done} of ${plural(doing.of, "answer")}`);
     if (has(doing.left_s) && doing.left_s >= 1) parts.push(`about ${duration(doing.left_s)} left`);
     if (doing.last_error) parts.push(`it failed before: ${doing.last_error}`);

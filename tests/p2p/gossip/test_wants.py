@@ -39,12 +39,60 @@ def test_one_peer_a_second_is_asked_for_what_is_not_known() -> None:
 def test_what_is_dropped_in_our_own_trouble_is_asked_of_who_offered_it_meanwhile() -> None:
     wants, here = book(), Messages(judging={b"1", b"2", b"3"})
     assert wants.offered("a", [b"1", b"2", b"3"], here, 0.0) == []
-    assert wants.dropped(here) == {}
+    assert wants.still_wanted(here, 0.0) == {}
     here.judging, here.seen = {b"3"}, {b"2"}
-    assert wants.dropped(here) == {"a": [b"1"]}
+    assert wants.still_wanted(here, 0.0) == {"a": [b"1"]}
     here.judging = set()
-    assert wants.dropped(here) == {"a": [b"3"]}
-    assert wants.dropped(here) == {}
+    assert wants.still_wanted(here, 0.0) == {"a": [b"3"]}
+    assert wants.still_wanted(here, 0.0) == {}
+
+
+def test_who_offers_first_and_has_nothing_keeps_nobody_from_what_another_offered() -> None:
+    """An offer is made once."""
+    wants, here = book(), Messages()
+    wants.asked("liar", wants.offered("liar", [b"1", b"2"], here, 0.0), 0.0)
+    assert wants.offered("honest", [b"1", b"2"], here, 0.5) == []
+    assert wants.still_wanted(here, 0.9) == {}
+    here.seen = {b"2"}
+    assert wants.still_wanted(here, 1.0) == {"honest": [b"1"]}
+    assert wants.still_wanted(here, 2.0) == {}
+
+
+def test_of_many_who_offer_first_some_later_one_is_asked_while_its_offer_holds() -> None:
+    asked = set()
+    for _ in range(200):
+        wants, here = book(), Messages()
+        for number in range(8):
+            if keys := wants.offered(f"liar {number}", [b"1"], here, 0.0):
+                wants.asked(f"liar {number}", keys, 0.0)
+        wants.offered("honest", [b"1"], here, 0.5)
+        assert len(wants) <= 3 + len(wants._others[b"1"]) <= 3 + 4
+        for second in (1.0, 2.0, 3.0):
+            asked.update(wants.still_wanted(here, second))
+        assert wants.still_wanted(here, 9.0) == {}
+        assert not wants._others
+    assert "honest" in asked
+
+
+def test_who_is_asked_late_has_promised_nothing() -> None:
+    wants, here = book(), Messages()
+    wants.asked("liar", wants.offered("liar", [b"1"], here, 0.0), 0.0)
+    wants.offered("honest", [b"1"], here, 0.5)
+    for keys in wants.still_wanted(here, 1.0).values():
+        wants.asked_late(keys, 1.0)
+    assert wants.broken(["liar", "honest"], here, 30.0) == ["liar"]
+
+
+def test_questions_are_remembered_within_their_bound() -> None:
+    wants, here = book(max_ids=10), Messages()
+    for number in range(100):
+        keys = [b"%d/%d" % (number, one) for one in range(10)]
+        wants.asked(f"{number}", wants.offered(f"{number}", keys, here, 0.0), 0.0)
+    assert len(wants) <= 16 * 10 + 100
+    wants.forget(0.5)
+    assert len(wants) > 100
+    wants.forget(1.0)
+    assert len(wants) == 100
 
 
 def test_who_sends_has_kept_its_promise_whatever_becomes_of_the_message() -> None:
@@ -102,11 +150,10 @@ def test_over_any_course_only_who_was_asked_and_never_sent_is_charged(
             here.judging.discard(key)
             here.seen.add(key)
         else:
-            for other, keys in wants.dropped(here).items():
+            for keys in wants.still_wanted(here, now).values():
                 assert not any(here.knows(k) for k in keys)
-                wants.asked(other, keys, now)
-                owed.setdefault(other, set()).update(keys)
+                wants.asked_late(keys, now)
             for other in wants.broken("abc", here, now):
                 assert owed.get(other), f"{other} owes nothing"
             wants.forget(now)
-        assert len(wants._second_copies) <= 2
+        assert len(wants._others) <= 2

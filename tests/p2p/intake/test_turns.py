@@ -240,8 +240,9 @@ async def test_a_free_seat_costs_no_turn_of_the_loop() -> None:
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(other)
-        async with seats.seat("a"):
-            assert not others_ran.is_set()
+        for _ in range(32):  # who of two goes on after a turn is chance
+            async with seats.seat("a"):
+                assert not others_ran.is_set()
 
 
 async def test_seats_of_who_gave_up_are_not_lost(autojump_clock: trio.testing.MockClock) -> None:

@@ -124,6 +124,12 @@ def test_the_key_is_advised_only_where_it_may_be_the_cause() -> None:
     assert only(replace(HEALTHY, key=key), "swarm key").state is State.OK
 
 
+def test_a_meeting_point_seeks_nobody_and_says_how_others_come() -> None:
+    alone = replace(HEALTHY, peers=0, bootstraps=(), is_meeting_point=True)
+    assert "shoal invite" in only(alone, "peers").do
+    assert "--bootstrap" in only(replace(alone, is_meeting_point=False), "peers").do
+
+
 def test_who_has_loopback_only_is_not_told_to_listen_elsewhere() -> None:
     facts = replace(HEALTHY, listens=("/ip4/127.0.0.1/tcp/4001",))
     advice = [f.do for f in diagnose(facts) if "loopback" in f.says]
@@ -241,7 +247,12 @@ HIDDEN = replace(HEALTHY, relays=1, **outside(reached=False))
         ("reached", "peers get in by it", "", State.OK),
         ("untried", "no peer has tried it yet", "", State.OK),
         ("shut", "peers do not get in", "another router above it", State.WARN),
-        ("none", "no router forwards a port when asked (no device)", "turn UPnP on", State.OK),
+        (
+            "none",
+            "no router forwards a port when asked (no device)",
+            "turn NAT-PMP or UPnP on",
+            State.OK,
+        ),
     ],
 )
 def test_a_port_of_the_router(state: str, says: str, do: str, serious: State) -> None:

@@ -55,3 +55,13 @@ async def test_a_circuit_long_after_is_of_a_peer_that_has_lost_the_direct_one(
     circuit = connection(Direction.INBOUND, relayed=True)
     table.add(TWO, circuit)
     assert table.connections_of(TWO) == [circuit]
+
+
+async def test_what_is_shared_by_network_knows_which_one_a_peer_came_by() -> None:
+    table = ConnectionTable(ONE)
+    assert table.source_of(TWO) == ""
+    circuit = connection(Direction.INBOUND, relayed=True)
+    table.add(TWO, circuit)
+    assert table.source_of(TWO) == "/ip4/203.0.113.1/tcp/1/p2p/R"
+    table.remove(TWO, circuit)
+    assert table.source_of(TWO) == ""

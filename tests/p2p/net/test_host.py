@@ -62,6 +62,24 @@ async def test_connects_and_knows_both_ends(tmp_path: Path) -> None:
         assert one.peer_addresses(two.peer_id) == (two.listen_addrs()[0].split("/p2p/")[0],)
 
 
+async def test_each_connection_counts_its_own_bytes() -> None:
+    async with open_test_host() as one, open_test_host() as two, open_test_host() as idle:
+        two.set_request_handler(ECHO, echo, max_request_bytes=200_000)
+        for other in (two, idle):
+            await one.dial(other.listen_addrs()[0])
+        payload = os.urandom(100_000)
+        await one.request(two.peer_id, ECHO, payload, max_response_bytes=len(payload))
+        busy, quiet = (
+            next(c for c in one.connections() if c.peer_id == other.peer_id)
+            for other in (two, idle)
+        )
+        for count in (busy.bytes_in, busy.bytes_out):
+            assert len(payload) < count < 1.2 * len(payload)
+        assert 0 < quiet.bytes_in < 5_000 and 0 < quiet.bytes_out < 5_000
+        total = one.traffic
+        assert total.bytes_out == busy.bytes_out + quiet.bytes_out
+
+
 async def test_two_hosts_of_one_process_each_have_their_own_agent() -> None:
     async with open_test_host(agent="one/1") as one, open_test_host(agent="two/2") as two:
         await one.dial(two.listen_addrs()[0])

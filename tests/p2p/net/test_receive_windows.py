@@ -182,6 +182,18 @@ async def test_a_stream_that_the_peer_never_ends_is_forgotten_once_it_is_answere
         assert not attack.theirs.stream_events
 
 
+async def test_a_stream_whose_close_is_given_up_ends_on_both_sides() -> None:
+    """A deadline may end in the middle of it; the library's own callers reset nothing then."""
+    async with open_attack() as attack:
+        (stream_id,) = await attack.open_streams(1)
+        stream = attack.mine.streams[stream_id]
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await stream.close()
+        assert stream_id not in attack.mine.streams
+        await until(lambda: stream_id not in attack.theirs.streams)
+
+
 @pytest.mark.parametrize("stream_id", [0, 2, 1 << 31])
 async def test_a_peer_opens_no_stream_under_a_number_of_this_sides(stream_id: int) -> None:
     async with open_attack() as attack:

@@ -17,7 +17,8 @@ import trio
 from p2p.net.announced import Announced
 from p2p.net.connections import ConnectionInfo, Direction
 from p2p.peers.port_mapping import LEASE_S, MappingState, PortMapping
-from p2p.peers.upnp import Forwarded, RouterError, UpnpRouter
+from p2p.peers.router import AnyRouter, Forwarded, RouterError
+from p2p.peers.upnp import UpnpRouter
 from shoal_wire.reach import ReachReply, decode_reach_request, encode_reach_reply
 from shoal_wire.types import PeerId
 from tests.support.netns import available, open_lan
@@ -187,6 +188,41 @@ async def test_a_router_that_never_answers_holds_nothing_up(
         assert (mapping.state, mapping.error) == (MappingState.NONE, "no answer in 20 s")
 
 
+class Way:
+    """A way to ask a router that counts."""
+
+    def __init__(self, error: str = "") -> None:
+        self.error = error
+        self.num_asked = self.num_forgotten = 0
+
+    def forward(self, port: int, lease_s: float) -> Forwarded:
+        self.num_asked += 1
+        if self.error:
+            raise RouterError(self.error)
+        return Forwarded(host=OUTSIDE, port=port, lease_s=lease_s)
+
+    def forget(self) -> None:
+        self.num_forgotten += 1
+
+
+def test_the_way_that_a_router_takes_is_kept_until_it_fails() -> None:
+    one, two = Way(error="deaf"), Way()
+    router = AnyRouter({"one": one, "two": two})
+    router.forget()
+    for _ in range(2):
+        assert router.forward(4001, 60).port == 4001
+    assert (one.num_asked, two.num_asked) == (1, 2)
+    one.error, two.error = "", "gone"
+    router.forward(4001, 60)
+    router.forget()
+    assert (one.num_forgotten, two.num_forgotten) == (1, 0)
+
+
+def test_why_no_way_led_anywhere_is_one_line() -> None:
+    with pytest.raises(RouterError, match=r"^one: deaf; two: mute$"):
+        AnyRouter({"one": Way("deaf"), "two": Way("mute")}).forward(4001, 60)
+
+
 class PaperLibrary:
     """What miniupnpc's object does."""
 
@@ -246,7 +282,8 @@ def test_what_a_router_refuses_is_one_line() -> None:
 @pytest.mark.skipif(not available(), reason="network namespaces need root and iproute2")
 def test_a_network_without_routes_leaves_the_terminal_alone() -> None:
     ask = (
-        "from p2p.peers.upnp import RouterError, UpnpRouter\n"
+        "from p2p.peers.router import RouterError\n"
+        "from p2p.peers.upnp import UpnpRouter\n"
         "try:\n    UpnpRouter().forward(4001, 60)\n"
         "except RouterError as error:\n    print(error)\n"
     )

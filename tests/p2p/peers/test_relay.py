@@ -375,7 +375,7 @@ async def test_nobody_is_connected_without_a_place() -> None:
         assert "\n" not in str(caught.value)
         gone = f"/ip4/127.0.0.1/tcp/1/p2p/{relay.peer_id}/p2p-circuit/p2p/{one.peer_id}"
         async with open_test_host() as lonely:
-            with pytest.raises(DialError, match="all attempts to connect"):
+            with pytest.raises(DialError, match=r"all attempts to connect.* failed: .*refused$"):
                 await lonely.dial(gone)
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from shoal.experiment.command import main
 from shoal.experiment.flags import make_experiment, parser
-from shoal.experiment.folder import is_done
+from shoal.experiment.folder import is_done, remove, write_config
+from tests.shoal.experiment.test_flags import asked
 from tests.support.schemas import check
 
 SMALL = [
@@ -68,6 +69,42 @@ def test_fresh_removes_no_folder_that_is_not_an_experiments(tmp_path: Path) -> N
     (tmp_path / "mine.txt").write_text("precious")
     assert main(["paper", "--out", str(tmp_path), "--fresh"]) == 2
     assert (tmp_path / "mine.txt").exists()
+
+
+def test_fresh_leaves_what_stands_beside_an_experiment(tmp_path: Path) -> None:
+    write_config(tmp_path, asked(), "shoal experiment paper")
+    for name in ("mine.txt", "rounds/4-4/seed-1.jsonl", "result.json", "figures/a.png"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    remove(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+@pytest.mark.slow
+def test_fresh_plays_every_round_anew(tmp_path: Path) -> None:
+    made: list[int] = []
+    for flags in ([], [], ["--fresh"]):
+        assert main([*SMALL, "--out", str(tmp_path), *flags]) == 0
+        made.append(next(tmp_path.glob("rounds/*/*.jsonl")).stat().st_mtime_ns)
+    assert made[0] == made[1] < made[2]
+
+
+def test_the_config_of_a_model_is_not_taken_for_an_experiments(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    for flags in ([], ["--fresh"]):
+        assert main(["paper", "--out", str(tmp_path), *flags]) == 2
+        assert "not an experiment's" in capsys.readouterr().err
+    assert (tmp_path / "config.json").read_text() == '{"model_type": "llama"}'
+
+
+def test_fresh_removes_nothing_of_an_experiment_that_runs(tmp_path: Path) -> None:
+    write_config(tmp_path, asked(), "shoal experiment paper")
+    with (tmp_path / ".lock").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        assert main(["paper", "--out", str(tmp_path), "--fresh"]) == 2
+    assert (tmp_path / "config.json").exists()
 
 
 def test_one_experiment_at_a_time_writes_to_a_folder(

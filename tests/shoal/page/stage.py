@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import json
+import queue
 import random
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import trio
+
 from p2p.parts import wall_ms
-from shoal_wire.types import PublishedGroup
+from p2p.rollouts.learning_ledger import LearningLedger
+from p2p.rollouts.ledger_file import LEDGER_FILE
+from shoal_wire.types import PeerId, PublishedGroup
 from tests.shoal.page.browser import PageProcess, open_browser, page_of
 from tests.support import factories as make
 from tests.support.hostile_text import ALL_THAT_UTF8_HOLDS
+from tests.support.nodes import open_test_host
 from tests.support.running_node import RunningNode
 
 PATIENCE_MS = 30_000
@@ -36,6 +44,8 @@ HOSTILE = (
     "\u202eesrever\n" * 50,
 )
 METRICS = 400
+FIRST_MS = 1_790_000_000_000
+HOSTILE_NAME = "\u202e<img src=x onerror='window.taken = 1'>"
 ANSWERED = "#right-word:text('fine'), #right[data-state=warn], [data-state=ok]"
 SEED = 20261122
 
@@ -90,6 +100,21 @@ def metrics_lines() -> str:
     return "".join(json.dumps(line) + "\n" for line in lines)
 
 
+def ledger_text() -> str:
+    """What an earlier life of the node left: more marks than a curve has room for."""
+    ledger = LearningLedger(PeerId("me"))
+    marks = ledger.marks
+    marks.started(FIRST_MS)
+    marks.trains("org/tiny", FIRST_MS)
+    for number in range(1, METRICS):
+        at_ms = FIRST_MS + number * 120_000
+        ledger.take(number, [], now_ms=at_ms)
+        if number % 5 == 0:
+            (marks.joined if number % 2 else marks.left)({f"peer{number}", "ann"}, at_ms)
+    marks.trains(f"org/{HOSTILE_NAME}", FIRST_MS + METRICS * 120_000)
+    return ledger.to_json()
+
+
 def hostile_group(node: RunningNode) -> PublishedGroup:
     """What a stranger says, taken in by the node."""
     author = make.Author(node.node.member.manifest, now_ms=wall_ms())
@@ -99,11 +124,44 @@ def hostile_group(node: RunningNode) -> PublishedGroup:
 
 
 @contextmanager
+def guest_of(node: RunningNode) -> Iterator[str]:
+    """A peer that is connected, and has nothing but its id."""
+    found: queue.Queue[tuple[str, Callable[[], None]]] = queue.Queue()
+
+    async def stay() -> None:
+        token, leave = trio.lowlevel.current_trio_token(), trio.Event()
+        async with open_test_host() as host:
+            await host.dial(node.address)
+            found.put((host.peer_id, lambda: token.run_sync_soon(leave.set)))
+            await leave.wait()
+
+    thread = threading.Thread(target=trio.run, args=(stay,), daemon=True)
+    thread.start()
+    peer_id, end = found.get(timeout=PATIENCE_MS / 1000)
+    try:
+        yield peer_id
+    finally:
+        end()
+        thread.join(PATIENCE_MS / 1000)
+
+
+def connected_at(node: RunningNode, peer_id: str) -> float:
+    """When the node itself noted that a peer is there, on the wall clock."""
+
+    async def age() -> float:
+        connections = node.node.member.host.connections()
+        return next(one.opened_s for one in connections if one.peer_id == peer_id)
+
+    return time.time() - node.call(age)
+
+
+@contextmanager
 def open_stage(root: Path) -> Iterator[Stage]:
     """Start all three; the node has said nothing yet but what a stranger told it."""
     folder = root / "node"
     folder.mkdir()
     (folder / "metrics.jsonl").write_text(metrics_lines())
+    (folder / LEDGER_FILE).write_text(ledger_text())
     with ExitStack() as stack:
         browser = stack.enter_context(open_browser())
         life = stack.enter_context(ExitStack())

@@ -78,6 +78,7 @@ LEDGER: dict[str, Any] = {
         {"peer_id": ME, "model": "tiny", "trained": 30, "signal": 39.0, "trained_10m": 9},
     ],
     "families": [{"name": "gcd", "reward": 0.4, "reward_start": 0.1, "groups": 12}],
+    "marks": [{"kind": "joined", "round": 3, "at_ms": 5_000, "count": 2, "about": [FRIEND, FOE]}],
 }
 ROLLOUTS: dict[str, Any] = {
     "rollouts": [

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from shoal.view import asking as view_asking
 from shoal.view.asking import Asking
-from tests.shoal.view.node_answers import DOCTOR, STATUS
+from shoal_ipc.client import NodeClient
+from tests.shoal.view.node_answers import DOCTOR, LEDGER, PEERS, STATUS
 from tests.support.answering_node import answering_node
 
 
@@ -33,6 +38,13 @@ def answering(asking: Asking, *, up: bool) -> Any:
         time.sleep(0.02)
 
 
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
 def test_a_node_that_goes_away_is_down_since_then_and_found_again(folder: Path) -> None:
     asking = Asking(folder)
     assert asking.now().down_since_unix == 0.0
@@ -48,6 +60,74 @@ def test_a_node_that_goes_away_is_down_since_then_and_found_again(folder: Path) 
     assert asking.now().down_since_unix == down.down_since_unix
     with answering_node(folder, {"status": {**STATUS, "round": 1}}):
         assert answering(asking, up=True).status["round"] == 1
+    asking.close()
+
+
+def test_who_comes_back_is_asked_everything_anew(folder: Path) -> None:
+    """It may be of another version, with other views; nothing of before is shown as its own."""
+    asking = Asking(folder)
+    with answering_node(folder, {"status": STATUS, "ledger": LEDGER, "doctor": DOCTOR}):
+        assert answering(asking, up=True).ledger == LEDGER
+        until(lambda: asking.now().doctor == DOCTOR)
+    assert answering(asking, up=False).doctor is None
+    with answering_node(folder, {"status": STATUS, "peers": PEERS}):
+        answers = answering(asking, up=True)
+        assert (answers.peers, answers.ledger, answers.doctor) == (PEERS, None, None)
+    asking.close()
+
+
+def test_a_view_that_it_has_not_is_asked_for_once_and_doctor_now_and_then(folder: Path) -> None:
+    asked: Counter[str] = Counter()
+
+    class Counted(dict[str, Any]):
+        def __contains__(self, view: object) -> bool:
+            asked[str(view)] += 1
+            return super().__contains__(view)
+
+    asking = Asking(folder)
+    with answering_node(folder, Counted(status=STATUS, doctor=DOCTOR)):
+        answering(asking, up=True)
+        until(lambda: asking.now().doctor == DOCTOR)
+        before = asked["status"]
+        for _ in range(10):
+            asking.now()
+        assert asked["status"] == before + 10
+        assert (asked["ledger"], asked["doctor"]) == (1, 1)
+    asking.close()
+
+
+def test_doctor_is_asked_one_at_a_time_and_may_be_a_minute_old(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes seconds, and asks other peers."""
+    told, answered = list[dict[str, Any]](), threading.Event()
+    real = view_asking.ask
+
+    def slowly(client: NodeClient, view: str, **options: Any) -> Any:
+        if view == "doctor":
+            told.append(options)
+            assert answered.wait(30)
+        return real(client, view, **options)
+
+    monkeypatch.setattr(view_asking, "ask", slowly)
+    monkeypatch.setattr(view_asking, "DOCTOR_SECONDS", 0.0)
+    asking = Asking(folder)
+    with answering_node(folder, {"status": STATUS, "doctor": DOCTOR}):
+        answering(asking, up=True)
+        until(lambda: bool(told))
+        for _ in range(3):
+            assert asking.now().doctor is None
+        assert told == [{"within_s": 60.0}]
+        answered.set()
+        until(lambda: asking.now().doctor == DOCTOR)
+    asking.close()
+
+
+def test_what_is_no_answer_is_none(folder: Path) -> None:
+    asking = Asking(folder)
+    with answering_node(folder, {"status": ["no object"]}):
+        for _ in range(3):
+            assert asking.now().down_since_unix == 0.0
     asking.close()
 
 
@@ -76,6 +156,8 @@ def test_of_a_long_run_there_are_its_first_mark_and_its_latest(folder: Path) -> 
     with path.open("a") as file:
         file.write(' short"}\n' + json.dumps(marks[2]) + "\n")
     assert asking.now().metrics[-1] == marks[2]
+    path.write_text("7\n[1]\n" + json.dumps(marks[3]) + "\n")  # a shorter one in its place
+    assert asking.now().metrics == (marks[3],)
     path.unlink()
     path.write_text(json.dumps(marks[1]) + "\n")
     assert asking.now().metrics == (marks[1],)

@@ -22,6 +22,7 @@ import pyte
 import pytest
 
 from shoal.__main__ import main
+from shoal.watch.command import _foot
 from tests.shoal.view.node_answers import (
     BUFFER,
     CONTRIBUTIONS,
@@ -53,7 +54,9 @@ PATIENCE_S = 60.0
 class Watched:
     """`shoal watch` in a terminal of its own, and what stands on that."""
 
-    def __init__(self, data_dir: Path, columns: int = 80, rows: int = 24) -> None:
+    def __init__(
+        self, data_dir: Path, columns: int = 80, rows: int = 24, *, keys: bool = True
+    ) -> None:
         self._master, self._slave = pty.openpty()
         self._screen = pyte.Screen(columns, rows)
         self._stream = pyte.ByteStream(self._screen)
@@ -67,7 +70,7 @@ class Watched:
         try:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "shoal", "watch", "--data-dir", str(data_dir)],
-                stdin=self._slave,
+                stdin=self._slave if keys else subprocess.DEVNULL,
                 stdout=self._slave,
                 stderr=self._slave,
                 env=kept | {"TERM": "xterm-256color", "PYTHONPATH": path},
@@ -98,6 +101,11 @@ class Watched:
         self._size(columns, rows)
         self._screen.resize(rows, columns)
 
+    def hang_up(self) -> None:
+        """Close the window."""
+        os.close(self._master)
+        self._master = os.open(os.devnull, os.O_RDWR)
+
     def press(self, key: str) -> None:
         """Press a key."""
         os.write(self._master, key.encode())
@@ -121,14 +129,21 @@ class Watched:
         while (code := self.process.poll()) is None:
             assert time.monotonic() < deadline, self.text
             self._read(0.05)
-        self._read(0.05)
+        self.read_all()
         return code
 
-    def _read(self, seconds: float) -> None:
-        if select.select([self._master], [], [], seconds)[0]:
-            data = os.read(self._master, 1 << 16)
-            self.raw += data
-            self._stream.feed(data)
+    def read_all(self) -> None:
+        """Read what a process that has ended, or stands still, has left."""
+        while self._read(0.05):
+            pass
+
+    def _read(self, seconds: float) -> bool:
+        if not select.select([self._master], [], [], seconds)[0]:
+            return False
+        data = os.read(self._master, 1 << 16)
+        self.raw += data
+        self._stream.feed(data)
+        return bool(data)
 
     def assert_left_as_it_was(self) -> None:
         """The screen, the cursor and the keys are the shell's again."""
@@ -156,9 +171,9 @@ def test_the_node_comes_goes_and_comes_back(folder: Path) -> None:
             watched.until(lambda text: "warn: Learning with 1 other. disk" in text)
             watched.resize(40, 15)
             watched.until(lambda text: "\nlearning " in text)
+            watched.press("x")
             watched.resize(120, 40)
             watched.until(lambda text: "Is it learning?" in text and "shoal export" in text)
-            watched.press("x")
             watched.press("q")
             assert watched.ended() == 0
         watched.assert_left_as_it_was()
@@ -178,7 +193,7 @@ def test_ctrl_z_gives_the_terminal_back_until_fg(folder: Path) -> None:
         watched.until(lambda text: "no node answers here" in text)
         watched.process.send_signal(signal.SIGTSTP)
         os.waitid(os.P_PID, watched.process.pid, os.WSTOPPED)
-        watched._read(0.1)
+        watched.read_all()
         watched.assert_left_as_it_was()
         watched.process.send_signal(signal.SIGCONT)
         with answering_node(folder, ANSWERS):
@@ -199,6 +214,36 @@ def test_into_a_pipe_it_is_one_frame(folder: Path, capsys: pytest.CaptureFixture
         found = json.loads(capsys.readouterr().out)
     assert (found["schema_version"], found["peer_id"]) == (1, ME)
     assert found["right"]["findings"][1]["do"] == "make room"
+
+
+def test_a_terminal_without_keys_has_one_frame(folder: Path) -> None:
+    """As a script's has: what cannot be ended by a key ends by itself."""
+    with answering_node(folder, ANSWERS), Watched(folder, rows=60, keys=False) as watched:
+        assert watched.ended() == 0
+        assert "What now?" in watched.text
+        assert b"\x1b[?1049h" not in watched.raw
+
+
+def test_a_reader_who_goes_away_ends_it_without_a_word(folder: Path) -> None:
+    """``shoal watch | head -1``."""
+    reads, writes = os.pipe()
+    os.close(reads)
+    command = [sys.executable, "-m", "shoal", "watch", "--data-dir", str(folder)]
+    ended = subprocess.run(command, stdout=writes, stderr=subprocess.PIPE, check=False)
+    os.close(writes)
+    assert (ended.returncode, ended.stderr) == (141, b"")
+
+
+def test_a_terminal_that_goes_away_ends_it(folder: Path) -> None:
+    with Watched(folder) as watched:
+        watched.until(lambda text: "no node answers here" in text)
+        watched.hang_up()
+        assert watched.process.wait(PATIENCE_S) == 0
+
+
+def test_an_old_answer_is_said_to_be() -> None:
+    assert "it has not answered for 7 s" in _foot(7.0)
+    assert "answered" not in _foot(2.9)
 
 
 def test_where_no_node_is_it_says_so_by_its_exit_code(

@@ -10,8 +10,9 @@ import pytest
 
 from shoal.__main__ import main
 from shoal.experiment.flags import make_experiment, parser
+from shoal.experiment.folder import ANSWERS
 from shoal.experiment.plan import Experiment
-from shoal.experiment.real.report import ANSWERS_FILE, answers_page
+from shoal.experiment.real.report import answers_page
 
 
 def asked(*flags: str) -> Experiment:
@@ -38,8 +39,8 @@ def test_a_whole_run_leaves_table_and_answers(
     size = ("--quick", "--nodes", "2", "--rounds", "2", "--jobs", "0", "--no-figures", "--json")
     assert main(["experiment", "real", *SMALL, *size, "--out", str(tmp_path)]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["jobs_finished"] == 2 and document["answers"] == ANSWERS_FILE
-    page = (tmp_path / ANSWERS_FILE).read_text()
+    assert document["jobs_finished"] == 2 and document["answers"] == ANSWERS
+    page = (tmp_path / ANSWERS).read_text()
     assert "| question | expected | before | after 8/0 | after 4/4 |" in page
     assert page.count("\n## ") == 6, "a part for each family"
     assert 6 * (2 + 1) <= page.count("\n|") <= 6 * (2 + 4), "four each, none twice"

@@ -1,0 +1,182 @@
+"""What happened beside a run's rounds, and may be why its curve turns: starts, models, peers. Pure.
+
+    a start · a trainer's return · another model · who joins, who leaves ─▶ marks, each at a round
+
+What is alike within a minute is one mark. Beyond the bound those two of a kind become one that lie
+nearest to each other, so that what is kept spans the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import pairwise
+from typing import Any, Final
+
+from shoal_wire.limits import MAX_NAME_BYTES
+
+MAX_MARKS: Final = 128
+"""Of this node's own, and as many of peers: who comes and goes all the time crowds out no start."""
+MAX_ABOUT: Final = 4
+"""Peers, or models, that a mark names; it counts them all."""
+_ALIKE_MS: Final = 60_000
+
+
+class MarkKind(StrEnum):
+    """What happened."""
+
+    STARTED = "started"
+    """The node itself."""
+    TRAINER = "trainer"
+    """Another trainer process took the run up, while the node was there."""
+    MODEL = "model"
+    """The trainer trains another model."""
+    JOINED = "joined"
+    LEFT = "left"
+
+
+_NAMES: Final = frozenset(kind.value for kind in MarkKind)
+_STARTS: Final = (MarkKind.STARTED, MarkKind.TRAINER)
+_OWN: Final = (*_STARTS, MarkKind.MODEL)
+_OF_PEERS: Final = (MarkKind.JOINED, MarkKind.LEFT)
+
+
+@dataclass(slots=True, kw_only=True)
+class Mark:
+    """Something that happened, once or several times."""
+
+    kind: MarkKind
+    round: int
+    """The latest that was played by then; 0 before the first."""
+    at_ms: int
+    """Wall clock of the first time."""
+    count: int = 1
+    about: list[str] = field(default_factory=list)
+    """Ids of peers, or models; at most MAX_ABOUT of them."""
+
+    def take(self, other: Mark) -> None:
+        """Become both."""
+        self.count += other.count
+        self.about = list(dict.fromkeys([*self.about, *other.about]))[:MAX_ABOUT]
+
+
+class Marks:
+    """The marks of one run."""
+
+    def __init__(self) -> None:
+        self._marks: list[Mark] = []
+        self._round = 0
+        self._model = ""
+        self._pid: int | None = None
+        self.changes = 0
+        """Counts up with every mark."""
+
+    def reached(self, round_number: int) -> None:
+        """A round is over. One that is played again takes later marks back to where it started.
+
+        Round 1 is of another run: of the marks before it those since the latest start stay.
+        """
+        if round_number <= 1:
+            starts = [at for at, mark in enumerate(self._marks) if mark.kind in _STARTS]
+            del self._marks[: starts[-1] if starts else None]
+        if round_number <= max(1, self._round):
+            for mark in self._marks:
+                mark.round = min(mark.round, max(0, round_number - 1))
+        self._round = round_number
+
+    def started(self, now_ms: int) -> None:
+        """The node is up."""
+        self._note(MarkKind.STARTED, now_ms, ())
+
+    def trainer(self, pid: int, now_ms: int) -> None:
+        """A trainer is on the socket: another than before, or the same once more."""
+        if self._pid not in (None, pid):
+            self._note(MarkKind.TRAINER, now_ms, ())
+        self._pid = pid
+
+    def trains(self, model: object, now_ms: int) -> None:
+        """The trainer says which model it trains."""
+        if not isinstance(model, str) or not model or model[:MAX_NAME_BYTES] == self._model:
+            return
+        was, self._model = self._model, model[:MAX_NAME_BYTES]
+        self.changes += 1
+        if was:
+            self._note(MarkKind.MODEL, now_ms, [self._model])
+
+    def joined(self, peers: Iterable[str], now_ms: int) -> None:
+        """Peers of the swarm are connected that were not."""
+        self._note(MarkKind.JOINED, now_ms, sorted(peers))
+
+    def left(self, peers: Iterable[str], now_ms: int) -> None:
+        """Peers are connected no longer."""
+        self._note(MarkKind.LEFT, now_ms, sorted(peers))
+
+    def _note(self, kind: MarkKind, now_ms: int, about: Sequence[str]) -> None:
+        if kind in _OF_PEERS and not about:
+            return
+        self.changes += 1
+        mark = Mark(
+            kind=kind,
+            round=self._round,
+            at_ms=now_ms,
+            count=max(1, len(about)),
+            about=list(about[:MAX_ABOUT]),
+        )
+        last = next((one for one in reversed(self._marks) if one.kind is kind), None)
+        if last and last.round == self._round and 0 <= now_ms - last.at_ms < _ALIKE_MS:
+            last.take(mark)
+        else:
+            self._marks.append(mark)
+            self._bound(_OF_PEERS if kind in _OF_PEERS else _OWN)
+
+    def _bound(self, kinds: Sequence[MarkKind]) -> None:
+        """Make one of the nearest two of a kind, if there are too many of these kinds together."""
+        if sum(mark.kind in kinds for mark in self._marks) <= MAX_MARKS:
+            return
+        of_kinds = [[mark for mark in self._marks if mark.kind is kind] for kind in kinds]
+        pairs = [pair for found in of_kinds for pair in pairwise(found)]
+        first, second = min(pairs, key=lambda pair: abs(pair[1].at_ms - pair[0].at_ms))
+        first.take(second)
+        self._marks = [mark for mark in self._marks if mark is not second]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row a mark, the oldest first."""
+        return [
+            {
+                "kind": mark.kind.value,
+                "round": mark.round,
+                "at_ms": mark.at_ms,
+                "count": mark.count,
+                "about": list(mark.about),
+            }
+            for mark in self._marks
+        ]
+
+    # The file
+
+    def to_json(self) -> dict[str, Any]:
+        """As the data directory keeps it."""
+        rows = [[m.kind.value, m.round, m.at_ms, m.count, m.about] for m in self._marks]
+        return {"model": self._model, "rows": rows}
+
+    def restore(self, saved: Any, round_number: int) -> None:
+        """Take over what `to_json` gave, of a run that stood at `round_number`.
+
+        Raises:
+            ValueError, LookupError, TypeError, OverflowError: it is of another form; nothing is
+            taken over.
+        """
+        model = str(saved["model"])[:MAX_NAME_BYTES]
+        marks = [
+            Mark(
+                kind=MarkKind(kind),
+                round=max(0, int(at_round)),
+                at_ms=int(at_ms),
+                count=max(1, int(count)),
+                about=[str(one)[:MAX_NAME_BYTES] for one in about][:MAX_ABOUT],
+            )
+            for kind, at_round, at_ms, count, about in saved["rows"][: 2 * MAX_MARKS]
+            if kind in _NAMES  # a later version's is passed over
+        ]
+        self._model, self._marks, self._round = model, marks, round_number

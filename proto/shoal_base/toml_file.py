@@ -1,0 +1,27 @@
+"""Reads a TOML file that a person has named, whatever is really there. Blocks."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any, Final
+
+from shoal_base.files import read_at_most
+
+MAX_BYTES: Final = 1 << 20
+"""Thousands of times what a file of settings has; a device never ends."""
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return a file's table.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is not TOML; one line that names the file.
+    """
+    try:
+        return tomllib.loads(read_at_most(path, MAX_BYTES).decode("utf-8"))
+    except RecursionError:
+        raise ValueError(f"{path} is not TOML: it is nested too deeply") from None
+    except ValueError as error:
+        raise ValueError(f"{path} is not TOML: {error}") from None

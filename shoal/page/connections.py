@@ -1,0 +1,147 @@
+"""Connections of the page: few at a time, fewer of one address, HTTP/1 alone, each for itself.
+
+    accept ─▶ room? of this address, too? ─▶ hypercorn on the one connection ─▶ closed
+                        no ─▶ closed at once
+
+A flood of connections would else take every descriptor of the process, with which it asks its
+peers. Who takes nothing of what it asked for is closed. What a connection breaks, is that
+connection.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final, NoReturn, cast
+
+import trio
+from hypercorn.app_wrappers import ASGIWrapper
+from hypercorn.config import Config
+from hypercorn.events import Closed, Event, RawData
+from hypercorn.trio.tcp_server import TCPServer
+from hypercorn.trio.worker_context import WorkerContext
+from hypercorn.typing import ConnectionState
+
+if TYPE_CHECKING:
+    from hypercorn.typing import ASGIFramework
+    from trio_typing import TaskStatus
+
+log = logging.getLogger(__name__)
+
+MAX_CONNECTIONS: Final = 256
+MAX_OF_ONE: Final = 96
+"""Of one address: eight browsers' worth of six each, twice."""
+
+
+TAKE_S: Final = 30.0
+"""Within so long a reader takes what one answer, or one event, has."""
+
+
+class OtherHttpError(Exception):
+    """Somebody speaks HTTP/2, which no browser does without TLS."""
+
+
+class Http1Config(Config):
+    """Hypercorn's settings, by which a connection that turns to HTTP/2 ends.
+
+    Hypercorn lets one do so by its first bytes or by an upgrade, and keeps it for as long as its
+    other end likes, with nothing asked.
+    """
+
+    @property
+    def h2_max_inbound_frame_size(self) -> NoReturn:  # type: ignore[override]  # a setting there
+        """The first setting that such a connection would need."""
+        raise OtherHttpError
+
+
+class _Connection(TCPServer):
+    async def protocol_send(self, event: Event) -> None:
+        """Send within bounds; hypercorn's waits for its reader, and lets nothing end that."""
+        if not isinstance(event, RawData):
+            await super().protocol_send(event)
+            return
+        async with self.send_lock:
+            try:
+                with trio.fail_after(TAKE_S):
+                    await self.stream.send_all(event.data)
+            except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError):
+                await self.stream.aclose()
+                await self.protocol.handle(Closed())
+
+    async def _read_data(self) -> None:
+        """End with its other end; hypercorn's waits for `keep_alive_timeout` with it open."""
+        await super()._read_data()
+        await self.idle_task.stop()
+
+
+class _Room:
+    """Which connections there are."""
+
+    def __init__(self) -> None:
+        self._of: Counter[str] = Counter()
+
+    def enter(self, address: str) -> bool:
+        """Whether there is room for one more; then it is taken."""
+        if self._of.total() >= MAX_CONNECTIONS or self._of[address] >= MAX_OF_ONE:
+            return False
+        self._of[address] += 1
+        return True
+
+    def leave(self, address: str) -> None:
+        """One is closed."""
+        self._of[address] -= 1
+        if not self._of[address]:
+            del self._of[address]
+
+
+async def serve_connections(
+    app: ASGIFramework,
+    config: Config,
+    listener: trio.SocketListener,
+    stop: Callable[[], Awaitable[None]],
+    *,
+    task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve until `stop` returns; what is still open then has `config.graceful_timeout`."""
+    context = WorkerContext(None)
+    wrapped = ASGIWrapper(app)
+    room = _Room()
+
+    async def handle(stream: trio.SocketStream) -> None:
+        address = _address(stream)
+        if not room.enter(address):
+            return
+        try:
+            plain = cast("trio.SSLStream", stream)  # it takes both
+            await _Connection(wrapped, config, context, ConnectionState({}), plain)
+        except* (OtherHttpError, trio.BusyResourceError):  # the latter hypercorn's, as it closes
+            pass
+        except* Exception as group:  # noqa: BLE001 - hypercorn's, on what it did not expect
+            log.warning("a connection broke: %r", group.exceptions[0])
+        finally:
+            room.leave(address)
+
+    async with trio.open_nursery() as connections:
+        async with trio.open_nursery() as accepting:
+            accepting.start_soon(_accept, handle, listener, connections)
+            task_status.started()
+            await stop()
+            accepting.cancel_scope.cancel()
+        await context.terminated.set()
+        connections.cancel_scope.deadline = trio.current_time() + config.graceful_timeout
+
+
+async def _accept(
+    handle: Callable[[trio.SocketStream], Awaitable[None]],
+    listener: trio.SocketListener,
+    connections: trio.Nursery,
+) -> None:
+    await trio.serve_listeners(handle, [listener], handler_nursery=connections)
+
+
+def _address(stream: trio.SocketStream) -> str:
+    try:
+        return str(stream.socket.getpeername()[0])
+    except OSError:  # gone already
+        return ""

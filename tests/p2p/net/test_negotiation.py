@@ -1,0 +1,126 @@
+"""What who negotiates a protocol can make the other side hold and answer."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+from libp2p.custom_types import TProtocol
+from libp2p.io.exceptions import IOException
+from libp2p.network.stream.exceptions import StreamEOF
+from libp2p.protocol_muxer.exceptions import MultiselectClientError, MultiselectError
+from libp2p.protocol_muxer.multiselect_communicator import MultiselectCommunicator
+
+from p2p.net.negotiation import (
+    MAX_LINE_BYTES,
+    MAX_LINES,
+    BoundedMultiselect,
+    BoundedMultiselectClient,
+)
+from tests.p2p.net.test_receive_windows import open_attack
+from tests.support.network import port_of
+from tests.support.nodes import open_test_host, until
+
+GREETING = b"\x13/multistream/1.0.0\n"
+ENDLESS = b"\xff\xff\xff\xff\x0f"
+"""The length of a line of four gigabytes."""
+NAME = TProtocol("/here/1")
+
+
+class _Said:
+    """The other side of a talk: what it says, over and over, until this side ends it."""
+
+    def __init__(self, said: bytes, *, again: bytes = b"") -> None:
+        self._said, self._again = bytearray(said), again
+        self.taken = 0
+        self.answered = bytearray()
+
+    async def read(self, n: int) -> bytes:
+        await trio.lowlevel.checkpoint()
+        if not self._said and not self._again:
+            raise StreamEOF
+        while len(self._said) < min(n, 1 << 16) and self._again:
+            self._said += self._again
+        piece = bytes(self._said[:n])
+        del self._said[:n]
+        self.taken += len(piece)
+        assert self.taken < 1 << 20, "it is heard without an end"
+        return piece
+
+    async def write(self, data: bytes) -> None:
+        await trio.lowlevel.checkpoint()
+        self.answered += data
+
+
+async def _negotiate(said: _Said) -> Any:
+    both: Any = said
+    return await BoundedMultiselect({NAME: None}).negotiate(MultiselectCommunicator(both))
+
+
+async def _propose(said: _Said) -> Any:
+    both: Any = said
+    return await BoundedMultiselectClient().select_one_of([NAME], MultiselectCommunicator(both))
+
+
+async def test_a_line_without_an_end_is_not_read() -> None:
+    for said in (_Said(ENDLESS, again=b"x"), _Said(GREETING + ENDLESS, again=b"x")):
+        with pytest.raises(MultiselectError):
+            await _negotiate(said)
+        assert said.taken <= len(GREETING + ENDLESS)
+
+
+async def test_nor_is_one_of_whom_it_proposes_to() -> None:
+    for said in (_Said(ENDLESS, again=b"x"), _Said(GREETING + ENDLESS, again=b"x")):
+        with pytest.raises(MultiselectClientError):
+            await _propose(said)
+        assert said.taken <= len(GREETING + ENDLESS)
+
+
+@pytest.mark.parametrize("line", [b"\x02x\n", b"\x03ls\n"])
+async def test_who_proposes_without_an_end_is_answered_a_few_times(line: bytes) -> None:
+    said = _Said(GREETING, again=line)
+    with pytest.raises(MultiselectError):
+        await _negotiate(said)
+    assert said.answered.count(b"\n") <= 2 * MAX_LINES
+
+
+async def test_the_last_of_many_versions_is_agreed_on() -> None:
+    others = b"".join(b"\x08/here/%x\n" % n for n in range(2, MAX_LINES))
+    said = _Said(GREETING + others + b"\x08/here/1\n")
+    assert await _negotiate(said) == (NAME, None)
+
+
+@given(st.binary(max_size=64), st.booleans())
+def test_whatever_is_said_ends_in_an_agreement_or_an_error_of_its_own(
+    words: bytes, greets: bool
+) -> None:
+    async def talk() -> None:
+        for side, error in ((_negotiate, MultiselectError), (_propose, MultiselectClientError)):
+            said = _Said(GREETING * greets + words, again=words)
+            with suppress(error, IOException):
+                await side(said)
+            assert said.taken <= MAX_LINES * (MAX_LINE_BYTES + 10)
+
+    trio.run(talk)
+
+
+async def test_a_stream_is_negotiated_within_these_bounds() -> None:
+    async with open_attack() as attack:
+        stream = await attack.mine.open_stream()
+        await stream.write(GREETING + ENDLESS)
+        await until(lambda: stream.reset_received, patience_s=5.0)  # sooner than its deadline
+        assert not attack.is_cut
+
+
+async def test_strangers_are_heard_no_longer_before_they_have_a_name() -> None:
+    async with open_test_host() as host:
+        tcp = await trio.open_tcp_stream("127.0.0.1", port_of(host))
+        async with tcp:
+            await tcp.send_all(GREETING + ENDLESS)
+            with trio.fail_after(5.0):
+                while await tcp.receive_some(4096):
+                    pass

@@ -1,0 +1,113 @@
+"""How fast a connection may open streams: beyond it they are accepted later, and nobody is cut."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from libp2p.peer.id import ID
+from libp2p.stream_muxer.yamux.yamux import (
+    FLAG_RST,
+    FLAG_SYN,
+    TYPE_WINDOW_UPDATE,
+    YAMUX_HEADER_FORMAT,
+)
+
+from p2p.net import stream_pace
+from p2p.net.stream_pace import OF_CONNECTION, OF_SOURCE, StreamPace, StreamPaces
+from p2p.net.yamux import KeepaliveSettings, KeepaliveYamux
+from p2p.token_bucket import Rate
+from tests.p2p.net.test_receive_windows import open_attack
+from tests.support.nodes import until
+
+HONEST_A_SECOND = 20
+
+
+def _opening(stream_id: int, flags: int = 0) -> bytes:
+    return struct.pack(YAMUX_HEADER_FORMAT, 0, TYPE_WINDOW_UPDATE, FLAG_SYN | flags, stream_id, 0)
+
+
+class _Openings:
+    """A secured connection on which so many streams are opened at once, and then nothing."""
+
+    is_initiator = False
+
+    def __init__(self, count: int) -> None:
+        self._said = b"".join(map(_opening, range(1, 2 * count, 2)))
+
+    async def receive(self) -> bytes:
+        said, self._said = self._said, b""
+        if not said:
+            await trio.sleep_forever()
+        return said
+
+    def begin(self, _data: bytes) -> bool:
+        return True
+
+    async def close(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+
+async def test_streams_beyond_the_pace_are_accepted_later(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    below: Any = _Openings(600)
+    muxed = KeepaliveYamux(below, ID(b"peer"), below=below, keepalive=KeepaliveSettings())
+    start = trio.current_time()
+    muxed.keep_to(StreamPaces().joined("net", start))
+    accepted: list[float] = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(muxed.handle_incoming)
+        for _ in range(600):
+            await muxed.accept_stream()
+            accepted.append(trio.current_time() - start)
+            for known in list(muxed.streams.values())[:-12]:
+                muxed.drop_unread(known)
+        nursery.cancel_scope.cancel()
+    assert accepted[int(OF_CONNECTION.burst) - 1] == 0.0
+    for number, at in enumerate(accepted):
+        assert number <= OF_CONNECTION.burst + at * OF_CONNECTION.per_second + 1
+    assert accepted[-1] == pytest.approx(200 / OF_CONNECTION.per_second, rel=0.1)
+
+
+def test_new_connections_of_a_network_bring_no_new_burst() -> None:
+    paces, opened = StreamPaces(), 0
+    for _ in range(10):
+        pace = paces.joined("net", 0.0)
+        opened += _open_all(pace, 0.0)
+    assert opened == OF_SOURCE.burst + 1
+    assert _open_all(paces.joined("another", 0.0), 0.0) == OF_CONNECTION.burst + 1
+
+
+def _open_all(pace: StreamPace, now: float) -> int:
+    opened = 0
+    while not pace.wait_s(now):
+        pace.opened(now)
+        opened += 1
+        assert opened < 10_000, "without an end"
+    return opened
+
+
+def test_who_asks_as_honest_peers_do_never_waits() -> None:
+    pace = StreamPaces().joined("net", 0.0)
+    for second in range(600):
+        for number in range(HONEST_A_SECOND):
+            now = second + number / HONEST_A_SECOND
+            assert pace.wait_s(now) == 0.0
+            pace.opened(now)
+
+
+async def test_a_connection_that_opens_too_many_is_held_back_and_lives_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stream_pace, "OF_CONNECTION", Rate(burst=20.0, per_second=100.0))
+    async with open_attack() as attack:
+        for stream_id in range(1001, 1201, 2):
+            flags = FLAG_SYN | FLAG_RST
+            await attack.send(TYPE_WINDOW_UPDATE, flags, stream_id, 0, b"")
+        await until(lambda: attack.theirs._is_held_back)
+        assert await attack.attacker.ping(attack.victim.peer_id) > 0
+        assert not attack.is_cut

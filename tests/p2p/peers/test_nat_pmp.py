@@ -1,0 +1,154 @@
+"""A gateway asked by NAT-PMP: a real socket that answers as a router does, or as it likes."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from p2p.peers import nat_pmp
+from p2p.peers.nat_pmp import NatPmpRouter, default_gateway
+from p2p.peers.router import Forwarded, RouterError
+
+Answer = Callable[[bytes], list[bytes]]
+OUTSIDE = socket.inet_aton("9.9.9.9")
+HERE = f"127.9.{os.getpid() // 250 % 250 + 1}.{os.getpid() % 250 + 1}"
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nat_pmp, "_WAITS_S", (0.05, 0.1))
+
+
+@contextmanager
+def gateway(answer: Answer) -> Iterator[list[bytes]]:
+    """Run a gateway; yield what it is asked."""
+    asked: list[bytes] = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.bind((HERE, 5351))
+
+        def serve() -> None:
+            while True:
+                question, asker = server.recvfrom(100)
+                if question == b"end":
+                    return
+                asked.append(question)
+                for one in answer(question):
+                    server.sendto(one, asker)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield asked
+        finally:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as last:
+                last.sendto(b"end", (HERE, 5351))
+            thread.join()
+
+
+def router() -> NatPmpRouter:
+    return NatPmpRouter(lambda: HERE)
+
+
+def honest(question: bytes, *, gives: int | None = None, lease_s: int | None = None) -> list[bytes]:
+    head = struct.pack("!BBHI", 0, question[1] + 128, 0, 77)
+    if question[1] == 0:
+        return [head + OUTSIDE]
+    inside, outside, seconds = struct.unpack("!HHI", question[4:])
+    lasts = seconds if lease_s is None else lease_s
+    return [head + struct.pack("!HHI", inside, outside if gives is None else gives, lasts)]
+
+
+def test_a_port_is_forwarded_kept_and_given_back() -> None:
+    with gateway(honest) as asked:
+        one = router()
+        assert one.forward(4001, 3600) == Forwarded(host="9.9.9.9", port=4001, lease_s=3600)
+        one.forget()
+        one.forget()
+    assert asked == [b"\0\0", b"\0\2\0\0" + struct.pack("!HHI", 4001, 4001, 3600),
+                     b"\0\2\0\0" + struct.pack("!HHI", 4001, 0, 0)]  # fmt: skip
+
+
+def test_the_port_and_the_time_that_it_gives_instead_are_kept_to() -> None:
+    with gateway(lambda question: honest(question, gives=5000, lease_s=120)) as asked:
+        one = router()
+        assert one.forward(4001, 3600) == Forwarded(host="9.9.9.9", port=5000, lease_s=120)
+        one.forward(4001, 3600)
+        one.forward(4002, 3600)
+    wanted = [struct.unpack("!H", question[6:8])[0] for question in asked if question[1] == 2]
+    assert wanted == [4001, 5000, 4002], "renewed where it is"
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (lambda q: [struct.pack("!BBHI", 0, q[1] + 128, 2, 0)], "it is not allowed there"),
+        (lambda q: [struct.pack("!BBHI", 0, q[1] + 128, 99, 0)], "refused with the number 99"),
+        (lambda q: [b"\0\x80" + bytes(10)], "no address outside"),
+        (lambda q: honest(q, gives=0), "forwards nothing"),
+        (lambda q: honest(q, lease_s=0), "forwards nothing"),
+        (lambda q: [], "no answer"),
+        (lambda q: [b"", b"\1\x80" + bytes(10), b"\0\x81" + bytes(10), b"\0\x80"], "no answer"),
+        (lambda q: honest(q) if q[1] == 0 else honest(q[:4] + b"\0\1" + q[6:]), "no answer"),
+    ],
+)
+def test_what_it_refuses_or_does_not_say_is_one_line(answer: Answer, says: str) -> None:
+    with gateway(answer), pytest.raises(RouterError, match=says) as caught:
+        router().forward(4001, 60)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_question_that_is_lost_is_asked_again() -> None:
+    lost = iter([True, False, True, False])
+    with gateway(lambda question: [] if next(lost) else honest(question)) as asked:
+        assert router().forward(4001, 60).port == 4001
+    assert len(asked) == 4
+
+
+def test_a_gateway_that_does_not_speak_it_is_known_at_once() -> None:
+    with pytest.raises(RouterError, match="does not speak it: Connection refused"):
+        router().forward(4001, 60)
+
+
+@given(said=st.lists(st.binary(max_size=40), max_size=4), is_headed=st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_whatever_a_gateway_says_is_a_port_or_one_line(said: list[bytes], is_headed: bool) -> None:
+    def answer(question: bytes) -> list[bytes]:
+        head = struct.pack("!BBH", 0, question[1] + 128, 0) if is_headed else b""
+        return [head + one for one in said]
+
+    with pytest.MonkeyPatch.context() as patch, gateway(answer):
+        patch.setattr(nat_pmp, "_WAITS_S", (0.01,))
+        try:
+            found = router().forward(4001, 60)
+        except RouterError:
+            return
+    assert 0 < found.port < 65536
+    assert found.lease_s > 0
+
+
+ROUTES = """\
+Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT
+eth0\t0000FEA9\t00000000\t0001\t0\t0\t1000\t0000FFFF\t0\t0\t0
+wlan0\t00000000\t0102A8C0\t0003\t0\t0\t600\t00000000\t0\t0\t0
+eth0\t00000000\t0101A8C0\t0003\t0\t0\t100\t00000000\t0\t0\t0
+"""
+
+
+def test_the_gateway_is_the_nearest_way_out(tmp_path: Path) -> None:
+    file = tmp_path / "route"
+    file.write_text(ROUTES)
+    assert default_gateway(file) == "192.168.1.1"
+    file.write_text("\n".join(ROUTES.splitlines()[:2]))
+    with pytest.raises(RouterError, match="no gateway"):
+        default_gateway(file)
+    with pytest.raises(RouterError, match="does not say"):
+        default_gateway(tmp_path / "none")

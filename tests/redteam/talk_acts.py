@@ -1,0 +1,109 @@
+"""What a hostile peer does where a protocol is agreed on, and where a stream is half at its end."""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+from typing import Any
+
+import trio
+from libp2p.identity.identify.identify import ID as IDENTIFY_ID
+from libp2p.io.trio import TrioTCPStream
+from libp2p.network.connection.raw_connection import RawConnection
+from libp2p.peer.id import ID
+from libp2p.relay.circuit_v2.pb import circuit_pb2 as pb
+from libp2p.stream_muxer.yamux.yamux import (
+    FLAG_FIN,
+    FLAG_RST,
+    TYPE_DATA,
+    TYPE_WINDOW_UPDATE,
+)
+
+from p2p.net.circuit import HOP, read_hop, write_message
+from p2p.net.private import ClearStream
+from shoal_wire.limits import MANIFEST_PROTOCOL, PEERS_PROTOCOL
+from tests.redteam.wire_peer import PATIENCE_S, WireRed, frame, hello, opening
+from tests.support.network import port_of
+
+_ASKED = (IDENTIFY_ID, MANIFEST_PROTOCOL, PEERS_PROTOCOL)
+
+
+def _talk(rng: random.Random) -> bytes:
+    """Return a talk about protocols: to no end, in wrong words, or right at last."""
+    wrong = [f"/nobody/{n}" for n in range(rng.choice((3, 14, 40)))]
+    right = rng.choice(_ASKED)
+    kinds = (
+        hello(*wrong, right) + b"\0\0\0\0",
+        hello(*["ls"] * 30),
+        hello("na", "", right),
+        hello()[:-1] + b"\r\n",
+        b"\x80\x80\x80\x80\x80",
+        b"\xff\x7f" + b"/" * 20_000,
+        hello(right) * 20,
+    )
+    return rng.choice(kinds)
+
+
+async def slow_talk(red: WireRed, rng: random.Random) -> None:
+    """Talks about protocols on many streams, all at once or by the byte."""
+    said, ids = _talk(rng), red.ids(rng.choice((1, 60)))
+    if rng.random() < 0.5:
+        await red.write([opening(one, said) for one in ids])
+        return
+    await red.write([opening(one, b"") for one in ids])
+    for at in range(12):
+        await red.write([frame(TYPE_DATA, 0, one, 1, said[at : at + 1]) for one in ids])
+        await trio.sleep(rng.choice((0.0, 0.1)))
+
+
+async def half_closed(red: WireRed, rng: random.Random) -> None:
+    """Requests on streams that are closed at this side already, and talked on, in any order."""
+    body = hello(rng.choice(_ASKED)) + b"\0\0\0\0"
+    ids = red.ids(rng.choice((2, 50)))
+    late = [
+        frame(TYPE_DATA, rng.choice((0, FLAG_FIN, FLAG_RST)), one, 4, b"late")
+        if rng.random() < 0.5
+        else frame(
+            TYPE_WINDOW_UPDATE, rng.choice((0, FLAG_FIN, FLAG_RST)), one, rng.choice((0, 1 << 18))
+        )
+        for one in ids * 4
+    ]
+    rng.shuffle(late)
+    await red.write([opening(one, body, FLAG_FIN) for one in ids])
+    await trio.sleep(rng.choice((0.0, 0.2)))
+    await red.write(late)
+
+
+async def half_upgraded(red: WireRed, rng: random.Random) -> None:
+    """Connections that prove a name and then agree on no muxer: silence, nonsense, no end."""
+    said = rng.choice((b"", _talk(rng), hello("/mplex/6.7.0", "/nothing"), hello()))
+    async with trio.open_nursery() as nursery:
+        for _ in range(rng.choice((1, 10))):
+            nursery.start_soon(_prove, red, said)
+
+
+async def _prove(red: WireRed, said: bytes) -> None:
+    library: Any = red.second.libp2p_host
+    with suppress(Exception), trio.move_on_after(PATIENCE_S):
+        tcp = await trio.open_tcp_stream("127.0.0.1", port_of(red.victim.node.member.host))
+        async with tcp:
+            raw = RawConnection(ClearStream(TrioTCPStream(tcp)), True)
+            upgrader = library.get_network().upgrader
+            secured = await upgrader.upgrade_security(raw, True, ID.from_base58(red.victim.peer_id))
+            for at in range(0, len(said), 500):
+                await secured.write(said[at : at + 500])
+            await trio.sleep(PATIENCE_S)
+
+
+async def renewals(red: WireRed, rng: random.Random) -> None:
+    """A relay's place asked for again and again, by two names in turn, gone in between or not."""
+    ask = pb.HopMessage(type=pb.HopMessage.RESERVE)
+    goes = rng.random() < 0.3
+    with trio.move_on_after(3 * PATIENCE_S):
+        for number in range(rng.choice((4, 60))):
+            host = (red.host, red.second)[number % 2]
+            await red.meet(host=host, anew=goes)
+            stream = await red.open(HOP, host)
+            await write_message(stream, ask)
+            await read_hop(stream)
+            await (stream.close() if rng.random() < 0.5 else stream.reset())

@@ -1,0 +1,68 @@
+"""One peer as the page knows it: what it showed stays while it is away, whatever stands there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from shoal.page.peer import PagePeer
+from tests.shoal.view.node_answers import FRIEND, LEDGER, ME, PEERS, ROLLOUTS, STATUS
+from tests.support.answering_node import answering_node
+
+ANSWERS = {"status": STATUS, "peers": PEERS, "ledger": LEDGER, "rollouts": ROLLOUTS}
+
+
+class Odd(dict[str, Any]):
+    """Answers of another version, which nobody can read."""
+
+    num_asked = 0
+
+    def __contains__(self, view: object) -> bool:
+        self.num_asked += 1
+        return True
+
+    def __getitem__(self, view: str) -> Any:
+        return ["not an object"]
+
+
+async def asked(peer: PagePeer, *, state: str) -> Any:
+    """Ask until its state is that."""
+    with trio.fail_after(30):
+        while True:
+            await peer.turn()
+            if (peer.shown["right"]["state"] == "down") is (state == "down"):
+                return peer.shown
+
+
+async def test_what_it_showed_stays_while_it_is_away(tmp_path: Path) -> None:
+    told: list[tuple[str, Any]] = []
+    peer = PagePeer(
+        "node",
+        tmp_path,
+        program="shoal",
+        publish=lambda kind, value: told.append((kind, value)),
+        is_looked_at=lambda: True,
+    )
+    with answering_node(tmp_path, ANSWERS):
+        up = await asked(peer, state="up")
+        assert up["peer_id"] == ME and FRIEND in [one["peer_id"] for one in up["publishers"]]
+        told.clear()
+        await peer.turn()
+        (same,) = [value["blocks"] for kind, value in told if kind == "peer"]
+        assert {"publishers", "said", "marks", "learning"}.isdisjoint(same)  # nothing new in them
+    kept = ("peer_id", "learning", "marks", "publishers", "said", "worth")
+    down = await asked(peer, state="down")
+    assert [down[key] for key in kept] == [up[key] for key in kept]
+    assert "shoal node" in down["now"][0]["command"]
+    odd = Odd()
+    with answering_node(tmp_path, odd):
+        with trio.fail_after(30):
+            while not odd.num_asked:
+                await peer.turn()
+        assert peer.shown["right"]["state"] == "down"
+        assert [peer.shown[key] for key in kept] == [up[key] for key in kept]
+    with answering_node(tmp_path, {**ANSWERS, "rollouts": {"rollouts": []}}):
+        again = await asked(peer, state="up")
+        assert again["said"] == [] and again["publishers"] != []

@@ -1,0 +1,108 @@
+"""Runs `shoal` commands from standard input, each in a fork, which saves them the imports.
+
+    python -m tests.support.forked_commands
+        {"argv", "env", "files": {name: hex}} a line ─▶ {"code", "out", "err"} a line
+
+A command has a folder of its own, no standard input and `SECONDS`; then it is killed, and its code
+is null. One that starts a process of its own would outlive that, so ask for none that does.
+Surrogates in words stand for bytes that are no text, as in what a shell hands over.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from shoal.__main__ import COMMANDS, main
+
+SECONDS = 6.0
+"""Far longer than a command takes that starts nothing."""
+UNCAUGHT = 98
+"""The code of one that an exception ended."""
+_MAX_BYTES = 200_000
+
+
+def run_all() -> None:
+    """Answer line by line."""
+    for command in COMMANDS.values():
+        for module in (command.module, *command.parts.values()):
+            importlib.import_module(module)
+    root = Path(tempfile.mkdtemp())
+    try:
+        for number, line in enumerate(sys.stdin):
+            folder = root / str(number)
+            print(json.dumps(_run(folder, json.loads(line))), flush=True)
+            shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def _run(folder: Path, case: dict[str, Any]) -> dict[str, Any]:
+    work = folder / "work"
+    work.mkdir(parents=True)
+    for name, content in case["files"].items():
+        (work / name).write_bytes(bytes.fromhex(content))
+    child = os.fork()
+    if child == 0:
+        _become(work, folder, case["argv"], case["env"])
+    code = _wait(child)
+    return {"code": code, "out": _read(folder / "out"), "err": _read(folder / "err")}
+
+
+def _become(work: Path, folder: Path, argv: Sequence[str], env: dict[str, str]) -> None:
+    """Be the command, and end."""
+    code = 99
+    try:
+        os.setsid()
+        os.chdir(work)
+        for name in [name for name in os.environ if name.startswith("SHOAL_")]:
+            del os.environ[name]
+        os.environ.update({"HOME": str(folder / "home"), "COLUMNS": "100", **env})
+        for descriptor, name in (
+            (0, "/dev/null"),
+            (1, str(folder / "out")),
+            (2, str(folder / "err")),
+        ):
+            flags = os.O_RDONLY if descriptor == 0 else os.O_WRONLY | os.O_CREAT
+            os.dup2(os.open(name, flags, 0o600), descriptor)
+        try:
+            code = main(argv)
+        except SystemExit as end:
+            code = int(end.code or 0)
+        except BaseException as error:  # noqa: BLE001 - what it died of is what is asked
+            sys.excepthook(type(error), error, error.__traceback__)
+            code = UNCAUGHT
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(code)
+
+
+def _wait(child: int) -> int | None:
+    until = time.monotonic() + SECONDS
+    while time.monotonic() < until:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.002)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return None
+
+
+def _read(path: Path) -> str:
+    with path.open("rb") as file:
+        return file.read(_MAX_BYTES).decode(errors="backslashreplace")
+
+
+if __name__ == "__main__":
+    run_all()
