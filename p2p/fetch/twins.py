@@ -33,11 +33,9 @@ class OwnBatches(Protocol):
     async def is_own(self, batch_id: BatchId) -> bool:
         """Return whether this node published the batch, also when its bytes have gone."""
 
-    async def last_own_sequence(self) -> int:
-        """Return the latest own number, 0 if there is none."""
-
-    async def forgotten_up_to(self) -> int:
-        """Return the highest number that may have been an own one's and is not known any more."""
+    async def own_numbers(self) -> tuple[int, int]:
+        """Return the highest number that may have been an own one's and is not known any more, and
+        the latest own one, 0 if there is none."""
 
 
 class TwinWatch:
@@ -59,8 +57,8 @@ class TwinWatch:
         """
         if self.found:
             return
-        forgotten = await self._own.forgotten_up_to()
-        after = await self._own.last_own_sequence() if self._asked else forgotten
+        forgotten, latest = await self._own.own_numbers()
+        after = latest if self._asked else forgotten
         query = SinceQuery(publisher=self._me, after_sequence=after, max_batches=_MAX_LISTED)
         listing = await self._asker.ask(peer_id, query, Listing)
         self._asked = True

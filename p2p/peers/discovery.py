@@ -90,6 +90,7 @@ class Discovery:
         self._settings = settings or DiscoverySettings()
         self._host = host
         self._bootstrap = parse_bootstrap(bootstrap)
+        self._bootstrap_ids = frozenset(address.peer_id for address in self._bootstrap)
         self._book_path = book_path
         self._book = PeerBook()
         self._fetch_peers = fetch_peers
@@ -127,9 +128,10 @@ class Discovery:
     @property
     def num_missing(self) -> int:
         """Peers of the swarm, bootstraps apart, that are connected too few; may be negative."""
-        bootstraps = {address.peer_id for address in self._bootstrap}
-        others = self._host.connected_peers() - bootstraps
-        return self._settings.target_peers - sum(map(self._counts, others))
+        counts, bootstraps = self._counts, self._bootstrap_ids
+        connected = self._host.connected_peers()
+        others = sum(1 for peer in connected if peer not in bootstraps and counts(peer))
+        return self._settings.target_peers - others
 
     def snapshot(self) -> tuple[TargetInfo, ...]:
         """Return every target, bootstraps first."""
@@ -315,7 +317,7 @@ class Discovery:
         """Say that no bootstrap answers, at a rate that a person can read for days."""
         if not self._bootstrap:
             return
-        bootstraps = {address.peer_id for address in self._bootstrap}
+        bootstraps = self._bootstrap_ids
         news = BootstrapNews(trio.current_time())
         while True:
             await trio.sleep(self._settings.exchange_interval_s)
@@ -330,7 +332,7 @@ class Discovery:
             if line is not None:
                 logger.warning("%s", line)
 
-    def _has_let_go(self, bootstraps: set[PeerId]) -> bool:
+    def _has_let_go(self, bootstraps: frozenset[PeerId]) -> bool:
         """Return whether one of them answered, and is only not needed or full since.
 
         For who knows nobody else, one that is full at every dial has not answered.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -76,6 +77,11 @@ class PeerBook:
         self._max_peers = max_peers
         self._max_addresses = max_addresses
         self._entries: dict[PeerId, BookEntry] = {}
+        self._of_network: Counter[str | None] = Counter()
+        """Entries of each network."""
+        self._ranked: tuple[BookEntry, ...] | None = None
+        self._text: str | None = None
+        """What `ranked` and `to_json` return, until something changes."""
         for entry in entries:
             self._put(entry)
 
@@ -88,7 +94,9 @@ class PeerBook:
 
     def ranked(self) -> tuple[BookEntry, ...]:
         """Return all entries, the likeliest to answer first."""
-        return tuple(sorted(self._entries.values(), key=_rank))
+        if self._ranked is None:
+            self._ranked = tuple(sorted(self._entries.values(), key=_rank))
+        return self._ranked
 
     def note_connected(self, peer: PeerAddresses, *, now_ms: int, by_dial: bool = True) -> None:
         """`peer` is connected; the addresses given are known good or announced by itself.
@@ -109,29 +117,46 @@ class PeerBook:
         """A dial of `peer_id` failed; nothing happens to peers not in the book."""
         if old := self._entries.get(peer_id):
             self._entries[peer_id] = replace(old, num_failures=old.num_failures + 1)
+            self._ranked = self._text = None
 
     def _put(self, entry: BookEntry) -> None:
         addresses = tuple(dict.fromkeys(entry.addresses))[: self._max_addresses]
         if not addresses:
             return
         entry = replace(entry, addresses=addresses)
+        if (old := self._entries.get(entry.peer_id)) is not None:
+            self._uncount(old)
         self._entries[entry.peer_id] = entry
+        self._of_network[_network(entry)] += 1
+        self._ranked = self._text = None
         if (pool := self._too_many_with(entry)) and (gone := max(pool, key=_goes_first)):
             never_reached = entry.num_successes == 0 < gone.num_successes
-            del self._entries[entry.peer_id if never_reached else gone.peer_id]
+            forgotten = entry if never_reached else gone
+            del self._entries[forgotten.peer_id]
+            self._uncount(forgotten)
+
+    def _uncount(self, entry: BookEntry) -> None:
+        network = _network(entry)
+        self._of_network[network] -= 1
+        if not self._of_network[network]:
+            del self._of_network[network]
 
     def _too_many_with(self, entry: BookEntry) -> list[BookEntry]:
         """Return of whom one must go for `entry`; nobody while there is room."""
-        others = [e for e in self._entries.values() if e.peer_id != entry.peer_id]
         network = _network(entry)
-        if network is not None:
-            beside = [other for other in others if _network(other) == network]
-            if len(beside) >= MAX_OF_NETWORK:
-                return beside
-        return others if len(self._entries) > self._max_peers else []
+        crowded = network is not None and self._of_network[network] > MAX_OF_NETWORK
+        if not crowded and len(self._entries) <= self._max_peers:
+            return []
+        others = [e for e in self._entries.values() if e.peer_id != entry.peer_id]
+        return [e for e in others if _network(e) == network] if crowded else others
 
     def to_json(self) -> str:
         """Return the book as text."""
+        if self._text is None:
+            self._text = self._to_json()
+        return self._text
+
+    def _to_json(self) -> str:
         peers = [
             {
                 "peer_id": entry.peer_id,

@@ -162,15 +162,24 @@ def _known_peers(
     connected = sorted(host.connected_peers())
     if len(connected) > MAX_PEERS_IN_LIST:
         connected = rng.sample(connected, MAX_PEERS_IN_LIST)
-    found: dict[PeerId, tuple[str, ...]] = {
-        peer_id: (*host.peer_addresses(peer_id)[:_MAX_DIRECT], *relayed(peer_id)[:_MAX_RELAYED])
-        for peer_id in connected
-    }
+    known: dict[PeerId, PeerAddresses] = {}
+    left_out = {exclude, host.peer_id}
+    for peer_id in connected:
+        addresses = (
+            *host.peer_addresses(peer_id)[:_MAX_DIRECT],
+            *relayed(peer_id)[:_MAX_RELAYED],
+        )
+        if addresses and peer_id not in left_out:
+            known[peer_id] = _told(peer_id, addresses)
+    left_out.update(connected)
     for entry in book.ranked():
-        found.setdefault(entry.peer_id, entry.addresses)
-    known = [
-        PeerAddresses(peer_id=peer_id, addresses=addresses)
-        for peer_id, addresses in found.items()
-        if addresses and peer_id not in (exclude, host.peer_id)
-    ]
-    return known[:MAX_PEERS_IN_LIST]
+        if len(known) >= MAX_PEERS_IN_LIST:
+            break
+        if entry.addresses and entry.peer_id not in left_out:
+            known[entry.peer_id] = _told(entry.peer_id, entry.addresses)
+    return list(known.values())
+
+
+@lru_cache(maxsize=_KEPT_PEERS)
+def _told(peer_id: PeerId, addresses: tuple[str, ...]) -> PeerAddresses:
+    return PeerAddresses(peer_id=peer_id, addresses=addresses)

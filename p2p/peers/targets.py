@@ -261,10 +261,12 @@ class Targets:
 
         `said_by` is None where this node knows it by itself.
         """
+        is_own_word = kind in OWN_WORD
+        if connected and not is_own_word:
+            return
         addresses = usable(peer.addresses, said_by)
         source = said_by.source if said_by is not None else None
-        is_own_word = kind in OWN_WORD
-        if not addresses or (connected and not is_own_word):
+        if not addresses:
             return
         target = self._targets.get(peer.peer_id)
         if target is None:

@@ -140,7 +140,7 @@ class Scoreboard:
     def score(self, peer_id: PeerId, now: float) -> float:
         """Return the peer's points, at most 0: what gossip and bans go by."""
         standing = self._standings.get(peer_id)
-        if standing is None:
+        if standing is None or not standing.points:
             return 0.0
         return sum(standing.points.values()) * _decay(now - standing.at, HALF_LIFE_SECONDS)
 

@@ -196,13 +196,10 @@ class Store:
         """Return whether this node published the batch, also when its bytes have gone."""
         return await self._submit(lambda core: core.is_own(batch_id))
 
-    async def last_own_sequence(self) -> int:
-        """Return the latest own batch's number, 0 if there is none."""
-        return await self._submit(StoreCore.last_own_sequence)
-
-    async def forgotten_up_to(self) -> int:
-        """Return the highest number below which own batches may be forgotten, 0 if none are."""
-        return await self._submit(StoreCore.forgotten_up_to)
+    async def own_numbers(self) -> tuple[int, int]:
+        """Return the highest number below which own batches may be forgotten, 0 if none are, and
+        the latest own batch's number, 0 if there is none."""
+        return await self._submit(lambda core: (core.forgotten_up_to(), core.last_own_sequence()))
 
     async def add_external(
         self,

@@ -13,12 +13,11 @@ import logging
 import random
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 import trio
 
 from p2p.gossip.blame import COPY, BlameBook
-from p2p.gossip.flood_gate import FloodGate
+from p2p.gossip.flood_gate import FloodGate, SenderFlow
 from p2p.gossip.gossip import GossipSettings
 from p2p.gossip.interface import (
     OVERLOAD,
@@ -30,12 +29,11 @@ from p2p.gossip.interface import (
 from p2p.intake.validation import Validator
 from p2p.standing.scoring import Cause
 from shoal.simulation.host import SimulatedHost
+from shoal.simulation.message import Message, MessageId
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Outcome, Reason, Verdict, verdict
 
 logger = logging.getLogger(__name__)
-
-MessageId = tuple[PeerId, int]
 
 _OFFERED_BEATS = 3
 """Heartbeats for which an id is offered."""
@@ -50,23 +48,6 @@ _CONTROL_BYTES = 100
 _ID_BYTES = 48
 _ASK_AGAIN_S = 1.0
 """What is offered is asked of one peer a second."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
-    """One gossip message."""
-
-    author: PeerId
-    sequence: int
-    topic: str
-    data: bytes
-    forged: bool = False
-    """Its signature does not hold."""
-
-    @property
-    def key(self) -> MessageId:
-        """What makes it the same message."""
-        return self.author, self.sequence
 
 
 class SimulatedGossip:
@@ -98,17 +79,20 @@ class SimulatedGossip:
         self._seen: OrderedDict[MessageId, float] = OrderedDict()
         self._judging: set[MessageId] = set()
         self._validating = trio.CapacityLimiter(self._settings.max_validating)
-        self._cache: dict[MessageId, tuple[Message, int]] = {}
+        self._cache: dict[MessageId, tuple[Message, int, int]] = {}
+        """Messages, with the beat in which each came and the hops it had made."""
         self._asked: dict[MessageId, float] = {}
         self._beat = 0
         self._running = False
         limits = self._settings.limits
         self._floods = FloodGate(limits.flood)
         self._blame = BlameBook(ttl_s=limits.seen_ttl_s, max_ids=limits.max_seen_ids)
-        self._held: dict[PeerId, deque[Message]] = {}
+        self._held: dict[PeerId, deque[tuple[Message, int]]] = {}
         """What peers have sent that are not read for now."""
         self._verdicts: Counter[Reason] = Counter()
         self.counts: Counter[str] = Counter()
+        self.hops: Counter[int] = Counter()
+        """Valid messages, by how many connections each came over."""
         host.gossip = self
         host.attach(self)
         host.add_peer_callbacks(connected=self._greet, disconnected=self._forget)
@@ -158,7 +142,7 @@ class SimulatedGossip:
 
     def send(self, message: Message) -> int:
         """Send any message, also one that is not this node's, as an attacker may."""
-        self._cache[message.key] = (message, self._beat)
+        self._cache[message.key] = (message, self._beat, 0)
         mesh = self._mesh.get(message.topic, {})
         targets = [peer for peer in mesh if self._is_worth_telling(peer)]
         others = [
@@ -286,24 +270,25 @@ class SimulatedGossip:
 
     # Messages
 
-    def _pass_on(self, peer_id: PeerId, message: Message) -> None:
+    def _pass_on(self, peer_id: PeerId, message: Message, hops: int = 0) -> None:
         me = self._host.peer_id
         self._network.send(
             me,
             peer_id,
-            lambda host: host.gossip._on_message(message, me),
+            lambda host: host.gossip._on_message(message, me, hops + 1),
             num_bytes=len(message.data) + _MESSAGE_BYTES,
         )
 
-    def _on_message(self, message: Message, forwarder: PeerId) -> None:
+    def _on_message(self, message: Message, forwarder: PeerId, hops: int = 1) -> None:
         held = self._held.get(forwarder)
         if held is not None:
-            held.append(message)
+            held.append((message, hops))
         elif not self._is_unread(forwarder):
-            flow = self._floods.flow(forwarder.encode(), trio.current_time())
-            flow.arrived(1, len(message.data), trio.current_time())
-            self._read(message, forwarder)
-            if flow.wait_s(trio.current_time()) > 0:
+            now = trio.current_time()
+            flow = self._floods.flow(forwarder.encode(), now)
+            flow.arrived(1, len(message.data), now)
+            self._read(message, forwarder, flow, hops)
+            if flow.wait_s(now) > 0:
                 self._held[forwarder] = deque(maxlen=_MAX_HELD)
                 self._hold_back(forwarder)
 
@@ -320,22 +305,21 @@ class SimulatedGossip:
             if flow.wait_s(trio.current_time()) > 0:
                 self._hold_back(forwarder)
                 return
-            for message in self._held.pop(forwarder, ()):
-                self._on_message(message, forwarder)
+            for message, hops in self._held.pop(forwarder, ()):
+                self._on_message(message, forwarder, hops)
 
         self.counts["held_back"] += 1
         self._network.call_at(now + wait_s, go_on)
 
-    def _read(self, message: Message, forwarder: PeerId) -> None:
+    def _read(self, message: Message, forwarder: PeerId, flow: SenderFlow, hops: int) -> None:
         now, sender = trio.current_time(), forwarder.encode()
         self.counts["received"] += 1
-        if self._knows(message.key):
+        if self._knows(message.key, now):
             self.counts["duplicate"] += 1
-            paid = self._blame.copied(_name(message), sender, now)
-            self._floods.flow(sender, now).wasted(paid, now)
+            flow.wasted(self._blame.copied(message.name, sender, now), now)
         elif message.topic not in self._validators:
             self.counts["unknown_topic"] += 1
-            self._floods.flow(sender, now).wasted(COPY, now)
+            flow.wasted(COPY, now)
         elif len(message.data) > self._settings.limits.max_message_bytes:
             self._account(message, forwarder, forwarder, verdict(Reason.OVERSIZE_MESSAGE))
             self._report(forwarder, None, verdict(Reason.OVERSIZE_MESSAGE))
@@ -346,9 +330,9 @@ class SimulatedGossip:
             self.counts["own_echo"] += 1
             self._mark_seen(message.key)
         else:
-            self._blame.copied(_name(message), sender, now)
+            self._blame.copied(message.name, sender, now)
             self._judging.add(message.key)
-            self._host.start_soon(self._take, message, forwarder)
+            self._host.start_soon(self._take, message, forwarder, hops)
 
     def _account(
         self, message: Message, forwarder: PeerId, author: PeerId, judged: Verdict
@@ -357,7 +341,7 @@ class SimulatedGossip:
         now = trio.current_time()
         waste = self._blame.judged(
             judged,
-            key=_name(message),
+            key=message.name,
             content=lambda: hashlib.sha256(message.author.encode() + message.data).digest(),
             author=author.encode(),
             forwarder=forwarder.encode(),
@@ -369,7 +353,7 @@ class SimulatedGossip:
         if waste.of_author:
             self._floods.wasted_by_author(author.encode(), waste.of_author, now)
 
-    async def _take(self, message: Message, forwarder: PeerId) -> None:
+    async def _take(self, message: Message, forwarder: PeerId, hops: int) -> None:
         judged = await self._judge(message, forwarder)
         self._judging.discard(message.key)
         self._account(message, forwarder, message.author, judged)
@@ -379,10 +363,11 @@ class SimulatedGossip:
             self._mark_seen(message.key)
         if judged.outcome is Outcome.ACCEPT:
             self.counts["forwarded"] += 1
-            self._cache[message.key] = (message, self._beat)
+            self.hops[hops] += 1
+            self._cache[message.key] = (message, self._beat, hops)
             for peer in list(self._mesh.get(message.topic, ())):
                 if peer not in (forwarder, message.author) and self._is_worth_telling(peer):
-                    self._pass_on(peer, message)
+                    self._pass_on(peer, message, hops)
 
     async def _judge(self, message: Message, forwarder: PeerId) -> Verdict:
         validator = self._validators.get(message.topic)
@@ -408,11 +393,11 @@ class SimulatedGossip:
         self._verdicts[judged.reason] += 1
         return True
 
-    def _knows(self, key: MessageId) -> bool:
+    def _knows(self, key: MessageId, now: float) -> bool:
         if key in self._judging:
             return True
         at = self._seen.get(key)
-        return at is not None and trio.current_time() - at < self._settings.limits.seen_ttl_s
+        return at is not None and now - at < self._settings.limits.seen_ttl_s
 
     def _mark_seen(self, key: MessageId) -> None:
         self._seen[key] = trio.current_time()
@@ -454,11 +439,12 @@ class SimulatedGossip:
 
     def _offer(self) -> None:
         me = self._host.peer_id
-        old = [key for key, (_, beat) in self._cache.items() if self._beat - beat > _CACHED_BEATS]
+        horizon = self._beat - _CACHED_BEATS
+        old = [key for key, (_, beat, _) in self._cache.items() if beat < horizon]
         for key in old:
             del self._cache[key]
         by_topic: dict[str, list[MessageId]] = {}
-        for key, (message, beat) in self._cache.items():
+        for key, (message, beat, _) in self._cache.items():
             if self._beat - beat <= _OFFERED_BEATS and message.topic in self._mesh:
                 by_topic.setdefault(message.topic, []).append(key)
         for topic, keys in by_topic.items():
@@ -481,7 +467,8 @@ class SimulatedGossip:
         wanted = [
             key
             for key in keys
-            if not self._knows(key) and now - self._asked.get(key, -_ASK_AGAIN_S) >= _ASK_AGAIN_S
+            if not self._knows(key, now)
+            and now - self._asked.get(key, -_ASK_AGAIN_S) >= _ASK_AGAIN_S
         ]
         if wanted:
             self._asked.update(dict.fromkeys(wanted, now))
@@ -491,8 +478,5 @@ class SimulatedGossip:
         for key in keys:
             cached = self._cache.get(key)
             if cached is not None:
-                self._pass_on(peer_id, cached[0])
-
-
-def _name(message: Message) -> bytes:
-    return f"{message.author}/{message.sequence}".encode()
+                message, _, hops = cached
+                self._pass_on(peer_id, message, hops)

@@ -59,6 +59,8 @@ class SimulatedNetwork:
         self.bytes_of: Counter[PeerId] = Counter()
         """What each has sent: payloads of gossip and requests, and what gossip puts around them."""
         self._hosts: dict[PeerId, SimulatedHost] = {}
+        self._addresses: dict[str, SimulatedHost] = {}
+        """Who listens where."""
         self._side: dict[PeerId, int] = {}
         """Which part of a partitioned network a host is in."""
         self._latency: dict[tuple[PeerId, PeerId], float] = {}
@@ -100,7 +102,7 @@ class SimulatedNetwork:
         """Return `transport`, with a port for port 0. Raises ListenError if it is taken."""
         if transport.endswith("/tcp/0"):
             return f"{transport[:-1]}{next(self._ports)}"
-        if any(host.address == transport for host in self._hosts.values()):
+        if transport in self._addresses:
             raise ListenError(f"cannot listen on {transport}: it is taken")
         return transport
 
@@ -109,6 +111,7 @@ class SimulatedNetwork:
         if (old := self._hosts.get(host.peer_id)) is not None:
             self.remove(old)
         self._hosts[host.peer_id] = host
+        self._addresses[host.address] = host
 
     def remove(self, host: SimulatedHost) -> None:
         """A host is gone, as with kill -9: its peers see their connections end."""
@@ -116,6 +119,8 @@ class SimulatedNetwork:
             for peer_id in host.connected_peers():
                 self.disconnect(host.peer_id, peer_id)
             del self._hosts[host.peer_id]
+            if self._addresses.get(host.address) is host:
+                del self._addresses[host.address]
 
     def host(self, peer_id: PeerId) -> SimulatedHost | None:
         """Return a host that is up."""
@@ -144,7 +149,7 @@ class SimulatedNetwork:
 
     def reaches(self, one: PeerId, other: PeerId) -> bool:
         """True if the partition lets these two speak."""
-        return self._side.get(one, 0) == self._side.get(other, 0)
+        return not self._side or self._side.get(one, 0) == self._side.get(other, 0)
 
     def break_connections(self, share: float) -> int:
         """Break each connection with probability `share`; return how many."""

@@ -30,8 +30,9 @@ from p2p.net.address import to_libp2p_id
 from p2p.net.host import HostSettings, Libp2pHost
 from p2p.net.identity import Identity
 from p2p.net.interface import Host
-from shoal.simulation.gossip import Message, SimulatedGossip
+from shoal.simulation.gossip import SimulatedGossip
 from shoal.simulation.host import SimulatedHost
+from shoal.simulation.message import Message
 from shoal.simulation.network import SimulatedNetwork
 from shoal_wire.types import PeerId
 from tests.conformance.talkers import Talker, connect

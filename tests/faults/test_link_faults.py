@@ -101,7 +101,10 @@ def test_a_stopped_node_is_missed_and_catches_up(stage: Stage) -> None:
 
 
 def test_a_link_that_lags_and_drops_loses_no_group(stage: Stage, lan: Lan, tmp_path: Path) -> None:
-    """200 ms each way and a cut connection every seven seconds, through a proxy between hosts."""
+    """200 ms each way and a cut connection every seven seconds, through a proxy between hosts.
+
+    It is away for longer than gossip remembers: what was said meanwhile is asked for.
+    """
     rounds = ("--rounds", "60")
     near = lan.host("a")
     first = _host_node(stage, "near", near, *rounds).start()
@@ -115,6 +118,7 @@ def test_a_link_that_lags_and_drops_loses_no_group(stage: Stage, lan: Lan, tmp_p
             f"{near[0]}:{PORT}",
             "--delay-s=0.2",
             "--drop-every-s=7",
+            "--away-s=6",
         ]
     )
     try:

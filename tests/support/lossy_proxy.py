@@ -1,7 +1,7 @@
 """A TCP proxy that lags and drops: LISTEN and TARGET are HOST:PORT.
 
 Each direction passes on what it read `delay-s` later, in order; every connection is reset
-`drop-every-s` after it was opened.
+`drop-every-s` after it was opened, and for `away-s` after that there is none.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ def main() -> None:
     parser.add_argument("target")
     parser.add_argument("--delay-s", type=float, default=0.0)
     parser.add_argument("--drop-every-s", type=float, default=math.inf)
+    parser.add_argument("--away-s", type=float, default=0.0)
     flags = parser.parse_args()
     trio.run(_serve, flags)
 
@@ -30,9 +31,18 @@ def main() -> None:
 async def _serve(flags: argparse.Namespace) -> None:
     host, port = flags.listen.rsplit(":", 1)
     target_host, target_port = flags.target.rsplit(":", 1)
+    back_at = -math.inf
 
     async def carry(client: trio.SocketStream) -> None:
-        with trio.move_on_after(flags.drop_every_s):
+        nonlocal back_at
+        if trio.current_time() >= back_at:
+            await pass_both_ways(client)
+        with trio.CancelScope(shield=True):
+            await trio.aclose_forcefully(client)
+
+    async def pass_both_ways(client: trio.SocketStream) -> None:
+        nonlocal back_at
+        with trio.move_on_after(flags.drop_every_s) as dropped:
             try:
                 server = await trio.open_tcp_stream(target_host, int(target_port))
             except OSError:
@@ -41,8 +51,8 @@ async def _serve(flags: argparse.Namespace) -> None:
                 async with server, trio.open_nursery() as nursery:
                     nursery.start_soon(_pass_on, client, server, flags.delay_s, nursery)
                     nursery.start_soon(_pass_on, server, client, flags.delay_s, nursery)
-        with trio.CancelScope(shield=True):
-            await trio.aclose_forcefully(client)
+        if dropped.cancelled_caught:
+            back_at = trio.current_time() + flags.away_s
 
     await trio.serve_tcp(carry, int(port), host=host)
 

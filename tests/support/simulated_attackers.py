@@ -13,8 +13,9 @@ import trio
 from p2p.gossip.interface import Unwatched
 from p2p.net.host import DialError
 from p2p.net.identity import Identity, identity_from_seed
-from shoal.simulation.gossip import Message, SimulatedGossip
+from shoal.simulation.gossip import SimulatedGossip
 from shoal.simulation.host import SimulatedHost
+from shoal.simulation.message import Message
 from shoal_wire.codec import decode_batch
 from shoal_wire.digests import batch_id
 from shoal_wire.envelope import peer_id_of

@@ -17,7 +17,7 @@ import trio
 
 from p2p.net.host import RequestError
 from p2p.net.identity import identity_from_seed
-from shoal.simulation.gossip import Message
+from shoal.simulation.message import Message
 from shoal_wire.announcement import Announcement, encode_announcement
 from shoal_wire.digests import batch_id
 from shoal_wire.envelope import seal
@@ -66,7 +66,7 @@ class Hostile:
         """What it does at all: who tells a plain lie is soon cut off, and could do no more."""
         self.counter = 0
         self.acts = 0
-        self.raw.gossip._on_message = lambda message, _by: self.kept.append(message)  # type: ignore[method-assign]
+        self.raw.gossip._on_message = lambda message, _by, _hops: self.kept.append(message)  # type: ignore[method-assign]
 
     async def run(self, every_s: float) -> None:
         """Act until cancelled."""

@@ -67,7 +67,9 @@ class NodeSettings:
     """Of each shard."""
     heartbeat_s: float = 1.0
     tick_s: float = 1.0
-    """Of the shard keeper and of peer exchange."""
+    """Of the shard keeper."""
+    discovery_s: float | None = None
+    """Of peer exchange; None is as the shard keeper."""
     backfill_s: float = 60.0
     """Between two rounds in which peers are asked for what they have."""
     buffer_groups: int = 400
@@ -338,10 +340,9 @@ def _settings_of(
 
 
 def _tuning_of(settings: NodeSettings, of: Settings) -> Tuning:
+    discovery_s = settings.tick_s if settings.discovery_s is None else settings.discovery_s
     return Tuning(
-        discovery=DiscoverySettings(
-            target_peers=of.target_peers, backoff_first_s=settings.tick_s / 2
-        ),
+        discovery=DiscoverySettings(target_peers=of.target_peers, backoff_first_s=discovery_s / 2),
         shards=ShardSettings(
             want_peers=settings.want_peers,
             tick_s=settings.tick_s,

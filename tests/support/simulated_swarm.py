@@ -20,18 +20,17 @@ from pathlib import Path
 from typing import Any
 
 import trio
-import trio.testing
 
 from p2p.buffer.replay import ReplayBuffer
 from p2p.collector import NEW_CONTAINERS
 from p2p.data_dir import save_manifest
 from p2p.intake import validation
 from p2p.net.identity import Identity, identity_from_seed
-from p2p.peers import discovery, services
+from p2p.peers import discovery, peer_book, services, targets
 from shoal.simulation import host as simulated_host
-from shoal.simulation.clock import deterministic
+from shoal.simulation.clock import deterministic, jumping_clock
 from shoal.simulation.network import LinkSettings, SimulatedNetwork
-from shoal_wire import digests
+from shoal_wire import digests, peers
 from shoal_wire.manifest import Manifest
 from shoal_wire.types import BatchId, PeerId
 from tests.support import factories as make
@@ -39,12 +38,22 @@ from tests.support.simulated_attackers import attacker
 from tests.support.simulated_node import NodeSettings, Observer, SimulatedNode
 
 EPOCH_MS = 1_700_000_000_000
-_PURE = tuple(
-    (module, name)
-    for name in ("open_envelope", "decode_batch", "parse_peer_address")
-    for module in (validation, services, discovery, simulated_host)
-    if hasattr(module, name)
+_PURE = (
+    *(
+        (module, name)
+        for name in ("open_envelope", "decode_batch", "parse_peer_address")
+        for module in (validation, services, discovery, simulated_host)
+        if hasattr(module, name)
+    ),
+    # A node keeps the words of those around it, and here are the words of all nodes.
+    (peers, "_entry"),
+    (peers, "_kept_peer"),
+    (peer_book, "_network_of"),
+    (services, "_canonical"),
+    (services, "_told"),
+    (targets, "_kept_usable"),
 )
+_MOST_KEPT = 65536
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +117,8 @@ class World(Observer):
         self.rng = random.Random(f"{seed}/world")
         self.manifest = _manifest(plan.shards)
         self.network = SimulatedNetwork(random.Random(f"{seed}/network"), plan.links)
+        self._taken: set[str] = set()
+        """Addresses of members."""
         self.members = [
             self._member(f"{kind}{number}", kind, folder)
             for kind, count in (
@@ -143,10 +154,17 @@ class World(Observer):
             name=name,
             identity=identity_from_seed(rng.randbytes(32)),
             folder=home,
-            address="/ip4/10.{}.{}.{}/tcp/4001".format(*rng.randbytes(3)),
+            address=self._free_address(rng),
             skew_ms=int(1000 * rng.uniform(-self.plan.skew_s, self.plan.skew_s)),
             kind=kind,
         )
+
+    def _free_address(self, rng: random.Random) -> str:
+        """Return an address of nobody's: of ten thousand drawn two would be alike."""
+        while (address := "/ip4/10.{}.{}.{}/tcp/4001".format(*rng.randbytes(3))) in self._taken:
+            continue
+        self._taken.add(address)
+        return address
 
     def of_kind(self, *kinds: str) -> list[Member]:
         """Return the members of these kinds."""
@@ -281,7 +299,8 @@ class World(Observer):
                     self._check_bounds(node.live.buffer)
 
     def _check_bounds(self, buffer: ReplayBuffer) -> None:
-        limits, stats = self.plan.node, buffer.stats(trio.current_time())
+        # Two rows: the own groups and the other publisher with most, or two others.
+        limits, stats = self.plan.node, buffer.stats(trio.current_time(), max_publishers=2)
         within = (
             stats.groups <= limits.buffer_groups
             and stats.bytes <= limits.buffer_bytes
@@ -348,7 +367,7 @@ def simulate(seed: int, plan: Plan, folder: Path, script: Script) -> World:
             made._nursery.cancel_scope.cancel()
 
     with deterministic(seed), _memoised(), _unflushed(), _spared_collector():
-        trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+        trio.run(main, clock=jumping_clock())
     return world[0]
 
 
@@ -373,7 +392,7 @@ def _memoised() -> Iterator[None]:
     real = {(module, name): getattr(module, name) for module, name in _PURE}
     try:
         for (module, name), function in real.items():
-            setattr(module, name, functools.lru_cache(maxsize=4096)(function))
+            setattr(module, name, functools.lru_cache(maxsize=_MOST_KEPT)(function))
         yield
     finally:
         for (module, name), function in real.items():

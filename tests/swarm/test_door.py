@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 import trio
-import trio.testing
 
 from bootstrap.peer import BootstrapPeer, MeetingPoint
 from p2p.data_dir import save_manifest
@@ -24,7 +23,7 @@ from p2p.gossip.gossip import GossipSettings
 from p2p.gossip.scorer import MeshSettings
 from p2p.net.identity import identity_from_seed
 from p2p.parts import Tuning
-from shoal.simulation.clock import deterministic
+from shoal.simulation.clock import deterministic, jumping_clock
 from shoal.simulation.network import SimulatedNetwork
 from shoal.simulation.parts import NoSocket, simulated_parts
 from shoal_settings.schema import Settings
@@ -172,7 +171,7 @@ def through_the_door(
             nursery.cancel_scope.cancel()
 
     with deterministic(seed), _memoised(), _unflushed():
-        trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+        trio.run(main, clock=jumping_clock())
     return doors[0]
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2p.net.identity import identity_from_seed
+from p2p.peers import peer_book
 from p2p.peers.peer_book import PeerBook, load_peer_book, save_peer_book
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
@@ -18,8 +21,8 @@ from shoal_wire.types import PeerId
 IDS = [identity_from_seed(bytes([n]) * 32).peer_id for n in range(1, 13)]
 
 
-def at(peer_id: PeerId, *ports: int) -> PeerAddresses:
-    addresses = tuple(f"/ip4/10.0.0.1/tcp/{port}" for port in ports)
+def at(peer_id: PeerId, *ports: int, network: int = 0) -> PeerAddresses:
+    addresses = tuple(f"/ip4/10.{network}.0.1/tcp/{port}" for port in ports)
     return PeerAddresses(peer_id=peer_id, addresses=addresses)
 
 
@@ -76,6 +79,62 @@ def test_bounds_hold_after_every_operation_and_survive_the_file(
         assert all(1 <= len(entry.addresses) <= 3 for entry in book.ranked())
     again = PeerBook.from_json(book.to_json(), max_peers=5)
     assert again.ranked() == book.ranked()
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["connected", "dialled", "failed"]),
+            st.sampled_from(IDS),
+            st.integers(0, 2),
+            st.lists(st.integers(1, 65535), max_size=3),
+        ),
+        max_size=60,
+    )
+)
+def test_what_is_counted_and_kept_for_the_next_call_is_what_the_entries_say(
+    operations: list[tuple[str, PeerId, int, list[int]]],
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(peer_book, "MAX_OF_NETWORK", 2)
+        book = PeerBook(max_peers=5)
+        for now, (what, peer_id, network, ports) in enumerate(operations):
+            before = {e.peer_id: e.addresses[0] for e in book.ranked()}
+            if what == "failed":
+                book.note_failed(peer_id)
+            else:
+                peer = at(peer_id, *ports, network=network)
+                book.note_connected(peer, now_ms=now, by_dial=what == "dialled")
+            known = {p: entry for p in IDS if (entry := book.get(p)) is not None}
+            assert len(known) == len(book) <= 5
+            assert _most_of_one_network(e.addresses[0] for e in known.values()) <= 2
+            if what != "failed" and ports:
+                before[peer_id] = at(peer_id, *ports, network=network).addresses[0]
+            if len(before) <= 5 and _most_of_one_network(before.values()) <= 2:
+                assert known.keys() == before.keys(), "there was room for all"
+            fresh = PeerBook(known.values(), max_peers=5)
+            assert {entry.peer_id: entry for entry in book.ranked()} == known
+            assert [peer_book._rank(e) for e in book.ranked()] == [
+                peer_book._rank(e) for e in fresh.ranked()
+            ]
+            assert json.loads(book.to_json())["peers"] == [
+                {"peer_id": e.peer_id, **_row_of(book, e.peer_id)} for e in book.ranked()
+            ]
+
+
+def _most_of_one_network(addresses: Iterable[str]) -> int:
+    return max(Counter(address.split(".")[1] for address in addresses).values(), default=0)
+
+
+def _row_of(book: PeerBook, peer_id: PeerId) -> dict[str, object]:
+    entry = book.get(peer_id)
+    assert entry is not None
+    return {
+        "addresses": list(entry.addresses),
+        "last_seen_ms": entry.last_seen_ms,
+        "num_successes": entry.num_successes,
+        "num_failures": entry.num_failures,
+    }
 
 
 def test_saves_and_loads(tmp_path: Path) -> None:
