@@ -28,7 +28,7 @@ from policy.update import head
 from policy.update.grpo import GrpoConfig, TrainGroup, UpdateStats, make_optimizer, update
 from policy.update.logprobs import completion_logprobs
 from policy.update.rows import Row, packing_pays
-from shoal_base.lines import say, say_json
+from shoal_base.lines import say_json, say_lines
 from shoal_wire.types import SamplingParams
 
 LARGE = {
@@ -382,7 +382,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if given.json:
         say_json(_document(found))
     else:
-        say(markdown(found))
+        say_lines(markdown(found))
     return 0 if all(one.right for one in found.compared) else 1
 
 

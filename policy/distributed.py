@@ -193,12 +193,11 @@ def _device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-class Leader:
-    """Rank 0's way to work with all ranks: `generate` and `update` by their usual signatures."""
+class Leading:
+    """Rank 0's way to have prompts answered by all ranks."""
 
     def __init__(self, ranks: Ranks) -> None:
         self._ranks = ranks
-        log.info("%d processes share the work", ranks.size)
 
     def generate(
         self,
@@ -218,13 +217,35 @@ class Leader:
             generator_state=generator.get_state(),
         )
         self._ranks.tell(order)
-        self._ranks.send_weights(policy)
         # All have as much to do, near enough: what this one has done tells of the whole.
         size = self._ranks.size
-        return generate_part(
-            *(policy, order, self._ranks, generator),
-            on_step=lambda done, fraction: on_step(done * size, fraction),
-        )
+        with self._answering(policy):
+            return generate_part(
+                *(policy, order, self._ranks, generator),
+                on_step=lambda done, fraction: on_step(done * size, fraction),
+            )
+
+    def _answering(self, policy: Policy) -> contextlib.AbstractContextManager[None]:
+        """Around it: all ranks have the policy's weights of this moment."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Send the others home."""
+        self._ranks.tell(None)
+        dist.destroy_process_group()
+
+
+class Leader(Leading):
+    """Rank 0's way to work with all ranks: `generate` and `update` by their usual signatures."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        super().__init__(ranks)
+        log.info("%d processes share the work", ranks.size)
+
+    @contextlib.contextmanager
+    def _answering(self, policy: Policy) -> Iterator[None]:
+        self._ranks.send_weights(policy)
+        yield
 
     def update(
         self,
@@ -239,11 +260,6 @@ class Leader:
         self._ranks.send_weights(policy)
         stepping = _Steps(self._ranks, policy, optimizer)
         return update(policy, stepping, groups, config, reference, self._ranks)
-
-    def close(self) -> None:
-        """Send the others home."""
-        self._ranks.tell(None)
-        dist.destroy_process_group()
 
 
 def follow(settings: Settings, ranks: Ranks) -> None:

@@ -23,13 +23,13 @@ from torch.distributed.device_mesh import init_device_mesh
 from policy.checkpoint.saving import Snapshot
 from policy.distributed import (
     GenerateOrder,
+    Leading,
     RankError,
     Ranks,
     UpdateOrder,
     generate_part,
     together,
 )
-from policy.generation.local import OnStep, Sample
 from policy.model.from_settings import fresh_policy
 from policy.model.loading import Policy, device_of
 from policy.model.prefix_cache import forget
@@ -43,7 +43,6 @@ from policy.model.sharding import (
 )
 from policy.update.grpo import GrpoConfig, TrainGroup, UpdateStats, make_optimizer, update
 from shoal_settings.schema import Settings
-from shoal_wire.types import SamplingParams
 
 log = logging.getLogger(__name__)
 
@@ -131,12 +130,13 @@ class Part:
         return Snapshot(weights=weights, optimizer=optimizer)
 
 
-class ShardedLeader:
+class ShardedLeader(Leading):
     """Rank 0's way to work with all ranks; also where its policy is held (`policy.held.Held`)."""
 
     def __init__(self, ranks: Ranks, settings: Settings) -> None:
         """`settings` say which device, rate and decay; rank 0 itself loads onto the host."""
-        self._ranks, self._part = ranks, Part(ranks, settings)
+        super().__init__(ranks)
+        self._part = Part(ranks, settings)
         self._in_concert = False
         log.info("%d processes share the work and the weights", ranks.size)
 
@@ -161,31 +161,6 @@ class ShardedLeader:
         self._ranks.tell(order)
         self._part.put(order, state, dict(good.model.named_parameters()))
 
-    def generate(
-        self,
-        policy: Policy,
-        prompts: Sequence[Sequence[int]],
-        *,
-        num_completions: int,
-        params: SamplingParams,
-        generator: torch.Generator,
-        on_step: OnStep = lambda _done, _fraction: None,
-    ) -> list[list[Sample]]:
-        """`policy.generation.local.generate`, prompts dealt out."""
-        order = GenerateOrder(
-            prompts=[list(prompt) for prompt in prompts],
-            num_completions=num_completions,
-            params=params,
-            generator_state=generator.get_state(),
-        )
-        self._ranks.tell(order)
-        size = self._ranks.size
-        with self._concert(policy):
-            return generate_part(
-                *(policy, order, self._ranks, generator),
-                on_step=lambda done, fraction: on_step(done * size, fraction),
-            )
-
     def update(
         self,
         policy: Policy,
@@ -198,13 +173,8 @@ class ShardedLeader:
         self._ranks.tell(UpdateOrder(groups=list(groups), config=config))
         return update(policy, optimizer, groups, config, reference, self._ranks)
 
-    def close(self) -> None:
-        """Send the others home."""
-        self._ranks.tell(None)
-        torch.distributed.destroy_process_group()
-
     @contextlib.contextmanager
-    def _concert(self, policy: Policy) -> Iterator[None]:
+    def _answering(self, policy: Policy) -> Iterator[None]:
         """All ranks have been told already: their weights are gathered here, once."""
         self._in_concert = True
         try:
@@ -222,7 +192,7 @@ class ShardedLeader:
         assert self._part.policy is not None
         self._ranks.tell(_Gather())
         try:
-            with self._concert(self._part.policy):
+            with self._answering(self._part.policy):
                 yield
         finally:  # told to stop in the middle, too: the others wait for it
             self._ranks.tell(_Release())

@@ -118,7 +118,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
         arms=real.real_arms,
         base=real.BASE,
         full=Size(seeds=3, rounds=60),
-        quick=Size(seeds=1, rounds=40, arms=real.quick_arms),
+        quick=Size(seeds=1, rounds=70, arms=real.quick_arms),
         nodes=real.NODES,
         report=real_report.report,
     ),

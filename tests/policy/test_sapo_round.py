@@ -105,7 +105,8 @@ def test_what_is_shared_is_valid_and_holds_no_reward(node: NodeThread) -> None:
 
 
 def test_external_groups_are_trained_on_beside_own_ones(node: NodeThread) -> None:
-    publisher = case.send(node, [case.external_group(number) for number in range(4)])
+    four = [case.external_group(number) for number in range(4)]
+    publisher = case.send(node, four, ago_ms=5_000)
     policy = case.policy()
     link = connected(node)
     record = case.rounds(policy, case.SteeredTasks(), link, local=1, external=2).play(1, 0).record
@@ -113,7 +114,7 @@ def test_external_groups_are_trained_on_beside_own_ones(node: NodeThread) -> Non
     assert record.reward_external == 0.5
     assert record.groups_looked_at == 5, "its own one, and all of the others'"
     assert record.external_age_s is not None
-    assert 0 <= record.external_age_s < 3600
+    assert 5 <= record.external_age_s < 3600
     link.drain()
     assert len(link.leases().held) == 2
     assert node.node.buffer.ready() == 2

@@ -271,16 +271,19 @@ def test_alone_the_manifest_is_the_presets() -> None:
     assert decode_manifest(manifest.raw) == manifest
 
 
-def test_a_librarys_warning_is_printed_once() -> None:
+def test_a_librarys_warning_is_printed_once_and_its_requests_are_not() -> None:
     program = (
         "import logging; from policy.__main__ import _quieten_libraries; _quieten_libraries(); "
-        "logging.basicConfig(); import huggingface_hub.utils.logging as hub; "
-        "hub.get_logger('huggingface_hub.x').warning('no way to the hub')"
+        "logging.basicConfig(level=logging.INFO); import huggingface_hub.utils.logging as hub; "
+        "hub.get_logger('huggingface_hub.x').warning('no way to the hub'); import httpx; "
+        "answer = httpx.MockTransport(lambda request: httpx.Response(200)); "
+        "httpx.Client(transport=answer).get('http://127.0.0.1/models')"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stderr.count("no way to the hub") == 1
+    assert "HTTP Request" not in done.stderr
 
 
 @pytest.mark.usefixtures("shared_worker")

@@ -122,15 +122,15 @@ def external_group(number: int, texts: Sequence[str] = ("1", "2", "3", "4")) -> 
     return make.group(of=make.task(number, question=make.real_question(number)), texts=texts)
 
 
-async def _receive(node: LocalNode, groups: Sequence[RolloutGroup]) -> str:
-    author = make.Author(node.manifest, now_ms=wall_ms())
+async def _receive(node: LocalNode, groups: Sequence[RolloutGroup], ago_ms: int) -> str:
+    author = make.Author(node.manifest, now_ms=wall_ms() - ago_ms)
     await node.receive(author.signed(author.batch(groups)))
     return author.peer_id
 
 
-def send(node: NodeThread, groups: Sequence[RolloutGroup]) -> str:
-    """Let the node receive groups of another node; return that node's peer id."""
-    return node.call(_receive, node.node, groups)
+def send(node: NodeThread, groups: Sequence[RolloutGroup], *, ago_ms: int = 0) -> str:
+    """Let the node receive groups that another made so long ago; return that one's peer id."""
+    return node.call(_receive, node.node, groups, ago_ms)
 
 
 @functools.cache

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,11 @@ from policy.generation.local import generate
 from policy.model.loading import ModelError, Policy
 from policy.model.lora import LoraSpec, add_adapter, merged, spec_of
 from policy.trainer import Trainer
+from policy.update.grpo import update
 from shoal_wire.types import SamplingParams
 from tests.policy import tiny_models
 from tests.policy import training_cases as case
+from tests.policy.update.test_grpo import config, make_groups
 
 peft = pytest.importorskip("peft")
 
@@ -98,6 +102,56 @@ def test_targets_by_name() -> None:
     assert {name.split(".")[-4] for name in trained} <= {"q_proj", "v_proj"}
     with pytest.raises(ModelError, match="nonesuch"):
         adapted("qwen2", targets="nonesuch")
+
+
+class Gradients:
+    """Stands in for an optimiser: keeps the adapters' gradients."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.weights = [w for w in policy.model.parameters() if w.requires_grad]
+        self.found: list[torch.Tensor] = []
+
+    def zero_grad(self, *, set_to_none: bool) -> None:
+        for weight in self.weights:
+            weight.grad = None
+
+    def step(self) -> None:
+        self.found = [w.grad.flatten().clone() for w in self.weights if w.grad is not None]
+
+
+@contextmanager
+def types_of_products(policy: Policy) -> Iterator[set[torch.dtype]]:
+    """The types that adapters' matrices give meanwhile."""
+    used: set[torch.dtype] = set()
+    matrices = [
+        module
+        for name, module in policy.model.named_modules()
+        if ".lora_" in name and isinstance(module, torch.nn.Linear)
+    ]
+    hooks = [
+        one.register_forward_hook(lambda _m, _given, made: used.add(made.dtype)) for one in matrices
+    ]
+    yield used
+    for hook in hooks:
+        hook.remove()
+
+
+def test_adapters_stay_float32_and_compute_in_the_models_type() -> None:
+    found = {}
+    for dtype in (torch.bfloat16, torch.float32):
+        policy = tiny_models.policy()
+        policy.model.to(torch.bfloat16).to(dtype)
+        policy = add_adapter(policy, LoraSpec(rank=2), seed=1)
+        stir(policy)
+        gradients = Gradients(policy)
+        # The first looks at the model once, in a way of its own.
+        update(policy, gradients, make_groups(), config())
+        with types_of_products(policy) as used:
+            update(policy, gradients, make_groups(), config())
+        assert used == {dtype}
+        assert {one.dtype for one in gradients.found} == {torch.float32}
+        found[dtype] = torch.cat(gradients.found)
+    assert torch.nn.functional.cosine_similarity(*found.values(), dim=0) > 0.99
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen2"])

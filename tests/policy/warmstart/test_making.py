@@ -112,5 +112,8 @@ def test_wide_lessons_are_other_questions_of_the_same_families_and_none_of_evalu
     assert [lesson.family for lesson in wide] == [lesson.family for lesson in easy]
     held_out = {lesson.question for lesson in held_out_questions(16)}
     assert not held_out & {lesson.question for lesson in wide}
+    for family in {lesson.family for lesson in easy}:
+        few, many = ({x.question for x in of if x.family == family} for of in (easy, wide))
+        assert len(many - few) > 0.4 * len(many) and len(many) >= len(few)
     counted = [one.right for one in wide if one.family == "letter_counting_easy"]
     assert max(map(counted.count, set(counted))) < 0.7 * len(counted)

@@ -1,4 +1,4 @@
-"""`shoal debug status`: what it says of a trainer that has ended."""
+"""`shoal debug status`: what it says of a trainer."""
 
 from __future__ import annotations
 
@@ -33,3 +33,13 @@ def test_how_a_trainer_ended_is_told_where_it_failed(state: str, code: int, told
     said = said_of(ended)
     assert (f"exit {code}: no room; next start in 2.0 s" in said) == told
     assert ("last end" in said) == told
+
+
+def test_it_says_how_many_groups_a_round_looked_at() -> None:
+    said = said_of({"last_round": {"groups_looked_at": 11, "own_groups": 4}})
+    assert "11 groups in the last round, 4 of them its own" in said
+
+
+@pytest.mark.parametrize("latest", [None, {}, {"groups_looked_at": 0, "own_groups": 0}])
+def test_before_the_first_and_of_none_it_says_nothing(latest: dict[str, int] | None) -> None:
+    assert "looked at" not in said_of({"last_round": latest})

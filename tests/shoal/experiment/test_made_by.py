@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from shoal.experiment import made_by
 from shoal.experiment.folder import write_config, write_result
@@ -39,16 +43,32 @@ def test_a_result_names_command_seeds_code_and_the_rounds_it_was_made_of(tmp_pat
     assert other["rounds_sha256"] != found["rounds_sha256"]
 
 
+def installed() -> str:
+    """The version that pip knows."""
+    try:
+        return version("shoal")
+    except PackageNotFoundError:
+        return made_by.UNKNOWN
+
+
 def test_a_command_is_told_without_places(tmp_path: Path) -> None:
     typed = ["paper", "--out", str(tmp_path), "--arm", "4/4", f"--out={tmp_path}", "--jobs", "2"]
     said = made_by.as_typed([*typed, "--set", "model=a b", "--json", "--fresh", "--no-figures"])
     assert said == "shoal experiment paper --arm 4/4 --set 'model=a b'"
 
 
-def test_code_that_is_no_checkout_goes_by_its_version(tmp_path: Path, monkeypatch: Any) -> None:
+@pytest.mark.parametrize("around", [False, True])
+def test_code_that_is_no_checkout_goes_by_its_version(
+    tmp_path: Path, monkeypatch: Any, around: bool
+) -> None:
+    """An install goes by it in somebody's repository, too: its commits are not shoal's."""
+    if around:
+        git = ["git", "-C", str(tmp_path), "-c", "user.name=x", "-c", "user.email=x@x"]
+        subprocess.run([*git, "init", "-q"], check=True)
+        subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "x"], check=True)
     monkeypatch.setattr(made_by, "_HERE", tmp_path / "made_by.py")
     made_by.code_version.cache_clear()
     try:
-        assert made_by.code_version()[0].isdigit() or made_by.code_version() == made_by.UNKNOWN
+        assert made_by.code_version() in (made_by.UNKNOWN, installed())
     finally:
         made_by.code_version.cache_clear()

@@ -80,6 +80,14 @@ def test_members_train_on_what_others_shared_and_silos_on_nothing(shared: Worker
     assert [line["external_drawn"] for line in silo if line["event"] == "round"] == [0, 0]
 
 
+def test_what_is_delayed_is_heard_that_many_rounds_later(shared: Workers) -> None:
+    node = NodeSpec(settings={"local": 2, "external": 2}, delay=2)
+    lines = played(job(Arm(name="2/2", nodes=(node,) * 2)), shared)
+    drawn = [(one["round"], one["external_drawn"]) for one in lines if one["event"] == "round"]
+    assert all(count == 0 for number, count in drawn if number <= 2)
+    assert any(count > 0 for number, count in drawn if number == 3)
+
+
 def test_the_filtered_silo_asks_more_and_trains_on_signal_only(shared: Workers) -> None:
     (filtered,) = [arm for arm in paper_arms(1) if arm.name == FILTERED]
     lines = [line for line in played(job(filtered, rounds=2), shared) if line["event"] == "round"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,21 +47,34 @@ def test_a_whole_run_leaves_table_and_answers(
     assert (tmp_path / "table.md").exists()
 
 
-def test_answers_are_inert_whatever_a_model_says(tmp_path: Path) -> None:
-    experiment = asked(*SMALL, "--quick", "--rounds", "1", "--nodes", "1", "--arm", "8/0")
+def _write_answers(out: Path, experiment: Experiment, rows: list[dict[str, Any]]) -> None:
+    """Node 0's answers before and after the one round, and beside them another node's."""
     job = experiment.jobs()[0]
-    hostile = " <script>x</script> | [a](http://b) \x1b[2J \u202e **right**\n# title"
-    row = {"family": "gcd_easy", "question": "2?", "expected": "2", "reward": 0.0}
-    rows = [{**row, "answer": hostile}, {**row, "answer": " 2\n", "reward": 1.0}]
     events = [
         {"event": "answers", "node": 0, "round": number, "answers": [rows[number]]}
         for number in (0, 1)
     ]
-    path = tmp_path / job.file_name
-    path.parent.mkdir(parents=True)
+    others = {**rows[0], "answer": "another's", "reward": 1.0}
+    events += [{**one, "node": 1, "answers": [others]} for one in events]
+    path = out / job.file_name
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(json.dumps(one) for one in [job.to_json(), *events]) + "\n")
+
+
+def test_answers_are_inert_whatever_a_model_says(tmp_path: Path) -> None:
+    experiment = asked(*SMALL, "--quick", "--rounds", "1", "--nodes", "1", "--arm", "8/0")
+    hostile = " <script>x</script> | [a](http://b) \x1b[2J \u202e **right**\n# title"
+    row = {"family": "gcd_easy", "question": "2?", "expected": "2", "reward": 0.0}
+    rows = [{**row, "answer": hostile}, {**row, "answer": " 2\n", "reward": 1.0}]
+    _write_answers(tmp_path, experiment, rows)
     shown = answers_page(tmp_path, experiment).splitlines()[-1]
     assert shown.endswith(" | **2** |"), "right, and bold as Markdown reads it: no blank inside"
     shown = shown.removesuffix(" **2** |")
     assert not set("<>[*#\x1b\u202e") & set(shown.replace("&#", ""))
     assert shown.count("|") == 4 and "http:" not in shown and "script" in shown
+
+    long = [{**row, "answer": "4" * 999 + "5"}, {**row, "answer": ""}]
+    _write_answers(tmp_path, experiment, long)
+    shown = answers_page(tmp_path, experiment).splitlines()[-1]
+    assert shown.endswith("5 | (nothing) |")
+    assert len(shown) < 300 and " … " in shown
