@@ -3,7 +3,7 @@
     drawn from the node ─▶ verified ─▶ usable? ─▶ candidates ─▶ choose J ─▶ which completions?
 
 A strategy is words joined by ``+``: at most one base, any number of refinements, the most
-important first; `policy.choice.words` has them all, docs/experiments.md compares them.
+important first; `policy.choice.words` has them all, docs/strategies.md compares them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The words that a strategy is made of: each is one row of `WORDS`, with what it does. Pure.
 
-A new word is a row here, its name in `shoal_settings.strategy` and a line in docs/experiments.md;
+A new word is a row here, its name in `shoal_settings.strategy` and a line in docs/strategies.md;
 tests compare the three. A row has a function for each place at which it has a say:
 
     drawn ─▶ usable (bases) ─▶ refuses ─▶ order ─▶ chosen ─▶ trains_on, reads: which completions
@@ -33,7 +33,7 @@ class Word:
 
     name: str
     does: str
-    """In one line, as docs/experiments.md lists it."""
+    """In one line, as docs/strategies.md lists it."""
     usable: Usable | None = None
     """Of bases, and of them alone."""
     order: Order | None = None
@@ -120,7 +120,7 @@ WORDS: Final = (
         does="families first in which the node's own answers earn least",
         order=_weakest,
     ),
-    # Against peers who do not mean well; docs/experiments.md says what each costs.
+    # Against peers who do not mean well; docs/presets.md says what each costs.
     Word(
         name="distinct",
         does="copies are left out: a group of which half the texts were trained on for that task",

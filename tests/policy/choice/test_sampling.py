@@ -16,7 +16,7 @@ from shoal_settings.strategy import BASES, STRATEGY_WORDS
 from shoal_settings.strategy import StrategyError as Unknown
 from shoal_wire.types import PeerId
 
-EXPERIMENTS = Path(__file__).parents[3] / "docs" / "experiments.md"
+PAGE = Path(__file__).parents[3] / "docs" / "strategies.md"
 
 ZERO, LOW, HIGH, FULL = (0.0, 0.0), (0.0, 0.0, 0.0, 1.0), (0.0, 1.0, 1.0, 1.0), (1.0, 1.0)
 
@@ -33,7 +33,7 @@ def test_the_setting_knows_the_same_words() -> None:
 
 def test_the_documentation_says_of_each_word_what_its_row_says() -> None:
     (table,) = re.findall(
-        r"\| word \| what it does \|\n\|[-|]+\n((?:\|.*\n)+)", EXPERIMENTS.read_text()
+        r"\| word \| what it does \|\n\|[-|]+\n((?:\|.*\n)+)", PAGE.read_text()
     )
     assert table.splitlines() == [f"| `{word.name}` | {word.does} |" for word in WORDS]
 
