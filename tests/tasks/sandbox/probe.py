@@ -69,8 +69,10 @@ def replace_process(_folder: str) -> None:
 
 
 def call_libc(_folder: str) -> None:
-    if LIBC.mkdir(b"/tmp/shoal-probe", 0o700) != 0:
+    made = b"/tmp/shoal-probe-%d" % os.getpid()  # another run of the tests may be at it
+    if LIBC.mkdir(made, 0o700) != 0:
         raise OSError(ctypes.get_errno(), "mkdir")
+    LIBC.rmdir(made)
 
 
 def kill_parent(_folder: str) -> None:
