@@ -263,10 +263,13 @@ class Stage:
         return made
 
     def bootstrap(self, name: str = "bootstrap", *flags: str) -> ShoalProcess:
-        """Start a bootstrap peer on loopback."""
-        return self.process(
-            "bootstrap", name, "--listen", LOOPBACK, "--log-level", "info", *flags
-        ).start()
+        """Start a bootstrap peer on loopback, with no local discovery.
+
+        Else it would meet that of another test, and each test's nodes the other's. The old commit's
+        has no such flag.
+        """
+        where = ("--listen", LOOPBACK, *(("--no-mdns",) if self._program is PRESENT else ()))
+        return self.process("bootstrap", name, *where, "--log-level", "info", *flags).start()
 
     def node(self, name: str, *flags: str, bootstrap: str | None = None) -> ShoalProcess:
         """Start a node on loopback, with short checkpoints and no local discovery."""
