@@ -32,9 +32,7 @@ def test_the_setting_knows_the_same_words() -> None:
 
 
 def test_the_documentation_says_of_each_word_what_its_row_says() -> None:
-    (table,) = re.findall(
-        r"\| word \| what it does \|\n\|[-|]+\n((?:\|.*\n)+)", PAGE.read_text()
-    )
+    (table,) = re.findall(r"\| word \| what it does \|\n\|[-|]+\n((?:\|.*\n)+)", PAGE.read_text())
     assert table.splitlines() == [f"| `{word.name}` | {word.does} |" for word in WORDS]
 
 
