@@ -80,10 +80,18 @@ def write_result(
 ) -> dict[str, Any]:
     """Write down the numbers, and a Markdown table if there is anything to put in.
 
-    Returns the numbers with what they came of.
+    Returns the numbers with what they are of, and what they came of.
     """
-    made = made_by.made_by(out, done_jobs(out, experiment), _config(out))
-    whole = {**document, "made_by": made}
+    done = done_jobs(out, experiment)
+    whole = {
+        "experiment": experiment.name,
+        "out": str(out),
+        "rounds": experiment.rounds,
+        "jobs": len(experiment.jobs()),
+        "jobs_finished": len(done),
+        **document,
+        "made_by": (made := made_by.made_by(out, done, _config(out))),
+    }
     (out / RESULT).write_text(json.dumps(whole, indent=1) + "\n")
     if table is not None:
         text = f"# shoal experiment {experiment.name}\n\n{table}\n{made_by.markdown(made)}"

@@ -32,11 +32,6 @@ def report(
     roles = summarise(jobs)
     drawn = _draw(out, roles, jobs) if figures and roles else []
     document = {
-        "experiment": experiment.name,
-        "out": str(out),
-        "rounds": experiment.rounds,
-        "jobs": len(experiment.jobs()),
-        "jobs_finished": len(jobs),
         "roles": [role.to_json() for role in roles],
         "figures": [str(path.relative_to(out)) for path in drawn],
     }

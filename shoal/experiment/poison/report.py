@@ -51,12 +51,7 @@ def report(
     cells = summarise(experiment.arms, runs, planted)
     drawn = _draw(out, cells, planted) if figures and cells else []
     document = {
-        "experiment": experiment.name,
-        "out": str(out),
-        "rounds": experiment.rounds,
         "honest_nodes": sum(node.behaviour == "honest" for node in experiment.arms[0].nodes),
-        "jobs": len(experiment.jobs()),
-        "jobs_finished": len(done_jobs(out, experiment)),
         "poison": [cell.to_json() for cell in cells],
         "figures": [str(path.relative_to(out)) for path in drawn],
     }

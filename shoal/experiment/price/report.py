@@ -46,11 +46,6 @@ def report(
     refused = refusals(experiment)
     drawn = _draw(out, prices, jobs) if figures and prices else []
     document = {
-        "experiment": experiment.name,
-        "out": str(out),
-        "rounds": experiment.rounds,
-        "jobs": len(experiment.jobs()),
-        "jobs_finished": len(jobs),
         "prices": [one.to_json() for one in prices],
         "pairs": [one.to_json() for one in compared],
         "refused": refused,

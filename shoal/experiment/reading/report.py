@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from shoal.experiment.folder import FIGURES, done_jobs, write_result
+from shoal.experiment.folder import FIGURES, write_result
 from shoal.experiment.plan import Experiment
 from shoal.experiment.reading import ceiling as ceilings
 from shoal.experiment.reading.results import Run, load_runs
@@ -26,13 +26,8 @@ def write_report(
     title = f"shoal experiment {experiment.name}"
     drawn = _draw(out, runs, summaries, title) if figures and runs else []
     document = {
-        "experiment": experiment.name,
-        "out": str(out),
         "mode": "swarm" if experiment.swarm else "in-process",
-        "rounds": experiment.rounds,
         "nodes": len(experiment.arms[0].nodes),
-        "jobs": len(experiment.jobs()),
-        "jobs_finished": len(done_jobs(out, experiment)),
         **to_json(summaries, compared),
         **(top.to_json() if top else {}),
         "figures": [str(path.relative_to(out)) for path in drawn],

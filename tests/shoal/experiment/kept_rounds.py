@@ -14,10 +14,17 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 import sys
 import tarfile
 from pathlib import Path
 from typing import Any, Final
+
+import pytest
+
+from shoal.experiment.command import main
+from shoal.experiment.flags import make_experiment, parser
+from shoal.experiment.folder import is_done
 
 ARCHIVES: Final = Path(__file__).parents[3] / "docs" / "results"
 _KEPT: Final = {
@@ -55,6 +62,17 @@ def unpack(archive: Path, folder: Path) -> None:
     """Make the experiment's folder of an archive."""
     with tarfile.open(archive) as made:
         made.extractall(folder, filter="data")
+
+
+def told_of(folder: Path, capsys: pytest.CaptureFixture[str]) -> tuple[dict[str, Any], str]:
+    """Return what an unpacked folder's command prints of it, and the table; nothing is played."""
+    typed = shlex.split(json.loads((folder / "config.json").read_text())["command"])[2:]
+    experiment = make_experiment(parser().parse_args(typed))
+    assert all(is_done(folder, job) for job in experiment.jobs())
+    assert main([*typed, "--out", str(folder), "--no-figures", "--jobs", "0", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["jobs"] == document["jobs_finished"] > 0
+    return document, (folder / "table.md").read_text().split("\n", 2)[2].strip()
 
 
 def brief(document: dict[str, Any], beside: str) -> str:

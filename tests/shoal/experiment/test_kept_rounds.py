@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shlex
 from pathlib import Path
 
 import pytest
 
-from shoal.experiment.command import main
-from shoal.experiment.flags import make_experiment, parser
-from shoal.experiment.folder import is_done
-from tests.shoal.experiment.kept_rounds import ARCHIVES, brief, unpack
+from tests.shoal.experiment.kept_rounds import ARCHIVES, brief, told_of, unpack
 
 DOCS = ARCHIVES.parent
 PAGE = DOCS / "experiments.md"
@@ -31,14 +26,7 @@ def test_a_table_is_what_its_command_prints_of_the_kept_rounds(
     archive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     unpack(archive, tmp_path)
-    command = json.loads((tmp_path / "config.json").read_text())["command"]
-    typed = shlex.split(command)[2:]
-    experiment = make_experiment(parser().parse_args(typed))
-    assert all(is_done(tmp_path, job) for job in experiment.jobs())  # nothing is played here
-    assert main([*typed, "--out", str(tmp_path), "--no-figures", "--jobs", "0", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert document["jobs"] == document["jobs_finished"] > 0
-    made = (tmp_path / "table.md").read_text().split("\n", 2)[2].strip()
+    document, made = told_of(tmp_path, capsys)
     page, beside = BESIDE.get(archive.name, (PAGE, None))
     if beside is not None:
         made, of = brief(document, beside), made.splitlines()[-1]
