@@ -33,16 +33,10 @@ def all_arms(num_nodes: int) -> tuple[Arm, ...]:
     """What may be sent, at equal samples and steps; nodes that leave, and nodes that differ."""
     silo, text, *weights, both = _main(num_nodes)
     usual = next(arm for arm in weights if arm.average_every == USUAL)
-    return (
-        silo,
-        text,
-        *weights,
-        both,
-        uniform_arm("4/4", num_nodes, local=4, external=4),
-        *(leaving(arm) for arm in (text, usual, both)),
-        mixed(silo),
-        mixed(text),
-    )
+    arms = (silo, text, *weights, both, uniform_arm("4/4", num_nodes, local=4, external=4))
+    if num_nodes == 1:  # nobody can leave it, or differ from it
+        return arms
+    return (*arms, *(leaving(arm) for arm in (text, usual, both)), mixed(silo), mixed(text))
 
 
 def quick_arms(num_nodes: int) -> tuple[Arm, ...]:
@@ -53,7 +47,8 @@ def quick_arms(num_nodes: int) -> tuple[Arm, ...]:
 
 def refused_arms(num_nodes: int) -> tuple[Arm, ...]:
     """What cannot be played, by name: an experiment says so."""
-    return tuple(mixed(arm) for arm in _main(num_nodes) if arm.average_every == USUAL)
+    averaged = [arm for arm in _main(num_nodes) if arm.average_every == USUAL]
+    return tuple(map(mixed, averaged)) if num_nodes > 1 else ()
 
 
 def leaving(arm: Arm) -> Arm:

@@ -131,6 +131,14 @@ def test_every_arm_answers_and_trains_on_as_many_groups_in_as_many_steps() -> No
     assert len(set(names)) == len(names) == 12
 
 
+@pytest.mark.parametrize("num_nodes", [1, 2, 3, 5, 64])
+@pytest.mark.parametrize("rounds", [1, 2, 60])
+def test_somebody_is_there_at_the_end_of_every_arm(num_nodes: int, rounds: int) -> None:
+    for arm in (*all_arms(num_nodes), *quick_arms(num_nodes)):
+        assert any(node.last_round(rounds) == rounds for node in arm.nodes), arm.name
+        assert not arm.name.endswith(" leaving") or not all(node.leaves == 1 for node in arm.nodes)
+
+
 def test_weights_of_different_models_and_of_real_processes_are_refused() -> None:
     silo = uniform_arm(SILO, 4, local=8, external=0)
     averaged = replace(mixed(silo), average_every=5)
