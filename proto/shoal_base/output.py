@@ -1,6 +1,6 @@
 """Standard output and error that may go away: a closed pipe, a lost terminal, one that is stopped.
 
-    a command that prints   its reader goes ─▶ it ends, quietly, with the code of SIGPIPE
+    a command that prints   its reader goes ─▶ `NoReader` ends it, quietly, with SIGPIPE's code
     a process that serves   print ─▶ bounded queue ─▶ a thread ─▶ descriptor
                             gone: dropped from then on · stopped (Ctrl-S): dropped beyond a bound
 
@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import io
 import os
 import select
 import signal
+import stat
 import sys
 import threading
 from collections import deque
@@ -35,6 +37,10 @@ MAX_WAITING_BYTES: Final = 1 << 18
 _LAST_WORDS_SECONDS: Final = 1.0
 _POLL_MS: Final = 500
 _STANDARD = (0, 1, 2)
+
+
+class NoReader(SystemExit):
+    """Nobody will ever read what is written: a pipe's other end has gone, or the terminal has."""
 
 
 class _Outlet(io.RawIOBase):
@@ -69,6 +75,10 @@ class _Outlet(io.RawIOBase):
                 waiting.register(self._descriptor, select.POLLOUT)
                 waiting.poll(_POLL_MS)
 
+    def _is_device(self) -> bool:
+        """Also of a terminal that has hung up, which no longer is one."""
+        return stat.S_ISCHR(os.fstat(self._descriptor).st_mode)
+
     def _lose(self) -> None:
         """Drop what comes; children and C libraries write nowhere, too."""
         self.lost = True
@@ -87,11 +97,11 @@ class _EndsWithReader(_Outlet):
             return len(raw)
         try:
             self._write_all(raw)
-        except BrokenPipeError:
-            self._lose()
-            raise SystemExit(EXIT_NO_READER) from None
         except OSError as error:
+            unread = error.errno == errno.EPIPE or (error.errno == errno.EIO and self._is_device())
             self._lose()
+            if unread:
+                raise NoReader(EXIT_NO_READER) from None
             say(f"shoal: cannot write its output: {error.strerror}", error=True)
             raise SystemExit(_EXIT_NOT_WRITTEN) from None
         return len(raw)

@@ -26,6 +26,7 @@ from shoal.watch.frame import frame
 from shoal.watch.keys import Keys
 from shoal_base.lines import say_json
 from shoal_base.node_folders import NODE_FOLDER
+from shoal_base.output import NoReader
 from shoal_base.terminal import Terminal
 from shoal_settings.called import called
 from shoal_settings.exits import EXIT_NO_NODE, EXIT_OK
@@ -132,6 +133,8 @@ def _live(console: Terminal, data_dir: Path) -> int:
     try:
         while _shown_until_left(console, asked, pauses):
             pauses.begin()
+    except NoReader:  # the terminal was gone before a key was waited for
+        pass
     finally:
         asked.stop()
     return EXIT_OK

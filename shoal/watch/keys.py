@@ -20,9 +20,13 @@ class Keys:
         self._before: list[Any] = []
 
     def __enter__(self) -> Self:
+        """Begin. Raises EOFError: the terminal is gone."""
         if self._descriptor is not None:
-            self._before = termios.tcgetattr(self._descriptor)
-            tty.setcbreak(self._descriptor, termios.TCSANOW)
+            try:
+                self._before = termios.tcgetattr(self._descriptor)
+                tty.setcbreak(self._descriptor, termios.TCSANOW)
+            except termios.error:
+                raise EOFError("the terminal is gone") from None
         return self
 
     def __exit__(

@@ -70,6 +70,17 @@ def test_a_command_ends_quietly_with_its_reader(lines: int) -> None:
     assert code in ("0", "141")
 
 
+def test_a_command_whose_terminal_has_gone_ends_quietly(tmp_path: Path) -> None:
+    master, slave = pty.openpty()
+    os.close(master)  # from now on what is written there is an input/output error
+    with (tmp_path / "said").open("w+b") as said:
+        command = [sys.executable, "-c", COMMAND.format(lines=3)]
+        done = subprocess.run(command, stdout=slave, stderr=said, timeout=60, check=False)
+        os.close(slave)
+        said.seek(0)
+        assert (done.returncode, said.read()) == (141, b"")
+
+
 def test_a_full_disk_at_the_end_of_a_redirection_is_told() -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(

@@ -106,6 +106,14 @@ class Watched:
         os.close(self._master)
         self._master = os.open(os.devnull, os.O_RDWR)
 
+    def take_nothing(self) -> None:
+        """Ctrl-S; return when the program waits in a write."""
+        termios.tcflow(self._slave, termios.TCOOFF)
+        waits = Path(f"/proc/{self.process.pid}/syscall")
+        while waits.read_text().split()[0] not in ("1", "64"):  # write, on x86-64 and ARM
+            assert self.process.poll() is None
+            time.sleep(0.01)
+
     def press(self, key: str) -> None:
         """Press a key."""
         os.write(self._master, key.encode())
@@ -237,6 +245,14 @@ def test_a_reader_who_goes_away_ends_it_without_a_word(folder: Path) -> None:
 def test_a_terminal_that_goes_away_ends_it(folder: Path) -> None:
     with Watched(folder) as watched:
         watched.until(lambda text: "no node answers here" in text)
+        watched.hang_up()
+        assert watched.process.wait(PATIENCE_S) == 0
+
+
+def test_a_terminal_that_goes_away_while_it_is_written_to_ends_it(folder: Path) -> None:
+    with Watched(folder) as watched:
+        watched.until(lambda text: "no node answers here" in text)
+        watched.take_nothing()
         watched.hang_up()
         assert watched.process.wait(PATIENCE_S) == 0
 
