@@ -69,7 +69,9 @@ def _figures(
     yield from _held_out(runs, arms, title)
     yield "8-signal", _signal(runs, arms, window, title)
     yield "9-oscillation", _oscillation(runs, summaries, title)
-    yield "0-totals", _totals(runs, summaries, title)
+    base = next((one for one in summaries if one.gain is None), summaries[0])
+    if base.total.mean > 0 and base.training_total.mean > 0:  # over nothing nothing can be
+        yield "0-totals", _totals(runs, summaries, base, title)
 
 
 def _pooled_training(runs: Sequence[Run], arms: Sequence[str], window: int, title: str) -> Figure:
@@ -254,13 +256,14 @@ def _oscillation(runs: Sequence[Run], summaries: Sequence[ArmSummary], title: st
     return figure
 
 
-def _totals(runs: Sequence[Run], summaries: Sequence[ArmSummary], title: str) -> Figure:
+def _totals(
+    runs: Sequence[Run], summaries: Sequence[ArmSummary], base: ArmSummary, title: str
+) -> Figure:
     figure, ax = _one_axes(
         f"{title}: total reward, 8/0 = 1",
         "Ours: sum over rounds of the reward on own fresh questions, mean over seeds (dots) with "
         "its 95 % interval; hatched: the same of the training set, which the paper adds up.",
     )
-    base = next((one for one in summaries if one.gain is None), summaries[0])
     for place, one in enumerate(summaries):
         colour = COLOURS[place % 8]
         own = one.total.mean / base.total.mean

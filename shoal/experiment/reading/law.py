@@ -54,9 +54,10 @@ class Law:
     def predict(self, run: Run, worth: float) -> Vector:
         """The reward of every round, by what the node looked at."""
         own, others = _looked_at(run)
-        gained = (own + worth * others) ** self.power
-        before = np.concatenate([[0.0], np.cumsum(gained)[:-1]])
-        with np.errstate(divide="ignore"):
+        # Far from the law, as of silos that learn nothing, the fit tries powers beyond any number.
+        with np.errstate(divide="ignore", over="ignore"):
+            gained = (own + worth * others) ** self.power
+            before = np.concatenate([[0.0], np.cumsum(gained)[:-1]])
             distance = self.half - np.log(before)
         return np.asarray(self.level / (1 + np.exp(np.minimum(self.slope * distance, 500.0))))
 
