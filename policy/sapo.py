@@ -89,6 +89,8 @@ class Outcome:
     own: Sequence[OwnGroup]
     own_rewards: Sequence[Sequence[float]]
     """Of the answers of `own`."""
+    learnt: Sequence[m.GroupOutcome]
+    """Of every group that the round had."""
 
 
 class Rounds:
@@ -166,6 +168,7 @@ class Rounds:
             balance=self._balance,
             own=own,
             own_rewards=[group.rewards for group in fresh],
+            learnt=learnt,
         )
 
     @property

@@ -37,6 +37,7 @@ from shoal.experiment.playing.attackers import ATTACKS, PLANTED, Attacker, heari
 from shoal.experiment.playing.averaging import average
 from shoal.experiment.playing.behaviour import BEHAVIOURS, delayed
 from shoal.experiment.playing.journal import Journal
+from shoal.experiment.playing.lessons import Lessons
 from shoal.experiment.playing.memory_swarm import MemoryLink, MemoryMember, MemorySwarm, wall_ms
 from shoal.experiment.playing.tasks import SharedWorker, SpecialistSource
 from shoal.simulation.clock import deterministic
@@ -187,6 +188,7 @@ class _Swarm:
         """Those that are members, or were until they left."""
         self._attackers: dict[int, Attacker] = {}
         self._nodes: dict[int, _Node] = {}
+        self._lessons = Lessons({})
 
     async def open(self, nursery: trio.Nursery) -> None:
         """Start the nodes of those that share, and give each its trainer or attacker."""
@@ -196,6 +198,7 @@ class _Swarm:
         members = await self._memory.open(nursery, self._manifest, self._worker, settings)
         self._members = dict(zip(sharing, members, strict=True))
         self._sharing = frozenset(sharing)
+        self._lessons = Lessons({one.peer_id: index for index, one in self._members.items()})
         for index, kind in enumerate(kinds):
             if kind in ATTACKS:
                 self._attackers[index] = self._attacker(index)
@@ -331,6 +334,7 @@ class _Swarm:
         node.version += outcome.stats.num_steps
         node.progress.add(outcome.record)
         line = {"event": "round", "node": index, **round_metrics(outcome.record, node.progress)}
+        line["lessons"] = self._lessons.of_round(index, number, outcome.learnt)
         if self._planted:
             line["planted"] = node.said.take_share()
         return line
