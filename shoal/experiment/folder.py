@@ -21,9 +21,14 @@ RESULT = "result.json"
 TABLE = "table.md"
 SWEEP = "sweep.md"
 ANSWERS = "answers.md"
+LAW = "law.md"
+WHOM = "whom.md"
 STATE = "state"
 """What a job of a large model has computed so far; of one that is done nothing."""
-_WRITTEN = (CONFIG, RESULT, TABLE, SWEEP, ANSWERS, FIGURES, STATE, "rounds", "nodes")
+_WRITTEN = (
+    *(CONFIG, RESULT, TABLE, SWEEP, ANSWERS, LAW, WHOM),
+    *(FIGURES, STATE, "rounds", "nodes"),
+)
 
 
 def holds_experiment(out: Path) -> bool:

@@ -11,12 +11,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from shoal_settings.schema import Settings
 
 SILO = "8/0"
 """The arm that gains are measured against: nobody shares."""
+NOBODY: Final = -1
+"""In the place of a node's number: who signed it is none of the plan's nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,20 +1,21 @@
-"""Who learnt what from whom, and how old it was: rows of a round, from the signed groups it trained on.
+"""Who learnt what from whom, and how old it was: what rounds say of the groups they trained on.
 
-    outcomes of a round ─▶ by publisher and family: [node, family, groups, signal, rounds of age]
-    own groups          ─▶ the round in which each was made, so that others' readers know its age
+outcomes of a round ─▶ by publisher and family: [node, family, groups, signal, rounds of age]
+own groups          ─▶ the round in which each was made, so that others' readers know its age
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from shoal.experiment.plan import NOBODY
 from shoal_ipc import messages as m
 from shoal_wire.types import GroupId, PeerId
 
 Row = list[Any]
-"""Node that answered, family, groups trained on, sum of |advantage|, sum of their ages in rounds."""
+"""Publisher (or NOBODY of the plan), family, groups, their |advantage|, their ages in rounds."""
 
 
 class Lessons:
@@ -33,7 +34,7 @@ class Lessons:
                 self._made[one.group_id] = number
             if one.why_unused:
                 continue
-            publisher = self._index_of[one.publisher] if one.publisher else node
+            publisher = node if not one.publisher else self._index_of.get(one.publisher, NOBODY)
             made = self._made.get(one.group_id, number)
             for place, more in enumerate((1, one.signal, number - made)):
                 found[publisher, one.family][place] += more
@@ -41,9 +42,3 @@ class Lessons:
             [*key, int(groups), float(f"{signal:.6g}"), int(age)]
             for key, (groups, signal, age) in sorted(found.items())
         ]
-
-
-def check(row: Sequence[Any]) -> Row:
-    """Return the row as it is read back from a file. Raises ValueError."""
-    node, family, groups, signal, age = row
-    return [int(node), str(family), int(groups), float(signal), int(age)]

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from shoal.experiment.folder import FIGURES, write_result
+from shoal.experiment.folder import FIGURES, LAW, WHOM, write_result
 from shoal.experiment.plan import Experiment
 from shoal.experiment.reading import ceiling as ceilings
+from shoal.experiment.reading import whom
 from shoal.experiment.reading.results import Run, load_runs
 from shoal.experiment.reading.summary import ArmSummary, Pair, comparable, pairs, summarise, to_json
 from shoal.experiment.reading.table import markdown, pairs_markdown
-
-LAW = "law.md"
 
 
 def write_report(
@@ -25,17 +24,21 @@ def write_report(
     top = ceilings.ceiling(runs) if runs else None
     title = f"shoal experiment {experiment.name}"
     drawn = _draw(out, runs, summaries, title) if figures and runs else []
+    told = whom.told(out, experiment)
     document = {
         "mode": "swarm" if experiment.swarm else "in-process",
         "nodes": len(experiment.arms[0].nodes),
         **to_json(summaries, compared),
         **(top.to_json() if top else {}),
+        **whom.to_json(told),
         "figures": [str(path.relative_to(out)) for path in drawn],
     }
     document = write_result(
         out, experiment, document, _text(summaries, compared, top) if summaries else None
     )
     _write_law(out, runs)
+    if told:
+        (out / WHOM).write_text(whom.markdown(whom.courses(told)))
     return summaries, document
 
 

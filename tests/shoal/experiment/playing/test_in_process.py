@@ -78,14 +78,28 @@ def test_members_train_on_what_others_shared_and_silos_on_nothing(shared: Worker
     assert max(used) == 2
     silo = played(job(uniform_arm("2/0", 2, local=2, external=0), rounds=1), shared)
     assert [line["external_drawn"] for line in silo if line["event"] == "round"] == [0, 0]
+    for line in (one for one in [*sharing, *silo] if one["event"] == "round"):
+        own = [row for row in line["lessons"] if row[0] == line["node"]]
+        others = [row for row in line["lessons"] if row[0] != line["node"]]
+        assert sum(row[3] for row in own) == pytest.approx(line["signal_local"], rel=1e-4)
+        assert sum(row[3] for row in others) == pytest.approx(line["signal_external"], rel=1e-4)
+    assert any(row[0] != line["node"] for line in sharing for row in line.get("lessons", ()))
 
 
 def test_what_is_delayed_is_heard_that_many_rounds_later(shared: Workers) -> None:
     node = NodeSpec(settings={"local": 2, "external": 2}, delay=2)
-    lines = played(job(Arm(name="2/2", nodes=(node,) * 2)), shared)
+    lines = played(job(Arm(name="2/2", nodes=(node,) * 2), rounds=7), shared)
     drawn = [(one["round"], one["external_drawn"]) for one in lines if one["event"] == "round"]
     assert all(count == 0 for number, count in drawn if number <= 2)
     assert any(count > 0 for number, count in drawn if number == 3)
+    others = [
+        (age, groups)
+        for line in lines
+        for publisher, _, groups, _, age in line.get("lessons", ())
+        if publisher != line["node"]
+    ]
+    assert others
+    assert all(age >= 2 * groups for age, groups in others)
 
 
 def test_the_filtered_silo_asks_more_and_trains_on_signal_only(shared: Workers) -> None:

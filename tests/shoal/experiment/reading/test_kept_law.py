@@ -7,7 +7,8 @@ import shlex
 from pathlib import Path
 
 from shoal.experiment.flags import make_experiment, parser
-from shoal.experiment.reading.report import LAW, write_report
+from shoal.experiment.folder import LAW
+from shoal.experiment.reading.report import write_report
 from tests.shoal.experiment.kept_rounds import ARCHIVES, unpack
 
 PAGE = ARCHIVES.parent / "when-sharing-helps.md"
