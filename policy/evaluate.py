@@ -22,6 +22,7 @@ from policy.model.loading import Policy
 from policy.rollouts import OwnGroup, Question
 from policy.tasks import TaskSource
 from policy.tiny import MODEL_NAMES
+from shoal_settings.real_models import EVAL_EVERY
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import GenerationError
 from shoal_wire.types import SamplingParams
@@ -72,11 +73,11 @@ class HeldOut:
 def evaluation_interval(settings: Settings) -> int:
     """Return the rounds between held-out evaluations; 0 is never.
 
-    By default models that answer in milliseconds are evaluated, others when the user asks.
+    By default an embedded model, which answers in milliseconds, is evaluated more often.
     """
     if settings.eval_every >= 0:
         return settings.eval_every
-    return CHEAP_EVAL_EVERY if settings.model in MODEL_NAMES else 0
+    return CHEAP_EVAL_EVERY if settings.model in MODEL_NAMES else EVAL_EVERY
 
 
 def evaluate(

@@ -280,7 +280,7 @@ class TrainerSettings(NodeSettings):
         -1,
         "node trainer swarm",
         "Rounds between held-out evaluations; 0 never, "
-        "-1 every 25 for an embedded model and never for another.",
+        "-1 every 25 for an embedded model and every 50 for another.",
         ge=-1,
     )
     eval_per_family: int = key(

@@ -16,6 +16,7 @@ from policy.evaluate import (
 )
 from policy.model.loading import Policy
 from policy.tasks import TaskSource
+from shoal_settings.real_models import EVAL_EVERY
 from shoal_settings.schema import Settings
 from shoal_tasks.families import TRAIN_SEED_MIN
 from tests.policy import training_cases as case
@@ -85,10 +86,10 @@ def test_it_hears_a_stop() -> None:
     [
         ("tiny", -1, CHEAP_EVAL_EVERY),
         ("tiny-sparse", -1, CHEAP_EVAL_EVERY),
-        ("some/hub-model", -1, 0),
+        ("some/hub-model", -1, EVAL_EVERY),
         ("some/hub-model", 10, 10),
         ("tiny", 0, 0),
     ],
 )
-def test_by_default_only_what_is_cheap_is_evaluated(model: str, asked: int, rounds: int) -> None:
+def test_by_default_what_is_cheap_is_evaluated_more_often(model: str, asked: int, rounds: int) -> None:
     assert evaluation_interval(Settings(model=model, eval_every=asked)) == rounds

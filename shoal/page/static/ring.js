@@ -16,14 +16,16 @@ export function hash(text) {
   return value;
 }
 
+// Where names are written there are as many places as names have room for.
 export function angles(ids) {
+  const places = ids.length <= NAMES_UP_TO ? NAMES_UP_TO : MAX_SHOWN;
   const taken = new Set();
   const found = new Map();
   for (const id of [...ids].sort()) {
-    let place = hash(id) % MAX_SHOWN;
-    while (taken.has(place)) place = (place + 1) % MAX_SHOWN;
+    let place = hash(id) % places;
+    while (taken.has(place)) place = (place + 1) % places;
     taken.add(place);
-    found.set(id, (place / MAX_SHOWN) * 2 * Math.PI);
+    found.set(id, (place / places) * 2 * Math.PI);
   }
   return found;
 }

@@ -30,7 +30,7 @@ function row(one) {
     "tr",
     { class: one.mine ? "me" : "" },
     make("th", { scope: "row" }, who),
-    one.model ? foreign(one.model, "td") : make("td", { class: "fine" }, one.mine ? "" : "has not answered"),
+    one.model ? foreign(one.model, "td") : make("td", { class: "fine" }, one.mine ? "" : "no answers yet"),
     make("td", { class: "n" }, signal(one.signal)),
     make("td", { class: "n" }, count(one.trained)),
     make("td", { class: "n" }, count(one.received)),
