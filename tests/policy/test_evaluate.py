@@ -91,5 +91,7 @@ def test_it_hears_a_stop() -> None:
         ("tiny", 0, 0),
     ],
 )
-def test_by_default_what_is_cheap_is_evaluated_more_often(model: str, asked: int, rounds: int) -> None:
+def test_by_default_what_is_cheap_is_evaluated_more_often(
+    model: str, asked: int, rounds: int
+) -> None:
     assert evaluation_interval(Settings(model=model, eval_every=asked)) == rounds
