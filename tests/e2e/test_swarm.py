@@ -33,7 +33,7 @@ def test_a_node_that_is_killed_with_its_trainer_goes_on_where_it_was(stage: Stag
     """As a power cut; what else is killed, and what others see of it, is the slow story's."""
     short = ("--model", "tiny", "--local", "1", "--completions", "2", "--eval-every", "0")
     node = stage.node("one", *short, "--external", "0", "--round-seconds", "0.2")
-    before = node.wait_status(lambda s: s["round"] >= 2 and _newest_checkpoint(node) > 0, "rounds")
+    before = node.wait_status(lambda s: s["round"] >= 3 and _newest_checkpoint(node) >= 3, "rounds")
     checkpointed, acknowledged = _newest_checkpoint(node), _own_sequences(node)
     os.kill(before["trainer"]["pid"], signal.SIGKILL)
     node.kill()
