@@ -17,7 +17,7 @@ EXPERIMENT_FLAGS = $(or $(PRESET),$(if $(MODEL),real,paper)) $(if $(N),--nodes $
              $(if $(DIR),--out $(DIR)) $(if $(MODEL),--model $(MODEL)) \
              $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
 
-.PHONY: help install browser node join bootstrap swarm trainer experiment test test-slow pictures check format proto bench gpu-check warmstart clean
+.PHONY: help install browser node join bootstrap swarm trainer experiment test warm test-slow pictures check format proto bench gpu-check warmstart clean
 
 help:
 	@echo "make node        run a node and its trainer (BOOTSTRAP=… joins that peer's swarm)"
@@ -71,8 +71,14 @@ experiment: $(STAMP)
 trainer: $(STAMP)
 	@$(BIN)/shoal trainer $(NODE_FLAGS)
 
+# What a test imports or starts is compiled once, also where the environment says to keep nothing.
+test warm: export PYTHONDONTWRITEBYTECODE =
 test: $(STAMP)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+# Else each of the processes that run the tests compiles all of them, at the same time.
+warm: $(STAMP)
+	@$(BIN)/python -m pytest --collect-only -qq >/dev/null
 
 test-slow: $(STAMP)
 	@$(BIN)/python -m pytest -m slow --timeout 1200 $(ARGS)

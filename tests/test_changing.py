@@ -6,6 +6,7 @@ pass then, and with any one block left out they fail.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -102,11 +103,22 @@ def test_the_page_has_code_for_what_it_says_it_has() -> None:
     assert set(CHANGES) == {"A strategy word", "A debug view", "A metric"}
 
 
-@pytest.mark.parametrize("title", CHANGES)
+@pytest.mark.parametrize(
+    "title",
+    [pytest.param(title, marks=pytest.mark.slow if title in SLOWER else ()) for title in CHANGES],
+)
 def test_a_change_that_is_whole_passes_its_tests(tree: Tree, title: str) -> None:
     with changed(tree, CHANGES[title]):
         done = tree.test(*CHANGES[title].tests)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("title", SLOWER)
+def test_a_change_whose_tests_are_slow_still_finds_its_places(tree: Tree, title: str) -> None:
+    with changed(tree, CHANGES[title]):
+        for block in CHANGES[title].blocks:
+            if block.path.endswith(".py"):
+                ast.parse(tree.read(block.path), block.path)
 
 
 @pytest.mark.parametrize(("title", "number"), PARTS)

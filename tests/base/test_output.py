@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes import wait_for
+from tests.support.processes import hear_hangups, wait_for
 
 COMMAND = """\
 from shoal_base.output import end_with_the_reader, flush_output
@@ -107,9 +107,7 @@ def test_who_serves_outlives_its_pipe(tmp_path: Path) -> None:
 def test_who_serves_outlives_a_terminal_that_closes(tmp_path: Path) -> None:
     """Of the terminal's own session, as under ssh: it is sent SIGHUP, and writing fails."""
     master, slave = pty.openpty()
-    process = serving(
-        tmp_path, slave, slave, preexec_fn=lambda: (os.setsid(), take_terminal(slave))
-    )
+    process = serving(tmp_path, slave, slave, preexec_fn=lambda: take_terminal(slave))
     os.close(slave)
     assert os.read(master, 1)
     os.close(master)
@@ -118,6 +116,8 @@ def test_who_serves_outlives_a_terminal_that_closes(tmp_path: Path) -> None:
 
 
 def take_terminal(slave: int) -> None:
+    hear_hangups()
+    os.setsid()
     fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
 
 

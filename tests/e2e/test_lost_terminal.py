@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from shoal_ipc.client import SOCKET_NAME
-from tests.support.processes import LOOPBACK, ShoalProcess, wait_for
+from tests.support.processes import LOOPBACK, ShoalProcess, hear_hangups, wait_for
 
 SHOAL = (sys.executable, "-m", "shoal")
 FLAGS = ("--listen", LOOPBACK, "--data-dir")
@@ -26,7 +26,7 @@ FLAGS = ("--listen", LOOPBACK, "--data-dir")
 @contextmanager
 def started(*command: str, **how: Any) -> Iterator[subprocess.Popen[bytes]]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(command, env=environment, **how)
+    process = subprocess.Popen(command, env=environment, **{"preexec_fn": hear_hangups, **how})
     try:
         yield process
     finally:
@@ -42,6 +42,7 @@ def test_a_node_whose_terminal_closes_trains_on(tmp_path: Path) -> None:
     master, slave = pty.openpty()
 
     def in_a_session_of_its_own() -> None:
+        hear_hangups()
         os.setsid()
         fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
 
@@ -98,7 +99,13 @@ def test_a_bootstrap_goes_on_without_who_reads_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["node --print-config", "bootstrap --help", "--help", "tasks", "trainer --print-config"],
+    [
+        "node --print-config",
+        "--help",
+        "tasks",
+        pytest.param("bootstrap --help", marks=pytest.mark.slow),
+        pytest.param("trainer --print-config", marks=pytest.mark.slow),
+    ],
 )
 def test_what_only_prints_ends_quietly_with_its_reader(command: str, tmp_path: Path) -> None:
     line = f"{sys.executable} -m shoal {command} | head -1 >/dev/null; exit ${{PIPESTATUS[0]}}"

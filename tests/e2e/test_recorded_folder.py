@@ -22,6 +22,7 @@ from p2p.standing.reputation import Reputation
 from p2p.store.archive import ARCHIVE_FILE, ArchiveFile, read_archive
 from p2p.store.store import StoreCore
 from shoal.__main__ import main
+from shoal_ipc import messages as m
 from shoal_wire.types import PeerId
 from tests.support.data_folder import (
     DataFolder,
@@ -32,6 +33,7 @@ from tests.support.data_folder import (
 )
 from tests.support.old_commit import FIXTURES, key_paths
 from tests.support.processes import LOOPBACK, open_stage
+from tests.support.running_node import RunningNode
 
 FOLDER = FIXTURES / "folder_1bdb8eb"
 OLD = FOLDER / "node"
@@ -188,6 +190,24 @@ def test_the_checkpoint_is_loaded_and_saved_as_it_was(node_dir: Path, tmp_path: 
     assert manifests[0]["files"].keys() == manifests[1]["files"].keys()
 
 
+def test_a_node_opens_it_and_is_who_it_was(tmp_path: Path) -> None:
+    node_dir = _copy("node", tmp_path)
+    before, told = read_folder(node_dir), read_json(node_dir / "last-status.json")
+    with RunningNode(node_dir, inline_tasks=True) as running:
+        client = running.client(m.Role.INSPECTOR)
+        status = json.loads(client.call(m.Inspect(view="status"), m.InspectReply).json)
+        client.close()
+    assert (status["peer_id"], status["swarm"]) == (told["peer_id"], told["swarm"])
+    after = read_folder(node_dir)
+    assert after.next_sequence >= before.next_sequence
+    assert after.client_keys == before.client_keys
+    assert after.consumed >= before.consumed
+    assert after.archived.items() >= before.archived.items()
+    assert after.known_peers >= before.known_peers
+    assert (after.blocked, after.protected) == (before.blocked, before.protected)
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(200)
 def test_a_node_goes_on_in_it(tmp_path: Path) -> None:
     node_dir = _copy("node", tmp_path)

@@ -29,6 +29,26 @@ def _trained_on_others(node: ShoalProcess, groups: int = 1) -> dict[str, object]
     )
 
 
+def test_a_node_that_is_killed_with_its_trainer_goes_on_where_it_was(stage: Stage) -> None:
+    """As a power cut; what else is killed, and what others see of it, is the slow story's."""
+    short = ("--model", "tiny", "--local", "1", "--completions", "2", "--eval-every", "0")
+    node = stage.node("one", *short, "--external", "0", "--round-seconds", "0.2")
+    before = node.wait_status(lambda s: s["round"] >= 3 and _newest_checkpoint(node) >= 3, "rounds")
+    checkpointed, acknowledged = _newest_checkpoint(node), _own_sequences(node)
+    os.kill(before["trainer"]["pid"], signal.SIGKILL)
+    node.kill()
+    node.start()
+    assert node.peer_id == before["peer_id"]
+    resumed = node.wait_status(
+        lambda s: s["trainer"]["connected"] and s["round"] > 0, "its trainer back"
+    )
+    assert resumed["round"] >= checkpointed
+    assert acknowledged
+    assert acknowledged <= _own_sequences(node), "an acknowledged batch is never lost"
+    node.wait_status(lambda s: s["round"] > resumed["round"], "rounds go on")
+
+
+@pytest.mark.slow
 def test_nodes_learn_from_each_other_and_survive_kills(stage: Stage) -> None:
     """One story, because starting three trainers is what takes the time."""
     bootstrap = stage.bootstrap()
@@ -128,6 +148,7 @@ def test_rounds_end_in_a_clean_exit(stage: Stage) -> None:
     assert wait_for(lambda: not (node.data_dir / "node.sock").exists() or None, 5, "socket gone")
 
 
+@pytest.mark.slow
 def test_a_wrong_model_is_told_and_ends_the_node(stage: Stage) -> None:
     node = stage.node("wrong", "--model", "/no/such/model")
     assert node.wait() == 2

@@ -107,7 +107,8 @@ def test_known_answers_are_the_same_in_javascript(js: Path) -> None:
 
 def test_a_js_peer_hears_verifies_and_is_trained_on(js: Path, tmp_path: Path, stage: Stage) -> None:
     bootstrap = stage.bootstrap()
-    node = stage.node("node", "--round-seconds", "0.3", bootstrap=bootstrap.address)
+    short = ("--round-seconds", "0.3", "--model", "tiny", "--local", "2", "--eval-every", "0")
+    node = stage.node("node", *short, bootstrap=bootstrap.address)
     peer = JsPeer(
         js, tmp_path / "js.txt", bootstrap.address, "--answer", "12", "--forge", "--seconds", "200"
     )

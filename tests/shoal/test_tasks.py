@@ -164,29 +164,42 @@ def test_a_seed_out_of_range_is_a_usage_error(capsys: pytest.CaptureFixture[str]
     assert "must be 0 to" in capsys.readouterr().err
 
 
-def test_the_very_text_that_a_model_sees_is_shown(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+SHOW = ["tasks", "show", "gcd_easy", "--model", "./chat", "--json"]
+
+
+@pytest.fixture
+def chat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model with a chat template, in the folder `chat` of the folder that a test is in."""
     monkeypatch.chdir(tmp_path)
     tokenizer = tiny_models.tokenizer(answer_token=False)
     tokenizer.chat_template = TEMPLATE
     tokenizer.save_pretrained(tmp_path / "chat")
     tiny_models.model("qwen2").config.save_pretrained(tmp_path / "chat")
-    show = ["tasks", "show", "gcd_easy", "--model", "./chat", "--json"]
-    assert main([*show, "--shots", "2"]) == 0
+
+
+@pytest.mark.usefixtures("chat")
+def test_the_very_text_that_a_model_sees_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SHOW, "--shots", "2"]) == 0
     view = json.loads(capsys.readouterr().out)
     seen, question = view["seen"], view["sample"]["question"]
     assert seen["shots"] == 2 and seen["tokens"] > len(question)
     assert seen["text"].count("<user>") == 3 and seen["text"].count("<assistant>") == 3
     assert seen["text"].endswith("<assistant>")
-    assert main(show) == 0
-    assert json.loads(capsys.readouterr().out)["seen"]["shots"] == 4
     kept = next(folders_for("./chat"))
     kept.mkdir(parents=True)
     digest = config_digest(next(one for one in FAMILIES if one.name == "gcd_easy")).hex()
     (kept / "shots.json").write_text(json.dumps({"families": {digest: {"shots": 0}}}))
-    assert main(show) == 0
+    assert main(SHOW) == 0
     assert json.loads(capsys.readouterr().out)["seen"]["text"].count("<user>") == 1
+
+
+@pytest.mark.slow  # as many starts of the task worker again
+@pytest.mark.usefixtures("chat")
+def test_the_very_text_is_shown_of_a_new_and_of_an_embedded_model(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(SHOW) == 0
+    assert json.loads(capsys.readouterr().out)["seen"]["shots"] == 4
     assert main(["tasks", "gcd_easy", "--model", "tiny"]) == 0
     assert "what the model sees (tiny: " in capsys.readouterr().out
 

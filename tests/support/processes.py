@@ -49,6 +49,14 @@ class Program:
 PRESENT = Program()
 
 
+def hear_hangups() -> None:
+    """Be a process that a lost terminal reaches, also of tests that run under nohup.
+
+    It is called between fork and exec: what ignores SIGHUP hands that on to all that it starts.
+    """
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 class ShoalProcess:
     """One `shoal` command in a data directory of its own."""
 

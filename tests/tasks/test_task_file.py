@@ -109,14 +109,21 @@ def test_a_file_that_has_changed_is_refused(tmp_path: Path) -> None:
         pass
 
 
-def test_answers_equal_as_mathematics(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        ["9^{9^{9^{9}}}", "x" * 4000],
+        pytest.param(["\\frac{" * 500, "(" * 2000, "9" * 4000], marks=pytest.mark.slow),
+    ],
+    ids=["short", "long"],
+)
+def test_answers_equal_as_mathematics(hostile: list[str], tmp_path: Path) -> None:
     pytest.importorskip("math_verify")
     spec = load_task_file(write(tmp_path, SUMS, verifier="math"))
     canary = tmp_path / "canary"
     payload = f"__import__('pathlib').Path({str(canary)!r}).write_text('x')"
     right = ["0.75", "3/4", "\\frac{3}{4}", "$\\frac{6}{8}$", "75\\%", "\\boxed{0.75}"]
     wrong = ["0.7", "4/3", "three quarters", "\\frac{3}{", payload, f"${payload}$", "9**9**9**9"]
-    hostile = ["9^{9^{9^{9}}}", "\\frac{" * 500, "(" * 2000, "9" * 4000, "x" * 4000]
     with TaskWorker([spec]) as worker:
         task = coordinates(spec, TRAIN_SEED_MIN)
         texts = [f"<answer>{text}</answer>" for text in (*right, *wrong, right[0])]

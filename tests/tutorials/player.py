@@ -78,7 +78,7 @@ def _home(folder: Path) -> Path:
 
 def _do(step: Step, terminal: Terminal, own: Own, page: Path, patience_s: float) -> None:
     if step.command:
-        terminal.type(own.typed(step.command))
+        terminal.type(own.typed(step.command), patience_s)
     else:
         terminal.interrupt()
     missing = terminal.until(lambda lines: find(step, lines, own), patience_s)

@@ -44,8 +44,15 @@ class Terminal:
         os.close(slave)
         self._shown = ""
 
-    def type(self, command: str) -> None:
-        """Type a command and forget what was shown before."""
+    def type(self, command: str, patience_s: float) -> None:
+        """Type a command once the one before has ended, and forget what was shown before.
+
+        Raises AssertionError where that one goes on.
+        """
+        deadline = time.monotonic() + patience_s
+        while os.tcgetpgrp(self._master) != self._shell.pid:
+            assert time.monotonic() < deadline, f"still running, so no {command!r}"
+            self._read(0.05)
         self._read(0.05)
         self._shown = ""
         os.write(self._master, f"{command}\n".encode())
@@ -72,7 +79,9 @@ class Terminal:
         """End what runs here, kindly first."""
         for sign, wait_s in ((signal.SIGINT, 10.0), (signal.SIGHUP, 5.0), (signal.SIGKILL, 5.0)):
             with contextlib.suppress(OSError):
-                os.killpg(os.tcgetpgrp(self._master), sign)
+                running = os.tcgetpgrp(self._master)
+                if running != self._shell.pid or sign != signal.SIGINT:
+                    os.killpg(running, sign)  # a shell would forget the line that ends it
             with contextlib.suppress(OSError):
                 os.write(self._master, b"exit\n")
             with contextlib.suppress(subprocess.TimeoutExpired):

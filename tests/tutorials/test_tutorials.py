@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from tests.support.netns import available, open_lan
 from tests.tutorials.blocks import Own, Step, find, steps
 from tests.tutorials.player import TUTORIALS, play
+from tests.tutorials.terminal import Terminal
 
 PAGES = sorted(TUTORIALS.glob("*.md"))
 
@@ -110,3 +112,18 @@ def test_a_block_begins_with_a_command() -> None:
 def test_one_of_the_readers_own_stays_the_same() -> None:
     step = Step(terminal="", command="x", seen=("12D3KooWa is 12D3KooWa",), line=1)
     assert find(step, ["12D3KooWb is 12D3KooWc"], Own()) is not None
+
+
+def test_last_words_after_an_interrupt_are_not_the_next_commands(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, dict(os.environ))
+    try:
+        terminal.type(
+            """sh -c 'trap "sleep 0.3; echo bye; exit" INT; echo up; sleep 9 & wait'""", 20.0
+        )
+        assert terminal.until(lambda lines: None if "up" in lines else "up", 20.0) is None
+        terminal.interrupt()
+        terminal.type("echo next", 20.0)
+        assert terminal.until(lambda lines: None if lines else "a line", 20.0) is None
+        assert terminal.lines() == ["next"]
+    finally:
+        terminal.close()

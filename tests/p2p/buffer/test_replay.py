@@ -475,11 +475,12 @@ def test_a_flooder_displaces_only_itself() -> None:
     assert resident(buffer) == ids(0, 1, 2, 3, 496, 497, 498, 499)
 
 
-def test_a_flooder_gets_no_more_than_a_publishers_share() -> None:
+@pytest.mark.parametrize("ticks", [600, pytest.param(1250, marks=pytest.mark.slow)])
+def test_a_flooder_gets_no_more_than_a_publishers_share(ticks: int) -> None:
     buffer = make(max_groups=1024, max_groups_per_publisher=512)
     number = 0
     drawn = Counter[str]()
-    for tick in range(1250):
+    for tick in range(ticks):
         for publisher in [f"honest{i}" for i in range(20)] + ["attacker"] * 100:
             buffer.insert(entry(number, publisher, received_at=float(tick)), float(tick))
             number += 1
@@ -489,6 +490,6 @@ def test_a_flooder_gets_no_more_than_a_publishers_share() -> None:
             assert leased is not None
             drawn[leased.group.publisher] += 1
         buffer.consume(batch)
-    # A fair share is 1 / 21 = 4.76 %; 20,000 draws have a standard deviation of 0.15 %.
-    assert drawn.total() == 20_000
+    # A fair share is 1 / 21 = 4.76 %, of standard deviation 0.15 % in 20,000 draws, 0.22 in 9,600.
+    assert drawn.total() == ticks * 16
     assert drawn["attacker"] / drawn.total() <= 0.05
