@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
+import statistics
 from pathlib import Path
 
 import pytest
 
+from shoal.experiment.flags import make_experiment, parser
+from shoal.experiment.reading.results import load_runs, mean_over_nodes
+from shoal.experiment.reading.summary import spread
 from tests.shoal.experiment.kept_rounds import ARCHIVES, brief, told_of, unpack
 
 DOCS = ARCHIVES.parent
@@ -16,6 +22,7 @@ KEPT = sorted(ARCHIVES.glob("*.tar.xz"))
 BESIDE = {
     "balance.tar.xz": (OF_CHOICE, "8/0"),
     "ceiling-rates.tar.xz": (PAGE, "24/0 nodes=1"),
+    "long.tar.xz": (PAGE, "8/0"),
     "versions.tar.xz": (OF_CHOICE, "4/4"),
 }
 """Of archives whose table is short: its page, and the arm that the others are compared with."""
@@ -32,6 +39,22 @@ def test_a_table_is_what_its_command_prints_of_the_kept_rounds(
         made, of = brief(document, beside), made.splitlines()[-1]
         assert of in page.read_text(), f"{page.name} says otherwise what {archive.name} came of"
     assert made in page.read_text(), f"{page.name} has another table than {archive.name}"
+
+
+def test_what_is_said_of_the_last_hundred_of_400_rounds(tmp_path: Path) -> None:
+    unpack(ARCHIVES / "long.tar.xz", tmp_path)
+    typed = shlex.split(json.loads((tmp_path / "config.json").read_text())["command"])[2:]
+    runs = load_runs(tmp_path, make_experiment(parser().parse_args(typed)))
+    late = {
+        (run.arm.split()[0], run.seed): statistics.fmean(mean_over_nodes(run.fresh)[-100:])
+        for run in runs
+    }
+    seeds = sorted({seed for _, seed in late})
+    above = spread([late["4/4", seed] - late["8/0", seed] for seed in seeds])
+    means = {arm: statistics.fmean(late[arm, seed] for seed in seeds) for arm, _ in late}
+    said = " ".join(_section(PAGE.read_text(), "400 rounds").split())
+    assert f"8/0 {means['8/0']:.3f}, 4/4 {means['4/4']:.3f}, 24/0 {means['24/0']:.3f}" in said
+    assert f"{above.mean:+.3f} ± {above.half:.3f} by seed" in said
 
 
 def test_rounds_are_kept() -> None:
