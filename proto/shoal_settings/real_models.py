@@ -16,6 +16,7 @@ LARGE_RATE: Final = 1e-5
 ADAPTERS_RATE: Final = 1e-4
 LIKELIHOOD_FLOOR: Final = -5.0
 EVAL_EVERY: Final = 50
+EXTERNAL: Final = 4
 _TOKENS: Final = 64
 _TOKENS_WORKED_OUT: Final = 256
 
@@ -46,6 +47,13 @@ REAL_DEFAULTS: Final = (
         text="64; 256 with `tasks` = paper",
         why="An answer that is cut earns nothing in a plain family and at most half in a tagged "
         "one; with worked examples most end within ten.",
+    ),
+    RealDefault(
+        setting="external",
+        of=lambda _settings: EXTERNAL,
+        text="4",
+        why="What was measured. With short answers the update is most of a round, and every group "
+        "of others is one more to update by.",
     ),
     RealDefault(
         setting="eval_every",

@@ -127,7 +127,11 @@ class TrainerSettings(NodeSettings):
         le=4096,
     )
     external: int = key(
-        4, "node trainer swarm", "J: groups of other nodes a round to train on.", ge=0, le=4096
+        8,
+        "node trainer swarm",
+        "J: groups of other nodes a round to train on, at most; they cost an update and no answers.",
+        ge=0,
+        le=4096,
     )
     balance: Literal["fixed", "adaptive"] = key(
         "fixed",

@@ -10,6 +10,7 @@ from typing import Any, get_args
 import pytest
 
 from shoal_settings.loader import Loaded, SettingsError, add_flags, load
+from shoal_settings.parser import Parser
 from shoal_settings.schema import Command, Settings, public_name
 
 COMMANDS: tuple[Command, ...] = get_args(Command)
@@ -72,7 +73,7 @@ def other_value(field: str) -> Any:
 
 def parse(command: Command, flags: Sequence[str]) -> argparse.Namespace:
     """Parse flags as `command` does."""
-    parser = argparse.ArgumentParser(prog="shoal")
+    parser = Parser(prog="shoal")
     add_flags(parser, command)
     return parser.parse_args(flags)
 

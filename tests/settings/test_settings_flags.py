@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -61,6 +61,7 @@ def value_of(field: str) -> st.SearchStrategy[Any]:
     return st.just(case.other_value(field))
 
 
+@example({"model": "--"})
 @given(st.fixed_dictionaries({}, optional={field: value_of(field) for field in FIELDS}))
 @settings(
     max_examples=60,
