@@ -23,6 +23,7 @@ from libp2p.io.trio import TrioTCPStream
 from benchmarks.groups import draw_tasks, make_group, publish_request
 from benchmarks.texts import reasoning
 from bootstrap.peer import BootstrapPeer, MeetingPoint
+from p2p.collector import spare_collector
 from p2p.live_node import LiveNode
 from p2p.net.host import HostSettings, Libp2pHost
 from p2p.net.identity import Identity, identity_from_seed
@@ -318,4 +319,5 @@ def balanced_identities(count: int, shards: int, rng: random.Random) -> list[str
 
 
 if __name__ == "__main__":
+    spare_collector()
     trio.run(main, json.loads(sys.argv[1]))
