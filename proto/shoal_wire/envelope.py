@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from google.protobuf.message import DecodeError
 
 from shoal_wire.base58 import b58encode
 from shoal_wire.errors import RemoteError
 from shoal_wire.limits import BATCH_PAYLOAD_TYPE, ENVELOPE_DOMAIN
+from shoal_wire.signatures import signature_holds
 from shoal_wire.types import PeerId
 from shoal_wire.v1 import rollout_pb2
 from shoal_wire.verdict import Reason
@@ -93,12 +92,9 @@ def open_envelope(
     if len(key) != _ED25519_KEY_BYTES or not key.startswith(_ED25519_PREFIX):
         raise EnvelopeError(Reason.KEY_NOT_ED25519)
     raw_key = key[len(_ED25519_PREFIX) :]
-    try:
-        Ed25519PublicKey.from_public_bytes(raw_key).verify(
-            message.signature, signed_bytes(payload_type, message.payload)
-        )
-    except (InvalidSignature, ValueError):
-        raise EnvelopeError(Reason.BAD_SIGNATURE) from None
+    signed = signed_bytes(payload_type, message.payload)
+    if not signature_holds(message.signature, signed, public_key=raw_key):
+        raise EnvelopeError(Reason.BAD_SIGNATURE)
     return SignedEnvelope(
         signer=peer_id_of(raw_key), payload_type=payload_type, payload=message.payload, raw=raw
     )
