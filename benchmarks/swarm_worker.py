@@ -56,6 +56,10 @@ class SharedWorker:
         """Ask the real one."""
         return await self._real.question_digests(tasks)
 
+    def known_digests(self, tasks: Any) -> Any:
+        """Ask the real one, which remembers."""
+        return self._real.known_digests(tasks)
+
     async def questions(self, tasks: Any) -> Any:
         """Ask the real one."""
         return await self._real.questions(tasks)
