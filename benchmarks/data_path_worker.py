@@ -19,6 +19,7 @@ from collections import Counter
 from typing import Any
 
 import trio
+import trio.testing
 from noise.connection import NoiseConnection
 
 from benchmarks import swarm_worker
@@ -138,7 +139,9 @@ def main(config: dict[str, Any]) -> None:
         return {**found, "loop_cpu_s": loop_s, "counts": counts, "tasks": of_tasks}
 
     swarm_worker.Fleet.snapshot = with_counts  # type: ignore[method-assign]
-    trio.run(swarm_worker.main, config, instruments=instruments)
+    slowness = config.pop("slowness")
+    clock = trio.testing.MockClock(rate=1 / slowness) if slowness > 1.0 else None
+    trio.run(swarm_worker.main, config, instruments=instruments, clock=clock)
 
 
 if __name__ == "__main__":
