@@ -140,7 +140,15 @@ def main(config: dict[str, Any]) -> None:
 
     swarm_worker.Fleet.snapshot = with_counts  # type: ignore[method-assign]
     slowness = config.pop("slowness")
-    clock = trio.testing.MockClock(rate=1 / slowness) if slowness > 1.0 else None
+    clock = trio.testing.MockClock(rate=1.0) if slowness > 1.0 else None
+    publish = swarm_worker.Fleet.publish
+
+    async def slowly(self: Any, **how: Any) -> Any:
+        if clock is not None:  # they have met at full speed
+            clock.rate = 1 / slowness
+        return await publish(self, **how)
+
+    swarm_worker.Fleet.publish = slowly  # type: ignore[method-assign]
     trio.run(swarm_worker.main, config, instruments=instruments, clock=clock)
 
 
