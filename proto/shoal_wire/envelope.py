@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import lru_cache
 
 from google.protobuf.message import DecodeError
 
@@ -24,6 +25,8 @@ from shoal_wire.verdict import Reason
 # libp2p PublicKey protobuf of an Ed25519 key: field 1 (type) = 1, field 2 (data) of 32 bytes.
 _ED25519_PREFIX = b"\x08\x01\x12\x20"
 _ED25519_KEY_BYTES = len(_ED25519_PREFIX) + 32
+_KEPT_IDS = 2048
+"""Signers come again: their ids are remembered, some hundred bytes each."""
 
 # Field numbers 1, 2, 3 and 5, each followed by its length.
 _KEY, _TYPE, _PAYLOAD, _SIGNATURE = b"\x0a", b"\x12", b"\x1a", b"\x2a"
@@ -53,6 +56,7 @@ def public_key_message(public_key: bytes) -> bytes:
     return _ED25519_PREFIX + public_key
 
 
+@lru_cache(maxsize=_KEPT_IDS)
 def peer_id_of(public_key: bytes) -> PeerId:
     """Return the peer id of a raw 32-byte Ed25519 key: its protobuf under the identity hash."""
     message = public_key_message(public_key)
