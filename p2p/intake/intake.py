@@ -65,6 +65,10 @@ QUEUE_BYTES = 32 * 1024 * 1024
 RESERVE_SHARE = 0.25
 """Of a publisher's burst of groups: left to what it gossips when its batches are fetched."""
 
+KEPT_BATCHES, KEPT_BYTES = 16, 1024 * 1024
+"""Batches that are kept together, where so many wait, and what they weigh before the last: they
+share a transaction."""
+
 _WORKER_TRIES = 3
 _WORKER_PAUSE_SECONDS = 0.5
 _QUEUE_SECONDS = 10.0
@@ -113,7 +117,7 @@ class Intake:
         context: ValidationContext,
         questions: QuestionSource,
         ledger: PublisherLedger,
-        keep: Callable[[SignedBatch], Awaitable[None]],
+        keep: Callable[[Sequence[SignedBatch]], Awaitable[None]],
         accuse: Callable[[Equivocation, bytes], Awaitable[None]],
         wall_ms: Callable[[], int],
         announcements: Announcements | None = None,
@@ -143,11 +147,28 @@ class Intake:
         """Move validated batches into the buffer until cancelled."""
         task_status.started()
         async with self._receive:
-            async for signed in self._receive:
-                self._queued_bytes -= sum(map(weight_of, signed.batch.groups))
+            async for first in self._receive:
                 # Its second copy may have come while it waited here, where none could withdraw it.
-                if not self._ledger.is_equivocated(signed.publisher, signed.batch.sequence):
-                    await self._keep(signed)
+                await self._keep(
+                    [
+                        signed
+                        for signed in self._with_others(first)
+                        if not self._ledger.is_equivocated(signed.publisher, signed.batch.sequence)
+                    ]
+                )
+
+    def _with_others(self, first: SignedBatch) -> list[SignedBatch]:
+        """Return a batch taken from the queue, and with it what waits behind it."""
+        taken, num_bytes = [first], sum(map(weight_of, first.batch.groups))
+        while len(taken) < KEPT_BATCHES and num_bytes < KEPT_BYTES:
+            try:
+                signed = self._receive.receive_nowait()
+            except (trio.WouldBlock, trio.EndOfChannel):
+                break
+            taken.append(signed)
+            num_bytes += sum(map(weight_of, signed.batch.groups))
+        self._queued_bytes -= num_bytes
+        return taken
 
     async def validate(self, data: bytes, author: PeerId, forwarder: PeerId) -> Verdict:
         """Gossip's validator: judge one message and queue it if it is valid."""

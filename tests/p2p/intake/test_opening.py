@@ -5,7 +5,7 @@ Nothing here is timed: the parts opened on the loop are counted, and so is the w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -49,8 +49,8 @@ class Bench:
             in_thread=self._in_thread,
         )
 
-    async def _keep(self, signed: SignedBatch) -> None:
-        self.kept.append(signed)
+    async def _keep(self, batches: Sequence[SignedBatch]) -> None:
+        self.kept += batches
 
     async def _accuse(self, *_pair: object) -> None:
         raise AssertionError
