@@ -39,6 +39,7 @@ from p2p.intake.validation import (
     open_fetched,
     open_message,
     open_payload,
+    parse_payload,
 )
 from p2p.intake.weight import weight_of, work_of
 from p2p.threads import InThread
@@ -187,15 +188,17 @@ class Intake:
                     size = declared_size(envelope.payload)
                     with self._opener.room_for(forwarder, size):
                         signed = await self._opener.open(
-                            lambda: open_payload(
+                            lambda parsed: open_payload(
                                 envelope,
                                 author=author,
                                 context=context,
                                 now_ms=now_ms,
                                 brought_by=forwarder,
+                                parsed=parsed,
                             ),
                             size,
                             forwarder,
+                            parse=lambda: parse_payload(envelope, author=author, context=context),
                         )
                         work_s = work_of(signed.batch.groups)
                         await self._check_new(signed, said_itself=said_itself)
@@ -270,11 +273,17 @@ class Intake:
         is_large = len(raw) > limits.WHOLE_MESSAGE_BYTES
         envelope = await self._opener.in_thread(open_it, publisher) if is_large else open_it()
         return await self._opener.open(
-            lambda: open_payload(
-                envelope, author=publisher, context=context, now_ms=now_ms, brought_by=provider
+            lambda parsed: open_payload(
+                envelope,
+                author=publisher,
+                context=context,
+                now_ms=now_ms,
+                brought_by=provider,
+                parsed=parsed,
             ),
             declared_size(envelope.payload),
             publisher,
+            parse=lambda: parse_payload(envelope, author=publisher, context=context),
         )
 
     async def _take_announcement(
