@@ -66,7 +66,8 @@ QUEUE_BYTES = 32 * 1024 * 1024
 RESERVE_SHARE = 0.25
 """Of a publisher's burst of groups: left to what it gossips when its batches are fetched."""
 
-KEPT_BATCHES, KEPT_BYTES = 16, 1024 * 1024
+KEPT_BATCHES = 16
+KEPT_BYTES = 1024 * 1024
 """Batches that are kept together, where so many wait, and what they weigh before the last: they
 share a transaction."""
 
