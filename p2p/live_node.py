@@ -79,7 +79,7 @@ class LiveNode:
         self.member = Member(
             peer,
             manifest,
-            keep=self.pool.keep_external,
+            keep=self.pool.keep_all,
             accuse=self.pool.withdraw,
             announcements=book.wanted,
             observers=(book,),

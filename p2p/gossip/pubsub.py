@@ -20,7 +20,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import trio
 from google.protobuf.message import DecodeError
@@ -40,6 +40,7 @@ from p2p.net.identity import Identity
 from p2p.net.inbound_gate import prefix_of
 from p2p.net.streams import FrameReader, MalformedFrameError, below, reset_stream
 from p2p.net.swarm import remote_host
+from p2p.net.turns import take
 from p2p.net.yamux import abort
 from p2p.standing.scoring import Cause
 from shoal_base.bounded import BoundedDict
@@ -115,8 +116,7 @@ class GuardedPubsub(Pubsub):
             max_subscriptions_per_peer=limits.max_subscriptions_per_peer,
             max_inbound_rpc_size=MAX_RPC_BYTES,
         )
-        of_library: Any = self.seen_messages
-        of_library.stop()
+        cast(Any, self.seen_messages).stop()  # the library's own
         self.seen_messages = SeenCache(ttl_s=limits.seen_ttl_s, max_ids=limits.max_seen_ids)
         # Seconds would repeat after a restart, and receivers would drop the messages as seen.
         self.counter = time.time_ns()
@@ -242,7 +242,7 @@ class GuardedPubsub(Pubsub):
             self.counts["unknown_topic"] += 1
             flow.wasted(COPY, trio.current_time())
         else:
-            await slots.acquire()
+            await take(slots)
             self._judge_apart(slots, peer_id, message)
 
     def _count_copy(self, peer_id: ID, flow: SenderFlow, key: bytes) -> None:
