@@ -188,6 +188,7 @@ _NOT_SIGNED_HERE = frozenset(
         Reason.NOT_CANONICAL,
         Reason.WRONG_PAYLOAD_TYPE,
         Reason.KEY_NOT_ED25519,
+        Reason.WEAK_KEY,
         Reason.BAD_SIGNATURE,
     }
 )

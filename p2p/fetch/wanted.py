@@ -17,6 +17,7 @@ from p2p.intake.ledger import PublisherLedger
 from p2p.intake.validation import Source
 from shoal_base.bounded import BoundedDict
 from shoal_wire.announcement import Announcement
+from shoal_wire.keys import names_weak_key
 from shoal_wire.manifest import Manifest
 from shoal_wire.rollout_messages import BatchRef
 from shoal_wire.types import BatchId, PeerId
@@ -79,6 +80,7 @@ class Wanted(Announcements):
         """Return whether a listed batch is worth fetching."""
         if (
             ref.publisher == self._me
+            or names_weak_key(ref.publisher)  # which an honest peer of version 0.1.0 lists
             or ref.num_bytes > self._rules.max_envelope_bytes
             or claim_of(ref) in self._refused
             or self.is_claim_pending(ref)

@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError
 
 from shoal_wire.base58 import b58encode
 from shoal_wire.errors import RemoteError
+from shoal_wire.keys import is_weak_key
 from shoal_wire.limits import BATCH_PAYLOAD_TYPE, ENVELOPE_DOMAIN
 from shoal_wire.types import PeerId
 from shoal_wire.v1 import rollout_pb2
@@ -93,6 +94,8 @@ def open_envelope(
     if len(key) != _ED25519_KEY_BYTES or not key.startswith(_ED25519_PREFIX):
         raise EnvelopeError(Reason.KEY_NOT_ED25519)
     raw_key = key[len(_ED25519_PREFIX) :]
+    if is_weak_key(raw_key):
+        raise EnvelopeError(Reason.WEAK_KEY)
     try:
         Ed25519PublicKey.from_public_bytes(raw_key).verify(
             message.signature, signed_bytes(payload_type, message.payload)

@@ -135,6 +135,7 @@ async def test_a_peer_that_repeats_itself_pays() -> None:
 
 SIGNERS_ALONE = {
     *(Reason.EQUIVOCATION, Reason.NOT_CANONICAL),  # it may have seen but one half, or any encoding
+    Reason.WEAK_KEY,  # version 0.1.0 takes any key
     *(Reason.FAR_FUTURE, Reason.UNFETCHABLE),  # our clock, or bad luck
     Reason.RESERVED_TASK,  # version 0.1.0 takes any seed
 }
