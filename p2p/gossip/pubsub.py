@@ -59,6 +59,8 @@ _GRAYLISTED_PAUSE_S = 1.0
 """Between two RPCs of a peer whose RPCs are thrown away unread."""
 _LEAST_PAUSE_S = 0.01
 """Of a peer that has sent too much: a debt of almost nothing is waited for again and again."""
+_SLOT_PAUSE_S = 0.5
+"""Waited for a slot before it is said that a peer is not read."""
 _MESSAGES_A_STEP = 64
 """Messages taken from one RPC before everybody else has a turn."""
 _MAX_OFFENDERS = 1024
@@ -213,6 +215,7 @@ class GuardedPubsub(Pubsub):
             is_to_blame = flow.is_to_blame(now)
             self.counts["held_back"] += 1
             await trio.sleep(wait_s)
+            self.router.left_unread(peer_id, wait_s)
             if is_to_blame:
                 for _ in range(flow.held(wait_s, trio.current_time())):
                     self._charge(peer_id, Cause.FLOOD)
@@ -242,8 +245,19 @@ class GuardedPubsub(Pubsub):
             self.counts["unknown_topic"] += 1
             flow.wasted(COPY, trio.current_time())
         else:
-            await slots.acquire()
+            await self._take_slot(slots, peer_id)
             self._judge_apart(slots, peer_id, message)
+
+    async def _take_slot(self, slots: trio.Semaphore, peer_id: ID) -> None:
+        """Wait until less of a peer's is being judged, and say meanwhile that it is not read."""
+        while slots.value == 0:
+            asked_at = trio.current_time()
+            with trio.move_on_after(_SLOT_PAUSE_S) as pause:
+                await slots.acquire()
+            self.router.left_unread(peer_id, trio.current_time() - asked_at)
+            if not pause.cancelled_caught:
+                return
+        await slots.acquire()
 
     def _count_copy(self, peer_id: ID, flow: SenderFlow, key: bytes) -> None:
         self.counts["duplicate"] += 1

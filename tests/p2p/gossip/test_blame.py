@@ -162,6 +162,28 @@ def test_a_forwarder_wastes_only_what_it_could_have_checked(reason: Reason) -> N
         assert waste_of(reason, own=True).of_forwarder >= JUDGED
 
 
+async def test_who_waits_for_us_to_judge_what_it_brought_breaks_no_promise() -> None:
+    few = GossipSettings(limits=PubsubLimits(max_validating_per_peer=2))
+    async with open_test_swarm(1, settings=few) as (node,), open_test_host() as other:
+
+        async def never(_data: bytes, _author: PeerId, _forwarder: PeerId) -> Verdict:
+            await trio.sleep_forever()
+            raise AssertionError
+
+        await node.gossip.subscribe(TOPIC, never)
+        await other.dial(node.address)
+        wants, promised = node.gossip._router._wants, ID.from_base58(other.peer_id)
+        knows_nothing = SimpleNamespace(knows=lambda _key: False)
+        wants.asked(promised, [b"asked for before"], trio.current_time())
+        mouth = Author(other, node)
+        await mouth.say([b"%d" % number for number in range(3)], 1)
+        await until(lambda: promised in wants._unread)
+        seconds, at = wants._unread[promised]
+        wants._unread[promised] = (seconds, at + 60.0)
+        later = at + 60.0
+        assert wants.broken({promised}, knows_nothing, later) == []  # type: ignore[arg-type]
+
+
 async def test_a_copy_that_comes_while_anothers_is_put_off_keeps_its_promise() -> None:
     async with open_test_swarm(1, settings=TIGHT) as (node,), AsyncExitStack() as stack:
         judging, gate = trio.Event(), trio.Event()
