@@ -5,12 +5,12 @@ the intake: announced, accepted ─▶ Wanted, GapWatch ─▶ whoever fetches (
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import trio
 
-from p2p.fetch.pull_queue import Claim, PullJob, PullQueue, QueueLimits, claim_of
+from p2p.fetch.pull_queue import Claim, Lane, PullJob, PullQueue, QueueLimits, claim_of
 from p2p.fetch.stats import FetchStats
 from p2p.intake.intake import RESERVE_SHARE, Announcements
 from p2p.intake.ledger import PublisherLedger
@@ -40,8 +40,11 @@ class Wanted(Announcements):
         ledger: PublisherLedger,
         stats: FetchStats,
         limits: QueueLimits | None = None,
+        network_of: Callable[[PeerId], str] = lambda _peer: "",
     ) -> None:
+        """`network_of` a peer is what its connection shares with others; empty without one."""
         self._me = me
+        self._network_of = network_of
         self._rules = manifest.rules
         self._ledger = ledger
         self._stats = stats
@@ -71,10 +74,17 @@ class Wanted(Announcements):
             source=Source.PULL,
             hints=tuple(dict.fromkeys((forwarder, publisher))),
             expires_ms=announcement.expires_ms,
+            lane=self.lane(forwarder, signed_by=publisher),
         )
         reason = Reason.DUPLICATE if job.claim in self._refused else self.enqueue(job)
         self._stats.announced += reason is None
         return reason
+
+    def lane(self, teller: PeerId, *, signed_by: PeerId | None = None) -> Lane:
+        """Return the lane of what `teller` claims: that of who signed it, where it is connected,
+        for anybody may have been quicker to bring it."""
+        own = self._network_of(signed_by) if signed_by else ""
+        return (own, True) if own else (self._network_of(teller), False)
 
     def wants(self, ref: BatchRef) -> bool:
         """Return whether a listed batch is worth fetching."""
