@@ -13,7 +13,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from shoal_base.files import append_whole
 from shoal_base.log_pace import LEFT_OUT, LinePace
@@ -72,7 +72,7 @@ class LogLines(logging.Formatter):
         num_left_out = getattr(record, LEFT_OUT, 0)
         if not self._as_json:
             return f"{text} ({num_left_out} more like it left out)" if num_left_out else text
-        line = {
+        line: dict[str, Any] = {
             "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
             "level": record.levelname.lower(),
             "process": self._who,
