@@ -36,6 +36,7 @@ from p2p.gossip.interface import OVERLOAD
 from p2p.gossip.messages import SeenCache, fault_of, message_id, refuse_hollow, sign_message
 from p2p.gossip.outbound import MAX_RPC_BYTES, OutboundQueue, encode_frame
 from p2p.gossip.router import GossipRouter
+from p2p.gossip.slots import take_slot
 from p2p.net.identity import Identity
 from p2p.net.inbound_gate import prefix_of
 from p2p.net.streams import FrameReader, MalformedFrameError, below, reset_stream
@@ -59,8 +60,6 @@ _GRAYLISTED_PAUSE_S = 1.0
 """Between two RPCs of a peer whose RPCs are thrown away unread."""
 _LEAST_PAUSE_S = 0.01
 """Of a peer that has sent too much: a debt of almost nothing is waited for again and again."""
-_SLOT_PAUSE_S = 0.5
-"""Waited for a slot before it is said that a peer is not read."""
 _MESSAGES_A_STEP = 64
 """Messages taken from one RPC before everybody else has a turn."""
 _MAX_OFFENDERS = 1024
@@ -216,9 +215,8 @@ class GuardedPubsub(Pubsub):
             self.counts["held_back"] += 1
             await trio.sleep(wait_s)
             self.router.left_unread(peer_id, wait_s)
-            if is_to_blame:
-                for _ in range(flow.held(wait_s, trio.current_time())):
-                    self._charge(peer_id, Cause.FLOOD)
+            for _ in range(flow.held(wait_s, trio.current_time()) if is_to_blame else 0):
+                self._charge(peer_id, Cause.FLOOD)
 
     async def _take_all(
         self, slots: trio.Semaphore, peer_id: ID, flow: SenderFlow, rpc: rpc_pb2.RPC
@@ -245,19 +243,8 @@ class GuardedPubsub(Pubsub):
             self.counts["unknown_topic"] += 1
             flow.wasted(COPY, trio.current_time())
         else:
-            await self._take_slot(slots, peer_id)
+            await take_slot(slots, lambda s: self.router.left_unread(peer_id, s))
             self._judge_apart(slots, peer_id, message)
-
-    async def _take_slot(self, slots: trio.Semaphore, peer_id: ID) -> None:
-        """Wait until less of a peer's is being judged, and say meanwhile that it is not read."""
-        while slots.value == 0:
-            asked_at = trio.current_time()
-            with trio.move_on_after(_SLOT_PAUSE_S) as pause:
-                await slots.acquire()
-            self.router.left_unread(peer_id, trio.current_time() - asked_at)
-            if not pause.cancelled_caught:
-                return
-        await slots.acquire()
 
     def _count_copy(self, peer_id: ID, flow: SenderFlow, key: bytes) -> None:
         self.counts["duplicate"] += 1
@@ -405,9 +392,8 @@ class GuardedPubsub(Pubsub):
     def handle_subscription(self, origin_id: ID, sub_message: rpc_pb2.RPC.SubOpts) -> None:
         """Note a peer's subscription, within the caps."""
         topic = sub_message.topicid
-        if len(topic) > self._limits.max_topic_chars or not (
-            topic.isascii() and topic.isprintable()
-        ):
+        is_text = topic.isascii() and topic.isprintable()
+        if len(topic) > self._limits.max_topic_chars or not is_text:
             return
         super().handle_subscription(origin_id, sub_message)
         if not sub_message.subscribe:
