@@ -74,6 +74,7 @@ class LiveNode:
             ledger=peer.ledger,
             settings=peer.tuning.exchange,
             rng=parts.rng,
+            network_of=peer.host.source_of,
         )
         self.pool = self._pool((self.recent, book.shelf, self.archive))
         self.member = Member(

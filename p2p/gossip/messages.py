@@ -13,6 +13,7 @@ from libp2p.pubsub.pb import rpc_pb2
 
 from p2p.net.identity import Identity, protobuf_public_key, public_key_from_id_bytes
 from p2p.net.streams import MalformedFrameError
+from shoal_wire.keys import is_weak_key
 from shoal_wire.signatures import signature_holds
 from shoal_wire.verdict import Reason
 
@@ -49,6 +50,8 @@ def fault_of(message: rpc_pb2.Message, max_data_bytes: int) -> Reason | None:
     public_key = public_key_from_id_bytes(message.from_id)
     if public_key is None:
         return Reason.KEY_NOT_ED25519
+    if is_weak_key(public_key):
+        return Reason.WEAK_KEY
     if len(message.seqno) != _SEQNO_BYTES:
         return Reason.MALFORMED_ENVELOPE
     if message.key and message.key != protobuf_public_key(public_key):

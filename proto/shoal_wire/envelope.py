@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError
 
 from shoal_wire.base58 import b58encode
 from shoal_wire.errors import RemoteError
+from shoal_wire.keys import is_weak_key
 from shoal_wire.limits import BATCH_PAYLOAD_TYPE, ENVELOPE_DOMAIN
 from shoal_wire.signatures import signature_holds
 from shoal_wire.types import PeerId
@@ -96,6 +97,8 @@ def open_envelope(
     if len(key) != _ED25519_KEY_BYTES or not key.startswith(_ED25519_PREFIX):
         raise EnvelopeError(Reason.KEY_NOT_ED25519)
     raw_key = key[len(_ED25519_PREFIX) :]
+    if is_weak_key(raw_key):
+        raise EnvelopeError(Reason.WEAK_KEY)
     signed = signed_bytes(payload_type, message.payload)
     if not signature_holds(message.signature, signed, public_key=raw_key):
         raise EnvelopeError(Reason.BAD_SIGNATURE)
