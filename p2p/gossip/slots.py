@@ -13,7 +13,7 @@ _PAUSE_S = 0.5
 
 
 async def take_slot(slots: trio.Semaphore, waited: Callable[[float], None]) -> None:
-    """Acquire a slot, at once where one is free; `waited` is told the seconds while there is none."""
+    """Acquire a slot, at once where one is free; `waited` hears the seconds while there is none."""
     while slots.value == 0:
         asked_at = trio.current_time()
         with trio.move_on_after(_PAUSE_S) as pause:
