@@ -8,6 +8,8 @@ another run of the same schedule, because counting costs time.
     python -m benchmarks.data_path --beside TREE
 
 runs another checkout at the same time, so that whatever else the machine does troubles both alike.
+`--slowly 5` lets Trio's clock run five times slower than the wall's in all of them: who shares the
+machine with other work keeps the pace all the same, and what is divided by deliveries stays.
 """
 
 from __future__ import annotations
@@ -56,8 +58,9 @@ class Pace:
 class _Swarm:
     """The nodes of one tree."""
 
-    def __init__(self, tree: Path, folder: Path, *, counted: bool) -> None:
+    def __init__(self, tree: Path, folder: Path, *, counted: bool, slowness: float) -> None:
         self._folder = folder
+        self.slowness = slowness
         rng = random.Random(4)
         identities = balanced_identities(NODES, 1, rng)
         meeting = rng.randbytes(32)
@@ -90,7 +93,7 @@ class _Swarm:
         config = {
             "folder": str(folder), "seed": 4, "identities": identities, "ports": ports,
             "proxies": {}, "is_bootstrap": len(identities) == 1, "num_nodes": len(identities),
-            "offset": 0, "keys": keys, "counted": counted,
+            "offset": 0, "keys": keys, "counted": counted, "slowness": self.slowness,
         }  # fmt: skip
         path = os.pathsep.join([str(tree), str(tree / "proto")])
         process = subprocess.Popen(
@@ -166,14 +169,15 @@ def _lasting_ports(count: int) -> list[int]:
 
 
 @contextlib.contextmanager
-def _open(trees: Sequence[Path], *, counted: bool) -> Iterator[list[_Swarm]]:
+def _open(trees: Sequence[Path], *, counted: bool, slowness: float) -> Iterator[list[_Swarm]]:
     with (
         tempfile.TemporaryDirectory(prefix="shoal-") as folder,
         contextlib.ExitStack() as stack,
     ):
         swarms = []
         for number, tree in enumerate(trees):
-            swarm = _Swarm(tree, Path(folder) / str(number), counted=counted)
+            home = Path(folder) / str(number)
+            swarm = _Swarm(tree, home, counted=counted, slowness=slowness)
             stack.callback(swarm.close)
             swarms.append(swarm)
         for swarm in swarms:
@@ -188,7 +192,7 @@ def _play(swarms: Sequence[_Swarm], pace: Pace) -> list[dict[str, float]]:
         swarm.tell("publish", **warm, seconds=min(3.0, pace.every_s))
     for swarm in swarms:
         swarm.answer()
-    time.sleep(2.0)
+    time.sleep(2.0 * swarms[0].slowness)
     before = [swarm.ask("snapshot") for swarm in swarms]
     for swarm in swarms:
         swarm.tell("publish", **warm, seconds=pace.seconds)
@@ -202,11 +206,11 @@ def _play(swarms: Sequence[_Swarm], pace: Pace) -> list[dict[str, float]]:
 
 def _delays(swarm: _Swarm, published: dict[str, Any]) -> list[float]:
     """Return how long each delivery took, once none is missing or the time is up."""
-    deadline = time.monotonic() + _DRAIN_S
+    deadline = time.monotonic() + swarm.slowness * _DRAIN_S
     while True:
         arrivals = swarm.ask("arrivals")
         delays = [
-            at[batch] - called
+            (at[batch] - called) / swarm.slowness
             for batch, (publisher, called) in published.items()
             for node, at in arrivals.items()
             if node != publisher and batch in at
@@ -243,8 +247,10 @@ def _figures(
 _OF_COUNTED = (*_FIGURES, "copies")
 
 
-def measure(options: Options, beside: Path | None = None, only: str = "") -> Report:
-    """Measure this checkout, and `beside` at the same time; `only` one pace."""
+def measure(
+    options: Options, beside: Path | None = None, only: str = "", slowness: float = 1.0
+) -> Report:
+    """Measure this checkout, and `beside` at the same time; `only` one pace, `slowness` slower."""
     trees = {"here": ROOT, **({"beside": beside} if beside else {})}
     repeats = 1 if options.quick else 3
     results: dict[str, Any] = {}
@@ -258,7 +264,7 @@ def measure(options: Options, beside: Path | None = None, only: str = "") -> Rep
         for number in range(repeats + 1):
             counted = number == repeats
             note(f"{pace.name}: {'counted' if counted else 'CPU'} …")
-            with _open(list(trees.values()), counted=counted) as swarms:
+            with _open(list(trees.values()), counted=counted, slowness=slowness) as swarms:
                 runs.append(_play(swarms, pace))
         *timed, counted_run = runs
         results[pace.name] = _rows(list(trees), timed, counted_run)
@@ -287,10 +293,13 @@ def _arguments() -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--beside", type=Path)
     parser.add_argument("--only", choices=("busy", "quiet"), default="")
+    parser.add_argument("--slowly", type=float, default=1.0)
     return parser.parse_known_args()
 
 
 if __name__ == "__main__":
     mine, others = _arguments()
-    chosen = functools.partial(measure, beside=mine.beside, only=mine.only)
+    chosen = functools.partial(
+        measure, beside=mine.beside, only=mine.only, slowness=max(1.0, mine.slowly)
+    )
     sys.exit(main("data_path", __doc__ or "", chosen, others))

@@ -6,7 +6,9 @@ too: everything is counted at what both share, Trio, the system's calls and nois
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib
 import json
 import os
 import socket
@@ -17,6 +19,7 @@ from collections import Counter
 from typing import Any
 
 import trio
+import trio.testing
 from noise.connection import NoiseConnection
 
 from benchmarks import swarm_worker
@@ -113,8 +116,15 @@ def _count_frames(counts: Counter[str]) -> None:
     NoiseConnection.encrypt = counted
 
 
+def _as_shipped() -> None:
+    """Set the garbage collector as the process of a node of this tree does; older ones do not."""
+    with contextlib.suppress(ModuleNotFoundError):
+        importlib.import_module("p2p.collector").spare_collector()
+
+
 def main(config: dict[str, Any]) -> None:
     """Run the nodes; their snapshots tell the counts too."""
+    _as_shipped()
     counts: Counter[str] = Counter()
     of_tasks: Counter[str] = Counter()
     instruments = []
@@ -129,7 +139,17 @@ def main(config: dict[str, Any]) -> None:
         return {**found, "loop_cpu_s": loop_s, "counts": counts, "tasks": of_tasks}
 
     swarm_worker.Fleet.snapshot = with_counts  # type: ignore[method-assign]
-    trio.run(swarm_worker.main, config, instruments=instruments)
+    slowness = config.pop("slowness")
+    clock = trio.testing.MockClock(rate=1.0) if slowness > 1.0 else None
+    publish = swarm_worker.Fleet.publish
+
+    async def slowly(self: Any, **how: Any) -> Any:
+        if clock is not None:  # they have met at full speed
+            clock.rate = 1 / slowness
+        return await publish(self, **how)
+
+    swarm_worker.Fleet.publish = slowly  # type: ignore[method-assign]
+    trio.run(swarm_worker.main, config, instruments=instruments, clock=clock)
 
 
 if __name__ == "__main__":

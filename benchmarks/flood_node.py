@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import trio
 
+from p2p.collector import spare_collector
 from p2p.data_dir import IDENTITY_FILE
 from p2p.live_node import LiveNode
 from p2p.net.identity import load_or_create_identity
@@ -93,4 +94,5 @@ def _report(node: LiveNode, probe: Probe) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    spare_collector()
     trio.run(main, Path(sys.argv[1]))

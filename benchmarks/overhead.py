@@ -26,6 +26,7 @@ import trio
 from benchmarks.groups import POLICY, SAMPLING, draw_tasks, make_group
 from benchmarks.harness import ROOT, Goal, Options, Report, main, median, note
 from benchmarks.texts import reasoning
+from p2p.collector import spare_collector
 from p2p.gossip.gossip import Libp2pGossip
 from p2p.gossip.interface import Unwatched
 from p2p.live_node import LiveNode
@@ -291,6 +292,7 @@ async def _receive_bare(topic: str, expected: int) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["node"]:
+        spare_collector()  # as a node's process does
         trio.run(_receive_as_node, Path(sys.argv[2]), int(sys.argv[4]))
     elif sys.argv[1:2] == ["bare"]:
         trio.run(_receive_bare, sys.argv[3], int(sys.argv[4]))

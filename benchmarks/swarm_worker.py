@@ -23,6 +23,7 @@ from libp2p.io.trio import TrioTCPStream
 from benchmarks.groups import draw_tasks, make_group, publish_request
 from benchmarks.texts import reasoning
 from bootstrap.peer import BootstrapPeer, MeetingPoint
+from p2p.collector import spare_collector
 from p2p.live_node import LiveNode
 from p2p.net.host import HostSettings, Libp2pHost
 from p2p.net.identity import Identity, identity_from_seed
@@ -54,6 +55,10 @@ class SharedWorker:
     async def question_digests(self, tasks: Any) -> Any:
         """Ask the real one."""
         return await self._real.question_digests(tasks)
+
+    def known_digests(self, tasks: Any) -> Any:
+        """Ask the real one, which remembers."""
+        return self._real.known_digests(tasks)
 
     async def questions(self, tasks: Any) -> Any:
         """Ask the real one."""
@@ -318,4 +323,5 @@ def balanced_identities(count: int, shards: int, rng: random.Random) -> list[str
 
 
 if __name__ == "__main__":
+    spare_collector()
     trio.run(main, json.loads(sys.argv[1]))

@@ -6,7 +6,7 @@ have met stay together without it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import trio
@@ -42,8 +42,8 @@ class MeetingPoint:
     def _status(self) -> dict[str, object]:
         return {"role": "bootstrap", "groups_relayed": self.groups_relayed}
 
-    async def _forget(self, signed: SignedBatch) -> None:
-        self.groups_relayed += len(signed.batch.groups)
+    async def _forget(self, batches: Sequence[SignedBatch]) -> None:
+        self.groups_relayed += sum(len(signed.batch.groups) for signed in batches)
 
 
 async def _keep_no_evidence(_pair: Equivocation, _envelope: bytes) -> None:

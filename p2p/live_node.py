@@ -74,12 +74,13 @@ class LiveNode:
             ledger=peer.ledger,
             settings=peer.tuning.exchange,
             rng=parts.rng,
+            network_of=peer.host.source_of,
         )
         self.pool = self._pool((self.recent, book.shelf, self.archive))
         self.member = Member(
             peer,
             manifest,
-            keep=self.pool.keep_external,
+            keep=self.pool.keep_all,
             accuse=self.pool.withdraw,
             announcements=book.wanted,
             observers=(book,),

@@ -34,7 +34,7 @@ _WORKER_PATIENCE_SECONDS = 1.8
 """Under gossip's own two seconds for a validator, so that the verdict is ours. A worker that is
 merely slow answers the next caller; it is killed only after its own deadline."""
 
-Keep = Callable[[SignedBatch], Awaitable[None]]
+Keep = Callable[[Sequence[SignedBatch]], Awaitable[None]]
 Accuse = Callable[[Equivocation, bytes], Awaitable[None]]
 
 

@@ -81,7 +81,7 @@ class BatchFetch:
             if not self.wants(ref):
                 continue
             if ref.num_bytes > WHOLE_MESSAGE_BYTES:
-                self._wanted.enqueue(_job_of(ref, peer_id, source, self._deadline_ms()))
+                self._wanted.enqueue(self._job_of(ref, peer_id, source))
             else:
                 small.append(ref)
         got = 0
@@ -100,6 +100,18 @@ class BatchFetch:
 
     def _deadline_ms(self) -> int:
         return self._wall_ms() + 1000 * self._rules.max_age_seconds
+
+    def _job_of(self, ref: BatchRef, peer_id: PeerId, source: Source) -> PullJob:
+        return PullJob(
+            batch_id=ref.batch_id,
+            publisher=ref.publisher,
+            sequence=ref.sequence,
+            num_bytes=ref.num_bytes,
+            source=source,
+            hints=(peer_id,),
+            expires_ms=self._deadline_ms(),
+            lane=self._wanted.lane(peer_id),
+        )
 
     async def _run_job(self, job: PullJob) -> None:
         try:
@@ -150,7 +162,7 @@ class BatchFetch:
                 if ref is None or ref.num_bytes != len(envelope):
                     self._asker.offend(peer_id, Reason.WRONG_OBJECT)
                     raise NoAnswerError(Reason.WRONG_OBJECT)
-                job = _job_of(ref, peer_id, source, self._deadline_ms())
+                job = self._job_of(ref, peer_id, source)
                 self._count_bytes(job)
                 got += await self._judge(envelope, peer_id, job)
         return got
@@ -188,21 +200,10 @@ _NOT_SIGNED_HERE = frozenset(
         Reason.NOT_CANONICAL,
         Reason.WRONG_PAYLOAD_TYPE,
         Reason.KEY_NOT_ED25519,
+        Reason.WEAK_KEY,
         Reason.BAD_SIGNATURE,
     }
 )
-
-
-def _job_of(ref: BatchRef, peer_id: PeerId, source: Source, expires_ms: int) -> PullJob:
-    return PullJob(
-        batch_id=ref.batch_id,
-        publisher=ref.publisher,
-        sequence=ref.sequence,
-        num_bytes=ref.num_bytes,
-        source=source,
-        hints=(peer_id,),
-        expires_ms=expires_ms,
-    )
 
 
 def _in_answers(refs: Sequence[BatchRef]) -> Iterator[list[BatchRef]]:

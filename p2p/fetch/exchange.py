@@ -71,11 +71,18 @@ class FetchBook:
         ledger: PublisherLedger,
         settings: ExchangeSettings | None = None,
         rng: random.Random | None = None,
+        network_of: Callable[[PeerId], str] = lambda _peer: "",
     ) -> None:
+        """`network_of` a peer is what its connection shares with others; empty without one."""
         settings = settings or ExchangeSettings()
         self.stats = FetchStats()
         self.wanted = Wanted(
-            me=me, manifest=manifest, ledger=ledger, stats=self.stats, limits=settings.queue
+            me=me,
+            manifest=manifest,
+            ledger=ledger,
+            stats=self.stats,
+            limits=settings.queue,
+            network_of=network_of,
         )
         self.gaps = GapWatch(
             ledger=ledger,

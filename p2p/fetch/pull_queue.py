@@ -2,6 +2,7 @@
 
 A publisher may announce thousands of huge batches, and nobody can tell beforehand which of them
 exist: so waiting ones are few, each publisher's fewer, and bytes are rationed before they flow.
+Names are free: what waits and runs is shared by the lane that a claim came by, and then by name.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ Claim = tuple[BatchId, PeerId, int, int]
 """Id, publisher, number and size of a batch, as somebody states them."""
 Account = tuple[PeerId, PeerId]
 """Who claims something, and of whom: what others claim takes nothing of a publisher's own share."""
+Lane = tuple[str, bool]
+"""The network of the connection that a claim came by, and whether it is the publisher's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +36,9 @@ class QueueLimits:
     max_jobs_per_publisher: int = 32
     max_running_per_publisher: int = 2
     max_running: int = 8
+    max_running_beyond: int = 4
+    """More, each the first of a lane that has claimed nothing in vain: who holds all others does
+    not keep it waiting."""
     max_running_bytes: int = 32 << 20
     bytes_per_publisher: Rate = field(default=Rate(burst=24 << 20, per_second=1 << 20))
     bytes_of_all: Rate = field(default=Rate(burst=64 << 20, per_second=8 << 20))
@@ -51,6 +57,7 @@ class PullJob:
     """Peers that said they have it or told of it, the most likely first."""
     expires_ms: int
     """Wall clock after which it is of no use."""
+    lane: Lane = ("", False)
 
     @property
     def claim(self) -> Claim:
@@ -77,9 +84,10 @@ class PullQueue:
         self._jobs: OrderedDict[Claim, PullJob] = OrderedDict()
         self._running: set[Claim] = set()
         self._per_account: Counter[Account] = Counter()
+        self._per_lane: Counter[Lane] = Counter()
         self._bytes: KeyedBuckets[Account] = KeyedBuckets(limits.bytes_per_publisher)
         self._all_bytes = TokenBucket(limits.bytes_of_all, now)
-        self._strikes: BoundedDict[Account, int] = BoundedDict(_MAX_STRUCK)
+        self._strikes: BoundedDict[Account | Lane, int] = BoundedDict(_MAX_STRUCK)
 
     def __contains__(self, batch_id: BatchId) -> bool:
         return any(job.batch_id == batch_id for job in self._jobs.values())
@@ -114,7 +122,7 @@ class PullQueue:
     def add(self, job: PullJob, now: float) -> None:
         """Add a job that `refuse` has let through, and take its bytes off its account's quota.
 
-        In a full queue it takes the place of one of whoever has most waiting.
+        In a full queue it takes the place of one of the lane, or who of its own lane, has most.
         """
         if len(self._jobs) >= self._limits.max_jobs:
             displaced = self._displaced_by(job)
@@ -122,6 +130,7 @@ class PullQueue:
             self.finish(displaced)
         self._jobs[job.claim] = job
         self._per_account[job.account] += 1
+        self._per_lane[job.lane] += 1
         self._bytes.of(job.account, now).take(job.num_bytes, now)
 
     def flowed(self, num_bytes: int, now: float) -> None:
@@ -130,42 +139,57 @@ class PullQueue:
 
     def strike(self, job: PullJob, *, failed: bool) -> None:
         """Note that a batch could not be had, or could: who claims in vain comes last."""
-        if not failed:
-            self._strikes.pop(job.account, None)
-            return
-        self._strikes[job.account] = self._strikes.get(job.account, 0) + 1
+        for who in (job.account, job.lane):
+            if failed:
+                self._strikes[who] = self._strikes.get(who, 0) + 1
+            else:
+                self._strikes.pop(who, None)
 
     def start_next(self) -> PullJob | None:
         """Return the next job that may run, which then counts as running."""
-        if len(self._running) >= self._limits.max_running:
+        limits = self._limits
+        if len(self._running) >= limits.max_running + limits.max_running_beyond:
             return None
+        is_full = len(self._running) >= limits.max_running
         running = [self._jobs[claim] for claim in self._running]
-        room = self._limits.max_running_bytes - sum(job.num_bytes for job in running)
+        room = limits.max_running_bytes - sum(job.num_bytes for job in running)
         accounts = Counter(job.account for job in running)
+        lanes = Counter(job.lane for job in running)
         fit = [
             job
             for job in self._jobs.values()
             if job.claim not in self._running
             and (not running or job.num_bytes <= room)
-            and accounts[job.account] < self._limits.max_running_per_publisher
+            and accounts[job.account] < limits.max_running_per_publisher
+            and not (is_full and (lanes[job.lane] or self._struck(job.lane)))
         ]
         if not fit:
             return None
-        job = min(fit, key=lambda job: self._strikes.get(job.account, 0))
+        job = min(
+            fit,
+            key=lambda job: (self._struck(job.lane), lanes[job.lane], self._struck(job.account)),
+        )
         self._running.add(job.claim)
         return job
 
+    def _struck(self, who: Account | Lane) -> int:
+        return self._strikes.get(who, 0)
+
     def _displaced_by(self, job: PullJob) -> PullJob | None:
-        """Return the last waiting job of the account with most jobs, if it has enough more."""
-        greedy, count = max(self._per_account.items(), key=lambda item: item[1])
+        """Return the last waiting job of the lane with most jobs, if it has enough more, or else of
+        the account with most in the job's own lane."""
+        waiting = [other for other in self._jobs.values() if other.claim not in self._running]
+        lane, count = max(self._per_lane.items(), key=lambda item: item[1])
+        if count > self._per_lane[job.lane] + 1:
+            return next((other for other in reversed(waiting) if other.lane == lane), None)
+        own = Counter(other.account for other in self._jobs.values() if other.lane == job.lane)
+        if not own:
+            return None
+        greedy, count = max(own.items(), key=lambda item: item[1])
         if count <= self._per_account[job.account] + 1:
             return None
-        waiting = [
-            other
-            for other in self._jobs.values()
-            if other.account == greedy and other.claim not in self._running
-        ]
-        return waiting[-1] if waiting else None
+        of_it = (other for other in reversed(waiting) if other.account == greedy)
+        return next((other for other in of_it if other.lane == job.lane), None)
 
     def finish(self, job: PullJob) -> None:
         """Forget a job, whatever became of it."""
@@ -174,3 +198,6 @@ class PullQueue:
         self._per_account[job.account] -= 1
         if not self._per_account[job.account]:
             del self._per_account[job.account]
+        self._per_lane[job.lane] -= 1
+        if not self._per_lane[job.lane]:
+            del self._per_lane[job.lane]

@@ -5,18 +5,19 @@ the intake: announced, accepted ─▶ Wanted, GapWatch ─▶ whoever fetches (
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import trio
 
-from p2p.fetch.pull_queue import Claim, PullJob, PullQueue, QueueLimits, claim_of
+from p2p.fetch.pull_queue import Claim, Lane, PullJob, PullQueue, QueueLimits, claim_of
 from p2p.fetch.stats import FetchStats
 from p2p.intake.intake import RESERVE_SHARE, Announcements
 from p2p.intake.ledger import PublisherLedger
 from p2p.intake.validation import Source
 from shoal_base.bounded import BoundedDict
 from shoal_wire.announcement import Announcement
+from shoal_wire.keys import names_weak_key
 from shoal_wire.manifest import Manifest
 from shoal_wire.rollout_messages import BatchRef
 from shoal_wire.types import BatchId, PeerId
@@ -39,8 +40,11 @@ class Wanted(Announcements):
         ledger: PublisherLedger,
         stats: FetchStats,
         limits: QueueLimits | None = None,
+        network_of: Callable[[PeerId], str] = lambda _peer: "",
     ) -> None:
+        """`network_of` a peer is what its connection shares with others; empty without one."""
         self._me = me
+        self._network_of = network_of
         self._rules = manifest.rules
         self._ledger = ledger
         self._stats = stats
@@ -70,15 +74,23 @@ class Wanted(Announcements):
             source=Source.PULL,
             hints=tuple(dict.fromkeys((forwarder, publisher))),
             expires_ms=announcement.expires_ms,
+            lane=self.lane(forwarder, signed_by=publisher),
         )
         reason = Reason.DUPLICATE if job.claim in self._refused else self.enqueue(job)
         self._stats.announced += reason is None
         return reason
 
+    def lane(self, teller: PeerId, *, signed_by: PeerId | None = None) -> Lane:
+        """Return the lane of what `teller` claims: that of who signed it, where it is connected,
+        for anybody may have been quicker to bring it."""
+        own = self._network_of(signed_by) if signed_by else ""
+        return (own, True) if own else (self._network_of(teller), False)
+
     def wants(self, ref: BatchRef) -> bool:
         """Return whether a listed batch is worth fetching."""
         if (
             ref.publisher == self._me
+            or names_weak_key(ref.publisher)  # which an honest peer of version 0.1.0 lists
             or ref.num_bytes > self._rules.max_envelope_bytes
             or claim_of(ref) in self._refused
             or self.is_claim_pending(ref)

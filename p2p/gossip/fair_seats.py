@@ -6,8 +6,6 @@ Names cost nothing, so seats are counted by the network that a message came by.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import trio
 
@@ -20,16 +18,12 @@ class FairSeats:
         self._held: Counter[str] = Counter()
         self._waiting: dict[str, deque[trio.Event]] = {}
 
-    @asynccontextmanager
-    async def seat(self, source: str) -> AsyncIterator[None]:
+    def seat(self, source: str) -> _Seat:
         """Hold a seat for a message that came by `source`; waits only where none is free."""
-        await self._take(source)
-        try:
-            yield
-        finally:
-            self._give_back(source)
+        return _Seat(self, source)
 
-    async def _take(self, source: str) -> None:
+    async def take(self, source: str) -> None:
+        """Take a seat, which is given back; waits only where none is free."""
         if self._num_free:
             self._num_free -= 1
             self._held[source] += 1
@@ -40,12 +34,13 @@ class FairSeats:
             await given.wait()
         except trio.Cancelled:
             if given.is_set():
-                self._give_back(source)
+                self.give_back(source)
             else:
                 self._forget(source, given)
             raise
 
-    def _give_back(self, source: str) -> None:
+    def give_back(self, source: str) -> None:
+        """Give a seat that was taken to who is next."""
         self._held[source] -= 1
         if not self._held[source]:
             del self._held[source]
@@ -64,3 +59,19 @@ class FairSeats:
         waiting.remove(given)
         if waiting:
             self._waiting[source] = waiting
+
+
+class _Seat:
+    """What holds a seat while it is open. Not a generator's: one is made for every message."""
+
+    __slots__ = ("_seats", "_source")
+
+    def __init__(self, seats: FairSeats, source: str) -> None:
+        self._seats = seats
+        self._source = source
+
+    async def __aenter__(self) -> None:
+        await self._seats.take(self._source)
+
+    async def __aexit__(self, *_exception: object) -> None:
+        self._seats.give_back(self._source)

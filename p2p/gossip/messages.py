@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import OrderedDict
 
 import trio
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from libp2p.pubsub.pb import rpc_pb2
 
 from p2p.net.identity import Identity, protobuf_public_key, public_key_from_id_bytes
 from p2p.net.streams import MalformedFrameError
+from shoal_wire.keys import is_weak_key
+from shoal_wire.signatures import signature_holds
 from shoal_wire.verdict import Reason
 
 SIGNING_PREFIX = b"libp2p-pubsub:"
@@ -50,6 +50,8 @@ def fault_of(message: rpc_pb2.Message, max_data_bytes: int) -> Reason | None:
     public_key = public_key_from_id_bytes(message.from_id)
     if public_key is None:
         return Reason.KEY_NOT_ED25519
+    if is_weak_key(public_key):
+        return Reason.WEAK_KEY
     if len(message.seqno) != _SEQNO_BYTES:
         return Reason.MALFORMED_ENVELOPE
     if message.key and message.key != protobuf_public_key(public_key):
@@ -63,13 +65,9 @@ def fault_of(message: rpc_pb2.Message, max_data_bytes: int) -> Reason | None:
         )
     except UnicodeDecodeError:  # parsing does not check the text of proto2
         return Reason.MALFORMED_ENVELOPE
-    try:
-        Ed25519PublicKey.from_public_bytes(public_key).verify(
-            message.signature, SIGNING_PREFIX + unsigned.SerializeToString()
-        )
-    except (InvalidSignature, ValueError):
-        return Reason.BAD_SIGNATURE
-    return None
+    signed = SIGNING_PREFIX + unsigned.SerializeToString()
+    holds = signature_holds(message.signature, signed, public_key=public_key)
+    return None if holds else Reason.BAD_SIGNATURE
 
 
 def refuse_hollow(rpc: rpc_pb2.RPC, num_bytes: int) -> None:

@@ -20,7 +20,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import trio
 from google.protobuf.message import DecodeError
@@ -36,6 +36,7 @@ from p2p.gossip.interface import OVERLOAD
 from p2p.gossip.messages import SeenCache, fault_of, message_id, refuse_hollow, sign_message
 from p2p.gossip.outbound import MAX_RPC_BYTES, OutboundQueue, encode_frame
 from p2p.gossip.router import GossipRouter
+from p2p.gossip.slots import take_slot
 from p2p.net.identity import Identity
 from p2p.net.inbound_gate import prefix_of
 from p2p.net.streams import FrameReader, MalformedFrameError, below, reset_stream
@@ -115,8 +116,7 @@ class GuardedPubsub(Pubsub):
             max_subscriptions_per_peer=limits.max_subscriptions_per_peer,
             max_inbound_rpc_size=MAX_RPC_BYTES,
         )
-        of_library: Any = self.seen_messages
-        of_library.stop()
+        cast(Any, self.seen_messages).stop()  # the library's own
         self.seen_messages = SeenCache(ttl_s=limits.seen_ttl_s, max_ids=limits.max_seen_ids)
         # Seconds would repeat after a restart, and receivers would drop the messages as seen.
         self.counter = time.time_ns()
@@ -213,9 +213,9 @@ class GuardedPubsub(Pubsub):
             is_to_blame = flow.is_to_blame(now)
             self.counts["held_back"] += 1
             await trio.sleep(wait_s)
-            if is_to_blame:
-                for _ in range(flow.held(wait_s, trio.current_time())):
-                    self._charge(peer_id, Cause.FLOOD)
+            self.router.left_unread(peer_id, wait_s)
+            for _ in range(flow.held(wait_s, trio.current_time()) if is_to_blame else 0):
+                self._charge(peer_id, Cause.FLOOD)
 
     async def _take_all(
         self, slots: trio.Semaphore, peer_id: ID, flow: SenderFlow, rpc: rpc_pb2.RPC
@@ -242,7 +242,7 @@ class GuardedPubsub(Pubsub):
             self.counts["unknown_topic"] += 1
             flow.wasted(COPY, trio.current_time())
         else:
-            await slots.acquire()
+            await take_slot(slots, lambda s: self.router.left_unread(peer_id, s))
             self._judge_apart(slots, peer_id, message)
 
     def _count_copy(self, peer_id: ID, flow: SenderFlow, key: bytes) -> None:
@@ -391,9 +391,8 @@ class GuardedPubsub(Pubsub):
     def handle_subscription(self, origin_id: ID, sub_message: rpc_pb2.RPC.SubOpts) -> None:
         """Note a peer's subscription, within the caps."""
         topic = sub_message.topicid
-        if len(topic) > self._limits.max_topic_chars or not (
-            topic.isascii() and topic.isprintable()
-        ):
+        is_text = topic.isascii() and topic.isprintable()
+        if len(topic) > self._limits.max_topic_chars or not is_text:
             return
         super().handle_subscription(origin_id, sub_message)
         if not sub_message.subscribe:

@@ -236,6 +236,10 @@ class GossipRouter(GossipSub):
         """`peer` has sent a message: if it had promised to, it has kept its word."""
         self._wants.came(peer, key)
 
+    def left_unread(self, peer: ID, seconds: float) -> None:
+        """`peer` was not read for so long: what it has sent may not be here yet."""
+        self._wants.left_unread(peer, seconds, trio.current_time())
+
     def note_holder(self, peer: ID, key: bytes) -> None:
         """`peer` has sent or written a message that we know: it needs no offer of it."""
         self._offers.note_holder(peer, key)

@@ -3,7 +3,8 @@
 A message is asked of one peer a second. Who else offered it is remembered, for an offer is made
 once: a busy validator drops what it has no time for, and who was asked may never have had it. Who
 offers and does not send when it is asked at once breaks a promise; sending is all that keeps it,
-whatever becomes of the message here.
+whatever becomes of the message here. Of whom we leave unread for a while nothing is known: the
+message may stand in what is not read, and the offer may have been old when it was.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ _ASKED_OF_ALL = 16
 _PROMISE_S = 10.0
 """An offered message that was asked for must come within so many seconds."""
 _MAX_PROMISES = 4096
+_BEHIND_S = 0.5
+"""A peer left unread for so long has promised nothing; a second of reading makes up for one."""
 _MAX_OTHERS = 4
 """Offers of one message remembered, whose is left to chance: names cost nothing."""
 _OFFER_HOLDS_S = 3.0
@@ -47,6 +50,9 @@ class WantBook(Generic[Peer]):
         self._others = BoundedDict[bytes, dict[Peer, float]](max_ids)
         self._promises: dict[Peer, tuple[bytes, float]] = {}
         """An id asked of each peer, and by when it must have come: one at a time."""
+
+        self._unread = BoundedDict[Peer, tuple[float, float]](_MAX_PROMISES)
+        """For how long each was left unread, and when that was."""
 
     def __len__(self) -> int:
         return len(self._asked) + len(self._others) + len(self._promises)
@@ -73,13 +79,27 @@ class WantBook(Generic[Peer]):
     def asked(self, peer: Peer, keys: Sequence[bytes], now: float) -> None:
         """`peer` was asked for `keys` that it has just offered: it promised one, at random."""
         self.asked_late(keys, now)
-        if peer not in self._promises and len(self._promises) < _MAX_PROMISES:
+        if (
+            peer not in self._promises
+            and len(self._promises) < _MAX_PROMISES
+            and not self._is_behind(peer, now)
+        ):
             self._promises[peer] = (random.choice(keys), now + _PROMISE_S)
 
     def asked_late(self, keys: Sequence[bytes], now: float) -> None:
         """Somebody was asked for `keys`, and may have them no more."""
         for key in keys:
             self._asked[key] = now
+
+    def left_unread(self, peer: Peer, seconds: float, now: float) -> None:
+        """We did not read `peer` for so long, until `now`."""
+        before, at = self._unread.get(peer, (0.0, now))
+        idle = max(0.0, now - seconds - at)
+        self._unread[peer] = (max(0.0, before - idle) + seconds, now)
+
+    def _is_behind(self, peer: Peer, now: float) -> bool:
+        unread, at = self._unread.get(peer, (0.0, now))
+        return unread - (now - at) >= _BEHIND_S
 
     def came(self, peer: Peer, key: bytes) -> None:
         """`peer` has sent a message."""
@@ -103,14 +123,16 @@ class WantBook(Generic[Peer]):
         return found
 
     def broken(self, connected: Container[Peer], known: Known, now: float) -> list[Peer]:
-        """Return who offered what never came; a connection that ended owes nothing."""
+        """Return who offered what never came; a connection that ended, or is not read, owes
+        nothing."""
         found = []
         for peer, (key, deadline) in list(self._promises.items()):
             if known.knows(key) or peer not in connected:
                 del self._promises[peer]
             elif now >= deadline:
                 del self._promises[peer]
-                found.append(peer)
+                if not self._is_behind(peer, now):
+                    found.append(peer)
         return found
 
     def forget(self, now: float) -> None:

@@ -39,6 +39,7 @@ from p2p.intake.validation import (
     open_fetched,
     open_message,
     open_payload,
+    parse_payload,
 )
 from p2p.intake.weight import weight_of, work_of
 from p2p.threads import InThread
@@ -64,6 +65,11 @@ QUEUE_BYTES = 32 * 1024 * 1024
 
 RESERVE_SHARE = 0.25
 """Of a publisher's burst of groups: left to what it gossips when its batches are fetched."""
+
+KEPT_BATCHES = 16
+KEPT_BYTES = 1024 * 1024
+"""Batches that are kept together, where so many wait, and what they weigh before the last: they
+share a transaction."""
 
 _WORKER_TRIES = 3
 _WORKER_PAUSE_SECONDS = 0.5
@@ -113,7 +119,7 @@ class Intake:
         context: ValidationContext,
         questions: QuestionSource,
         ledger: PublisherLedger,
-        keep: Callable[[SignedBatch], Awaitable[None]],
+        keep: Callable[[Sequence[SignedBatch]], Awaitable[None]],
         accuse: Callable[[Equivocation, bytes], Awaitable[None]],
         wall_ms: Callable[[], int],
         announcements: Announcements | None = None,
@@ -143,11 +149,28 @@ class Intake:
         """Move validated batches into the buffer until cancelled."""
         task_status.started()
         async with self._receive:
-            async for signed in self._receive:
-                self._queued_bytes -= sum(map(weight_of, signed.batch.groups))
+            async for first in self._receive:
                 # Its second copy may have come while it waited here, where none could withdraw it.
-                if not self._ledger.is_equivocated(signed.publisher, signed.batch.sequence):
-                    await self._keep(signed)
+                await self._keep(
+                    [
+                        signed
+                        for signed in self._with_others(first)
+                        if not self._ledger.is_equivocated(signed.publisher, signed.batch.sequence)
+                    ]
+                )
+
+    def _with_others(self, first: SignedBatch) -> list[SignedBatch]:
+        """Return a batch taken from the queue, and with it what waits behind it."""
+        taken, num_bytes = [first], sum(map(weight_of, first.batch.groups))
+        while len(taken) < KEPT_BATCHES and num_bytes < KEPT_BYTES:
+            try:
+                signed = self._receive.receive_nowait()
+            except (trio.WouldBlock, trio.EndOfChannel):
+                break
+            taken.append(signed)
+            num_bytes += sum(map(weight_of, signed.batch.groups))
+        self._queued_bytes -= num_bytes
+        return taken
 
     async def validate(self, data: bytes, author: PeerId, forwarder: PeerId) -> Verdict:
         """Gossip's validator: judge one message and queue it if it is valid."""
@@ -166,15 +189,17 @@ class Intake:
                     size = declared_size(envelope.payload)
                     with self._opener.room_for(forwarder, size):
                         signed = await self._opener.open(
-                            lambda: open_payload(
+                            lambda parsed: open_payload(
                                 envelope,
                                 author=author,
                                 context=context,
                                 now_ms=now_ms,
                                 brought_by=forwarder,
+                                parsed=parsed,
                             ),
                             size,
                             forwarder,
+                            parse=lambda: parse_payload(envelope, author=author, context=context),
                         )
                         work_s = work_of(signed.batch.groups)
                         await self._check_new(signed, said_itself=said_itself)
@@ -249,11 +274,17 @@ class Intake:
         is_large = len(raw) > limits.WHOLE_MESSAGE_BYTES
         envelope = await self._opener.in_thread(open_it, publisher) if is_large else open_it()
         return await self._opener.open(
-            lambda: open_payload(
-                envelope, author=publisher, context=context, now_ms=now_ms, brought_by=provider
+            lambda parsed: open_payload(
+                envelope,
+                author=publisher,
+                context=context,
+                now_ms=now_ms,
+                brought_by=provider,
+                parsed=parsed,
             ),
             declared_size(envelope.payload),
             publisher,
+            parse=lambda: parse_payload(envelope, author=publisher, context=context),
         )
 
     async def _take_announcement(

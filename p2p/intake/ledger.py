@@ -6,7 +6,7 @@ sequences outlives gossip's own seen-cache, after which a replay would be delive
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import heapq
 from dataclasses import dataclass, field
 
 from p2p.token_bucket import Rate, TokenBucket
@@ -46,7 +46,9 @@ class _Publisher:
     """Of groups, whoever brought them."""
     said: TokenBucket
     """Of groups that it brought itself."""
-    sequences: OrderedDict[int, BatchId] = field(default_factory=OrderedDict)
+    sequences: dict[int, BatchId] = field(default_factory=dict)
+    lowest: list[int] = field(default_factory=list)
+    """The same numbers as a heap: with each batch of one that is known for long the lowest goes."""
     forgotten_up_to: int = 0
     equivocated: set[int] = field(default_factory=set)
 
@@ -135,9 +137,11 @@ class PublisherLedger:
     def remember(self, publisher: PeerId, sequence: int, batch_id: BatchId, now: float) -> None:
         """Record a batch that costs no quota, as when the store is read at start."""
         entry = self._entry(publisher, now)
+        if sequence not in entry.sequences:
+            heapq.heappush(entry.lowest, sequence)
         entry.sequences[sequence] = batch_id
         while len(entry.sequences) > self._limits.max_sequences:
-            lowest = min(entry.sequences)
+            lowest = heapq.heappop(entry.lowest)
             del entry.sequences[lowest]
             entry.equivocated.discard(lowest)
             entry.forgotten_up_to = max(entry.forgotten_up_to, lowest)

@@ -1,6 +1,8 @@
 """Payloads opened at their price: what unpacks to much leaves the loop, and has a bound in bytes.
 
-    declared size ─▶ room? ─▶ small: here, large: in a thread ─▶ batch, rules, digests
+    declared size ─▶ room? ─▶ small: here ───────────────────▶ batch, rules, digests
+                        ├───▶ middling: parsed, little in it: here ──▲  ▲
+                        └───▶ large, or much in it: in a thread ────────┘
 
 A few kilobytes on the wire may be megabytes and thousands of objects.  What a message cost is
 counted, not timed (`weight.work_of`): a busy machine makes nobody guilty.
@@ -17,8 +19,9 @@ from weakref import WeakValueDictionary
 import trio
 
 from p2p.intake.validation import Rejected
-from p2p.intake.weight import weight_of
+from p2p.intake.weight import is_light, weight_of
 from p2p.threads import InThread
+from shoal_wire.codec import ParsedBatch
 from shoal_wire.digests import group_id
 from shoal_wire.limits import MAX_BATCH_BYTES
 from shoal_wire.types import PeerId, SignedBatch
@@ -27,7 +30,11 @@ from shoal_wire.verdict import Reason
 T = TypeVar("T")
 
 HEAVY_BYTES = 8 * 1024
-"""Unpacked; more than that is opened in a thread. Some four milliseconds at the worst."""
+"""Unpacked; more than that may be opened in a thread. Some four milliseconds at the worst."""
+PARSED_BYTES = 32 * 1024
+"""Unpacked; up to that it is parsed to see how much is in it, and opened here if that is little."""
+LIGHT_S = 0.002
+"""By count: some twenty groups of eight completions. A thread costs as much as five of them."""
 MAX_OPEN_BYTES = 32 * 1024 * 1024
 """Unpacked, of all messages that are being judged at once."""
 MAX_OPEN_BYTES_OF_PEER = MAX_BATCH_BYTES
@@ -65,22 +72,33 @@ class Opener:
                 del held[forwarder]
 
     async def open(
-        self, open_payload: Callable[[], SignedBatch], num_bytes: int, forwarder: PeerId
+        self,
+        open_payload: Callable[[ParsedBatch | None], SignedBatch],
+        num_bytes: int,
+        forwarder: PeerId,
+        *,
+        parse: Callable[[], ParsedBatch],
     ) -> SignedBatch:
         """Return what `open_payload` does, out of the loop if it unpacks to much. Raises Rejected.
 
-        Digests and weights of its groups are known by then.
+        It is given what `parse` returns where that was looked at. Digests and weights of the groups
+        are known when this returns.
         """
 
         def open_it() -> SignedBatch:
-            signed = open_payload()
+            signed = open_payload(parsed)
             for group in signed.batch.groups:
                 group_id(group)
                 weight_of(group)
             return signed
 
+        parsed = None
         if num_bytes <= HEAVY_BYTES:
             return open_it()
+        if num_bytes <= PARSED_BYTES:
+            parsed = parse()
+            if is_light(parsed, LIGHT_S):
+                return open_it()
         return await self.in_thread(open_it, forwarder)
 
     async def in_thread(self, open_it: Callable[[], T], forwarder: PeerId) -> T:

@@ -48,6 +48,7 @@ WORDS: Final = MappingProxyType(
         Reason.CORRUPT_COMPRESSION: _broken("answers whose packing is damaged"),
         Reason.OVERSIZE_PAYLOAD: _hostile("answers that unpack to more than the swarm allows"),
         Reason.KEY_NOT_ED25519: _hostile("signed with a key of another kind"),
+        Reason.WEAK_KEY: _hostile("signed with a key in whose name anybody can sign"),
         Reason.BAD_SIGNATURE: _hostile("the signature is false: changed on the way, or forged"),
         Reason.SIGNER_NOT_SENDER: _hostile("signed by another than it was said to be from"),
         Reason.CLAIMS_TO_BE_ME: Words(

@@ -54,6 +54,9 @@ class QuestionSource(Protocol):
     async def question_digests(self, tasks: list[TaskCoordinates]) -> list[Digest]:
         """Return one 16-byte digest a task; raises WorkerUnavailable."""
 
+    def known_digests(self, tasks: Sequence[TaskCoordinates]) -> list[Digest] | None:
+        """Return the same, if all of them are remembered; None if the worker has to be asked."""
+
 
 def lane_of_bringer(author: PeerId, brought_by: PeerId) -> Lane:
     """Return the lane where neither networks nor standings are known: of who brought it."""
@@ -140,7 +143,7 @@ class WorkerTurns:
         self._ended_at = -math.inf
 
     async def question_digests(self, tasks: Sequence[TaskCoordinates], lane: Lane) -> list[Digest]:
-        """Return one digest a task.
+        """Return one digest a task; at once where all are remembered, which takes nobody's turn.
 
         Raises:
             WorkerUnavailable: too much of this lane waits, or it took too long.
@@ -148,6 +151,8 @@ class WorkerTurns:
         """
         if not tasks:
             return []
+        if (known := self._questions.known_digests(tasks)) is not None:
+            return known
         queue, job = self._join(lane, tasks)
         try:
             with trio.move_on_after(self._patience_s):

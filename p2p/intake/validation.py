@@ -13,7 +13,7 @@ from enum import StrEnum
 from p2p.intake.weight import work_of
 from shoal_base.visible import visible_name
 from shoal_wire.announcement import Announcement, check_announcement, decode_announcement
-from shoal_wire.codec import PayloadError, decode_batch
+from shoal_wire.codec import ParsedBatch, PayloadError, decode_batch, parse_batch
 from shoal_wire.digests import batch_id
 from shoal_wire.envelope import EnvelopeError, SignedEnvelope, open_envelope
 from shoal_wire.limits import (
@@ -99,6 +99,23 @@ def open_fetched(raw: bytes, *, context: ValidationContext) -> SignedEnvelope:
         raise Rejected(error.reason) from None
 
 
+def parse_payload(
+    envelope: SignedEnvelope, *, author: PeerId, context: ValidationContext
+) -> ParsedBatch:
+    """Return what `open_payload` begins with, which says how much the rest of it is.
+
+    Raises:
+        Rejected: as `open_payload` would.
+    """
+    if envelope.payload_type != BATCH_PAYLOAD_TYPE:
+        raise Rejected(Reason.WRONG_PAYLOAD_TYPE)
+    _check_signer(envelope.signer, author, context.me)
+    try:
+        return parse_batch(envelope.payload, max_bytes=context.rules.manifest.rules.max_batch_bytes)
+    except PayloadError as error:
+        raise Rejected(error.reason) from None
+
+
 def open_payload(
     envelope: SignedEnvelope,
     *,
@@ -106,6 +123,7 @@ def open_payload(
     context: ValidationContext,
     now_ms: int,
     brought_by: PeerId | None = None,
+    parsed: ParsedBatch | None = None,
 ) -> SignedBatch:
     """Return the batch of `author` in an opened envelope, by whichever way it came.
 
@@ -117,7 +135,7 @@ def open_payload(
     _check_signer(envelope.signer, author, context.me)
     max_bytes = context.rules.manifest.rules.max_batch_bytes
     try:
-        batch = decode_batch(envelope.payload, max_bytes=max_bytes)
+        batch = decode_batch(envelope.payload, max_bytes=max_bytes, parsed=parsed)
     except PayloadError as error:
         raise Rejected(error.reason) from None
     reason = check_batch(batch, context.rules, now_ms=now_ms)

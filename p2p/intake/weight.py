@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
-from shoal_wire.codec import group_size
+from shoal_wire.codec import ParsedBatch, group_size
 from shoal_wire.types import PublishedGroup, RolloutGroup
 
 GROUP_OVERHEAD_BYTES = 1200
@@ -18,7 +18,7 @@ COMPLETION_OVERHEAD_BYTES = 120
 """What Python's objects add to the text, as measured."""
 _LOGPROB_OVERHEAD_BYTES = 6
 _SHORT = "…"
-_GROUP_S, _COMPLETION_S, _BYTE_S = 60e-6, 6e-6, 1e-9
+_GROUP_S, _COMPLETION_S, _LOGPROB_S, _BYTE_S = 60e-6, 6e-6, 150e-9, 1e-9
 """What each costs from the envelope to the buffer, as measured."""
 
 
@@ -47,6 +47,12 @@ def work_of(groups: Sequence[RolloutGroup]) -> float:
     num_completions = sum(len(group.completions) for group in groups)
     num_bytes = sum(map(group_size, groups))
     return _GROUP_S * len(groups) + _COMPLETION_S * num_completions + _BYTE_S * num_bytes
+
+
+def is_light(parsed: ParsedBatch, most_s: float) -> bool:
+    """Return whether what is left to do with a parsed payload takes at most `most_s`, by count."""
+    left_s = most_s - _GROUP_S * parsed.num_groups - _COMPLETION_S * parsed.num_completions
+    return left_s >= 0 and _LOGPROB_S * parsed.num_logprobs() <= left_s
 
 
 def cut_short(published: PublishedGroup, *, max_chars: int) -> PublishedGroup:

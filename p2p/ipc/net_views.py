@@ -38,6 +38,7 @@ from p2p.net.host import DialError, RequestError
 from p2p.net.swarm_key import SwarmKeyError, key_of_settings
 from p2p.peers.outside import Outside, ask_outside, tcp_ports
 from p2p.peers.port_mapping import MappingState
+from p2p.peers.witnesses import witnesses
 from p2p.trainer_child import ending
 from shoal_wire.types import PeerId
 
@@ -122,7 +123,7 @@ class NetViews:
         member = self._member
         listens = member.host.listen_addrs()
         ports = tcp_ports(listens)
-        outside, bootstraps = await self._ask_around(sorted(member.host.connected_peers()), ports)
+        outside, bootstraps = await self._ask_around(ports)
         ways = ways_in(member.peer_id, listens, outside=outside, ports=ports, bootstraps=bootstraps)
         return {
             "schema_version": SCHEMA_VERSION,
@@ -179,12 +180,12 @@ class NetViews:
         now, last = trio.current_time(), self._around
         if last and now - last.at < within_s and last.alone == (not connected):
             return last.outside, last.bootstraps
-        outside, bootstraps = await self._ask_around(connected, ports)
+        outside, bootstraps = await self._ask_around(ports)
         self._around = _Around(at=now, alone=not connected, outside=outside, bootstraps=bootstraps)
         return outside, bootstraps
 
     async def _ask_around(
-        self, connected: Sequence[PeerId], ports: tuple[int, ...]
+        self, ports: tuple[int, ...]
     ) -> tuple[list[Outside], list[BootstrapSeen]]:
         """Ask some peers how this one looks, and try every bootstrap, all at once."""
         outside: list[Outside] = []
@@ -195,7 +196,8 @@ class NetViews:
                 outside.append(seen)
 
         async with trio.open_nursery() as nursery:
-            for peer_id in self._rng.sample(connected, min(_MAX_ASKED, len(connected))):
+            connections = self._member.host.connections()
+            for peer_id in witnesses(connections, self._rng, most=_MAX_ASKED):
                 nursery.start_soon(ask, peer_id)
             for address in self._member.peer.settings.bootstrap:
                 nursery.start_soon(self._try_bootstrap, address, bootstraps)

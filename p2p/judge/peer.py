@@ -5,7 +5,7 @@ member (host, discovery, manifest) ─▶ records ─▶ task worker ─▶ `/sh
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -78,7 +78,7 @@ class SittingJudge:
         }
 
 
-async def _keep_nothing(_signed: SignedBatch) -> None:
+async def _keep_nothing(_batches: Sequence[SignedBatch]) -> None:
     """It subscribes to nothing, so no batch comes."""
 
 

@@ -16,9 +16,11 @@ from libp2p.abc import IRawConnection, ISecureConn
 from libp2p.io.exceptions import ConnectionClosedError
 from libp2p.peer.id import ID
 from libp2p.security.noise.io import MAX_PLAINTEXT_LENGTH, NoiseTransportReadWriter
+from libp2p.security.noise.patterns import IPattern
 from libp2p.security.noise.transport import Transport as NoiseTransport
 from libp2p.security.secure_session import SecureSession
 
+from p2p.net.handshake import StrictXX
 from p2p.net.pipes import Pipe, pipe_below
 from p2p.net.traffic import Traffic
 
@@ -122,13 +124,17 @@ class Channel(SecureSession):
 
 
 class ChannelNoise(NoiseTransport):
-    """py-libp2p's handshake, and a `Channel` after it."""
+    """py-libp2p's handshake, for fewer keys, and a `Channel` after it."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         """Take what py-libp2p's takes."""
         super().__init__(*arguments, **named)
         self.traffic = Traffic()
         """Of all its channels."""
+
+    def get_pattern(self) -> IPattern:
+        """Return a handshake."""
+        return StrictXX(self.local_peer, self.libp2p_privkey, self.noise_privkey)
 
     async def secure_inbound(self, conn: IRawConnection) -> ISecureConn:
         """Answer a handshake. Raises what its peer's bytes deserve."""

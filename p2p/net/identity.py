@@ -39,10 +39,16 @@ def public_key_from_id_bytes(peer_id: bytes) -> bytes | None:
 
     Hashed ids (RSA and others) carry no key; this software never issues and never accepts them.
     """
-    prefix = _PEER_ID_PREFIX + _PUBLIC_KEY_PREFIX
-    if len(peer_id) != len(prefix) + 32 or not peer_id.startswith(prefix):
+    if not peer_id.startswith(_PEER_ID_PREFIX):
         return None
-    return peer_id[len(prefix) :]
+    return public_key_of(peer_id[len(_PEER_ID_PREFIX) :])
+
+
+def public_key_of(message: bytes) -> bytes | None:
+    """Return the raw ed25519 key in libp2p's protobuf ``PublicKey``; None if there is none."""
+    if len(message) != len(_PUBLIC_KEY_PREFIX) + 32 or not message.startswith(_PUBLIC_KEY_PREFIX):
+        return None
+    return message[len(_PUBLIC_KEY_PREFIX) :]
 
 
 def protobuf_public_key(public_key: bytes) -> bytes:

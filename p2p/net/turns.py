@@ -7,6 +7,14 @@ from types import TracebackType
 import trio
 
 
+async def take(places: trio.Semaphore) -> None:
+    """Take a place; waits, and lets others run, only where none is free."""
+    if places.value:
+        places.acquire_nowait()
+    else:
+        await places.acquire()
+
+
 class Turn:
     """A lock that is taken at once when it is free, and that any task may give back.
 
@@ -20,10 +28,7 @@ class Turn:
 
     async def acquire(self) -> None:
         """Wait until it is free, and take it. Does not let others run if it is."""
-        if self._free.value:
-            self._free.acquire_nowait()
-        else:
-            await self._free.acquire()
+        await take(self._free)
 
     def release(self) -> None:
         """Give it to who has waited longest."""

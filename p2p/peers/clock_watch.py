@@ -16,7 +16,7 @@ import trio
 from p2p.net.interface import Host
 from p2p.peers.outside import ask_outside
 from p2p.peers.skew import Skew, skew_of
-from shoal_wire.types import PeerId
+from p2p.peers.witnesses import witnesses
 
 log = logging.getLogger(__name__)
 
@@ -45,9 +45,8 @@ class ClockWatch:
             await trio.sleep(_NOBODY_SECONDS if skew is None else _AGAIN_SECONDS)
 
     async def _ask(self) -> list[int]:
-        peers: list[PeerId] = sorted({c.peer_id for c in self._host.connections()})
         answers: list[int] = []
-        for peer in self._rng.sample(peers, min(_MOST_ASKED, len(peers))):
+        for peer in witnesses(self._host.connections(), self._rng, most=_MOST_ASKED):
             seen = await ask_outside(self._host, peer, wall_ms=self._wall_ms)
             if seen is not None:
                 answers.append(seen.clock_ahead_ms)

@@ -37,6 +37,7 @@ from p2p.net.address import (
 from p2p.net.connections import network_of
 from p2p.net.host import DialError, Libp2pHost
 from p2p.net.peerstore import BoundedPeerStore
+from p2p.peers.dht_stream import RecordlessStream
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import Digest, PeerId
 
@@ -263,8 +264,17 @@ class _DhtHost:
         name = from_libp2p_id(peer_id)
         if not self._host.is_connected(name):
             await self._connect(peer_id)
-        stream: INetStream = await self._inner.new_stream(peer_id, protocols)
-        return stream
+        stream: Any = RecordlessStream(await self._inner.new_stream(peer_id, protocols))
+        opened: INetStream = stream
+        return opened
+
+    def set_stream_handler(self, protocol: TProtocol, handler: Callable[[Any], Any]) -> None:
+        """Serve streams of the DHT by `handler`."""
+
+        async def recordless(stream: INetStream) -> None:
+            await handler(RecordlessStream(stream))
+
+        self._inner.set_stream_handler(protocol, recordless)
 
     async def _connect(self, peer_id: ID) -> None:
         name = from_libp2p_id(peer_id)

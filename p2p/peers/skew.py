@@ -39,7 +39,11 @@ class Skew:
 
 
 def skew_of(clocks_ahead_ms: Collection[int]) -> Skew | None:
-    """Return how far off this clock is, by how far each peer's is ahead; None if none is known."""
+    """Return how far off this clock is, by how far each peer's is ahead; None if none is known.
+
+    Of the two in the middle of an even number it is the one that agrees more: half are no majority.
+    """
     if not clocks_ahead_ms:
         return None
-    return Skew(statistics.median(clocks_ahead_ms), len(clocks_ahead_ms))
+    middle = (statistics.median_low(clocks_ahead_ms), statistics.median_high(clocks_ahead_ms))
+    return Skew(min(middle, key=abs), len(clocks_ahead_ms))

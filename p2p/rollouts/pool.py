@@ -142,14 +142,28 @@ class RolloutPool:
                 await self._prune()
 
     async def keep_external(self, signed: SignedBatch) -> None:
-        """Put a validated batch into the buffer, then write it to disk.
+        """Keep one validated batch: see `keep_all`."""
+        await self.keep_all([signed])
 
-        Its durability is a convenience (a restart keeps its buffer), so a full disk is logged and
+    async def keep_all(self, batches: Sequence[SignedBatch]) -> None:
+        """Put validated batches into the buffer, in their order, then write them to disk together.
+
+        Their durability is a convenience (a restart keeps its buffer), so a full disk is logged and
         the groups stay usable.
         """
-        self.groups_received += len(signed.batch.groups)
         self._update_tiers()
+        kept = [signed for signed in batches if await self._buffered(signed)]
+        if len(kept) == 1:
+            await self._write(kept[0])
+            return
+        async with trio.open_nursery() as nursery:
+            for signed in kept:
+                nursery.start_soon(self._write, signed)
+
+    async def _buffered(self, signed: SignedBatch) -> bool:
+        """Put a batch into the buffer; False if it was withdrawn meanwhile."""
         now, groups = trio.current_time(), signed.batch.groups
+        self.groups_received += len(groups)
         share = len(signed.envelope) // max(1, len(groups))
         for start in range(0, len(groups), GROUPS_A_STEP):
             step = groups[start : start + GROUPS_A_STEP]
@@ -163,7 +177,13 @@ class RolloutPool:
             await trio.lowlevel.checkpoint()
             if signed.batch_id in self._withdrawn:
                 self._buffer.discard([digests.group_id(group) for group in groups])
-                return
+                return False
+        return True
+
+    async def _write(self, signed: SignedBatch) -> None:
+        """Write a batch to disk, in one transaction with what else waits; tell who keeps some."""
+        if signed.batch_id in self._withdrawn:  # while others were put into the buffer
+            return
         try:
             await self._store.add_external(
                 signed.batch_id,

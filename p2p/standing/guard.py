@@ -145,13 +145,14 @@ class PeerGuard:
 
     def on_verdict(self, forwarder: PeerId, author: PeerId | None, judged: Verdict) -> None:
         """Count one judged message, and charge or credit who answers for it."""
-        self.verdicts.count(judged, signer=author)
         self.refusals.note(judged, signer=author, forwarder=forwarder, at_ms=self._wall_ms())
         now = trio.current_time()
         self.reputation.judge(judged, signer=author, forwarder=forwarder, now=now)
         self._ban_if_due(forwarder, now)
         if author is not None and author != forwarder:
             self._ban_if_due(author, now)
+        # At last: what is counted has had its consequences, for whoever looks from another thread.
+        self.verdicts.count(judged, signer=author)
 
     def on_behaviour(self, peer_id: PeerId, cause: Cause) -> None:
         """Charge what no message shows."""

@@ -77,9 +77,11 @@ WEIGHTS: Mapping[Cause, Weight] = {
     Cause.SLOW_READER: Weight(points=-4.0, floor=-12.0),
 }
 
-_SIGNER_ONLY = frozenset({Reason.EQUIVOCATION, Reason.NOT_CANONICAL, Reason.RESERVED_TASK})
-"""A forwarder may have seen only one of the two; one of version 0.1.0 takes any encoding and any
-seed."""
+_SIGNER_ONLY = frozenset(
+    {Reason.EQUIVOCATION, Reason.NOT_CANONICAL, Reason.WEAK_KEY, Reason.RESERVED_TASK}
+)
+"""A forwarder may have seen only one of the two; one of version 0.1.0 takes any encoding, any key
+and any seed."""
 _MILD = {
     # Rests on our own clock, which may be the wrong one.
     Reason.FAR_FUTURE: Cause.CLOCK,

@@ -13,9 +13,10 @@ import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from shoal_base.files import append_whole
+from shoal_base.log_pace import LEFT_OUT, LinePace
 from shoal_base.visible import visible_lines
 
 IN_FILE_ALONE = {"in_file_alone": True}
@@ -68,15 +69,18 @@ class LogLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, without its end."""
         text = super().format(record)
+        num_left_out = getattr(record, LEFT_OUT, 0)
         if not self._as_json:
-            return text
-        line = {
+            return f"{text} ({num_left_out} more like it left out)" if num_left_out else text
+        line: dict[str, Any] = {
             "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
             "level": record.levelname.lower(),
             "process": self._who,
             "logger": record.name,
             "message": record.getMessage(),
         }
+        if num_left_out:
+            line["left_out"] = num_left_out
         if record.exc_text:
             line["traceback"] = record.exc_text
         return json.dumps(line)
@@ -96,6 +100,7 @@ def log_to_console(level: str, lines: LogLines) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(lines)
     handler.addFilter(lambda record: not hasattr(record, "in_file_alone"))
+    handler.addFilter(LinePace())
     logging.basicConfig(level=level.upper(), handlers=[handler])
 
 
@@ -105,6 +110,7 @@ def log_to_file(path: Path, max_bytes: int, lines: LogLines) -> Iterator[None]:
     file = BoundedFile(path, max_bytes)
     handler = _ToFile(file)
     handler.setFormatter(lines)
+    handler.addFilter(LinePace())
     logging.getLogger().addHandler(handler)
     try:
         yield

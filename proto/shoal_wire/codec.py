@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from google.protobuf.message import DecodeError
 
 from shoal_wire import compression
@@ -68,11 +70,27 @@ def batch_to_bytes(batch: RolloutBatch) -> bytes:
     return message.SerializeToString()
 
 
-def decode_batch(payload: bytes, *, max_bytes: int) -> RolloutBatch:
-    """Decode a compressed payload of at most `max_bytes` once decompressed.
+@dataclass(frozen=True, slots=True)
+class ParsedBatch:
+    """A payload of which nothing was made yet: it says how much there is to be made."""
 
-    Structure only: lengths of digests, counts against the hard caps, known enum values. What a
-    manifest allows is checked by `shoal_wire.rules`.
+    message: pb.RolloutBatch
+    num_completions: int
+
+    @property
+    def num_groups(self) -> int:
+        """How many groups it has."""
+        return len(self.message.groups)
+
+    def num_logprobs(self) -> int:
+        """Count log-probabilities; O(completions)."""
+        groups = self.message.groups
+        return sum(len(one.logprobs) for group in groups for one in group.completions) // 2
+
+
+def parse_batch(payload: bytes, *, max_bytes: int) -> ParsedBatch:
+    """Parse a compressed payload of at most `max_bytes` once decompressed; the first half of
+    `decode_batch`, in C: tens of microseconds for as many kilobytes.
 
     Raises:
         PayloadError: with the reason.
@@ -91,8 +109,24 @@ def decode_batch(payload: bytes, *, max_bytes: int) -> RolloutBatch:
         raise PayloadError(Reason.BAD_FIELD)
     if len(message.groups) > MAX_GROUPS_PER_BATCH:
         raise PayloadError(Reason.TOO_MANY_GROUPS)
-    if sum(len(group.completions) for group in message.groups) > MAX_COMPLETIONS_PER_BATCH:
+    num_completions = sum(len(group.completions) for group in message.groups)
+    if num_completions > MAX_COMPLETIONS_PER_BATCH:
         raise PayloadError(Reason.TOO_MANY_COMPLETIONS)
+    return ParsedBatch(message, num_completions)
+
+
+def decode_batch(
+    payload: bytes, *, max_bytes: int, parsed: ParsedBatch | None = None
+) -> RolloutBatch:
+    """Decode a compressed payload of at most `max_bytes` once decompressed; `parsed`, if it is.
+
+    Structure only: lengths of digests, counts against the hard caps, known enum values. What a
+    manifest allows is checked by `shoal_wire.rules`.
+
+    Raises:
+        PayloadError: with the reason.
+    """
+    message = (parsed or parse_batch(payload, max_bytes=max_bytes)).message
     return RolloutBatch(
         swarm_digest=Digest(message.swarm_digest),
         sequence=message.sequence,

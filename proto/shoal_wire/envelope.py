@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import lru_cache
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from google.protobuf.message import DecodeError
 
 from shoal_wire.base58 import b58encode
 from shoal_wire.errors import RemoteError
+from shoal_wire.keys import is_weak_key
 from shoal_wire.limits import BATCH_PAYLOAD_TYPE, ENVELOPE_DOMAIN
+from shoal_wire.signatures import signature_holds
 from shoal_wire.types import PeerId
 from shoal_wire.v1 import rollout_pb2
 from shoal_wire.verdict import Reason
@@ -25,6 +26,8 @@ from shoal_wire.verdict import Reason
 # libp2p PublicKey protobuf of an Ed25519 key: field 1 (type) = 1, field 2 (data) of 32 bytes.
 _ED25519_PREFIX = b"\x08\x01\x12\x20"
 _ED25519_KEY_BYTES = len(_ED25519_PREFIX) + 32
+_KEPT_IDS = 2048
+"""Signers come again: their ids are remembered, some hundred bytes each."""
 
 # Field numbers 1, 2, 3 and 5, each followed by its length.
 _KEY, _TYPE, _PAYLOAD, _SIGNATURE = b"\x0a", b"\x12", b"\x1a", b"\x2a"
@@ -54,6 +57,7 @@ def public_key_message(public_key: bytes) -> bytes:
     return _ED25519_PREFIX + public_key
 
 
+@lru_cache(maxsize=_KEPT_IDS)
 def peer_id_of(public_key: bytes) -> PeerId:
     """Return the peer id of a raw 32-byte Ed25519 key: its protobuf under the identity hash."""
     message = public_key_message(public_key)
@@ -93,12 +97,11 @@ def open_envelope(
     if len(key) != _ED25519_KEY_BYTES or not key.startswith(_ED25519_PREFIX):
         raise EnvelopeError(Reason.KEY_NOT_ED25519)
     raw_key = key[len(_ED25519_PREFIX) :]
-    try:
-        Ed25519PublicKey.from_public_bytes(raw_key).verify(
-            message.signature, signed_bytes(payload_type, message.payload)
-        )
-    except (InvalidSignature, ValueError):
-        raise EnvelopeError(Reason.BAD_SIGNATURE) from None
+    if is_weak_key(raw_key):
+        raise EnvelopeError(Reason.WEAK_KEY)
+    signed = signed_bytes(payload_type, message.payload)
+    if not signature_holds(message.signature, signed, public_key=raw_key):
+        raise EnvelopeError(Reason.BAD_SIGNATURE)
     return SignedEnvelope(
         signer=peer_id_of(raw_key), payload_type=payload_type, payload=message.payload, raw=raw
     )

@@ -33,6 +33,7 @@ class Reason(StrEnum):
     CORRUPT_COMPRESSION = "corrupt_compression"
     OVERSIZE_PAYLOAD = "oversize_payload"
     KEY_NOT_ED25519 = "key_not_ed25519"
+    WEAK_KEY = "weak_key"
     BAD_SIGNATURE = "bad_signature"
     SIGNER_NOT_SENDER = "signer_not_sender"
     CLAIMS_TO_BE_ME = "claims_to_be_me"
@@ -92,6 +93,7 @@ _HEAVY = frozenset(
     {
         Reason.OVERSIZE_PAYLOAD,
         Reason.KEY_NOT_ED25519,
+        Reason.WEAK_KEY,
         Reason.BAD_SIGNATURE,
         Reason.SIGNER_NOT_SENDER,
         Reason.BAD_ANNOUNCEMENT,

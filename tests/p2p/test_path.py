@@ -164,7 +164,7 @@ class Bench:
             context=make.context(MANIFEST, self.me.peer_id),
             questions=make.FakeQuestions(),
             ledger=PublisherLedger(),
-            keep=self.pool.keep_external,
+            keep=self.pool.keep_all,
             accuse=self.pool.withdraw,
             wall_ms=_wall_ms,
         )

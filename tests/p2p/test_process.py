@@ -86,8 +86,14 @@ def test_a_folder_that_was_named_is_that_folder_or_none(by: str) -> None:
 
 
 def test_the_folder_is_its_owners_alone() -> None:
-    with own_data_dir(loaded("--data-dir", "a/b")) as settings:
-        assert stat.S_IMODE(settings.data_dir.stat().st_mode) == 0o700
+    before = os.umask(0o022)
+    try:
+        with own_data_dir(loaded("--data-dir", "a/b")) as settings:
+            (settings.data_dir / "said").write_text("")
+            assert stat.S_IMODE(settings.data_dir.stat().st_mode) == 0o700
+            assert stat.S_IMODE((settings.data_dir / "said").stat().st_mode) == 0o600
+    finally:
+        os.umask(before)
 
 
 async def test_a_signal_calls_back_once() -> None:

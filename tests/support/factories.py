@@ -204,6 +204,9 @@ class FakeQuestions:
             raise self.error
         return [self.known.get(t, question_digest(fake_question(t))) for t in tasks]  # type: ignore[misc]
 
+    def known_digests(self, _tasks: Sequence[TaskCoordinates]) -> None:
+        """Remember nothing."""
+
 
 class InstantWorker(FakeQuestions):
     """A whole task worker made of arithmetic."""
@@ -249,6 +252,9 @@ class SharedWorker:
     async def question_digests(self, tasks: list[TaskCoordinates]) -> list[Digest]:
         """Return one digest a task."""
         return await self._ask(lambda worker: worker.question_digests(tasks))
+
+    def known_digests(self, _tasks: Sequence[TaskCoordinates]) -> None:
+        """Remember nothing."""
 
     async def questions(self, tasks: list[TaskCoordinates]) -> list[str]:
         """Return one question a task."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -197,6 +198,9 @@ class Peer:
 
     async def question_digests(self, tasks: list[TaskCoordinates]) -> list[Digest]:
         return self.worker.question_digests(tasks)
+
+    def known_digests(self, _tasks: Sequence[TaskCoordinates]) -> None:
+        return None
 
     async def _keep(self, *_args: SignedBatch | object) -> None:
         raise AssertionError("nothing is taken from the queue here")

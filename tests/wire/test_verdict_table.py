@@ -54,6 +54,7 @@ TABLE: dict[Reason, tuple[Outcome, bool]] = {
     Reason.CORRUPT_COMPRESSION: (REJECT, False),
     Reason.OVERSIZE_PAYLOAD: (REJECT, True),
     Reason.KEY_NOT_ED25519: (REJECT, True),
+    Reason.WEAK_KEY: (REJECT, True),
     Reason.BAD_SIGNATURE: (REJECT, True),
     Reason.SIGNER_NOT_SENDER: (REJECT, True),
     Reason.CLAIMS_TO_BE_ME: (REJECT, False),
@@ -253,6 +254,7 @@ ROWS: list[tuple[str, Reason, Mutation]] = [
         Reason.KEY_NOT_ED25519,
         envelope(put(public_key=public_key_message(sample.PUBLIC_1) + b"\x18\x01")),
     ),
+    ("zero key", Reason.WEAK_KEY, envelope(put(public_key=public_key_message(bytes(32))))),
     ("no signature", Reason.BAD_SIGNATURE, envelope(put(signature=b""))),
     ("long signature", Reason.BAD_SIGNATURE, envelope(put(signature=bytes(65)))),
     (
@@ -273,6 +275,11 @@ ROWS: list[tuple[str, Reason, Mutation]] = [
     (
         "key that is no point",
         Reason.BAD_SIGNATURE,
+        envelope(put(public_key=public_key_message(b"\x02" + bytes(31)))),
+    ),
+    (
+        "key beyond the field",
+        Reason.WEAK_KEY,
         envelope(put(public_key=public_key_message(b"\xff" * 32))),
     ),
     ("empty payload", Reason.CORRUPT_COMPRESSION, lambda: sample.sealed(b"")),

@@ -35,6 +35,7 @@ from shoal_wire.types import (
 from shoal_wire.v1 import rollout_pb2 as pb
 from tests.wire import wire_samples as sample
 from tests.wire.envelope_mutations import other_spellings
+from tests.wire.small_order import small_order_encodings
 
 Json = dict[str, Any]
 SEEDS = {
@@ -138,6 +139,13 @@ def rejects(valid: bytes) -> list[Json]:
             "bad_signature",
             changed(signature=message.signature[:32] + large.to_bytes(32, "little")),
         ),
+        **{
+            f"key of small order {key.hex()}": (
+                "weak_key",
+                changed(public_key=public_key_message(key), signature=b"\x01" + bytes(63)),
+            )
+            for key in small_order_encodings()
+        },
         # The valid envelope in other bytes, which anybody could make of it.
         **{name: ("not_canonical", raw) for name, raw in other_spellings(valid).items()},
     }

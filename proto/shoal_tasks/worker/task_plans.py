@@ -188,6 +188,11 @@ class TaskPlans:
             self._digests.put(task, digest or Digest(b""))
         return [known[task] or Digest(b"") for task in tasks]
 
+    def known_digests(self, tasks: Sequence[TaskCoordinates]) -> list[Digest] | None:
+        """The same, where all of them are in the cache; None where one is not."""
+        found = [self._digests.get(task) for task in tasks]
+        return None if None in found else [digest for digest in found if digest is not None]
+
     def score(self, requests: Sequence[ScoreRequest]) -> Plan[ScoreResult]:
         """Rewards, in order: one result a request, whatever happens to the worker meanwhile."""
         return run_plan(self._score, requests)

@@ -119,6 +119,10 @@ class TaskWorker:
         """16-byte digests of the questions, cached; empty where the generator fails on a task."""
         return await self._drive(self._plans.question_digests(tasks))
 
+    def known_digests(self, tasks: Sequence[TaskCoordinates]) -> list[Digest] | None:
+        """The same without asking anybody; None unless all are in the cache."""
+        return self._plans.known_digests(tasks)
+
     async def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
         """Rewards, in order; one result per request, whatever happens to the worker meanwhile."""
         return await self._drive(self._plans.score(requests))

@@ -68,6 +68,9 @@ class _Worker(Idle):
         await trio.lowlevel.checkpoint()
         return self._worker.question_digests(tasks)
 
+    def known_digests(self, _tasks: Sequence[TaskCoordinates]) -> None:
+        """Ask each time: what the worker remembers is its own to know."""
+
     async def questions(self, tasks: Sequence[TaskCoordinates]) -> list[str]:
         """Return one question a task."""
         await trio.lowlevel.checkpoint()

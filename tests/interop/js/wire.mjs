@@ -50,6 +50,16 @@ function encodeEnvelope ({ publicKey, payloadType, payload, signature }) {
     [Buffer.from([number << 3 | 2]), varint(value.length), value]))
 }
 
+const FIELD = 2n ** 255n - 19n
+const OF_ORDER_8 = 0x7a03ac9277fdc74ec6cc392cfa53202a0f67100d760b3cba4fd84d3d706a17c7n
+const SMALL_ORDER = [0n, 1n, FIELD - 1n, OF_ORDER_8, FIELD - OF_ORDER_8]
+
+/** Whether anybody can sign for this key: of small order, or not the shortest encoding. */
+function isWeak (key) {
+  const y = BigInt('0x' + Buffer.from(key).reverse().toString('hex')) & (2n ** 255n - 1n)
+  return y >= FIELD || SMALL_ORDER.includes(y)
+}
+
 /** Verify an envelope over its exact bytes; return the signer's peer id and the payload. */
 export async function openEnvelope (bytes) {
   const message = decode(Envelope, bytes, 'malformed_envelope')
@@ -59,6 +69,7 @@ export async function openEnvelope (bytes) {
   if (key.length !== 36 || !key.subarray(0, 4).equals(ED25519_PREFIX)) {
     throw new Refused('key_not_ed25519')
   }
+  if (isWeak(key.subarray(4))) throw new Refused('weak_key')
   const publicKey = publicKeyFromProtobuf(key)
   const holds = await publicKey.verify(signedBytes(PAYLOAD_TYPE, message.payload), message.signature)
   if (!holds) throw new Refused('bad_signature')

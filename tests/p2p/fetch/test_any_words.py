@@ -4,6 +4,7 @@ one arrives, once and as it was signed, and nobody is blamed but the stranger.""
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -160,8 +161,8 @@ class Bench:
             raw, publisher=publisher, sequence=sequence, source=source, provider=provider
         )
 
-    async def _keep(self, signed: SignedBatch) -> None:
-        self.kept.append(signed)
+    async def _keep(self, batches: Sequence[SignedBatch]) -> None:
+        self.kept += batches
 
     async def _accuse(self, pair: Equivocation, _statement: bytes) -> None:
         self.accused.append(pair)

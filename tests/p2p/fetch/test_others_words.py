@@ -14,6 +14,7 @@ import trio
 from p2p.store import statements
 from p2p.store.types import StoreLimits
 from shoal_wire.digests import batch_id
+from shoal_wire.envelope import peer_id_of
 from shoal_wire.rollout_messages import (
     Answer,
     BatchRef,
@@ -35,6 +36,7 @@ from tests.support.exchange_nodes import NO_BACKFILL, QUICK, ExchangeNode, big_g
 from tests.support.false_provider import FalseProvider, open_false_provider, ref_of
 from tests.support.nodes import until
 from tests.wire import envelope_mutations as mutations
+from tests.wire.small_order import small_order_encodings
 
 NOT_HELD = Refusal(reason=BatchRefusalReason.NOT_HELD)
 EAGER = replace(
@@ -129,6 +131,23 @@ async def test_a_changed_copy_that_comes_first_is_not_kept_and_the_true_one_is_f
         await until(lambda: has(victim, signed))
         assert victim.heard() == {1}
         assert victim.blamed(honest.peer_id) == []
+
+
+async def test_who_lists_batches_of_a_weak_key_is_neither_asked_for_them_nor_blamed(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path) as (victim, honest, stranger):
+        victim.deaf = True
+        signed = await honest.share(1)
+        ref = ref_of(signed)
+        weak = [
+            replace(ref, publisher=peer_id_of(key), batch_id=BatchId(bytes(31) + bytes([number])))
+            for number, key in enumerate(small_order_encodings())
+        ]
+        gives(stranger, [signed.envelope], [*weak, ref])
+        await stranger.host.dial(victim.address)
+        await until(lambda: has(victim, signed))
+        assert victim.blamed(stranger.peer_id) == []
 
 
 async def test_changed_copies_of_the_nodes_own_batches_are_no_twin(

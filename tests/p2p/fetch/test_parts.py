@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from p2p.fetch.gaps import GapEnd, GapLimits, GapTracker
-from p2p.fetch.pull_queue import PullJob, PullQueue, QueueLimits
+from p2p.fetch.pull_queue import Lane, PullJob, PullQueue, QueueLimits
 from p2p.fetch.shelf import Shelf
 from p2p.intake.validation import Source
 from p2p.token_bucket import Rate
@@ -19,7 +19,9 @@ ANN, BOB, EVE = PeerId("ann"), PeerId("bob"), PeerId("eve")
 PLENTY = Rate(burst=1e12, per_second=1e12)
 
 
-def job(number: int, publisher: PeerId = ANN, num_bytes: int = 100) -> PullJob:
+def job(
+    number: int, publisher: PeerId = ANN, num_bytes: int = 100, lane: Lane = ("", False)
+) -> PullJob:
     return PullJob(
         batch_id=BatchId(number.to_bytes(32, "big")),
         publisher=publisher,
@@ -28,6 +30,7 @@ def job(number: int, publisher: PeerId = ANN, num_bytes: int = 100) -> PullJob:
         source=Source.PULL,
         hints=(publisher,),
         expires_ms=0,
+        lane=lane,
     )
 
 
@@ -109,13 +112,47 @@ def test_who_announced_in_vain_comes_last() -> None:
     assert third.publisher == EVE
 
 
+def names(count: int, start: int, lane: Lane) -> list[PullJob]:
+    """One job each under so many names."""
+    return [job(start + n, PeerId(f"name {start + n}"), lane=lane) for n in range(count)]
+
+
+def test_a_thousand_names_of_one_connection_neither_fill_the_queue_nor_all_that_runs() -> None:
+    queue = PullQueue(QueueLimits(), 0.0)
+    taken = [offer(queue, one) for one in names(1000, 1, ("liar", True))]
+    assert taken.count(None) == 256
+    running = [queue.start_next() for _ in range(12)]
+    assert running.count(None) == 4, "all that may run"
+    honest = [job(2000 + n, PeerId(f"honest {n}"), lane=(f"home {n}", True)) for n in range(3)]
+    assert [offer(queue, one) for one in honest] == [None] * 3
+    assert [queue.start_next() for _ in range(4)] == [*honest, None]
+    for one in running[:4]:
+        assert one is not None
+        queue.strike(one, failed=True)
+        queue.finish(one)
+    more = job(3000, PeerId("honest 0"), lane=("home 0", True))
+    offer(queue, more)
+    assert queue.start_next() is more, "who claims in vain comes last, under whatever name"
+
+
+def test_who_has_claimed_in_vain_gets_nothing_beyond_what_may_run() -> None:
+    queue = PullQueue(QueueLimits(), 0.0)
+    lanes = [(f"liar {n}", True) for n in range(20)]
+    for number, lane in enumerate(lanes):
+        queue.strike(job(0, PeerId("gone"), lane=lane), failed=True)
+        offer(queue, job(number, PeerId(f"name {number}"), lane=lane))
+    running = [queue.start_next() for _ in range(12)]
+    assert running.count(None) == 4
+
+
 class QueueMachine(RuleBasedStateMachine):
     """Whatever is announced, the bounds hold after every step."""
 
     limits = QueueLimits(
         max_jobs=5,
         max_jobs_per_publisher=3,
-        max_running=3,
+        max_running=2,
+        max_running_beyond=1,
         max_running_per_publisher=2,
         max_running_bytes=300,
         bytes_per_publisher=Rate(burst=500, per_second=50),
@@ -132,9 +169,10 @@ class QueueMachine(RuleBasedStateMachine):
         number=st.integers(0, 30),
         publisher=st.sampled_from([ANN, BOB, EVE]),
         size=st.integers(1, 300),
+        lane=st.tuples(st.sampled_from("ab"), st.booleans()),
     )
-    def announce(self, number: int, publisher: PeerId, size: int) -> None:
-        offer(self.queue, job(number, publisher, size), self.now)
+    def announce(self, number: int, publisher: PeerId, size: int, lane: Lane) -> None:
+        offer(self.queue, job(number, publisher, size, lane), self.now)
 
     @rule()
     def start(self) -> None:
@@ -143,11 +181,12 @@ class QueueMachine(RuleBasedStateMachine):
             assert one not in self.running
             self.running.append(one)
 
-    @rule(index=st.integers(0, 3))
-    def finish(self, index: int) -> None:
+    @rule(index=st.integers(0, 3), failed=st.booleans())
+    def finish(self, index: int, failed: bool) -> None:
         if self.running:
             one = self.running.pop(index % len(self.running))
             self.queue.flowed(one.num_bytes, self.now)
+            self.queue.strike(one, failed=failed)
             self.queue.finish(one)
 
     @rule(seconds=st.floats(0, 10))
@@ -159,6 +198,8 @@ class QueueMachine(RuleBasedStateMachine):
         assert self.queue.num_running == len(self.running) <= 3
         assert self.queue.num_waiting + self.queue.num_running <= 5
         assert all(one.batch_id in self.queue for one in self.running)
+        if len(self.running) > 2:
+            assert self.running[2].lane not in {one.lane for one in self.running[:2]}
         if len(self.running) > 1:
             assert sum(one.num_bytes for one in self.running[1:]) <= 300
 

@@ -135,6 +135,7 @@ async def test_a_peer_that_repeats_itself_pays() -> None:
 
 SIGNERS_ALONE = {
     *(Reason.EQUIVOCATION, Reason.NOT_CANONICAL),  # it may have seen but one half, or any encoding
+    Reason.WEAK_KEY,  # version 0.1.0 takes any key
     *(Reason.FAR_FUTURE, Reason.UNFETCHABLE),  # our clock, or bad luck
     Reason.RESERVED_TASK,  # version 0.1.0 takes any seed
 }
@@ -159,6 +160,28 @@ def test_a_forwarder_wastes_only_what_it_could_have_checked(reason: Reason) -> N
     assert waste_of(reason, own=True).of_forwarder in (0.0, COPY, JUDGED, OVER_QUOTA)
     if could_check or reason is Reason.OVER_QUOTA:
         assert waste_of(reason, own=True).of_forwarder >= JUDGED
+
+
+async def test_who_waits_for_us_to_judge_what_it_brought_breaks_no_promise() -> None:
+    few = GossipSettings(limits=PubsubLimits(max_validating_per_peer=2))
+    async with open_test_swarm(1, settings=few) as (node,), open_test_host() as other:
+
+        async def never(_data: bytes, _author: PeerId, _forwarder: PeerId) -> Verdict:
+            await trio.sleep_forever()
+            raise AssertionError
+
+        await node.gossip.subscribe(TOPIC, never)
+        await other.dial(node.address)
+        wants, promised = node.gossip._router._wants, ID.from_base58(other.peer_id)
+        knows_nothing = SimpleNamespace(knows=lambda _key: False)
+        wants.asked(promised, [b"asked for before"], trio.current_time())
+        mouth = Author(other, node)
+        await mouth.say([b"%d" % number for number in range(3)], 1)
+        await until(lambda: promised in wants._unread)
+        seconds, at = wants._unread[promised]
+        wants._unread[promised] = (seconds, at + 60.0)
+        later = at + 60.0
+        assert wants.broken({promised}, knows_nothing, later) == []  # type: ignore[arg-type]
 
 
 async def test_a_copy_that_comes_while_anothers_is_put_off_keeps_its_promise() -> None:

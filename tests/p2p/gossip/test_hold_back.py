@@ -31,6 +31,7 @@ async def test_a_debt_of_almost_nothing_is_not_waited_for_without_end(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     counts: Counter[str] = Counter()
-    pubsub = cast(Any, SimpleNamespace(counts=counts))
+    router = SimpleNamespace(left_unread=lambda _peer, _seconds: None)
+    pubsub = cast(Any, SimpleNamespace(counts=counts, router=router))
     await GuardedPubsub._hold_back(pubsub, cast(Any, None), cast(Any, Debt()))
     assert counts["held_back"] <= 6

@@ -156,6 +156,11 @@ def _no_author(m: rpc_pb2.Message) -> None:
     m.ClearField("from_id")
 
 
+def _weak_author(m: rpc_pb2.Message) -> None:
+    m.ClearField("key")
+    m.from_id = m.from_id[:-32] + bytes(32)
+
+
 def _two_topics(m: rpc_pb2.Message) -> None:
     m.topicIDs.append("/other")
 
@@ -172,6 +177,7 @@ def _long_seqno(m: rpc_pb2.Message) -> None:
         (_other_data, Reason.BAD_SIGNATURE),
         (_other_key, Reason.SIGNER_NOT_SENDER),
         (_no_author, Reason.KEY_NOT_ED25519),
+        (_weak_author, Reason.WEAK_KEY),
         (_two_topics, Reason.UNKNOWN_TOPIC),
         (_long_seqno, Reason.MALFORMED_ENVELOPE),
     ],

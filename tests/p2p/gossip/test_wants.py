@@ -113,6 +113,19 @@ def test_a_message_from_elsewhere_or_a_connection_that_ended_releases_from_the_p
     assert wants.broken("a", here, 10.0) == []
 
 
+def test_who_is_not_read_has_promised_nothing_until_it_is_read_again() -> None:
+    wants, here = book(), Messages()
+    wants.asked("a", [b"1"], 0.0)
+    wants.left_unread("a", 0.4, 9.5)
+    wants.left_unread("a", 0.4, 9.9)
+    assert wants.broken("a", here, 10.0) == [], "what it promised may stand in what is not read"
+    wants.asked("a", [b"1"], 10.0)
+    assert wants.broken("a", here, 20.0) == [], "nor does it promise anything meanwhile"
+    wants.asked("a", [b"1"], 20.0)
+    wants.left_unread("a", 0.4, 29.0)
+    assert wants.broken("a", here, 30.0) == ["a"], "a short wait is none"
+
+
 KEYS = st.sampled_from([b"1", b"2", b"3", b"4"])
 STEPS = st.lists(
     st.tuples(

@@ -85,6 +85,7 @@ ROWS: list[tuple[Reason, Callable[[Attacker], bytes]]] = [
     (Reason.NOT_CANONICAL, lambda a: a.author.envelope() + b"\xf2\x3f\x03new"),
     (Reason.WRONG_PAYLOAD_TYPE, envelope_with(payload_type=b"/x/1")),
     (Reason.KEY_NOT_ED25519, envelope_with(public_key=b"\x08\x02\x12\x21" + bytes(33))),
+    (Reason.WEAK_KEY, envelope_with(public_key=b"\x08\x01\x12\x20" + bytes(32))),
     (Reason.BAD_SIGNATURE, envelope_with(signature=bytes(64))),
     (Reason.SIGNER_NOT_SENDER, by_another),
     (Reason.CLAIMS_TO_BE_ME, by_the_victim),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 import trio
@@ -51,8 +52,8 @@ class Bench:
             queue_batches=queue_batches,
         )
 
-    async def _keep(self, signed: SignedBatch) -> None:
-        self.kept.append(signed)
+    async def _keep(self, batches: Sequence[SignedBatch]) -> None:
+        self.kept += batches
 
     async def _accuse(self, pair: Equivocation, envelope: bytes) -> None:
         self.accused.append((pair, envelope))
@@ -80,6 +81,30 @@ async def test_a_valid_batch_is_kept_as_the_bytes_that_came() -> None:
     assert [kept.envelope for kept in bench.kept] == [raw]
     assert bench.kept[0].publisher == bench.peer.peer_id
     assert len(bench.kept[0].batch.groups) == 2
+
+
+@pytest.mark.parametrize(("num_chars", "kept"), [(1, [15, 5]), (30_000, [1, 2, 1])])
+async def test_what_waits_for_the_buffer_is_kept_together(num_chars: int, kept: list[int]) -> None:
+    """Up to a number and a weight, in the order in which it came; less what has become double."""
+    bench, parts = Bench(queue_batches=32), list[int]()
+
+    async def keep(batches: Sequence[SignedBatch]) -> None:
+        parts.append(len(batches))
+        bench.kept += batches
+
+    bench.intake._keep = keep
+    texts = [num_chars * f"{number % 10}" for number in range(20)]
+    groups = [make.group(number, texts=texts) for number in range(sum(kept) + 1)]
+    batches = [bench.peer.batch([one], sequence=7 + number) for number, one in enumerate(groups)]
+    for batch in batches:
+        assert await bench.judge(bench.peer.envelope(batch)) is Reason.VALID
+    second = replace(batches[0], round=batches[0].round + 1)
+    assert await bench.judge(bench.peer.envelope(second)) is Reason.EQUIVOCATION
+    async with bench.running():
+        await trio.testing.wait_all_tasks_blocked()
+    assert parts == kept
+    assert [signed.batch for signed in bench.kept] == batches[1:]
+    assert bench.intake._queued_bytes == 0
 
 
 async def test_the_real_worker_confirms_true_questions_and_refuses_false_ones() -> None:

@@ -32,6 +32,19 @@ def test_numbers_out_of_order_are_new_until_they_fall_out_of_memory() -> None:
     assert ledger.check(ANN, 5, batch(6), 1, 0.0) is Reason.EQUIVOCATION
 
 
+@given(st.lists(st.integers(1, 30), max_size=60))
+def test_the_lowest_numbers_are_forgotten_first(sequences: list[int]) -> None:
+    ledger, known, forgotten = PublisherLedger(LedgerLimits(max_sequences=5)), set[int](), 0
+    for sequence in sequences:
+        ledger.remember(ANN, sequence, batch(sequence), 0.0)
+        known.add(sequence)
+        while len(known) > 5:
+            forgotten = max(forgotten, min(known))
+            known.remove(min(known))
+        found = {number for number in range(1, 31) if ledger.knows(ANN, number)}
+        assert found == known | set(range(1, forgotten + 1))
+
+
 def test_checking_and_remembering_cost_no_quota() -> None:
     ledger = PublisherLedger(LedgerLimits(burst_groups=2.0, groups_per_second=1.0))
     for sequence in range(1, 50):

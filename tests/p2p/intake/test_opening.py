@@ -5,8 +5,9 @@ Nothing here is timed: the parts opened on the loop are counted, and so is the w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,7 +19,13 @@ from hypothesis import strategies as st
 from p2p.gossip.flood_gate import FloodGate, FloodLimits
 from p2p.intake.intake import QUEUE_BYTES, Intake
 from p2p.intake.ledger import PublisherLedger
-from p2p.intake.opening import MAX_OPEN_BYTES, MAX_OPEN_BYTES_OF_PEER, Opener
+from p2p.intake.opening import (
+    HEAVY_BYTES,
+    MAX_OPEN_BYTES,
+    MAX_OPEN_BYTES_OF_PEER,
+    PARSED_BYTES,
+    Opener,
+)
 from p2p.intake.validation import Rejected
 from p2p.intake.weight import weight_of, work_of
 from p2p.rollouts.outbox import new_pace
@@ -49,8 +56,8 @@ class Bench:
             in_thread=self._in_thread,
         )
 
-    async def _keep(self, signed: SignedBatch) -> None:
-        self.kept.append(signed)
+    async def _keep(self, batches: Sequence[SignedBatch]) -> None:
+        self.kept += batches
 
     async def _accuse(self, *_pair: object) -> None:
         raise AssertionError
@@ -81,6 +88,36 @@ async def test_what_unpacks_to_much_is_not_opened_on_the_loop() -> None:
     assert (await bench.judge(*dearest)).reason is Reason.VALID
     assert bench.in_threads == 1
     assert (await bench.judge(make.group(1), make.group(2))).reason is Reason.VALID
+    assert bench.in_threads == 1
+
+
+@pytest.mark.parametrize(
+    ("groups", "completions", "chars", "in_thread"),
+    [
+        (8, 8, 200, 0),  # what a node shares
+        (16, 8, 200, 0),
+        (8, 8, 600, 1),  # over 32 KiB
+        (2, 1024, 4, 1),  # small, and full of completions
+        (60, 1, 200, 1),  # and of groups
+    ],
+)
+async def test_a_middling_batch_is_opened_on_the_loop_if_little_is_in_it(
+    groups: int, completions: int, chars: int, in_thread: int
+) -> None:
+    bench = Bench()
+    texts = [f"{n:0{chars}}" for n in range(completions)]
+    batch = make.Author().batch([make.group(n, texts=texts) for n in range(groups)])
+    assert len(batch_to_bytes(batch)) > HEAVY_BYTES
+    assert (len(batch_to_bytes(batch)) > PARSED_BYTES) == (chars == 600)
+    await bench.judge(*batch.groups)
+    assert bench.in_threads == in_thread
+
+
+async def test_log_probabilities_are_counted_before_they_are_read() -> None:
+    bench = Bench()
+    claims = (-1.0,) * 14_000
+    claiming = replace(make.completion("x" * 3600), num_tokens=14_000, logprobs=claims)
+    assert (await bench.judge(RolloutGroup(task=make.task(1), completions=(claiming,)))).reason
     assert bench.in_threads == 1
 
 

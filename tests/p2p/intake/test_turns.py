@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p2p.gossip.fair_seats import FairSeats
-from p2p.intake.turns import Lanes, WorkerTurns
+from p2p.intake.turns import MAX_WAITING, Lanes, WorkerTurns
 from shoal_tasks.errors import UnknownFamily, WorkerUnavailable
 from shoal_tasks.types import TaskCoordinates
 from shoal_tasks.worker.trio_client import TaskWorker
@@ -37,6 +37,9 @@ class OneWorker:
             await trio.sleep(sum(SLOW_S if task.family == "slow" else CHEAP_S for task in tasks))
         self.served += len(tasks)
         return [_DIGEST] * len(tasks)
+
+    def known_digests(self, _tasks: Sequence[TaskCoordinates]) -> None:
+        pass
 
 
 @functools.cache
@@ -124,6 +127,27 @@ async def test_a_lane_holds_no_more_than_its_bound(autojump_clock: trio.testing.
         worker.gate.set()
     assert len(refused) == 25
     assert len(await turns.question_digests(tasks(1024), "one")) == 1024
+
+
+async def test_what_is_remembered_takes_nobody_s_turn(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    class Remembering(make.FakeQuestions):
+        def known_digests(self, asked: Sequence[TaskCoordinates]) -> list[Digest] | None:  # type: ignore[override]
+            return [_DIGEST for _ in asked] if all(one.index < 8 for one in asked) else None
+
+    worker = Remembering()
+    worker.gate = trio.Event()
+    turns = WorkerTurns(worker)
+    async with trio.open_nursery() as nursery:
+        for number in range(MAX_WAITING):
+            nursery.start_soon(_unheeded, turns, tasks(2, first=8 + number), "one")
+        await trio.testing.wait_all_tasks_blocked()
+        assert await turns.question_digests(tasks(8), "one") == [_DIGEST] * 8
+        assert worker.num_asked == 4  # two slices of two, which wait
+        with pytest.raises(WorkerUnavailable):  # one that is not remembered makes all of it a call
+            await turns.question_digests(tasks(9), "one")
+        nursery.cancel_scope.cancel()
 
 
 async def test_the_price_of_a_slow_family_is_measured(

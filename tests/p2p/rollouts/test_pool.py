@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -12,7 +14,7 @@ from p2p.events import BatchKept, BatchWithdrawn, Event, NewGroups
 from p2p.fetch.shelf import Shelf
 from p2p.intake.ledger import Equivocation
 from p2p.rollouts import pool as pool_module
-from p2p.store.store import StoreError, StoreFault
+from p2p.store.store import StoreCore, StoreError, StoreFault
 from shoal_wire.digests import batch_id as id_of
 from shoal_wire.digests import group_id
 from shoal_wire.types import GroupId, PeerId, SignedBatch
@@ -213,6 +215,48 @@ async def test_a_full_disk_keeps_others_groups_in_memory(
         assert node.buffer.ready() == 1
         assert "memory only" in caplog.text
         assert [type(event) for event in notes.events] == [NewGroups], "others cannot have it"
+
+
+async def test_batches_kept_together_share_a_transaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transactions: list[int] = []
+    run = StoreCore._transaction
+
+    def counted(core: StoreCore, calls: Sequence[Any], **how: Any) -> list[Any]:
+        transactions.append(len(calls))
+        return run(core, calls, **how)
+
+    ann = author()
+    batches = [batch(ann, number, sequence=number) for number in range(1, 9)]
+    async with start(tmp_path) as node:
+        monkeypatch.setattr(StoreCore, "_transaction", counted)
+        await node.pool.keep_all(batches)
+        assert sum(transactions) == 8
+        assert len(transactions) <= 2, "one had begun when the others came"
+        assert [entry.group.batch_id for entry in node.buffer.residents()] == [
+            signed.batch_id for signed in batches
+        ]
+
+
+async def test_what_is_withdrawn_while_others_are_kept_is_not_written(tmp_path: Path) -> None:
+    ann, bob, notes = author(), author(), Notes()
+    first, second = batch(ann, 1, sequence=5), batch(ann, 2, sequence=5)
+    others = [batch(bob, 10 + number, sequence=1 + number) for number in range(4)]
+    pair = Equivocation(
+        publisher=ann.peer_id, sequence=5, first=first.batch_id, second=second.batch_id
+    )
+    async with start(tmp_path) as node:
+        node.pool._keepers = (notes,)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(node.pool.keep_all, [first, *others])
+            while len(external_ids(node)) < 3:
+                await trio.lowlevel.checkpoint()
+            await node.pool.withdraw(pair, second.envelope)
+        kept = [event.signed for event in notes.events if isinstance(event, BatchKept)]
+        assert sorted(one.batch_id for one in kept) == sorted(one.batch_id for one in others)
+    async with start(tmp_path) as node:
+        assert external_ids(node) == {group_id(one.batch.groups[0]) for one in others}
 
 
 class Notes:

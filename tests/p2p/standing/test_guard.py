@@ -290,3 +290,19 @@ def test_no_course_of_arrivals_puts_an_idle_newcomer_in_the_place_of_merit(
             continue
         left = [house.rank[PeerId(f"p{n}")] for n in house.opened]
         assert min(left) >= house.rank[PeerId(f"p{gone}")], f"merit went before less: {before}"
+
+
+async def test_what_is_counted_has_had_its_consequences(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who waits for a count in another thread, as tests and views do, looks at points next."""
+    stranger = fresh_identity().peer_id
+    at_the_count: list[float] = []
+    async with guarded(tmp_path) as (_host, guard):
+
+        def count(*_judged: object, **_signer: object) -> None:
+            at_the_count.append(guard.reputation.score(stranger, trio.current_time()))
+
+        monkeypatch.setattr(guard.verdicts, "count", count)
+        guard.on_verdict(stranger, stranger, HEAVY)
+    assert at_the_count == [pytest.approx(-20.0, abs=0.1)]

@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import psutil
 import pytest
@@ -73,6 +74,8 @@ async def test_cached_digests_need_no_worker() -> None:
     async with running(worker):
         first = await worker.question_digests(TASKS)
     assert await worker.question_digests(TASKS) == first
+    assert worker.known_digests(TASKS) == first
+    assert worker.known_digests([*TASKS, replace(TASKS[0], index=TASKS[0].index + 77)]) is None
     with pytest.raises(WorkerUnavailable, match="has ended"):
         await worker.questions(TASKS)
 

@@ -1,0 +1,24 @@
+"""Waiting for a slot: a peer of whom as much is being judged as may be is not read meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import trio
+
+from p2p.net.turns import take
+
+_PAUSE_S = 0.5
+"""Waited before it is said that a peer is not read, again and again."""
+
+
+async def take_slot(slots: trio.Semaphore, waited: Callable[[float], None]) -> None:
+    """Acquire a slot, at once where one is free; `waited` hears the seconds while there is none."""
+    while slots.value == 0:
+        asked_at = trio.current_time()
+        with trio.move_on_after(_PAUSE_S) as pause:
+            await slots.acquire()
+        waited(trio.current_time() - asked_at)
+        if not pause.cancelled_caught:
+            return
+    await take(slots)

@@ -1,0 +1,33 @@
+"""Whom to ask how this peer looks from outside, what the time is, where it is seen. Pure.
+
+What peers say is hearsay, and names are free: many of one network are one voice. Where three
+networks or more are connected, each is asked once; where there are fewer, as in a house, by turns.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+
+from p2p.net.connections import ConnectionInfo
+from shoal_wire.types import PeerId
+
+ENOUGH_NETWORKS = 3
+"""Of so many, liars in one are outvoted."""
+
+
+def witnesses(
+    connections: Iterable[ConnectionInfo], rng: random.Random, *, most: int
+) -> list[PeerId]:
+    """Return some connected peers, by chance; those of this machine are a network each."""
+    by_network: dict[str, list[PeerId]] = {}
+    for connection in sorted(connections, key=lambda one: one.peer_id):
+        network = connection.network or connection.peer_id
+        by_network.setdefault(network, []).append(connection.peer_id)
+    networks = list(by_network.values())
+    for peers in networks:
+        rng.shuffle(peers)
+    rng.shuffle(networks)
+    turns = 1 if len(networks) >= ENOUGH_NETWORKS else most
+    found = [peers[turn] for turn in range(turns) for peers in networks if turn < len(peers)]
+    return found[:most]

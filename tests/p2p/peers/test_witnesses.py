@@ -1,0 +1,59 @@
+"""Who is asked what one cannot see oneself: names of one network are one voice."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from p2p.net.connections import ConnectionInfo, Direction
+from p2p.peers.skew import skew_of
+from p2p.peers.witnesses import witnesses
+from shoal_wire.types import PeerId
+
+HOUR_MS = 3_600_000
+
+
+def at(host: str, name: str) -> ConnectionInfo:
+    return ConnectionInfo(
+        peer_id=PeerId(name),
+        address=f"/ip4/{host}/tcp/4001",
+        direction=Direction.IN,
+        opened_s=1.0,
+        agent="",
+        latency_ms=None,
+    )
+
+
+@settings(max_examples=50)
+@given(st.integers(3, 30), st.integers(0, 1000))
+def test_liars_of_one_network_change_nobodys_clock(num_liars: int, seed: int) -> None:
+    liars = {f"liar {n}" for n in range(num_liars)}
+    there = [at(f"203.0.113.{n}", liar) for n, liar in enumerate(sorted(liars))]
+    there += [at("192.0.2.1", "honest 1"), at("198.51.100.1", "honest 2")]
+    asked = witnesses(there, random.Random(seed), most=5)
+    skew = skew_of([HOUR_MS if peer in liars else 20 for peer in asked])
+    assert len(asked) == 3
+    assert skew is not None and not skew.is_wrong
+
+
+@settings(max_examples=50)
+@given(st.integers(1, 30), st.integers(0, 1000))
+def test_nor_do_as_many_as_the_honest(num_liars: int, seed: int) -> None:
+    """Two networks, one of them a house full of honest peers."""
+    there = [at(f"203.0.113.{n}", f"liar {n}") for n in range(num_liars)]
+    there += [at(f"192.168.1.{n}", f"honest {n}") for n in range(2, 9)]
+    asked = witnesses(there, random.Random(seed), most=4)
+    skew = skew_of([HOUR_MS if peer.startswith("liar") else 20 for peer in asked])
+    assert len(asked) == 4
+    assert skew is not None and not skew.is_wrong
+
+
+def test_of_one_house_or_machine_several_are_asked() -> None:
+    for hosts in (["192.168.1.7"] * 9, ["127.0.0.1"] * 9):
+        there = [at(host, f"peer {n}") for n, host in enumerate(hosts)]
+        for most, found in ((5, 5), (20, 9)):
+            asked = witnesses(there, random.Random(1), most=most)
+            assert len(asked) == len(set(asked)) == found
+    assert witnesses([], random.Random(1), most=5) == []

@@ -1,0 +1,147 @@
+"""What holds is what OpenSSL says, for every key and signature that the curve allows."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterator
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from hypothesis import given
+from hypothesis import strategies as st
+from nacl.bindings import crypto_sign_open
+from nacl.exceptions import BadSignatureError
+
+from p2p.net.identity import identity_from_seed
+from shoal_wire.signatures import signature_holds
+
+# The curve of RFC 8032, section 5.1, in affine coordinates.
+P = 2**255 - 19
+ORDER = 2**252 + 27742317777372353535851937790883648493
+D = -121665 * pow(121666, -1, P) % P
+ROOT = pow(2, (P - 1) // 4, P)
+Point = tuple[int, int]
+ZERO: Point = (0, 1)
+
+
+def openssl_holds(signature: bytes, message: bytes, public_key: bytes) -> bool:
+    try:
+        Ed25519PublicKey.from_public_bytes(public_key).verify(signature, message)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def sodium_holds(signature: bytes, message: bytes, public_key: bytes) -> bool:
+    try:
+        crypto_sign_open(signature + message, public_key)
+    except BadSignatureError:
+        return False
+    return True
+
+
+def added(one: Point, other: Point) -> Point:
+    (x, y), (u, v) = one, other
+    k = D * x * u * y * v
+    return (x * v + u * y) * pow(1 + k, -1, P) % P, (y * v + x * u) * pow(1 - k, -1, P) % P
+
+
+def times(factor: int, point: Point) -> Point:
+    found = ZERO
+    while factor:
+        if factor & 1:
+            found = added(found, point)
+        point = added(point, point)
+        factor >>= 1
+    return found
+
+
+def with_height(y: int, sign: int = 0) -> Point | None:
+    square = (y * y - 1) * pow(D * y * y + 1, -1, P) % P
+    x = pow(square, (P + 3) // 8, P)
+    if (x * x - square) % P:
+        x = x * ROOT % P
+    if (x * x - square) % P:
+        return None
+    return (x if x % 2 == sign else -x % P), y
+
+
+def encoded(point: Point) -> bytes:
+    return (point[1] | (point[0] & 1) << 255).to_bytes(32, "little")
+
+
+def encodings(point: Point) -> Iterator[bytes]:
+    """The point's own, and those that RFC 8032 refuses and libraries may not."""
+    x, y = point
+    for height in (y, y + P):
+        if height < 2**255:
+            yield (height | (x & 1) << 255).to_bytes(32, "little")
+            if x == 0:
+                yield (height | 1 << 255).to_bytes(32, "little")
+
+
+def torsion(rng: random.Random) -> list[Point]:
+    """The eight points of small order."""
+    while True:
+        point = with_height(rng.randrange(P))
+        if point is not None and times(4, eighth := times(ORDER, point)) != ZERO:
+            return [times(number, eighth) for number in range(8)]
+
+
+BASE = with_height(4 * pow(5, -1, P) % P)
+
+
+def odd_signatures(rng: random.Random) -> Iterator[tuple[bytes, bytes, bytes]]:
+    """Signature, message and key: parts of small order in either, and numbers past the order."""
+    assert BASE is not None
+    small = torsion(rng)
+    secret, nonce = rng.randrange(1, ORDER), rng.randrange(1, ORDER)
+    message = rng.randbytes(20)
+    own, once = times(secret, BASE), times(nonce, BASE)
+    points = [encoded(added(once, other)) for other in small]
+    low = [point for other in small for point in encodings(other)]
+    keys = [(secret, encoded(added(own, part))) for part in small] + [(0, key) for key in low]
+    for factor, key in keys:
+        for point in points:
+            digest = hashlib.sha512(point + key + message).digest()
+            answer = (nonce + int.from_bytes(digest, "little") * factor) % ORDER
+            for number in (answer, answer + ORDER):
+                yield point + number.to_bytes(32, "little"), message, key
+        for point in low:
+            yield point + bytes(32), message, key
+
+
+def test_odd_keys_and_points_hold_as_with_openssl() -> None:
+    differ = held = 0
+    for signature, message, key in odd_signatures(random.Random(7)):
+        truth = openssl_holds(signature, message, key)
+        assert signature_holds(signature, message, public_key=key) == truth
+        by_sodium = sodium_holds(signature, message, key)
+        assert truth or not by_sodium
+        held += truth
+        differ += truth != by_sodium
+    assert held
+    assert differ, "libsodium refuses none of these: nobody need be asked about its refusals"
+
+
+@given(
+    seed=st.binary(min_size=32, max_size=32),
+    message=st.binary(max_size=300),
+    long=st.sampled_from([0, 0, 16 * 1024 - 1, 16 * 1024, 40_000]),
+    flips=st.lists(st.integers(0, 95), max_size=2),
+    cut=st.sampled_from([None, None, None, 0, 31, 63]),
+)
+def test_what_is_signed_holds_and_what_is_changed_does_not(
+    seed: bytes, message: bytes, long: int, flips: list[int], cut: int | None
+) -> None:
+    signer = identity_from_seed(seed)
+    message += bytes(long)
+    whole = bytearray(signer.public_key_bytes + signer.sign(message))
+    for place in flips:
+        whole[place] ^= 1 + place
+    key, signature = bytes(whole[:32])[:cut], bytes(whole[32:])[:cut]
+    is_whole = cut is None and whole == signer.public_key_bytes + signer.sign(message)
+    found = signature_holds(signature, message, public_key=key)
+    assert found == is_whole == openssl_holds(signature, message, key)
+    assert not signature_holds(signature, message + b"x", public_key=key)
