@@ -1,4 +1,4 @@
-"""The law of docs/when-sharing-helps.md is that of the rounds that are kept beside it."""
+"""Law and lessons of docs/when-sharing-helps.md are those of the rounds that are kept beside it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 
 from shoal.experiment.flags import make_experiment, parser
-from shoal.experiment.folder import LAW
+from shoal.experiment.folder import LAW, WHOM
 from shoal.experiment.reading.report import write_report
 from tests.shoal.experiment.kept_rounds import ARCHIVES, unpack
 
@@ -22,3 +22,5 @@ def test_the_law_of_the_page_is_what_the_kept_rounds_say(tmp_path: Path) -> None
     write_report(tmp_path, experiment, figures=False)
     law = (tmp_path / LAW).read_text().strip()
     assert law in PAGE.read_text(), f"{PAGE.name} has another law than this:\n{law}"
+    whom = (tmp_path / WHOM).read_text().strip()
+    assert whom in PAGE.read_text(), f"{PAGE.name} has other lessons than these:\n{whom}"
