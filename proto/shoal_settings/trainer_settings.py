@@ -129,7 +129,7 @@ class TrainerSettings(NodeSettings):
     external: int = key(
         8,
         "node trainer swarm",
-        "J: groups of other nodes a round to train on, at most; they cost an update and no answers.",
+        "J: groups of other nodes a round to train on, at most; they cost an update, no answers.",
         ge=0,
         le=4096,
     )
