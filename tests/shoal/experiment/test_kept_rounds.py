@@ -22,6 +22,7 @@ KEPT = sorted(ARCHIVES.glob("*.tar.xz"))
 BESIDE = {
     "balance.tar.xz": (OF_CHOICE, "8/0"),
     "ceiling-rates.tar.xz": (PAGE, "24/0 nodes=1"),
+    "law.tar.xz": (DOCS / "how-many-how-late.md", "8/0"),
     "long.tar.xz": (PAGE, "8/0"),
     "versions.tar.xz": (OF_CHOICE, "4/4"),
 }
