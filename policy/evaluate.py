@@ -22,6 +22,7 @@ from policy.model.loading import Policy
 from policy.rollouts import OwnGroup, Question
 from policy.tasks import TaskSource
 from policy.tiny import MODEL_NAMES
+from shoal_settings.loader import is_small
 from shoal_settings.real_models import EVAL_EVERY
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import GenerationError
@@ -73,11 +74,14 @@ class HeldOut:
 def evaluation_interval(settings: Settings) -> int:
     """Return the rounds between held-out evaluations; 0 is never.
 
-    By default an embedded model, which answers in milliseconds, is evaluated more often.
+    By default an embedded model, which answers in milliseconds, often; a large one seldom; one of
+    the user's own making never.
     """
     if settings.eval_every >= 0:
         return settings.eval_every
-    return CHEAP_EVAL_EVERY if settings.model in MODEL_NAMES else EVAL_EVERY
+    if settings.model in MODEL_NAMES:
+        return CHEAP_EVAL_EVERY
+    return 0 if is_small(settings.model) else EVAL_EVERY
 
 
 def evaluate(

@@ -6,14 +6,12 @@ from collections.abc import Callable
 
 import trio
 
-from p2p.net.turns import take
-
 _PAUSE_S = 0.5
 """Waited before it is said that a peer is not read, again and again."""
 
 
 async def take_slot(slots: trio.Semaphore, waited: Callable[[float], None]) -> None:
-    """Acquire a slot, at once where one is free; `waited` hears the seconds while there is none."""
+    """Acquire a slot; `waited` is told the seconds while there is none."""
     while slots.value == 0:
         asked_at = trio.current_time()
         with trio.move_on_after(_PAUSE_S) as pause:
@@ -21,4 +19,5 @@ async def take_slot(slots: trio.Semaphore, waited: Callable[[float], None]) -> N
         waited(trio.current_time() - asked_at)
         if not pause.cancelled_caught:
             return
-    await take(slots)
+    # Not `p2p.net.turns.take`: what was taken has its turn, and is paid for, before more is read.
+    await slots.acquire()

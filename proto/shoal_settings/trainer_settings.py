@@ -284,7 +284,7 @@ class TrainerSettings(NodeSettings):
         -1,
         "node trainer swarm",
         "Rounds between held-out evaluations; 0 never, "
-        "-1 every 25 for an embedded model and every 50 for another.",
+        "-1 every 25 for an embedded model, every 50 for a large one, never for another.",
         ge=-1,
     )
     eval_per_family: int = key(

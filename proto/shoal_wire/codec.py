@@ -70,7 +70,7 @@ def batch_to_bytes(batch: RolloutBatch) -> bytes:
     return message.SerializeToString()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ParsedBatch:
     """A payload of which nothing was made yet: it says how much there is to be made."""
 

@@ -16,6 +16,7 @@ from policy.evaluate import (
 )
 from policy.model.loading import Policy
 from policy.tasks import TaskSource
+from policy.tiny import Profile, assets_path
 from shoal_settings.real_models import EVAL_EVERY
 from shoal_settings.schema import Settings
 from shoal_tasks.families import TRAIN_SEED_MIN
@@ -89,6 +90,7 @@ def test_it_hears_a_stop() -> None:
         ("some/hub-model", -1, EVAL_EVERY),
         ("some/hub-model", 10, 10),
         ("tiny", 0, 0),
+        (str(assets_path(Profile.DENSE)), -1, 0),  # a folder of little weight
     ],
 )
 def test_by_default_what_is_cheap_is_evaluated_more_often(

@@ -19,6 +19,10 @@ from tests.support import flags
 RECORD = json.loads((Path(__file__).parent.parent / "fixtures/flags_1bdb8eb.json").read_text())
 
 
+DEFAULTS_CHANGED = {"external": 8}
+"""On purpose, each with a line in CHANGELOG.md."""
+
+
 @pytest.fixture(autouse=True)
 def nothing_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -55,4 +59,9 @@ def test_every_setting_has_the_default_that_it_had(command: str) -> None:
     assert set(RECORD["settings"]) == set(flags.WITH_SETTINGS)
     now = flags.settings(main)[command]
     was = RECORD["settings"][command]
-    assert {key: now.get(key) for key in was} == was
+    changed = {key: value for key, value in DEFAULTS_CHANGED.items() if key in was}
+    assert {key: now.get(key) for key in was} == was | {
+        key: {**was[key], "value": value} for key, value in changed.items()
+    }
+    changes = (Path(__file__).parents[2] / "CHANGELOG.md").read_text()
+    assert all(f"`{key}`" in changes for key in changed)

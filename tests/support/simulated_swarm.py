@@ -45,6 +45,7 @@ _PURE = (
         for module in (validation, services, discovery, simulated_host)
         if hasattr(module, name)
     ),
+    (validation, "parse_batch"),
     # A node keeps the words of those around it, and here are the words of all nodes.
     (peers, "_entry"),
     (peers, "_kept_peer"),
