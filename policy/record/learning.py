@@ -94,7 +94,8 @@ class Learning:
             if rule.over(known):
                 del self.standing[check]
         elif rule.begins(known):
-            self.standing[check] = self.rounds[-1].round
+            begun = self.evaluations if rule.of_evaluations else self.rounds
+            self.standing[check] = begun[-1].round
 
     def _lately(self) -> Lately:
         return Lately.of(self.rounds, ROUNDS, ANSWERS)

@@ -72,6 +72,8 @@ class Rule:
     """Whether it has no meaning for a node that only generates."""
     with_example: bool = False
     """Whether an own answer is shown with it."""
+    of_evaluations: bool = False
+    """Whether it begins with a held-out evaluation, which may be taken in a round late."""
 
 
 def _nothing(known: Known) -> bool:
@@ -331,6 +333,7 @@ RULES: Final[Mapping[Check, Rule]] = {
     ),
     Check.HELD_OUT_FALLS: Rule(
         state="warn",
+        of_evaluations=True,
         begins=lambda known: _held_out_fall(known) > 1,
         over=lambda known: _held_out_fall(known) < 0.5,
         says=_says_held_out_falls,
@@ -341,6 +344,7 @@ RULES: Final[Mapping[Check, Rule]] = {
     ),
     Check.HELD_OUT_FLAT: Rule(
         state="warn",
+        of_evaluations=True,
         begins=_is_flat,
         over=_moves,
         says=_says_flat,

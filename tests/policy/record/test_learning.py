@@ -162,6 +162,20 @@ def test_an_evaluation_stands_beside_the_rounds_before_it_however_late_it_comes(
     assert at_once.evaluations == late.evaluations
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_a_finding_of_evaluations_begins_with_one_however_late_it_comes(seed: int) -> None:
+    """Killed between a round's checkpoint and its evaluation, a run ends as one never broken."""
+    course = Course(own=steady(0.8), held_out=lambda n: 0.7 if n < 100 else 0.2)
+    at_once, late = Learning(), Learning()
+    known = None
+    for record, held_out in course.play(100 + 25 * SMOOTH + 1, seed):
+        at_once.after(record, held_out)
+        late.after(record, known)
+        known = held_out
+    assert Check.HELD_OUT_FALLS in at_once.standing
+    assert late.standing == at_once.standing
+
+
 def test_before_there_is_enough_it_says_so() -> None:
     learning = Learning()
     assert learning.view()["state"] == "early"
