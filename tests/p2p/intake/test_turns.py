@@ -285,8 +285,19 @@ async def _sit(seats: FairSeats, source: str) -> None:
         await trio.sleep(0.3)
 
 
+class _Begun(TaskWorker):
+    """Says when it is asked for the first time."""
+
+    async def question_digests(self, tasks: Sequence[TaskCoordinates]) -> list[Digest]:
+        self.asked.set()
+        return await super().question_digests(tasks)
+
+    asked: trio.Event
+
+
 async def test_the_real_worker_answers_all_while_one_connection_asks_for_a_thousand() -> None:
-    worker = TaskWorker(make.SPECS, patience_seconds=10.0)
+    worker = _Begun(make.SPECS, patience_seconds=10.0)
+    worker.asked = trio.Event()
     turns = WorkerTurns(worker, patience_s=10.0)
     async with trio.open_nursery() as nursery:
         await nursery.start(worker.run)
@@ -301,7 +312,7 @@ async def test_the_real_worker_answers_all_while_one_connection_asks_for_a_thous
 
         async with trio.open_nursery() as askers:
             askers.start_soon(ask, many, "hostile")
-            await trio.testing.wait_all_tasks_blocked()
+            await worker.asked.wait()
             askers.start_soon(ask, few, "honest")
         assert ended[0] == "honest"
         nursery.cancel_scope.cancel()
