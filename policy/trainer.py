@@ -90,6 +90,7 @@ class Trainer:
                 settings, around.tasks.names, course.progress.curriculum
             ),
         )
+        self._evaluate_every = evaluation_interval(settings)
         self._judged = Judged(settings, course.policy, self._link, config.sampling, seed=seed)
         self._metrics = _metrics_file(settings, course)
         self._sinks = MetricSinks(settings, last_round=course.round)
@@ -246,7 +247,7 @@ class Trainer:
 
     def _evaluate_if_due(self) -> None:
         """Evaluate on held-out questions if this round asks for it and it is not done yet."""
-        course, every = self.course, evaluation_interval(self._settings)
+        course, every = self.course, self._evaluate_every
         done = course.progress.held_out
         if not every or course.round % every or (done and done["round"] == course.round):
             return

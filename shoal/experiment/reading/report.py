@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from shoal.experiment.folder import FIGURES, LAW, WHOM, write_result
+from shoal.experiment.folder import FIGURES, LAW, WHOM, done_jobs, lines_of, write_result
 from shoal.experiment.plan import Experiment
 from shoal.experiment.reading import ceiling as ceilings
 from shoal.experiment.reading import whom
-from shoal.experiment.reading.results import Run, load_runs
+from shoal.experiment.reading.results import Run, make_run
 from shoal.experiment.reading.summary import ArmSummary, Pair, comparable, pairs, summarise, to_json
 from shoal.experiment.reading.table import markdown, pairs_markdown
 
@@ -19,12 +19,12 @@ def write_report(
     out: Path, experiment: Experiment, *, figures: bool
 ) -> tuple[list[ArmSummary], dict[str, Any]]:
     """Summarise what is finished and write it down; return summaries and the JSON object."""
-    runs = comparable(load_runs(out, experiment))
+    read, lessons = _read(out, experiment)
+    runs, told = comparable(read), comparable(lessons)
     summaries, compared = (summarise(runs), pairs(runs)) if runs else ([], [])
     top = ceilings.ceiling(runs) if runs else None
     title = f"shoal experiment {experiment.name}"
     drawn = _draw(out, runs, summaries, title) if figures and runs else []
-    told = whom.told(out, experiment)
     document = {
         "mode": "swarm" if experiment.swarm else "in-process",
         "nodes": len(experiment.arms[0].nodes),
@@ -40,6 +40,17 @@ def write_report(
     if told:
         (out / WHOM).write_text(whom.markdown(whom.courses(told)))
     return summaries, document
+
+
+def _read(out: Path, experiment: Experiment) -> tuple[list[Run], list[whom.Told]]:
+    """Read every finished job once: its series, and its lessons where it has some."""
+    runs, lessons = [], []
+    for job in done_jobs(out, experiment):
+        lines = list(lines_of(out, job))
+        runs.append(make_run(job, lines))
+        if (told := whom.told(job, lines)) is not None:
+            lessons.append(told)
+    return runs, lessons
 
 
 def _text(

@@ -13,11 +13,9 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
-from shoal.experiment.folder import done_jobs, lines_of
-from shoal.experiment.plan import NOBODY, Experiment
+from shoal.experiment.plan import NOBODY, Job
 from shoal.experiment.reading.summary import Spread, spread
 
 OLD_SHARE: Final = 0.95
@@ -82,24 +80,19 @@ class Course:
     nodes: int
 
 
-def told(out: Path, experiment: Experiment) -> list[Told]:
-    """Read the finished jobs whose rounds carry lessons."""
-    found = []
-    for job in done_jobs(out, experiment):
-        lines = [line for line in lines_of(out, job) if line["event"] == "round"]
-        if lines and all("lessons" in line for line in lines):
-            lessons = tuple(_lessons(lines))
-            found.append(
-                Told(
-                    arm=job.arm.name,
-                    seed=job.seed,
-                    rounds=job.rounds,
-                    nodes=len(job.arm.nodes),
-                    readers=tuple(sorted({int(line["node"]) for line in lines})),
-                    lessons=lessons,
-                )
-            )
-    return found
+def told(job: Job, lines: Iterable[Mapping[str, Any]]) -> Told | None:
+    """Read a job's lessons; None where its rounds carry none, as of real processes."""
+    rounds = [line for line in lines if line["event"] == "round"]
+    if not rounds or not all("lessons" in line for line in rounds):
+        return None
+    return Told(
+        arm=job.arm.name,
+        seed=job.seed,
+        rounds=job.rounds,
+        nodes=len(job.arm.nodes),
+        readers=tuple(sorted({int(line["node"]) for line in rounds})),
+        lessons=tuple(_lessons(rounds)),
+    )
 
 
 def courses(runs: Sequence[Told]) -> list[Course]:
@@ -164,15 +157,19 @@ def _lessons(lines: Iterable[Mapping[str, Any]]) -> Iterable[Lesson]:
 
 
 def _course(runs: Sequence[Told], families: Sequence[str]) -> Course:
-    by_family = {
-        family: [at for run in runs for at in _rounds_of(run, family)] for family in families
-    }
-    firsts = [min(_rounds_of(run, family)) for run in runs for family in families]
+    firsts = [_first(run) for run in runs]
+    by_family: dict[str, list[float]] = {family: [] for family in families}
+    anywhere = []
+    for run, first in zip(runs, firsts, strict=True):
+        for family in families:
+            at = [_round_of(first.get((node, family))) for node in run.readers]
+            by_family[family] += at
+            anywhere.append(min(at))
     return Course(
         arm=runs[0].arm,
         from_others=spread([_share(run.lessons, lambda one: not one.is_own) for run in runs]),
-        first_from_others=spread([_from_others(_first(run)) for run in runs]),
-        found=statistics.median(firsts) if firsts else math.inf,
+        first_from_others=spread([_from_others(first) for first in firsts]),
+        found=_median(anywhere),
         heard=_median([at for rounds in by_family.values() for at in rounds]),
         families={family: _median(rounds) for family, rounds in by_family.items()},
         age=_over_seeds(runs, _mean_age),
@@ -191,12 +188,9 @@ def _first(run: Told) -> dict[tuple[int, str], Lesson]:
     return found
 
 
-def _rounds_of(run: Told, family: str) -> list[float]:
-    """By node: the round of its first lesson in a family, infinite without one."""
-    first = _first(run)
-    return [
-        first[node, family].round if (node, family) in first else math.inf for node in run.readers
-    ]
+def _round_of(first: Lesson | None) -> float:
+    """Of who never had one it is later than all."""
+    return math.inf if first is None else first.round
 
 
 def _from_others(first: Mapping[tuple[int, str], Lesson]) -> float:
@@ -223,8 +217,11 @@ def _old_age(run: Told) -> float:
 
 
 def _most(run: Told) -> float:
-    lessons = _of_others(run)
-    return max(_share(lessons, lambda one, k=k: one.publisher == k) for k in range(run.nodes))  # type: ignore[misc]
+    by: dict[int, float] = defaultdict(float)
+    for one in _of_others(run):
+        by[one.publisher] += one.signal
+    whole = sum(by.values())
+    return max((by[k] for k in by if k != NOBODY), default=0.0) / whole if whole else 0.0
 
 
 def _over_seeds(runs: Sequence[Told], measure: Callable[[Told], float]) -> Spread | None:
