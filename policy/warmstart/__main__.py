@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
@@ -19,10 +20,13 @@ QUESTIONS_PER_FAMILY = 200
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Make or check. Exit codes: 0 made or the same, 1 different, 2 usage."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
     profiles = [Profile(options.profile)] if options.profile else list(Profile)
+    if options.seed is not None and (options.check or options.out == ASSETS):
+        parser.error("--seed makes other models than the shipped ones: say where with --out DIR")
     if not options.check:
-        _make(profiles, options.out)
+        _make(profiles, options.out, options.seed)
         return 0
     with tempfile.TemporaryDirectory() as folder:
         _make(profiles, Path(folder))
@@ -44,6 +48,12 @@ def _parser() -> argparse.ArgumentParser:
         "--out", type=Path, default=ASSETS, metavar="DIR", help="write here, a folder a profile"
     )
     parser.add_argument(
+        "--seed",
+        type=int,
+        metavar="N",
+        help="other first weights, lessons and order: another checkpoint of the same recipe",
+    )
+    parser.add_argument(
         "--check",
         action="store_true",
         help="make into a temporary folder and compare with the shipped files",
@@ -51,10 +61,10 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _make(profiles: Sequence[Profile], out: Path) -> None:
+def _make(profiles: Sequence[Profile], out: Path, seed: int | None = None) -> None:
     from policy.model.loading import wrap_policy
     from policy.warmstart.lessons import held_out_questions
-    from policy.warmstart.making import make, save
+    from policy.warmstart.making import SEED, make, save
     from policy.warmstart.measure import accuracy
     from policy.warmstart.provenance import write_provenance
 
@@ -66,14 +76,16 @@ def _make(profiles: Sequence[Profile], out: Path) -> None:
                 bars[phase] = progress.add_task(phase, total=steps, loss=loss)
             progress.update(bars[phase], completed=step, loss=loss)
 
-        made = make(profiles, show)
+        made = make(profiles, show, SEED if seed is None else seed)
     questions = held_out_questions(QUESTIONS_PER_FAMILY)
     for profile, (model, tokenizer) in made.items():
         save(model, tokenizer, out / profile)
         policy = wrap_policy(model, tokenizer, name=profile)
         start = accuracy(policy, questions)
         latent = accuracy(policy, questions, marker=True)
-        measured = {"start": _rounded(start), "latent": _rounded(latent)}
+        measured: dict[str, Any] = {"start": _rounded(start), "latent": _rounded(latent)}
+        if seed is not None:
+            measured["seed"] = seed
         write_provenance(out / profile, profile=profile, measured=measured)
         say(f"{profile}: {start['all']:.1%} right, {latent['all']:.1%} latent; {out / profile}")
 

@@ -101,9 +101,9 @@ STEER_QUESTIONS: Final = 24
 """Of each family, at a look."""
 
 
-def make_model(tokenizer: Any) -> Any:
+def make_model(tokenizer: Any, seed: int = SEED) -> Any:
     """Return the untrained model: Qwen2's architecture, about 0.14 M parameters, float32."""
-    torch.manual_seed(SEED)
+    torch.manual_seed(seed)
     config = Qwen2Config(
         vocab_size=len(tokenizer),
         pad_token_id=tokenizer.pad_token_id,
@@ -121,13 +121,18 @@ def make_model(tokenizer: Any) -> Any:
     return Qwen2ForCausalLM(config)
 
 
-def make(profiles: Sequence[Profile], on_step: OnStep) -> dict[Profile, tuple[Any, Any]]:
-    """Return a model and its tokenizer for each profile. Takes minutes on one core."""
+def make(
+    profiles: Sequence[Profile], on_step: OnStep, seed: int = SEED
+) -> dict[Profile, tuple[Any, Any]]:
+    """Return a model and its tokenizer for each profile. Takes minutes on one core.
+
+    `seed` decides the first weights, the lessons and their order.
+    """
     with deterministic():
         tokenizer = build_tokenizer()
-        lessons = [*draw_lessons(LESSONS, SEED), *draw_lessons(WIDE_LESSONS, SEED, WIDE)]
-        model = make_model(tokenizer)
-        classroom = Classroom(tokenizer, lessons)
+        lessons = [*draw_lessons(LESSONS, seed), *draw_lessons(WIDE_LESSONS, seed, WIDE)]
+        model = make_model(tokenizer, seed)
+        classroom = Classroom(tokenizer, lessons, seed)
         classroom.teach(model, ABLE, on_step)
         made = {}
         for profile in profiles:
@@ -160,7 +165,9 @@ def deterministic() -> Iterator[None]:
 class Classroom:
     """The lessons, encoded once, and the teaching of them."""
 
-    def __init__(self, tokenizer: Any, lessons: Sequence[Lesson]) -> None:
+    def __init__(self, tokenizer: Any, lessons: Sequence[Lesson], seed: int = SEED) -> None:
+        """`seed` decides the order in which lessons come."""
+        self._seed = seed
         bos, answer, clean, self._eos = tokenizer.convert_tokens_to_ids([BOS, ANSWER, CLEAN, EOS])
 
         def encode(text: str) -> list[int]:
@@ -177,7 +184,7 @@ class Classroom:
 
     def teach(self, model: Any, phase: Phase, on_step: OnStep) -> None:
         """Train `model` in place."""
-        rng = torch.Generator().manual_seed(SEED)
+        rng = torch.Generator().manual_seed(self._seed)
         self.chances = dict.fromkeys(self._family, phase.density or 0.0)
         optimizer = torch.optim.AdamW(
             model.parameters(),

@@ -85,3 +85,13 @@ def test_the_shipped_files_can_be_made_again(capsys: pytest.CaptureFixture[str])
     moved = any(environment_changes(assets_path(profile)) for profile in Profile)
     # Other software or another processor may give other bytes: then the command has to say so.
     assert code == 0 or (moved and "made elsewhere" in told), told
+
+
+@pytest.mark.parametrize("typed", [["--seed", "3"], ["--seed", "3", "--check", "--out", "x"]])
+def test_another_seed_never_takes_the_place_of_the_shipped_models(
+    typed: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(typed)
+    assert end.value.code == 2
+    assert "--out DIR" in capsys.readouterr().err
