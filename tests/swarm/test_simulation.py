@@ -54,7 +54,7 @@ def check_delivery(world: World, *, since: float, share: float) -> None:
 
 
 async def attacked(world: World) -> None:
-    await at(360.0)
+    await at(420.0)
     check_delivery(world, since=60.0, share=0.999)
     # A fair share would be one in twelve, and of the two whose batches are valid two in twelve.
     assert world.share_of_draws("liar", since=240.0) < 0.04, world.say("liars are drawn too often")
