@@ -85,6 +85,7 @@ class LiveNode:
             announcements=book.wanted,
             observers=(book,),
             wanted_per_s=self._wanted_per_s,
+            on_shards=self._note_shards,
         )
         self._attendance = self._attend()
         self.exchange = self._exchange(book)
@@ -137,6 +138,9 @@ class LiveNode:
             wanted_groups=self._room,
             settings=settings,
         )
+
+    def _note_shards(self) -> None:
+        self.exchange.note_shards()
 
     def _outbox(self) -> Outbox:
         return Outbox(

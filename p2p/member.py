@@ -51,11 +51,13 @@ class Member:
         announcements: Announcements | None = None,
         observers: Sequence[Observer] = (),
         wanted_per_s: Callable[[], float] | None = None,
+        on_shards: Callable[[], None] = lambda: None,
         worker_patience_seconds: float = _WORKER_PATIENCE_SECONDS,
     ) -> None:
         """`wanted_per_s` tells how many groups of others this peer draws a second; None is a peer
-        that draws and publishes none, and relays only a swarm of one shard. One that validates
-        nothing may have more patience with the task worker.
+        that draws and publishes none, and relays only a swarm of one shard. `on_shards` hears that
+        other shards are listened to. One that validates nothing may have more patience with the
+        task worker.
         """
         self.peer = peer
         self.manifest = manifest
@@ -77,7 +79,7 @@ class Member:
             lane_of=Lanes(is_proven=self._is_proven, network_of=peer.host.source_of),
             patience_s=worker_patience_seconds,
         )
-        self.shards = self._shard_keeper(traffic, wanted_per_s)
+        self.shards = self._shard_keeper(traffic, wanted_per_s, on_shards)
 
     @property
     def peer_id(self) -> PeerId:
@@ -99,7 +101,10 @@ class Member:
             await nursery.start(self._dht().run)
 
     def _shard_keeper(
-        self, traffic: ShardTraffic, wanted_per_s: Callable[[], float] | None
+        self,
+        traffic: ShardTraffic,
+        wanted_per_s: Callable[[], float] | None,
+        on_shards: Callable[[], None],
     ) -> ShardKeeper:
         peer, settings = self.peer, self.peer.settings
         num_shards = self.manifest.rules.shard_count
@@ -129,6 +134,7 @@ class Member:
             publishes=wanted_per_s is not None,
             keep=frozenset(parse_peer_address(address).peer_id for address in settings.bootstrap),
             wanted_per_s=wanted_per_s or (lambda: 0.0),
+            on_change=on_shards,
             settings=peer.tuning.shards,
             rng=peer.parts.rng,
         )

@@ -4,7 +4,8 @@ A round asks a few peers what came lately and fetches what is not here, the newe
 of joiners spreads out: each waits a random moment, asks random peers, and takes what their quotas
 allow. The rounds after the first also find what no gap shows: a publisher's last batch. Who is
 newly connected is asked first, and who is back is asked about all the time it was away: after a
-split those who stayed know nothing new.
+split those who stayed know nothing new. In a swarm that is shuffled somebody new is always there
+and seldom has any news: so rounds for their sake that bring nothing come out of a small stock.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from p2p.fetch.batches import BatchFetch
 from p2p.fetch.means import FetchMeans
 from p2p.fetch.twins import TwinWatch
 from p2p.intake.validation import Source
+from p2p.token_bucket import Rate, TokenBucket
 from shoal_base.bounded import BoundedDict
 from shoal_wire.limits import MAX_SHARDS_PER_PEER
 from shoal_wire.rollout_messages import BatchRef, Listing, RecentQuery
@@ -44,6 +46,9 @@ class BackfillSettings:
     """Whoever finds a peer, or another shard, waits a random part of this."""
     again_seconds: float = 5.0
     """At least so long between rounds, however often peers come and go."""
+    idle_rounds: int = 8
+    """Rounds for the sake of who is new that brought nothing, before the next has to wait; one more
+    is allowed every `every_seconds`."""
     every_seconds: float = 60.0
     """Between rounds when nothing happens, half of it more or less."""
     first_peers: int = 3
@@ -55,8 +60,6 @@ class BackfillSettings:
     """Fetched in a round even where the buffer is full: what was missed is newer than that."""
     tick_seconds: float = 0.5
     """How long after somebody has come or gone that is looked at, with all who do so meanwhile."""
-    look_seconds: float = 2.0
-    """How soon it is noticed that other shards are listened to."""
 
 
 class Backfill:
@@ -83,85 +86,117 @@ class Backfill:
         self._heard_at = trio.current_time()
         """Start of the last round that was answered, of the shards below."""
         self._heard_shards: frozenset[int] = frozenset()
-        self._fresh: set[PeerId] = set()
-        """Connected since the last round that was answered."""
+        self._fresh: dict[PeerId, float] = {}
+        """Who has come and was not asked since, and when it came."""
         self._left_at: BoundedDict[PeerId, float] = BoundedDict(_MAX_LEFT)
         """When those who are not connected any more were last seen."""
+        self._early = TokenBucket(
+            Rate(burst=self._settings.idle_rounds, per_second=1 / self._settings.every_seconds),
+            trio.current_time(),
+        )
+        """Rounds before their time that may bring nothing."""
         self._changed = trio.Event()
         self._host.add_peer_callbacks(connected=self._note_peer, disconnected=self._note_peer)
 
     def _note_peer(self, _peer_id: PeerId) -> None:
         self._changed.set()
 
+    def note_shards(self) -> None:
+        """Other shards are listened to than before."""
+        self._changed.set()
+
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run rounds until cancelled."""
         task_status.started()
-        settings = self._settings
         peers: frozenset[PeerId] = frozenset()
         shards: frozenset[int] = frozenset()
-        due = earliest = trio.current_time()
+        due = regular = earliest = trio.current_time()
         while True:
             self._changed = trio.Event()
             now = trio.current_time()
             connected, subscribed = self._host.connected_peers(), self._shards()
-            if connected - peers or subscribed - shards:
-                jitter = self._rng.uniform(0, settings.first_jitter_seconds)
-                soon = max(earliest, now + jitter)
-                due = min(due, soon) if peers else soon
             self._note_change(peers, connected, now)
+            if connected - peers or subscribed - shards:
+                is_paced = bool(peers) and subscribed <= shards
+                soon = max(earliest, now + self._pause_s(now, is_paced=is_paced))
+                due = min(due, soon) if peers else soon
             peers, shards = connected, subscribed
             if peers and shards and now >= due:
-                if await self._round():
-                    earliest = trio.current_time() + settings.again_seconds
-                    pause = settings.every_seconds * self._rng.uniform(0.5, 1.5)
-                else:
-                    # Nobody there who could answer: whoever comes next is asked at once.
-                    pause = settings.again_seconds
-                due = trio.current_time() + pause
+                is_early = now < regular and shards <= self._heard_shards
+                num_new = await self._round()
+                due, earliest = self._next(num_new, is_early=is_early)
+                regular = due
+                if num_new and self._fresh:
+                    due = earliest
             can_ask = bool(peers and shards)
             await self._wait(due - trio.current_time() if can_ask else math.inf)
 
+    def _pause_s(self, now: float, *, is_paced: bool) -> float:
+        """Return how long to wait for a round for the sake of who, or what shard, is new."""
+        jitter = self._rng.uniform(0, self._settings.first_jitter_seconds)
+        return max(jitter, self._early.wait_s(1, now) if is_paced else 0.0)
+
+    def _next(self, num_new: int | None, *, is_early: bool) -> tuple[float, float]:
+        """Return when the next round is due, and when it may be at the earliest."""
+        settings, now = self._settings, trio.current_time()
+        if num_new is None:
+            # Nobody there who could answer: whoever comes next is asked at once.
+            return now + settings.again_seconds, now
+        if is_early and not num_new:
+            self._early.take(1, now)
+        pause = settings.every_seconds * self._rng.uniform(0.5, 1.5)
+        return now + pause, now + settings.again_seconds
+
     async def _wait(self, seconds: float) -> None:
-        """Wait so long, or until something may have changed."""
-        settings = self._settings
-        with trio.move_on_after(max(0.0, min(seconds, settings.look_seconds))):
+        """Wait so long, or until something has changed and a moment more."""
+        with trio.move_on_after(max(0.0, seconds)):
             await self._changed.wait()
-            await trio.sleep(settings.tick_seconds)
+            await trio.sleep(self._settings.tick_seconds)
 
     def _note_change(
         self, before: frozenset[PeerId], connected: frozenset[PeerId], now: float
     ) -> None:
-        self._fresh = (self._fresh & connected) | (connected - before)
+        self._fresh = {peer_id: at for peer_id, at in self._fresh.items() if peer_id in connected}
+        self._fresh.update(dict.fromkeys(connected - before, now))
         for peer_id in sorted(before - connected):
             self._left_at[peer_id] = now
 
-    async def _round(self) -> bool:
-        """Ask some peers; return whether any of them answered."""
+    async def _round(self) -> int | None:
+        """Ask some peers; return how many batches they listed that are worth fetching.
+
+        None if nobody answered.
+        """
         started_at, shards = trio.current_time(), self._shards()
         full = not shards <= self._heard_shards
         num_peers = self._settings.first_peers if full else self._settings.later_peers
         usable = [p for p in sorted(self._host.connected_peers()) if self._asker.is_usable(p)]
         self._rng.shuffle(usable)
-        usable.sort(key=lambda peer_id: peer_id not in self._fresh)
-        answered = 0
+        # Who came lately first: after a split that is who has been elsewhere.
+        lately = started_at - self._settings.every_seconds
+        came = self._fresh
+        usable.sort(key=lambda peer_id: (peer_id not in came, came.get(peer_id, 0.0) < lately))
+        answered = num_new = 0
         for peer_id in usable:
+            self._fresh.pop(peer_id, None)
             try:
-                await self._fill_from(
-                    peer_id, sorted(shards), self._window_seconds(peer_id, full=full)
-                )
+                window_s = self._window_seconds(peer_id, full=full)
+                num_new += await self._fill_from(peer_id, sorted(shards), window_s)
                 self._left_at.pop(peer_id, None)
                 answered += 1
             except NoAnswerError:
                 continue
             if answered >= num_peers:
                 break
-        if answered:
-            self._stats.backfill_rounds += 1
-            self._heard_at, self._heard_shards = started_at, shards
+        if not answered:
+            return None
+        self._stats.backfill_rounds += 1
+        self._heard_at, self._heard_shards = started_at, shards
+        if full:
             self._fresh.clear()
-        return answered > 0
+        return num_new
 
-    async def _fill_from(self, peer_id: PeerId, shards: list[int], window_s: int) -> None:
+    async def _fill_from(self, peer_id: PeerId, shards: list[int], window_s: int) -> int:
+        """Ask one peer, and fetch; return how many of the batches that it listed are wanted."""
         settings = self._settings
         query = RecentQuery(
             shards=tuple(self._rng.sample(shards, min(MAX_SHARDS_PER_PEER, len(shards)))),
@@ -173,8 +208,10 @@ class Backfill:
         if not self._keeps_to(query, listing.batches):
             self._asker.offend(peer_id, Reason.MALFORMED_ANSWER)
             raise NoAnswerError(Reason.MALFORMED_ANSWER)
-        await self._fetch.fetch_listed(peer_id, self._choose(listing.batches), Source.BACKFILL)
+        chosen = self._choose(listing.batches)
+        await self._fetch.fetch_listed(peer_id, chosen, Source.BACKFILL)
         await self._twins.ask(peer_id)
+        return len(chosen)
 
     def _window_seconds(self, peer_id: PeerId, *, full: bool) -> int:
         """Return how far back to ask: all at first, later since the last answer, and a while.

@@ -167,6 +167,10 @@ class RolloutExchange:
                 await nursery.start(part.run)
             task_status.started()
 
+    def note_shards(self) -> None:
+        """Other shards are listened to than before: what was said there lately is fetched."""
+        self._backfill.note_shards()
+
     async def handed_over(self, batch_ids: Iterable[BatchId]) -> None:
         """Wait until somebody has each of these: what is only announced leaves with this node."""
         for batch_id in batch_ids:

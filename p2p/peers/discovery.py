@@ -15,6 +15,7 @@ bootstrap is let go once there have been enough others for a minute, and visited
 from __future__ import annotations
 
 import logging
+import math
 import random
 import time
 from collections.abc import Callable
@@ -26,6 +27,7 @@ import trio
 from p2p.disk import Refused, say_refused
 from p2p.net.address import expand_unspecified, is_circuit
 from p2p.net.host import DialError
+from p2p.peers.asking import PeerAsking
 from p2p.peers.hearsay import DialBudget, Speaker, homes_of, speaker_at
 from p2p.peers.news import BarNews, BootstrapNews
 from p2p.peers.peer_book import PeerBook, load_peer_book, save_peer_book
@@ -60,6 +62,9 @@ __all__ = [
 ]
 
 logger = logging.getLogger(__name__)
+
+_SAID_S = 20.0
+"""Most have said by then of which swarm they are; others are looked at less often."""
 
 
 class Discovery:
@@ -107,6 +112,9 @@ class Discovery:
         self._targets = Targets(self._settings, self._rng, rank)
         self._bar_news = BarNews()
         self._wake = trio.Event()
+        self._met = trio.Event()
+        """Somebody has come, or too few are left."""
+        self._met_at = -math.inf
         self._dials = trio.CapacityLimiter(self._settings.max_dials)
         host.add_peer_callbacks(connected=self._on_connected, disconnected=self._on_disconnected)
 
@@ -367,6 +375,7 @@ class Discovery:
         target = self._targets.get(peer_id)
         if target is not None and target.state is not TargetState.CONNECTED:
             target.state = TargetState.CONNECTED
+            target.is_visited = target.parting is Parting.ENOUGH
             target.parting = Parting.LOST
             target.connected_at = trio.current_time()
             target.attempts = 0
@@ -375,6 +384,8 @@ class Discovery:
             self._book.note_connected(peer, now_ms=self._wall_ms(), by_dial=False)
         self._bar_news.answered(peer_id)
         self._wake.set()
+        self._met_at = trio.current_time()
+        self._met.set()
 
     def _on_disconnected(self, peer_id: PeerId) -> None:
         target = self._targets.get(peer_id)
@@ -382,6 +393,8 @@ class Discovery:
         if target is not None and target.state is TargetState.CONNECTED:
             self._targets.note_lost(target, now=trio.current_time(), is_alone=self.is_alone)
         self._wake.set()
+        if self.num_missing > 0:
+            self._met.set()
 
     def _learn_connected(self) -> None:
         """Remember where connected peers say they listen, so that they can be redialled."""
@@ -400,28 +413,28 @@ class Discovery:
     # Peer exchange and saving
 
     async def _exchange_loop(self) -> None:
-        """Ask new peers at once and, while too few are connected, one of them now and then.
-
-        Who has met nobody asks again soon: of two that came together, the first to ask hears
-        nothing of the second.
-        """
-        asked: set[PeerId] = set()
-        next_round = trio.current_time()
+        """Ask connected peers whom they know."""
+        asking = PeerAsking(self._settings, self._bootstrap_ids, self._rng)
         while True:
             connected = frozenset(filter(self._counts, self._host.connected_peers()))
             self._learn_connected()
-            asked &= connected
-            fresh = sorted(connected - asked)
-            if not fresh and trio.current_time() >= next_round and self.num_missing > 0:
-                fresh = self._rng.sample(sorted(connected), min(1, len(connected)))
-            if fresh:
-                settings = self._settings
-                pause_s = settings.alone_s if self.is_alone else settings.exchange_interval_s
-                next_round = trio.current_time() + pause_s
-            for peer_id in fresh:
-                asked.add(peer_id)
+            for peer_id in asking.whom(connected, trio.current_time()):
                 await self._exchange(peer_id)
-            await trio.sleep(self._settings.backoff_first_s)
+            await self._until_others(connected)
+
+    async def _until_others(self, known: frozenset[PeerId]) -> None:
+        """Wait until others than these may be connected: of the swarm, as some say late.
+
+        Not long while peers are missing.
+        """
+        settings = self._settings
+        has_enough = len(known - self._bootstrap_ids) >= settings.target_peers
+        is_quiet = trio.current_time() - self._met_at >= _SAID_S
+        if has_enough and (is_quiet or len(known) == len(self._host.connected_peers())):
+            with trio.move_on_after(settings.exchange_interval_s):
+                await self._met.wait()
+        self._met = trio.Event()
+        await trio.sleep(settings.backoff_first_s)
 
     async def _exchange(self, peer_id: PeerId) -> None:
         if self._fetch_peers is None:

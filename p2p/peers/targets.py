@@ -112,13 +112,19 @@ class DiscoverySettings:
     visit_s: float = 600.0
     """About so long after that they are visited again: so they know who is there, and swarms that
     drifted apart meet."""
+    stay_s: float = 10.0
+    """A visit lasts no less: two looks of the other side at who is on which shard. What a bootstrap
+    has slots for is its members times this, and the wait for the next look, by `visit_s`."""
     max_dials: int = 8
     max_targets: int = 512
     give_up_after: int = 8
     """Failed dials after which a peer that is only hearsay is forgotten."""
     exchange_interval_s: float = 15.0
+    """Between two askings whom a peer knows, while peers are missing."""
+    settled_exchange_s: float = 60.0
+    """The same with enough of them."""
     exchange_timeout_s: float = 5.0
-    save_interval_s: float = 30.0
+    save_interval_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +174,8 @@ class Target:
     visit_due: float = 0.0
     """When to dial a bootstrap while no peers are missing."""
     connected_at: float = 0.0
+    is_visited: bool = False
+    """True while a bootstrap is connected again that this node had let go."""
     is_dialled: bool = False
     """True while connected by a dial of this node."""
     parting: Parting = Parting.LOST
@@ -348,7 +356,9 @@ class Targets:
             if target.kind is TargetKind.BOOTSTRAP
             and target.state is TargetState.CONNECTED
             and target.is_dialled
-            and now - max(enough_since, target.connected_at) >= self._settings.enough_s
+            and now - enough_since >= self._settings.enough_s
+            and now - target.connected_at
+            >= (self._settings.stay_s if target.is_visited else self._settings.enough_s)
         ]
 
     def snapshot(self, *, now: float, num_missing: int) -> tuple[TargetInfo, ...]:

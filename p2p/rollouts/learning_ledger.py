@@ -108,6 +108,11 @@ class LearningLedger:
         """Counts up, so that who keeps it on disk sees that there is something new."""
         return self._taken + self.marks.changes
 
+    @property
+    def rounds_taken(self) -> int:
+        """Counts up with each round that is noted."""
+        return self._taken
+
     def _clear(self) -> None:
         self.round = 0
         self._rows: BoundedDict[PeerId, Learnt] = BoundedDict(MAX_PUBLISHERS)

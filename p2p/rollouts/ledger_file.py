@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 LEDGER_FILE = "ledger.json"
 _MAX_FILE_BYTES = 4 * 1024 * 1024
 _SAVE_SECONDS = 20.0
+_MARKS_SECONDS = 60.0
+"""Who came and went changes all the time, and is no reason to write more often."""
 _SAVE_DEADLINE_SECONDS = 2.0
 
 
@@ -40,15 +42,20 @@ class LedgerFile:
         self._in_thread = in_thread
         self._refused = refused
         self._saved = ledger.changes
+        self._saved_rounds = ledger.rounds_taken
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Read it, then save what changed until cancelled. Ready when it is read."""
         await self._load()
         task_status.started()
+        marks_due = trio.current_time() + _MARKS_SECONDS
         try:
             while True:
                 await trio.sleep(_SAVE_SECONDS)
-                await self._save()
+                now = trio.current_time()
+                if now >= marks_due or self._ledger.rounds_taken != self._saved_rounds:
+                    marks_due = now + _MARKS_SECONDS
+                    await self._save()
         finally:
             with trio.CancelScope(
                 shield=True, deadline=trio.current_time() + _SAVE_DEADLINE_SECONDS
@@ -68,12 +75,12 @@ class LedgerFile:
             log.warning("%s is damaged (%s): begun anew; kept as %s", self._path, error, aside)
 
     async def _save(self) -> None:
-        changes = self._ledger.changes
+        changes, rounds = self._ledger.changes, self._ledger.rounds_taken
         if changes == self._saved:
             return
         text = self._ledger.to_json()
         try:
             await self._in_thread(write_atomically, self._path, text.encode())
-            self._saved = changes
+            self._saved, self._saved_rounds = changes, rounds
         except OSError as error:
             self._refused(f"{self._path.name} is not saved", error)

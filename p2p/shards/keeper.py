@@ -125,11 +125,13 @@ class ShardKeeper:
         may_dial: Callable[[str, PeerId], bool] = lambda _address, _said_by: True,
         keep: frozenset[PeerId] = frozenset(),
         wanted_per_s: Callable[[], float] = lambda: 0.0,
+        on_change: Callable[[], None] = lambda: None,
         settings: ShardSettings | None = None,
         rng: random.Random | None = None,
     ) -> None:
         """`keep` are peers to which a connection is always wanted: the bootstraps. `may_dial` says
-        whether an address may be dialled of which the second argument has told."""
+        whether an address may be dialled of which the second argument has told. `on_change` hears
+        that other shards are listened to."""
         self._host = host
         self._gossip = gossip
         self._may_dial = may_dial
@@ -140,6 +142,7 @@ class ShardKeeper:
         self._validate = validate
         self._ask = ask
         self._wanted_per_s = wanted_per_s
+        self._on_change = on_change
         self._settings = settings or ShardSettings()
         self._rng = rng or random.Random()
         self._own = manifest.shard_of(me) if publishes else None
@@ -199,6 +202,7 @@ class ShardKeeper:
             await self._gossip.unsubscribe(self._manifest.topic(shard))
         if change.join or change.leave:
             log.debug("shards %s", self._plan.shards)
+            self._on_change()
         return bool(change.join or change.leave)
 
     def _validator(self, shard: int) -> Validator:

@@ -38,6 +38,9 @@ log = logging.getLogger(__name__)
 REPUTATION_FILE = "reputation.json"
 _MAX_FILE_BYTES = 4 * 1024 * 1024
 _SAVE_SECONDS = 20.0
+"""How soon a new ban is in the file."""
+_POINTS_SECONDS = 60.0
+"""How soon what every message changes is."""
 _SAVE_DEADLINE_SECONDS = 2.0
 
 
@@ -104,13 +107,20 @@ class PeerGuard:
             async with trio.open_nursery() as nursery:
                 await nursery.start(self.room.run)
                 task_status.started()
-                while True:
-                    await trio.sleep(_SAVE_SECONDS)
-                    await self.save()
+                await self._save_for_ever()
         finally:
             with trio.CancelScope(
                 shield=True, deadline=trio.current_time() + _SAVE_DEADLINE_SECONDS
             ):
+                await self.save()
+
+    async def _save_for_ever(self) -> None:
+        points_due, saved_bans = trio.current_time() + _POINTS_SECONDS, self.reputation.num_bans
+        while True:
+            await trio.sleep(_SAVE_SECONDS)
+            now, bans = trio.current_time(), self.reputation.num_bans
+            if now >= points_due or bans != saved_bans:
+                points_due, saved_bans = now + _POINTS_SECONDS, bans
                 await self.save()
 
     async def save(self) -> None:

@@ -81,6 +81,8 @@ class Reputation:
         self._protected: set[PeerId] = set()
         self._blocked: set[PeerId] = set()
         self._bans: dict[PeerId, _Ban] = {}
+        self.num_bans = 0
+        """Ever given in this life."""
 
     # What happens
 
@@ -106,6 +108,7 @@ class Reputation:
         while len(self._bans) >= MAX_LISTED:
             del self._bans[min(self._bans, key=lambda peer: self._bans[peer].until)]
         self._bans[peer_id] = _Ban(until=now + seconds, count=count)
+        self.num_bans += 1
         return seconds
 
     # What is held

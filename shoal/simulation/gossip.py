@@ -203,8 +203,9 @@ class SimulatedGossip:
     # Peers
 
     def _greet(self, peer_id: PeerId) -> None:
-        for topic in self._validators:
-            self._tell(peer_id, topic, True)
+        me, topics = self._host.peer_id, self._topics
+        if topics:
+            self._control(peer_id, lambda gossip: gossip._on_greeting(me, topics), len(topics))
 
     def _forget(self, peer_id: PeerId) -> None:
         for topic in self._topics_of.pop(peer_id, ()):
@@ -215,6 +216,10 @@ class SimulatedGossip:
     def _tell(self, peer_id: PeerId, topic: str, joined: bool) -> None:
         me = self._host.peer_id
         self._control(peer_id, lambda gossip: gossip._on_subscription(me, topic, joined))
+
+    def _on_greeting(self, peer_id: PeerId, topics: tuple[str, ...]) -> None:
+        for topic in topics:
+            self._on_subscription(peer_id, topic, True)
 
     def _on_subscription(self, peer_id: PeerId, topic: str, joined: bool) -> None:
         if joined:

@@ -339,6 +339,7 @@ class SimulatedHost:
             handler=handler,
             max_request_bytes=max_request_bytes,
             limits=limits or RequestLimits(),
+            bring=self._bring,
             on_sent=on_sent,
         )
 
@@ -373,13 +374,13 @@ class SimulatedHost:
         connection = self._peers.get(peer_id)
         if connection is None:
             raise RequestError(RequestFailure.NOT_CONNECTED, peer_id)
-        with trio.move_on_after(timeout), trio.CancelScope() as scope:
+        with trio.move_on_after(timeout) as scope:
             connection.waiting[scope] = None
             try:
                 yield
             finally:
                 del connection.waiting[scope]
-        if scope.cancelled_caught:
+        if scope.cancelled_caught and self._peers.get(peer_id) is not connection:
             raise RequestError(RequestFailure.RESET, peer_id)
 
     async def _travel(self, peer_id: PeerId, trips: int) -> float:
@@ -393,25 +394,46 @@ class SimulatedHost:
     async def _ask(
         self, peer_id: PeerId, protocol_id: str, payload: bytes, max_response_bytes: int
     ) -> bytes:
-        await self._travel(peer_id, 2)
-        host = self._network.host(peer_id)
-        server = None if host is None else host._servers.get(protocol_id)
-        if host is None or server is None:
-            raise RequestError(RequestFailure.UNSUPPORTED, peer_id)
+        """Ask; the network calls when the question is there and when the answer is back, so that
+        the asker wakes once."""
         call = Call(asker=self.peer_id, request=payload)
-        self._network.bytes_of[self.peer_id] += len(payload)
+        self._after(peer_id, 2, lambda: self._put(call, peer_id, protocol_id))
         try:
-            host.start_soon(server.serve, call)
             await call.ended.wait()
-            if call.answer is None:
-                raise RequestError(RequestFailure.RESET, peer_id)
-            self._network.bytes_of[peer_id] += len(call.answer)
-            await self._travel(peer_id, 1)
         finally:
             call.is_awaited = False
+        if call.answer is None:
+            raise RequestError(call.failure, peer_id)
         if len(call.answer) > max_response_bytes:
             raise RequestError(RequestFailure.OVERSIZE, peer_id)
         return call.answer
+
+    def _after(self, peer_id: PeerId, trips: int, action: Callable[[], None]) -> None:
+        """Call `action` after so many trips over a link, never if it is parted by then."""
+        network, me = self._network, self.peer_id
+        due = trio.current_time() + trips * network.latency(me, peer_id)
+        network.call_at(due, lambda: action() if network.reaches(me, peer_id) else None)
+
+    def _put(self, call: Call, peer_id: PeerId, protocol_id: str) -> None:
+        """A question has arrived at `peer_id`, if anybody still waits for the answer."""
+        if not call.is_awaited:
+            return
+        host = self._network.host(peer_id)
+        server = None if host is None else host._servers.get(protocol_id)
+        if host is None or server is None:
+            call.failure = RequestFailure.UNSUPPORTED
+            call.ended.set()
+            return
+        self._network.bytes_of[self.peer_id] += len(call.request)
+        host.start_soon(server.serve, call)
+
+    def _bring(self, call: Call) -> None:
+        """`call` has been answered here, or reset."""
+        if call.answer is None:
+            call.ended.set()
+            return
+        self._network.bytes_of[self.peer_id] += len(call.answer)
+        self._after(call.asker, 1, call.ended.set)
 
     # Called by the network.
 

@@ -23,6 +23,7 @@ import trio
 
 from p2p.net.connections import Direction
 from p2p.net.host import ListenError
+from shoal.simulation.clock import GRAINS_A_SECOND
 from shoal_wire.types import PeerId
 
 if TYPE_CHECKING:
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
     from shoal.simulation.host import SimulatedHost
 
-_GRAINS_A_SECOND = 100
-"""Events of one grain share a step of Trio's loop, which costs more than they do."""
 _FIRST_FREE_PORT = 49_152
 
 
@@ -78,17 +77,17 @@ class SimulatedNetwork:
         task_status.started()
         while True:
             self.now = trio.current_time()
-            while self._grains and self._grains[0] / _GRAINS_A_SECOND <= self.now:
+            while self._grains and self._grains[0] / GRAINS_A_SECOND <= self.now:
                 for action in self._actions.pop(heapq.heappop(self._grains)):
                     action()
             self._next = self._grains[0] if self._grains else -1
             self._wake = trio.Event()
-            with trio.move_on_at(self._next / _GRAINS_A_SECOND if self._grains else math.inf):
+            with trio.move_on_at(self._next / GRAINS_A_SECOND if self._grains else math.inf):
                 await self._wake.wait()
 
     def call_at(self, when: float, action: Callable[[], None]) -> None:
         """Call `action` in the network's task at `when`, or up to a grain later."""
-        grain = math.ceil(when * _GRAINS_A_SECOND)
+        grain = math.ceil(when * GRAINS_A_SECOND)
         actions = self._actions.get(grain)
         if actions is not None:
             actions.append(action)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import trio
 
-from p2p.net.request import RequestHandler, RequestLimits
+from p2p.net.request import RequestFailure, RequestHandler, RequestLimits
 from p2p.net.seats import Seats
 from shoal_wire.types import PeerId
 
@@ -22,8 +22,11 @@ class Call:
     asker: PeerId
     request: bytes
     ended: trio.Event = field(default_factory=trio.Event)
+    """The asker knows what has become of it."""
     answer: bytes | None = None
-    """Once ended; None if the stream was reset."""
+    """Once served; None if the stream was reset."""
+    failure: RequestFailure = RequestFailure.RESET
+    """Why there is no answer."""
     is_awaited: bool = True
 
 
@@ -34,6 +37,8 @@ class SimulatedServer:
     handler: RequestHandler
     max_request_bytes: int
     limits: RequestLimits
+    bring: Callable[[Call], None]
+    """Takes what has become of a call back to its asker."""
     on_sent: Callable[[PeerId, bytes], None]
     _seats: Seats = field(init=False)
 
@@ -46,7 +51,7 @@ class SimulatedServer:
     async def serve(self, call: Call) -> None:
         """Answer `call`, in a task of the host that is asked."""
         call.answer = await self._answer(call.asker, call.request)
-        call.ended.set()
+        self.bring(call)
         if call.answer is None or not call.is_awaited:
             return
         try:

@@ -14,13 +14,16 @@ import trio.testing
 from p2p.fetch.asker import NoAnswerError
 from p2p.fetch.backfill import Backfill
 from p2p.fetch.stats import FetchStats
-from shoal_wire.rollout_messages import Listing, RecentQuery
-from shoal_wire.types import PeerId
+from shoal_wire.rollout_messages import BatchRef, Listing, RecentQuery
+from shoal_wire.types import BatchId, PeerId
 from shoal_wire.verdict import Reason
 
 OWN_SIDE = [PeerId(f"own-{n}") for n in range(6)]
 FAR_SIDE = [PeerId(f"far-{n}") for n in range(2)]
 SILENT = PeerId("bootstrap")
+REF = BatchRef(
+    batch_id=BatchId(bytes(32)), publisher=PeerId("p"), sequence=1, num_bytes=100, num_groups=1
+)
 
 
 class Peers:
@@ -30,6 +33,7 @@ class Peers:
         self.connected = {*OWN_SIDE, *FAR_SIDE}
         self.asked: list[tuple[float, PeerId, int]] = []
         self.calls: list[Callable[[PeerId], None]] = []
+        self.news: Callable[[PeerId], bool] = lambda _peer_id: False
 
     def add_peer_callbacks(self, **calls: Callable[[PeerId], None]) -> None:
         self.calls += calls.values()
@@ -50,18 +54,20 @@ class Peers:
         if peer_id == SILENT:
             raise NoAnswerError(Reason.MALFORMED_ANSWER)
         self.asked.append((trio.current_time(), peer_id, query.max_age_seconds))
-        return Listing(batches=())
+        return Listing(batches=(REF,) if self.news(peer_id) else ())
 
     def asked_since(self, start: float) -> list[tuple[float, PeerId, int]]:
         return [entry for entry in self.asked if entry[0] >= start]
 
 
-def backfill(peers: Peers, seed: int) -> Backfill:
+def backfill(
+    peers: Peers, seed: int, shards: Callable[[], frozenset[int]] = lambda: frozenset({0})
+) -> Backfill:
     async def nothing(*_: object) -> None:
         await trio.lowlevel.checkpoint()
 
     means = SimpleNamespace(
-        manifest=SimpleNamespace(rules=SimpleNamespace(max_age_seconds=3600), shard_of=hash),
+        manifest=SimpleNamespace(rules=SimpleNamespace(max_age_seconds=3600), shard_of=lambda _: 0),
         host=peers,
         asker=peers,
         stats=FetchStats(),
@@ -70,7 +76,7 @@ def backfill(peers: Peers, seed: int) -> Backfill:
     return Backfill(
         means=cast("Any", means),
         fetch=cast("Any", SimpleNamespace(fetch_listed=nothing, wants=lambda _ref: True)),
-        shards=lambda: frozenset({0}),
+        shards=shards,
         wanted_groups=lambda: 100,
         twins=cast("Any", SimpleNamespace(ask=nothing)),
     )
@@ -111,6 +117,51 @@ async def test_who_comes_and_goes_causes_no_more_rounds_than_before(
             await trio.sleep(1)
         asked = peers.asked_since(start)
         assert 5 <= len(asked) <= 13, "one peer a round, and five seconds between rounds"
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_those_who_bring_no_news_are_asked_more_rarely_and_with_news_others_at_once(
+    seed: int, autojump_clock: trio.testing.MockClock
+) -> None:
+    peers = Peers()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(backfill(peers, seed).run)
+        await trio.sleep(100)
+        start = trio.current_time()
+        for number in range(120):
+            peers.change({PeerId(f"new-{number}")})
+            if number > 12:
+                peers.change({PeerId(f"new-{number - 12}")})
+            await trio.sleep(10)
+        # A stock of eight, then one a minute; and the regular ones, one in half to one and a half.
+        assert 20 <= len(peers.asked_since(start)) <= 8 + 20 + 20
+        peers.news = lambda peer_id: peer_id.startswith("far")
+        back = trio.current_time()
+        peers.change({PeerId(f"far-{n}") for n in range(2, 10)})
+        await trio.sleep(150)
+        rounds = peers.asked_since(back)
+        told = [n for n, (_, peer_id, _) in enumerate(rounds[:-1]) if peer_id.startswith("far")]
+        assert told
+        assert all(rounds[n + 1][0] - rounds[n][0] < 7 for n in told)
+        nursery.cancel_scope.cancel()
+
+
+async def test_another_shard_is_asked_about_without_waiting(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    peers, shards = Peers(), {0}
+    made = backfill(peers, 1, lambda: frozenset(shards))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(made.run)
+        for number in range(40):  # until rounds for newcomers have to wait
+            peers.change({PeerId(f"new-{number}")})
+            await trio.sleep(6)
+        joined = trio.current_time()
+        shards.add(1)
+        made.note_shards()
+        await trio.sleep(7)
+        assert {window_s for _, _, window_s in peers.asked_since(joined)} == {3600}
         nursery.cancel_scope.cancel()
 
 

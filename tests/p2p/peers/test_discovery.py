@@ -317,6 +317,37 @@ async def test_a_bootstrap_is_let_go_by_who_has_enough_peers_and_visited_now_and
     assert "no bootstrap has answered" not in caplog.text
 
 
+async def test_a_visit_to_a_bootstrap_asks_it_and_is_short(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    host, boot, asked = FakeHost(), peer(1), list[float]()
+    host.up = {full(peer(n)) for n in range(1, 6)}
+    stays, since = list[float](), dict[str, float]()
+
+    async def fetch(peer_id: PeerId) -> list[PeerAddresses]:
+        await trio.lowlevel.checkpoint()
+        if peer_id == boot.peer_id:
+            asked.append(trio.current_time())
+        return []
+
+    settings = DiscoverySettings(target_peers=4)
+    async with discovering(host, boot, fetch=fetch, settings=settings) as discovery:
+        for n in range(2, 6):
+            discovery.add_peer(peer(n), TargetKind.EXCHANGE)
+        for _ in range(3600):
+            is_there = boot.peer_id in host.connected
+            if is_there:
+                since.setdefault("met", trio.current_time())
+            elif since:
+                stays.append(trio.current_time() - since.pop("met"))
+            await trio.sleep(1)
+    first, *visits = stays
+    assert first >= settings.enough_s
+    assert len(visits) >= 3
+    assert all(settings.stay_s <= stay <= settings.stay_s + 16 for stay in visits)
+    assert len(asked) >= 1 + len(visits), "each time"
+
+
 # How many
 
 
@@ -383,6 +414,31 @@ async def test_learns_peers_from_peers(autojump_clock: trio.testing.MockClock) -
         assert host.connected.keys() == {p.peer_id for p in chain}
         kinds = [info.kind for info in discovery.snapshot()]
         assert kinds == [TargetKind.BOOTSTRAP] + 4 * [TargetKind.EXCHANGE]
+
+
+async def test_those_left_are_asked_soon_after_many_have_gone(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    host, asked = FakeHost(), list[PeerId]()
+    many = [peer(n) for n in range(1, 21)]
+
+    async def fetch(peer_id: PeerId) -> list[PeerAddresses]:
+        await trio.lowlevel.checkpoint()
+        asked.append(peer_id)
+        return []
+
+    async with discovering(host, fetch=fetch, settings=DiscoverySettings(target_peers=4)):
+        for one in many[:10]:
+            host.connect(one.peer_id)
+        await trio.sleep(300)
+        for one in many[10:]:
+            host.connect(one.peer_id)
+            await trio.sleep(5)
+        assert len(asked) < 10, "with enough peers they are asked now and then"
+        for one in many[:17]:
+            host.lose(one.peer_id)
+        await trio.sleep(2)
+        assert {one.peer_id for one in many[17:]} <= set(asked)
 
 
 async def test_peer_exchange_that_fails_or_hangs_is_survived(

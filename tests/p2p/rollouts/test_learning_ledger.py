@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from p2p.rollouts.learning_ledger import (
     FAMILY_GROUPS,
@@ -173,3 +176,29 @@ async def test_a_damaged_one_is_set_aside(tmp_path: Path, caplog: pytest.LogCapt
     assert ledger.round == 0
     assert not path.exists()
     assert "kept as" in caplog.text
+
+
+async def test_a_round_is_on_disk_within_twenty_seconds_and_who_came_within_a_minute(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    ledger, writes = LearningLedger(ME), list[float]()
+
+    async def told(call: Callable[..., Any], *args: Any, **_: Any) -> Any:
+        writes.append(trio.current_time())
+        await trio.lowlevel.checkpoint()
+        return call(*args)
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(LedgerFile(ledger, tmp_path / LEDGER_FILE, in_thread=told).run)
+        writes.clear()
+        for second in range(610):
+            await trio.sleep(1)
+            ledger.marks.joined([f"p{second}"], NOW_MS + 1000 * second)
+        assert len(writes) == 10, "once a minute, whoever comes"
+        await trio.sleep(1)
+        ledger.take(1, [group()], now_ms=NOW_MS)
+        await trio.sleep(20)
+        kept = LearningLedger(ME)
+        kept.restore((tmp_path / LEDGER_FILE).read_text())
+        assert kept.round == 1
+        nursery.cancel_scope.cancel()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+import random
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +22,8 @@ from p2p.standing.guard import REPUTATION_FILE, ControlError, PeerGuard
 from p2p.standing.room import least_useful
 from p2p.standing.scoring import Cause
 from shoal.__main__ import main
+from shoal.simulation.host import SimulatedHost
+from shoal.simulation.network import SimulatedNetwork
 from shoal_ipc.messages import ControlAction
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Reason, verdict
@@ -306,3 +310,41 @@ async def test_what_is_counted_has_had_its_consequences(
         monkeypatch.setattr(guard.verdicts, "count", count)
         guard.on_verdict(stranger, stranger, HEAVY)
     assert at_the_count == [pytest.approx(-20.0, abs=0.1)]
+
+
+async def test_a_new_ban_is_on_disk_within_twenty_seconds_and_points_within_a_minute(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    network = SimulatedNetwork(random.Random(1))
+    host = SimulatedHost(network, fresh_identity(), "/ip4/10.0.0.1/tcp/4001")
+    writes: list[float] = []
+
+    async def told(call: Callable[..., Any], *args: Any, **_: Any) -> Any:
+        writes.append(trio.current_time())
+        await trio.lowlevel.checkpoint()
+        return call(*args)
+
+    guard = PeerGuard(
+        host=host,
+        data_dir=tmp_path,
+        protected=(),
+        max_peers=10,
+        wall_ms=lambda: int(1000 * trio.current_time()),
+        in_thread=told,
+    )
+    good, bad = (fresh_identity().peer_id for _ in range(2))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(network.run)
+        await nursery.start(host.run)
+        await nursery.start(guard.run)
+        for _ in range(610):
+            await trio.sleep(1)
+            guard.on_verdict(good, good, verdict(Reason.VALID))
+        assert len(writes) == 10, "once a minute, whatever is judged"
+        assert good in (tmp_path / REPUTATION_FILE).read_text()
+        await trio.sleep(1)
+        for _ in range(3):
+            guard.on_verdict(bad, bad, HEAVY)
+        await trio.sleep(20)
+        assert bad in (tmp_path / REPUTATION_FILE).read_text()
+        nursery.cancel_scope.cancel()
