@@ -17,7 +17,9 @@ from shoal_wire.verdict import Reason
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
-TOPS = {path.name for folder in (ROOT, ROOT / "proto") for path in folder.iterdir()}
+MADE = {".shoal"}
+"""What shoal makes where it runs: names in it are of files that are not there yet."""
+TOPS = {path.name for folder in (ROOT, ROOT / "proto") for path in folder.iterdir()} - MADE
 SOURCES = {
     path.name
     for top in ("benchmarks", "bootstrap", "p2p", "policy", "proto", "shoal", "tests")
