@@ -375,7 +375,6 @@ class Discovery:
         target = self._targets.get(peer_id)
         if target is not None and target.state is not TargetState.CONNECTED:
             target.state = TargetState.CONNECTED
-            target.is_visited = target.parting is Parting.ENOUGH
             target.parting = Parting.LOST
             target.connected_at = trio.current_time()
             target.attempts = 0

@@ -113,8 +113,9 @@ class DiscoverySettings:
     """About so long after that they are visited again: so they know who is there, and swarms that
     drifted apart meet."""
     stay_s: float = 10.0
-    """A visit lasts no less: two looks of the other side at who is on which shard. What a bootstrap
-    has slots for is its members times this, and the wait for the next look, by `visit_s`."""
+    """Who has had enough for that long lets a bootstrap go no sooner: two looks of the other side
+    at who is on which shard. What a bootstrap has slots for is its members times this, and the wait
+    for the next look, by `visit_s`."""
     max_dials: int = 8
     max_targets: int = 512
     give_up_after: int = 8
@@ -174,8 +175,6 @@ class Target:
     visit_due: float = 0.0
     """When to dial a bootstrap while no peers are missing."""
     connected_at: float = 0.0
-    is_visited: bool = False
-    """True while a bootstrap is connected again that this node had let go."""
     is_dialled: bool = False
     """True while connected by a dial of this node."""
     parting: Parting = Parting.LOST
@@ -357,8 +356,7 @@ class Targets:
             and target.state is TargetState.CONNECTED
             and target.is_dialled
             and now - enough_since >= self._settings.enough_s
-            and now - target.connected_at
-            >= (self._settings.stay_s if target.is_visited else self._settings.enough_s)
+            and now - target.connected_at >= self._settings.stay_s
         ]
 
     def snapshot(self, *, now: float, num_missing: int) -> tuple[TargetInfo, ...]:

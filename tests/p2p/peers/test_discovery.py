@@ -348,6 +348,27 @@ async def test_a_visit_to_a_bootstrap_asks_it_and_is_short(
     assert len(asked) >= 1 + len(visits), "each time"
 
 
+async def test_who_has_had_enough_peers_stays_as_short_where_it_was_not_let_go_of_before(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """At a bootstrap that was down, or full when it came."""
+    host, boot = FakeHost(), peer(1)
+    host.up = {full(peer(n)) for n in range(2, 6)}
+    settings = DiscoverySettings(target_peers=4)
+    async with discovering(host, boot, settings=settings) as discovery:
+        for n in range(2, 6):
+            discovery.add_peer(peer(n), TargetKind.EXCHANGE)
+        await trio.sleep(200)
+        host.up.add(full(boot))
+        stay = 0
+        for _ in range(3600):
+            await trio.sleep(1)
+            stay += boot.peer_id in host.connected
+            if stay and boot.peer_id not in host.connected:
+                break
+    assert settings.stay_s <= stay <= settings.stay_s + 16
+
+
 # How many
 
 
