@@ -1,7 +1,7 @@
 """The router is asked to forward the port that this node listens on, and peers to try it.
 
-    only private addresses here ─▶ router found ─▶ forwards ─▶ a peer gets in by it ─▶ announced
-                 │ no                   │ no           │                       │ none does
+    only private addresses here ─▶ router found ─▶ forwards ─▶ most peers get in by it ─▶ announced
+                 │ no                   │ no           │                       │ few do
                  ▼                      ▼              ▼                       ▼
              not asked                  └── again in ten minutes          not announced
 
@@ -11,7 +11,8 @@ Nothing waits for it: a router that answers slowly, or never, holds one thread.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -19,6 +20,7 @@ import trio
 
 from p2p.net.address import host_and_port, is_circuit
 from p2p.net.announced import Announced
+from p2p.net.connections import ConnectionInfo
 from p2p.net.homes import LOOPBACK, home_of
 from p2p.net.inbound_gate import ip_of
 from p2p.net.interface import Host
@@ -26,6 +28,7 @@ from p2p.peers.nat_pmp import NatPmpRouter
 from p2p.peers.outside import Outside, ask_outside, tcp_ports
 from p2p.peers.router import AnyRouter, Forwarded, Router, RouterError
 from p2p.peers.upnp import UpnpRouter
+from p2p.peers.witnesses import most_say_so, witnesses
 from p2p.threads import InThread
 
 if TYPE_CHECKING:
@@ -57,9 +60,9 @@ class MappingState(StrEnum):
     UNTRIED = "untried"
     """A router forwards, and no peer has tried yet."""
     REACHED = "reached"
-    """A peer got in by it."""
+    """Peers of most networks that tried got in by it."""
     SHUT = "shut"
-    """Peers tried, and none got in."""
+    """Peers tried, and most did not get in."""
 
 
 class Asker(Host, Protocol):
@@ -81,6 +84,7 @@ class PortMapping:
         router: Router | None = None,
         on_reached: Callable[[], None] = lambda: None,
         in_thread: InThread | None = None,
+        rng: random.Random | None = None,
     ) -> None:
         """`on_reached` is called when it has become known that others get in."""
         self._host = host
@@ -88,6 +92,7 @@ class PortMapping:
         self._router = router or AnyRouter({"NAT-PMP": NatPmpRouter(), "UPnP": UpnpRouter()})
         self._on_reached = on_reached
         self._in_thread = in_thread or one_thread()
+        self._rng = rng or random.Random()
         self.state = MappingState.NEEDLESS
         self.forwarded: Forwarded | None = None
         self.error = ""
@@ -144,27 +149,30 @@ class PortMapping:
             logger.info("the router forwards to this node, and calls it %s", _place(found))
 
     async def _try_from_outside(self) -> None:
-        """Have peers try the port, until some have; a router may say anything of itself."""
+        """Have peers try the port, until most get in; a router may say anything of itself."""
         if self.forwarded is None or self.state is MappingState.REACHED:
             return
         for _ in range(_MAX_TRIES):
-            answers = [seen for seen in await self._look() if seen.dialled]
-            if any(self._got_in(seen) for seen in answers):
+            connections = self._host.connections()
+            answers = [seen for seen in await self._look(connections) if seen.dialled]
+            said = {seen.peer_id: self._got_in(seen) for seen in answers if not _is_inside(seen)}
+            if most_say_so(said, connections):
                 self._become(MappingState.REACHED)
                 return
             if answers:
                 self._become(MappingState.SHUT)
             await trio.sleep(_TRY_S)
 
-    async def _look(self) -> list[Outside]:
+    async def _look(self, connections: Iterable[ConnectionInfo]) -> list[Outside]:
         assert self.forwarded is not None
         ports = (self.forwarded.port,)
-        direct = [c.peer_id for c in self._host.connections() if not is_circuit(c.address)]
-        asked = [await ask_outside(self._host, p, ports=ports) for p in direct[:_MAX_ASKED]]
-        return [seen for seen in asked if seen is not None]
+        direct = [c for c in connections if not is_circuit(c.address)]
+        asked = witnesses(direct, self._rng, most=_MAX_ASKED)
+        answers = [await ask_outside(self._host, peer_id, ports=ports) for peer_id in asked]
+        return [seen for seen in answers if seen is not None]
 
     def _got_in(self, seen: Outside) -> bool:
-        """Return whether a peer got in at the very address that the router says."""
+        """Return whether a peer says that it got in at the very address that the router says."""
         assert self.forwarded is not None
         at = ip_of(host_and_port(seen.observed)[0]) if seen.observed else None
         return bool(seen.open_ports) and at is not None and at == ip_of(self.forwarded.host)
@@ -200,6 +208,11 @@ def one_thread() -> InThread:
         return await trio.to_thread.run_sync(sync_fn, *args, limiter=limiter or own, **leave)
 
     return run
+
+
+def _is_inside(seen: Outside) -> bool:
+    """Whether a peer sees this node at an address of its home: it does not come by the router."""
+    return bool(seen.observed) and home_of(host_and_port(seen.observed)[0]) is not None
 
 
 def _place(forwarded: Forwarded) -> str:

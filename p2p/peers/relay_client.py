@@ -1,12 +1,16 @@
 """A node that nobody can dial keeps itself reachable through relays among its peers.
 
-auto: peers try to dial us ─▶ none could ─▶ reserve at two relays ─▶ announce circuit addresses
-                         └──▶ one could ─▶ nothing to do, ask again in a while
+auto: peers try to dial us ─▶ few could  ─▶ reserve at two relays ─▶ announce circuit addresses
+                         └──▶ most could ─▶ nothing to do, ask again in a while
+
+What they say is hearsay: one that lies must not talk a hidden node out of its relays, and a relay
+too many costs little. So networks vote, and where they are at odds the relays stay.
 """
 
 from __future__ import annotations
 
 import logging
+import random
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -18,7 +22,13 @@ from libp2p.abc import INetStream
 from libp2p.relay.circuit_v2.pb import circuit_pb2 as pb
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
-from p2p.net.address import from_libp2p_id, is_circuit, parse_peer_address, to_libp2p_id
+from p2p.net.address import (
+    from_libp2p_id,
+    host_and_port,
+    is_circuit,
+    parse_peer_address,
+    to_libp2p_id,
+)
 from p2p.net.circuit import (
     ANSWER_SECONDS,
     CIRCUIT,
@@ -30,9 +40,11 @@ from p2p.net.circuit import (
     write_message,
 )
 from p2p.net.connections import ConnectionInfo
+from p2p.net.homes import home_of
 from p2p.net.host import Direction, Libp2pHost
 from p2p.net.streams import reset_stream
 from p2p.peers.outside import Outside, ask_outside, tcp_ports
+from p2p.peers.witnesses import most_say_so, witnesses
 from shoal_wire.types import PeerId
 
 if TYPE_CHECKING:
@@ -78,6 +90,18 @@ def unprompted(
     return [seen for seen in answers if seen.peer_id not in prompted] or answers
 
 
+def from_outside(answers: list[Outside]) -> list[Outside]:
+    """Return the answers of peers that see this node at a public address; all, if none does.
+
+    Who is in the same home gets in where nobody else does.
+    """
+    return [
+        seen
+        for seen in answers
+        if seen.observed and home_of(host_and_port(seen.observed)[0]) is None
+    ] or answers
+
+
 class RelayClient:
     """Start with ``nursery.start_soon(client.run)``, after the host."""
 
@@ -87,8 +111,10 @@ class RelayClient:
         host: Libp2pHost,
         use: RelayUse = RelayUse.AUTO,
         preferred: tuple[PeerId, ...] = (),
+        rng: random.Random | None = None,
     ) -> None:
         """`preferred` are asked first, to dial us and to relay: the bootstraps."""
+        self._rng = rng or random.Random()
         self._host = host
         self._inner = host.libp2p_host
         self._use = use
@@ -126,15 +152,17 @@ class RelayClient:
 
     async def _find_out(self) -> None:
         ports = tcp_ports(self._host.listen_addrs())
+        connections = self._host.connections()
         answers = [
             seen
-            for peer_id in self._candidates()[:_MAX_ASKED]
+            for peer_id in self._witnesses(connections)
             if (seen := await ask_outside(self._host, peer_id, ports=ports)) and seen.dialled
         ]
         if not answers:
             return
-        answers = unprompted(answers, self._host.connections(), ports)
-        before, self.reachable = self.reachable, any(seen.open_ports for seen in answers)
+        answers = from_outside(unprompted(answers, connections, ports))
+        said = {seen.peer_id: bool(seen.open_ports) for seen in answers}
+        before, self.reachable = self.reachable, most_say_so(said, connections)
         self._ask_at = trio.current_time() + _ASK_AGAIN_SECONDS
         if self.reachable and self._reservations:
             logger.info("peers can dial this node: it needs its relays no longer")
@@ -142,6 +170,12 @@ class RelayClient:
             self._announce()
         if before is not False and self.reachable is False:
             logger.info("peers cannot dial this node: looking for relays among them")
+
+    def _witnesses(self, connections: Sequence[ConnectionInfo]) -> list[PeerId]:
+        """Whom to ask: the preferred, and as many others of as many networks as there are."""
+        direct = [c for c in connections if not is_circuit(c.address)]
+        preferred = [c.peer_id for c in direct if c.peer_id in self._preferred][:_MAX_ASKED]
+        return list(dict.fromkeys([*preferred, *witnesses(direct, self._rng, most=_MAX_ASKED)]))
 
     def _candidates(self) -> list[PeerId]:
         """Directly connected peers, the preferred first."""

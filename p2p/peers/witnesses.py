@@ -7,7 +7,7 @@ networks or more are connected, each is asked once; where there are fewer, as in
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from p2p.net.connections import ConnectionInfo
 from shoal_wire.types import PeerId
@@ -31,3 +31,19 @@ def witnesses(
     turns = 1 if len(networks) >= ENOUGH_NETWORKS else most
     found = [peers[turn] for turn in range(turns) for peers in networks if turn < len(peers)]
     return found[:most]
+
+
+def most_say_so(said: Mapping[PeerId, bool], connections: Iterable[ConnectionInfo]) -> bool:
+    """Return whether more networks say so than not; of one network, most of its peers decide.
+
+    Peers of this machine, and those that are gone, are a network each.
+    """
+    networks = {one.peer_id: one.network for one in connections}
+    voices: dict[str, list[bool]] = {}
+    for peer_id, is_so in said.items():
+        voices.setdefault(networks.get(peer_id) or peer_id, []).append(is_so)
+    return _is_most([_is_most(peers) for peers in voices.values()])
+
+
+def _is_most(voices: list[bool]) -> bool:
+    return 2 * sum(voices) > len(voices)

@@ -57,6 +57,8 @@ class PaperHost:
     open: tuple[int, ...] = (4002,)
     observed: str = f"/ip4/{OUTSIDE}/tcp/50000"
     peers: tuple[PeerId, ...] = field(default_factory=lambda: (fresh_identity().peer_id,))
+    say: dict[PeerId, ReachReply] = field(default_factory=dict)
+    """What some of them say instead."""
 
     def interface_addrs(self) -> tuple[str, ...]:
         return tuple(f"{address}/p2p/{ME}" for address in self.interfaces)
@@ -65,17 +67,19 @@ class PaperHost:
         return tuple(
             ConnectionInfo(
                 peer_id=peer,
-                address="/ip4/11.88.0.1/tcp/1",
+                address=f"/ip4/11.88.{network}.1/tcp/1",
                 direction=Direction.OUT,
                 opened_s=1.0,
                 agent="",
                 latency_ms=None,
             )
-            for peer in self.peers
+            for network, peer in enumerate(self.peers)
         )
 
-    async def request(self, _peer: PeerId, _name: str, payload: bytes, **_rest: Any) -> bytes:
+    async def request(self, peer: PeerId, _name: str, payload: bytes, **_rest: Any) -> bytes:
         ports = decode_reach_request(payload)
+        if peer in self.say:
+            return encode_reach_reply(self.say[peer])
         reached = tuple(port for port in ports if port in self.open)
         return encode_reach_reply(
             ReachReply(observed=self.observed, wall_ms=1, open_ports=reached, dialled=True)
@@ -95,6 +99,34 @@ async def mapped(host: PaperHost, router: PaperRouter, **more: Any) -> AsyncIter
         await nursery.start(mapping.run)
         yield mapping
         nursery.cancel_scope.cancel()
+
+
+def reply(*open_ports: int, observed: str = f"/ip4/{OUTSIDE}/tcp/50000") -> ReachReply:
+    return ReachReply(observed=observed, wall_ms=1, open_ports=open_ports, dialled=True)
+
+
+@pytest.mark.parametrize("num_liars", [1, 2])
+async def test_a_liar_has_no_port_announced_that_others_do_not_get_in_by(
+    num_liars: int, autojump_clock: trio.testing.MockClock
+) -> None:
+    peers = tuple(fresh_identity().peer_id for _ in range(4))
+    host = PaperHost(open=(), peers=peers, say=dict.fromkeys(peers[:num_liars], reply(4002)))
+    async with mapped(host, PaperRouter()) as mapping:
+        await trio.sleep(300)
+        assert (mapping.state, host.announced.forwarded) == (MappingState.SHUT, ())
+
+
+async def test_nor_does_one_keep_it_from_being_announced_nor_a_fellow_of_the_same_home(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    peers = tuple(fresh_identity().peer_id for _ in range(4))
+    inside = reply(observed="/ip4/192.168.1.2/tcp/4001")
+    for say in ({peers[0]: reply()}, {peers[0]: reply(), peers[1]: inside}):
+        host = PaperHost(peers=peers, say=say)
+        async with mapped(host, PaperRouter()) as mapping:
+            await trio.sleep(1)
+            assert mapping.state is MappingState.REACHED
+            assert host.announced.forwarded == (f"/ip4/{OUTSIDE}/tcp/4002",)
 
 
 async def test_what_peers_get_in_by_is_told_renewed_and_taken_back(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from p2p.net.connections import ConnectionInfo, Direction
 from p2p.peers.skew import skew_of
-from p2p.peers.witnesses import witnesses
+from p2p.peers.witnesses import most_say_so, witnesses
 from shoal_wire.types import PeerId
 
 HOUR_MS = 3_600_000
@@ -57,3 +57,30 @@ def test_of_one_house_or_machine_several_are_asked() -> None:
             asked = witnesses(there, random.Random(1), most=most)
             assert len(asked) == len(set(asked)) == found
     assert witnesses([], random.Random(1), most=5) == []
+
+
+def test_where_networks_are_at_odds_it_is_not_so() -> None:
+    there = [at("203.0.113.1", "one"), at("198.51.100.1", "two"), at("192.0.2.1", "three")]
+    one, two, three = (PeerId(name) for name in ("one", "two", "three"))
+    assert not most_say_so({}, there)
+    assert most_say_so({one: True}, there), "better than nothing"
+    assert not most_say_so({one: True, two: False}, there)
+    assert most_say_so({one: True, two: True, three: False}, there)
+    assert most_say_so({PeerId("gone"): True, one: True, two: False}, there)
+
+
+@settings(max_examples=200)
+@given(st.lists(st.integers(1, 9), min_size=3, max_size=9), st.data())
+def test_fewer_networks_do_not_outvote_more_however_many_names_they_have(
+    names: list[int], data: st.DataObject
+) -> None:
+    num_liars = data.draw(st.integers(0, (len(names) - 1) // 2))
+    truth = data.draw(st.booleans())
+    there, said = [], {}
+    for network, num_names in enumerate(names):
+        lies = network < num_liars
+        for number in range(9 if lies else num_names):
+            one = at(f"198.51.{network}.{number + 1}", f"{network}/{number}")
+            there.append(one)
+            said[one.peer_id] = truth is not lies
+    assert most_say_so(said, there) is truth
