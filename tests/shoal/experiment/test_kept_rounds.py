@@ -24,6 +24,10 @@ BESIDE = {
     "ceiling-rates.tar.xz": (PAGE, "24/0 nodes=1"),
     "law.tar.xz": (DOCS / "how-many-how-late.md", "8/0"),
     "long.tar.xz": (PAGE, "8/0"),
+    "nodes.tar.xz": (DOCS / "how-many-how-late.md", "8/0"),
+    "places.tar.xz": (OF_CHOICE, "8/0"),
+    "start-21.tar.xz": (DOCS / "other-starts.md", "8/0"),
+    "start-22.tar.xz": (DOCS / "other-starts.md", "8/0"),
     "versions.tar.xz": (OF_CHOICE, "4/4"),
 }
 """Of archives whose table is short: its page, and the arm that the others are compared with."""
