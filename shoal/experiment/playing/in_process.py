@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -46,30 +46,42 @@ from shoal_settings.schema import Settings
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.swarm import specs_of, starting_families
 from shoal_wire.manifest import Manifest, make_manifest
+from shoal_wire.types import Completion, RolloutGroup, Task
 
 Line = dict[str, Any]
 """One object of a job's JSONL: an event with its node."""
 
 
+Verify = Callable[[Sequence[tuple[Task, Sequence[Completion]]]], list[list[float]]]
+"""Groups to the rewards of their completions."""
+
+
 @dataclass(slots=True)
 class _Said:
-    """What one node has shared in a round."""
+    """What one node has shared in a round, where an attacker of the swarm wants something said."""
 
-    completions: int = 0
-    planted: int = 0
-    """Of those, ones that hold what an attacker of the swarm wants said."""
+    planted: Sequence[str]
+    """What attackers want said."""
+    groups: list[RolloutGroup] = field(default_factory=list)
 
-    def listen(self, batch: m.Publish, planted: Sequence[str]) -> None:
-        """Count what an attacker has made the node say."""
-        texts = [one.text for group in batch.groups for one in group.completions]
-        self.completions += len(texts)
-        self.planted += sum(any(phrase in text for phrase in planted) for text in texts)
+    def take_shares(self, verify: Verify) -> Line:
+        """Return which share of the round's completions holds it, and begin the next round.
 
-    def take_share(self) -> float:
-        """Return the planted share of the round, and begin the next."""
-        share = self.planted / self.completions if self.completions else 0.0
-        self.completions = self.planted = 0
-        return share
+        And which share of the right ones; None where none is right.
+        """
+        rewards = verify([(group.task, group.completions) for group in self.groups])
+        said, said_right = [], []
+        for group, earned in zip(self.groups, rewards, strict=True):
+            for completion, reward in zip(group.completions, earned, strict=True):
+                holds = any(phrase in completion.text for phrase in self.planted)
+                said.append(holds)
+                if reward > 0:
+                    said_right.append(holds)
+        self.groups.clear()
+        return {
+            "planted": sum(said) / len(said) if said else 0.0,
+            "planted_right": sum(said_right) / len(said_right) if said_right else None,
+        }
 
 
 @dataclass(slots=True)
@@ -231,7 +243,7 @@ class _Swarm:
         optimizer = make_optimizer(
             policy, lr=settings.learning_rate, weight_decay=settings.weight_decay
         )
-        said = _Said()
+        said = _Said(self._planted)
         learner = Learner(policy=policy, optimizer=optimizer)
         journal = self._kept.journal
         rounds = Rounds(
@@ -261,7 +273,7 @@ class _Swarm:
 
         def say(batch: m.Publish) -> m.Publish | None:
             if self._planted:
-                said.listen(batch, self._planted)
+                said.groups.extend(batch.groups)
             return behave(batch, rng)
 
         return MemoryLink(member, say)
@@ -336,7 +348,7 @@ class _Swarm:
         line = {"event": "round", "node": index, **round_metrics(outcome.record, node.progress)}
         line["lessons"] = self._lessons.of_round(index, number, outcome.learnt)
         if self._planted:
-            line["planted"] = node.said.take_share()
+            line |= node.said.take_shares(self._tasks.verify)
         return line
 
     def _evaluate(self, number: int) -> list[Line]:

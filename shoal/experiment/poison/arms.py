@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from shoal.experiment.plan import Arm, NodeSpec
-from shoal.experiment.playing.attackers import ATTACKS, PLANTED
+from shoal.experiment.playing.attackers import PLANTED
 from shoal.experiment.reading.results import Run
 from shoal.experiment.reading.summary import Spread, late_heldout, spread, total
 
@@ -25,6 +25,8 @@ NONE: Final = "none"
 DEFENDED: Final = "defended"
 POSITIVE: Final = "positive"
 SHARES: Final = (0.10, 0.25, 0.50)
+KINDS: Final = ("mark", "cut", "garbage", "wrong", "easy", "long", "phrase", "copied")
+"""What is tried on plain answers; what needs tags is of `shoal.experiment.poison.planted`."""
 
 RATIO: Final[Mapping[str, Any]] = {"local": 4, "external": 4}
 DEFENCES: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -41,6 +43,14 @@ TOGETHER: Final[Mapping[str, Any]] = {
     "strategy": "positive+distinct+capped+bare",
 }
 """What `defended` means. Without the floor: it costs most where success is rare."""
+DEFENDED_FLOOR: Final = "defended+floor"
+SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {
+    NONE: {},
+    **DEFENCES,
+    DEFENDED: TOGETHER,
+    DEFENDED_FLOOR: {**TOGETHER, **DEFENCES["floor"]},
+}
+"""Every defence that an arm may have, by its name."""
 
 
 def num_attackers(share: float, honest: int) -> int:
@@ -50,35 +60,45 @@ def num_attackers(share: float, honest: int) -> int:
 
 def quick_arms(num_honest: int) -> tuple[Arm, ...]:
     """A quarter of attackers of each kind, with and without the defences."""
-    return (*_clean(num_honest, (NONE, DEFENDED)), *_attacked(num_honest, (0.25,)))
+    return (*clean(num_honest, (NONE, DEFENDED)), *_attacked(num_honest, (0.25,)))
 
 
 def all_arms(num_honest: int) -> tuple[Arm, ...]:
     """Every kind at every share, and every defence's cost."""
     return (
-        *_clean(num_honest, (NONE, DEFENDED, *DEFENCES)),
+        *clean(num_honest, (NONE, DEFENDED, *DEFENCES)),
         *_attacked(num_honest, SHARES),
     )
 
 
-def _clean(num_honest: int, defences: Sequence[str]) -> tuple[Arm, ...]:
+def clean(num_honest: int, defences: Sequence[str]) -> tuple[Arm, ...]:
+    """Nobody attacks, with each of these defences; names of `SETTINGS`."""
     return tuple(
         Arm(name=f"{CLEAN}: {name}", nodes=(_honest(name),) * num_honest) for name in defences
     )
 
 
-def _attacked(num_honest: int, shares: Sequence[float]) -> tuple[Arm, ...]:
+def attacked(num_honest: int, share: float, kind: str, defences: Sequence[str]) -> tuple[Arm, ...]:
+    """One kind of attack at one share, with each of these defences; names of `SETTINGS`."""
+    hostile = NodeSpec(settings=RATIO, behaviour=kind)
     return tuple(
         Arm(
-            name=f"{kind} {share:.0%}: {defence}",
+            name=f"{kind} {share:.0%}: {name}",
             nodes=(
-                *(_honest(defence),) * num_honest,
-                *(NodeSpec(settings=RATIO, behaviour=kind),) * num_attackers(share, num_honest),
+                *(_honest(name),) * num_honest,
+                *(hostile,) * num_attackers(share, num_honest),
             ),
         )
+        for name in defences
+    )
+
+
+def _attacked(num_honest: int, shares: Sequence[float]) -> tuple[Arm, ...]:
+    return tuple(
+        arm
         for share in shares
-        for kind in ATTACKS
-        for defence in _defences_tried_against(kind)
+        for kind in KINDS
+        for arm in attacked(num_honest, share, kind, _defences_tried_against(kind))
     )
 
 
@@ -88,12 +108,7 @@ def _defences_tried_against(kind: str) -> tuple[str, ...]:
 
 
 def _honest(defence: str) -> NodeSpec:
-    settings: Mapping[str, Any] = {}
-    if defence == DEFENDED:
-        settings = TOGETHER
-    elif defence != NONE:
-        settings = DEFENCES[defence]
-    return NodeSpec(settings={**RATIO, **settings})
+    return NodeSpec(settings={**RATIO, **SETTINGS[defence]})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,6 @@ import torch
 from policy.tasks import TaskSource
 from shoal.experiment.plan import Arm, Job, NodeSpec
 from shoal.experiment.playing.attackers import (
-    ATTACKS,
     COPIED,
     MARK,
     PHRASE,
@@ -20,6 +19,7 @@ from shoal.experiment.playing.attackers import (
     near_miss,
 )
 from shoal.experiment.playing.in_process import Workers, play, workers
+from shoal.experiment.poison.arms import KINDS
 from shoal_settings.schema import Settings
 from shoal_tasks.swarm import specs_of, starting_families
 from shoal_wire.manifest import make_manifest
@@ -82,7 +82,7 @@ def lines_of(kind: str, shared: Workers, **settings: object) -> list[dict[str, o
     return lines
 
 
-@pytest.mark.parametrize("kind", sorted({*ATTACKS} - {"wrong", "phrase"}))
+@pytest.mark.parametrize("kind", sorted({*KINDS} - {"wrong", "phrase"}))
 def test_an_attackers_groups_pass_the_verdicts_and_are_trained_on(
     kind: str, shared: Workers
 ) -> None:
