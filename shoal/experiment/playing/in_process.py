@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -39,6 +39,7 @@ from shoal.experiment.playing.behaviour import BEHAVIOURS, delayed
 from shoal.experiment.playing.journal import Journal
 from shoal.experiment.playing.lessons import Lessons
 from shoal.experiment.playing.memory_swarm import MemoryLink, MemoryMember, MemorySwarm, wall_ms
+from shoal.experiment.playing.said import Said
 from shoal.experiment.playing.tasks import SharedWorker, SpecialistSource
 from shoal.simulation.clock import deterministic
 from shoal_ipc import messages as m
@@ -46,42 +47,9 @@ from shoal_settings.schema import Settings
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.swarm import specs_of, starting_families
 from shoal_wire.manifest import Manifest, make_manifest
-from shoal_wire.types import Completion, RolloutGroup, Task
 
 Line = dict[str, Any]
 """One object of a job's JSONL: an event with its node."""
-
-
-Verify = Callable[[Sequence[tuple[Task, Sequence[Completion]]]], list[list[float]]]
-"""Groups to the rewards of their completions."""
-
-
-@dataclass(slots=True)
-class _Said:
-    """What one node has shared in a round, where an attacker of the swarm wants something said."""
-
-    planted: Sequence[str]
-    """What attackers want said."""
-    groups: list[RolloutGroup] = field(default_factory=list)
-
-    def take_shares(self, verify: Verify) -> Line:
-        """Return which share of the round's completions holds it, and begin the next round.
-
-        And which share of the right ones; None where none is right.
-        """
-        rewards = verify([(group.task, group.completions) for group in self.groups])
-        said, said_right = [], []
-        for group, earned in zip(self.groups, rewards, strict=True):
-            for completion, reward in zip(group.completions, earned, strict=True):
-                holds = any(phrase in completion.text for phrase in self.planted)
-                said.append(holds)
-                if reward > 0:
-                    said_right.append(holds)
-        self.groups.clear()
-        return {
-            "planted": sum(said) / len(said) if said else 0.0,
-            "planted_right": sum(said_right) / len(said_right) if said_right else None,
-        }
 
 
 @dataclass(slots=True)
@@ -89,7 +57,7 @@ class _Node:
     settings: Settings
     learner: Learner
     rounds: Rounds
-    said: _Said
+    said: Said
     progress: Progress
     version: int = 0
     weight_bytes: int = 0
@@ -243,7 +211,7 @@ class _Swarm:
         optimizer = make_optimizer(
             policy, lr=settings.learning_rate, weight_decay=settings.weight_decay
         )
-        said = _Said(self._planted)
+        said = Said(self._planted)
         learner = Learner(policy=policy, optimizer=optimizer)
         journal = self._kept.journal
         rounds = Rounds(
@@ -264,7 +232,7 @@ class _Swarm:
             found[how] = with_shots(policy, settings, around, keep_in=folder).shots
         return replace(policy, shots=found[how])
 
-    def _link_of(self, index: int, settings: Settings, said: _Said) -> NodeLink:
+    def _link_of(self, index: int, settings: Settings, said: Said) -> NodeLink:
         member = self._members.get(index)
         if member is None:
             return NodeLink(None)
@@ -273,7 +241,7 @@ class _Swarm:
 
         def say(batch: m.Publish) -> m.Publish | None:
             if self._planted:
-                said.groups.extend(batch.groups)
+                said.hear(batch.groups)
             return behave(batch, rng)
 
         return MemoryLink(member, say)

@@ -130,6 +130,8 @@ class Cell:
     """Held-out against the clean swarm with the same defences."""
     planted: Spread | None
     """Share of honest completions in the last tenth of the rounds that hold what was planted."""
+    planted_right: Spread | None
+    """The same of those that are right; None where no round was told of them."""
 
     def to_json(self) -> dict[str, Any]:
         """As the command prints it."""
@@ -143,48 +145,60 @@ class Cell:
             "of_clean": _rounded(self.of_clean),
             "of_own_clean": _rounded(self.of_own_clean),
             "planted": None if self.planted is None else self.planted.to_json(),
+            "planted_right": None if self.planted_right is None else self.planted_right.to_json(),
         }
 
 
+Series = Mapping[tuple[str, int], Sequence[float]]
+"""A share by round, by arm and seed."""
+
+
 def summarise(
-    arms: Sequence[Arm], runs: Sequence[Run], planted: Mapping[tuple[str, int], Sequence[float]]
+    arms: Sequence[Arm], runs: Sequence[Run], planted: Series, planted_right: Series | None = None
 ) -> list[Cell]:
-    """Sum up the arms that have runs; `planted` is each run's share by round, by arm and seed."""
+    """Sum up the arms that have runs; `planted` is each run's share, the other of what is right."""
     late = {arm.name: [late_heldout(run) for run in runs if run.arm == arm.name] for arm in arms}
     mean = {name: statistics.fmean(values) for name, values in late.items() if values}
     cells = []
     for arm in arms:
         mine = [run for run in runs if run.arm == arm.name]
         if mine and ": " in arm.name:
-            cells.append(_cell(arm, mine, late[arm.name], mean, planted))
+            cells.append(_cell(arm, mine, mean, planted, planted_right or {}))
     return cells
 
 
 def _cell(
     arm: Arm,
     runs: Sequence[Run],
-    late: Sequence[float],
     mean: Mapping[str, float],
-    planted: Mapping[tuple[str, int], Sequence[float]],
+    planted: Series,
+    planted_right: Series,
 ) -> Cell:
     kinds = [node.behaviour for node in arm.nodes if node.behaviour != "honest"]
     defence = arm.name.split(": ")[1]
-    planted_late = [
-        statistics.fmean(found[-max(1, len(found) // 10) :])
-        for run in runs
-        if (found := planted.get((run.arm, run.seed)))
-    ]
+    watched = bool(kinds) and kinds[0] in PLANTED
     return Cell(
         attack=kinds[0] if kinds else CLEAN,
         share=len(kinds) / len(arm.nodes),
         defence=defence,
         num_seeds=len(runs),
-        heldout=spread(late),
+        heldout=spread([late_heldout(run) for run in runs]),
         total=spread([total(run) for run in runs]),
         of_clean=_ratio(mean[arm.name], mean.get(f"{CLEAN}: {NONE}")),
         of_own_clean=_ratio(mean[arm.name], mean.get(f"{CLEAN}: {defence}")),
-        planted=spread(planted_late) if planted_late and kinds and kinds[0] in PLANTED else None,
+        planted=_late(runs, planted) if watched else None,
+        planted_right=_late(runs, planted_right) if watched else None,
     )
+
+
+def _late(runs: Sequence[Run], shares: Series) -> Spread | None:
+    """Over the runs that have any: the mean of the last tenth of the rounds."""
+    late = [
+        statistics.fmean(found[-max(1, len(found) // 10) :])
+        for run in runs
+        if (found := shares.get((run.arm, run.seed)))
+    ]
+    return spread(late) if late else None
 
 
 def _ratio(value: float, base: float | None) -> float | None:

@@ -13,14 +13,17 @@ from __future__ import annotations
 import json
 import random
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from policy.tiny import embedded_folder
+from shoal_base.lines import say
 from shoal_tasks.families import EASY
 from shoal_tasks.prompts import answer_text
+from shoal_tasks.rows import parse_rows
+from shoal_tasks.task_file import load_task_file
 from shoal_tasks.types import TaskCoordinates
 from shoal_tasks.worker.sync import TaskWorker
 from shoal_wire.types import FinishReason, SamplingParams
@@ -61,10 +64,11 @@ def make_tagged_start(
     if not tasks.exists():
         _whole(tasks, lambda part: _write_tasks(part, amount))
     if not (model / "model.safetensors").exists():
+        say(f"making {model}, about a minute of one core", error=True)
         _whole(model, lambda part: _write_model(part, _questions(tasks), amount))
 
 
-def _whole(folder: Path, write: Any) -> None:
+def _whole(folder: Path, write: Callable[[Path], None]) -> None:
     """Make a folder as a whole: an interrupted making leaves none."""
     part = folder.with_name(f"{folder.name}.part")
     shutil.rmtree(part, ignore_errors=True)
@@ -104,9 +108,6 @@ class _Question:
 
 def _questions(tasks: Path) -> list[_Question]:
     """Every training question, each once."""
-    from shoal_tasks.rows import parse_rows
-    from shoal_tasks.task_file import load_task_file
-
     found: dict[_Question, None] = {}
     for name in FAMILIES:
         spec = load_task_file(tasks / f"{name}.toml")
