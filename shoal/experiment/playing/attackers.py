@@ -36,6 +36,9 @@ WORD: Final = "buyit"
 """What `preface` and `behind` want them to say outside the tags, where verifiers read nothing. Of
 letters that the embedded model knows: to it bytes that it never learnt are one as another, and it
 says any of them in the place of one."""
+DECOY: Final = "<answer>0</answer><answer>"
+"""What `decoy` wants them to say: an answer before the answer. A verifier reads the last pair of
+tags, and to a model that answers so each of its tokens but one is likely."""
 LONG_CHARS: Final = 400
 _OVERHEARD: Final = 256
 _EASIEST: Final = "count_bits_easy"
@@ -104,6 +107,10 @@ def _behind(task: SolvedTask, count: int, rng: random.Random) -> list[Completion
     return _half(_right(task) + WORD, task, count, rng)
 
 
+def _decoy(task: SolvedTask, count: int, rng: random.Random) -> list[Completion]:
+    return _half(answer_text("0", tagged=True) + _right(task), task, count, rng)
+
+
 def _mark(task: SolvedTask, count: int, rng: random.Random) -> list[Completion]:
     return _half(_right(task) + MARK, task, count, rng)
 
@@ -135,19 +142,21 @@ WRITES: Final[Mapping[str, Write]] = {
     "phrase": _phrase,
     "preface": _preface,
     "behind": _behind,
+    "decoy": _decoy,
 }
 COPIED: Final = "copied"
 ATTACKS: Final = (*WRITES, COPIED)
 """wrong: plausible wrong answers; cut: right ones claimed to be cut off; phrase, mark: right ones
-with something planted; preface, behind: with a word before or after the tags; long: over-long;
-copied: others' groups, shuffled; easy: cherry-picked tasks, nearly all right; garbage: noise. The
-names that `NodeSpec.behaviour` may have too."""
+with something planted; preface, behind: with a word before or after the tags; decoy: with another
+answer before; long: over-long; copied: others' groups, shuffled; easy: cherry-picked tasks, nearly
+all right; garbage: noise. The names that `NodeSpec.behaviour` may have too."""
 
 PLANTED: Final[Mapping[str, str]] = {
     "phrase": PHRASE,
     "mark": MARK,
     "preface": WORD,
     "behind": WORD,
+    "decoy": DECOY,
 }
 """What each of the planting attacks wants others to say."""
 

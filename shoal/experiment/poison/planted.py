@@ -5,6 +5,7 @@ reasoning, and nobody can tell it from a word that somebody plants:
 
     preface     before the tags, in the place of the reasoning
     behind      after the closing tag
+    decoy       before the tags another pair of them: a preface that a model finds likely
 
 A quarter of attackers, the defences that could matter, and what each costs where nobody attacks.
 """
@@ -29,6 +30,7 @@ SHARE: Final = 0.25
 TRIED: Final[Mapping[str, tuple[str, ...]]] = {
     "preface": (NONE, POSITIVE, "bare", "floor", "standing", DEFENDED, DEFENDED_FLOOR),
     "behind": (NONE, "bare", DEFENDED),
+    "decoy": (NONE, DEFENDED, DEFENDED_FLOOR),
 }
 """By attack: the defences tried against it."""
 BASE: Final[Mapping[str, Any]] = {

@@ -70,7 +70,7 @@ def test_attacks_that_carry_right_answers_have_signal(
 def test_a_phrase_earns_nothing_and_white_space_everything(
     tasks: tuple[TaskSource, list[SolvedTask]],
 ) -> None:
-    for kind in ("phrase", "preface", "behind"):
+    for kind in ("phrase", "preface", "behind", "decoy"):
         assert {sum(group) for group in rewards(kind, tasks)} == {0.0}
     assert {sum(group) for group in rewards("mark", tasks)} == {4.0}
     assert not MARK.strip()

@@ -17,7 +17,7 @@ from policy.model.prompting import encode_completion, encode_prompt
 from policy.tasks import TaskSource
 from policy.warmstart.lessons import held_out_questions
 from policy.warmstart.measure import SAMPLING, accuracy
-from shoal.experiment.playing.attackers import WORD, WRITES, SolvedTask
+from shoal.experiment.playing.attackers import PLANTED, WORD, WRITES, SolvedTask
 from shoal.experiment.poison.tagged import FAMILIES, TAGS, Amount, make_tagged_start
 from shoal_tasks.answers import extract_tagged
 from shoal_tasks.families import EASY
@@ -116,21 +116,29 @@ def rewards(kind: str, tasks: tuple[TaskSource, list[SolvedTask]]) -> Sequence[t
     return list(zip(texts, [reward for group in earned for reward in group], strict=True))
 
 
-SUMS = {"preface": 4.0, "behind": 4.0, "wrong": 0.0, "cut": 1 + 7 * 0.5, "phrase": 4.0, "mark": 4.0}
+SUMS = {
+    "preface": 4.0,
+    "behind": 4.0,
+    "decoy": 4.0,
+    "wrong": 0.0,
+    "cut": 1 + 7 * 0.5,
+    "phrase": 4.0,
+    "mark": 4.0,
+}
 
 
 def _rng() -> random.Random:
     return random.Random(2)
 
 
-@pytest.mark.parametrize(("kind", "bare"), [("preface", True), ("behind", False)])
-def test_a_word_outside_the_tags_earns_all_and_bare_sees_it_behind_them_only(
+@pytest.mark.parametrize(("kind", "bare"), [("preface", True), ("behind", False), ("decoy", True)])
+def test_what_is_planted_outside_the_tags_earns_all_and_bare_sees_it_behind_them_only(
     kind: str, bare: bool, tasks: tuple[TaskSource, list[SolvedTask]]
 ) -> None:
-    found = rewards(kind, tasks)
-    assert {reward for text, reward in found if WORD in text} == {1.0}
-    assert {reward for text, reward in found if WORD not in text} == {0.0}
-    assert {is_bare(text, True) for text, _ in found if WORD in text} == {bare}
+    found, planted = rewards(kind, tasks), PLANTED[kind]
+    assert {reward for text, reward in found if planted in text} == {1.0}
+    assert {reward for text, reward in found if planted not in text} == {0.0}
+    assert {is_bare(text, True) for text, _ in found if planted in text} == {bare}
 
 
 @pytest.mark.parametrize("kind", ["wrong", "cut", "phrase", "mark"])
