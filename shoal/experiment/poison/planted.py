@@ -30,7 +30,7 @@ SHARE: Final = 0.25
 TRIED: Final[Mapping[str, tuple[str, ...]]] = {
     "preface": (NONE, POSITIVE, "bare", "floor", "standing", DEFENDED, DEFENDED_FLOOR),
     "behind": (NONE, "bare", DEFENDED),
-    "decoy": (NONE, DEFENDED, DEFENDED_FLOOR),
+    "decoy": (NONE, DEFENDED_FLOOR),
 }
 """By attack: the defences tried against it."""
 BASE: Final[Mapping[str, Any]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -17,8 +18,9 @@ from policy.model.prompting import encode_completion, encode_prompt
 from policy.tasks import TaskSource
 from policy.warmstart.lessons import held_out_questions
 from policy.warmstart.measure import SAMPLING, accuracy
+from shoal.experiment.command import main
 from shoal.experiment.playing.attackers import PLANTED, WORD, WRITES, SolvedTask
-from shoal.experiment.poison.tagged import FAMILIES, TAGS, Amount, make_tagged_start
+from shoal.experiment.poison.tagged import FAMILIES, MODEL, TAGS, Amount, make_tagged_start
 from shoal_tasks.answers import extract_tagged
 from shoal_tasks.families import EASY
 from shoal_tasks.prompts import answer_text
@@ -89,6 +91,7 @@ def test_what_is_there_is_not_made_again_and_the_same_is_made_of_the_same(
     before = {path: path.stat().st_mtime_ns for path in start.rglob("*")}
     make_tagged_start(start / "tasks", start / "model", LITTLE)
     assert before == {path: path.stat().st_mtime_ns for path in start.rglob("*")}
+    torch.rand(1)  # whatever else was drawn before
     make_tagged_start(start / "tasks", tmp_path / "model", LITTLE)
     made = {path.name: path.read_bytes() for path in (tmp_path / "model").iterdir()}
     assert made == {path.name: path.read_bytes() for path in (start / "model").iterdir()}
@@ -149,11 +152,17 @@ def test_attacks_on_plain_answers_have_the_tagged_form_here(
 
 
 @pytest.mark.slow
-def test_the_model_has_the_form_is_seldom_right_and_can_learn(tmp_path: Path) -> None:
+def test_the_preset_makes_what_has_the_form_is_seldom_right_and_can_learn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Some 60 s of a core."""
     torch.set_num_threads(1)
-    make_tagged_start(tmp_path / "tasks", tmp_path / "model")
-    policy = loaded(tmp_path / "model")
+    monkeypatch.chdir(tmp_path)
+    flags = ["planted", "--quick", "--nodes", "2", "--rounds", "1", "--jobs", "0", "--no-figures"]
+    assert main([*flags, "--arm", "preface 25%: none", "--json"]) == 0
+    (cell,) = json.loads(capsys.readouterr().out)["poison"]
+    assert cell["planted"]["mean"] == 0.0
+    policy = loaded(MODEL)
     asked = [
         replace(one, right=answer_text(one.right, tagged=True)) for one in held_out_questions(48)
     ]
