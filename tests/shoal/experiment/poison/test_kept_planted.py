@@ -14,6 +14,7 @@ PAGE = ARCHIVES.parent / "presets.md"
 KEPT = ARCHIVES / "planted" / "planted.tar.xz"
 
 
+@pytest.mark.slow
 def test_the_table_is_what_its_command_prints_of_the_kept_rounds(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -22,3 +23,11 @@ def test_the_table_is_what_its_command_prints_of_the_kept_rounds(
     unpack(KEPT, tmp_path)
     _, made = told_of(tmp_path, capsys)
     assert made in PAGE.read_text(), f"{PAGE.name} has another table than {KEPT.name}"
+
+
+def test_every_arm_of_the_table_is_an_arm_of_the_preset() -> None:
+    told = PAGE.read_text()
+    for arm in PRESETS["planted"].arms(6):
+        attack, defence = arm.name.split(": ")
+        share = "–" if attack == "clean" else "25%"
+        assert f"| {attack.split()[0]} | {share} | {defence} |" in told
