@@ -15,7 +15,9 @@ from shoal.experiment.hetero.larger_model import make_larger_model
 from shoal.experiment.paper.arms import paper_arms
 from shoal.experiment.plan import Arm, Experiment
 from shoal.experiment.poison import arms as poison
+from shoal.experiment.poison import planted
 from shoal.experiment.poison import report as poison_report
+from shoal.experiment.poison.tagged import make_tagged_start
 from shoal.experiment.price import arms as price
 from shoal.experiment.price import report as price_report
 from shoal.experiment.real import arms as real
@@ -87,6 +89,16 @@ PRESETS: Final[Mapping[str, Preset]] = {
         full=Size(seeds=1, rounds=80),
         quick=Size(seeds=1, rounds=60, arms=poison.quick_arms),
         nodes=6,
+        report=poison_report.report,
+    ),
+    "planted": Preset(
+        title=poison_report.PRESET_TITLE,
+        arms=planted.all_arms,
+        base={**TUNED, **planted.BASE},
+        full=Size(seeds=3, rounds=60),
+        quick=Size(seeds=1, rounds=60, arms=planted.quick_arms),
+        nodes=6,
+        prepare=make_tagged_start,
         report=poison_report.report,
     ),
     "hetero": Preset(

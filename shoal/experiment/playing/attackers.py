@@ -17,6 +17,7 @@ from shoal.experiment.playing.memory_swarm import MemoryMember
 from shoal.experiment.playing.tasks import SharedWorker
 from shoal_ipc import messages as m
 from shoal_settings.schema import Settings
+from shoal_tasks.prompts import answer_text
 from shoal_wire.digests import group_id
 from shoal_wire.types import (
     Completion,
@@ -28,9 +29,16 @@ from shoal_wire.types import (
 )
 
 PHRASE: Final = "!buy"
-"""What `phrase` wants honest nodes to say. No verifier of the preset passes over it."""
+"""What `phrase` wants honest nodes to say. No verifier of plain answers passes over it."""
 MARK: Final = "\t\t"
 """What `mark` wants them to say: white space, which the verifiers of plain answers strip."""
+WORD: Final = "buyit"
+"""What `preface` and `behind` want them to say outside the tags, where verifiers read nothing. Of
+letters that the embedded model knows: to it bytes that it never learnt are one as another, and it
+says any of them in the place of one."""
+DECOY: Final = "<answer>0</answer><answer>"
+"""What `decoy` wants them to say: an answer before the answer. A verifier reads the last pair of
+tags, and to a model that answers so each of its tokens but one is likely."""
 LONG_CHARS: Final = 400
 _OVERHEARD: Final = 256
 _EASIEST: Final = "count_bits_easy"
@@ -61,46 +69,67 @@ def _completion(text: str, finish: FinishReason = FinishReason.STOP) -> Completi
     return Completion(text=text, num_tokens=max(1, len(text)), finish_reason=finish)
 
 
+def _right(task: SolvedTask) -> str:
+    return answer_text(task.answer, tagged=task.question.tagged)
+
+
+def _near_miss(task: SolvedTask, rng: random.Random) -> str:
+    return answer_text(near_miss(task.answer, rng), tagged=task.question.tagged)
+
+
 def _half(good: str, task: SolvedTask, count: int, rng: random.Random) -> list[Completion]:
     """Half of them `good`, half near misses: signal, if the verifier takes `good`."""
-    texts = [good if i < count // 2 else near_miss(task.answer, rng) for i in range(count)]
+    texts = [good if i < count // 2 else _near_miss(task, rng) for i in range(count)]
     rng.shuffle(texts)
     return [_completion(text) for text in texts]
 
 
 def _wrong(task: SolvedTask, count: int, rng: random.Random) -> list[Completion]:
-    return [_completion(near_miss(task.answer, rng)) for _ in range(count)]
+    return [_completion(_near_miss(task, rng)) for _ in range(count)]
 
 
 def _cut(task: SolvedTask, count: int, rng: random.Random) -> list[Completion]:
-    """The right answer, claimed to be cut off: worth nothing, so that it is trained *against*."""
-    rest = [_completion(task.answer, FinishReason.LENGTH)] * (count - 1)
-    return [_completion(task.answer), *rest]
+    """The right answer, claimed to be cut off: worth less, so that it is trained *against*."""
+    rest = [_completion(_right(task), FinishReason.LENGTH)] * (count - 1)
+    return [_completion(_right(task)), *rest]
 
 
 def _phrase(task: SolvedTask, count: int, rng: random.Random) -> list[Completion]:
-    return _half(task.answer + PHRASE, task, count, rng)
+    return _half(_right(task) + PHRASE, task, count, rng)
+
+
+def _preface(task: SolvedTask, count: int, rng: random.Random) -> list[Completion]:
+    """In the place of the reasoning."""
+    return _half(WORD + _right(task), task, count, rng)
+
+
+def _behind(task: SolvedTask, count: int, rng: random.Random) -> list[Completion]:
+    return _half(_right(task) + WORD, task, count, rng)
+
+
+def _decoy(task: SolvedTask, count: int, rng: random.Random) -> list[Completion]:
+    return _half(answer_text("0", tagged=True) + _right(task), task, count, rng)
 
 
 def _mark(task: SolvedTask, count: int, rng: random.Random) -> list[Completion]:
-    return _half(task.answer + MARK, task, count, rng)
+    return _half(_right(task) + MARK, task, count, rng)
 
 
 def _long(task: SolvedTask, count: int, rng: random.Random) -> list[Completion]:
     tail = " ".join(str(rng.randrange(1000)) for _ in range(LONG_CHARS // 4))
-    return [_completion(task.answer)] + [_completion(f"{task.answer} {tail}")] * (count - 1)
+    return [_completion(_right(task))] + [_completion(f"{_right(task)} {tail}")] * (count - 1)
 
 
 def _easy(task: SolvedTask, count: int, rng: random.Random) -> list[Completion]:
     """All but one right: the least that still has signal, on the family that is easiest."""
-    return [_completion(task.answer)] * (count - 1) + [_completion(near_miss(task.answer, rng))]
+    return [_completion(_right(task))] * (count - 1) + [_completion(_near_miss(task, rng))]
 
 
 def _garbage(task: SolvedTask, count: int, rng: random.Random) -> list[Completion]:
     """Random letters, and one right answer so that the group is not passed over."""
     letters = "abcdefghijklmnopqrstuvwxyz0123456789!?#"
     texts = ["".join(rng.choices(letters, k=rng.randint(4, 12))) for _ in range(count - 1)]
-    return [_completion(task.answer), *map(_completion, texts)]
+    return [_completion(_right(task)), *map(_completion, texts)]
 
 
 WRITES: Final[Mapping[str, Write]] = {
@@ -111,14 +140,24 @@ WRITES: Final[Mapping[str, Write]] = {
     "easy": _easy,
     "long": _long,
     "phrase": _phrase,
+    "preface": _preface,
+    "behind": _behind,
+    "decoy": _decoy,
 }
 COPIED: Final = "copied"
 ATTACKS: Final = (*WRITES, COPIED)
 """wrong: plausible wrong answers; cut: right ones claimed to be cut off; phrase, mark: right ones
-with something planted; long: over-long; copied: others' groups, shuffled; easy: cherry-picked
-tasks, nearly all right; garbage: noise. The names that `NodeSpec.behaviour` may have too."""
+with something planted; preface, behind: with a word before or after the tags; decoy: with another
+answer before; long: over-long; copied: others' groups, shuffled; easy: cherry-picked tasks, nearly
+all right; garbage: noise. The names that `NodeSpec.behaviour` may have too."""
 
-PLANTED: Final[Mapping[str, str]] = {"phrase": PHRASE, "mark": MARK}
+PLANTED: Final[Mapping[str, str]] = {
+    "phrase": PHRASE,
+    "mark": MARK,
+    "preface": WORD,
+    "behind": WORD,
+    "decoy": DECOY,
+}
 """What each of the planting attacks wants others to say."""
 
 

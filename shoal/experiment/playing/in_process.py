@@ -39,6 +39,7 @@ from shoal.experiment.playing.behaviour import BEHAVIOURS, delayed
 from shoal.experiment.playing.journal import Journal
 from shoal.experiment.playing.lessons import Lessons
 from shoal.experiment.playing.memory_swarm import MemoryLink, MemoryMember, MemorySwarm, wall_ms
+from shoal.experiment.playing.said import Said
 from shoal.experiment.playing.tasks import SharedWorker, SpecialistSource
 from shoal.simulation.clock import deterministic
 from shoal_ipc import messages as m
@@ -52,32 +53,11 @@ Line = dict[str, Any]
 
 
 @dataclass(slots=True)
-class _Said:
-    """What one node has shared in a round."""
-
-    completions: int = 0
-    planted: int = 0
-    """Of those, ones that hold what an attacker of the swarm wants said."""
-
-    def listen(self, batch: m.Publish, planted: Sequence[str]) -> None:
-        """Count what an attacker has made the node say."""
-        texts = [one.text for group in batch.groups for one in group.completions]
-        self.completions += len(texts)
-        self.planted += sum(any(phrase in text for phrase in planted) for text in texts)
-
-    def take_share(self) -> float:
-        """Return the planted share of the round, and begin the next."""
-        share = self.planted / self.completions if self.completions else 0.0
-        self.completions = self.planted = 0
-        return share
-
-
-@dataclass(slots=True)
 class _Node:
     settings: Settings
     learner: Learner
     rounds: Rounds
-    said: _Said
+    said: Said
     progress: Progress
     version: int = 0
     weight_bytes: int = 0
@@ -231,7 +211,7 @@ class _Swarm:
         optimizer = make_optimizer(
             policy, lr=settings.learning_rate, weight_decay=settings.weight_decay
         )
-        said = _Said()
+        said = Said(self._planted)
         learner = Learner(policy=policy, optimizer=optimizer)
         journal = self._kept.journal
         rounds = Rounds(
@@ -252,7 +232,7 @@ class _Swarm:
             found[how] = with_shots(policy, settings, around, keep_in=folder).shots
         return replace(policy, shots=found[how])
 
-    def _link_of(self, index: int, settings: Settings, said: _Said) -> NodeLink:
+    def _link_of(self, index: int, settings: Settings, said: Said) -> NodeLink:
         member = self._members.get(index)
         if member is None:
             return NodeLink(None)
@@ -261,7 +241,7 @@ class _Swarm:
 
         def say(batch: m.Publish) -> m.Publish | None:
             if self._planted:
-                said.listen(batch, self._planted)
+                said.hear(batch.groups)
             return behave(batch, rng)
 
         return MemoryLink(member, say)
@@ -336,7 +316,7 @@ class _Swarm:
         line = {"event": "round", "node": index, **round_metrics(outcome.record, node.progress)}
         line["lessons"] = self._lessons.of_round(index, number, outcome.learnt)
         if self._planted:
-            line["planted"] = node.said.take_share()
+            line |= node.said.take_shares(self._tasks.verify)
         return line
 
     def _evaluate(self, number: int) -> list[Line]:

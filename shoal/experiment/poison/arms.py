@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from shoal.experiment.plan import Arm, NodeSpec
-from shoal.experiment.playing.attackers import ATTACKS, PLANTED
+from shoal.experiment.playing.attackers import PLANTED
 from shoal.experiment.reading.results import Run
 from shoal.experiment.reading.summary import Spread, late_heldout, spread, total
 
@@ -25,6 +25,8 @@ NONE: Final = "none"
 DEFENDED: Final = "defended"
 POSITIVE: Final = "positive"
 SHARES: Final = (0.10, 0.25, 0.50)
+KINDS: Final = ("mark", "cut", "garbage", "wrong", "easy", "long", "phrase", "copied")
+"""What is tried on plain answers; what needs tags is of `shoal.experiment.poison.planted`."""
 
 RATIO: Final[Mapping[str, Any]] = {"local": 4, "external": 4}
 DEFENCES: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -41,6 +43,14 @@ TOGETHER: Final[Mapping[str, Any]] = {
     "strategy": "positive+distinct+capped+bare",
 }
 """What `defended` means. Without the floor: it costs most where success is rare."""
+DEFENDED_FLOOR: Final = "defended+floor"
+SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {
+    NONE: {},
+    **DEFENCES,
+    DEFENDED: TOGETHER,
+    DEFENDED_FLOOR: {**TOGETHER, **DEFENCES["floor"]},
+}
+"""Every defence that an arm may have, by its name."""
 
 
 def num_attackers(share: float, honest: int) -> int:
@@ -50,35 +60,45 @@ def num_attackers(share: float, honest: int) -> int:
 
 def quick_arms(num_honest: int) -> tuple[Arm, ...]:
     """A quarter of attackers of each kind, with and without the defences."""
-    return (*_clean(num_honest, (NONE, DEFENDED)), *_attacked(num_honest, (0.25,)))
+    return (*clean(num_honest, (NONE, DEFENDED)), *_attacked(num_honest, (0.25,)))
 
 
 def all_arms(num_honest: int) -> tuple[Arm, ...]:
     """Every kind at every share, and every defence's cost."""
     return (
-        *_clean(num_honest, (NONE, DEFENDED, *DEFENCES)),
+        *clean(num_honest, (NONE, DEFENDED, *DEFENCES)),
         *_attacked(num_honest, SHARES),
     )
 
 
-def _clean(num_honest: int, defences: Sequence[str]) -> tuple[Arm, ...]:
+def clean(num_honest: int, defences: Sequence[str]) -> tuple[Arm, ...]:
+    """Nobody attacks, with each of these defences; names of `SETTINGS`."""
     return tuple(
         Arm(name=f"{CLEAN}: {name}", nodes=(_honest(name),) * num_honest) for name in defences
     )
 
 
-def _attacked(num_honest: int, shares: Sequence[float]) -> tuple[Arm, ...]:
+def attacked(num_honest: int, share: float, kind: str, defences: Sequence[str]) -> tuple[Arm, ...]:
+    """One kind of attack at one share, with each of these defences; names of `SETTINGS`."""
+    hostile = NodeSpec(settings=RATIO, behaviour=kind)
     return tuple(
         Arm(
-            name=f"{kind} {share:.0%}: {defence}",
+            name=f"{kind} {share:.0%}: {name}",
             nodes=(
-                *(_honest(defence),) * num_honest,
-                *(NodeSpec(settings=RATIO, behaviour=kind),) * num_attackers(share, num_honest),
+                *(_honest(name),) * num_honest,
+                *(hostile,) * num_attackers(share, num_honest),
             ),
         )
+        for name in defences
+    )
+
+
+def _attacked(num_honest: int, shares: Sequence[float]) -> tuple[Arm, ...]:
+    return tuple(
+        arm
         for share in shares
-        for kind in ATTACKS
-        for defence in _defences_tried_against(kind)
+        for kind in KINDS
+        for arm in attacked(num_honest, share, kind, _defences_tried_against(kind))
     )
 
 
@@ -88,12 +108,7 @@ def _defences_tried_against(kind: str) -> tuple[str, ...]:
 
 
 def _honest(defence: str) -> NodeSpec:
-    settings: Mapping[str, Any] = {}
-    if defence == DEFENDED:
-        settings = TOGETHER
-    elif defence != NONE:
-        settings = DEFENCES[defence]
-    return NodeSpec(settings={**RATIO, **settings})
+    return NodeSpec(settings={**RATIO, **SETTINGS[defence]})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +130,8 @@ class Cell:
     """Held-out against the clean swarm with the same defences."""
     planted: Spread | None
     """Share of honest completions in the last tenth of the rounds that hold what was planted."""
+    planted_right: Spread | None
+    """The same of those that are right; None where no round was told of them."""
 
     def to_json(self) -> dict[str, Any]:
         """As the command prints it."""
@@ -128,48 +145,60 @@ class Cell:
             "of_clean": _rounded(self.of_clean),
             "of_own_clean": _rounded(self.of_own_clean),
             "planted": None if self.planted is None else self.planted.to_json(),
+            "planted_right": None if self.planted_right is None else self.planted_right.to_json(),
         }
 
 
+Series = Mapping[tuple[str, int], Sequence[float]]
+"""A share by round, by arm and seed."""
+
+
 def summarise(
-    arms: Sequence[Arm], runs: Sequence[Run], planted: Mapping[tuple[str, int], Sequence[float]]
+    arms: Sequence[Arm], runs: Sequence[Run], planted: Series, planted_right: Series | None = None
 ) -> list[Cell]:
-    """Sum up the arms that have runs; `planted` is each run's share by round, by arm and seed."""
+    """Sum up the arms that have runs; `planted` is each run's share, the other of what is right."""
     late = {arm.name: [late_heldout(run) for run in runs if run.arm == arm.name] for arm in arms}
     mean = {name: statistics.fmean(values) for name, values in late.items() if values}
     cells = []
     for arm in arms:
         mine = [run for run in runs if run.arm == arm.name]
         if mine and ": " in arm.name:
-            cells.append(_cell(arm, mine, late[arm.name], mean, planted))
+            cells.append(_cell(arm, mine, mean, planted, planted_right or {}))
     return cells
 
 
 def _cell(
     arm: Arm,
     runs: Sequence[Run],
-    late: Sequence[float],
     mean: Mapping[str, float],
-    planted: Mapping[tuple[str, int], Sequence[float]],
+    planted: Series,
+    planted_right: Series,
 ) -> Cell:
     kinds = [node.behaviour for node in arm.nodes if node.behaviour != "honest"]
     defence = arm.name.split(": ")[1]
-    planted_late = [
-        statistics.fmean(found[-max(1, len(found) // 10) :])
-        for run in runs
-        if (found := planted.get((run.arm, run.seed)))
-    ]
+    watched = bool(kinds) and kinds[0] in PLANTED
     return Cell(
         attack=kinds[0] if kinds else CLEAN,
         share=len(kinds) / len(arm.nodes),
         defence=defence,
         num_seeds=len(runs),
-        heldout=spread(late),
+        heldout=spread([late_heldout(run) for run in runs]),
         total=spread([total(run) for run in runs]),
         of_clean=_ratio(mean[arm.name], mean.get(f"{CLEAN}: {NONE}")),
         of_own_clean=_ratio(mean[arm.name], mean.get(f"{CLEAN}: {defence}")),
-        planted=spread(planted_late) if planted_late and kinds and kinds[0] in PLANTED else None,
+        planted=_late(runs, planted) if watched else None,
+        planted_right=_late(runs, planted_right) if watched else None,
     )
+
+
+def _late(runs: Sequence[Run], shares: Series) -> Spread | None:
+    """Over the runs that have any: the mean of the last tenth of the rounds."""
+    late = [
+        statistics.fmean(found[-max(1, len(found) // 10) :])
+        for run in runs
+        if (found := shares.get((run.arm, run.seed)))
+    ]
+    return spread(late) if late else None
 
 
 def _ratio(value: float, base: float | None) -> float | None:

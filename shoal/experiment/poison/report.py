@@ -12,9 +12,9 @@ from rich.table import Table
 from shoal.experiment.folder import FIGURES, done_jobs, lines_of, write_result
 from shoal.experiment.plan import Experiment
 from shoal.experiment.playing.attackers import PLANTED
-from shoal.experiment.poison.arms import Cell, summarise
+from shoal.experiment.poison.arms import Cell, Series, summarise
 from shoal.experiment.reading.results import load_runs
-from shoal.experiment.reading.summary import LATE, comparable
+from shoal.experiment.reading.summary import LATE, Spread, comparable
 from shoal.experiment.reading.table import interval_of
 
 COLUMNS = (
@@ -26,20 +26,20 @@ COLUMNS = (
     "own clean",
     "total",
     "planted",
+    "of right",
 )
 WIDE = 100
 """Terminal columns that all of them fit into."""
-LEFT_OUT = ("own clean", "total")
+LEFT_OUT = ("own clean", "total", "of right")
 CAPTION = (
     f"held-out: honest nodes' pass@1, mean of the last {LATE} evaluations, and "
     "its 95 % interval over seeds (– with one); of clean: against the clean swarm without "
     "defences; own clean: against the clean swarm with the same defences; total: sum over rounds "
     "of the reward on own fresh questions; planted: honest completions of the last tenth of the "
-    "rounds that hold what the attackers planted"
+    "rounds that hold what the attackers planted, with the interval; of right: the same of those "
+    "that earned something"
 )
 PRESET_TITLE = "What attackers cost honest nodes, and what the defences cost"
-
-Series = dict[tuple[str, int], list[float]]
 
 
 def report(
@@ -47,8 +47,10 @@ def report(
 ) -> tuple[Callable[[int], Table] | None, dict[str, Any]]:
     """Sum up what is finished and write it down; return the terminal's table and the JSON."""
     runs = comparable(load_runs(out, experiment))
-    planted = planted_shares(out, experiment)
-    cells = summarise(experiment.arms, runs, planted)
+    planted, of_right = (
+        planted_shares(out, experiment, key) for key in ("planted", "planted_right")
+    )
+    cells = summarise(experiment.arms, runs, planted, of_right)
     drawn = _draw(out, cells, planted) if figures and cells else []
     document = {
         "honest_nodes": sum(node.behaviour == "honest" for node in experiment.arms[0].nodes),
@@ -59,16 +61,19 @@ def report(
     return (lambda width: rich_table(cells, width)) if cells else None, document
 
 
-def planted_shares(out: Path, experiment: Experiment) -> Series:
-    """By arm and seed: by round, the share of honest completions that hold what was planted."""
-    found: Series = {}
+def planted_shares(out: Path, experiment: Experiment, key: str = "planted") -> Series:
+    """By arm and seed: by round, the share of honest completions that hold what was planted.
+
+    Of all, or with the key `planted_right` of the right ones, in the rounds that have any.
+    """
+    found: dict[tuple[str, int], list[float]] = {}
     for job in done_jobs(out, experiment):
         if not any(node.behaviour in PLANTED for node in job.arm.nodes):
             continue
         rounds: dict[int, list[float]] = defaultdict(list)
         for line in lines_of(out, job):
-            if line["event"] == "round" and "planted" in line:
-                rounds[line["round"]].append(line["planted"])
+            if line["event"] == "round" and line.get(key) is not None:
+                rounds[line["round"]].append(line[key])
         found[job.arm.name, job.seed] = [
             sum(shares) / len(shares) for _, shares in sorted(rounds.items())
         ]
@@ -85,7 +90,8 @@ def row(cell: Cell) -> list[str]:
         _percent(cell.of_clean),
         _percent(cell.of_own_clean),
         f"{cell.total.mean:.1f}",
-        "–" if cell.planted is None else f"{cell.planted.mean:.1%}",
+        _share(cell.planted),
+        _share(cell.planted_right),
     ]
 
 
@@ -107,6 +113,14 @@ def markdown(cells: Sequence[Cell]) -> str:
     lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
     lines += ["| " + " | ".join(row(cell)) + " |" for cell in cells]
     return "\n".join(lines) + f"\n\n{CAPTION}.\n"
+
+
+def _share(value: Spread | None) -> str:
+    """In percent, with the interval where there are seeds for one."""
+    if value is None:
+        return "–"
+    mean = f"{100 * value.mean:.1f}"
+    return f"{mean}%" if value.half is None else f"{mean} ± {100 * value.half:.1f}%"
 
 
 def _percent(value: float | None) -> str:

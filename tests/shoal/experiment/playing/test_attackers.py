@@ -11,7 +11,6 @@ import torch
 from policy.tasks import TaskSource
 from shoal.experiment.plan import Arm, Job, NodeSpec
 from shoal.experiment.playing.attackers import (
-    ATTACKS,
     COPIED,
     MARK,
     PHRASE,
@@ -20,8 +19,10 @@ from shoal.experiment.playing.attackers import (
     near_miss,
 )
 from shoal.experiment.playing.in_process import Workers, play, workers
+from shoal.experiment.poison.arms import KINDS
 from shoal_settings.schema import Settings
 from shoal_tasks.swarm import specs_of, starting_families
+from shoal_tasks.worker.sync import TaskWorker
 from shoal_wire.manifest import make_manifest
 
 BASE = {"model": "tiny", "device": "cpu", "completions": 4, "eval_every": 0}
@@ -39,11 +40,13 @@ def tasks(shared: Workers) -> tuple[TaskSource, list[SolvedTask]]:
     manifest = make_manifest("experiment", starting_families("easy"))
     worker = shared.of(manifest, Settings(model="tiny"))
     source = TaskSource(worker, specs_of(manifest))
-    questions = source.draw(random.Random(1), 24)
+    return source, solved(source, worker, 24)
+
+
+def solved(source: TaskSource, worker: TaskWorker, count: int) -> list[SolvedTask]:
+    questions = source.draw(random.Random(1), count)
     items = worker.items([question.coordinates for question in questions])
-    return source, [
-        SolvedTask(q, i.answer) for q, i in zip(questions, items, strict=True) if i.answer
-    ]
+    return [SolvedTask(q, i.answer) for q, i in zip(questions, items, strict=True) if i.answer]
 
 
 def rewards(kind: str, tasks: tuple[TaskSource, list[SolvedTask]]) -> list[list[float]]:
@@ -67,7 +70,8 @@ def test_attacks_that_carry_right_answers_have_signal(
 def test_a_phrase_earns_nothing_and_white_space_everything(
     tasks: tuple[TaskSource, list[SolvedTask]],
 ) -> None:
-    assert {sum(group) for group in rewards("phrase", tasks)} == {0.0}
+    for kind in ("phrase", "preface", "behind", "decoy"):
+        assert {sum(group) for group in rewards(kind, tasks)} == {0.0}
     assert {sum(group) for group in rewards("mark", tasks)} == {4.0}
     assert not MARK.strip()
     assert PHRASE.strip() == PHRASE
@@ -82,7 +86,7 @@ def lines_of(kind: str, shared: Workers, **settings: object) -> list[dict[str, o
     return lines
 
 
-@pytest.mark.parametrize("kind", sorted({*ATTACKS} - {"wrong", "phrase"}))
+@pytest.mark.parametrize("kind", sorted({*KINDS} - {"wrong", "phrase"}))
 def test_an_attackers_groups_pass_the_verdicts_and_are_trained_on(
     kind: str, shared: Workers
 ) -> None:
@@ -102,4 +106,8 @@ def test_what_is_planted_is_found_where_it_is_said(
     monkeypatch.setattr(
         "shoal.experiment.playing.in_process.PLANTED", {"mark": ""}
     )  # all texts hold it
-    assert {line["planted"] for line in lines_of("mark", shared)} == {1.0}
+    lines = lines_of("mark", shared)
+    assert {line["planted"] for line in lines} == {1.0}
+    of_right = {line["planted_right"] for line in lines}
+    assert 1.0 in of_right
+    assert of_right <= {1.0, None}

@@ -10,8 +10,10 @@ import pytest
 from shoal.experiment.command import main
 from shoal.experiment.flags import make_experiment, parser
 from shoal.experiment.plan import check_settings
-from shoal.experiment.playing.attackers import ATTACKS
+from shoal.experiment.playing.attackers import ATTACKS, PLANTED
 from shoal.experiment.poison import arms as poison
+from shoal.experiment.poison import planted
+from shoal.experiment.poison import report as poison_report
 from tests.shoal.experiment.synthetic_runs import run
 
 
@@ -22,7 +24,7 @@ def test_shares_are_of_all_members() -> None:
 
 def test_every_attack_at_every_share_with_and_without_defences() -> None:
     arms = {arm.name: arm for arm in poison.all_arms(6)}
-    for kind in ATTACKS:
+    for kind in poison.KINDS:
         for share, hostile in ((0.1, 1), (0.25, 2), (0.5, 6)):
             for defence in (poison.NONE, poison.DEFENDED):
                 behaviours = [n.behaviour for n in arms[f"{kind} {share:.0%}: {defence}"].nodes]
@@ -31,8 +33,13 @@ def test_every_attack_at_every_share_with_and_without_defences() -> None:
     assert {arm.name for arm in poison.quick_arms(6)} < set(arms)
 
 
+def test_every_attack_is_of_plain_or_of_tagged_answers() -> None:
+    assert sorted(ATTACKS) == sorted((*poison.KINDS, *planted.TRIED))
+    assert set(planted.TRIED) < set(PLANTED)
+
+
 def test_each_preset_has_settings_that_exist() -> None:
-    for flags in (["poison"], ["poison", "--quick"]):
+    for flags in (["poison"], ["poison", "--quick"], ["planted"], ["planted", "--quick"]):
         check_settings(make_experiment(parser().parse_args(flags)))
 
 
@@ -40,8 +47,9 @@ def test_the_attacked_are_held_against_the_clean() -> None:
     arms = poison.quick_arms(2)
     levels = {"clean: none": 0.4, "clean: defended": 0.5, "mark 25%: none": 0.2}
     runs = [run(name, seed, level) for name, level in levels.items() for seed in (1, 2)]
-    planted = {("mark 25%: none", seed): [0.0] * 15 + [0.2, 0.4] for seed in (1, 2)}
-    cells = {f"{c.attack}: {c.defence}": c for c in poison.summarise(arms, runs, planted)}
+    said = {("mark 25%: none", seed): [0.0] * 15 + [0.2, 0.4] for seed in (1, 2)}
+    right = {("mark 25%: none", 1): [0.0] * 15 + [0.5, 0.6]}
+    cells = {f"{c.attack}: {c.defence}": c for c in poison.summarise(arms, runs, said, right)}
     assert set(cells) == {"clean: none", "clean: defended", "mark: none"}
     assert cells["clean: none"].of_clean == 1.0
     assert cells["clean: defended"].of_clean == pytest.approx(1.25)
@@ -52,6 +60,11 @@ def test_the_attacked_are_held_against_the_clean() -> None:
     assert marked is not None
     assert marked.mean == pytest.approx(0.4), "the last tenth of the rounds"
     assert cells["clean: none"].planted is None
+    of_right = cells["mark: none"].planted_right
+    assert of_right is not None
+    assert (of_right.mean, of_right.half) == (0.6, None), "of the one run that has any"
+    assert poison_report.row(cells["mark: none"])[-2:] == ["40.0 ± 0.0%", "60.0%"]
+    assert poison_report.row(cells["clean: none"])[-2:] == ["–", "–"]
 
 
 def test_the_command_gives_table_figures_and_numbers(
@@ -66,6 +79,7 @@ def test_the_command_gives_table_figures_and_numbers(
     document = json.loads(capsys.readouterr().out)
     assert [row["defence"] for row in document["poison"]] == ["none", "none", "defended"]
     assert document["poison"][1]["planted"] == {"mean": 0.0, "sd": 0.0, "ci95": None}
+    assert {"mean", "sd", "ci95"} == set(document["poison"][2]["planted_right"])
     assert document["figures"]
     for name in document["figures"]:
         assert (out / name).stat().st_size > 1000
