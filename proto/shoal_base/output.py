@@ -217,7 +217,7 @@ def _install(name: str, descriptor: int, kind: type[_Outlet]) -> None:
     if before is not None:
         before.flush()
     if not _outlets:
-        atexit.register(_last_words)
+        atexit.register(drain_output)
     outlet = _outlets[name] = kind(descriptor)
     stream = io.TextIOWrapper(
         outlet,  # type: ignore[type-var]
@@ -228,8 +228,8 @@ def _install(name: str, descriptor: int, kind: type[_Outlet]) -> None:
     setattr(sys, name, stream)
 
 
-def _last_words() -> None:
-    """At the end: what was said last should still be read."""
+def drain_output() -> None:
+    """Wait until what was said has arrived, a second at most for each stream."""
     with contextlib.suppress(OSError, ValueError, SystemExit):
         flush_output()
     for outlet in _outlets.values():

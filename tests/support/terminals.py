@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from shoal.__main__ import main
+from shoal_base.output import drain_output
 from tests.support.hostile_text import acting_in
 
 _OWN = re.compile(
@@ -117,9 +118,10 @@ def _run_all(commands: Sequence[Sequence[str]]) -> None:
             code = main(argv)
         except SystemExit as end:  # argparse's own way out
             code = end.code if isinstance(end.code, int) else 1
-        sys.stderr.flush()
+        # What serves writes by threads: its words would come among those of the next command.
+        drain_output()
         sys.stdout.write(f"@@ {number} ended {code}\n")
-        sys.stdout.flush()
+        drain_output()
 
 
 if __name__ == "__main__":
