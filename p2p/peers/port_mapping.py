@@ -28,7 +28,7 @@ from p2p.peers.nat_pmp import NatPmpRouter
 from p2p.peers.outside import Outside, ask_outside, tcp_ports
 from p2p.peers.router import AnyRouter, Forwarded, Router, RouterError
 from p2p.peers.upnp import UpnpRouter
-from p2p.peers.witnesses import most_say_so, witnesses
+from p2p.peers.witnesses import most_say_so, outsiders, witnesses
 from p2p.threads import InThread
 
 if TYPE_CHECKING:
@@ -155,7 +155,8 @@ class PortMapping:
         for _ in range(_MAX_TRIES):
             connections = self._host.connections()
             answers = [seen for seen in await self._look(connections) if seen.dialled]
-            said = {seen.peer_id: self._got_in(seen) for seen in answers if not _is_inside(seen)}
+            outside = outsiders([seen.peer_id for seen in answers], connections)
+            said = {seen.peer_id: self._got_in(seen) for seen in answers if seen.peer_id in outside}
             if most_say_so(said, connections):
                 self._become(MappingState.REACHED)
                 return
@@ -208,11 +209,6 @@ def one_thread() -> InThread:
         return await trio.to_thread.run_sync(sync_fn, *args, limiter=limiter or own, **leave)
 
     return run
-
-
-def _is_inside(seen: Outside) -> bool:
-    """Whether a peer sees this node at an address of its home: it does not come by the router."""
-    return bool(seen.observed) and home_of(host_and_port(seen.observed)[0]) is not None
 
 
 def _place(forwarded: Forwarded) -> str:

@@ -22,13 +22,7 @@ from libp2p.abc import INetStream
 from libp2p.relay.circuit_v2.pb import circuit_pb2 as pb
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
-from p2p.net.address import (
-    from_libp2p_id,
-    host_and_port,
-    is_circuit,
-    parse_peer_address,
-    to_libp2p_id,
-)
+from p2p.net.address import from_libp2p_id, is_circuit, parse_peer_address, to_libp2p_id
 from p2p.net.circuit import (
     ANSWER_SECONDS,
     CIRCUIT,
@@ -40,11 +34,10 @@ from p2p.net.circuit import (
     write_message,
 )
 from p2p.net.connections import ConnectionInfo
-from p2p.net.homes import home_of
 from p2p.net.host import Direction, Libp2pHost
 from p2p.net.streams import reset_stream
 from p2p.peers.outside import Outside, ask_outside, tcp_ports
-from p2p.peers.witnesses import most_say_so, witnesses
+from p2p.peers.witnesses import most_say_so, outsiders, witnesses
 from shoal_wire.types import PeerId
 
 if TYPE_CHECKING:
@@ -88,18 +81,6 @@ def unprompted(
         c.peer_id for c in connections if c.direction is Direction.OUT and c.local_port in ports
     }
     return [seen for seen in answers if seen.peer_id not in prompted] or answers
-
-
-def from_outside(answers: list[Outside]) -> list[Outside]:
-    """Return the answers of peers that see this node at a public address; all, if none does.
-
-    Who is in the same home gets in where nobody else does.
-    """
-    return [
-        seen
-        for seen in answers
-        if seen.observed and home_of(host_and_port(seen.observed)[0]) is None
-    ] or answers
 
 
 class RelayClient:
@@ -160,8 +141,9 @@ class RelayClient:
         ]
         if not answers:
             return
-        answers = from_outside(unprompted(answers, connections, ports))
-        said = {seen.peer_id: bool(seen.open_ports) for seen in answers}
+        answers = unprompted(answers, connections, ports)
+        outside = outsiders([seen.peer_id for seen in answers], connections)
+        said = {s.peer_id: bool(s.open_ports) for s in answers if s.peer_id in outside}
         before, self.reachable = self.reachable, most_say_so(said, connections)
         self._ask_at = trio.current_time() + _ASK_AGAIN_SECONDS
         if self.reachable and self._reservations:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping
 
+from p2p.net.address import host_and_port
 from p2p.net.connections import ConnectionInfo
+from p2p.net.homes import home_of
 from shoal_wire.types import PeerId
 
 ENOUGH_NETWORKS = 3
@@ -31,6 +33,21 @@ def witnesses(
     turns = 1 if len(networks) >= ENOUGH_NETWORKS else most
     found = [peers[turn] for turn in range(turns) for peers in networks if turn < len(peers)]
     return found[:most]
+
+
+def outsiders(peers: Iterable[PeerId], connections: Iterable[ConnectionInfo]) -> set[PeerId]:
+    """Return those of `peers` that come from a public address; all, if none does.
+
+    Who is in the same home gets in where nobody else does. Where a peer says that it sees this node
+    is no sign of that, for it may say anything: what counts is where its connection comes from.
+    """
+    everybody = set(peers)
+    public = {
+        one.peer_id
+        for one in connections
+        if one.address and home_of(host_and_port(one.address)[0]) is None
+    }
+    return everybody & public or everybody
 
 
 def most_say_so(said: Mapping[PeerId, bool], connections: Iterable[ConnectionInfo]) -> bool:

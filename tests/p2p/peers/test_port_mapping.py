@@ -59,6 +59,8 @@ class PaperHost:
     peers: tuple[PeerId, ...] = field(default_factory=lambda: (fresh_identity().peer_id,))
     say: dict[PeerId, ReachReply] = field(default_factory=dict)
     """What some of them say instead."""
+    at_home: tuple[PeerId, ...] = ()
+    """Those of them that are behind the same router."""
 
     def interface_addrs(self) -> tuple[str, ...]:
         return tuple(f"{address}/p2p/{ME}" for address in self.interfaces)
@@ -67,7 +69,7 @@ class PaperHost:
         return tuple(
             ConnectionInfo(
                 peer_id=peer,
-                address=f"/ip4/11.88.{network}.1/tcp/1",
+                address=self._address(network, peer),
                 direction=Direction.OUT,
                 opened_s=1.0,
                 agent="",
@@ -75,6 +77,10 @@ class PaperHost:
             )
             for network, peer in enumerate(self.peers)
         )
+
+    def _address(self, network: int, peer: PeerId) -> str:
+        host = f"192.168.1.{network + 3}" if peer in self.at_home else f"11.88.{network}.1"
+        return f"/ip4/{host}/tcp/1"
 
     async def request(self, peer: PeerId, _name: str, payload: bytes, **_rest: Any) -> bytes:
         ports = decode_reach_request(payload)
@@ -121,8 +127,12 @@ async def test_nor_does_one_keep_it_from_being_announced_nor_a_fellow_of_the_sam
 ) -> None:
     peers = tuple(fresh_identity().peer_id for _ in range(4))
     inside = reply(observed="/ip4/192.168.1.2/tcp/4001")
-    for say in ({peers[0]: reply()}, {peers[0]: reply(), peers[1]: inside}):
-        host = PaperHost(peers=peers, say=say)
+    say = {peers[0]: reply()}
+    hosts = [
+        PaperHost(peers=peers, say=say),
+        PaperHost(peers=peers, say=say | {peers[1]: inside}, at_home=peers[1:2]),
+    ]
+    for host in hosts:
         async with mapped(host, PaperRouter()) as mapping:
             await trio.sleep(1)
             assert mapping.state is MappingState.REACHED

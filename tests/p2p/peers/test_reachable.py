@@ -18,10 +18,10 @@ from tests.support.nodes import fresh_identity
 
 @dataclass
 class AskedHost:
-    """Has four peers of as many networks; who says what is `says`."""
+    """Has peers, each at an address of its own, which say where they see it and that they get in."""
 
-    says: dict[PeerId, tuple[str, bool]]
-    """By peer: where it sees this node, and whether it gets in."""
+    says: dict[PeerId, tuple[str, str, bool]]
+    """By peer: where it is, where it says that it sees this node, and whether it gets in."""
     libp2p_host: object = None
 
     def add_peer_callbacks(self, **_callbacks: object) -> None:
@@ -34,38 +34,54 @@ class AskedHost:
         return tuple(
             ConnectionInfo(
                 peer_id=peer_id,
-                address=f"/ip4/11.88.{network}.1/tcp/1",
+                address=address,
                 direction=Direction.IN,
                 opened_s=1.0,
                 agent="",
                 latency_ms=None,
             )
-            for network, peer_id in enumerate(self.says)
+            for peer_id, (address, _, _) in self.says.items()
         )
 
 
 SEEN_OUTSIDE, SEEN_AT_HOME = "/ip4/9.9.9.9/tcp/50000", "/ip4/192.168.1.2/tcp/4001"
 
 
+def outside(number: int, *, is_in: bool) -> tuple[str, str, bool]:
+    return f"/ip4/11.88.{number}.1/tcp/1", SEEN_OUTSIDE, is_in
+
+
+def at_home(number: int, *, is_in: bool, says: str = SEEN_AT_HOME) -> tuple[str, str, bool]:
+    return f"/ip4/192.168.1.{number}/tcp/1", says, is_in
+
+
+def in_the_cellar(number: int, *, is_in: bool) -> tuple[str, str, bool]:
+    return f"/ip4/10.0.0.{number}/tcp/1", "/ip4/10.0.0.2/tcp/4001", is_in
+
+
 @pytest.mark.parametrize(
     ("says", "reachable"),
     [
-        ([(SEEN_OUTSIDE, True)], True),
-        ([(SEEN_OUTSIDE, True), *[(SEEN_OUTSIDE, False)] * 3], False),
-        ([*[(SEEN_OUTSIDE, True)] * 2, *[(SEEN_OUTSIDE, False)] * 2], False),
-        ([*[(SEEN_OUTSIDE, True)] * 3, (SEEN_OUTSIDE, False)], True),
-        ([*[(SEEN_AT_HOME, True)] * 3, (SEEN_OUTSIDE, False)], False),
-        ([*[(SEEN_AT_HOME, True)] * 2], True),
+        ([outside(1, is_in=True)], True),
+        ([outside(1, is_in=True), *(outside(n, is_in=False) for n in (2, 3, 4))], False),
+        ([outside(n, is_in=n < 3) for n in (1, 2, 3, 4)], False),
+        ([outside(n, is_in=n < 4) for n in (1, 2, 3, 4)], True),
+        ([at_home(3, is_in=True), outside(1, is_in=False)], False),
+        # Two networks of one home.
+        ([at_home(3, is_in=True), in_the_cellar(4, is_in=True), outside(1, is_in=False)], False),
+        ([at_home(n, is_in=True) for n in (3, 4)], True),
+        # It says that it sees the node from outside, and is at home as the others.
+        ([at_home(3, is_in=True, says=SEEN_OUTSIDE), at_home(4, is_in=False)], False),
     ],
 )
 async def test_a_hidden_node_is_not_talked_out_of_its_relays(
-    says: list[tuple[str, bool]], reachable: bool, monkeypatch: pytest.MonkeyPatch
+    says: list[tuple[str, str, bool]], reachable: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = AskedHost({fresh_identity().peer_id: said for said in says})
 
     async def ask(_host: object, peer_id: PeerId, *, ports: tuple[int, ...]) -> Outside:
         await trio.lowlevel.checkpoint()
-        observed, is_in = host.says[peer_id]
+        _, observed, is_in = host.says[peer_id]
         return Outside(
             peer_id=peer_id,
             observed=observed,
