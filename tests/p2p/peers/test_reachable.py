@@ -18,7 +18,7 @@ from tests.support.nodes import fresh_identity
 
 @dataclass
 class AskedHost:
-    """Has peers, each at an address of its own, which say where they see it and that they get in."""
+    """Has peers at addresses of their own, which say where they see it and whether they get in."""
 
     says: dict[PeerId, tuple[str, str, bool]]
     """By peer: where it is, where it says that it sees this node, and whether it gets in."""
