@@ -1,4 +1,4 @@
-"""The tables of docs/presets.md are those of the rounds that are kept beside it."""
+"""The tables of the presets' pages are those of the rounds that are kept beside them."""
 
 from __future__ import annotations
 
@@ -10,24 +10,32 @@ import pytest
 from shoal.experiment.presets import PRESETS
 from tests.shoal.experiment.kept_rounds import ARCHIVES, told_of, unpack
 
-PAGE = ARCHIVES.parent / "presets.md"
-KEPT = sorted((ARCHIVES / "presets").glob("*.tar.xz"))
+PAGES = {"presets": "presets.md", "price": "price.md"}
+"""By folder of archives."""
+KEPT = sorted(path for folder in PAGES for path in (ARCHIVES / folder).glob("*.tar.xz"))
+SLOW = {"planted.tar.xz"}
 
 
-@pytest.mark.parametrize("archive", KEPT, ids=lambda path: path.name)
+def _told(archive: Path) -> object:
+    marks = [pytest.mark.slow] if archive.name in SLOW else []
+    return pytest.param(archive, id=archive.name, marks=marks)
+
+
+@pytest.mark.parametrize("archive", [_told(path) for path in KEPT])
 def test_a_table_is_what_its_command_prints_of_the_kept_rounds(
     archive: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    name = archive.name.split(".")[0]
-    nothing_to_make = replace(PRESETS[name], prepare=lambda: None)
-    monkeypatch.setitem(PRESETS, name, nothing_to_make)  # type: ignore[misc]
+    for name, preset in PRESETS.items():
+        nothing_to_make = replace(preset, prepare=lambda: None)
+        monkeypatch.setitem(PRESETS, name, nothing_to_make)  # type: ignore[misc]
     unpack(archive, tmp_path)
     _, made = told_of(tmp_path, capsys)
-    assert made in PAGE.read_text(), f"{PAGE.name} has another table than {archive.name}"
+    page = ARCHIVES.parent / PAGES[archive.parent.name]
+    assert made in page.read_text(), f"{page.name} has another table than {archive.name}"
 
 
 def test_rounds_are_kept() -> None:
-    assert KEPT
+    assert {path.parent.name for path in KEPT} == set(PAGES)
