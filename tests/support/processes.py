@@ -228,11 +228,11 @@ class ShoalProcess:
 
 
 def wait_for(check: Callable[[], Any], seconds: float, what: str) -> Any:
-    """Poll until `check` returns something; its value is returned."""
+    """Poll until `check` returns something, not None nor False; its value is returned."""
     deadline = time.monotonic() + seconds
     while True:
         found = check()
-        if found is not None:
+        if found is not None and found is not False:
             return found
         if time.monotonic() > deadline:
             raise AssertionError(f"waited {seconds:.0f} s in vain for {what}")
