@@ -15,6 +15,7 @@ from policy.tiny import ASSETS, Profile, assets_path
 from shoal_base.lines import say
 
 QUESTIONS_PER_FAMILY = 200
+SEEDS = 1 << 32
 """Held-out questions behind the figures in the provenance."""
 
 
@@ -25,7 +26,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     profiles = [Profile(options.profile)] if options.profile else list(Profile)
     if options.seed is not None and (options.check or options.out == ASSETS):
         parser.error("--seed makes other models than the shipped ones: say where with --out DIR")
+    if options.seed is not None and not 0 <= options.seed < SEEDS:
+        parser.error(f"--seed is 0 to {SEEDS - 1}")
     if not options.check:
+        # Before the minutes that it takes, not after.
+        try:
+            for profile in profiles:
+                (options.out / profile).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            parser.error(f"--out {options.out}: {error.strerror}")
         _make(profiles, options.out, options.seed)
         return 0
     with tempfile.TemporaryDirectory() as folder:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
 from policy.model.loading import load_policy
 from policy.tiny import Profile, assets_path, embedded_folder
+from policy.warmstart import __main__ as warmstart
 from policy.warmstart.__main__ import main
 from policy.warmstart.lessons import draw_lessons, held_out_questions
 from policy.warmstart.measure import accuracy
@@ -95,3 +98,28 @@ def test_another_seed_never_takes_the_place_of_the_shipped_models(
         main(typed)
     assert end.value.code == 2
     assert "--out DIR" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        (["--seed", "-1", "--out", "x"], "--seed is 0 to 4294967295"),
+        (["--seed", str(1 << 80), "--out", "x"], "--seed is 0 to 4294967295"),
+        (["--seed", "3", "--out", "file"], "--out file: Not a directory"),
+        (["--out", "file/below"], "--out file/below: Not a directory"),
+    ],
+)
+def test_what_cannot_be_made_is_said_before_the_minutes_that_it_takes(
+    typed: list[str],
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(warmstart, "_make", lambda *_: pytest.fail("it began"))
+    with pytest.raises(SystemExit) as end:
+        main(typed)
+    assert end.value.code == 2
+    assert told in capsys.readouterr().err
