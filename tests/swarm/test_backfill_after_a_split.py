@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -144,6 +145,26 @@ async def test_those_who_bring_no_news_are_asked_more_rarely_and_with_news_other
         told = [n for n, (_, peer_id, _) in enumerate(rounds[:-1]) if peer_id.startswith("far")]
         assert told
         assert all(rounds[n + 1][0] - rounds[n][0] < 7 for n in told)
+        nursery.cancel_scope.cancel()
+
+
+async def test_rounds_that_bring_news_leave_the_stock_whole(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    peers = Peers()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(backfill(peers, 1).run)
+        await trio.sleep(100)
+        peers.news = lambda _peer_id: True
+        came: dict[PeerId, float] = {}
+        for number in range(30):
+            newcomer = PeerId(f"new-{number}")
+            came[newcomer] = trio.current_time()
+            peers.change({newcomer})
+            await trio.sleep(10)
+        asked = {peer_id: at for at, peer_id, _ in reversed(peers.asked)}
+        late = [asked.get(peer_id, math.inf) - at for peer_id, at in came.items()]
+        assert max(late[:-2]) < 20
         nursery.cancel_scope.cancel()
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from p2p.fetch.backfill import Backfill
 from shoal.simulation.network import LinkSettings
 from tests.support.simulated_attackers import BANNED
 from tests.support.simulated_node import NodeSettings, SimulatedNode
@@ -244,6 +245,21 @@ def replayed(seed: int, folder: Path) -> str:
         attackers=("equivocate", "garbage"),
     )
     return simulate(seed, plan, folder, short).trace
+
+
+def test_a_node_hears_that_it_listens_to_another_shard_and_asks_what_was_said_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: set[int] = set()
+    note = Backfill.note_shards
+
+    def noted(backfill: Backfill) -> None:
+        told.add(id(backfill))
+        note(backfill)
+
+    monkeypatch.setattr(Backfill, "note_shards", noted)
+    replayed(5, tmp_path)
+    assert len(told) >= 6, "each of the honest"
 
 
 def test_a_seed_is_one_run_and_another_seed_another(tmp_path: Path) -> None:
