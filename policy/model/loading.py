@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub.utils import HFValidationError, validate_repo_id  # type: ignore[attr-defined]
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
@@ -118,7 +119,7 @@ def load_reader(model: str) -> Reader:
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=local)
     except Exception as error:  # as in load_policy
-        raise ModelError(f"cannot load model {model!r}: {_first_line(error)}") from error
+        raise _unloadable(model, local=local, error=error) from error
     ends = frozenset([] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id])
     return Reader(tokenizer=tokenizer, prompt_format=_prompt_format(tokenizer), eos_ids=ends)
 
@@ -155,7 +156,7 @@ def load_policy(
             **chosen,
         )
     except Exception as error:  # a spoilt folder makes the loaders raise anything at all
-        raise ModelError(f"cannot load model {model!r}: {_first_line(error)}") from error
+        raise _unloadable(model, local=local, error=error) from error
     if info["missing_keys"]:
         missing = ", ".join(sorted(info["missing_keys"])[:3])
         raise ModelError(f"cannot use model {model!r}: its files lack weights ({missing} …)")
@@ -197,7 +198,7 @@ def check_model(
     try:
         config = AutoConfig.from_pretrained(source, local_files_only=local)
     except Exception as error:  # as in load_policy
-        raise ModelError(f"cannot load model {model!r}: {_first_line(error)}") from error
+        raise _unloadable(model, local=local, error=error) from error
     _check_causal(model, config)
     if embedded_folder(model) is None:
         _check_memory(model, config, device, _pick_dtype(dtype), num_trained_copies)
@@ -282,9 +283,22 @@ def _resolve(model: str) -> tuple[str, bool]:
             return str(converted(model, file, partial(_check_convertible, model))), True
     except GgufError as error:
         raise ModelError(f"cannot load model {model!r}: {error}") from error
-    if model.startswith(("/", ".", "~")):
+    if model.startswith(("/", ".", "~")) or not _could_be_of_a_hub(model):
         raise ModelError(f"cannot load model {model!r}: no such folder")
     return model, False
+
+
+def _could_be_of_a_hub(model: str) -> bool:
+    try:
+        validate_repo_id(model)
+    except HFValidationError:
+        return False
+    return True
+
+
+def _unloadable(model: str, *, local: bool, error: Exception) -> ModelError:
+    looked = "" if local else "no folder here has that name, and the hub's answer was: "
+    return ModelError(f"cannot load model {model!r}: {looked}{_first_line(error)}")
 
 
 def _check_convertible(model: str, config: Any) -> None:

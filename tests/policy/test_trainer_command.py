@@ -130,6 +130,8 @@ def test_told_to_stop_while_it_waits_for_its_node_it_ends(
     ("bad", "said"),
     [
         ("--model=/no/such/folder", "no such folder"),
+        ("--model=checkpoints/21/gone", "no such folder"),
+        ("--model=a model", "no such folder"),
         ("--device=abacus", "abacus"),
         ("--rounds=many", "rounds"),
     ],

@@ -170,7 +170,9 @@ def test_a_spoilt_folder_is_one_clear_line(spoil: Any, tmp_path: Path) -> None:
 
 
 def test_a_missing_folder_is_said_to_be_missing() -> None:
-    for path in ("./nowhere", "/nowhere/at/all", "~/nowhere-at-all"):
+    # The last three have no hub's form: nobody waits for its answer.
+    folders = ("./nowhere", "/nowhere/at/all", "~/nowhere-at-all")
+    for path in (*folders, "runs/21/model", "runs/model/", "my model"):
         with pytest.raises(ModelError, match="no such folder"):
             load_policy(path)
 
@@ -180,6 +182,7 @@ def test_an_unreachable_hub_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(ModelError) as caught:
         load_policy("nobody/no-such-model")
     assert "nobody/no-such-model" in str(caught.value)
+    assert "no folder here has that name" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
