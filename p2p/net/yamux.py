@@ -46,10 +46,13 @@ _LEAST_PAUSE_S = 0.001
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeepaliveSettings:
-    """How soon a silent peer is noticed: after at most the sum of the two."""
+    """How soon a silent peer is noticed: after at most the sum of the first two."""
 
     ping_interval_s: float = 10.0
+    """Who was heard of within it is not asked whether it is there."""
     ping_deadline_s: float = 5.0
+    latency_interval_s: float = 60.0
+    """The round trip of a busy connection is measured so often."""
 
 
 def abort(connection: object) -> None:
@@ -143,10 +146,9 @@ class KeepaliveYamux(WindowedYamux):
                 await self.event_shutting_down.wait()
                 return
 
-    async def _read_data_body(self, length: int) -> bytes:
-        body = await super()._read_data_body(length)
+    async def _receive(self) -> None:
+        await super()._receive()
         self._last_heard = trio.current_time()
-        return body
 
     async def _measure_rtt_loop(self) -> None:
         with trio.move_on_after(_FIRST_PING_S):
@@ -156,8 +158,19 @@ class KeepaliveYamux(WindowedYamux):
                 logger.info("peer %s is silent, cutting its connection", self.peer_id)
                 abort(self)
                 return
-            with trio.move_on_after(self._keepalive.ping_interval_s):
+            await self._until_a_ping_is_due()
+
+    async def _until_a_ping_is_due(self) -> None:
+        while not self.event_shutting_down.is_set():
+            due = self._ping_due_at()
+            if trio.current_time() >= due:
+                return
+            with trio.move_on_at(due):
                 await self.event_shutting_down.wait()
+
+    def _ping_due_at(self) -> float:
+        silent_at = self._last_heard + self._keepalive.ping_interval_s
+        return min(silent_at, self._ping_sent_time + self._keepalive.latency_interval_s)
 
     async def _ping(self) -> bool:
         """Send one ping. False if neither the answer nor any data came within the deadline."""

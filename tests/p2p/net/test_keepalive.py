@@ -1,0 +1,112 @@
+"""When a peer is asked whether it is there, and when its connection is cut."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+from unittest import mock
+
+import trio
+import trio.testing
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from libp2p.peer.id import ID
+from libp2p.stream_muxer.yamux.yamux import FLAG_ACK, FLAG_SYN, TYPE_PING, YAMUX_HEADER_FORMAT
+
+from p2p.net.yamux import KeepaliveSettings, KeepaliveYamux
+
+SETTINGS = KeepaliveSettings()
+NOTICED_S = SETTINGS.ping_interval_s + SETTINGS.ping_deadline_s
+A_MOMENT_S = 0.3
+
+
+def _ping(flags: int, number: int) -> bytes:
+    return struct.pack(YAMUX_HEADER_FORMAT, 0, TYPE_PING, flags, 0, number)
+
+
+class _Peer:
+    """Says something at given times, answers pings until a given time, and notes them."""
+
+    is_initiator = False
+
+    def __init__(self, says_at: list[float], answers_until: float) -> None:
+        self._says_at = sorted(says_at)
+        self._answers_until = answers_until
+        self._send, self._come = trio.open_memory_channel[bytes](1000)
+        self.pinged_at: list[float] = []
+        self.heard_at = [0.0]
+
+    async def talk(self) -> None:
+        for at in self._says_at:
+            await trio.sleep_until(at)
+            self._say(_ping(FLAG_SYN, 7))
+
+    def _say(self, frame: bytes) -> None:
+        self.heard_at.append(trio.current_time())
+        self._send.send_nowait(frame)
+
+    async def receive(self) -> bytes:
+        return await self._come.receive()
+
+    def begin(self, data: bytes) -> bool:
+        _version, kind, flags, _stream, number = struct.unpack(YAMUX_HEADER_FORMAT, data)
+        assert kind == TYPE_PING
+        if flags & FLAG_SYN:
+            self.pinged_at.append(trio.current_time())
+            if trio.current_time() < self._answers_until:
+                self._say(_ping(FLAG_ACK, number))
+        return True
+
+
+def _lived(peer: _Peer, seconds: float) -> float | None:
+    """Return when the connection was cut, within so many seconds."""
+    cut_at: list[float] = []
+
+    async def main() -> None:
+        below: Any = peer
+        muxed = KeepaliveYamux(below, ID(b"peer"), below=below, keepalive=SETTINGS)
+
+        async def measure(scope: trio.CancelScope) -> None:
+            await muxed._measure_rtt_loop()
+            scope.cancel()
+
+        with trio.move_on_after(seconds) as scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(muxed.handle_incoming)
+                nursery.start_soon(peer.talk)
+                nursery.start_soon(measure, scope)
+
+    with mock.patch("p2p.net.yamux.abort", lambda _muxed: cut_at.append(trio.current_time())):
+        trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    return cut_at[0] if cut_at else None
+
+
+def test_who_is_heard_of_is_asked_for_its_latency_only() -> None:
+    peer = _Peer([second * SETTINGS.ping_interval_s / 2 for second in range(120)], 1e9)
+    assert _lived(peer, 600.0) is None
+    assert 600 / SETTINGS.latency_interval_s <= len(peer.pinged_at) <= 12
+
+
+def test_who_says_nothing_is_asked_at_every_interval() -> None:
+    peer = _Peer([], 1e9)
+    assert _lived(peer, 600.0) is None
+    assert len(peer.pinged_at) >= 600 / SETTINGS.ping_interval_s - 1
+
+
+@settings(max_examples=150)
+@given(
+    says_at=st.lists(st.floats(0, 200), max_size=40),
+    answers_until=st.sampled_from([0.0, 1.0, 30.0, 75.0, 1e9]),
+)
+def test_silence_is_noticed_in_time_and_nothing_else_is_taken_for_it(
+    says_at: list[float], answers_until: float
+) -> None:
+    peer = _Peer(says_at, answers_until)
+    cut_at = _lived(peer, 400.0)
+    heard_at = [at for at in peer.heard_at if cut_at is None or at <= cut_at]
+    ends_at = 400.0 if cut_at is None else cut_at
+    silences = [b - a for a, b in zip(heard_at, [*heard_at[1:], ends_at], strict=True)]
+    assert max(silences) <= NOTICED_S + A_MOMENT_S
+    if cut_at is not None:
+        assert silences[-1] >= SETTINGS.ping_deadline_s
+        assert cut_at >= answers_until
