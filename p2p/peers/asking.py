@@ -32,8 +32,8 @@ class PeerAsking:
     def whom(self, connected: frozenset[PeerId], now: float) -> list[PeerId]:
         """Return whom of those connected to ask, who count as asked then; often nobody."""
         self._asked &= connected
-        missing = self._settings.target_peers - len(connected - self._bootstraps)
-        whom = self._chosen(connected, missing, is_due=now >= self._last_s + self._pause_s(missing))
+        is_due = now >= self._last_s + self.pause_s(connected)
+        whom = self._chosen(connected, self._missing(connected), is_due=is_due)
         if whom:
             self._last_s = now
             self._asked.update(whom)
@@ -47,9 +47,13 @@ class PeerAsking:
         pool = sorted(connected) if missing > 0 else fresh
         return self._rng.sample(pool, min(1, len(pool)))
 
-    def _pause_s(self, missing: int) -> float:
-        settings = self._settings
+    def pause_s(self, connected: frozenset[PeerId]) -> float:
+        """Return how long after the last asking one of these is asked again."""
+        settings, missing = self._settings, self._missing(connected)
         if missing <= 0:
             return settings.settled_exchange_s
         is_alone = missing >= settings.target_peers
         return settings.alone_s if is_alone else settings.exchange_interval_s
+
+    def _missing(self, connected: frozenset[PeerId]) -> int:
+        return self._settings.target_peers - len(connected - self._bootstraps)

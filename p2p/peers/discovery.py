@@ -419,18 +419,18 @@ class Discovery:
             self._learn_connected()
             for peer_id in asking.whom(connected, trio.current_time()):
                 await self._exchange(peer_id)
-            await self._until_others(connected)
+            await self._until_others(connected, asking.pause_s(connected))
 
-    async def _until_others(self, known: frozenset[PeerId]) -> None:
+    async def _until_others(self, known: frozenset[PeerId], pause_s: float) -> None:
         """Wait until others than these may be connected: of the swarm, as some say late.
 
-        Not long while peers are missing.
+        Or until one of these may be asked again.
         """
         settings = self._settings
-        has_enough = len(known - self._bootstrap_ids) >= settings.target_peers
         is_quiet = trio.current_time() - self._met_at >= _SAID_S
-        if has_enough and (is_quiet or len(known) == len(self._host.connected_peers())):
-            with trio.move_on_after(settings.exchange_interval_s):
+        if is_quiet or len(known) == len(self._host.connected_peers()):
+            most_s = min(pause_s, settings.exchange_interval_s)
+            with trio.move_on_after(max(0.0, most_s - settings.backoff_first_s)):
                 await self._met.wait()
         self._met = trio.Event()
         await trio.sleep(settings.backoff_first_s)

@@ -462,6 +462,35 @@ async def test_those_left_are_asked_soon_after_many_have_gone(
         assert {one.peer_id for one in many[17:]} <= set(asked)
 
 
+async def test_a_small_swarm_is_looked_at_when_somebody_comes_and_when_one_is_asked(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, asked, looked = FakeHost(), list[float](), list[float]()
+    learn = Discovery._learn_connected
+
+    def learning(self: Discovery) -> None:
+        looked.append(trio.current_time())
+        learn(self)
+
+    async def fetch(_peer_id: PeerId) -> list[PeerAddresses]:
+        await trio.lowlevel.checkpoint()
+        asked.append(trio.current_time())
+        return []
+
+    monkeypatch.setattr(Discovery, "_learn_connected", learning)
+    async with discovering(host, fetch=fetch) as discovery:
+        for number in range(1, 4):
+            host.connect(peer(number).peer_id)
+        await trio.sleep(600)
+        assert discovery.num_missing > 0
+        assert 600 / 15 - 3 <= len(asked) <= 600 / 15 + 5
+        assert len(looked) <= len(asked) + 5
+        host.connect(peer(4).peer_id)
+        at = trio.current_time()
+        await trio.sleep(1.0)
+        assert asked[-1] >= at, "who comes is asked at once"
+
+
 async def test_peer_exchange_that_fails_or_hangs_is_survived(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
