@@ -4,12 +4,9 @@ by moving a byte from one field to the next."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
 
 from shoal_wire.limits import SHORT_DIGEST_BYTES
-from shoal_wire.types import BatchId, Digest, GroupId, RolloutGroup
-
-_GROUP_DOMAIN = b"shoal-group-v1"
+from shoal_wire.types import BatchId, Digest, FinishReason, GroupId, RolloutGroup
 
 
 def sha256(data: bytes) -> Digest:
@@ -44,19 +41,23 @@ def group_id(group: RolloutGroup) -> GroupId:
 
 def _content_id(group: RolloutGroup) -> GroupId:
     task = group.task
-    fields: list[bytes] = [
-        _GROUP_DOMAIN,
-        task.family.encode(),
-        task.config_digest,
-        task.seed.to_bytes(8, "big"),
-        task.index.to_bytes(8, "big"),
-        task.question_digest,
+    framed = [
+        _DOMAIN,
+        _framed(task.family.encode()),
+        _framed(task.config_digest),
+        _framed(task.seed.to_bytes(8, "big")),
+        _framed(task.index.to_bytes(8, "big")),
+        _framed(task.question_digest),
     ]
     for completion in group.completions:
-        fields.append(completion.text.encode())
-        fields.append(completion.finish_reason.value.encode())
-    return GroupId(hashlib.sha256(_joined(fields)).digest()[:SHORT_DIGEST_BYTES])
+        text = completion.text.encode()
+        framed += (len(text).to_bytes(8, "big"), text, _REASONS[completion.finish_reason])
+    return GroupId(hashlib.sha256(b"".join(framed)).digest()[:SHORT_DIGEST_BYTES])
 
 
-def _joined(fields: Iterable[bytes]) -> bytes:
-    return b"".join(len(field).to_bytes(8, "big") + field for field in fields)
+def _framed(field: bytes) -> bytes:
+    return len(field).to_bytes(8, "big") + field
+
+
+_DOMAIN = _framed(b"shoal-group-v1")
+_REASONS = {reason: _framed(reason.value.encode()) for reason in FinishReason}
