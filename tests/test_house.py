@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("bootstrap", "p2p", "policy", "proto", "shoal")
@@ -177,3 +179,18 @@ def test_nobody_writes_past_what_makes_text_visible() -> None:
         )
     ]
     assert not past, past
+
+
+@given(st.none())
+def test_no_example_has_a_deadline(_nothing: None) -> None:
+    """Wherever a test lies: what is generated may take as long as a slow machine needs."""
+    assert settings().deadline is None
+    assert HealthCheck.too_slow in settings().suppress_health_check
+    kept = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in tracked("tests")
+        if path.suffix == ".py" and path.name not in ("conftest.py", Path(__file__).name)
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if "deadline=" in line and "@settings" in line
+    ]
+    assert not kept, kept

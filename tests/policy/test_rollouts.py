@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from policy.rollouts import (
@@ -63,7 +63,6 @@ def test_a_swarm_with_smaller_groups_gets_the_first_of_ours() -> None:
 
 
 @given(st.lists(st.text(max_size=20), max_size=8))
-@settings(deadline=None)
 def test_no_shared_completion_breaks_the_contract(texts: list[str]) -> None:
     shared = shareable(own(*texts), RULES)
     if shared is not None:
@@ -84,7 +83,6 @@ def size(groups: Sequence[RolloutGroup]) -> int:
 
 
 @given(st.lists(st.integers(1, 30_000), max_size=30))
-@settings(deadline=None)
 def test_bundles_keep_order_and_every_group_and_their_bound(sizes: list[int]) -> None:
     groups = [make.group(n, ("é" * (length // 2 + 1), "7")) for n, length in enumerate(sizes)]
     made = list(bundles(groups, num_answer_bytes))

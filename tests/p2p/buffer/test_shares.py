@@ -178,7 +178,7 @@ def test_a_publisher_that_proves_useful_takes_its_groups_along() -> None:
     assert course.held()["fresh"] == 100
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     seed=st.integers(0, 1 << 16),
     num_networks=st.integers(1, 12),
@@ -205,7 +205,7 @@ def test_whatever_strangers_do_the_proven_keep_their_shares(
         assert sum(course.held().values()) <= ROOM
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     seed=st.integers(0, 1 << 16),
     num_bad=st.integers(1, 6),

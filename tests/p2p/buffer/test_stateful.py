@@ -327,4 +327,4 @@ class BufferMachine(RuleBasedStateMachine):
 
 
 TestBuffer = BufferMachine.TestCase
-TestBuffer.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestBuffer.settings = settings(max_examples=150, stateful_step_count=40)

@@ -251,7 +251,7 @@ def check(told: list[Offer], seed: int) -> None:
 
 
 @given(st.lists(offers(), max_size=6), st.integers(0, 2**16))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_nobody_but_the_stranger_pays_and_all_honest_batches_arrive(
     told: list[Offer], seed: int
 ) -> None:
@@ -261,6 +261,6 @@ def test_nobody_but_the_stranger_pays_and_all_honest_batches_arrive(
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @given(st.lists(offers(), max_size=20), st.integers(0, 2**16))
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=1500)
 def test_the_same_of_thousands_of_strangers(told: list[Offer], seed: int) -> None:
     check(told, seed)

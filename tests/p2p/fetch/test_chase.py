@@ -59,7 +59,7 @@ def test_gaps_that_are_mended_cost_nothing_and_strangers_cannot_use_up_what_the_
         max_size=300,
     )
 )
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 def test_what_is_named_in_vain_is_bounded_by_publisher_and_by_connection(
     events: list[tuple[int, int, bool, float]],
 ) -> None:

@@ -204,7 +204,7 @@ class QueueMachine(RuleBasedStateMachine):
             assert sum(one.num_bytes for one in self.running[1:]) <= 300
 
 
-QueueMachine.TestCase.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)
+QueueMachine.TestCase.settings = settings(max_examples=30, stateful_step_count=25)
 TestQueueMachine = QueueMachine.TestCase
 
 
@@ -258,7 +258,7 @@ def test_gaps_are_asked_for_one_at_a_time_of_each_publisher_the_lowest_first() -
 
 
 @given(st.lists(st.tuples(st.sampled_from([ANN, BOB, EVE]), st.integers(2, 60)), max_size=60))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_gaps_stay_within_their_bounds(opened: list[tuple[PeerId, int]]) -> None:
     gaps = GapTracker(GapLimits(max_per_publisher=4, max_publishers=2))
     for publisher, sequence in opened:

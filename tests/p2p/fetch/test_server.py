@@ -252,7 +252,7 @@ async def test_a_refusal_for_what_others_take_is_no_offence(
     ),
     st.floats(0, 2),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_whatever_is_asked_for_the_asker_stays_within_what_peers_give_for_nothing(
     asks: list[tuple[float, int]], delay_s: float
 ) -> None:
@@ -297,7 +297,7 @@ async def test_an_asker_with_many_wishes_is_never_put_off(
 
 
 @given(st.binary(max_size=120) | st.sampled_from([b"", b"\x0a\x00", b"\xff" * 4097]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_bytes_are_answered_or_held_against_the_asker(raw: bytes) -> None:
     async def run() -> None:
         desk = Desk()

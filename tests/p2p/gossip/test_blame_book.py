@@ -71,7 +71,7 @@ def test_it_is_bounded_and_forgets_by_age() -> None:
 @given(
     st.lists(st.tuples(st.sampled_from("ABCDE"), st.integers(0, 6), st.floats(0, 30)), max_size=200)
 )
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 def test_who_never_repeats_itself_never_pays(events: list[tuple[str, int, float]]) -> None:
     """Any peers, any messages, any times: a peer pays for its second copy and not before."""
     of, sent, now = book(), Counter[tuple[str, int]](), 0.0
@@ -87,7 +87,7 @@ def test_who_never_repeats_itself_never_pays(events: list[tuple[str, int, float]
         st.tuples(st.sampled_from("ABCD"), st.sampled_from("PQ"), st.integers(1, 3)), max_size=60
     )
 )
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 def test_whoever_plays_with_an_authors_messages_the_honest_author_is_not_blamed(
     events: list[tuple[str, str, int]],
 ) -> None:

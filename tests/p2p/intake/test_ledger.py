@@ -90,7 +90,7 @@ def test_an_accusation_needs_two_different_batches_and_is_made_once() -> None:
         max_size=200,
     )
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_its_memory_is_bounded_after_every_operation(
     operations: list[tuple[str, int, int, int]],
 ) -> None:
@@ -115,7 +115,7 @@ def test_its_memory_is_bounded_after_every_operation(
 
 
 @given(st.lists(st.tuples(st.integers(1, 40), st.integers(0, 2)), max_size=120))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_no_batch_is_new_twice(arrivals: list[tuple[int, int]]) -> None:
     ledger = PublisherLedger(LedgerLimits(max_sequences=8, burst_groups=1e9))
     accepted: set[int] = set()
@@ -128,7 +128,7 @@ def test_no_batch_is_new_twice(arrivals: list[tuple[int, int]]) -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 10), st.integers(1, 20)), max_size=60))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_a_publisher_gets_no_more_than_burst_and_rate(steps: list[tuple[float, int]]) -> None:
     limits = LedgerLimits(burst_groups=10.0, groups_per_second=2.0)
     ledger = PublisherLedger(limits)
@@ -142,7 +142,7 @@ def test_a_publisher_gets_no_more_than_burst_and_rate(steps: list[tuple[float, i
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 40), st.floats(0, 4)), max_size=120))
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 def test_what_others_bring_of_a_publisher_is_not_its_doing(
     events: list[tuple[bool, int, float]],
 ) -> None:

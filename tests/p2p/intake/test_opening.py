@@ -188,7 +188,7 @@ async def test_the_queue_for_the_buffer_is_bounded_by_what_it_holds() -> None:
     assert QUEUE_BYTES < held < QUEUE_BYTES + 2 * weight_of(group)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     calls=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 9_000_000), st.booleans())),
 )

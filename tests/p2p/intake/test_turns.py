@@ -203,7 +203,7 @@ def test_names_of_one_network_share_a_lane_and_the_proven_have_their_own() -> No
     assert lanes(ann, eve) == lanes(ann, ann) != lanes(eve, eve)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     seed=st.integers(0, 1 << 16),
     num_hostile=st.integers(1, 8),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from p2p.intake.questions import check_questions, coordinates_of
@@ -136,13 +136,11 @@ def test_an_announcement_is_no_batch_and_a_batch_no_announcement() -> None:
 
 
 @given(st.binary(max_size=300))
-@settings(deadline=None)
 def test_no_bytes_are_more_than_a_verdict(junk: bytes) -> None:
     assert verdict(reason_of(junk)).outcome is Outcome.REJECT
 
 
 @given(st.integers(0, 10_000), st.integers(1, 255))
-@settings(deadline=None)
 def test_no_changed_byte_gets_through(position: int, change: int) -> None:
     raw = bytearray(RAW)
     raw[position % len(raw)] ^= change

@@ -242,7 +242,10 @@ async def test_records_are_public_in_pages_and_survive_a_restart(tmp_path: Path)
 @given(
     st.lists(st.one_of(requests.map(encode_request), hostile(encode_request(ANSWER))), max_size=5)
 )
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=30,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 def test_any_bytes_get_a_reply_or_the_stated_error(tmp_path: Path, messages: list[bytes]) -> None:
     async def main() -> None:
         bench = Bench(tmp_path)

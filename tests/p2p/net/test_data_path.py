@@ -135,7 +135,7 @@ WRITERS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(writers=WRITERS, opens_after=st.integers(0, 12))
 @example(writers=[(300, 5, 2)], opens_after=6)  # given up with its frame half out
 def test_whoever_is_cancelled_leaves_whole_frames(

@@ -112,7 +112,7 @@ async def test_silence_ends_the_talk(
     assert trio.current_time() - before == pytest.approx(ANSWER_SECONDS)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.binary(max_size=60), max_size=40), st.booleans())
 def test_any_bytes_for_addresses_give_few_addresses_or_none(raw: list[bytes], leads: bool) -> None:
     connect = HolePunch(type=HolePunch.CONNECT, ObsAddrs=raw).SerializeToString()

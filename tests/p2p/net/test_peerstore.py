@@ -74,7 +74,7 @@ CALLS = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(calls=CALLS)
 def test_no_calls_make_it_keep_more_of_a_peer(calls: list[tuple[str, int, int, int]]) -> None:
     store = BoundedPeerStore()

@@ -301,7 +301,7 @@ class _Pipe:
         return None
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(frames=FRAMES)
 def test_no_schedule_of_frames_makes_it_hold_more_than_was_granted(
     frames: list[tuple[int, int, int, int, int]],

@@ -278,7 +278,7 @@ HEARD = st.tuples(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     proven=st.lists(st.sampled_from(ADDRESSES), min_size=1, max_size=4),
     told=st.lists(st.sampled_from(ADDRESSES), max_size=3, unique=True),
@@ -308,7 +308,7 @@ def test_no_course_of_hearsay_displaces_what_is_known(
         assert len(target.heard) <= MAX_ADDRS_PER_PEER
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(
         st.tuples(
@@ -350,7 +350,7 @@ def test_every_address_that_is_not_on_the_internet_has_a_home(address: object) -
 # The book
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(st.tuples(st.sampled_from(NAMES), st.integers(0, 3)), max_size=60), st.integers(4, 8)
 )

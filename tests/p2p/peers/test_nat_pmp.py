@@ -119,7 +119,7 @@ def test_a_gateway_that_does_not_speak_it_is_known_at_once() -> None:
 
 
 @given(said=st.lists(st.binary(max_size=40), max_size=4), is_headed=st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_whatever_a_gateway_says_is_a_port_or_one_line(said: list[bytes], is_headed: bool) -> None:
     def answer(question: bytes) -> list[bytes]:
         head = struct.pack("!BBH", 0, question[1] + 128, 0) if is_headed else b""

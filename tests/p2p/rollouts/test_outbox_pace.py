@@ -16,7 +16,7 @@ ME = PeerId("me")
     st.lists(st.tuples(st.integers(1, 64), st.floats(0, 3)), min_size=1, max_size=200),
     st.floats(0, 0.5),
 )
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_whatever_the_trainer_makes_peers_take_it_all(
     batches: list[tuple[int, float]], delay_s: float
 ) -> None:
@@ -48,7 +48,7 @@ def test_a_flush_of_everything_that_waits_is_spread_and_taken_whole() -> None:
     ),
     st.floats(0, 0.5),
 )
-@settings(deadline=None, max_examples=120)
+@settings(max_examples=120)
 def test_batches_of_any_size_and_lives_of_any_length_stay_within_every_quota(
     batches: list[tuple[int, float, bool]], delay_s: float
 ) -> None:

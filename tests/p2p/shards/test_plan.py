@@ -131,7 +131,7 @@ def test_a_fixed_number_is_kept_whatever_the_demand(fixed: int, expected: int) -
         assert len(swarm.run(200, wanted=wanted)) == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.floats(0, 50), min_size=1, max_size=24),
     st.lists(st.tuples(st.integers(1, 90), st.floats(0, 200)), min_size=1, max_size=12),

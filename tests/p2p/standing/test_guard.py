@@ -279,7 +279,7 @@ EVENTS = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(EVENTS)
 def test_no_course_of_arrivals_puts_an_idle_newcomer_in_the_place_of_merit(
     events: list[tuple[float, int | None, float]],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from p2p.standing.scoring import BAN_BELOW, HALF_LIFE_SECONDS, MERIT_CAP, WEIGHTS, Cause, Scoreboard
@@ -68,7 +68,6 @@ def test_it_remembers_a_bounded_number_of_peers() -> None:
     st.lists(st.tuples(st.sampled_from(list(Reason)), st.floats(0, 1e5), st.integers(0, 2))),
     st.floats(0, 1e6),
 )
-@settings(deadline=None)
 def test_nobody_ever_stands_above_zero(
     judgements: list[tuple[Reason, float, int]], later: float
 ) -> None:

@@ -165,7 +165,7 @@ class Swarm:
         return seen, mine + min(usable, external)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 @given(
     own=st.floats(0.0, 0.9),
     other=st.floats(0.0, 0.9),
@@ -190,7 +190,7 @@ def test_it_is_never_worse_than_alone(
     assert total >= alone_s - (place if offered else 0.0) - noise
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30, derandomize=True)
 @given(
     own=st.floats(0.02, 0.6),
     offered=st.integers(0, 60),

@@ -46,7 +46,7 @@ def test_a_copy_is_known_however_long_its_texts_are() -> None:
     assert not strategy.is_spent(candidate(thief, 1, [*texts[:1], "of", "its", "own"]), own)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     groups=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 30), st.integers(1, 12))),
 )

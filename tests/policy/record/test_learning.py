@@ -21,7 +21,7 @@ ENOUGH = 360
 """Rounds in which what is wrong has long been said."""
 
 
-@settings(max_examples=12, derandomize=True, deadline=None)
+@settings(max_examples=12, derandomize=True)
 @given(
     first=st.floats(0.02, 0.9),
     rise=st.floats(0, 1),
@@ -99,7 +99,7 @@ def test_it_is_over_when_the_course_is_well_again_and_not_at_the_first_sign() ->
     assert learning.view()["state"] == "ok"
 
 
-@settings(max_examples=12, derandomize=True, deadline=None)
+@settings(max_examples=12, derandomize=True)
 @given(share=st.floats(0, 1), used=st.floats(0, 0.1), seed=st.integers(0, 1 << 16))
 def test_no_finding_comes_and_goes(share: float, used: float, seed: int) -> None:
     """Whatever the level: of a course that stays as it is, a finding begins at most twice."""

@@ -115,9 +115,8 @@ planted = st.lists(
 
 secrets = {"seed": keys, "swarm_key": keys, "token": tokens, "plants": planted}
 once = settings(
-    deadline=None,
     phases=(Phase.generate,),  # to shrink a key takes minutes, and tells nothing
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
 

@@ -40,7 +40,7 @@ def played(draw: st.DrawFn) -> list[Run]:
 
 @pytest.mark.filterwarnings("error")  # a library's words would stand in a person's terminal
 @given(runs=played())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_tables_and_numbers_of_any_runs(runs: list[Run]) -> None:
     summaries, compared = summarise(runs), pairs(runs)
     top, law = ceiling(runs), find(runs)
