@@ -42,6 +42,8 @@ _REST_S = 900.0
 _LOST_S = 10.0
 """After a circuit that has ended meanwhile."""
 _POLL_S = 1.0
+_IDLE_S = 15.0
+"""While no circuit is there, and nobody comes: one may be all that is left of two connections."""
 _LOOK_S = 0.05
 _TALK_S = 12.0
 _WINDOW_S = 5.0
@@ -62,6 +64,9 @@ class Network(Protocol):
 
     def connections(self) -> tuple[ConnectionInfo, ...]:
         """Every live connection, one a peer."""
+
+    async def somebody_comes(self) -> None:
+        """Wait for the next peer, or return at once for one that has come meanwhile."""
 
     def addresses_of(self, peer_id: PeerId) -> tuple[str, ...]:
         """Transport addresses at which a peer says it listens."""
@@ -118,19 +123,29 @@ class HolePunch:
         task_status.started()
         async with trio.open_nursery() as nursery:
             while True:
-                for peer_id in self._due():
+                circuits = [
+                    c
+                    for c in self._network.connections()
+                    if is_circuit(c.address) and c.direction is Direction.IN
+                ]
+                for peer_id in self._due(circuits):
                     self._leading.add(peer_id)
                     nursery.start_soon(self._lead, peer_id)
-                await trio.sleep(_POLL_S)
+                if circuits:
+                    await trio.sleep(_POLL_S)
+                    continue
+                with trio.move_on_after(_IDLE_S):
+                    await self._network.somebody_comes()
 
-    def _due(self) -> list[PeerId]:
+    def _due(self, circuits: Sequence[ConnectionInfo]) -> list[PeerId]:
         now = trio.current_time()
         due = [
             c.peer_id
-            for c in self._network.connections()
+            for c in circuits
             # A poll's time is enough for both to have told each other who they are.
-            if is_circuit(c.address) and c.direction is Direction.IN and c.opened_s >= _POLL_S
-            if c.peer_id not in self._leading and self._rests_until.get(c.peer_id, 0.0) <= now
+            if c.opened_s >= _POLL_S
+            and c.peer_id not in self._leading
+            and self._rests_until.get(c.peer_id, 0.0) <= now
         ]
         return due[: _MAX_AT_ONCE - len(self._leading)]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import partial
 
+import trio
 from libp2p.abc import INetStream
 
 from p2p.net.address import host_and_port, is_circuit, to_libp2p_id
@@ -24,6 +25,8 @@ class Knocking:
     def __init__(self, host: Libp2pHost) -> None:
         self._host = host
         self._inner = host.libp2p_host
+        self._come = trio.Event()
+        host.add_peer_callbacks(connected=lambda _peer_id: self._come.set())
 
     def serve(self, follow: Callable[[INetStream], Awaitable[None]]) -> None:
         """Let others lead the talk."""
@@ -32,6 +35,11 @@ class Knocking:
     def connections(self) -> tuple[ConnectionInfo, ...]:
         """Every live connection, one a peer."""
         return self._host.connections()
+
+    async def somebody_comes(self) -> None:
+        """Wait for the next peer, or return at once for one that has come meanwhile."""
+        await self._come.wait()
+        self._come = trio.Event()
 
     def addresses_of(self, peer_id: PeerId) -> tuple[str, ...]:
         """Transport addresses at which a peer says it listens."""

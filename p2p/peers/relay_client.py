@@ -103,6 +103,7 @@ class RelayClient:
         self._reservations: dict[PeerId, Reservation] = {}
         self._not_before: dict[PeerId, float] = {}
         self._ask_at = 0.0
+        self._changed = trio.Event()
         self.reachable: bool | None = None
         """Whether peers could dial us; None while unknown."""
         host.add_peer_callbacks(disconnected=self._on_disconnected)
@@ -115,6 +116,7 @@ class RelayClient:
     def look_again(self) -> None:
         """Find out anew whether peers can dial this one: something has changed."""
         self._ask_at = 0.0
+        self._changed.set()
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Find out, reserve and renew, until cancelled."""
@@ -127,7 +129,14 @@ class RelayClient:
                 await self._find_out()
             if self._use is RelayUse.ON or self.reachable is False:
                 await self._reserve_where_needed()
-            await trio.sleep(_POLL_SECONDS)
+            with trio.move_on_after(self._pause_s()):
+                await self._changed.wait()
+            self._changed = trio.Event()
+
+    def _pause_s(self) -> float:
+        if self._use is RelayUse.ON or self.reachable is False:
+            return _POLL_SECONDS
+        return max(_POLL_SECONDS, self._ask_at - trio.current_time())
 
     # Reachable?
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import Any, cast
+from unittest import mock
 
 import pytest
 import trio
+import trio.testing
 
 from p2p.net.connections import ConnectionInfo, Direction
 from p2p.peers import relay_client
@@ -22,7 +25,7 @@ class AskedHost:
 
     says: dict[PeerId, tuple[str, str, bool]]
     """By peer: where it is, where it says that it sees this node, and whether it gets in."""
-    libp2p_host: object = None
+    libp2p_host: object = field(default_factory=mock.Mock)
 
     def add_peer_callbacks(self, **_callbacks: object) -> None:
         pass
@@ -78,9 +81,35 @@ async def test_a_hidden_node_is_not_talked_out_of_its_relays(
     says: list[tuple[str, str, bool]], reachable: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = AskedHost({fresh_identity().peer_id: said for said in says})
+    monkeypatch.setattr(relay_client, "ask_outside", asking(host, list[float]()))
+    client = RelayClient(host=cast("Any", host))
+    await client._find_out()
+    assert client.reachable is reachable
 
+
+async def test_who_is_reachable_asks_again_when_it_is_time_or_something_has_changed(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, asked_at = AskedHost({fresh_identity().peer_id: outside(1, is_in=True)}), list[float]()
+    monkeypatch.setattr(relay_client, "ask_outside", asking(host, asked_at))
+    client = RelayClient(host=cast("Any", host))
+    async with trio.open_nursery() as nursery:
+        start = trio.current_time()
+        await nursery.start(client.run)
+        await trio.sleep(900)
+        client.look_again()
+        await trio.sleep(900)
+        nursery.cancel_scope.cancel()
+    assert [round(at - start) for at in asked_at] == [0, 600, 900, 1500]
+
+
+Ask = Callable[..., Awaitable[Outside]]
+
+
+def asking(host: AskedHost, asked_at: list[float]) -> Ask:
     async def ask(_host: object, peer_id: PeerId, *, ports: tuple[int, ...]) -> Outside:
         await trio.lowlevel.checkpoint()
+        asked_at.append(trio.current_time())
         _, observed, is_in = host.says[peer_id]
         return Outside(
             peer_id=peer_id,
@@ -90,7 +119,4 @@ async def test_a_hidden_node_is_not_talked_out_of_its_relays(
             clock_ahead_ms=0,
         )
 
-    monkeypatch.setattr(relay_client, "ask_outside", ask)
-    client = RelayClient(host=cast("Any", host))
-    await client._find_out()
-    assert client.reachable is reachable
+    return ask
