@@ -126,6 +126,7 @@ class Archive:
         self._unwritten: list[Archived] = []
         """For which there was no room; no more than the queue holds."""
         self._queued_bytes = 0
+        self._queued = trio.Event()
         self._send, self._receive = trio.open_memory_channel[Archived](QUEUE_BATCHES)
 
     def notice(self, event: Event) -> None:
@@ -149,6 +150,7 @@ class Archive:
         with suppress(trio.WouldBlock, trio.BrokenResourceError):
             self._send.send_nowait(batch)
             self._queued_bytes += len(batch.envelope)
+            self._queued.set()
 
     async def run(
         self, manifest: Manifest, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -163,6 +165,8 @@ class Archive:
             return
         try:
             while True:
+                if not self._unwritten:
+                    await self._queued.wait()
                 await trio.sleep(_COMMIT_SECONDS)
                 await self._commit(file)
         finally:
@@ -193,6 +197,7 @@ class Archive:
     def _waiting(self) -> list[Archived]:
         found: list[Archived] = []
         self._queued_bytes = 0
+        self._queued = trio.Event()
         while True:
             try:
                 found.append(self._receive.receive_nowait())

@@ -14,7 +14,7 @@ import trio
 from p2p import disk as disk_module
 from p2p.__main__ import _keep_last_status
 from p2p.disk import Disk
-from p2p.store.archive import Archive, ArchiveFile, read_archive
+from p2p.store.archive import Archive, ArchiveFile, count_archive, read_archive
 from p2p.store.store import Store, StoreError, StoreFault
 from shoal_base.files import is_full
 from shoal_settings.schema import Settings
@@ -102,6 +102,7 @@ async def test_the_archive_keeps_what_it_could_not_write(
             await trio.sleep(10)
             full.undo()
             await trio.sleep(10)
+            assert count_archive(path) == 2, "though nothing came meanwhile"
             nursery.cancel_scope.cancel()
     assert refused and list(read_archive(path)) == [_batch(1), _batch(2)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from p2p.store.archive import (
     read_manifests,
 )
 from tests.support import factories as make
+from tests.support.nodes import until
 
 MANIFEST = make.swarm()
 
@@ -77,6 +79,26 @@ async def test_a_node_ends_with_everything_on_disk(tmp_path: Path) -> None:
         nursery.cancel_scope.cancel()
     assert len(list(read_archive(path))) == 20
     assert read_manifests(path) == [MANIFEST.raw]
+
+
+def _holds(path: Path, count: int) -> bool:
+    return path.exists() and count_archive(path) == count
+
+
+async def test_what_comes_is_on_disk_soon_however_long_nothing_came(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("p2p.store.archive._COMMIT_SECONDS", 0.01)
+    path = tmp_path / "a.db"
+    archive = Archive(path, max_bytes=10_000)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(archive.run, MANIFEST)
+        await trio.sleep(0.1)
+        for number in range(3):
+            archive.keep(_batch(number))
+            await until(partial(_holds, path, number + 1))
+            await trio.sleep(0.05)
+        nursery.cancel_scope.cancel()
 
 
 async def test_of_a_burst_beyond_the_queue_the_newest_are_lost(tmp_path: Path) -> None:
