@@ -3,7 +3,7 @@
 Models: the embedded one on the preset `easy`, whose rewards are real; and a random Qwen2 with
 prompts of 160 to 224 tokens, rows of words that mean nothing. A random model is never right, and
 our update passes over what has no signal, which would flatter it: so there the verifier is asked,
-and then a coin is the reward, one bit of a digest of the answer's text, for all candidates.
+and then the reward is drawn by lot, a digest of the answer's text, for all candidates alike.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Case:
     repeats: int
     """Runs of each candidate."""
     vocabulary: int = 0
-    """Of the random model, which is paid by the coin. 0: the embedded one, paid by its verifier."""
+    """Of the random model, which is paid by lot. 0: the embedded one, paid by its verifier."""
     micro_batches: Sequence[int]
     """Rows of TRL's that are tried; a quick pass takes the first."""
     goal: float
@@ -149,9 +149,12 @@ def _write_questions(folder: Path, words: Sequence[str]) -> None:
     )
 
 
-def coin(text: str) -> float:
-    """Return 0 or 1, by an answer's text alone."""
-    return float(hashlib.sha256(text.encode()).digest()[0] & 1)
+def lot(text: str) -> float:
+    """Return a reward from 0 to 1 by an answer's text alone.
+
+    Of 256 steps, so that a group of answers is never without signal: with two, one group in 128 is.
+    """
+    return hashlib.sha256(text.encode()).digest()[0] / 255
 
 
 def cpu_seconds() -> float:

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.whole_round_cases import COMPLETIONS, EPSILON, SEED, Case, RoundCounter, coin
+from benchmarks.whole_round_cases import COMPLETIONS, EPSILON, SEED, Case, RoundCounter, lot
 from policy import sapo
 from policy.__main__ import main
 from policy.choice.advantage import has_signal
@@ -83,13 +83,13 @@ def run_ours(case: Case, folder: Path, counter: RoundCounter) -> None:
             with_signal=outcome.record.groups_with_signal,
         )
 
-    def tossing(tasks: TaskSource, groups: Sequence[OwnGroup]) -> list[list[float]]:
+    def by_lot(tasks: TaskSource, groups: Sequence[OwnGroup]) -> list[list[float]]:
         verify(tasks, groups)
-        return [[coin(answer.text) for answer in group.answers] for group in groups]
+        return [[lot(answer.text) for answer in group.answers] for group in groups]
 
     Trainer._finish_round = counting  # type: ignore[method-assign]
     if case.vocabulary:
-        TaskSource.verify_own = tossing  # type: ignore[method-assign]
+        TaskSource.verify_own = by_lot  # type: ignore[method-assign]
     with tempfile.TemporaryDirectory(prefix="shoal-") as data_dir:
         if code := main(flags_of(case, folder, data_dir)):
             raise RuntimeError(f"{case.name}: our trainer ended with {code}")
@@ -250,7 +250,7 @@ class Scoring:
         finish = FinishReason.STOP if ended else FinishReason.LENGTH
         spec = self._specs[self._questions[at].task.family]
         reward = float(self._score(spec, self._items[at], text, finish))
-        return coin(text) if self._case.vocabulary else reward
+        return lot(text) if self._case.vocabulary else reward
 
 
 def run(candidate: str, case: Case, folder: Path) -> RoundCounter:

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import whole_round
 from benchmarks.whole_round import goals, require_same_work
-from benchmarks.whole_round_cases import CASES, Case, Found, RoundCounter, coin
+from benchmarks.whole_round_cases import CASES, Case, Found, RoundCounter, lot
 from benchmarks.whole_round_run import Scoring, flags_of
 from policy.__main__ import main
 from policy.rollouts import Question
@@ -100,6 +100,11 @@ def test_our_trainer_takes_the_flags(case: Case, capsys: pytest.CaptureFixture[s
     assert "minibatches" in capsys.readouterr().out
 
 
+def test_only_trl_at_its_fastest_has_another_allocator() -> None:
+    assert whole_round.environment_of("ours") == whole_round.environment_of("trl_default") == {}
+    assert set(whole_round.environment_of("trl_64")) == set(whole_round.KEPT_PAGES)
+
+
 def test_trl_is_given_the_size_that_was_fastest_when_tried(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -147,5 +152,5 @@ def test_trl_is_paid_as_our_trainer_is() -> None:
         "lengths": [2, 2, *[3] * 6, *[2] * 8],
         "with_signal": 1,
     }
-    tossed = Scoring(LONG, [first, second], PRESETS["easy"], frozenset([3])).rewards(**step)
-    assert tossed == [coin(text) for text in step["completions"]]
+    by_lot = Scoring(LONG, [first, second], PRESETS["easy"], frozenset([3])).rewards(**step)
+    assert by_lot == [lot(text) for text in step["completions"]]
