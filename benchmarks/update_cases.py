@@ -11,7 +11,7 @@ import copy
 import importlib
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -40,13 +40,19 @@ class Case:
     silent_groups: int = 0
     """Groups, of 8, whose completions all have advantage zero."""
     groups: int = GROUPS
+    tied: bool = True
+    """The output matrix is the embedding's."""
 
 
+_PROMPTS_OF_64 = Case(prompt=(64, 64), tied=False)
 CASES = {
     "equal": Case(completion=(LONGEST, LONGEST)),
+    "equal_64": replace(_PROMPTS_OF_64, completion=(LONGEST, LONGEST)),
     "mixed": Case(),
+    "mixed_64": _PROMPTS_OF_64,
     "mixed_long_prompts": Case(prompt=(160, 224)),
     "half_without_signal": Case(silent_groups=GROUPS // 2),
+    "half_without_signal_64": replace(_PROMPTS_OF_64, silent_groups=GROUPS // 2),
     "large_vocabulary": Case(vocabulary=LARGE_VOCABULARY, groups=2),
 }
 
@@ -87,7 +93,7 @@ def make_groups(case: Case, seed: int = 0) -> list[TrainGroup]:
 
 
 def make_policy(case: Case) -> Policy:
-    """A random Qwen2 of hidden size 256 and 4 layers, float32, tied embeddings."""
+    """A random Qwen2 of hidden size 256 and 4 layers, float32."""
     torch.manual_seed(0)
     config = Qwen2Config(
         vocab_size=case.vocabulary,
@@ -97,7 +103,7 @@ def make_policy(case: Case) -> Policy:
         num_key_value_heads=2,
         intermediate_size=768,
         max_position_embeddings=512,
-        tie_word_embeddings=True,
+        tie_word_embeddings=case.tied,
     )
     tokenizer = AutoTokenizer.from_pretrained(assets_path())
     return wrap_policy(Qwen2ForCausalLM(config), tokenizer, name="random")
