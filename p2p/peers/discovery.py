@@ -19,6 +19,7 @@ import math
 import random
 import time
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -135,11 +136,10 @@ class Discovery:
 
     @property
     def num_missing(self) -> int:
-        """Peers of the swarm, bootstraps apart, that are connected too few; may be negative."""
-        counts, bootstraps = self._counts, self._bootstrap_ids
-        connected = self._host.connected_peers()
-        others = sum(1 for peer in connected if peer not in bootstraps and counts(peer))
-        return self._settings.target_peers - others
+        """Peers of the swarm, bootstraps apart, that are connected too few; 0 with enough."""
+        most, bootstraps = self._settings.target_peers, self._bootstrap_ids
+        others = (peer for peer in self._host.connected_peers() if peer not in bootstraps)
+        return most - sum(1 for _ in islice(filter(self._counts, others), most))
 
     def snapshot(self) -> tuple[TargetInfo, ...]:
         """Return every target, bootstraps first."""
