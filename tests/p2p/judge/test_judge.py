@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import random
 from collections.abc import Callable
@@ -22,7 +21,13 @@ from p2p.token_bucket import Rate
 from shoal_tasks.errors import WorkerUnavailable
 from shoal_tasks.families import JUDGE_SEED_MIN, TRAIN_SEED_MIN, judge_coordinates
 from shoal_wire.errors import RemoteError
-from shoal_wire.judge import decode_reply, encode_request, open_record
+from shoal_wire.judge import (
+    BadAnswerError,
+    decode_reply,
+    decode_request,
+    encode_request,
+    open_record,
+)
 from shoal_wire.judge_messages import (
     Challenge,
     ChallengeAnswer,
@@ -37,6 +42,7 @@ from shoal_wire.judge_messages import (
     RecordQuery,
     SealedRecord,
 )
+from shoal_wire.limits import MAX_ROUND
 from shoal_wire.types import FinishReason, PeerId
 from tests.support import factories as make
 from tests.wire.test_hostile_bytes import hostile
@@ -239,8 +245,23 @@ async def test_records_are_public_in_pages_and_survive_a_restart(tmp_path: Path)
     assert len(read_records(tmp_path / JUDGE_FILE)) == 5  # while the judge has it open
 
 
+answers_out_of_bounds = st.builds(
+    replace,
+    st.just(ANSWER),
+    round=st.integers(MAX_ROUND, 2**63),
+    text=st.text(st.characters(codec="utf-8"), max_size=20),
+)
+
+
 @given(
-    st.lists(st.one_of(requests.map(encode_request), hostile(encode_request(ANSWER))), max_size=5)
+    st.lists(
+        st.one_of(
+            requests.map(encode_request),
+            answers_out_of_bounds.map(encode_request),
+            hostile(encode_request(ANSWER)),
+        ),
+        max_size=5,
+    )
 )
 @settings(
     max_examples=30,
@@ -252,12 +273,25 @@ def test_any_bytes_get_a_reply_or_the_stated_error(tmp_path: Path, messages: lis
         try:
             await bench.challenge()
             for raw in messages:
-                with contextlib.suppress(RemoteError):
-                    decode_reply(await bench.judge.answer(ALICE, raw))
+                await _is_answered_as_it_parses(bench.judge, raw)
         finally:
             bench.store.close()
 
     trio.run(main)
+
+
+async def _is_answered_as_it_parses(judge: Judge, raw: bytes) -> None:
+    try:
+        decode_request(raw)
+    except BadAnswerError:
+        assert (
+            refusal(decode_reply(await judge.answer(ALICE, raw))) is JudgeRefusalReason.BAD_ANSWER
+        )
+    except RemoteError:
+        with pytest.raises(RemoteError):
+            await judge.answer(ALICE, raw)
+    else:
+        decode_reply(await judge.answer(ALICE, raw))
 
 
 def test_its_seeds_are_never_trained_on() -> None:
