@@ -247,6 +247,8 @@ class Battle:
 
     def _check_sizes(self, world: World) -> None:
         for node in world.up("honest"):
+            if not node.has_joined:  # the weather has just brought it back: `_look` waits for it
+                continue
             held = held_by({"node": node.live})
             total = sum(one.num_bytes for one in held.values())
             self.most_bytes = max(self.most_bytes, total)
