@@ -422,13 +422,14 @@ class Discovery:
             await self._until_others(connected, asking.pause_s(connected))
 
     async def _until_others(self, known: frozenset[PeerId], pause_s: float) -> None:
-        """Wait until others than these may be connected: of the swarm, as some say late.
+        """Wait until others than these may be connected, or one of these may be asked again.
 
-        Or until one of these may be asked again.
+        Some say late of which swarm they are, and where they listen: that is looked for a while.
         """
         settings = self._settings
         is_quiet = trio.current_time() - self._met_at >= _SAID_S
-        if is_quiet or len(known) == len(self._host.connected_peers()):
+        all_say_so = len(known) == len(self._host.connected_peers())
+        if is_quiet or (all_say_so and not self.num_missing):
             most_s = min(pause_s, settings.exchange_interval_s)
             with trio.move_on_after(max(0.0, most_s - settings.backoff_first_s)):
                 await self._met.wait()

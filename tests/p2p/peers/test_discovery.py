@@ -484,11 +484,27 @@ async def test_a_small_swarm_is_looked_at_when_somebody_comes_and_when_one_is_as
         await trio.sleep(600)
         assert discovery.num_missing > 0
         assert 600 / 15 - 3 <= len(asked) <= 600 / 15 + 5
-        assert len(looked) <= len(asked) + 5
+        assert len(looked) <= len(asked) + 45, "not for long after somebody has come"
         host.connect(peer(4).peer_id)
         at = trio.current_time()
         await trio.sleep(1.0)
         assert asked[-1] >= at, "who comes is asked at once"
+
+
+async def test_who_says_late_where_it_listens_is_found_again(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    host, other = FakeHost(), peer(2)
+    host.up = {full(other)}
+    async with discovering(host):
+        await trio.sleep(60)
+        host.connect(other.peer_id)
+        await trio.sleep(3)
+        host.connected[other.peer_id] = other.addresses
+        await trio.sleep(1)
+        host.lose(other.peer_id)
+        await trio.sleep(5)
+        assert other.peer_id in host.connected
 
 
 async def test_peer_exchange_that_fails_or_hangs_is_survived(
