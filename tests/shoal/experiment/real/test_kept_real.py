@@ -13,6 +13,7 @@ from tests.shoal.experiment.kept_rounds import ARCHIVES, told_of, unpack
 
 PAGE = ARCHIVES.parent / "train-a-real-model.md"
 ARCHIVE = ARCHIVES / "real" / "real.tar.xz"
+ARMS = ("4-4", "8-0", "8-0-filtered", "4-0")
 
 
 def test_the_table_of_the_page_is_what_its_command_prints_of_the_kept_rounds(
@@ -25,11 +26,37 @@ def test_the_table_of_the_page_is_what_its_command_prints_of_the_kept_rounds(
 
 def test_the_curve_of_the_page_is_what_the_kept_rounds_say(tmp_path: Path) -> None:
     unpack(ARCHIVE, tmp_path)
-    rows = [row for arm in ("4-4", "8-0", "4-0") for row in _rows(tmp_path / "rounds" / arm)]
+    rows = [row for arm in ARMS for row in _rows(tmp_path / "rounds" / arm)]
     made = "\n".join(
         ["| | seed 1 | seed 2 | seed 3 | mean |", "|---" * 5 + "|", *rows],
     )
     assert made in PAGE.read_text(), f"{PAGE.name} has another curve than this:\n{made}"
+
+
+def test_the_rates_of_the_page_are_what_the_kept_rounds_say(tmp_path: Path) -> None:
+    unpack(ARCHIVE, tmp_path / "5e-4")
+    for rate in ("2.5e-4", "1e-3"):
+        unpack(ARCHIVE.with_name(f"rate-{rate}.tar.xz"), tmp_path / rate)
+    found = [
+        _end(tmp_path / rate / "rounds" / "8-0" / "seed-1.jsonl")
+        for rate in ("2.5e-4", "5e-4", "1e-3")
+    ]
+    page = " ".join(PAGE.read_text().split())
+    (low, _), (kept, _), (high, _) = found
+    assert f"total {low:.2f} at 2.5e-4, {kept:.2f} at 5e-4, {high:.2f} at 1e-3" in page
+    assert "held-out at the end " + ", ".join(f"{held_out:.3f}" for _, held_out in found) in page
+
+
+def _end(path: Path) -> tuple[float, float]:
+    """A node's total, and its last held-out figure: means of a job's nodes."""
+    totals: dict[int, float] = defaultdict(float)
+    held_out: dict[int, float] = {}
+    for line in map(json.loads, path.read_text().splitlines()):
+        if line["event"] == "round":
+            totals[line["node"]] += line["reward_local"]
+        if line["event"] == "held_out":
+            held_out[line["node"]] = line["held_out/pass@1"]
+    return fmean(totals.values()), fmean(held_out.values())
 
 
 def _rows(folder: Path) -> list[str]:
@@ -38,7 +65,7 @@ def _rows(folder: Path) -> list[str]:
         for line in map(json.loads, path.read_text().splitlines()):
             if line["event"] == "held_out":
                 held_out[line["round"]][path.name].append(line["held_out/pass@1"])
-    arm = folder.name.replace("-", "/")
+    arm = folder.name.replace("-", "/", 1).replace("-", " ")
     rows = []
     for number, by_seed in sorted(held_out.items()):
         found = [fmean(nodes) for nodes in by_seed.values()]
