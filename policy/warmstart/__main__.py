@@ -15,8 +15,9 @@ from policy.tiny import ASSETS, Profile, assets_path
 from shoal_base.lines import say
 
 QUESTIONS_PER_FAMILY = 200
-SEEDS = 1 << 32
 """Held-out questions behind the figures in the provenance."""
+SEEDS = 1 << 32
+"""Those that every part of the recipe takes."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
