@@ -115,7 +115,6 @@ class RelayClient:
 
     def look_again(self) -> None:
         """Find out anew whether peers can dial this one: something has changed."""
-        self._ask_at = 0.0
         self._changed.set()
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -131,7 +130,9 @@ class RelayClient:
                 await self._reserve_where_needed()
             with trio.move_on_after(self._pause_s()):
                 await self._changed.wait()
-            self._changed = trio.Event()
+            if self._changed.is_set():  # perhaps while others were asked, and said how it was
+                self._changed = trio.Event()
+                self._ask_at = 0.0
 
     def _pause_s(self) -> float:
         if self._use is RelayUse.ON or self.reachable is False:

@@ -103,13 +103,32 @@ async def test_who_is_reachable_asks_again_when_it_is_time_or_something_has_chan
     assert [round(at - start) for at in asked_at] == [0, 600, 900, 1500]
 
 
+async def test_what_changes_while_peers_are_asked_is_asked_about_again(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer_id = fresh_identity().peer_id
+    host, asked_at = AskedHost({peer_id: outside(1, is_in=False)}), list[float]()
+    monkeypatch.setattr(relay_client, "ask_outside", asking(host, asked_at, takes_s=5.0))
+    monkeypatch.setattr(RelayClient, "_reserve_where_needed", trio.lowlevel.checkpoint)
+    client = RelayClient(host=cast("Any", host))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(client.run)
+        await trio.sleep(2)
+        client.look_again()  # a router has just opened a port
+        await trio.sleep(2)
+        host.says[peer_id] = outside(1, is_in=True)
+        await trio.sleep(60)
+        nursery.cancel_scope.cancel()
+    assert len(asked_at) == 2
+
+
 Ask = Callable[..., Awaitable[Outside]]
 
 
-def asking(host: AskedHost, asked_at: list[float]) -> Ask:
+def asking(host: AskedHost, asked_at: list[float], takes_s: float = 0.0) -> Ask:
     async def ask(_host: object, peer_id: PeerId, *, ports: tuple[int, ...]) -> Outside:
-        await trio.lowlevel.checkpoint()
         asked_at.append(trio.current_time())
+        await trio.sleep(takes_s)
         _, observed, is_in = host.says[peer_id]
         return Outside(
             peer_id=peer_id,
