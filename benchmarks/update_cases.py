@@ -92,21 +92,27 @@ def make_groups(case: Case, seed: int = 0) -> list[TrainGroup]:
     ]
 
 
-def make_policy(case: Case) -> Policy:
-    """A random Qwen2 of hidden size 256 and 4 layers, float32."""
+def small_qwen2(vocabulary: int, *, tied: bool = True, **named: Any) -> Qwen2ForCausalLM:
+    """Return a random Qwen2 of hidden size 256 and 4 layers, float32; always the same one."""
     torch.manual_seed(0)
     config = Qwen2Config(
-        vocab_size=case.vocabulary,
+        vocab_size=vocabulary,
         hidden_size=256,
         num_hidden_layers=4,
         num_attention_heads=4,
         num_key_value_heads=2,
         intermediate_size=768,
         max_position_embeddings=512,
-        tie_word_embeddings=case.tied,
+        tie_word_embeddings=tied,
+        **named,
     )
+    return Qwen2ForCausalLM(config)
+
+
+def make_policy(case: Case) -> Policy:
+    """The small Qwen2 with the embedded model's tokenizer."""
     tokenizer = AutoTokenizer.from_pretrained(assets_path())
-    return wrap_policy(Qwen2ForCausalLM(config), tokenizer, name="random")
+    return wrap_policy(small_qwen2(case.vocabulary, tied=case.tied), tokenizer, name="random")
 
 
 class Ours:

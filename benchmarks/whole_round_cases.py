@@ -19,13 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import torch
 from tokenizers import AddedToken, pre_tokenizers
-from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
+from transformers import Qwen2Tokenizer
 from transformers.utils.logging import disable_progress_bar
 
-COMPLETIONS = 8
-EPSILON = 0.2
+from benchmarks.update_cases import COMPLETIONS, small_qwen2
+
 SEED = 7
 
 
@@ -100,21 +99,13 @@ def write_random(vocabulary: int, folder: Path) -> None:
     """Write a random model into `folder`/model and its questions into `folder`/words.toml."""
     disable_progress_bar()
     words, tokenizer = _words_and_tokenizer(vocabulary)
-    torch.manual_seed(0)
-    config = Qwen2Config(
-        vocab_size=vocabulary,
-        hidden_size=256,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        intermediate_size=768,
-        max_position_embeddings=512,
-        tie_word_embeddings=True,
+    model = small_qwen2(
+        vocabulary,
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
-    Qwen2ForCausalLM(config).save_pretrained(folder / "model")
+    model.save_pretrained(folder / "model")
     tokenizer.save_pretrained(folder / "model")
     _write_questions(folder, words)
 

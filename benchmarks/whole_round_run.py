@@ -17,7 +17,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.whole_round_cases import COMPLETIONS, EPSILON, SEED, Case, RoundCounter, lot
+from benchmarks.update_cases import COMPLETIONS, EPSILON
+from benchmarks.whole_round_cases import SEED, Case, RoundCounter, lot
 from policy import sapo
 from policy.__main__ import main
 from policy.choice.advantage import has_signal

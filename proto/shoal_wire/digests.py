@@ -9,6 +9,14 @@ from shoal_wire.limits import SHORT_DIGEST_BYTES
 from shoal_wire.types import BatchId, Digest, FinishReason, GroupId, RolloutGroup
 
 
+def _framed(field: bytes) -> bytes:
+    return len(field).to_bytes(8, "big") + field
+
+
+_DOMAIN = _framed(b"shoal-group-v1")
+_REASONS = {reason: _framed(reason.value.encode()) for reason in FinishReason}
+
+
 def sha256(data: bytes) -> Digest:
     """Return the 32-byte SHA-256 of `data`."""
     return Digest(hashlib.sha256(data).digest())
@@ -53,11 +61,3 @@ def _content_id(group: RolloutGroup) -> GroupId:
         text = completion.text.encode()
         framed += (len(text).to_bytes(8, "big"), text, _REASONS[completion.finish_reason])
     return GroupId(hashlib.sha256(b"".join(framed)).digest()[:SHORT_DIGEST_BYTES])
-
-
-def _framed(field: bytes) -> bytes:
-    return len(field).to_bytes(8, "big") + field
-
-
-_DOMAIN = _framed(b"shoal-group-v1")
-_REASONS = {reason: _framed(reason.value.encode()) for reason in FinishReason}
