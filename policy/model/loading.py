@@ -39,6 +39,8 @@ ANSWER_TOKEN = "<ans>"
 disable_progress_bar()
 
 _NO_POSITION_LIMIT = 1 << 30
+_CONFIGS = ("config.json", "adapter_config.json")
+"""A folder with neither holds nothing that loads; what is wrong with the second is told later."""
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -275,8 +277,12 @@ def _resolve(model: str) -> tuple[str, bool]:
         if not (embedded / "config.json").is_file():
             raise ModelError(f"the embedded model {model!r} is missing from this installation")
         return str(embedded), True
+    if not model.strip():
+        raise ModelError("cannot load a model without a name: --model is empty")
     folder = expanded(model)
     if folder.is_dir():
+        if not any((folder / name).is_file() for name in _CONFIGS):
+            raise ModelError(f"cannot load model {model!r}: this folder has no config.json")
         return str(folder), True
     try:
         if (file := gguf_file(model)) is not None:

@@ -17,7 +17,15 @@ from transformers import (
 )
 
 from policy.model import loading
-from policy.model.loading import ModelError, Policy, PromptFormat, load_policy, wrap_policy
+from policy.model.loading import (
+    ModelError,
+    Policy,
+    PromptFormat,
+    check_model,
+    load_policy,
+    load_reader,
+    wrap_policy,
+)
 from policy.model.logit_form import LogitForm
 from tests.policy import tiny_models
 
@@ -175,6 +183,19 @@ def test_a_missing_folder_is_said_to_be_missing() -> None:
     for path in (*folders, "runs/21/model", "runs/model/", "my model"):
         with pytest.raises(ModelError, match="no such folder"):
             load_policy(path)
+
+
+@pytest.mark.parametrize("nothing", ["", " "])
+def test_no_name_is_not_this_folder(nothing: str) -> None:
+    with pytest.raises(ModelError, match="--model is empty"):
+        load_policy(nothing)
+
+
+def test_a_folder_without_a_model_is_said_to_have_none(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    for load in (load_policy, load_reader, check_model):
+        with pytest.raises(ModelError, match=r"this folder has no config\.json"):
+            load(str(tmp_path))
 
 
 def test_an_unreachable_hub_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
