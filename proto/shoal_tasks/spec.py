@@ -76,6 +76,9 @@ class FamilySpec:
     answer_format: AnswerFormat = AnswerFormat.TAGGED
     path: str = field(default="", compare=False)
     """Where this machine keeps the file of a family of rows; never on the wire."""
+    _canonical: str = field(init=False, repr=False, compare=False)
+    _digest: Digest = field(init=False, repr=False, compare=False)
+    """Both made once: every question that is drawn or made asks for its family's."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "answer_format", _answer_format(self.answer_format))
@@ -90,8 +93,12 @@ class FamilySpec:
         if not (math.isfinite(self.weight) and self.weight > 0):
             raise FamilyError(f"family {self.name!r}: weight must be finite and > 0")
         # A deep copy by way of JSON: later changes of the caller's dict must not reach the spec.
-        copied = json.loads(_canonical(self.name, self.config))
+        text = _canonical(self.name, self.config)
+        copied = json.loads(text)
         object.__setattr__(self, "config", MappingProxyType(copied))
+        object.__setattr__(self, "_canonical", text)
+        named = hashlib.sha256(f"{self.generator}\0{text}".encode()).digest()
+        object.__setattr__(self, "_digest", Digest(named[:SHORT_DIGEST_BYTES]))
         if self.generator == ROWS_GENERATOR:
             _check_rows_config(self.name, copied)
 
@@ -141,13 +148,12 @@ def _canonical(name: str, config: Mapping[str, JsonValue]) -> str:
 
 def canonical_config(spec: FamilySpec) -> str:
     """The configuration as JSON with sorted keys and no spaces: equal configs, equal text."""
-    return _canonical(spec.name, spec.config)
+    return spec._canonical
 
 
 def config_digest(spec: FamilySpec) -> Digest:
     """16 bytes: truncated SHA-256 of the generator's name, NUL, and the canonical config."""
-    text = f"{spec.generator}\0{canonical_config(spec)}"
-    return Digest(hashlib.sha256(text.encode()).digest()[:SHORT_DIGEST_BYTES])
+    return spec._digest
 
 
 def spec_to_json(spec: FamilySpec) -> dict[str, JsonValue]:

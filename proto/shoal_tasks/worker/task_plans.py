@@ -194,8 +194,14 @@ class TaskPlans:
         return None if None in found else [digest for digest in found if digest is not None]
 
     def score(self, requests: Sequence[ScoreRequest]) -> Plan[ScoreResult]:
-        """Rewards, in order: one result a request, whatever happens to the worker meanwhile."""
-        return run_plan(self._score, requests)
+        """Rewards, in order: one result a request, whatever happens to the worker meanwhile.
+
+        What is asked twice is scored once: a group's answers are often equal.
+        """
+        different = list(dict.fromkeys(requests))
+        scored = yield from run_plan(self._score, different)
+        results = dict(zip(different, scored, strict=True))
+        return [results[request] for request in requests]
 
 
 def _require_all(tasks: Sequence[TaskCoordinates], results: Sequence[R | None]) -> list[R]:

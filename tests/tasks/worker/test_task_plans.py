@@ -1,0 +1,65 @@
+"""What is asked of the worker for a batch of questions or answers."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal_tasks.families import EASY, TRAIN_SEED_MIN, coordinates
+from shoal_tasks.types import ScoreRequest, ScoreResult
+from shoal_tasks.worker.operations import Families
+from shoal_tasks.worker.plan import Call, Failure
+from shoal_tasks.worker.task_plans import TaskPlans
+from shoal_wire.types import FinishReason
+
+REQUESTS = st.lists(
+    st.builds(
+        ScoreRequest,
+        task=st.builds(
+            coordinates,
+            st.sampled_from(EASY[:2]),
+            st.integers(TRAIN_SEED_MIN, TRAIN_SEED_MIN + 1),
+        ),
+        text=st.sampled_from(["3", "03", "3 "]),
+        finish_reason=st.sampled_from(FinishReason),
+    ),
+    max_size=40,
+)
+
+
+def reward(row: Any) -> float:
+    """Another for every other request."""
+    return zlib.crc32(repr(sorted(row.items())).encode()) / (1 << 32)
+
+
+@given(REQUESTS, st.sampled_from([None, *Failure]))
+def test_equal_answers_are_scored_once_and_each_gets_its_reward(
+    requests: list[ScoreRequest], failure: Failure | None
+) -> None:
+    plans = TaskPlans(EASY, digest_cache_size=1)
+    plan, asked = plans.score(requests), []
+    outcome: Any = None
+    try:
+        while True:
+            call: Call[Any] = plan.send(outcome)
+            rows: Any = call.message["items"]
+            asked += rows
+            outcome = failure or call.parse({"results": [{"reward": reward(row)} for row in rows]})
+    except StopIteration as done:
+        results: list[ScoreResult] = done.value
+    if failure is None:
+        assert len(asked) == len(set(map(repr, asked))) == len(set(requests))
+        alone = Families(EASY)
+        wanted = [
+            reward(
+                {**alone.row(one.task), "text": one.text, "finish_reason": str(one.finish_reason)}
+            )
+            for one in requests
+        ]
+        assert [one.reward for one in results] == wanted
+    else:
+        assert [one.crashed for one in results] == [failure is Failure.CRASHED] * len(requests)
+        assert [one.timed_out for one in results] == [failure is Failure.TIMED_OUT] * len(requests)
