@@ -19,7 +19,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -101,6 +101,12 @@ def cache_folder() -> Path:
     return root / "shoal" / "models"
 
 
+def lacks_weights(info: Mapping[str, Any]) -> str:
+    """What a loader's report says is not in a model's files, for a line about them."""
+    missing = sorted(info["missing_keys"])
+    return f"lacks weights: {', '.join(missing[:3])}{' …' if len(missing) > 3 else ''}"
+
+
 def _packaged_file() -> Path:
     spec = importlib.util.find_spec(_PACKAGE)
     for folder in (spec.submodule_search_locations or ()) if spec else ():
@@ -153,7 +159,12 @@ def _convert(file: Path, folder: Path, check: Callable[[Any], None]) -> None:
     try:
         check(_read(AutoConfig, file))
         tokenizer = _read(AutoTokenizer, file)
-        model = _read(AutoModelForCausalLM, file, dtype=torch.float32)
+        model, info = _read(
+            AutoModelForCausalLM, file, dtype=torch.float32, output_loading_info=True
+        )
+        if info["missing_keys"]:
+            # They would be drawn by lot, and the folder would hold them like any others.
+            raise GgufError(f"{file.name} {lacks_weights(info)}")
         # The weights are plain numbers here; saying otherwise, the folder would not load.
         model.hf_quantizer = None
         vars(model.config).pop("quantization_config", None)

@@ -25,7 +25,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
 from policy.model.examples import NO_SHOTS, Shots
-from policy.model.gguf import GgufError, converted, gguf_file
+from policy.model.gguf import GgufError, converted, gguf_file, lacks_weights
 from policy.model.logit_form import LogitForm, form_of
 from policy.model.memory import free_bytes, gibibytes, training_bytes
 from policy.tiny import embedded_folder
@@ -160,8 +160,7 @@ def load_policy(
     except Exception as error:  # a spoilt folder makes the loaders raise anything at all
         raise _unloadable(model, local=local, error=error) from error
     if info["missing_keys"]:
-        missing = ", ".join(sorted(info["missing_keys"])[:3])
-        raise ModelError(f"cannot use model {model!r}: its files lack weights ({missing} …)")
+        raise ModelError(f"cannot use model {model!r}: it {lacks_weights(info)}")
     autocast = autocast_dtype(where) if dtype == "auto" else None
     return wrap_policy(loaded, tokenizer, name=name or model, device=where, autocast_dtype=autocast)
 

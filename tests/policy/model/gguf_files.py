@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
@@ -15,8 +16,13 @@ SPECIALS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 HIDDEN, LAYERS, HEADS, KEY_HEADS, FEED = 64, 2, 4, 2, 96
 
 
-def write_gguf(path: Path, *, seed: int = 0, architecture: str = "llama") -> None:
-    """Write the file; its numbers follow from `seed`."""
+def write_gguf(
+    path: Path, *, seed: int = 0, architecture: str = "llama", without: str = ""
+) -> list[str]:
+    """Write the file; its numbers follow from `seed`. Returns the names of its tensors.
+
+    The tensor called `without` is left out.
+    """
     characters = _byte_characters()
     tokens = [*SPECIALS, *characters, characters[ord("t")] + characters[ord("h")]]
     writer = gguf.GGUFWriter(path, architecture)
@@ -41,21 +47,31 @@ def write_gguf(path: Path, *, seed: int = 0, architecture: str = "llama") -> Non
     writer.add_eos_token_id(2)
     writer.add_pad_token_id(2)
     writer.add_chat_template(TEMPLATE)
-    _add_weights(writer, len(tokens), np.random.default_rng(seed))
+    names = _add_weights(writer, len(tokens), np.random.default_rng(seed), without)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+    return names
 
 
-def _add_weights(writer: gguf.GGUFWriter, vocab: int, rng: np.random.Generator) -> None:
+def _add_weights(
+    writer: gguf.GGUFWriter, vocab: int, rng: np.random.Generator, without: str
+) -> list[str]:
+    names: list[str] = []
+
+    def add(name: str, values: Any, kind: gguf.GGMLQuantizationType | None = None) -> None:
+        if name != without:
+            names.append(name)
+            writer.add_tensor(name, values, raw_dtype=kind)
+
     def matrix(name: str, rows: int, columns: int) -> None:
         values = rng.normal(0, 0.2, (rows, columns)).astype(np.float32)
         kind = gguf.GGMLQuantizationType.Q8_0
-        writer.add_tensor(name, gguf.quants.quantize(values, kind), raw_dtype=kind)
+        add(name, gguf.quants.quantize(values, kind), kind)
 
     def norm(name: str) -> None:
-        writer.add_tensor(name, rng.normal(1, 0.1, HIDDEN).astype(np.float32))
+        add(name, rng.normal(1, 0.1, HIDDEN).astype(np.float32))
 
     keys = HIDDEN * KEY_HEADS // HEADS
     matrix("token_embd.weight", vocab, HIDDEN)
@@ -74,6 +90,7 @@ def _add_weights(writer: gguf.GGUFWriter, vocab: int, rng: np.random.Generator) 
             ("ffn_down", HIDDEN, FEED),
         ]:
             matrix(f"{block}.{name}.weight", rows, columns)
+    return names
 
 
 def _byte_characters() -> list[str]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from safetensors import SafetensorError
 from transformers import PreTrainedModel
 
@@ -148,6 +151,53 @@ def test_a_file_that_is_none_is_one_line(tmp_path: Path, cache: Path) -> None:
     with pytest.raises(ModelError, match="no such file"):
         load_policy(str(tmp_path / "nowhere.gguf"), device="cpu")
     assert not folders(cache)
+
+
+def test_a_file_that_lacks_a_weight_is_refused_and_says_which(tmp_path: Path, cache: Path) -> None:
+    path = tmp_path / "lacking.gguf"
+    for number, name in enumerate(write_gguf(path)):
+        path = tmp_path / f"{number}.gguf"
+        write_gguf(path, without=name)
+        with pytest.raises(ModelError, match=r"lacks weights: \w") as caught:
+            load_policy(str(path), device="cpu")
+        assert path.name in str(caught.value) and "\n" not in str(caught.value)
+    assert not folders(cache)
+
+
+KINDS_OF_DAMAGE = st.one_of(
+    st.tuples(st.just("cut"), st.just(b"")),
+    st.tuples(st.just("write"), st.binary(min_size=1, max_size=8)),
+    st.tuples(st.just("write"), st.sampled_from([b"\xff" * 8, (1 << 62).to_bytes(8, "little")])),
+    st.tuples(st.just("leave out"), st.binary(min_size=1, max_size=40)),
+)
+
+
+@settings(max_examples=60)
+@given(where=st.integers(0, 6000), damage=KINDS_OF_DAMAGE)
+def test_a_damaged_file_is_one_line_or_a_model_that_is_in_the_file(
+    made: Path, where: int, damage: tuple[str, bytes]
+) -> None:
+    """Of what is read, nothing is drawn by lot: another seed would give another model."""
+    kind, other = damage
+    whole, end = made.read_bytes(), where + len(other)
+    parts = {
+        "cut": whole[:where],
+        "write": whole[:where] + other + whole[end:],
+        "leave out": whole[:where] + whole[end:],
+    }
+    found: list[list[torch.Tensor]] = []
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        path = Path(name) / "damaged.gguf"
+        path.write_bytes(parts[kind])
+        for seed in (1, 2):
+            patch.setenv("XDG_CACHE_HOME", f"{name}/{seed}")
+            try:
+                policy = load_policy(str(path), device="cpu", seed=seed)
+            except ModelError as error:
+                assert "\n" not in str(error)
+                return
+            found.append([weight.nan_to_num() for weight in policy.model.parameters()])
+    assert all(map(torch.equal, *found))
 
 
 def test_a_cache_that_cannot_be_written_is_one_line(
