@@ -67,7 +67,7 @@ class Askable:
 
 
 def refuse_unanswerable(policy: Policy, tasks: TaskSource) -> None:
-    """Raise ModelError when a policy can be asked none of a swarm's questions.
+    """Raise ModelError when a policy can be asked none of a swarm's questions, or sees none.
 
     Looks at one held-out question of each family, which training never draws.
     """
@@ -81,4 +81,9 @@ def refuse_unanswerable(policy: Policy, tasks: TaskSource) -> None:
         raise ModelError(
             f"model {policy.name!r} holds {policy.max_positions} tokens, and every question of "
             "this swarm has more: choose other --tasks, or a model with a longer context"
+        )
+    if len(prompts) > 1 and all(prompt == prompts[0] for prompt in prompts):
+        raise ModelError(
+            f"cannot use model {policy.name!r}: it is asked every question in the same words: "
+            "its chat template, or its tokenizer, leaves the question out"
         )

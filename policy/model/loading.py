@@ -162,7 +162,15 @@ def load_policy(
     if info["missing_keys"]:
         raise ModelError(f"cannot use model {model!r}: it {lacks_weights(info)}")
     autocast = autocast_dtype(where) if dtype == "auto" else None
-    return wrap_policy(loaded, tokenizer, name=name or model, device=where, autocast_dtype=autocast)
+    try:
+        tokenizer("1 + 1")
+        return wrap_policy(
+            loaded, tokenizer, name=name or model, device=where, autocast_dtype=autocast
+        )
+    except ModelError:
+        raise
+    except Exception as error:  # what the loaders let pass shows at the first use
+        raise ModelError(f"cannot use model {model!r}: {_first_line(error)}") from error
 
 
 def check_device(device: str) -> None:
@@ -252,6 +260,7 @@ def wrap_policy(
     eos_id, eos_ids = _end_tokens(model, tokenizer, name)
     names = frozenset(inspect.signature(model.forward).parameters)
     form = _probe(model, name, device)
+    positions = getattr(config, "max_position_embeddings", None)
     return Policy(
         model=model,
         tokenizer=tokenizer,
@@ -262,7 +271,7 @@ def wrap_policy(
         eos_id=eos_id,
         pad_id=eos_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id,
         prompt_format=_prompt_format(tokenizer),
-        max_positions=getattr(config, "max_position_embeddings", None) or _NO_POSITION_LIMIT,
+        max_positions=positions if positions and positions > 0 else _NO_POSITION_LIMIT,
         logit_form=form,
         forward_names=names,
         autocast_dtype=autocast_dtype,
@@ -351,9 +360,13 @@ def _first_line(error: Exception) -> str:
 def _end_tokens(model: Any, tokenizer: Any, name: str) -> tuple[int, frozenset[int]]:
     generation = getattr(model, "generation_config", None)
     declared = getattr(generation, "eos_token_id", None)
-    ids = [] if declared is None else [declared] if isinstance(declared, int) else list(declared)
-    if tokenizer.eos_token_id is not None:
-        ids.insert(0, tokenizer.eos_token_id)
+    ids = list(declared) if isinstance(declared, list | tuple) else [declared]
+    ids = [one for one in (tokenizer.eos_token_id, *ids) if one is not None]
+    for one in ids:
+        if type(one) is not int:
+            raise ModelError(f"cannot use model {name!r}: its end token {one!r} is no number")
+    # Some name one that they do not have, as -1, to say that nothing ends them.
+    ids = [one for one in ids if 0 <= one < model.config.get_text_config().vocab_size]
     if not ids:
         raise ModelError(f"cannot use model {name!r}: it has no end-of-sequence token")
     return ids[0], frozenset(ids)

@@ -167,6 +167,15 @@ def test_a_chat_template_that_takes_no_question(
     assert "chat template refuses a question: only pictures" in line
 
 
+@pytest.mark.parametrize("template", ["hello", "{{ messages[0].role }}"])
+def test_a_chat_template_that_leaves_the_question_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], template: str
+) -> None:
+    """Its model would be trained on answers to nothing."""
+    line = refused(capsys, *flags(folder_of(tmp_path / "chat", template=template)))
+    assert "chat template, or its tokenizer, leaves the question out" in line
+
+
 def test_questions_that_are_too_long_are_passed_over(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -226,3 +226,21 @@ def test_a_model_without_an_end_token_is_refused() -> None:
     model.generation_config.eos_token_id = None
     with pytest.raises(ModelError, match="end-of-sequence"):
         wrap_policy(model, tokenizer, name="x")
+
+
+@pytest.mark.parametrize("declared", ["x", [2, "x"], 1.5, True, {"a": 1}])
+def test_an_end_token_that_is_no_number_is_refused(declared: Any) -> None:
+    model, tokenizer = tiny_models.model("qwen2"), tiny_models.tokenizer()
+    model.generation_config.eos_token_id = declared
+    with pytest.raises(ModelError, match="is no number"):
+        wrap_policy(model, tokenizer, name="x")
+
+
+@pytest.mark.parametrize("declared", [-1, 1 << 40, [None, -1]])
+def test_an_end_token_that_the_model_cannot_say_is_passed_over(declared: Any) -> None:
+    model, tokenizer = tiny_models.model("qwen2"), tiny_models.tokenizer()
+    model.generation_config.eos_token_id = declared
+    assert wrap_policy(model, tokenizer, name="x").eos_ids == {tokenizer.eos_token_id}
+    tokenizer.eos_token = None
+    with pytest.raises(ModelError, match="end-of-sequence"):
+        wrap_policy(model, tokenizer, name="x")
