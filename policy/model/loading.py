@@ -360,13 +360,15 @@ def _first_line(error: Exception) -> str:
 def _end_tokens(model: Any, tokenizer: Any, name: str) -> tuple[int, frozenset[int]]:
     generation = getattr(model, "generation_config", None)
     declared = getattr(generation, "eos_token_id", None)
-    ids = list(declared) if isinstance(declared, list | tuple) else [declared]
-    ids = [one for one in (tokenizer.eos_token_id, *ids) if one is not None]
-    for one in ids:
-        if type(one) is not int:
+    others = list(declared) if isinstance(declared, list | tuple) else [declared]
+    vocab_size = model.config.get_text_config().vocab_size
+    ids: list[int] = []
+    for one in (tokenizer.eos_token_id, *others):
+        if one is not None and type(one) is not int:
             raise ModelError(f"cannot use model {name!r}: its end token {one!r} is no number")
-    # Some name one that they do not have, as -1, to say that nothing ends them.
-    ids = [one for one in ids if 0 <= one < model.config.get_text_config().vocab_size]
+        # Some name one that they do not have, as -1, to say that nothing ends them.
+        if one is not None and 0 <= one < vocab_size:
+            ids.append(one)
     if not ids:
         raise ModelError(f"cannot use model {name!r}: it has no end-of-sequence token")
     return ids[0], frozenset(ids)
