@@ -45,10 +45,14 @@ _SIMILAR = 0.75
 """Share of the longest row's length that a row must have to be padded to it in attention."""
 _LEAST_TREE = 128
 """Tokens below which a tree's mask costs more than it saves."""
+_ONE_CALL = 128
+"""Tokens up to which attention over all of them at once costs less than a call for each length."""
 _GROUPED = ("cuda",)
 """Devices whose kernels take fewer key heads than query heads as they are."""
 FIRST_PAYS = 0.9
 """A prompt is computed first when attention has at most this share of the work left by it."""
+FIRST_SAVES = 4096
+"""And when so many places of masks are saved: its calls have a cost of their own."""
 _UNKNOWN = ("softcap", "s_aux", "position_bias", "cache")
 """What some models ask of attention and ours does not do."""
 
@@ -103,7 +107,7 @@ class Packed:
     """Completions of prompts that are computed first: how many, the queries they gather, the keys,
     and which keys a query sees, [queries, keys] of one."""
     trees: list[tuple[torch.Tensor, torch.Tensor]]
-    """Rows of one beginning: what they gather, [n], and who sees whom, [n, n]."""
+    """Rows of one beginning, or all of few: what they gather, [n], and who sees whom, [n, n]."""
     back: torch.Tensor
     """[M], where in buckets, tails and trees, one after another, each token's result is."""
     windows: set[int]
@@ -198,7 +202,8 @@ def is_first(rows: Sequence[TokenRow]) -> bool:
     size = len(rows[0].prompt_ids)
     whole = sum(_length(row) ** 2 for row in rows)
     tails = sum((_length(row) - size) * _length(row) for row in rows)
-    return len(rows) > 1 and size * size + 2 * tails < FIRST_PAYS * whole
+    left = size * size + 2 * tails
+    return len(rows) > 1 and left < FIRST_PAYS * whole and whole - left > FIRST_SAVES
 
 
 def _length(row: TokenRow) -> int:
@@ -240,8 +245,12 @@ def pack_rows(rows: Sequence[TokenRow], device: torch.device) -> Packed:
         # The last token is predicted, never read.
         path = paths[id(row)] = laid.add(of_prompt, row.completion_ids[:-1])
         places.extend(path[len(prompt) - 1 :])
-    families = _families(rows)
+    # So few are one tree, whatever their prompts: who sees whom is the mask's affair.
+    at_once = len(laid.ids) <= _ONE_CALL
+    families = [] if at_once else _families(rows)
     trees = [[paths[id(row)] for row in one] for one in families if _is_tree(one)]
+    if at_once:
+        trees.append(list(paths.values()))
     singly: list[list[int]] = []
     tails: list[tuple[int, list[list[int]]]] = []
     for family in families:

@@ -109,10 +109,14 @@ def drawn_groups(seed: int) -> list[TrainGroup]:
     ]
 
 
+@pytest.mark.parametrize("at_once", [False, True])
 @pytest.mark.parametrize("name", ["qwen2", "gpt2", "qwen2, grouped"])
 def test_prompts_computed_first_give_the_numbers_of_rows_alone(
-    name: str, monkeypatch: pytest.MonkeyPatch
+    name: str, at_once: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """And so do all rows in one call of attention, as few of them are."""
+    monkeypatch.setattr(packed, "_ONE_CALL", 1 << 20 if at_once else 0)
+    monkeypatch.setattr(packed, "FIRST_SAVES", 0)
     name, _, grouped = name.partition(",")
     if grouped:  # as on a GPU
         monkeypatch.setattr(packed, "_GROUPED", ("cpu",))
@@ -123,7 +127,9 @@ def test_prompts_computed_first_give_the_numbers_of_rows_alone(
             for group in drawn_groups(seed)
         ]
         made = [row for part in make_rows(policy, groups, config())[0] for row in part]
-        num_first += len(pack_rows(made, policy.device).tails)
+        laid = pack_rows(made, policy.device)
+        num_first += len(laid.tails)
+        assert (not laid.buckets and len(laid.trees) == 1) == at_once
         found = []
         for is_packed in (True, False):
             loss = completion_logprobs(policy, made, packed=is_packed).logprobs
@@ -133,7 +139,7 @@ def test_prompts_computed_first_give_the_numbers_of_rows_alone(
             found.append((loss.detach(), grads))
         torch.testing.assert_close(found[0][0], found[1][0], atol=1e-4, rtol=1e-4)
         assert_same_gradients(found[0][1], found[1][1], 1e-4)
-    assert num_first > 20
+    assert num_first == 0 if at_once else num_first > 20
 
 
 @pytest.mark.parametrize("name", ["window", "softcap", "recurrent"])
