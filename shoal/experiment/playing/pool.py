@@ -174,6 +174,7 @@ def _play_to_file(job: Job, out: Path, shared: Workers, on_round: Callable[[int]
     path = out / job.file_name
     part = path.with_name(f"{path.name}.part")
     part.parent.mkdir(parents=True, exist_ok=True)
+    last = last_line()  # of the code as it was loaded: hours later the checkout may hold another
     reported = 0
     with part.open("w") as file:
         file.write(json.dumps(job.to_json()) + "\n")
@@ -189,7 +190,7 @@ def _play_to_file(job: Job, out: Path, shared: Workers, on_round: Callable[[int]
                 on_round(number)
 
         _play(job, out, shared, emit)
-        file.write(json.dumps(last_line()) + "\n")
+        file.write(json.dumps(last) + "\n")
     part.replace(path)
 
 

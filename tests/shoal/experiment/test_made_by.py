@@ -13,6 +13,8 @@ import pytest
 from shoal.experiment import made_by
 from shoal.experiment.folder import write_config, write_result
 from shoal.experiment.plan import Experiment, Job, uniform_arm
+from shoal.experiment.playing import pool
+from shoal.experiment.playing.in_process import Workers
 
 EXPERIMENT = Experiment(
     name="x", arms=(uniform_arm("8/0", 1),), seeds=(3, 4), rounds=1, base={"model": "tiny-sparse"}
@@ -72,3 +74,22 @@ def test_code_that_is_no_checkout_goes_by_its_version(
         assert made_by.code_version() in (made_by.UNKNOWN, installed())
     finally:
         made_by.code_version.cache_clear()
+
+
+def test_a_job_names_the_code_that_was_there_when_it_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who goes on working in the checkout meanwhile has not played it with that."""
+    now = ["begun with"]
+
+    def play(*_args: Any) -> None:
+        now[0] = "changed to"
+
+    monkeypatch.setattr(pool, "_play", play)
+    monkeypatch.setattr(pool, "last_line", lambda: {"event": made_by.EVENT, "code": now[0]})
+    (job, _) = EXPERIMENT.jobs()
+    pool._play_to_file(job, tmp_path, Workers(), lambda _number: None)
+    assert json.loads((tmp_path / job.file_name).read_text().splitlines()[-1]) == {
+        "event": made_by.EVENT,
+        "code": "begun with",
+    }

@@ -46,7 +46,19 @@ def test_the_rates_of_the_page_are_what_the_kept_rounds_say(tmp_path: Path) -> N
         cells = " | ".join(f"{total:.2f}, {held_out:.3f}" for total, held_out in found)
         rows.append(f"| {_name(arm)} | {cells} |")
     made = "\n".join(rows)
-    assert made in PAGE.read_text(), f"{PAGE.name} has other rates than this:\n{made}"
+    page = PAGE.read_text()
+    assert made in page, f"{PAGE.name} has other rates than this:\n{made}"
+
+    slow, fast, swarm = (
+        _signal(tmp_path / rate / "rounds" / arm / "seed-1.jsonl")
+        for rate, arm in (("2.5e-4", "8-0"), ("1e-3", "8-0"), ("2.5e-4", "4-4"))
+    )
+    page = " ".join(page.split())
+    assert (
+        f"{slow[0]:.1f} had signal in its first five rounds and {slow[-1]:.1f} in its last five "
+        f"(at 2.5e-4; {fast[-1]:.1f} at 1e-3)"
+    ) in page
+    assert f"4/4 has {min(swarm):.1f} to {max(swarm):.1f} of eight all the way" in page
 
 
 def _end(path: Path) -> tuple[float, float]:
@@ -59,6 +71,15 @@ def _end(path: Path) -> tuple[float, float]:
         if line["event"] == "held_out":
             held_out[line["node"]] = line["held_out/pass@1"]
     return fmean(totals.values()), fmean(held_out.values())
+
+
+def _signal(path: Path) -> list[float]:
+    """Groups with signal of a node's training set: means of five rounds."""
+    found: dict[int, list[int]] = defaultdict(list)
+    for line in map(json.loads, path.read_text().splitlines()):
+        if line["event"] == "round":
+            found[(line["round"] - 1) // 5].append(line["groups_with_signal"])
+    return [fmean(values) for _, values in sorted(found.items())]
 
 
 def _name(folder: str) -> str:
