@@ -82,7 +82,8 @@ def refuse_unanswerable(policy: Policy, tasks: TaskSource) -> None:
             f"model {policy.name!r} holds {policy.max_positions} tokens, and every question of "
             "this swarm has more: choose other --tasks, or a model with a longer context"
         )
-    if len(prompts) > 1 and all(prompt == prompts[0] for prompt in prompts):
+    different = len({question.text for question in questions}) > 1
+    if different and all(prompt == prompts[0] for prompt in prompts):
         raise ModelError(
             f"cannot use model {policy.name!r}: it is asked every question in the same words: "
             "its chat template, or its tokenizer, leaves the question out"
