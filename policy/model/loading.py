@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
 from policy.model.examples import NO_SHOTS, Shots
-from policy.model.gguf import GgufError, converted, gguf_file, lacks_weights
+from policy.model.gguf import MOST_LAYERS, GgufError, converted, gguf_file, lacks_weights
 from policy.model.logit_form import LogitForm, form_of
 from policy.model.memory import free_bytes, gibibytes, training_bytes
 from policy.tiny import embedded_folder
@@ -291,6 +292,7 @@ def _resolve(model: str) -> tuple[str, bool]:
     if folder.is_dir():
         if not any((folder / name).is_file() for name in _CONFIGS):
             raise ModelError(f"cannot load model {model!r}: this folder has no config.json")
+        _check_depth(model, folder / _CONFIGS[0])
         return str(folder), True
     try:
         if (file := gguf_file(model)) is not None:
@@ -300,6 +302,20 @@ def _resolve(model: str) -> tuple[str, bool]:
     if model.startswith(("/", ".", "~")) or not _could_be_of_a_hub(model):
         raise ModelError(f"cannot load model {model!r}: no such folder")
     return model, False
+
+
+def _check_depth(model: str, file: Path) -> None:
+    """Raise ModelError where a folder's configuration has more layers than anybody could build."""
+    try:
+        known = json.loads(file.read_text())
+    except (OSError, ValueError, RecursionError):
+        return  # the loader says what is wrong with it
+    inner = known.values() if isinstance(known, dict) else ()
+    for part in (known, *inner):
+        for name, value in part.items() if isinstance(part, dict) else ():
+            is_count = isinstance(value, int) and re.fullmatch(r"(n|num)_(\w+_)?layers?", name)
+            if is_count and value > MOST_LAYERS:
+                raise ModelError(f"cannot use model {model!r}: {name} is {value:,}")
 
 
 def _could_be_of_a_hub(model: str) -> bool:

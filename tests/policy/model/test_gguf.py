@@ -164,6 +164,33 @@ def test_a_file_that_lacks_a_weight_is_refused_and_says_which(tmp_path: Path, ca
     assert not folders(cache)
 
 
+@pytest.mark.parametrize("key", [b"tokenizer.ggml.token_type", b"tokenizer.ggml.tokens"])
+def test_a_list_that_is_longer_than_the_file_is_one_line(
+    made: Path, tmp_path: Path, cache: Path, key: bytes
+) -> None:
+    """Of which the reader would read nothing, and that for ever."""
+    content = bytearray(made.read_bytes())
+    length = content.index(key) + len(key) + 8  # behind the kinds of the value and of its items
+    content[length : length + 8] = (1 << 40).to_bytes(8, "little")
+    path = tmp_path / "long.gguf"
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match=r"cannot read long\.gguf: it ends before") as caught:
+        check_model(str(path))
+    assert "\n" not in str(caught.value)
+    assert not folders(cache)
+
+
+def test_a_file_of_endless_layers_is_one_line(made: Path, tmp_path: Path, cache: Path) -> None:
+    content = bytearray(made.read_bytes())
+    count = content.index(b"llama.block_count") + len(b"llama.block_count") + 4
+    content[count : count + 4] = (1 << 30).to_bytes(4, "little")
+    path = tmp_path / "deep.gguf"
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match="1,073,741,824 layers"):
+        check_model(str(path))
+    assert not folders(cache)
+
+
 KINDS_OF_DAMAGE = st.one_of(
     st.tuples(st.just("cut"), st.just(b"")),
     st.tuples(st.just("write"), st.binary(min_size=1, max_size=8)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -244,3 +245,18 @@ def test_an_end_token_that_the_model_cannot_say_is_passed_over(declared: Any) ->
     tokenizer.eos_token = None
     with pytest.raises(ModelError, match="end-of-sequence"):
         wrap_policy(model, tokenizer, name="x")
+
+
+@pytest.mark.parametrize("declared", [-1, 0])
+def test_a_length_that_is_none_is_no_limit(declared: Any) -> None:
+    model = tiny_models.model("qwen2")
+    model.config.max_position_embeddings = declared
+    assert wrap_policy(model, tiny_models.tokenizer(), name="x").max_positions > 1 << 20
+
+
+def test_a_model_of_endless_layers_is_refused_before_it_is_built(tmp_path: Path) -> None:
+    path = Path(save(tmp_path, tiny_models.model("qwen2"))) / "config.json"
+    config = json.loads(path.read_text()) | {"num_hidden_layers": 1 << 31, "layer_types": None}
+    path.write_text(json.dumps(config))
+    with pytest.raises(ModelError, match="num_hidden_layers is 2,147,483,648"):
+        check_model(str(tmp_path))
