@@ -57,7 +57,9 @@ def ask(settings: Settings, families: Sequence[str], questions: int) -> list[Ask
     manifest = make_manifest("families", starting_families(settings.tasks, settings.task_file))
     specs = specs_of(manifest, settings.task_file)
     limits = WorkerLimits(request_timeout_seconds=settings.verify_seconds)
-    policy = load_policy(settings.model, device=settings.device, dtype=settings.dtype)
+    policy = load_policy(
+        settings.model, device=settings.device, dtype=settings.dtype, prompt=settings.prompt
+    )
     with TaskWorker(specs, limits=limits) as worker:
         tasks = TaskSource(worker, specs)
         around = Surroundings(
@@ -126,13 +128,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     flags.add_argument("--tasks", default="chat", help="a preset")
     flags.add_argument("--family", action="append", default=[], help="this one; repeatable")
     flags.add_argument("--shots", default="4", help="worked examples (default: 4)")
+    flags.add_argument("--prompt", default="auto", choices=("auto", "chat", "plain"))
     flags.add_argument("--questions", type=int, default=8, help="of a family (default: 8)")
     flags.add_argument("--completions", type=int, default=8, help="of a question (default: 8)")
     flags.add_argument("--max-new-tokens", type=int, default=24, help="of an answer (default: 24)")
     flags.add_argument("--dtype", default="auto")
     flags.add_argument("--json", action="store_true", help="print one JSON object")
     typed = flags.parse_args(argv)
-    names = ("model", "tasks", "shots", "completions", "max_new_tokens", "dtype")
+    names = ("model", "tasks", "shots", "prompt", "completions", "max_new_tokens", "dtype")
     settings = Settings(device="cpu", **{name: getattr(typed, name) for name in names})
     torch.set_num_threads(1)
     try:

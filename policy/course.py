@@ -142,6 +142,7 @@ def _load(settings: Settings, path: Path) -> Loaded:
         device=settings.device,
         dtype=settings.dtype,
         attention=settings.attention,
+        prompt=settings.prompt,
     )
 
 

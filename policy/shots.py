@@ -108,7 +108,7 @@ def with_shots(
     full = replace(policy, shots=_shots(policy, around.tasks, asked))
     if settings.shots != "auto":
         return full
-    kept = _Kept(keep_in, full, sampling_params(settings))
+    kept = _Kept(keep_in, full, sampling_params(settings), settings.prompt)
     if has_begun and not kept.is_there:
         log.info("this run began without worked examples, and goes on so; --shots N shows some")
         return policy
@@ -165,10 +165,14 @@ def _fitting(
 class _Kept:
     """What earlier starts have tried, in a file beside the run."""
 
-    def __init__(self, folder: Path | None, policy: Policy, sampling: SamplingParams) -> None:
+    def __init__(
+        self, folder: Path | None, policy: Policy, sampling: SamplingParams, prompt: str
+    ) -> None:
         self.sampling = sampling
         self._path = None if folder is None else folder / SHOTS_FILE
         how = [policy.name, policy.tokenizer_digest.hex(), AUTO, asdict(sampling), _FORMAT]
+        # Left out where nobody asks: what was kept before there was a choice holds good.
+        how += [] if prompt == "auto" else [prompt]
         self._key = hashlib.sha256(json.dumps(how).encode()).hexdigest()[:16]
         self.is_there = self._path is not None and self._path.exists()
 

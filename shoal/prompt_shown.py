@@ -27,7 +27,7 @@ def prompt_of(arguments: argparse.Namespace, spec: FamilySpec, question: str) ->
     from policy.tasks import TaskSource
 
     try:
-        reader = load_reader(arguments.model)
+        reader = load_reader(arguments.model, prompt=arguments.prompt)
     except ModelError as error:
         raise fail("tasks", str(error)) from None
     tagged = spec.answer_format is AnswerFormat.TAGGED

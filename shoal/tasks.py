@@ -73,8 +73,12 @@ def main(argv: Sequence[str]) -> int:
     try:
         if arguments.family is None and (shows or arguments.model is not None):
             raise fail("tasks", "which FAMILY is to be shown? `shoal tasks` lists them")
-        if arguments.shots is not None and arguments.model is None:
-            raise fail("tasks", "--shots is of the text that a model sees; name it with --model")
+        of_model = {"--shots": arguments.shots is None, "--prompt": arguments.prompt == "auto"}
+        for flag, is_left_out in of_model.items():
+            if arguments.model is None and not is_left_out:
+                raise fail(
+                    "tasks", f"{flag} is of the text that a model sees; name it with --model"
+                )
         listed = [
             Listed(preset=name, spec=spec) for name, specs in PRESETS.items() for spec in specs
         ]
@@ -122,6 +126,12 @@ def _parser() -> argparse.ArgumentParser:
         type=whole(0, MAX_SHOTS),
         metavar="N",
         help="worked examples in it (default: as the model's node has chosen, else 4)",
+    )
+    parser.add_argument(
+        "--prompt",
+        choices=("auto", "chat", "plain"),
+        default="auto",
+        help="how it is asked, as --prompt of a node (default: %(default)s)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser

@@ -208,6 +208,7 @@ def load_checkpoint(
     device: str = "auto",
     dtype: str = "auto",
     attention: str = "auto",
+    prompt: str = "auto",
 ) -> Loaded:
     """Load policy, optimiser and state of a checkpoint that `latest_checkpoint` found good.
 
@@ -224,7 +225,12 @@ def load_checkpoint(
             )
         state = _state_from_json(document)
         policy = _load_policy(
-            path / "model", document["model_name"], device=device, dtype=dtype, attention=attention
+            path / "model",
+            document["model_name"],
+            device=device,
+            dtype=dtype,
+            attention=attention,
+            prompt=prompt,
         )
         optimizer = make_optimizer(policy, lr=lr, weight_decay=weight_decay)
         _load_optimizer(path / "optimizer.pt", optimizer, policy)

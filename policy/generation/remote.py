@@ -48,6 +48,8 @@ class RemoteConfig:
     """Deadline of one request, from its first byte to its reply's last."""
     concurrency: int = 8
     want_logprobs: bool = False
+    chat: bool = True
+    """Else it is asked for plain completions from the start."""
     first_pause_seconds: float = FIRST_PAUSE_SECONDS
     """Before the second try; doubles from there on."""
 
@@ -73,7 +75,7 @@ class RemoteGenerator:
             should_stop=should_stop,
             first_pause_seconds=config.first_pause_seconds,
         )
-        self._dialect = _Dialect(chat=True, logprobs=config.want_logprobs)
+        self._dialect = _Dialect(chat=config.chat, logprobs=config.want_logprobs)
         self._answered = False
         self.num_failed = 0
         """Answers given up on so far."""
@@ -198,6 +200,7 @@ def remote_generator(settings: Settings, should_stop: Callable[[], bool]) -> Rem
             request_seconds=settings.request_seconds,
             concurrency=settings.concurrency,
             want_logprobs=settings.share_logprobs,
+            chat=settings.prompt != "plain",
         ),
         num_completions=settings.completions,
         sampling=sampling_params(settings),

@@ -43,6 +43,7 @@ def fresh_policy(settings: Settings, *, seed: int) -> Policy:
         device=settings.device,
         dtype=settings.dtype,
         attention=settings.attention,
+        prompt=settings.prompt,
         seed=seed,
     )
     spec = lora_spec(settings)

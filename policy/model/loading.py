@@ -116,7 +116,7 @@ class Reader:
     eos_ids: frozenset[int]
 
 
-def load_reader(model: str) -> Reader:
+def load_reader(model: str, *, prompt: str = "auto") -> Reader:
     """Load a model's tokenizer and none of its weights. Raises ModelError."""
     source, local = _resolve(model)
     try:
@@ -124,7 +124,8 @@ def load_reader(model: str) -> Reader:
     except Exception as error:  # as in load_policy
         raise _unloadable(model, local=local, error=error) from error
     ends = frozenset([] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id])
-    return Reader(tokenizer=tokenizer, prompt_format=_prompt_format(tokenizer), eos_ids=ends)
+    asked = _prompt_format(tokenizer, prompt, model)
+    return Reader(tokenizer=tokenizer, prompt_format=asked, eos_ids=ends)
 
 
 def load_policy(
@@ -133,6 +134,7 @@ def load_policy(
     device: str = "auto",
     dtype: str = "auto",
     attention: str = "auto",
+    prompt: str = "auto",
     seed: int = 0,
     name: str | None = None,
 ) -> Policy:
@@ -141,9 +143,10 @@ def load_policy(
     `device` is ``auto`` (CUDA when there is one) or a torch device name. `dtype` is the
     weights' type; ``auto`` keeps them in float32, because small learning rates vanish in
     bfloat16, and computes in bfloat16 where the accelerator can. `attention` is an
-    implementation by transformers' name; ``auto`` is the model's own choice. `seed` seeds
-    torch's global generator. `name` is what the policy calls itself when that is not `model`,
-    as for a checkpoint's folder. Blocks for the download, if any. Raises ModelError.
+    implementation by transformers' name; ``auto`` is the model's own choice. `prompt` is ``chat``,
+    ``plain``, or ``auto`` for chat where there is a template. `seed` seeds torch's global
+    generator. `name` is what the policy calls itself when that is not `model`, as for a
+    checkpoint's folder. Blocks for the download, if any. Raises ModelError.
     """
     torch.manual_seed(seed)
     where, weights_dtype = device_of(device), _pick_dtype(dtype)
@@ -166,7 +169,12 @@ def load_policy(
     try:
         tokenizer("1 + 1")
         return wrap_policy(
-            loaded, tokenizer, name=name or model, device=where, autocast_dtype=autocast
+            loaded,
+            tokenizer,
+            name=name or model,
+            device=where,
+            autocast_dtype=autocast,
+            prompt=prompt,
         )
     except ModelError:
         raise
@@ -245,6 +253,7 @@ def wrap_policy(
     name: str,
     device: torch.device | str = "cpu",
     autocast_dtype: torch.dtype | None = None,
+    prompt: str = "auto",
 ) -> Policy:
     """Make a Policy of a model and a tokenizer that are already in memory. Raises ModelError."""
     device = torch.device(device)
@@ -271,7 +280,7 @@ def wrap_policy(
         eos_ids=eos_ids,
         eos_id=eos_id,
         pad_id=eos_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id,
-        prompt_format=_prompt_format(tokenizer),
+        prompt_format=_prompt_format(tokenizer, prompt, name),
         max_positions=positions if positions and positions > 0 else _NO_POSITION_LIMIT,
         logit_form=form,
         forward_names=names,
@@ -390,10 +399,16 @@ def _end_tokens(model: Any, tokenizer: Any, name: str) -> tuple[int, frozenset[i
     return ids[0], frozenset(ids)
 
 
-def _prompt_format(tokenizer: Any) -> PromptFormat:
+def _prompt_format(tokenizer: Any, asked: str, name: str) -> PromptFormat:
+    """The form that is asked for, or the tokenizer's own; not every tokenizer has every form."""
     if ANSWER_TOKEN in tokenizer.get_vocab():
+        if asked != "auto":
+            raise ModelError(f"model {name!r} has a prompt of its own: leave --prompt out")
         return PromptFormat.TINY
-    return PromptFormat.CHAT if tokenizer.chat_template else PromptFormat.PLAIN
+    if asked == "chat" and not tokenizer.chat_template:
+        raise ModelError(f"model {name!r} has no chat template: leave --prompt out, or plain")
+    own = PromptFormat.CHAT if tokenizer.chat_template else PromptFormat.PLAIN
+    return own if asked == "auto" else PromptFormat(asked)
 
 
 def _tokenizer_digest(tokenizer: Any) -> Digest:

@@ -36,13 +36,15 @@ class Bases:
         spec = lora_spec(settings)
         if spec is None:
             return fresh_policy(settings, seed=seed)
-        key = (settings.model, settings.device, settings.dtype, settings.attention)
+        loaded_as = (settings.device, settings.dtype, settings.attention, settings.prompt)
+        key = (settings.model, *loaded_as)
         if key not in self._loaded:
             self._loaded[key] = load_policy(
                 settings.model,
                 device=settings.device,
                 dtype=settings.dtype,
                 attention=settings.attention,
+                prompt=settings.prompt,
             )
         base = self._loaded[key]
         torch.manual_seed(seed)

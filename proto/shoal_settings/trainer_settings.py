@@ -34,6 +34,13 @@ class TrainerSettings(NodeSettings):
         "Worked examples before each question: a number, or auto (tried at the start, for each "
         "task family, whether they give signal; none for an embedded model).",
     )
+    prompt: Literal["auto", "chat", "plain"] = key(
+        "auto",
+        "node trainer swarm",
+        "How a model is asked: chat (through its chat template), plain (question, line break, "
+        "`Answer:`; for a base model that has a template all the same) or auto (chat where it has "
+        "one).",
+    )
     device: str = key("auto", "node trainer swarm", "Torch device: auto, cpu, cuda, mps.")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = key(
         "auto",

@@ -94,6 +94,8 @@ def test_what_was_kept_for_other_sampling_or_spoilt_is_tried_anew(tmp_path: Path
     chosen(tmp_path, tasks=tasks)
     chosen(tmp_path, tasks=tasks, temperature=0.5)
     assert tasks.calls == 4
+    chosen(tmp_path, tasks=tasks, temperature=0.5, prompt="plain")
+    assert tasks.calls == 6
     for spoilt in ("{", "[]", '{"key": 1, "families": []}', "\0"):
         (tmp_path / SHOTS_FILE).write_text(spoilt)
         before = tasks.calls

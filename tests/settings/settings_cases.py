@@ -36,6 +36,7 @@ STRANGE_VALUES: dict[str, Any] = {
     "device": "cuda:1",
     "dtype": "bfloat16",
     "attention": "eager",
+    "prompt": "plain",
     "lora_targets": "q_proj,v_proj",
     "generator": "openai",
     "base_url": "https://[::1]:1/v1?a=b c",

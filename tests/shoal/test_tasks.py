@@ -144,6 +144,7 @@ def test_a_familys_floor_is_told_and_whether_it_is_evaluated_on(
         (["gcd_eazy"], "did you mean 'gcd_easy'"),
         (["%"], "`shoal tasks` lists them"),
         (["gcd_easy", "--shots", "2"], "name it with --model"),
+        (["gcd_easy", "--prompt", "plain"], "name it with --model"),
     ],
 )
 def test_an_unknown_family_is_one_line_and_exit_code_2(
@@ -185,6 +186,9 @@ def test_the_very_text_that_a_model_sees_is_shown(capsys: pytest.CaptureFixture[
     assert seen["shots"] == 2 and seen["tokens"] > len(question)
     assert seen["text"].count("<user>") == 3 and seen["text"].count("<assistant>") == 3
     assert seen["text"].endswith("<assistant>")
+    assert main([*SHOW, "--shots", "1", "--prompt", "plain"]) == 0
+    plain = json.loads(capsys.readouterr().out)["seen"]["text"]
+    assert plain.count("nswer:") == 2 and plain.endswith("nswer:") and "<user>" not in plain
     kept = next(folders_for("./chat"))
     kept.mkdir(parents=True)
     digest = config_digest(next(one for one in FAMILIES if one.name == "gcd_easy")).hex()

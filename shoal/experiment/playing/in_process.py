@@ -353,7 +353,7 @@ class _Swarm:
         settings = node.settings
         sampling = sampling_params(settings)
         of = (self._manifest.digest, settings.model, settings.dtype, settings.attention)
-        key = (*of, settings.shots, settings.eval_per_family, sampling)
+        key = (*of, settings.prompt, settings.shots, settings.eval_per_family, sampling)
         if number == 0 and key in self._workers.first:
             return self._workers.first[key]
         answers: list[Line] = []

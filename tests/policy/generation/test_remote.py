@@ -15,10 +15,11 @@ import pytest
 
 from policy import __main__ as command
 from policy import generate_only
-from policy.generation.remote import RemoteConfig, RemoteGenerator
+from policy.generation.remote import RemoteConfig, RemoteGenerator, remote_generator
 from policy.generation.remote_replies import Fault, read_answer
 from policy.generation.requests import RemoteError, Server
 from policy.rollouts import Question
+from shoal_settings.schema import Settings
 from shoal_wire.types import FinishReason, SamplingParams
 from tests.policy import training_cases as case
 from tests.policy.model_server import Fate, Handler, ModelServer
@@ -223,6 +224,11 @@ def test_it_learns_the_servers_dialect() -> None:
         assert all(answer.logprobs == () for answer in group.answers)
         assert server.paths[-1] == "/v1/completions"
         assert server.requests[-1]["prompt"].endswith("Answer:")
+
+    with ModelServer() as server:
+        settings = Settings(base_url=server.base_url, prompt="plain", completions=3)
+        assert remote_generator(settings, lambda: False).answer([question()])
+        assert set(server.paths) == {"/v1/completions"}
 
     def new(handler: Handler, request: dict[str, Any]) -> bool:
         if "max_tokens" in request:

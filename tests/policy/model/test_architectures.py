@@ -104,6 +104,18 @@ def test_it_learns_and_goes_on_after_a_restart(architecture: str, tmp_path: Path
     assert case.same_weights(ended, case.weights(resumed.course.policy))
 
 
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_template_is_left_out_where_that_is_asked_for(rank: int, tmp_path: Path) -> None:
+    if rank:
+        pytest.importorskip("peft")
+    model = folder(tmp_path, "qwen3", chat=True)
+    for rounds in (1, 2):
+        made = trainer(tmp_path / "d", model, rounds=rounds, prompt="plain", lora_rank=rank)
+        assert made.course.round == rounds - 1
+        assert made.course.policy.prompt_format is PromptFormat.PLAIN
+        made.run()
+
+
 @pytest.mark.parametrize("architecture", ["qwen3", "gemma2", "gpt2"])
 def test_in_bfloat16_and_with_another_attention(architecture: str, tmp_path: Path) -> None:
     model = folder(tmp_path, architecture)

@@ -80,8 +80,16 @@ def test_all_end_tokens_are_known() -> None:
 def test_prompt_formats() -> None:
     model, tokenizer = tiny_models.model("qwen2"), tiny_models.tokenizer(answer_token=False)
     assert wrap_policy(model, tokenizer, name="x").prompt_format is PromptFormat.PLAIN
+    assert wrap_policy(model, tokenizer, name="x", prompt="plain").prompt_format == "plain"
+    with pytest.raises(ModelError, match="'x' has no chat template: leave --prompt out, or plain"):
+        wrap_policy(model, tokenizer, name="x", prompt="chat")
     tokenizer.chat_template = "{{ messages[0]['content'] }}"
     assert wrap_policy(model, tokenizer, name="x").prompt_format is PromptFormat.CHAT
+    assert wrap_policy(model, tokenizer, name="x", prompt="chat").prompt_format == "chat"
+    assert wrap_policy(model, tokenizer, name="x", prompt="plain").prompt_format == "plain"
+    for asked in ("chat", "plain"):
+        with pytest.raises(ModelError, match="'x' has a prompt of its own: leave --prompt out"):
+            wrap_policy(model, tiny_models.tokenizer(), name="x", prompt=asked)
 
 
 def test_a_head_that_scales_its_logits_is_noticed() -> None:

@@ -57,6 +57,17 @@ def test_it_is_the_policy_that_was_loaded_apart(settings: Settings) -> None:
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
+def test_each_is_asked_as_its_settings_say(tmp_path: Path) -> None:
+    tiny_models.model("qwen2").save_pretrained(tmp_path)
+    tokenizer = tiny_models.tokenizer(answer_token=False)
+    tokenizer.chat_template = "{{ messages[0]['content'] }}"
+    tokenizer.save_pretrained(tmp_path)
+    bases = Bases()
+    for asked in ("chat", "plain", "chat"):
+        settings = Settings(model=str(tmp_path), device="cpu", lora_rank=2, prompt=asked)
+        assert bases.fresh_policy(settings, seed=1).prompt_format == asked
+
+
 def test_a_model_that_is_trained_whole_is_its_nodes_own(settings: Settings) -> None:
     whole = settings.model_copy(update={"lora_rank": 0})
     bases = Bases()
