@@ -58,7 +58,7 @@ def _logprobs(choice: dict[str, Any], chat: bool) -> tuple[float, ...]:
         else:
             values = list(offered["token_logprobs"])  # type: ignore[index]
         numbers = tuple(float(value) for value in values)
-    except (LookupError, TypeError, ValueError):
+    except (LookupError, TypeError, ValueError, OverflowError):
         return ()
     return numbers if all(math.isfinite(n) and n <= 0 for n in numbers) else ()
 

@@ -1,17 +1,24 @@
 """Requests to a server that answers for this node: bounded in size, time and number at once.
 
 A server may be slow, busy, hostile or gone. Whatever it does, a call here ends: by its reply, by
-its deadline, or when this process is told to stop. No torch.
+its deadline, or when this process is told to stop. For that requests run in an event loop, in a
+thread of its own: a library that blocks bounds each wait for a byte, and never their sum. No torch.
+
+    caller's thread ──request──▶ loop: send, read up to a bound, within the deadline
+          └─ waits for the outcome, or to be told to stop ─▶ cancels, the connection is closed
 """
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
 import queue
 import random
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeVar
 
 import httpx
@@ -66,12 +73,14 @@ class Server:
         """
         self.base_url, self._seconds = base_url.rstrip("/"), request_seconds
         self._should_stop, self._first_pause = should_stop, first_pause_seconds
-        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        self._loop = _loop()
+        # What is packed is not unpacked: a small reply may be a great deal of text.
+        headers = {"Accept-Encoding": "identity"}
+        if api_key:
+            headers["Authorization"] = f"Bearer {api_key}"
         try:
-            self._client = httpx.Client(
-                headers=headers,
-                timeout=request_seconds,
-                limits=httpx.Limits(max_connections=connections),
+            self._client = httpx.AsyncClient(
+                headers=headers, timeout=None, limits=httpx.Limits(max_connections=connections)
             )
             httpx.URL(base_url)
         except (httpx.InvalidURL, UnicodeEncodeError) as error:
@@ -79,18 +88,30 @@ class Server:
 
     def post(self, address: str, document: Any, max_bytes: int | None = None) -> Reply:
         """Send one request. Raises Fault or httpx.HTTPError without a whole reply in time."""
-        deadline = time.monotonic() + self._seconds
         limit = MAX_REPLY_BYTES if max_bytes is None else max_bytes
+        asked = asyncio.run_coroutine_threadsafe(self._posted(address, document, limit), self._loop)
+        while not asked.done():
+            concurrent.futures.wait([asked], timeout=_POLL_SECONDS)
+            if not asked.done() and self._should_stop():
+                asked.cancel()
+                raise Fault("told to stop")
+        return asked.result()
+
+    async def _posted(self, address: str, document: Any, limit: int) -> Reply:
         body = bytearray()
-        with self._client.stream("POST", address, json=document) as reply:
-            for part in reply.iter_bytes():
-                body += part
-                if len(body) > limit:
-                    raise Fault("reply is too large")
-                if time.monotonic() > deadline:
-                    raise Fault("reply took too long")
-            after = _seconds(reply.headers.get("retry-after"))
-            return Reply(status=reply.status_code, body=bytes(body), retry_after=after)
+        try:
+            async with (
+                asyncio.timeout(self._seconds),
+                self._client.stream("POST", address, json=document) as reply,
+            ):
+                async for part in reply.aiter_raw():
+                    body += part
+                    if len(body) > limit:
+                        raise Fault("reply is too large")
+        except TimeoutError:
+            raise Fault("reply took too long") from None
+        after = _seconds(reply.headers.get("retry-after"))
+        return Reply(status=reply.status_code, body=bytes(body), retry_after=after)
 
     def persist(self, once: Callable[[], T | None]) -> T:
         """Return what `once` does, tried again with growing pauses while it meets a Fault.
@@ -119,6 +140,14 @@ class Server:
         until = time.monotonic() + seconds
         while not self._should_stop() and (left := until - time.monotonic()) > 0:
             time.sleep(min(_POLL_SECONDS, left))
+
+
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """The loop that this process sends its requests in, and its thread; both end with it."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="requests", daemon=True).start()
+    return loop
 
 
 def in_parallel(
