@@ -27,7 +27,7 @@ from p2p.net.interface import Host
 from p2p.peers.nat_pmp import NatPmpRouter
 from p2p.peers.outside import Outside, ask_outside, tcp_ports
 from p2p.peers.router import AnyRouter, Forwarded, Router, RouterError
-from p2p.peers.upnp import UpnpRouter
+from p2p.peers.upnp_process import UpnpProcess
 from p2p.peers.witnesses import most_say_so, outsiders, witnesses
 from p2p.threads import InThread
 
@@ -89,7 +89,7 @@ class PortMapping:
         """`on_reached` is called when it has become known that others get in."""
         self._host = host
         self._wanted = wanted
-        self._router = router or AnyRouter({"NAT-PMP": NatPmpRouter(), "UPnP": UpnpRouter()})
+        self._router = router or AnyRouter({"NAT-PMP": NatPmpRouter(), "UPnP": UpnpProcess()})
         self._on_reached = on_reached
         self._in_thread = in_thread or one_thread()
         self._rng = rng or random.Random()

@@ -1,7 +1,8 @@
-"""A router asked to forward a port, by UPnP. Blocks; called in a thread.
+"""A router asked to forward a port, by UPnP. Blocks, and trusts who answers.
 
-miniupnpc waits for each answer for some seconds at most, and believes what the local network says:
-what comes of it is tried from outside before anybody is told (`p2p.peers.port_mapping`).
+miniupnpc believes what the local network says: what comes of it is tried from outside before
+anybody is told (`p2p.peers.port_mapping`), and it runs where it can do no harm
+(`p2p.peers.upnp_process`).
 """
 
 from __future__ import annotations
