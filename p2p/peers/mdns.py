@@ -10,13 +10,17 @@ hex digits of the manifest's digest, empty if not known yet) and ``a0``, ``a1``â
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
 import logging
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 import zeroconf
+from zeroconf.asyncio import AsyncServiceInfo
 
 from p2p.net.address import host_and_port, parse_peer_id, parse_transport
 from shoal_wire.peers import PeerAddresses
@@ -32,6 +36,8 @@ SWARM_CHARS = 16
 _MAX_ADDRESSES = 8
 _MAX_PENDING = 64
 _LOOKUP_MS = 2000
+_MAX_ASKED = 16
+"""Names that are asked about at once."""
 
 
 class Mdns:
@@ -127,19 +133,34 @@ class Mdns:
 
 
 class _Listener(zeroconf.ServiceListener):
-    """Runs in zeroconf's browser thread."""
+    """Runs in zeroconf's browser thread, and never waits there: each name waits for the one before.
+
+    Who announces itself as it should says all at once. A name alone is asked about, some at a time;
+    of one that is not, its owner's next word brings an update.
+    """
 
     def __init__(self, accept: Callable[[Mapping[bytes, bytes | None]], None]) -> None:
         self._accept = accept
+        self._asking = threading.Semaphore(_MAX_ASKED)
 
     def add_service(self, zc: zeroconf.Zeroconf, type_: str, name: str) -> None:
         """Look up a service that appeared."""
         try:
-            info = zc.get_service_info(type_, name, timeout=_LOOKUP_MS)
-            if info is not None:
+            info = AsyncServiceInfo(type_, name)
+            if info.load_from_cache(zc):
                 self._accept(info.properties)
+            elif zc.loop is not None and self._asking.acquire(blocking=False):
+                asked = asyncio.run_coroutine_threadsafe(
+                    info.async_request(zc, _LOOKUP_MS), zc.loop
+                )
+                asked.add_done_callback(partial(self._answered, info))
         except Exception as error:  # noqa: BLE001 - a stranger's record must not end the thread
             logger.debug("mDNS record %s ignored: %r", name, error)
+
+    def _answered(self, info: AsyncServiceInfo, asked: concurrent.futures.Future[bool]) -> None:
+        self._asking.release()
+        if not asked.cancelled() and asked.exception() is None and asked.result():
+            self._accept(info.properties)
 
     def update_service(self, zc: zeroconf.Zeroconf, type_: str, name: str) -> None:
         """Look up a service that changed."""

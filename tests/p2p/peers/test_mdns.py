@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
+import struct
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -92,6 +95,55 @@ async def test_two_processes_of_one_swarm_find_each_other() -> None:
         for process in (stranger, friend):
             process.kill()
             process.wait()
+
+
+def names_alone(count: int) -> Iterator[bytes]:
+    """Packets that speak of services of ours, and say nothing of them."""
+
+    def encoded(*labels: bytes) -> bytes:
+        return b"".join(bytes([len(label)]) + label for label in labels) + b"\0"
+
+    ours = encoded(b"_shoal", b"_tcp", b"local")
+    for _ in range(0, count, 20):
+        records = b""
+        for _ in range(20):
+            name = encoded(os.urandom(8).hex().encode(), b"_shoal", b"_tcp", b"local")
+            records += ours + struct.pack("!HHIH", 12, 1, 4500, len(name)) + name
+        yield struct.pack("!6H", 0, 0x8400, 0, 20, 0, 0) + records
+
+
+@needs_multicast
+async def test_names_that_nobody_answers_for_hold_up_no_honest_one() -> None:
+    found: list[PeerAddresses] = []
+    mdns = Mdns(
+        peer_id=fresh_identity().peer_id,
+        addresses=("/ip4/127.0.0.1/tcp/4000",),
+        interfaces=LOOPBACK,
+        on_found=found.append,
+    )
+    seed = int.from_bytes(os.urandom(1), "big")
+    friend_id = identity_from_seed(bytes([seed]) * 32).peer_id
+    friend: subprocess.Popen[bytes] | None = None
+    async with trio.open_nursery() as nursery:
+        await nursery.start(mdns.run)
+        await until(lambda: mdns.running, patience_s=40)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            for option in (socket.SO_REUSEADDR, socket.SO_REUSEPORT):
+                sender.setsockopt(socket.SOL_SOCKET, option, 1)
+            home = socket.inet_aton(LOOPBACK[0])
+            sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, home)
+            sender.bind(("", 5353))
+            for packet in names_alone(2_000):
+                sender.sendto(packet, ("224.0.0.251", 5353))
+                await trio.sleep(0.005)
+        try:
+            friend = announce(seed, "ff" * 32)
+            await until(lambda: any(one.peer_id == friend_id for one in found), patience_s=40)
+        finally:
+            if friend is not None:
+                friend.kill()
+                friend.wait()
+            nursery.cancel_scope.cancel()
 
 
 async def test_machine_without_multicast_is_one_log_line(
