@@ -24,6 +24,7 @@ from typing import Any, Final
 from p2p.peers.router import Forwarded, RouterError
 from p2p.peers.upnp import UpnpRouter
 from shoal_base.children import environment, python
+from shoal_base.lines import say_json
 
 MEMORY_BYTES: Final = 128 << 20
 """Of addresses; 18 MiB are in use before anybody is asked."""
@@ -121,8 +122,7 @@ def main() -> int:
         except RouterError as error:
             answer = {"error": str(error)}
         signal.alarm(0)
-        sys.stdout.write(json.dumps(answer) + "\n")
-        sys.stdout.flush()
+        say_json(answer)
     return 0
 
 
