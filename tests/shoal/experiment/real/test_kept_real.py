@@ -16,20 +16,24 @@ ARCHIVE = ARCHIVES / "real" / "real.tar.xz"
 ARMS = ("4-4", "8-0", "8-0-filtered", "4-0")
 
 
+@pytest.mark.parametrize("name", ["real", "longer"])
 def test_the_table_of_the_page_is_what_its_command_prints_of_the_kept_rounds(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    unpack(ARCHIVE, tmp_path)
+    unpack(ARCHIVE.with_name(f"{name}.tar.xz"), tmp_path)
     _, made = told_of(tmp_path, capsys)
     assert made in PAGE.read_text(), f"{PAGE.name} has another table than this:\n{made}"
 
 
-def test_the_curve_of_the_page_is_what_the_kept_rounds_say(tmp_path: Path) -> None:
-    unpack(ARCHIVE, tmp_path)
-    rows = [row for arm in ARMS for row in _rows(tmp_path / "rounds" / arm)]
-    made = "\n".join(
-        ["| | seed 1 | seed 2 | seed 3 | mean |", "|---" * 5 + "|", *rows],
-    )
+@pytest.mark.parametrize(("name", "arms"), [("real", ARMS), ("longer", ARMS[:2])])
+def test_the_curve_of_the_page_is_what_the_kept_rounds_say(
+    name: str, arms: tuple[str, ...], tmp_path: Path
+) -> None:
+    unpack(ARCHIVE.with_name(f"{name}.tar.xz"), tmp_path)
+    jobs = sorted((tmp_path / "rounds" / arms[0]).glob("seed-*.jsonl"))
+    seeds = " | ".join(path.stem.replace("-", " ") for path in jobs)
+    rows = [row for arm in arms for row in _rows(tmp_path / "rounds" / arm)]
+    made = "\n".join([f"| | {seeds} | mean |", "|---" * (len(jobs) + 2) + "|", *rows])
     assert made in PAGE.read_text(), f"{PAGE.name} has another curve than this:\n{made}"
 
 
@@ -59,6 +63,16 @@ def test_the_rates_of_the_page_are_what_the_kept_rounds_say(tmp_path: Path) -> N
         f"(at 2.5e-4; {fast[-1]:.1f} at 1e-3)"
     ) in page
     assert f"4/4 has {min(swarm):.1f} to {max(swarm):.1f} of eight all the way" in page
+
+
+def test_what_was_tried_cooler_is_what_the_kept_rounds_say(tmp_path: Path) -> None:
+    unpack(ARCHIVE.with_name("cooler.tar.xz"), tmp_path)
+    together, alone = (_end(tmp_path / "rounds" / arm / "seed-1.jsonl") for arm in ARMS[:2])
+    page = " ".join(PAGE.read_text().split())
+    assert (
+        f"{together[0]:.1f} and {alone[0]:.1f} of total, {together[1]:.3f} and {alone[1]:.3f} "
+        "held-out"
+    ) in page
 
 
 def _end(path: Path) -> tuple[float, float]:
