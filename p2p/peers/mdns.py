@@ -148,19 +148,25 @@ class _Listener(zeroconf.ServiceListener):
         try:
             info = AsyncServiceInfo(type_, name)
             if info.load_from_cache(zc):
-                self._accept(info.properties)
+                self._found(info)
             elif zc.loop is not None and self._asking.acquire(blocking=False):
                 asked = asyncio.run_coroutine_threadsafe(
                     info.async_request(zc, _LOOKUP_MS), zc.loop
                 )
                 asked.add_done_callback(partial(self._answered, info))
-        except Exception as error:  # noqa: BLE001 - a stranger's record must not end the thread
-            logger.debug("mDNS record %s ignored: %r", name, error)
+        except Exception as error:  # noqa: BLE001 - nor must its name
+            logger.debug("mDNS name %s ignored: %r", name, error)
 
     def _answered(self, info: AsyncServiceInfo, asked: concurrent.futures.Future[bool]) -> None:
         self._asking.release()
         if not asked.cancelled() and asked.exception() is None and asked.result():
+            self._found(info)
+
+    def _found(self, info: AsyncServiceInfo) -> None:
+        try:
             self._accept(info.properties)
+        except Exception as error:  # noqa: BLE001 - a stranger's record must not end the thread
+            logger.debug("mDNS record %s ignored: %r", info.name, error)
 
     def update_service(self, zc: zeroconf.Zeroconf, type_: str, name: str) -> None:
         """Look up a service that changed."""

@@ -17,7 +17,7 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -46,13 +46,11 @@ class UpnpProcess:
     def forward(self, port: int, lease_s: float) -> Forwarded:
         """See `p2p.peers.router.Router`."""
         try:
-            said = self._ask({"port": port, "lease_s": lease_s})
-            return Forwarded(
-                host=str(said["host"]), port=int(said["port"]), lease_s=float(said["lease_s"])
-            )
-        except (LookupError, ValueError, TypeError, ArithmeticError, RecursionError):
-            self._end()
-            raise RouterError("what asks it says nothing that is an answer") from None
+            with _answers_alone():
+                said = self._ask({"port": port, "lease_s": lease_s})
+                return Forwarded(
+                    host=str(said["host"]), port=int(said["port"]), lease_s=float(said["lease_s"])
+                )
         except BaseException:
             self._end()
             raise
@@ -62,12 +60,13 @@ class UpnpProcess:
         if self._child is None:
             return
         try:
-            self._ask({})
+            with _answers_alone():
+                self._ask({})
         finally:
             self._end()
 
     def _ask(self, question: dict[str, Any]) -> dict[str, Any]:
-        """Return the child's answer. Raises RouterError, ValueError for what is no JSON."""
+        """Return the child's answer. Raises RouterError, and anything for what is none."""
         try:
             child = self._child = self._child or self._started()
             assert child.stdin is not None and child.stdout is not None
@@ -104,6 +103,15 @@ class UpnpProcess:
         for pipe in (child.stdin, child.stdout):
             if pipe is not None:
                 pipe.close()
+
+
+@contextlib.contextmanager
+def _answers_alone() -> Iterator[None]:
+    """Let what is read of the child be an answer or a RouterError."""
+    try:
+        yield
+    except (LookupError, ValueError, TypeError, ArithmeticError, RecursionError):
+        raise RouterError("what asks it says nothing that is an answer") from None
 
 
 def main() -> int:

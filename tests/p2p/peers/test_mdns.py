@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import logging
 import os
 import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import cast
 
 import pytest
 import trio
 import zeroconf
+from zeroconf.asyncio import AsyncServiceInfo
 
 from p2p.net.identity import identity_from_seed
-from p2p.peers.mdns import Mdns, decode_txt, encode_txt
+from p2p.peers.mdns import Mdns, _Listener, decode_txt, encode_txt
 from shoal_wire.peers import PeerAddresses
 from tests.support.nodes import fresh_identity, until
 
@@ -159,6 +162,20 @@ async def test_machine_without_multicast_is_one_log_line(
         await mdns.run()
     assert not mdns.running
     assert len([record for record in caplog.records if record.name == "p2p.peers.mdns"]) == 1
+
+
+def test_no_record_and_no_name_of_a_stranger_ends_a_thread() -> None:
+    """A find may be told of in the library's own loop, where nobody catches."""
+
+    def fails(_txt: Mapping[bytes, bytes | None]) -> None:
+        raise ValueError("a stranger's record")
+
+    listener = _Listener(fails)
+    for name in ("", "x", "\ud800._shoal._tcp.local.", "a" * 400 + "._shoal._tcp.local."):
+        listener.add_service(cast("zeroconf.Zeroconf", None), "_shoal._tcp.local.", name)
+    asked: concurrent.futures.Future[bool] = concurrent.futures.Future()
+    asked.set_result(True)
+    listener._answered(AsyncServiceInfo("_shoal._tcp.local.", "a._shoal._tcp.local."), asked)
 
 
 def as_received(record: dict[str, str]) -> dict[bytes, bytes | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 
+import psutil
 import pytest
 
 from p2p.peers.router import Forwarded, RouterError
@@ -104,6 +106,33 @@ def test_an_answer_that_is_none_is_one_line(code: str) -> None:
         one.forward(4001, 60)
     assert len(str(caught.value).splitlines()) == 1
     assert one._child is None
+
+
+@pytest.mark.parametrize("answer", ["no JSON", "7", "null", "[" * 4_000])
+def test_nor_is_one_to_being_told_to_forget(answer: str) -> None:
+    right = '{"host": "9.9.9.9", "port": 4002, "lease_s": Infinity}'
+    one = saying(f"print({right!r}, flush=True)\nsys.stdin.readline()\nprint({answer!r})")
+    assert one.forward(4001, 60) == FOUND
+    child = one._child
+    with pytest.raises(RouterError, match="nothing that is an answer"):
+        one.forget()
+    assert child is not None and child.poll() is not None and one._child is None
+
+
+def test_it_ends_with_whoever_asked() -> None:
+    code = (
+        "import os, signal\n"
+        "from tests.p2p.peers.test_upnp_process import FOUND, with_router\n"
+        'one = with_router(\'return Forwarded(host="9.9.9.9", port=4002, lease_s=float("inf"))\')\n'
+        "assert one.forward(4001, 60) == FOUND\n"
+        "print(one._child.pid, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    asked = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, check=False)
+    assert asked.returncode == -signal.SIGKILL, asked.stderr
+    with contextlib.suppress(psutil.NoSuchProcess):  # it has ended already
+        psutil.Process(int(asked.stdout)).wait(20)
 
 
 def test_a_child_that_cannot_be_started_is_one_line() -> None:
