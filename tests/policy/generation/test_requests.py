@@ -29,13 +29,15 @@ def server(address: str, seconds: float, stop: Callable[[], bool] = lambda: Fals
 
 
 @contextlib.contextmanager
-def saying(what: Callable[[], Iterable[bytes]]) -> Iterator[str]:
+def saying(what: Callable[[], Iterable[bytes]], heard: list[bytes] | None = None) -> Iterator[str]:
     """The address of a server that says something, part by part, to whoever comes."""
     over = threading.Event()
 
     def answer(connection: socket.socket) -> None:
         with contextlib.suppress(OSError), connection:
-            connection.recv(1 << 16)
+            asked = connection.recv(1 << 16)
+            if heard is not None:
+                heard.append(asked)
             for part in what():
                 connection.sendall(part)
                 if over.wait(0.02):
@@ -109,3 +111,12 @@ def test_what_is_packed_is_not_unpacked() -> None:
     head = f"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {len(packed)}\r\n\r\n"
     with saying(lambda: [head.encode() + packed]) as address:
         assert server(address, 20.0).post(address, {}).body == packed
+
+
+def test_a_server_is_not_asked_to_pack() -> None:
+    """Honest ones do what they are asked, and the reply would not be read."""
+    heard: list[bytes] = []
+    with saying(lambda: [REPLY], heard) as address:
+        server(address, 20.0).post(address, {})
+    [request] = heard
+    assert b"accept-encoding: identity\r\n" in request.lower()
