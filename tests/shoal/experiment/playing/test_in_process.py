@@ -29,6 +29,7 @@ from shoal_tasks.worker.sync import TaskWorker
 from shoal_wire.digests import question_digest
 from shoal_wire.manifest import make_manifest
 from shoal_wire.rules import is_held_out
+from tests.policy import tiny_models
 
 BASE = {
     "model": "tiny",
@@ -133,6 +134,24 @@ def test_a_run_has_one_value_a_round_and_leaves_the_dishonest_out(shared: Worker
     assert (run.evaluated, len(run.fresh), run.questions) == ((0, 2), 2, 2)
     assert run.tokens[1] > run.tokens[0] > 0
     assert len(make_run(job(mixed, rounds=2), lines).fresh) == 1
+
+
+def test_what_an_untrained_model_answers_is_looked_up_for_those_asked_alike(tmp_path: Path) -> None:
+    tokenizer = tiny_models.tokenizer(answer_token=False)
+    tokenizer.chat_template = "{{ messages[0]['content'] }}"
+    tokenizer.save_pretrained(tmp_path)
+    tiny_models.model("qwen2", positions=1024).save_pretrained(tmp_path)
+    arm = Arm(
+        name="asked",
+        nodes=tuple(
+            NodeSpec(settings={"local": 1, "external": 0, "prompt": prompt})
+            for prompt in ("chat", "plain", "chat")
+        ),
+    )
+    base = BASE | {"model": str(tmp_path), "completions": 2, "max_new_tokens": 2, "shots": "0"}
+    with workers() as made:
+        play(Job(arm=arm, seed=1, rounds=1, base=base), made, lambda _line: None)
+        assert len(made.first) == 2
 
 
 def _said(shared: Workers) -> m.Publish:
