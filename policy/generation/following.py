@@ -1,7 +1,7 @@
 """Answers from a vLLM server whose weights follow the policy's.
 
-    version behind? ─▶ push weights ─▶ POST /v1/completions, token ids in, n = L ─▶ ids, log-probs
-         └ cannot: no question is asked of older weights; the round has the groups of others alone
+    version behind? ─▶ push weights ─▶ compare ─▶ POST /v1/completions, token ids in, n = L
+         └ cannot, or differs: no question is asked; the round has the groups of others alone
 
 Every answer is stamped with the version that made it, and is never more than `max_lag` updates
 old. What the server says of its tokens' log-probabilities weighs them in the update (truncated
@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from policy.generation.probe import bound, difference, probing
 from policy.generation.questions import Askable
 from policy.generation.remote import remote_model
 from policy.generation.remote_replies import Fault
@@ -60,6 +61,8 @@ class Following:
         self._at_once, self._should_stop = at_once, should_stop
         self._name, self._version = "", -1
         self._answered = False
+        self.server_difference: float | None = None
+        """See `Generator`."""
 
     def answer(self, asking: Asking) -> list[OwnGroup]:
         """See `Generator`. A question with fewer than two answers is left out.
@@ -78,7 +81,7 @@ class Following:
             except (Fault, RemoteError) as error:
                 if isinstance(error, RemoteError) and not self._answered:
                     raise ModelError(str(error)) from None
-                again, faults = False, Counter([said(error)])
+                again, faults = isinstance(error, _UnknownModelError), Counter([said(error)])
             if not again or self._should_stop():
                 break
         self._say_missing(faults, len(found))
@@ -95,9 +98,29 @@ class Following:
         if self._name and 0 <= asking.policy_version - self._version <= self._max_lag:
             return False
         self._name, before = "", self._version
-        self._name = self._pusher.push(asking.policy, asking.policy_version)
-        self._version = asking.policy_version
+        name = self._pusher.push(asking.policy, asking.policy_version)
+        self._check(asking, name)
+        self._name, self._version = name, asking.policy_version
         return before != self._version
+
+    def _check(self, asking: Asking, name: str) -> None:
+        """Compare the weights that the server answers with, by that name, to the policy's own.
+
+        Raises RemoteError when they are others, Fault when the server does not say.
+        """
+        asked, prompt = probing(asking)
+        answers = self._request(asked, prompt, name)
+        temperature = asked.sampling.temperature
+        self.server_difference = difference(asking.policy, prompt, answers, temperature)
+        url, remedy = self._server.base_url, self._pusher.remedy
+        if self.server_difference is None:
+            raise RemoteError(f"{url} gives no usable log-probabilities of its tokens: {remedy}")
+        if self.server_difference > bound(temperature):
+            raise RemoteError(
+                f"{url} does not follow the policy: its log-probabilities are "
+                f"{self.server_difference:.2g} nats a token from the policy's, "
+                f"over {bound(temperature):.2g}: {remedy}"
+            )
 
     def _ask(
         self,
@@ -111,7 +134,7 @@ class Following:
         lacks, total = False, len(prompts) * asking.num_completions
         outcomes = in_parallel(
             len(missing),
-            lambda place: self._request(asking, prompts[missing[place]]),
+            lambda place: self._request(asking, prompts[missing[place]], self._name),
             at_once=self._at_once,
             should_stop=self._should_stop,
         )
@@ -130,8 +153,8 @@ class Following:
             self._name = ""
         return lacks, faults
 
-    def _request(self, asking: Asking, prompt: Sequence[int]) -> list[TokenAnswer]:
-        policy, name = asking.policy, self._name
+    def _request(self, asking: Asking, prompt: Sequence[int], name: str) -> list[TokenAnswer]:
+        policy = asking.policy
         wanted = Wanted(
             model=name,
             prompt_ids=prompt,

@@ -43,6 +43,12 @@ class Asking:
 class Generator(Protocol):
     """Answers questions. It may answer fewer than it is asked, and raises ModelError for good."""
 
+    @property
+    def server_difference(self) -> float | None:
+        """Mean difference, in nats a token, of a server's log-probabilities from the policy's own
+        when the server was last given weights. None without such a server, or before."""
+        ...
+
     def answer(self, asking: Asking) -> list[OwnGroup]:
         """Return a group for each question that was answered. Blocks."""
         ...
@@ -50,6 +56,8 @@ class Generator(Protocol):
 
 class ThisProcess:
     """The policy answers itself."""
+
+    server_difference = None
 
     def __init__(self, policy: Policy, generate: Generate = generate) -> None:
         """`generate` is another's where processes share the work."""

@@ -5,6 +5,11 @@
 
 An adapter's name holds its version, so no request is answered by another one without a trace. All
 weights are those of the folder that the server was started on: restarted, it reads the newest.
+
+A file of tied weights names both, the output matrix and the embedding that it equals. What is not
+named vLLM leaves as it was (0.32, `model_loader/reload/layerwise.py`), and its CPU build computes
+with a packed copy of the output matrix.
+
 vLLM: `docs/features/lora.md` and its development endpoints (``VLLM_SERVER_DEV_MODE=1``).
 """
 
@@ -14,7 +19,9 @@ import secrets
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
+
+import torch
 
 from policy.generation.remote_replies import Fault
 from policy.generation.requests import BUSY, RemoteError, Reply, Server
@@ -27,10 +34,14 @@ _ADAPTERS = (
     "start vLLM with --enable-lora --max-lora-rank RANK and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True"
 )
 _RELOADS = "start vLLM on that folder, with VLLM_SERVER_DEV_MODE=1"
+_PROCESSED = "with --logprobs-mode processed_logprobs"
 
 
 class Pusher(Protocol):
     """A way to give a server the policy's weights."""
+
+    remedy: str
+    """What to do with a server that took weights and answers with others."""
 
     def push(self, policy: Policy, version: int) -> str:
         """Give them; return the name to ask for. Blocks. Raises Fault or RemoteError."""
@@ -46,6 +57,7 @@ class AdapterPusher:
         # Two trainers may share a server; and a run's names must not be an earlier run's.
         self._name, self._number = f"shoal-{secrets.token_hex(4)}", 0
         self._loaded = ""
+        self.remedy = f"start vLLM on the model that is trained, {_PROCESSED}"
 
     def push(self, policy: Policy, version: int) -> str:
         """See `Pusher`."""
@@ -89,12 +101,16 @@ class WholePusher:
         """`model` is the server's name of its one model."""
         self._server, self._folder, self._model = server, folder / MODEL_FOLDER, model
         self._root = server.base_url.removesuffix("/v1")
+        self.remedy = (
+            f"start vLLM 0.32 or later again on {self._folder}, {_PROCESSED}, "
+            "or train adapters (--lora-rank 16)"
+        )
 
     def push(self, policy: Policy, version: int) -> str:
         """See `Pusher`."""
 
         def write(folder: Path) -> None:
-            policy.model.save_pretrained(folder)
+            _save_every_name(policy.model, folder)
             policy.tokenizer.save_pretrained(folder)
 
         _replaced(self._folder, write)
@@ -108,6 +124,17 @@ class WholePusher:
         self._server.persist(
             lambda: _taken(self._server.post(self._root + path, document), self._server, why)
         )
+
+
+def _save_every_name(model: Any, folder: Path) -> None:
+    """Write a model with each of its weights under its name, tied ones too."""
+    weights: dict[str, torch.Tensor] = {}
+    places: set[int] = set()
+    for name, weight in model.state_dict().items():
+        # transformers leaves out a name whose weight lies where another's does.
+        weights[name] = weight.to("cpu", copy=True) if weight.data_ptr() in places else weight
+        places.add(weight.data_ptr())
+    model.save_pretrained(folder, state_dict=weights)
 
 
 def _taken(reply: Reply, server: Server, why: str) -> Reply:

@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 class Static:
     """A `Generator` over a server of OpenAI's protocol."""
 
+    server_difference = None
+
     def __init__(self, remote: RemoteGenerator, model: str) -> None:
         """`model` is the server's name of what answers."""
         self._remote = remote

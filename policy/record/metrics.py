@@ -34,6 +34,7 @@ TRL_NAMES: Mapping[str, str] = {
     "completion_min_length": "completions/min_length",
     "completion_max_length": "completions/max_length",
     "completion_clipped_ratio": "completions/clipped_ratio",
+    "sampling_logp_difference": "sampling/sampling_logp_difference/mean",
     "seconds": "step_time",
 }
 """Field of RoundRecord to metric, where the two differ."""

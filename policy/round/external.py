@@ -1,7 +1,7 @@
 """SampleExternal (SAPO, Algorithm 1): the groups of others that a round trains on.
 
     lease ──▶ verify ──▶ usable ──▶ choose J by the strategy ──▶ own reading of their text
-                │           └─▶ not chosen: released
+                │           └─▶ not chosen: released              └─▶ unreadable: choose again
                 └─▶ spent (kept for evaluation, no signal, a copy): consumed, never drawn again
 
 Each group's rewards are reported to the node, which weighs its publisher by them.
@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from policy.choice.advantage import has_signal
-from policy.choice.candidates import OwnRecord, candidate_of
-from policy.choice.sampling import ExternalStrategy
+from policy.choice.advantage import completion_share, group_advantages, has_signal
+from policy.choice.candidates import Candidate, OwnRecord, candidate_of
 from policy.choice.scored import External, PassedOver, ScoredGroup, UnusedGroup
+from policy.choice.sources import Sources
 from policy.model.loading import Policy
-from policy.model.prompting import encode_completion
+from policy.model.reading import own_reading
 from policy.rollouts import Question
 from policy.round.config import RoundConfig
 from policy.surroundings import Interrupted, Surroundings
@@ -35,6 +35,7 @@ class _Verified:
     item: m.SampledGroup
     question: Question
     rewards: tuple[float, ...]
+    candidate: Candidate
 
     @property
     def group_id(self) -> GroupId:
@@ -46,6 +47,8 @@ class _Drawn:
     """External groups on lease while some of them are being chosen."""
 
     usable: list[_Verified] = field(default_factory=list)
+    num_counted: int = 0
+    """Usable groups that count towards what is looked for."""
     spent: list[GroupId] = field(default_factory=list)
     """Of no use in any round to come."""
     count: int = 0
@@ -69,6 +72,7 @@ class ExternalSampling:
     def __init__(self, policy: Policy, around: Surroundings, own_record: OwnRecord) -> None:
         """`own_record` is read by strategies, and told of what is trained on."""
         self._policy, self._own_record = policy, own_record
+        self._sources = Sources()
         self._tasks, self._link, self._should_stop = around.tasks, around.link, around.should_stop
         self._wall_ms = around.wall_ms
 
@@ -88,22 +92,22 @@ class ExternalSampling:
         Raises:
             Interrupted: all leases are ended then.
         """
+        self._sources = self._sources.next_round()
         drawn, strategy = self._draw(config), config.strategy
-        ids = [one.group_id for one in drawn.usable]
-        candidates = [candidate_of(one.item.published, one.rewards) for one in drawn.usable]
-        chosen = strategy.choose(candidates, config.num_external, self._own_record)
-        for index in chosen:
-            self._own_record.add_trained(candidates[index])
-        left = [index for index in range(len(candidates)) if index not in chosen]
+        groups, chosen = self._choose(drawn, config)
+        for one in chosen:
+            self._own_record.add_trained(one.candidate)
+            self._sources.add(one.candidate)
+        left = [one for one in drawn.usable if one not in chosen]
         # A copy of what is trained on would only be drawn again.
-        spent = [i for i in left if strategy.is_spent(candidates[i], self._own_record)]
-        for index in spent:
-            drawn.put_aside(drawn.usable[index].item, drawn.usable[index].rewards, Unused.COPY)
+        spent = [one for one in left if strategy.is_spent(one.candidate, self._own_record)]
+        for one in spent:
+            drawn.put_aside(one.item, one.rewards, Unused.COPY)
+        self._report(drawn.usable)
         self._link.end_leases(
             consumed=drawn.spent,
-            released=[ids[index] for index in left if index not in spent],
+            released=[one.group_id for one in left if one not in spent],
         )
-        groups = tuple(self._own_reading(drawn.usable[index]) for index in chosen)
         # With every place taken, those that are left are no worse than what was chosen.
         refused = len(left) if len(chosen) < config.num_external else 0
         passed_over = PassedOver(**drawn.passed_over, refused=refused)
@@ -117,13 +121,43 @@ class ExternalSampling:
             unused=tuple(drawn.unused),
         )
 
+    def _choose(
+        self, drawn: _Drawn, config: RoundConfig
+    ) -> tuple[tuple[ScoredGroup, ...], list[_Verified]]:
+        """Choose J groups that can be read as own text; put aside those that cannot."""
+        read: dict[GroupId, ScoredGroup | None] = {}
+        while True:
+            candidates = [one.candidate for one in drawn.usable]
+            chosen = [
+                drawn.usable[index]
+                for index in config.strategy.choose(
+                    candidates, config.num_external, self._own_record, self._sources
+                )
+            ]
+            for one in chosen:
+                if one.group_id not in read:
+                    read[one.group_id] = self._own_reading(one, config)
+            groups = [group for one in chosen if (group := read[one.group_id]) is not None]
+            if len(groups) == len(chosen):
+                return tuple(groups), chosen
+            for one in chosen:
+                if read[one.group_id] is None:
+                    self._put_aside_unreadable(one, drawn)
+
+    def _put_aside_unreadable(self, one: _Verified, drawn: _Drawn) -> None:
+        """Note that what is right in a group cannot be read as own text: it is worth nothing."""
+        drawn.usable.remove(one)
+        drawn.put_aside(one.item, one.rewards, Unused.UNREAD)
+        drawn.passed_over[Unused.UNREAD] += 1
+        self._report([replace(one, rewards=(0.0,) * len(one.rewards))])
+
     def _draw(self, config: RoundConfig) -> _Drawn:
         """Lease and verify until there is enough to choose from, or nothing more to draw."""
         wanted, strategy = config.num_external, config.strategy
         budget = config.most_looked_at
         enough = strategy.enough(wanted) + (config.looks_further and wanted > 0)
         drawn = _Drawn()
-        while len(drawn.usable) < enough and drawn.count < budget:
+        while drawn.num_counted < enough and drawn.count < budget:
             if self._should_stop():
                 self._link.release_ahead()
                 usable = [one.group_id for one in drawn.usable]
@@ -132,37 +166,42 @@ class ExternalSampling:
             leased = self._link.sample(min(2 * wanted, budget - drawn.count))
             if not leased:
                 break
-            self._verify(leased, drawn, strategy)
+            self._verify(leased, drawn, config)
         drawn.exhausted = len(drawn.usable) < enough
         return drawn
 
-    def _verify(
-        self, leased: Sequence[m.SampledGroup], drawn: _Drawn, strategy: ExternalStrategy
-    ) -> None:
-        """Score leased groups and sort them into usable and spent; tell the node what they got."""
+    def _verify(self, leased: Sequence[m.SampledGroup], drawn: _Drawn, config: RoundConfig) -> None:
+        """Score leased groups and sort them into usable and spent."""
         drawn.count += len(leased)
         leased = self._put_aside_reserved(leased, drawn)
         groups = [(g.published.group.task, g.published.group.completions) for g in leased]
         all_rewards = self._tasks.verify(groups)
         questions = self._tasks.questions([task for task, _ in groups])
-        reports = []
-        for item, question, rewards in zip(leased, questions, all_rewards, strict=True):
-            published = item.published
-            texts = [completion.text for completion in published.group.completions]
-            if strategy.teaches(rewards, texts, tagged=question.tagged):
-                one = _Verified(item=item, question=question, rewards=tuple(rewards))
+        spent = []
+        for item, question, scores in zip(leased, questions, all_rewards, strict=True):
+            rewards = tuple(scores)
+            candidate = candidate_of(item, rewards, signal_of(rewards, config))
+            one = _Verified(item=item, question=question, rewards=rewards, candidate=candidate)
+            if config.strategy.usable(rewards):
                 drawn.usable.append(one)
+                drawn.num_counted += config.strategy.counts(candidate, self._sources)
             else:
-                why = _why_spent(rewards)
+                why = Unused.ALL_SAME if any(rewards) else Unused.NO_REWARD
                 drawn.put_aside(item, rewards, why)
                 drawn.passed_over[why] += 1
-            reports.append(
-                m.GroupReport(
-                    group_id=published.group_id,
-                    publisher=published.publisher,
-                    rewards=strategy.worth(rewards, texts, tagged=question.tagged),
-                )
+                spent.append(one)
+        self._report(spent)
+
+    def _report(self, verified: Sequence[_Verified]) -> None:
+        """Tell the node what groups earned here: it weighs their publishers by it."""
+        reports = [
+            m.GroupReport(
+                group_id=one.group_id,
+                publisher=one.item.published.publisher,
+                rewards=one.rewards,
             )
+            for one in verified
+        ]
         if reports:
             self._link.report(reports)
 
@@ -194,27 +233,43 @@ class ExternalSampling:
         made = [group.source.created_ms for group in groups if group.source is not None]
         return max(0.0, self._wall_ms() - sum(made) / len(made)) / 1000 if made else None
 
-    def _own_reading(self, one: _Verified) -> ScoredGroup:
-        """Re-encode others' text as if the own policy had produced it (section 3.2)."""
+    def _own_reading(self, one: _Verified, config: RoundConfig) -> ScoredGroup | None:
+        """Re-encode others' text as if the own policy had produced it (section 3.2).
+
+        Only completions that can be read whole and exactly are of the group: what is rewarded is
+        what is trained on. None where what is left has no signal.
+        """
         source = one.item.published
-        completions = source.group.completions
-        encoded = [encode_completion(self._policy, c.text, c.finish_reason) for c in completions]
+        room = config.sampling.max_new_tokens + 1
+        read = [
+            (index, reading)
+            for index, completion in enumerate(source.group.completions)
+            if (reading := own_reading(self._policy, completion, one.question.tagged, room))
+        ]
+        rewards = tuple(one.rewards[index] for index, _ in read)
+        if not config.strategy.usable(rewards) or (has_signal(one.rewards) > has_signal(rewards)):
+            return None
         same_tokenizer = source.policy.tokenizer_digest == self._policy.tokenizer_digest
         return ScoredGroup(
             question=one.question,
-            completions=tuple(map(tuple, encoded)),
-            rewards=one.rewards,
+            completions=tuple(reading.ids for _, reading in read),
+            rewards=rewards,
             external=True,
             source=source,
             claimed=tuple(
-                usable_claims(c.logprobs, num_tokens=len(ids), same_tokenizer=same_tokenizer)
-                for c, ids in zip(completions, encoded, strict=True)
+                usable_claims(
+                    source.group.completions[index].logprobs,
+                    num_tokens=len(reading.ids),
+                    same_tokenizer=same_tokenizer,
+                )
+                for index, reading in read
             ),
+            unread=tuple(reading.unread for _, reading in read),
         )
 
 
-def _why_spent(rewards: Sequence[float]) -> Unused:
-    """Why a group that teaches nothing does not: a field of `PassedOver`."""
-    if has_signal(rewards):
-        return Unused.UNREAD
-    return Unused.ALL_SAME if any(rewards) else Unused.NO_REWARD
+def signal_of(rewards: Sequence[float], config: RoundConfig) -> float:
+    """Return the sum of |advantage| over what a round would train on of others' group."""
+    advantages = group_advantages(rewards, config.advantage_scale)
+    share = completion_share(len(rewards), config.num_completions)
+    return share * sum(abs(advantages[index]) for index in config.strategy.trained_on(advantages))

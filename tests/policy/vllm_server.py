@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from policy.generation.local import generate
+from policy.generation.probe import ANSWERS
 from policy.model.loading import Policy, load_policy
 from policy.model.lora import load_adapter
 from shoal_wire.types import SamplingParams
@@ -33,13 +34,23 @@ class VllmServer(ModelServer):
         self._base, self._folder, self._other_fate = base, folder, fate
         self.served: dict[str, Policy] = {}
         self.forgotten = 0
+        self.taken: Callable[[Policy | None, Policy], Policy] = lambda _had, given: given
+        """What becomes of weights that it had and those that it is given."""
+        self._had: Policy | None = None
         self.change: Callable[[dict[str, Any]], Any] = lambda reply: reply
-        """What a reply becomes on its way."""
+        """What a reply to a question becomes on its way."""
+        self.change_probe: Callable[[dict[str, Any]], Any] = lambda reply: reply
+        """The same of what it is compared with the policy by."""
 
     def asked(self, path: str) -> list[dict[str, Any]]:
         """The requests that came to a path."""
         found = zip(self.paths, self.requests, strict=True)
         return [request for at, request in found if at.split("?")[0] == path]
+
+    @property
+    def questions(self) -> list[dict[str, Any]]:
+        """The requests for answers to questions."""
+        return [request for request in self.asked("/v1/completions") if request["n"] != ANSWERS]
 
     def _serve(self, handler: Handler, request: dict[str, Any]) -> bool:
         if self._other_fate(handler, request):
@@ -47,14 +58,14 @@ class VllmServer(ModelServer):
         match handler.path.split("?")[0]:
             case "/v1/load_lora_adapter":
                 folder = Path(request["lora_path"])
-                self.served[request["lora_name"]] = load_adapter(self._base(), folder)
+                self._take(request["lora_name"], load_adapter(self._base(), folder))
                 handler.reply(200, b"Success: LoRA adapter added successfully")
             case "/v1/unload_lora_adapter":
                 known = self.served.pop(request["lora_name"], None)
                 handler.reply(200 if known else 404, b"")
             case "/collective_rpc":
                 assert request == {"method": "reload_weights"}
-                self.served["whole"] = load_policy(str(self._folder), device="cpu")
+                self._take("whole", load_policy(str(self._folder), device="cpu"))
                 handler.reply(200, {"results": [None]})
             case "/reset_prefix_cache":
                 self.forgotten += 1
@@ -64,6 +75,9 @@ class VllmServer(ModelServer):
             case _:
                 handler.reply(404, {"detail": "Not Found"})
         return True
+
+    def _take(self, name: str, given: Policy) -> None:
+        self._had = self.served[name] = self.taken(self._had, given)
 
     def _complete(self, handler: Handler, request: dict[str, Any]) -> None:
         policy = self.served.get(request["model"])
@@ -95,4 +109,5 @@ class VllmServer(ModelServer):
             }
             for index, one in enumerate(made)
         ]
-        handler.reply(200, self.change({"model": request["model"], "choices": choices}))
+        change = self.change_probe if request["n"] == ANSWERS else self.change
+        handler.reply(200, change({"model": request["model"], "choices": choices}))

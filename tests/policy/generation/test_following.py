@@ -9,109 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from safetensors import SafetensorError
 
 from policy import __main__ as command
-from policy.generation.following import Following
-from policy.generation.requests import Server
-from policy.generation.seam import Asking
-from policy.generation.served_weights import AdapterPusher, Pusher, WholePusher
-from policy.model.loading import ModelError, Policy
-from policy.model.lora import LoraSpec, add_adapter
-from policy.model.prompting import prompt_ids
-from policy.rollouts import Origin, OwnGroup, Question
-from shoal_wire.types import SamplingParams
-from tests.policy import tiny_models
+from policy.model.loading import ModelError
 from tests.policy import training_cases as case
+from tests.policy.generation.following_cases import adapted, ask, base, follower, off, stamps, stir
 from tests.policy.model_server import Handler
 from tests.policy.vllm_server import VllmServer
-from tests.support import factories as make
-
-SAMPLING = SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=5)
-
-
-def question(number: int) -> Question:
-    text = f"what is {number} + {number}?"
-    return Question(task=make.task(number, question=text), text=text, tagged=False)
-
-
-def base() -> Policy:
-    return tiny_models.policy("llama")
-
-
-def adapted(seed: int = 5) -> Policy:
-    pytest.importorskip("peft")
-    policy = add_adapter(base(), LoraSpec(rank=2), seed=3)
-    stir(policy, seed)
-    return policy
-
-
-def stir(policy: Policy, seed: int) -> None:
-    """What an update does to the weights, in large."""
-    torch.manual_seed(seed)
-    with torch.no_grad():
-        for weight in policy.model.parameters():
-            if weight.requires_grad:
-                weight += 0.3 * torch.randn_like(weight)
-
-
-def follower(
-    policy: Policy,
-    server: VllmServer,
-    folder: Path,
-    *,
-    max_lag: int = 0,
-    seconds: float = 20.0,
-    at_once: int = 4,
-) -> Following:
-    http = Server(
-        server.base_url,
-        api_key=None,
-        request_seconds=seconds,
-        connections=4,
-        should_stop=lambda: False,
-        first_pause_seconds=0.001,
-    )
-    pusher: Pusher = WholePusher(http, folder, "whole")
-    if policy.adapter is not None:
-        pusher = AdapterPusher(http, folder)
-    return Following(
-        policy, http, pusher, max_lag=max_lag, at_once=at_once, should_stop=lambda: False
-    )
-
-
-def ask(one: Following, policy: Policy, version: int, count: int = 2) -> list[OwnGroup]:
-    return one.answer(
-        Asking(
-            questions=[question(number) for number in range(1, count + 1)],
-            policy=policy,
-            policy_version=version,
-            num_completions=3,
-            sampling=SAMPLING,
-            seed=version,
-        )
-    )
-
-
-def off(policy: Policy, groups: list[OwnGroup]) -> float:
-    """How far what was said of the answers' tokens is from what the policy itself says."""
-    worst = 0.0
-    for group in groups:
-        prompt = prompt_ids(policy, group.question)
-        for answer in group.answers:
-            with torch.inference_mode():
-                logits = policy.model(input_ids=torch.tensor([[*prompt, *answer.ids]])).logits[0]
-            own = logits.log_softmax(-1)[len(prompt) - 1 : -1]
-            ids = torch.tensor(answer.ids)[:, None]
-            said = torch.tensor(answer.logprobs)
-            worst = max(worst, float((own.gather(-1, ids)[:, 0] - said).abs().max()))
-    return worst
-
-
-def stamps(groups: list[OwnGroup]) -> set[int]:
-    assert {group.origin for group in groups} == {Origin.FOLLOWER}
-    return {group.author.policy_version for group in groups if group.author is not None}
 
 
 def test_adapters_follow_version_by_version(tmp_path: Path) -> None:
@@ -123,8 +28,8 @@ def test_adapters_follow_version_by_version(tmp_path: Path) -> None:
             groups = ask(one, policy, version)
             assert [len(group.answers) for group in groups] == [3, 3]
             assert off(policy, groups) < 1e-4 and stamps(groups) == {version}
-        assert len(server.asked("/v1/completions")) == 6, "one request a question, n answers each"
-        assert {request["n"] for request in server.asked("/v1/completions")} == {3}
+        assert len(server.questions) == 6, "one request a question, n answers each"
+        assert {request["n"] for request in server.questions} == {3}
         [name] = server.served
         assert name.endswith("-v2") and [folder.name for folder in one_level(tmp_path)] == [name]
         assert len(server.asked("/v1/load_lora_adapter")) == 3
@@ -172,9 +77,9 @@ def test_no_question_is_asked_of_weights_that_are_too_old(
     with VllmServer(base, fate=fate) as server:
         one = follower(policy, server, tmp_path / "served")
         assert len(ask(one, policy, 0)) == 2
-        broken, asked = True, len(server.asked("/v1/completions"))
+        broken, asked = True, len(server.questions)
         assert ask(one, policy, 1) == []
-        assert len(server.asked("/v1/completions")) == asked
+        assert len(server.questions) == asked
         assert "status 503; this round has the groups of others alone" in caplog.text
         broken = False
         assert stamps(ask(one, policy, 1)) == {1}
@@ -197,7 +102,7 @@ def test_answers_of_older_weights_do_not_pass_for_those_given_in_the_middle(
 
     def fate(handler: Handler, request: dict[str, Any]) -> bool:
         if restarts and handler.path == "/v1/completions":
-            asked = server.asked("/v1/completions")
+            asked = server.questions
             if len({tuple(one["prompt"]) for one in asked}) > 3:
                 server.served.pop(older, None)
         return False
@@ -322,7 +227,9 @@ def test_a_trainer_learns_from_a_server_that_follows(
             *("--alone", f"--model={model}", "--device=cpu", "--lora-rank=2", "--log=none"),
         ]
         assert command.main(flags) == 0
-        assert len(server.asked("/v1/completions")) == 4
+        assert len(server.questions) == 4
         assert Path("d/served").is_dir()
     rows = [json.loads(line) for line in Path("d/metrics.jsonl").read_text().splitlines()]
-    assert [row["tokens_generated"] > 0 for row in rows if row["event"] == "round"] == [True, True]
+    rounds = [row for row in rows if row["event"] == "round"]
+    assert [row["tokens_generated"] > 0 for row in rounds] == [True, True]
+    assert all(row["server_difference"] < 1e-4 for row in rounds)

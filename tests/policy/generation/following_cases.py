@@ -1,0 +1,106 @@
+"""A policy, a server that follows it, and how far the two are apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from policy.generation.following import Following
+from policy.generation.requests import Server
+from policy.generation.seam import Asking
+from policy.generation.served_weights import AdapterPusher, Pusher, WholePusher
+from policy.model.loading import Policy
+from policy.model.lora import LoraSpec, add_adapter
+from policy.model.prompting import prompt_ids
+from policy.rollouts import Origin, OwnGroup, Question
+from shoal_wire.types import SamplingParams
+from tests.policy import tiny_models
+from tests.policy.vllm_server import VllmServer
+from tests.support import factories as make
+
+SAMPLING = SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=5)
+
+
+def question(number: int) -> Question:
+    text = f"what is {number} + {number}?"
+    return Question(task=make.task(number, question=text), text=text, tagged=False)
+
+
+def base() -> Policy:
+    return tiny_models.policy("llama")
+
+
+def adapted(seed: int = 5) -> Policy:
+    pytest.importorskip("peft")
+    policy = add_adapter(base(), LoraSpec(rank=2), seed=3)
+    stir(policy, seed)
+    return policy
+
+
+def stir(policy: Policy, seed: int) -> None:
+    """What an update does to the weights, in large."""
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        for weight in policy.model.parameters():
+            if weight.requires_grad:
+                weight += 0.3 * torch.randn_like(weight)
+
+
+def follower(
+    policy: Policy,
+    server: VllmServer,
+    folder: Path,
+    *,
+    max_lag: int = 0,
+    seconds: float = 20.0,
+    at_once: int = 4,
+) -> Following:
+    http = Server(
+        server.base_url,
+        api_key=None,
+        request_seconds=seconds,
+        connections=4,
+        should_stop=lambda: False,
+        first_pause_seconds=0.001,
+    )
+    pusher: Pusher = WholePusher(http, folder, "whole")
+    if policy.adapter is not None:
+        pusher = AdapterPusher(http, folder)
+    return Following(
+        policy, http, pusher, max_lag=max_lag, at_once=at_once, should_stop=lambda: False
+    )
+
+
+def ask(one: Following, policy: Policy, version: int, count: int = 2) -> list[OwnGroup]:
+    return one.answer(
+        Asking(
+            questions=[question(number) for number in range(1, count + 1)],
+            policy=policy,
+            policy_version=version,
+            num_completions=3,
+            sampling=SAMPLING,
+            seed=version,
+        )
+    )
+
+
+def off(policy: Policy, groups: list[OwnGroup]) -> float:
+    """How far what was said of the answers' tokens is from what the policy itself says."""
+    worst = 0.0
+    for group in groups:
+        prompt = prompt_ids(policy, group.question)
+        for answer in group.answers:
+            with torch.inference_mode():
+                logits = policy.model(input_ids=torch.tensor([[*prompt, *answer.ids]])).logits[0]
+            own = logits.log_softmax(-1)[len(prompt) - 1 : -1]
+            ids = torch.tensor(answer.ids)[:, None]
+            said = torch.tensor(answer.logprobs)
+            worst = max(worst, float((own.gather(-1, ids)[:, 0] - said).abs().max()))
+    return worst
+
+
+def stamps(groups: list[OwnGroup]) -> set[int]:
+    assert {group.origin for group in groups} == {Origin.FOLLOWER}
+    return {group.author.policy_version for group in groups if group.author is not None}

@@ -1,0 +1,266 @@
+"""A server that took weights and answers with others is asked nothing, whatever it did instead."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import safe_open
+
+from policy.generation.probe import MOST_DIFFERENCE, bound, difference
+from policy.generation.token_replies import TokenAnswer
+from policy.model.loading import ModelError, Policy, load_policy
+from policy.model.lora import LoraSpec, add_adapter
+from policy.rollouts import OwnGroup
+from shoal_wire.types import FinishReason
+from tests.policy import tiny_models
+from tests.policy.generation.following_cases import ask, follower, off, stamps, stir
+from tests.policy.vllm_server import VllmServer
+
+NUM_CASES = 40
+"""Servers that do not follow, each of another model, way of giving weights, fault and seed."""
+
+Taken = Callable[[Policy | None, Policy], Policy]
+Change = Callable[[dict[str, Any]], Any]
+
+
+def with_weights(given: Policy, kept: dict[str, torch.Tensor]) -> Policy:
+    """The policy that was given, with some tensors as they were, no longer tied to others."""
+    model = copy.deepcopy(given.model)
+    with torch.no_grad():
+        for name, weight in kept.items():
+            module, _, leaf = name.rpartition(".")
+            model.get_submodule(module)._parameters[leaf] = torch.nn.Parameter(weight.clone())
+    return dataclasses.replace(given, model=model)
+
+
+def changed_names(had: Policy, given: Policy) -> list[str]:
+    before = had.model.state_dict()
+    return [
+        name
+        for name, weight in given.model.state_dict().items()
+        if weight.ndim > 1 and not torch.equal(weight, before[name])
+    ]
+
+
+def ignores(_rng: random.Random) -> Taken:
+    return lambda had, given: had or given
+
+
+def takes_half(rng: random.Random) -> Taken:
+    def taken(had: Policy | None, given: Policy) -> Policy:
+        if had is None:
+            return given
+        names, before = changed_names(had, given), had.model.state_dict()
+        kept = rng.sample(names, max(1, len(names) // 2))
+        return with_weights(given, {name: before[name] for name in kept})
+
+    return taken
+
+
+def keeps_the_head(_rng: random.Random) -> Taken:
+    def taken(had: Policy | None, given: Policy) -> Policy:
+        if had is None:
+            return given
+        return with_weights(given, {"lm_head.weight": had.model.state_dict()["lm_head.weight"]})
+
+    return taken
+
+
+def is_one_behind(_rng: random.Random) -> Taken:
+    queue: list[Policy] = []
+
+    def taken(_had: Policy | None, given: Policy) -> Policy:
+        queue.append(given)
+        return queue[max(0, len(queue) - 2)]
+
+    return taken
+
+
+FAULTS = {
+    "ignores what it is given": ignores,
+    "takes half of the matrices": takes_half,
+    "keeps its output matrix": keeps_the_head,
+    "is one version behind": is_one_behind,
+}
+
+
+def lying(said: Callable[[list[float]], Any]) -> Change:
+    def change(reply: dict[str, Any]) -> Any:
+        for choice in reply["choices"]:
+            choice["logprobs"] = {
+                "token_logprobs": said(list(choice["logprobs"]["token_logprobs"]))
+            }
+        return reply
+
+    return change
+
+
+def lie(rng: random.Random) -> tuple[str, Change]:
+    by, times = rng.uniform(0.3, 5), rng.choice([rng.uniform(0.2, 0.7), rng.uniform(1.4, 3)])
+    lies: dict[str, Callable[[list[float]], Any]] = {
+        "less by the same": lambda said: [one - by for one in said],
+        "another temperature's": lambda said: [one * times for one in said],
+        "all certain": lambda said: [0.0] * len(said),
+        "all the same": lambda said: [-1.0 - by] * len(said),
+        "bits for nats": lambda said: [one / 0.693 for one in said],
+        "probabilities": lambda said: [2.718281828**one for one in said],
+        "no number": lambda said: [float("nan")] * len(said),
+        "beyond any": lambda said: [-(10**400)] * len(said),
+        "out of this world": lambda said: [-1e300] * len(said),
+        "words": lambda said: ["-1.0"] * len(said),
+        "truth values": lambda said: [True] * len(said),
+        "one too few": lambda said: said[:-1],
+        "one too many": lambda said: [*said, -1.0],
+        "none": lambda said: None,
+    }
+    name = rng.choice(sorted(lies))
+    return name, lying(lies[name])
+
+
+def asked(one: Any, policy: Policy, version: int) -> list[OwnGroup]:
+    return ask(one, policy, version, count=1)
+
+
+@pytest.mark.parametrize("seed", range(NUM_CASES))
+def test_a_server_that_does_not_follow_is_asked_nothing_until_it_does(
+    seed: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("peft")
+    rng = random.Random(seed)
+    architecture, adapts = rng.choice(tiny_models.ARCHITECTURES), rng.random() < 0.5
+
+    def make() -> Policy:
+        return tiny_models.policy(architecture)
+
+    policy = make()
+    if adapts:
+        policy = add_adapter(policy, LoraSpec(rank=2), seed=3)
+    stir(policy, seed)
+    with VllmServer(make, folder=tmp_path / "served" / "model") as server:
+        one = follower(policy, server, tmp_path / "served")
+        faults = sorted(FAULTS.keys() - ({"keeps its output matrix"} if adapts else set()))
+        if rng.random() < 0.6:
+            name = rng.choice(faults)
+            server.taken = FAULTS[name](rng)
+        else:
+            name = ""
+        assert stamps(asked(one, policy, 0)) == {0}
+        assert one.server_difference is not None and one.server_difference < 1e-4
+        if not name:
+            name, server.change_probe = lie(rng)
+        stir(policy, seed + 1000)
+        num_asked = len(server.questions)
+        assert asked(one, policy, 1) == [], name
+        assert len(server.questions) == num_asked
+        said = "".join(one.getMessage() for one in caplog.records if "following" in one.name)
+        assert "does not follow the policy" in said or "no usable log-probabilities" in said
+        assert "this round has the groups of others alone" in said and "\n" not in said
+        json.dumps(one.server_difference, allow_nan=False)
+        server.taken, server.change_probe = (lambda _had, given: given), (lambda reply: reply)
+        groups = asked(one, policy, 1)
+        assert stamps(groups) == {1} and off(policy, groups) < 1e-4
+
+
+@pytest.mark.parametrize("architecture", tiny_models.ARCHITECTURES)
+def test_a_server_with_a_packed_copy_of_a_tied_matrix_follows(
+    architecture: str, tmp_path: Path
+) -> None:
+    """As vLLM's CPU build: an output matrix that has no name in the file stays as it was."""
+    policy, folder = tiny_models.policy(architecture), tmp_path / "served" / "model"
+
+    def taken(had: Policy | None, given: Policy) -> Policy:
+        with safe_open(folder / "model.safetensors", framework="pt") as file:
+            named = "lm_head.weight" in file.keys()  # noqa: SIM118 - it is no mapping
+        return given if named else keeps_the_head(random.Random())(had, given)
+
+    with VllmServer(lambda: policy, folder=folder) as server:
+        server.taken = taken
+        one = follower(policy, server, tmp_path / "served")
+        for version in range(3):
+            stir(policy, version)
+            groups = asked(one, policy, version)
+            assert stamps(groups) == {version} and off(policy, groups) < 1e-4
+    own, read = policy.model.state_dict(), load_policy(str(folder), device="cpu").model
+    assert read.state_dict().keys() == own.keys()
+    assert all(torch.equal(weight, own[name]) for name, weight in read.state_dict().items())
+    tied = read.get_input_embeddings().weight is read.get_output_embeddings().weight
+    assert tied == (architecture != "llama")
+
+
+def test_a_server_on_another_model_is_one_line_with_what_to_do(tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    policy = add_adapter(tiny_models.policy("llama"), LoraSpec(rank=2), seed=3)
+    with VllmServer(lambda: tiny_models.policy("llama")) as server:
+        server.taken = lambda _had, _given: tiny_models.policy("llama", seed=1)
+        one = follower(policy, server, tmp_path / "served")
+        with pytest.raises(
+            ModelError, match=r"nats a token .* on the model that is trained"
+        ) as caught:
+            asked(one, policy, 0)
+        assert "\n" not in str(caught.value) and server.base_url in str(caught.value)
+        assert not server.questions
+
+
+def test_a_server_that_restarts_before_it_is_compared_is_given_the_weights_again(
+    tmp_path: Path,
+) -> None:
+    policy = tiny_models.policy("llama")
+    with VllmServer(lambda: policy, folder=tmp_path / "served" / "model") as server:
+        restarts = iter([True])
+
+        def fate(handler: Any, _request: dict[str, Any]) -> bool:
+            if handler.path == "/v1/completions" and next(restarts, False):
+                server.served.clear()
+            return False
+
+        server._other_fate = fate
+        groups = asked(follower(policy, server, tmp_path / "served"), policy, 0)
+        assert stamps(groups) == {0} and len(server.asked("/collective_rpc")) == 2
+
+
+def test_an_honest_difference_of_half_precision_is_within_the_bound() -> None:
+    """Half of the bound at most, for 24 random models, temperatures and texts."""
+    rng, worst = random.Random(7), 0.0
+    for seed in range(24):
+        architecture = rng.choice(tiny_models.ARCHITECTURES)
+        policy = tiny_models.policy(architecture, seed=seed)
+        half = dataclasses.replace(policy, model=copy.deepcopy(policy.model).to(torch.bfloat16))
+        temperature = rng.choice([0.3, 0.6, 1.0, 1.5])
+        prompt = [rng.randrange(5, tiny_models.VOCAB) for _ in range(rng.randint(1, 64))]
+        answers = sampled(half, prompt, temperature, seed)
+        found = difference(policy, prompt, answers, temperature)
+        assert found is not None
+        worst = max(worst, found / bound(temperature))
+    assert worst < 0.5
+
+
+def sampled(policy: Policy, prompt: list[int], temperature: float, seed: int) -> list[TokenAnswer]:
+    """Eight answers of eight tokens, as a server with this policy gives them."""
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.tensor([prompt] * 8)
+    said = []
+    with torch.no_grad():
+        for _ in range(8):
+            logits = policy.model(input_ids=ids).logits[:, -1].float() / temperature
+            drawn = torch.multinomial(logits.softmax(-1), 1, generator=generator)
+            said.append(logits.log_softmax(-1).gather(1, drawn))
+            ids = torch.cat([ids, drawn], 1)
+    return [
+        TokenAnswer(
+            ids=tuple(row[len(prompt) :]), logprobs=tuple(one), finish_reason=FinishReason.LENGTH
+        )
+        for row, one in zip(ids.tolist(), torch.cat(said, 1).tolist(), strict=True)
+    ]
+
+
+def test_errors_of_logits_count_by_the_temperature() -> None:
+    assert [bound(one) for one in (2.0, 1.0, 0.0)] == [MOST_DIFFERENCE] * 3
+    assert bound(0.5) == 2 * MOST_DIFFERENCE

