@@ -155,6 +155,7 @@ class Rounds:
             fresh=fresh,
             training=training,
             stats=stats,
+            server_difference=self._generator.server_difference,
             outcomes=learnt,
             tokens_seen=num_tokens(groups),
             seconds=now - started,
@@ -291,7 +292,13 @@ class Rounds:
             raise Interrupted
         config, learner = this.config, self._learner
         groups = [
-            train_group(learner.policy, group, config.strategy, config.advantage_scale)
+            train_group(
+                learner.policy,
+                group,
+                config.strategy,
+                config.advantage_scale,
+                config.num_completions,
+            )
             for group in training.groups
         ]
         stats = self._means.update(

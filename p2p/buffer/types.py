@@ -73,6 +73,8 @@ class Entry:
     """Seconds, on the clock of every `now` passed to the buffer."""
     network: str = ""
     """Whom it shares the strangers' room with: all that came by the same network."""
+    connection: str = ""
+    """The peer that brought it; empty where that is not known."""
     by_publisher: bool = False
     """Whether its publisher brought it itself; what a peer passes on does not displace that."""
 

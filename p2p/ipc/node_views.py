@@ -159,15 +159,8 @@ class NodeViews(CoreViews):
     @view
     async def ledger(self, _options: Mapping[str, Any]) -> dict[str, Any]:
         """From whom the trainer has learnt, and its own families."""
-        ledger, now_ms = self._learning, self._member.peer.parts.wall_ms()
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "round": ledger.round,
-            "publishers": ledger.publishers(now_ms),
-            "families": ledger.families(),
-            "lately": ledger.lately(now_ms),
-            "marks": ledger.marks.rows(),
-        }
+        now_ms = self._member.peer.parts.wall_ms()
+        return {"schema_version": SCHEMA_VERSION, **self._learning.view(now_ms)}
 
     @view
     async def fetch(self, _options: Mapping[str, Any]) -> dict[str, Any]:

@@ -61,11 +61,13 @@ class Service(InspectorService):
         recent: RecentRollouts,
         link: TrainerLink,
         learning: LearningLedger,
+        received: Callable[[], int],
         wall_ms: Callable[[], int],
         views: Mapping[str, View],
         control: Control | None = None,
         judge: JudgeLink | None = None,
     ) -> None:
+        """`received` is the count of bytes that came over the network since the start."""
         super().__init__(me=me, manifest=manifest, views=views, control=control)
         self._judge = judge
         self._pool = pool
@@ -73,6 +75,7 @@ class Service(InspectorService):
         self._recent = recent
         self._link = link
         self._learning = learning
+        self._received = received
         self._wall_ms = wall_ms
 
     async def hello(self, holder: str, hello: m.Hello) -> m.HelloReply | m.Failure:
@@ -184,7 +187,7 @@ class Service(InspectorService):
         )
         entries = self._within_a_frame(holder, entries)
         return m.SampleReply(
-            groups=tuple(m.SampledGroup(published=entry.group, own=False) for entry in entries),
+            groups=tuple(_sampled(entry) for entry in entries),
             # Own groups are not drawn from here: of `num_local` there are never any.
             ready_local=0,
             ready_external=self._pool.buffer.ready(),
@@ -207,7 +210,9 @@ class Service(InspectorService):
         return self._judge.ask() if isinstance(body, m.JudgeAsk) else self._judge.answer(body)
 
     def _take_learnt(self, body: m.Report) -> None:
-        self._learning.take(body.round, body.learnt, now_ms=self._wall_ms())
+        self._learning.take(
+            body.round, body.learnt, now_ms=self._wall_ms(), bytes_in=self._received()
+        )
         for one in body.learnt:
             self._recent.outcome(one.group_id, one.why_unused)
 
@@ -226,6 +231,15 @@ class Service(InspectorService):
 def _not_now(error: StoreError) -> m.Failure:
     full = error.fault is StoreFault.FULL
     return m.Failure(reason=f"{m.NO_ROOM}: {error}" if full else str(error), retryable=True)
+
+
+def _sampled(entry: Entry) -> m.SampledGroup:
+    return m.SampledGroup(
+        published=entry.group,
+        own=False,
+        network=entry.network[: m.MAX_LABEL_CHARS],
+        connection=entry.connection[: m.MAX_LABEL_CHARS],
+    )
 
 
 def _lease_seconds(asked: float) -> float:

@@ -38,5 +38,15 @@ def group_advantages(rewards: Sequence[float], scale: AdvantageScale = "group") 
     return [value / divisor for value in centred]
 
 
+def completion_share(num: int, own: int) -> float:
+    """Return what a completion of another's group of `num` weighs beside one of an own group.
+
+    In (0, 1], and 1 up to `own`, the completions of an own group (at least 2). Advantages of a
+    group of n add up to at most √(n(n−1)) in absolute value, so that larger ones would move the
+    weights more: with this share no group of others can do more than an own one.
+    """
+    return math.sqrt(own * (own - 1) / (num * (num - 1))) if num > own else 1.0
+
+
 _MAX = 1.7e308
 """Just under the largest float."""

@@ -11,7 +11,8 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 from shoal_base.bounded import BoundedDict
-from shoal_wire.types import PeerId, PublishedGroup
+from shoal_ipc.messages import SampledGroup
+from shoal_wire.types import PeerId
 
 _MEMORY = 0.9
 """How much of a family's own reward stays as a new group of it is counted."""
@@ -37,19 +38,30 @@ class Candidate:
     """The publisher's clock: a claim."""
     rewards: tuple[float, ...]
     """By the own verifier."""
+    signal: float = 0.0
+    """Sum of |advantage| over what would be trained on of it."""
+    network: str = ""
+    connection: str = ""
+    """By which it came to this node, as the node calls them; all that it does not know are one."""
     task: TaskKey = ("", 0, 0)
     texts: frozenset[Hashable] = frozenset()
     """A digest of each of its completions: a text may be long, and is kept for hours."""
 
 
-def candidate_of(published: PublishedGroup, rewards: tuple[float, ...]) -> Candidate:
+def candidate_of(
+    sampled: SampledGroup, rewards: tuple[float, ...], signal: float = 0.0
+) -> Candidate:
     """Return what a strategy sees of a group with these rewards."""
+    published = sampled.published
     task = published.group.task
     return Candidate(
         family=task.family,
         publisher=published.publisher,
         created_ms=published.created_ms,
         rewards=rewards,
+        signal=signal,
+        network=sampled.network,
+        connection=sampled.connection,
         task=(task.family, task.seed, task.index),
         texts=frozenset(_digest(completion.text) for completion in published.group.completions),
     )

@@ -14,7 +14,8 @@ from typing import Final
 
 from policy.choice.advantage import has_signal
 from policy.choice.candidates import Candidate, Chosen, OwnRecord
-from policy.choice.words import WORDS, AdvantageTest, Order, Refusal, TextTest, Usable, Word
+from policy.choice.sources import Sources
+from policy.choice.words import WORDS, AdvantageTest, Order, Refusal, Usable, Word
 from shoal_settings.strategy import BASES, strategy_words
 
 LOOK: Final = 4
@@ -31,83 +32,70 @@ class ExternalStrategy:
     """Most important first; the order of the draw, which is random, breaks ties."""
     refusals: tuple[Refusal, ...] = ()
     advantage_tests: tuple[AdvantageTest, ...] = ()
-    text_tests: tuple[TextTest, ...] = ()
+    has_ceilings: bool = False
+    """Whether sources have ceilings (`policy.choice.sources`). The papers' bases have none."""
 
     @property
     def _chooses(self) -> bool:
-        return bool(self.orders or self.refusals)
-
-    def teaches(self, rewards: Sequence[float], texts: Sequence[str], *, tagged: bool) -> bool:
-        """Whether a group may be trained on, and anything right of it would be."""
-        if not self.usable(rewards) or not has_signal(rewards):
-            return self.usable(rewards)
-        best = max(rewards)
-        right = [text for text, reward in zip(texts, rewards, strict=True) if reward == best]
-        return any(self._reads(text, tagged) for text in right)
-
-    def worth(
-        self, rewards: Sequence[float], texts: Sequence[str], *, tagged: bool
-    ) -> tuple[float, ...]:
-        """Return what a group's rewards count for its publisher's standing.
-
-        A right answer that this strategy leaves out is of no use here, however right it is.
-        """
-        both = zip(rewards, texts, strict=True)
-        return tuple(reward if self._reads(text, tagged) else 0.0 for reward, text in both)
+        return bool(self.orders or self.refusals or self.has_ceilings)
 
     def enough(self, wanted: int) -> int:
         """Usable groups after which drawing ends."""
         return wanted * (LOOK if self._chooses else 1)
 
     def choose(
-        self, candidates: Sequence[Candidate], wanted: int, own: OwnRecord | None = None
+        self,
+        candidates: Sequence[Candidate],
+        wanted: int,
+        own: OwnRecord | None = None,
+        sources: Sources | None = None,
     ) -> list[int]:
-        """Return the indices of at most `wanted` candidates, one after another by the orders."""
+        """Return the indices of at most `wanted` candidates, one after another by the orders.
+
+        `sources` is what each has given before this round; it does not change.
+        """
         if not self._chooses:
             return list(range(min(wanted, len(candidates))))
         left = list(range(len(candidates)))
-        own = own or OwnRecord()
+        own, sources = own or OwnRecord(), (sources or Sources()).copy()
+        full_round = wanted * sum(one.signal for one in candidates) / max(1, len(candidates))
         chosen = Chosen()
         taken: list[int] = []
         while left and len(taken) < wanted:
-            best = min(left, key=lambda i: self._rank(candidates[i], chosen, own))
+            best = min(left, key=lambda i: self._rank(candidates[i], chosen, own, sources))
             left.remove(best)
-            if not self._refuses(candidates[best], chosen, own):
+            one = candidates[best]
+            if self.has_ceilings and sources.is_over(one, full_round):
+                continue
+            if not self._refuses(one, chosen, own):
                 taken.append(best)
-                chosen.add(candidates[best])
+                chosen.add(one)
+                sources.add(one)
         return taken
+
+    def counts(self, one: Candidate, sources: Sources) -> bool:
+        """Return whether a usable group counts towards what a round looks for."""
+        return not (self.has_ceilings and sources.is_ahead(one.network))
 
     def is_spent(self, one: Candidate, own: OwnRecord) -> bool:
         """Whether a group would be refused if nothing else were chosen: in any round to come."""
         return self._refuses(one, Chosen(), own)
 
-    def trained_on(
-        self,
-        advantages: Sequence[float],
-        texts: Sequence[str] | None = None,
-        *,
-        tagged: bool = False,
-    ) -> list[int]:
-        """Return the indices of a group's completions that are trained on.
+    def trained_on(self, advantages: Sequence[float]) -> list[int]:
+        """Return the indices of a group's completions that are trained on."""
+        return [i for i, value in enumerate(advantages) if self._trains_on(value)]
 
-        `texts` are the completions', where the strategy is to look at them (`bare`).
-        """
-        fit = [i for i, value in enumerate(advantages) if self._trains_on(value)]
-        if texts is None:
-            return fit
-        return [i for i in fit if advantages[i] <= 0 or self._reads(texts[i], tagged)]
-
-    def _rank(self, one: Candidate, chosen: Chosen, own: OwnRecord) -> list[float]:
-        return [order(one, chosen, own) for order in self.orders]
+    def _rank(
+        self, one: Candidate, chosen: Chosen, own: OwnRecord, sources: Sources
+    ) -> list[float]:
+        ranks = [order(one, chosen, own) for order in self.orders]
+        return ranks + sources.order(one) if self.has_ceilings else ranks
 
     def _refuses(self, one: Candidate, chosen: Chosen, own: OwnRecord) -> bool:
         return any(refuses(one, chosen, own) for refuses in self.refusals)
 
     def _trains_on(self, advantage: float) -> bool:
         return all(trains_on(advantage) for trains_on in self.advantage_tests)
-
-    def _reads(self, text: str, tagged: bool) -> bool:
-        return all(reads(text, tagged) for reads in self.text_tests)
 
 
 def parse_strategy(text: str) -> ExternalStrategy:
@@ -131,5 +119,5 @@ def _joined(base: Word, refinements: Sequence[Word]) -> ExternalStrategy:
         orders=tuple(word.order for word in words if word.order),
         refusals=tuple(word.refuses for word in words if word.refuses),
         advantage_tests=tuple(word.trains_on for word in words if word.trains_on),
-        text_tests=tuple(word.reads for word in words if word.reads),
+        has_ceilings=bool(refinements),
     )

@@ -25,6 +25,8 @@ class ScoredGroup:
     """The generator's log-probabilities of each completion, where they can be used."""
     started: tuple[tuple[float, ...], ...] | None = None
     """The policy's own of each completion before the round's update, where they are known."""
+    unread: tuple[tuple[bool, ...] | None, ...] | None = None
+    """Of each completion, the tokens that its verifier does not read; None where it reads all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,11 +38,11 @@ class PassedOver:
     all_same: int = 0
     """All in them earned the same, above nothing."""
     unread: int = 0
-    """The strategy reads none of their right answers."""
+    """None of their right answers can be read whole, in own tokens, as the same text."""
     reserved: int = 0
     """Their questions are kept for evaluation."""
     refused: int = 0
-    """The strategy left them out, and places stayed empty."""
+    """The strategy or their source's ceiling left them out, and places stayed empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

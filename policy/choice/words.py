@@ -3,7 +3,7 @@
 A new word is a row here, its name in `shoal_settings.strategy` and a line in docs/strategies.md;
 tests compare the three. A row has a function for each place at which it has a say:
 
-    drawn ─▶ usable (bases) ─▶ refuses ─▶ order ─▶ chosen ─▶ trains_on, reads: which completions
+    drawn ─▶ usable (bases) ─▶ refuses ─▶ order ─▶ chosen ─▶ trains_on: which completions
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ Refusal = Callable[[Candidate, Chosen, OwnRecord], bool]
 """Whether a candidate is left out, however few there are."""
 AdvantageTest = Callable[[float], bool]
 """Whether a completion with this advantage is trained on."""
-TextTest = Callable[[str, bool], bool]
-"""Whether a right answer with this text is trained on; True for an answer between tags."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +37,6 @@ class Word:
     order: Order | None = None
     refuses: Refusal | None = None
     trains_on: AdvantageTest | None = None
-    reads: TextTest | None = None
 
 
 def _reward(one: Candidate, _chosen: Chosen, _own: OwnRecord) -> float:
@@ -79,15 +76,6 @@ def _is_second_of_publisher(one: Candidate, chosen: Chosen, _own: OwnRecord) -> 
 
 def _is_positive(advantage: float) -> bool:
     return advantage > 0
-
-
-def is_bare(text: str, tagged: bool) -> bool:
-    """Whether a right answer holds nothing that its verifier passes over unread.
-
-    Around a plain answer that is white space; of tagged ones, what follows the closing tag (what
-    comes before is the reasoning, which nobody can tell from a planted phrase).
-    """
-    return text.endswith("</answer>") if tagged else text == text.strip()
 
 
 WORDS: Final = (
@@ -130,11 +118,6 @@ WORDS: Final = (
         name="capped",
         does="one group of a publisher a round",
         refuses=_is_second_of_publisher,
-    ),
-    Word(
-        name="bare",
-        does="right answers that carry what the verifier ignores are not trained on",
-        reads=is_bare,
     ),
 )
 """Every word, bases first. Bases are section 6 of the paper: its controlled experiment, its open

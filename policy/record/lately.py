@@ -29,9 +29,9 @@ KEPT_EVALUATIONS: Final = 24
 PASSED_OVER: Final[Mapping[str, str]] = {
     "no_reward": "earned nothing",
     "all_same": "earned the same throughout",
-    "unread": "held right answers that `bare` leaves out",
+    "unread": "held right answers that this model cannot read as its own",
     "reserved": "answered questions kept for evaluation",
-    "refused": "were refused by `distinct` or `capped`",
+    "refused": "were of sources that had given enough, or refused by the strategy",
 }
 """Why groups of others are passed over: the field of `Played` that counts them, and in words."""
 

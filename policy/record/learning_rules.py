@@ -273,10 +273,11 @@ _ABOUT_OTHERS: Final[Mapping[str, str]] = {
     "rollouts`; their models are too weak for these tasks, or answer in another format",
     "all_same": "these questions have become too easy for the others: harder tasks (--tasks, of "
     "who starts the swarm)",
-    "unread": "right answers carry what the verifier ignores: --strategy without `bare` takes them",
+    "unread": "their right answers are longer than --max-new-tokens, or not the same text in this "
+    "model's tokens",
     "reserved": "others share questions that no training may use: see who with `shoal debug "
     "rollouts`",
-    "refused": "there are too few different ones: more publishers, or --strategy without "
+    "refused": "too few networks share what teaches: more publishers, or --strategy without "
     "`distinct` and `capped`",
 }
 

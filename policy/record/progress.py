@@ -74,6 +74,12 @@ class RoundRecord:
     """Importance weight of external tokens with a usable claim."""
     external_truncated_share: float
     external_unlikely_share: float
+    server_difference: float | None
+    """Mean |server − policy| a token of the probe, in nats, after weights were last given to a
+    server that follows; None without one."""
+    sampling_logp_difference: float | None
+    """Mean |server − policy| of own tokens trained on that a server that follows sampled, in nats;
+    None without any."""
     steps_no_signal: int
     steps_nonfinite: int
     token_budget: int

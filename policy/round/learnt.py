@@ -49,7 +49,7 @@ def _outcome(
         model="" if one.source is None else one.source.policy.model_name,
         family=one.question.task.family,
         reward=_mean(one.rewards),
-        signal=0.0 if why or row is None else sum(map(abs, row.advantages)),
+        signal=0.0 if why or row is None else row.share * sum(map(abs, row.advantages)),
         tokens=0 if why or row is None else sum(map(len, row.completions)),
         why_unused=why,
     )

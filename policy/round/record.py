@@ -30,6 +30,8 @@ class Played:
     """All own groups with their rewards."""
     training: TrainingSet
     stats: UpdateStats
+    server_difference: float | None
+    """See `policy.generation.seam.Generator`."""
     outcomes: Sequence[m.GroupOutcome]
     """What became of every group: `policy.round.learnt.outcomes`."""
     tokens_seen: int
@@ -67,6 +69,7 @@ def record_of(played: Played) -> RoundRecord:
             [one.rewards for one in played.fresh if one.rewards]
         ).zero_share,
         effective_families=played.effective_families,
+        server_difference=played.server_difference,
         tokens_seen=played.tokens_seen,
         seconds=played.seconds,
         seconds_generate=played.seconds_generate,
@@ -93,6 +96,7 @@ def _update_figures(stats: UpdateStats) -> dict[str, Any]:
         "external_weight_mean": external.weight_mean,
         "external_truncated_share": external.truncated_share,
         "external_unlikely_share": external.unlikely_share,
+        "sampling_logp_difference": external.served_difference,
         "steps_no_signal": stats.skipped_no_signal,
         "steps_nonfinite": stats.skipped_nonfinite,
         "token_budget": stats.token_budget,

@@ -35,7 +35,7 @@ from policy.update.objective import (
     token_gradient,
     token_loss,
 )
-from policy.update.off_policy import importance_weights, likelihood_factor
+from policy.update.off_policy import importance_weights, likelihood_factor, sayable
 from policy.update.ranks import Alone, Team
 from policy.update.rows import (
     Row,
@@ -253,6 +253,7 @@ class _Update:
         """Whether what this row weighs depends on its log-probabilities, and is not known yet."""
         config = self._config.off_policy
         weighs = config.uses_claims or config.likelihood_floor is not None
+        weighs = weighs or row.unread is not None
         return row.start is None and ((row.external and weighs) or row.claimed is not None)
 
     def _terms(self, rows: list[Row], reference_N: torch.Tensor | None) -> TokenTerms:
@@ -319,8 +320,10 @@ class _Update:
                     self._weigh_external(row, part)
                 elif row.claimed is not None:
                     # Another version's, or another arithmetic's: truncated importance sampling.
-                    config = self._config.off_policy
+                    config, tally = self._config.off_policy, self.totals.external
                     row.importance, _ = importance_weights(part, row.claimed, config)
+                    tally.served += len(part)
+                    tally.served_difference += float((part - row.claimed).abs().sum())
 
     def _weigh_external(self, row: Row, start_n: torch.Tensor) -> None:
         """Fix, once an update, what an external row weighs; and count it."""
@@ -337,6 +340,9 @@ class _Update:
             tally.claimed += size
             tally.truncated += num_truncated
             tally.weight += float(row.importance.sum())
+        if row.unread is not None:
+            said_n = sayable(start_n, row.unread)
+            row.importance = said_n if row.importance is None else row.importance * said_n
 
     def _reference_logprobs(
         self, reference: Policy, rows: list[Row], *, packed: bool

@@ -9,6 +9,7 @@ always in the default mode. Shapes: N completion tokens of all rows one after an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -66,19 +67,22 @@ class GrpoConfig:
             raise ValueError("kl_beta ≥ 0")
 
 
-def token_weights(lengths: list[int], config: GrpoConfig) -> list[float]:
-    """What each token of a row weighs in the loss, for every row of one optimiser step.
+def token_weights(sizes: Sequence[tuple[int, float]], config: GrpoConfig) -> list[float]:
+    """Return what each token of a row weighs in the loss, for every row of one optimiser step.
 
-    Depends on the lengths alone, so that neither packing nor micro-batches change the loss.
+    A row's size is its number of tokens and its share, which scales it as if there were that much
+    of it. Nothing else counts, so that neither packing nor micro-batches change the loss.
     """
-    num_rows, num_tokens = len(lengths), max(1, sum(lengths))
+    num_rows = sum(share for _, share in sizes)
     match config.loss_type:
         case LossType.GRPO:
-            return [1 / (num_rows * max(1, length)) for length in lengths]
+            return [share / (num_rows * max(1, length)) for length, share in sizes]
         case LossType.DR_GRPO:
-            return [1 / (num_rows * (config.max_completion_tokens or 1))] * num_rows
+            longest = config.max_completion_tokens or 1
+            return [share / (num_rows * longest) for _, share in sizes]
         case LossType.DAPO:
-            return [1 / num_tokens] * num_rows
+            num_tokens = sum(length * share for length, share in sizes) or 1
+            return [share / num_tokens for _, share in sizes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

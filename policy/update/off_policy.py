@@ -21,6 +21,10 @@ LEAST_CLAIM = -30.0
 MOST_CLAIM = 0.01
 """Nats. Above 0 by no more than half floats and other kernels round."""
 _MAX_LOG_WEIGHT = 60.0
+LEAST_SAID = math.log(0.01)
+"""Nats. A token that the policy chooses less than once in a hundred times is not one that it says.
+A guess between two costs: higher, and others' reasoning loses words; lower, and one that is planted
+is repeated by chance, and then learnt."""
 
 
 class OffPolicy(StrEnum):
@@ -105,6 +109,16 @@ def likelihood_factor(mean_logprob: float, config: OffPolicyConfig) -> float:
     return 0.0 if config.floor_mode is FloorMode.DROP else math.exp(mean_logprob - floor)
 
 
+def sayable(start_n: torch.Tensor, unread_n: torch.Tensor) -> torch.Tensor:
+    """Return which of n tokens of others are trained on, [n] of 0 and 1.
+
+    What the verifier reads is. What it does not read earned nothing, and may be planted: it is
+    trained on only where the policy itself says it now and then. `start_n` are own
+    log-probabilities at the start of the update.
+    """
+    return ((start_n >= LEAST_SAID) | ~unread_n).to(start_n.dtype)
+
+
 def row_means(values_N: torch.Tensor, sizes_B: torch.Tensor) -> torch.Tensor:
     """Each token's row mean, [N]; differentiable."""
     rows_N = torch.arange(len(sizes_B), device=sizes_B.device).repeat_interleave(sizes_B)
@@ -114,7 +128,7 @@ def row_means(values_N: torch.Tensor, sizes_B: torch.Tensor) -> torch.Tensor:
 
 @dataclass(slots=True)
 class ExternalTally:
-    """Running sums over external text, for the diagnostics."""
+    """Running sums over text that came from outside this process, for the diagnostics."""
 
     tokens: int = 0
     logprob: float = 0.0
@@ -128,6 +142,10 @@ class ExternalTally:
     rows: int = 0
     unlikely: int = 0
     """Rows below the likelihood floor."""
+    served: int = 0
+    """Tokens of own text that a server sampled."""
+    served_difference: float = 0.0
+    """Sum over them of |claimed − own| log-probability at the start of the update."""
 
     def summary(self) -> ExternalStats:
         """The means."""
@@ -137,12 +155,13 @@ class ExternalTally:
             truncated_share=self.truncated / max(1, self.tokens),
             weight_mean=self.weight / self.claimed if self.claimed else None,
             unlikely_share=self.unlikely / max(1, self.rows),
+            served_difference=self.served_difference / self.served if self.served else None,
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExternalStats:
-    """Diagnostics of the external text that was trained on, each row counted once."""
+    """Diagnostics of the text from outside that was trained on, each row counted once."""
 
     logprob_mean: float | None = None
     """Mean own log-probability a token, in nats, at the start of the update."""
@@ -154,3 +173,5 @@ class ExternalStats:
     """Mean importance weight of tokens with a claim."""
     unlikely_share: float = 0.0
     """Share of completions below the likelihood floor."""
+    served_difference: float | None = None
+    """Mean |claimed − own| log-probability, in nats, of own tokens that a server sampled."""

@@ -41,6 +41,10 @@ class TrainGroup:
     text is weighed by them always: it comes from a server that holds this very policy."""
     start_logprobs: Sequence[Sequence[float]] | None = None
     """Per token, under the policy as it is when the update starts, where that is known already."""
+    share: float = 1.0
+    """What a completion weighs beside one of an own group, above 0 and at most 1."""
+    unread: Sequence[Sequence[bool] | None] | None = None
+    """Per completion, which of its tokens the verifier did not read; None where it read all."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -62,6 +66,9 @@ class Row:
     """Own log-probabilities at the start of the update; filled in when first computed."""
     importance: torch.Tensor | None = None
     reference: torch.Tensor | None = None
+    share: float = 1.0
+    unread: torch.Tensor | None = None
+    """Tokens that weigh only where the policy itself would say them (`off_policy.sayable`)."""
 
     @property
     def length(self) -> int:
@@ -94,43 +101,62 @@ def pack(lengths: Sequence[int], token_budget: int) -> list[list[int]]:
 def make_rows(
     policy: Policy, groups: Sequence[TrainGroup], config: GrpoConfig
 ) -> tuple[list[list[Row]], int]:
-    """The rows of each group, cut to what fits; and how many did not fit at all."""
+    """The rows of each group that fit whole, and how many do not.
+
+    A row is never cut: its reward is of the whole text, so no part of it may be trained on alone.
+    """
     too_long = 0
     result = []
+    uses_claims = config.off_policy.uses_claims
     for number, group in enumerate(groups):
-        if not group.prompt_ids or len(group.completions) != len(group.advantages):
-            raise ValueError("a group needs a prompt and one advantage a completion")
+        if not group.prompt_ids or not _is_parallel(group):
+            raise ValueError("a group needs a prompt, and one of each thing a completion")
         room = policy.max_positions - len(group.prompt_ids)
         if room < 1:
             too_long += len(group.completions)
             continue
         room = min(room, config.max_completion_tokens or room)
         rows = [
-            Row(
-                group=number,
-                prompt_ids=group.prompt_ids,
-                completion_ids=ids[:room],
-                advantage=advantage,
-                external=group.external,
-                num_shared=group.num_shared,
-            )
-            for ids, advantage in zip(group.completions, group.advantages, strict=True)
+            _row(policy, number, group, index, claims=uses_claims or not group.external)
+            for index, ids in enumerate(group.completions)
+            if len(ids) <= room
         ]
-        given, claimed = group.old_logprobs or (), group.claimed_logprobs or ()
-        started = group.start_logprobs or ()
-        for row, old in zip(rows, given, strict=bool(given)):
-            row.given = _per_token(row, old, room, policy)
-        for row, start in zip(rows, started, strict=bool(started)):
-            row.known = _per_token(row, start, room, policy)
-        if config.off_policy.uses_claims or not group.external:
-            for row, claim in zip(rows, claimed, strict=bool(claimed)):
-                row.claimed = None if claim is None else _per_token(row, claim, room, policy)
+        too_long += len(group.completions) - len(rows)
         result.append(rows)
     return result, too_long
 
 
-def _per_token(row: Row, values: Sequence[float], room: int, policy: Policy) -> torch.Tensor:
-    made = torch.tensor(values[:room], dtype=torch.float32, device=policy.device)
+def _is_parallel(group: TrainGroup) -> bool:
+    given = (group.old_logprobs, group.claimed_logprobs, group.start_logprobs, group.unread)
+    parallel = [group.advantages, *(one for one in given if one)]
+    return all(len(one) == len(group.completions) for one in parallel)
+
+
+def _row(policy: Policy, number: int, group: TrainGroup, index: int, *, claims: bool) -> Row:
+    row = Row(
+        group=number,
+        prompt_ids=group.prompt_ids,
+        completion_ids=group.completions[index],
+        advantage=group.advantages[index],
+        external=group.external,
+        num_shared=group.num_shared,
+        share=group.share,
+    )
+    if group.old_logprobs:
+        row.given = _per_token(row, group.old_logprobs[index], policy)
+    if group.start_logprobs:
+        row.known = _per_token(row, group.start_logprobs[index], policy)
+    claim = group.claimed_logprobs[index] if group.claimed_logprobs and claims else None
+    if claim is not None:
+        row.claimed = _per_token(row, claim, policy)
+    unread = group.unread[index] if group.unread else None
+    if unread is not None and row.advantage > 0:
+        row.unread = torch.tensor(unread, dtype=torch.bool, device=policy.device)
+    return row
+
+
+def _per_token(row: Row, values: Sequence[float], policy: Policy) -> torch.Tensor:
+    made = torch.tensor(values, dtype=torch.float32, device=policy.device)
     if len(made) != len(row.completion_ids):
         raise ValueError("old or claimed log-probabilities: need one a token")
     return made
@@ -144,8 +170,8 @@ def deal(groups: list[list[Row]], num: int) -> list[list[list[Row]]]:
 
 def weighted(rows: list[Row], config: GrpoConfig) -> list[Row]:
     """Set each row's token weight from all rows of its step; return the rows to compute."""
-    lengths = [len(row.completion_ids) for row in rows]
-    for row, weight in zip(rows, token_weights(lengths, config), strict=True):
+    sizes = [(len(row.completion_ids), row.share) for row in rows]
+    for row, weight in zip(rows, token_weights(sizes, config), strict=True):
         row.weight = weight
     if not any(row.advantage != 0 for row in rows if row.completion_ids):
         return []

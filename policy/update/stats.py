@@ -61,7 +61,7 @@ class UpdateStats:
     skipped_nonfinite: int
     """Steps not taken because the loss or the gradient was NaN or infinite."""
     skipped_too_long: int
-    """Rows left out because their prompt leaves no position for a completion."""
+    """Rows left out because they do not fit whole."""
     token_budget: int
     """The configured one, or what is left of it after memory ran out: take it from then on."""
     nonfinite: tuple[Nonfinite, ...] = ()

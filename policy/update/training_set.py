@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from policy.choice.advantage import AdvantageScale, group_advantages
+from policy.choice.advantage import AdvantageScale, completion_share, group_advantages
 from policy.choice.sampling import ExternalStrategy
 from policy.choice.scored import ScoredGroup
 from policy.model.loading import Policy
@@ -13,14 +13,23 @@ from policy.update.rows import TrainGroup
 
 
 def train_group(
-    policy: Policy, group: ScoredGroup, strategy: ExternalStrategy, scale: AdvantageScale
+    policy: Policy,
+    group: ScoredGroup,
+    strategy: ExternalStrategy,
+    scale: AdvantageScale,
+    own_completions: int,
 ) -> TrainGroup:
-    """Return what the update takes of a group: of others' only what the strategy trains on."""
+    """Return what the update takes of a group: of others' only what the strategy trains on.
+
+    However many completions a group of others has, it weighs no more than an own one of
+    `own_completions` can.
+    """
     advantages = group_advantages(group.rewards, scale)
     indices: Sequence[int] = range(len(advantages))
+    share = 1.0
     if group.source is not None:
-        texts = [completion.text for completion in group.source.group.completions]
-        indices = strategy.trained_on(advantages, texts, tagged=group.question.tagged)
+        indices = strategy.trained_on(advantages)
+        share = completion_share(len(advantages), own_completions)
     prompt = prompt_ids(policy, group.question)
     return TrainGroup(
         prompt_ids=prompt,
@@ -30,6 +39,8 @@ def train_group(
         external=group.external,
         claimed_logprobs=group.claimed and [group.claimed[index] for index in indices],
         start_logprobs=group.started and [group.started[index] for index in indices],
+        share=share,
+        unread=group.unread and [group.unread[index] for index in indices],
     )
 
 

@@ -51,14 +51,26 @@ def decode_ipc(raw: bytes) -> m.IpcFrame:
 
 
 def _write_sampled(item: m.SampledGroup) -> dict[str, Any]:
-    return {**_WIRES.of(PublishedGroup).write(item.published), "own": item.own}
+    return {
+        **_WIRES.of(PublishedGroup).write(item.published),
+        "own": item.own,
+        "network": item.network,
+        "connection": item.connection,
+    }
 
 
 def _read_sampled(message: pb.SampledGroup) -> m.SampledGroup:
     published: PublishedGroup = _WIRES.of(PublishedGroup).read(message)
     if content_id(published.group) != published.group_id:
         raise FrameError("sampled group does not have the content its id names")
-    return m.SampledGroup(published=published, own=message.own)
+    if max(len(message.network), len(message.connection)) > m.MAX_LABEL_CHARS:
+        raise FrameError("sampled group has a label longer than any network's")
+    return m.SampledGroup(
+        published=published,
+        own=message.own,
+        network=message.network,
+        connection=message.connection,
+    )
 
 
 _WIRES = Wires(

@@ -27,6 +27,8 @@ _MAX_PEER_ID_CHARS: Final = 256
 _PeerText = Annotated[
     str, holding(lambda text: len(text) <= _MAX_PEER_ID_CHARS, "control names no peer")
 ]
+MAX_LABEL_CHARS: Final = 256
+"""A longer label of a sampled group is refused."""
 
 
 class Role(StrEnum):
@@ -102,10 +104,16 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledGroup:
-    """A leased group."""
+    """A leased group, and where it came from.
+
+    `network` and `connection` are labels to compare, not to read: groups with an equal one came to
+    the node by the same network, or were brought by the same peer. Empty where that is not known.
+    """
 
     published: PublishedGroup
     own: bool
+    network: str = ""
+    connection: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ UNUSED_SAYS: Final = MappingProxyType(
     {
         Unused.NO_REWARD: "nothing in it earned anything",
         Unused.ALL_SAME: "all in it earned the same",
-        Unused.UNREAD: "the strategy reads none of its right answers",
+        Unused.UNREAD: "its right answers are too long, or another text in own tokens",
         Unused.RESERVED: "its question is kept for evaluation",
         Unused.REFUSED: "the strategy left it out",
         Unused.COPY: "a copy of what was trained on",

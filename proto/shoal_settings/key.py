@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field
@@ -10,15 +11,27 @@ Command = Literal["node", "bootstrap", "trainer", "swarm", "debug"]
 
 
 def key(
-    default: Any, commands: str, description: str, *, off: str | None = None, **bounds: Any
+    default: Any,
+    commands: str,
+    description: str,
+    *,
+    off: str | None = None,
+    instead: Mapping[str, str] | None = None,
+    **bounds: Any,
 ) -> Any:
     """Return a field that `commands` (names, with spaces) read.
 
-    `off` is the value that ``--no-…`` stands for, of a key that is no switch.
+    `off` is the value that ``--no-…`` stands for, of a key that is no switch. `instead` is the
+    description in the help of a command for which the key means something else. It is empty where
+    the key does nothing: the command takes the flag, and its help leaves it out.
     """
     return Field(
         default,
         description=description,
-        json_schema_extra={"commands": list(commands.split()), "off": off},
+        json_schema_extra={
+            "commands": list(commands.split()),
+            "off": off,
+            "instead": dict(instead or {}),
+        },
         **bounds,
     )

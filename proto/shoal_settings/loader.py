@@ -45,18 +45,24 @@ class Loaded:
 
 
 def add_flags(
-    parser: argparse.ArgumentParser, command: Command, defaults: Mapping[str, Any] | None = None
+    parser: argparse.ArgumentParser,
+    command: Command,
+    defaults: Mapping[str, Any] | None = None,
+    *,
+    name: str = "",
 ) -> None:
     """Add `command`'s flags, `--config` and `--print-config` to `parser`.
 
-    `defaults` are the command's own, which its help shows instead of the schema's.
+    `defaults` are the command's own, which its help shows instead of the schema's. `name` is what
+    the user types, where that is another word than `command`.
     """
     groups: dict[str, argparse._ArgumentGroup] = {}
     for field in fields_of(command):
         info, title = Settings.model_fields[field], group_of(field)
         if title not in groups:
             groups[title] = parser.add_argument_group(title)
-        _add_flag(groups[title], field, info, (defaults or {}).get(field, info.default))
+        text = described(field, name or command)
+        _add_flag(groups[title], field, text, (defaults or {}).get(field, info.default))
         if field == "data_dir":
             _add_config(groups[title])
 
@@ -161,14 +167,22 @@ def describe_text(loaded: Loaded, command: Command) -> str:
     return "\n".join(lines)
 
 
-def _add_flag(
-    parser: argparse._ArgumentGroup, field: str, info: FieldInfo, default: object
-) -> None:
-    flag = _flag(field)
-    description = (info.description or "").replace("%", "%%")
-    shown = _shown_default(default)
-    text = f"{description} (default: {shown})" if shown else description
-    common: dict[str, Any] = {"dest": field, "default": None, "help": text}
+def described(field: str, command: str) -> str:
+    """Return what a setting is to a command, judges included; empty where it does nothing."""
+    info = Settings.model_fields[field]
+    instead: Any = info.json_schema_extra["instead"]  # type: ignore[index]
+    return str(instead.get(command, info.description or ""))
+
+
+def _add_flag(parser: argparse._ArgumentGroup, field: str, text: str, default: object) -> None:
+    flag, info = _flag(field), Settings.model_fields[field]
+    description, shown = text.replace("%", "%%"), _shown_default(default)
+    told = f"{description} (default: {shown})" if shown else description
+    common: dict[str, Any] = {
+        "dest": field,
+        "default": None,
+        "help": told if text else argparse.SUPPRESS,
+    }
     if info.annotation is bool:
         action = argparse.BooleanOptionalAction if info.default else "store_true"
         parser.add_argument(flag, action=action, **common)

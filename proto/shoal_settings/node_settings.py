@@ -29,6 +29,13 @@ class NodeSettings(BaseModel):
         "node bootstrap trainer swarm debug",
         "Folder for identity, buffer, checkpoints and socket; of a node whose model is not tiny, "
         "by default, .shoal/node-MODEL. Nodes on one machine differ only in it.",
+        instead={
+            "bootstrap": "Folder for its identity, the peers that it has met, and its socket.",
+            "judge": "Folder for its identity, its records, and its socket.",
+            "trainer": "Folder of its node, with the socket, and for checkpoints and metrics; of a "
+            "model that is not tiny, by default, .shoal/node-MODEL.",
+            "swarm": "Folder of the swarm: in it one for the bootstrap peer and one for each node.",
+        },
     )
     # Network
     listen: Annotated[tuple[str, ...], Field(min_length=1)] = key(
@@ -43,7 +50,11 @@ class NodeSettings(BaseModel):
         True,
         "node bootstrap swarm",
         "Look for peers on this machine and the local network: data directories side by side, "
-        "mDNS. Off for `swarm`, whose nodes no other joins without it.",
+        "mDNS.",
+        instead={
+            "swarm": "Let other nodes of this machine and the local network join; off unless "
+            "asked for."
+        },
     )
     dht: bool = key(
         False,
@@ -119,7 +130,10 @@ class NodeSettings(BaseModel):
     )
     # Swarm
     swarm_name: str = key(
-        "shoal", "node bootstrap swarm", "Name of the swarm that this peer starts or expects."
+        "shoal",
+        "node bootstrap swarm",
+        "Name of the swarm that this peer starts or expects.",
+        instead={"swarm": "Name of the swarm."},
     )
     swarm_id: str = key(
         "none",
@@ -132,6 +146,11 @@ class NodeSettings(BaseModel):
         "node bootstrap swarm trainer",
         "Task preset of a swarm that this peer starts: easy, easy-paper, paper, chat-1, "
         "chat, or none.",
+        instead={
+            "swarm": "Task preset: easy, easy-paper, paper, chat-1, chat, or none.",
+            "trainer": "Task preset, with `alone`: easy, easy-paper, paper, chat-1, chat, or none. "
+            "With a node they are its swarm's.",
+        },
     )
     task_file: tuple[str, ...] = key(
         (),
@@ -169,8 +188,14 @@ class NodeSettings(BaseModel):
     subscribe_shards: str = key(
         "auto",
         "node bootstrap swarm",
-        "Shards to listen to: auto (as many as the trainer's draws need; a bootstrap peer of a "
-        "swarm with several, none) or a number from 0 to 64.",
+        "Shards to listen to: auto (as many as the trainer's draws need) or a number from 0 to 64.",
+        instead={
+            "bootstrap": "Shards to listen to: auto (the only one; of several, none) or a number "
+            "from 0 to 64.",
+            "judge": "",
+            "swarm": "Shards that each node listens to: auto (as many as its draws need) or a "
+            "number from 0 to 64, then the bootstrap peer's, too.",
+        },
     )
     # Buffer
     buffer_groups: int = key(4096, "node swarm", "Most external groups in the replay buffer.", ge=1)

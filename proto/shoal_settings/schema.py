@@ -31,6 +31,10 @@ class Settings(TrainerSettings):
         "node bootstrap swarm",
         "Where the web page of this peer is served, HOST:PORT; auto is 127.0.0.1:7462, or a free "
         "port where that is taken; none is no page.",
+        instead={
+            "swarm": "Where one web page of all its peers is served, HOST:PORT; auto is "
+            "127.0.0.1:7462, or a free port where that is taken; none is no page."
+        },
         off=NONE,
     )
     json_output: bool = key(

@@ -13,11 +13,16 @@ BASES: Final = ("uniform", "uniform-unfiltered", "top-reward")
 """What a strategy begins from: at most one of them; the first where none is named."""
 REFINEMENTS: Final = (
     *("positive", "balance", "diverse", "fresh", "weak"),
-    *("distinct", "capped", "bare"),
+    *("distinct", "capped"),
 )
 """What may be joined to it, in any number, the most important first."""
 STRATEGY_WORDS: Final = (*BASES, *REFINEMENTS)
 
+_REMOVED: Final = {
+    "bare": "is always so: of others' answers, what a verifier does not read is only learnt where "
+    "the policy says it itself",
+}
+"""Words of earlier versions, and what has taken their place."""
 _COUNTED = ("no", "one", "two", "three", "four", "five", "six")
 
 
@@ -32,6 +37,9 @@ def strategy_words(text: str) -> tuple[str, ...]:
         StrategyError: an unknown word, a word twice, or two bases.
     """
     words = tuple(text.split("+"))
+    for word in words:
+        if word in _REMOVED:
+            raise StrategyError(f"has no word {word!r} any more; what it did {_REMOVED[word]}")
     if any(word not in STRATEGY_WORDS for word in words):
         raise StrategyError(f"must be some of {', '.join(STRATEGY_WORDS)}, joined by +")
     if len(set(words)) < len(words) or len(set(words) & set(BASES)) > 1:

@@ -121,14 +121,14 @@ class TrainerSettings(NodeSettings):
     local: int = key(
         4,
         "node trainer swarm",
-        "I: questions a round that this node answers, shares and trains on.",
+        "I: questions a round that a node answers, shares and trains on.",
         ge=0,
         le=4096,
     )
     questions: int = key(
         0,
         "node trainer swarm",
-        "Questions a round that this node answers and shares; 0 is as many as `local`. With more, "
+        "Questions a round that a node answers and shares; 0 is as many as `local`. With more, "
         "it trains on own groups whose rewards differ, at most `local`.",
         ge=0,
         le=4096,
@@ -165,6 +165,10 @@ class TrainerSettings(NodeSettings):
         0,
         "node trainer swarm",
         "Seed of tasks and sampling; 0 derives one from the node's identity.",
+        instead={
+            "swarm": "Seed of tasks and sampling, to which each node adds its number; 0 derives "
+            "each node's from its identity."
+        },
         ge=0,
         lt=1 << 31,
     )

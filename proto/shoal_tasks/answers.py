@@ -57,6 +57,39 @@ def extract_answer(
     return answer if answer and len(answer) <= MAX_ANSWER_CHARS else None
 
 
+def unread_spans(text: str, *, tagged: bool) -> tuple[tuple[int, int], ...]:
+    """Return the character ranges of a completion that its verifier never looks at, in order.
+
+    They are the white space around a plain answer. Of a tagged one they are what stands before,
+    behind and, as white space, next to the tags. A text without an answer has none.
+    """
+    if not tagged:
+        return _margins(text, 0, len(text))
+    start = text.find(_OPEN)
+    end = text.find(_CLOSE, start + len(_OPEN)) if start >= 0 else -1
+    if end < 0:
+        return ()
+    inside = _margins(text, start + len(_OPEN), end)
+    around = [(0, start), *inside, (end + len(_CLOSE), len(text))]
+    return tuple((first, last) for first, last in around if first < last)
+
+
+def opens_twice(text: str) -> bool:
+    """Whether a tagged completion begins more than one answer: all but one of them are unread."""
+    return text.count(_OPEN) > 1
+
+
+def _margins(text: str, start: int, end: int) -> tuple[tuple[int, int], ...]:
+    """The white space at both ends of ``text[start:end]``."""
+    part = text[start:end]
+    lead = len(part) - len(part.lstrip())
+    if lead == len(part):
+        return ((start, end),) if part else ()
+    trail = len(part) - len(part.rstrip())
+    ranges = ((start, start + lead), (end - trail, end))
+    return tuple((first, last) for first, last in ranges if first < last)
+
+
 def to_reward(
     answer_format: AnswerFormat, score: object, finish_reason: FinishReason = FinishReason.STOP
 ) -> float:

@@ -69,6 +69,7 @@ class Reason(StrEnum):
     LEFT_TOPIC = "left_topic"
     INTAKE_FULL = "intake_full"
     WORKER_UNAVAILABLE = "worker_unavailable"
+    TOO_DEAR = "too_dear"
     VALIDATOR_TIMEOUT = "validator_timeout"
     VALIDATOR_FAULT = "validator_fault"
 
@@ -85,6 +86,7 @@ _IGNORED = frozenset(
         Reason.LEFT_TOPIC,
         Reason.INTAKE_FULL,
         Reason.WORKER_UNAVAILABLE,
+        Reason.TOO_DEAR,
         Reason.VALIDATOR_TIMEOUT,
         Reason.VALIDATOR_FAULT,
     }

@@ -34,7 +34,7 @@ def expected_row(field: str) -> str:
         f"`{case.variable(field)}`",
         _default(info.default),
         commands,
-        f"{info.description}{_bounds(field)}",
+        f"{info.description}{_of_others(field)}{_bounds(field)}",
     )
     return "| " + " | ".join(cells) + " |"
 
@@ -45,6 +45,16 @@ def _default(value: object) -> str:
     if isinstance(value, tuple):
         return ", ".join(f"`{item}`" for item in value) or "none"
     return f"`{value}`"
+
+
+def _of_others(field: str) -> str:
+    """What it is to commands whose help says something else."""
+    instead = Settings.model_fields[field].json_schema_extra["instead"]
+    return "".join(
+        f" For `shoal {command}`: {text[0].lower()}{text[1:]}"
+        for command, text in instead.items()
+        if text
+    )
 
 
 def _bounds(field: str) -> str:

@@ -6,6 +6,7 @@ Write it with ``python -m tests.wire.ipc_golden``: a vector is added, never alte
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,11 @@ BODIES: dict[str, m.Body] = {
                 why_unused="no_reward",
             ),
         ),
+    ),
+    "sample reply that says where a group came from": m.SampleReply(
+        groups=(replace(SAMPLED, own=False, network="192.0.2.0/24", connection=PEER),),
+        ready_local=0,
+        ready_external=0,
     ),
 }
 

@@ -89,6 +89,7 @@ TABLE: dict[Reason, tuple[Outcome, bool]] = {
     Reason.LEFT_TOPIC: (IGNORE, False),
     Reason.INTAKE_FULL: (IGNORE, False),
     Reason.WORKER_UNAVAILABLE: (IGNORE, False),
+    Reason.TOO_DEAR: (IGNORE, False),
     Reason.VALIDATOR_TIMEOUT: (IGNORE, False),
     Reason.VALIDATOR_FAULT: (IGNORE, False),
 }
@@ -112,6 +113,7 @@ IN_THE_NODE = {
     Reason.WRONG_OBJECT,
     Reason.INTAKE_FULL,
     Reason.WORKER_UNAVAILABLE,
+    Reason.TOO_DEAR,
     Reason.VALIDATOR_TIMEOUT,
     Reason.VALIDATOR_FAULT,
 }

@@ -145,7 +145,14 @@ BODIES: dict[type, st.SearchStrategy[m.Body]] = {
     m.SampleReply: st.builds(
         m.SampleReply,
         groups=st.lists(
-            st.builds(m.SampledGroup, published=published_groups(), own=st.booleans()), max_size=2
+            st.builds(
+                m.SampledGroup,
+                published=published_groups(),
+                own=st.booleans(),
+                network=texts,
+                connection=texts,
+            ),
+            max_size=2,
         ).map(tuple),
         ready_local=u32,
         ready_external=u32,

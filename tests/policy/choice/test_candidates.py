@@ -11,13 +11,15 @@ from p2p.rollouts.groups import published_groups
 from policy.choice import candidates
 from policy.choice.candidates import MAX_REMEMBERED_TEXTS, Candidate, OwnRecord, candidate_of
 from policy.choice.sampling import parse_strategy
+from shoal_ipc.messages import SampledGroup
 from shoal_wire.types import PeerId
 from tests.support import factories as make
 
 
 def candidate(author: make.Author, number: int, texts: list[str]) -> Candidate:
     signed = author.signed(author.batch([make.group(number, texts=texts)]))
-    return candidate_of(published_groups(signed)[0], (0.0, 1.0))
+    sampled = SampledGroup(published=published_groups(signed)[0], own=False)
+    return candidate_of(sampled, (0.0, 1.0))
 
 
 def test_long_texts_trained_on_are_not_kept() -> None:

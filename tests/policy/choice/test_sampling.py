@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from policy.choice.candidates import Candidate, OwnRecord
 from policy.choice.sampling import parse_strategy
-from policy.choice.words import WORDS, is_bare
+from policy.choice.words import WORDS
 from shoal_settings.schema import Settings
 from shoal_settings.strategy import BASES, STRATEGY_WORDS
 from shoal_settings.strategy import StrategyError as Unknown
@@ -37,7 +37,7 @@ def test_the_documentation_says_of_each_word_what_its_row_says() -> None:
 
 
 def test_the_setting_says_what_is_wrong_and_what_there_is() -> None:
-    with pytest.raises(ValidationError, match=r"must be some of uniform, .*, capped, bare, joined"):
+    with pytest.raises(ValidationError, match=r"must be some of uniform, .*, capped, joined"):
         Settings(strategy="best")
     with pytest.raises(ValidationError, match="a thing twice, or two of the first three"):
         Settings(strategy="uniform+top-reward")
@@ -134,16 +134,3 @@ def test_capped_takes_one_group_of_a_publisher() -> None:
     publishers = [one(publisher=PeerId(name)) for name in "xxyx"]
     assert parse_strategy("capped").choose(publishers, 3) == [0, 2]
     assert parse_strategy("capped").enough(2) > 2
-
-
-def test_bare_leaves_out_right_answers_with_what_the_verifier_ignores() -> None:
-    bare = parse_strategy("positive+bare")
-    assert bare.trained_on([1.0, 1.0, -1.0], ["6", "6 ", "7 "]) == [0]
-    assert parse_strategy("bare").trained_on([1.0, 1.0, -1.0], ["6", "6 ", "7 "]) == [0, 2]
-    assert bare.teaches([1.0, 0.0], ["6", "7 "], tagged=False)
-    assert not bare.teaches([1.0, 0.0], [" 6", "7"], tagged=False)
-    assert not bare.teaches([0.0, 0.0], ["6", "7"], tagged=False)
-    assert bare.worth([1.0, 1.0, 0.0], ["6", " 6", "7"], tagged=False) == (1.0, 0.0, 0.0)
-    assert parse_strategy("uniform").worth([1.0, 0.0], [" 6", "7"], tagged=False) == (1.0, 0.0)
-    assert is_bare("so <answer>6</answer>", tagged=True)
-    assert not is_bare("<answer>6</answer> buy", tagged=True)

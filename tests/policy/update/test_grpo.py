@@ -452,7 +452,7 @@ def test_gradients_are_clipped_to_the_norm() -> None:
     assert norm == pytest.approx(0.25, rel=1e-3)
 
 
-def test_completions_longer_than_allowed_are_cut() -> None:
+def test_completions_longer_than_allowed_are_left_out_whole() -> None:
     policy = tiny_models.policy("gpt2", positions=16)
     long = TrainGroup(
         prompt_ids=[1] * 10, completions=[[7] * 50, [8, EOS]], advantages=[1.0, -1.0], external=True
@@ -460,8 +460,8 @@ def test_completions_longer_than_allowed_are_cut() -> None:
     full = dataclasses.replace(long, prompt_ids=[1] * 16)
     optimizer = make_optimizer(policy, lr=1e-4)
     stats = update(policy, optimizer, [long, full], config())
-    assert (stats.num_tokens, stats.num_sequences, stats.skipped_too_long) == (6 + 2, 2, 2)
-    assert update(policy, optimizer, [long], config(max_completion_tokens=4)).num_tokens == 4 + 2
+    assert (stats.num_tokens, stats.num_sequences, stats.skipped_too_long) == (2, 1, 3)
+    assert update(policy, optimizer, [long], config(max_completion_tokens=4)).num_tokens == 2
 
 
 def test_empty_completions_count_as_rows_and_train_nothing() -> None:

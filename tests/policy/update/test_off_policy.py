@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,15 @@ from typing import Any
 import pytest
 import torch
 from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from p2p.intake.validation import reopen_batch
 from policy.model.loading import Policy
 from policy.node.link import NodeLink
 from policy.trainer import Trainer
-from policy.update.grpo import GrpoConfig, TrainGroup, UpdateStats, update
+from policy.update.grpo import GrpoConfig, TrainGroup, UpdateStats, make_optimizer, update
+from policy.update.logprobs import completion_logprobs
 from policy.update.off_policy import (
     FloorMode,
     OffPolicy,
@@ -26,6 +29,7 @@ from policy.update.off_policy import (
     likelihood_factor,
     usable_claims,
 )
+from policy.update.rows import make_rows
 from shoal_wire.limits import MAX_BATCH_BYTES
 from shoal_wire.types import Completion, FinishReason, PolicyInfo, RolloutBatch, RolloutGroup
 from tests.policy import tiny_models
@@ -34,6 +38,7 @@ from tests.support import factories as make
 from tests.support.local_node import LocalNode, NodeThread, wall_ms
 
 EOS = 2
+VOCAB = tiny_models.VOCAB
 NO_CAP = 999.0
 
 
@@ -211,6 +216,18 @@ def test_own_text_of_a_server_is_weighed_by_what_the_server_says_up_to_the_cap()
     assert stats.external.logprob_mean is None
 
 
+@pytest.mark.parametrize("passes", [{}, {"epochs": 2, "minibatches": 2}])
+def test_how_far_a_server_s_numbers_are_from_the_policy_s_is_told(passes: dict[str, int]) -> None:
+    own = own_logprobs(group())
+    shifted = [[one + (0.3 if i % 2 else -0.1) for i, one in enumerate(row)] for row in own]
+    served = group(external=False, claimed_logprobs=[shifted[0], None, shifted[2]])
+    stats, _ = computed([served, group()], settings(), **passes)
+    gaps = [0.3 if i % 2 else 0.1 for row in (own[0], own[2]) for i in range(len(row))]
+    assert stats.external.served_difference == pytest.approx(sum(gaps) / len(gaps), abs=1e-5)
+    alone, _ = computed([group(external=False)], settings(), **passes)
+    assert alone.external.served_difference is None
+
+
 def test_a_sequence_s_ratio_is_clipped_as_one() -> None:
     """Tokens up and down by the same factor: each leaves the bounds, their mean does not."""
     old = [[v + (0.5 if i % 2 else -0.5) for i, v in enumerate(r)] for r in own_logprobs(even())]
@@ -224,14 +241,6 @@ def test_a_sequence_s_ratio_is_clipped_as_one() -> None:
 
 def even(**changes: Any) -> TrainGroup:
     return group(completions=[[7, EOS], [9, 10, 11, EOS]], advantages=[1.0, -1.0], **changes)
-
-
-def test_a_cut_completion_s_claims_are_cut_with_it() -> None:
-    config = settings(OffPolicy.TRUNCATED)
-    groups = [group(claimed_logprobs=[[-1.0] * len(ids) for ids in group().completions])]
-    stats, _ = computed(groups, config, max_completion_tokens=2)
-    assert stats.num_tokens == 6
-    assert stats.external.claimed_share == 1.0
 
 
 def test_claims_of_another_length_are_an_error() -> None:
@@ -375,3 +384,40 @@ def test_claims_of_external_groups_are_used_where_the_tokenizer_is_ours(
     assert record.external_logprob is not None
     assert record.external_logprob < -1
     assert record.steps_nonfinite == 0
+
+
+# What the verifier did not read
+
+
+@hypothesis_settings(max_examples=40, deadline=None)
+@given(
+    ids=st.lists(
+        st.lists(st.integers(5, VOCAB - 1), min_size=1, max_size=10), min_size=1, max_size=4
+    ),
+    chance=st.randoms(use_true_random=False),
+    minibatches=st.integers(1, 2),
+)
+def test_of_what_no_verifier_read_only_what_the_policy_says_itself_moves_it(
+    ids: list[list[int]], chance: random.Random, minibatches: int
+) -> None:
+    """Forty generated groups: the loss is that of the tokens that may be trained on, no others."""
+    policy = tiny_models.policy()
+    unread = [[chance.random() < 0.5 for _ in one] for one in ids]
+    made = TrainGroup(
+        prompt_ids=[1, 9],
+        completions=ids,
+        advantages=[1.0] * len(ids),
+        external=True,
+        unread=unread,
+    )
+    rows, _ = make_rows(policy, [made], GrpoConfig())
+    found = completion_logprobs(policy, rows[0]).logprobs.split([len(one) for one in ids])
+    expected = 0.0
+    for start, marks in zip(found, unread, strict=True):
+        kept = [
+            not is_unread or value >= math.log(0.01)
+            for value, is_unread in zip(start.tolist(), marks, strict=True)
+        ]
+        expected -= sum(kept) / (len(ids) * len(kept))
+    stats = update(policy, make_optimizer(policy, lr=1e-9), [made], GrpoConfig(epochs=minibatches))
+    assert stats.loss == pytest.approx(expected, abs=1e-5)

@@ -1,0 +1,66 @@
+"""How this policy reads a completion of another node, to train on it as its own (section 3.2).
+
+    text ─▶ one opening tag? ─▶ own token ids ─▶ fit the room? ─▶ the same text again? ─▶ reading
+
+What the verifier rewarded is the text. Only ids that are exactly that text, whole, may be trained
+on with that reward: a completion that has to be cut, or that the tokenizer changes, has no reading.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from policy.model.loading import Policy
+from policy.model.prompting import decode_completion, encode_completion, encode_text
+from shoal_tasks.answers import opens_twice, unread_spans
+from shoal_wire.types import Completion, FinishReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """A completion of another node in own tokens."""
+
+    ids: tuple[int, ...]
+    """With the end token where the completion ended by itself."""
+    unread: tuple[bool, ...] | None
+    """Tokens with a part that the verifier does not read; None where it reads all."""
+
+
+def own_reading(policy: Policy, completion: Completion, tagged: bool, room: int) -> Reading | None:
+    """Return a completion as this policy reads it; None where that is not the same text whole.
+
+    `room` is how many tokens an own answer can have, with its end token. A tagged completion that
+    begins more than one answer has no reading: its verifier takes the last, and what stands in the
+    others would be learnt.
+    """
+    text, finish = completion.text, completion.finish_reason
+    if tagged and opens_twice(text):
+        return None
+    ids = encode_completion(policy, text, finish)
+    body = ids[:-1] if finish is FinishReason.STOP else ids
+    # No own answer goes on behind an end token.
+    if len(ids) > room or not policy.eos_ids.isdisjoint(body):
+        return None
+    if decode_completion(policy, body) != text:
+        return None
+    spans = unread_spans(text, tagged=tagged)
+    unread = _tokens_in(policy, text, spans) if spans else None
+    if unread is not None and finish is FinishReason.STOP:
+        unread = (*unread, False)
+    return Reading(ids=tuple(ids), unread=unread)
+
+
+def _tokens_in(policy: Policy, text: str, spans: tuple[tuple[int, int], ...]) -> tuple[bool, ...]:
+    """Return which tokens of a text have a character in one of these ranges.
+
+    A tokenizer that does not say which characters a token has makes all of them such tokens.
+    """
+    if not policy.tokenizer.is_fast:
+        return (True,) * len(encode_text(policy, text))
+    encoded = policy.tokenizer(
+        text, add_special_tokens=False, split_special_tokens=True, return_offsets_mapping=True
+    )
+    return tuple(
+        any(start < last and first < end for first, last in spans)
+        for start, end in encoded["offset_mapping"]
+    )

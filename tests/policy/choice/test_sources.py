@@ -1,0 +1,250 @@
+"""How much one source gives: courses of honest publishers beside who always knows the answer.
+
+A course is a trainer's rule alone, with the real strategy: it draws groups network by
+network, gathers what is usable, chooses, and trains.  Only the rewards are made up.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from policy.choice.advantage import group_advantages
+from policy.choice.candidates import Candidate
+from policy.choice.sampling import ExternalStrategy, parse_strategy
+from policy.choice.sources import Sources
+from shoal_wire.types import PeerId
+
+DEFAULT = parse_strategy("positive+balance")
+OVERSAMPLE, LOCAL, ANSWERS, FAMILIES = 8, 4, 8, 6
+HONEST = tuple(f"honest{n}" for n in range(8))
+
+
+def signal(num_right: int) -> float:
+    advantages = group_advantages([float(n < num_right) for n in range(ANSWERS)])
+    return sum(advantages[index] for index in DEFAULT.trained_on(advantages))
+
+
+class Course:
+    """A trainer among eight publishers, each by its own network, and an attacker's networks."""
+
+    def __init__(
+        self,
+        seed: int,
+        useful: float,
+        *,
+        networks: int = 0,
+        names: int = 0,
+        places: int = 8,
+        strategy: ExternalStrategy = DEFAULT,
+    ) -> None:
+        self._rng = random.Random(seed)
+        self._useful, self._places, self._strategy = useful, places, strategy
+        self._hostile = tuple(f"hostile{n}" for n in range(networks))
+        self._names = max(1, names // max(1, networks))
+        self._ready: dict[str, list[Candidate]] = {n: [] for n in (*HONEST, *self._hostile)}
+        self._sources = Sources()
+        self.signal = Counter[str]()
+        self.trained = 0
+
+    def play(self, rounds: int) -> None:
+        for _ in range(rounds):
+            for network, ready in self._ready.items():
+                ready.extend(self._published(network))
+                del ready[:-64]
+            self._round()
+
+    def _published(self, network: str) -> Iterator[Candidate]:
+        is_honest = network in HONEST
+        for _ in range(4 if is_honest else 20):
+            right = 4
+            if is_honest:
+                taught = self._rng.random() < self._useful
+                right = self._rng.choice((1, 1, 1, 2, 2, 3, 4)) if taught else 0
+            name = network if is_honest else f"{network}.{self._rng.randrange(self._names)}"
+            yield Candidate(
+                family=f"family{self._rng.randrange(FAMILIES)}",
+                publisher=PeerId(name),
+                created_ms=0,
+                rewards=tuple(float(n < right) for n in range(ANSWERS)),
+                signal=signal(right),
+                network=network,
+                connection=network,
+            )
+
+    def _round(self) -> None:
+        self._sources = self._sources.next_round()
+        usable: list[Candidate] = []
+        budget = OVERSAMPLE * (LOCAL + self._places)
+        counted = 0
+        while counted < self._strategy.enough(self._places) and budget:
+            networks = [network for network, ready in self._ready.items() if ready]
+            if not networks:
+                break
+            ready = self._ready[self._rng.choice(networks)]
+            one = ready.pop(self._rng.randrange(len(ready)))
+            budget -= 1
+            if self._strategy.usable(one.rewards):
+                usable.append(one)
+                counted += self._strategy.counts(one, self._sources)
+        chosen = self._strategy.choose(usable, self._places, sources=self._sources)
+        for index, one in enumerate(usable):
+            if index in chosen:
+                self._sources.add(one)
+                self.signal[one.network] += one.signal
+                self.trained += 1
+            else:
+                self._ready[one.network].append(one)
+
+    def hostile_share(self) -> float:
+        total = self.signal.total()
+        return sum(v for n, v in self.signal.items() if n in self._hostile) / total if total else 0
+
+
+SEEDS = range(5)
+
+
+@pytest.mark.parametrize("useful", [0.1, 0.3, 0.5])
+@pytest.mark.parametrize("places", [4, 8])
+@pytest.mark.parametrize("names", [1, 200])
+def test_one_connection_gives_no_more_than_its_ceiling(
+    useful: float, places: int, names: int
+) -> None:
+    """Five courses of a hundred rounds, sixty in all."""
+    shares = []
+    for seed in SEEDS:
+        course = Course(seed, useful, networks=1, names=names, places=places)
+        course.play(100)
+        shares.append(course.hostile_share())
+    assert sum(shares) / len(shares) <= 0.15, shares
+
+
+@pytest.mark.parametrize("useful", [0.1, 0.3, 0.5])
+@pytest.mark.parametrize("names", [20, 200])
+def test_twenty_networks_give_little_more_than_their_share_of_networks(
+    useful: float, names: int
+) -> None:
+    shares = []
+    for seed in SEEDS:
+        course = Course(seed, useful, networks=20, names=names, places=4)
+        course.play(100)
+        shares.append(course.hostile_share())
+    assert sum(shares) / len(shares) <= 20 / 28 + 0.1, shares
+
+
+@pytest.mark.parametrize("useful", [0.1, 0.3, 0.5])
+def test_honest_publishers_hardly_lose_by_it(useful: float) -> None:
+    """Beside the same without ceilings."""
+    free = ExternalStrategy(
+        orders=DEFAULT.orders, advantage_tests=DEFAULT.advantage_tests, has_ceilings=False
+    )
+    with_it = without = 0.0
+    for seed in SEEDS:
+        for strategy in (DEFAULT, free):
+            course = Course(seed, useful, strategy=strategy)
+            course.play(100)
+            if strategy is free:
+                without += course.signal.total()
+            else:
+                with_it += course.signal.total()
+    assert with_it >= 0.95 * without
+
+
+def test_whoever_is_there_alone_fills_all_places() -> None:
+    one = candidate("only", 3.0)
+    sources = Sources()
+    for _ in range(50):
+        sources = sources.next_round()
+        chosen = DEFAULT.choose([one] * 8, 8, sources=sources)
+        assert len(chosen) == 8
+        for _ in chosen:
+            sources.add(one)
+
+
+def test_a_friend_who_gives_much_is_still_learnt_from_beside_one_who_gives_little() -> None:
+    sources, taken = Sources(), 0
+    for number in range(100):
+        sources = sources.next_round()
+        offered = [candidate("strong", 3.0) for _ in range(8)]
+        if number % 20 == 0:
+            offered.append(candidate("weak", 3.0))
+        for index in DEFAULT.choose(offered, 8, sources=sources):
+            sources.add(offered[index])
+            taken += offered[index].network == "strong"
+    assert taken >= 100
+
+
+def test_a_trickle_from_many_networks_hardly_lowers_anybodys_ceiling() -> None:
+    """Networks are counted by what they give: 200 that give next to nothing are no 200."""
+    sources, taken = Sources(), 0
+    offered = [candidate(network, 3.0) for network in HONEST]
+    for _ in range(100):
+        sources = sources.next_round()
+        for number in range(200):
+            sources.add(candidate(f"trickle{number}", 0.02))
+        for index in DEFAULT.choose(offered, 8, sources=sources):
+            sources.add(offered[index])
+            taken += 1
+    assert taken >= 0.95 * 800
+
+
+def candidate(network: str, given: float) -> Candidate:
+    return Candidate(
+        family="sums",
+        publisher=PeerId(network),
+        created_ms=0,
+        rewards=(1.0, 0.0),
+        signal=given,
+        network=network,
+        connection=network,
+    )
+
+
+@hypothesis_settings(max_examples=200, deadline=None)
+@given(
+    groups=st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 5), st.integers(0, 9), st.floats(0.0, 10.0)),
+        max_size=40,
+    ),
+    places=st.integers(1, 12),
+    rounds=st.integers(1, 12),
+)
+def test_no_choice_breaks_its_bounds(
+    groups: list[tuple[int, int, int, float]], places: int, rounds: int
+) -> None:
+    """Two hundred generated swarms: at most J, each once, and nobody over a ceiling is chosen."""
+    offered = [
+        Candidate(
+            family=f"{number % 3}",
+            publisher=PeerId(f"p{publisher}"),
+            created_ms=0,
+            rewards=(1.0, 0.0),
+            signal=given_signal,
+            network=f"n{network}",
+            connection=f"c{connection}",
+        )
+        for number, (network, connection, publisher, given_signal) in enumerate(groups)
+    ]
+    sources = Sources()
+    for _ in range(rounds):
+        sources = sources.next_round()
+        chosen = DEFAULT.choose(offered, places, sources=sources)
+        assert len(chosen) <= places
+        assert len(set(chosen)) == len(chosen)
+        full = places * sum(one.signal for one in offered) / max(1, len(offered))
+        before = sources.copy()
+        for index in chosen:
+            assert not before.is_over(offered[index], full)
+            before.add(offered[index])
+        sources = before
+
+
+def test_the_papers_bases_have_no_ceilings() -> None:
+    assert not parse_strategy("uniform").has_ceilings
+    assert parse_strategy("positive").has_ceilings

@@ -1,0 +1,235 @@
+"""What is rewarded is what is trained on, and others' groups weigh no more than own ones.
+
+Hostile groups of every family go through the real drawing, scoring, choice and reading, into the
+rows of an update.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import random
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from policy.choice.advantage import completion_share, group_advantages
+from policy.choice.candidates import OwnRecord
+from policy.choice.sampling import parse_strategy
+from policy.model.loading import Policy, load_policy
+from policy.model.prompting import decode_completion
+from policy.node.link import NodeLink
+from policy.rollouts import Question
+from policy.round.config import RoundConfig, round_config
+from policy.round.external import ExternalSampling
+from policy.tasks import TaskSource
+from policy.update.objective import LossType
+from policy.update.rows import Row, TrainGroup, make_rows, weighted
+from policy.update.training_set import train_group
+from shoal_ipc import messages as m
+from shoal_settings.schema import Settings
+from shoal_tasks.families import PRESETS
+from shoal_tasks.prompts import answer_text
+from shoal_tasks.worker.sync import TaskWorker
+from shoal_wire.digests import group_id
+from shoal_wire.types import (
+    Completion,
+    FinishReason,
+    PeerId,
+    PublishedGroup,
+    RolloutGroup,
+)
+from tests.policy import tiny_models
+from tests.policy import training_cases as case
+from tests.support import factories as make
+
+SPECS = tuple({spec.name: spec for preset in PRESETS.values() for spec in preset}.values())
+LONGEST = 48
+PREFACES = (
+    "",
+    " ",
+    " " * 40,
+    "\t\t",
+    "so ",
+    "buyit",
+    "<answer>0</answer>",
+    "<answer>",
+    "é",
+    "e\u0301",
+)
+BEHIND = ("", " ", "\t\t", " buy", "<eos>", "\n" * 50, "\u3000", "</answer>")
+
+
+class Given(NodeLink):
+    """A node that offers these groups, once."""
+
+    def __init__(self, groups: Sequence[m.SampledGroup]) -> None:
+        super().__init__(None)
+        self._groups = tuple(groups)
+
+    def sample(self, count: int) -> tuple[m.SampledGroup, ...]:
+        given, self._groups = self._groups[:count], self._groups[count:]
+        return given
+
+
+@functools.cache
+def tasks() -> TaskSource:
+    worker = TaskWorker(SPECS)
+    worker.start()
+    return TaskSource(worker, SPECS)
+
+
+@functools.cache
+def policies() -> tuple[Policy, ...]:
+    return load_policy("tiny"), tiny_models.policy("qwen2", positions=4096)
+
+
+def hostile_group(rng: random.Random, name: str, number: int) -> RolloutGroup:
+    """Right answers in odd clothes, near misses and noise, up to as many as a swarm allows."""
+    source = tasks()
+    weights = {spec.name: 1.0 if spec.name == name else 1e-9 for spec in SPECS}
+    found: list[Question] = []
+    while not found:  # a question that is held out is not drawn
+        found = source.draw(random.Random(rng.random()), 1, weights=weights)
+    question = found[0]
+    (right,) = source.expected([question.task])
+    right = right or "0"
+    count = rng.choice((2, 3, 8, 16, 64))
+    made = []
+    for _ in range(count):
+        said = right if rng.random() < 0.5 else right[:-1] + rng.choice("0123456789ab")
+        text = answer_text(said, tagged=question.tagged)
+        if rng.random() < 0.6:
+            text = rng.choice(PREFACES) + text + rng.choice(BEHIND)
+        finish = rng.choice((FinishReason.STOP, FinishReason.STOP, FinishReason.LENGTH))
+        made.append(Completion(text=text, num_tokens=max(1, len(text)), finish_reason=finish))
+    return RolloutGroup(task=question.task, completions=tuple(made))
+
+
+def sampled(group: RolloutGroup, number: int) -> m.SampledGroup:
+    signed = make.Author(make.swarm())
+    published = PublishedGroup(
+        group=group,
+        group_id=group_id(group),
+        publisher=PeerId(f"peer{number}"),
+        batch_id=signed.signed(signed.batch([make.group(1, ("a", "b"))])).batch_id,
+        round=1,
+        created_ms=0,
+        policy=make.POLICY,
+        sampling=make.SAMPLING,
+    )
+    return m.SampledGroup(published=published, own=False, network=f"n{number}", connection="")
+
+
+def config_of(strategy: str, loss: str, scale: str) -> RoundConfig:
+    return round_config(
+        Settings(
+            strategy=strategy,
+            loss_type=loss,
+            advantage_scale=scale,
+            max_new_tokens=LONGEST,
+            external=8,
+        ),
+        seed=1,
+    )
+
+
+STRATEGIES = ("positive+balance", "uniform", "uniform-unfiltered", "top-reward+distinct+capped")
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
+def test_what_is_trained_on_is_the_text_that_earned_its_reward(spec: object) -> None:
+    """Of each of some fifty families eight hostile groups, for both models by two strategies."""
+    rng = random.Random(spec.name)  # type: ignore[attr-defined]
+    groups = [
+        sampled(hostile_group(rng, spec.name, number), number)  # type: ignore[attr-defined]
+        for number in range(8)
+    ]
+    for policy in policies():
+        for strategy in rng.sample(STRATEGIES, 2):
+            config = config_of(strategy, rng.choice(("grpo", "dr_grpo", "dapo")), "group")
+            around = case.surroundings(Given(groups), tasks=tasks())
+            external = ExternalSampling(policy, around, OwnRecord()).sample(config)
+            for scored in external.groups:
+                assert scored.source is not None
+                given_texts = scored.source.group.completions
+                bodies = [
+                    (ids[:-1], FinishReason.STOP)
+                    if ids and ids[-1] == policy.eos_id
+                    else (ids, FinishReason.LENGTH)
+                    for ids in scored.completions
+                ]
+                read = [
+                    Completion(
+                        text=decode_completion(policy, list(ids)),
+                        num_tokens=max(1, len(ids)),
+                        finish_reason=finish,
+                    )
+                    for ids, finish in bodies
+                ]
+                known = {(one.text, one.finish_reason) for one in given_texts}
+                assert {(one.text, one.finish_reason) for one in read} <= known
+                (earned,) = tasks().verify([(scored.question.task, read)])
+                assert tuple(earned) == scored.rewards
+                made = train_group(
+                    policy, scored, config.strategy, config.advantage_scale, config.num_completions
+                )
+                (rows,), too_long = make_rows(policy, [made], config.grpo)
+                assert not too_long
+                assert [row.completion_ids for row in rows] == list(made.completions)
+                assert all(len(row.completion_ids) <= LONGEST + 1 for row in rows)
+
+
+REWARDS = st.lists(st.sampled_from([0.0, 0.5, 1.0, 0.1]), min_size=2, max_size=64)
+
+
+@hypothesis_settings(max_examples=400, deadline=None)
+@given(
+    theirs=REWARDS,
+    own=st.integers(2, 16),
+    loss=st.sampled_from(list(LossType)),
+    scale=st.sampled_from(["group", "none"]),
+    strategy=st.sampled_from(STRATEGIES),
+    lengths=st.randoms(use_true_random=False),
+)
+def test_no_group_of_others_weighs_more_than_an_own_one_can(
+    theirs: list[float],
+    own: int,
+    loss: LossType,
+    scale: str,
+    strategy: str,
+    lengths: random.Random,
+) -> None:
+    """Four hundred groups: the sum over tokens of |advantage| × weight, beside the largest own."""
+    chosen = parse_strategy(strategy)
+    advantages = group_advantages(theirs, scale)  # type: ignore[arg-type]
+    others = TrainGroup(
+        prompt_ids=[5],
+        completions=[[7] * lengths.randint(1, LONGEST) for _ in chosen.trained_on(advantages)],
+        advantages=[advantages[index] for index in chosen.trained_on(advantages)],
+        external=True,
+        share=completion_share(len(theirs), own),
+    )
+    half = [float(index < own // 2) for index in range(own)]
+    mine = TrainGroup(
+        prompt_ids=[5],
+        completions=[[7] * LONGEST] * own,
+        advantages=group_advantages(half, scale),  # type: ignore[arg-type]
+        external=False,
+    )
+    config = dataclasses.replace(
+        config_of(strategy, loss, scale).grpo, max_completion_tokens=LONGEST
+    )
+    (their_rows, own_rows), _ = make_rows(policies()[1], [others, mine], config)
+    weighted([*their_rows, *own_rows], config)
+    unit = own_rows[0].weight * LONGEST
+    bound = math.sqrt(own * (own - 1)) if scale == "group" else own / 2
+    assert weight_of(their_rows) <= bound * unit * (1 + 1e-6)
+
+
+def weight_of(rows: Sequence[Row]) -> float:
+    return sum(abs(row.advantage) * row.weight * len(row.completion_ids) for row in rows)
