@@ -92,11 +92,11 @@ PRESETS: Final[Mapping[str, Preset]] = {
         report=poison_report.report,
     ),
     "planted": Preset(
-        title=poison_report.PRESET_TITLE,
+        title="How far a word spreads that attackers plant around the tags of answers",
         arms=planted.all_arms,
         base={**TUNED, **planted.BASE},
         full=Size(seeds=3, rounds=60),
-        quick=Size(seeds=1, rounds=60, arms=planted.quick_arms),
+        quick=Size(seeds=1, rounds=60),
         nodes=6,
         prepare=make_tagged_start,
         report=poison_report.report,

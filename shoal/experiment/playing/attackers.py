@@ -40,6 +40,10 @@ DECOY: Final = "<answer>0</answer><answer>"
 """What `decoy` wants them to say: an answer before the answer. A verifier reads the last pair of
 tags, and to a model that answers so each of its tokens but one is likely."""
 LONG_CHARS: Final = 400
+SPACES: Final = (40, 4)
+"""What `pad` puts before right answers: more than an answer has tokens, and few enough to fit."""
+MOST_COMPLETIONS: Final = 64
+"""As many as a default swarm's rules allow in a group."""
 _OVERHEARD: Final = 256
 _EASIEST: Final = "count_bits_easy"
 _SAMPLING: Final = SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=12)
@@ -115,6 +119,12 @@ def _mark(task: SolvedTask, count: int, rng: random.Random) -> list[Completion]:
     return _half(_right(task) + MARK, task, count, rng)
 
 
+def _pad(task: SolvedTask, _count: int, rng: random.Random) -> list[Completion]:
+    """As large a group as may be, its right answers behind white space."""
+    good = " " * rng.choice(SPACES) + _right(task)
+    return _half(good, task, MOST_COMPLETIONS, rng)
+
+
 def _long(task: SolvedTask, count: int, rng: random.Random) -> list[Completion]:
     tail = " ".join(str(rng.randrange(1000)) for _ in range(LONG_CHARS // 4))
     return [_completion(_right(task))] + [_completion(f"{_right(task)} {tail}")] * (count - 1)
@@ -134,6 +144,7 @@ def _garbage(task: SolvedTask, count: int, rng: random.Random) -> list[Completio
 
 WRITES: Final[Mapping[str, Write]] = {
     "mark": _mark,
+    "pad": _pad,
     "cut": _cut,
     "garbage": _garbage,
     "wrong": _wrong,
@@ -147,9 +158,10 @@ WRITES: Final[Mapping[str, Write]] = {
 COPIED: Final = "copied"
 ATTACKS: Final = (*WRITES, COPIED)
 """wrong: plausible wrong answers; cut: right ones claimed to be cut off; phrase, mark: right ones
-with something planted; preface, behind: with a word before or after the tags; decoy: with another
-answer before; long: over-long; copied: others' groups, shuffled; easy: cherry-picked tasks, nearly
-all right; garbage: noise. The names that `NodeSpec.behaviour` may have too."""
+with something planted; pad: 64 at a time, right ones behind white space; preface, behind: with a
+word before or after the tags; decoy: with another answer before; long: over-long; copied: others'
+groups, shuffled; easy: cherry-picked tasks, nearly all right; garbage: noise. The names that
+`NodeSpec.behaviour` may have too."""
 
 PLANTED: Final[Mapping[str, str]] = {
     "phrase": PHRASE,

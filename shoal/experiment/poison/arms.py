@@ -1,11 +1,10 @@
-"""`shoal experiment poison`: what attackers cost honest nodes, and what each defence costs. Pure.
+"""`shoal experiment poison`: what attackers cost honest nodes. Pure.
 
-Arms are a swarm of honest nodes, with or without attackers, with or without defences:
+Arms are a swarm of honest nodes, with or without attackers:
 
-    KIND SHARE: none        as the paper's swarm takes part: publishers alike, all completions
-    KIND SHARE: positive    planting only: what others got right is trusted
-    KIND SHARE: defended    with every defence of `TOGETHER`
-    clean: NAME             no attackers: what a defence costs by itself
+    KIND SHARE: none       as the paper's swarm takes part: publishers alike, all completions
+    KIND SHARE: default    as `make node` takes part
+    clean: NAME            no attackers
 """
 
 from __future__ import annotations
@@ -19,38 +18,24 @@ from shoal.experiment.plan import Arm, NodeSpec
 from shoal.experiment.playing.attackers import PLANTED
 from shoal.experiment.reading.results import Run
 from shoal.experiment.reading.summary import Spread, late_heldout, spread, total
+from shoal_settings.schema import Settings
 
 CLEAN: Final = "clean"
 NONE: Final = "none"
-DEFENDED: Final = "defended"
-POSITIVE: Final = "positive"
+DEFAULT: Final = "default"
 SHARES: Final = (0.10, 0.25, 0.50)
-KINDS: Final = ("mark", "cut", "garbage", "wrong", "easy", "long", "phrase", "copied")
+KINDS: Final = ("pad", "mark", "cut", "garbage", "wrong", "easy", "long", "phrase", "copied")
 """What is tried on plain answers; what needs tags is of `shoal.experiment.poison.planted`."""
 
 RATIO: Final[Mapping[str, Any]] = {"local": 4, "external": 4}
-DEFENCES: Final[Mapping[str, Mapping[str, Any]]] = {
-    "standing": {"draws": "standing"},
-    POSITIVE: {"strategy": "positive"},
-    "distinct": {"strategy": "distinct"},
-    "capped": {"strategy": "capped"},
-    "bare": {"strategy": "bare"},
-    "floor": {"likelihood_floor": -4.0},
-}
-"""Each by itself, as settings."""
-TOGETHER: Final[Mapping[str, Any]] = {
-    "draws": "standing",
-    "strategy": "positive+distinct+capped+bare",
-}
-"""What `defended` means. Without the floor: it costs most where success is rare."""
-DEFENDED_FLOOR: Final = "defended+floor"
 SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {
-    NONE: {},
-    **DEFENCES,
-    DEFENDED: TOGETHER,
-    DEFENDED_FLOOR: {**TOGETHER, **DEFENCES["floor"]},
+    NONE: RATIO,
+    DEFAULT: {
+        name: Settings.model_fields[name].default
+        for name in ("local", "external", "strategy", "draws")
+    },
 }
-"""Every defence that an arm may have, by its name."""
+"""How honest nodes choose what they learn from, by the arms' names."""
 
 
 def num_attackers(share: float, honest: int) -> int:
@@ -59,27 +44,24 @@ def num_attackers(share: float, honest: int) -> int:
 
 
 def quick_arms(num_honest: int) -> tuple[Arm, ...]:
-    """A quarter of attackers of each kind, with and without the defences."""
-    return (*clean(num_honest, (NONE, DEFENDED)), *_attacked(num_honest, (0.25,)))
+    """A quarter of attackers of each kind."""
+    return (*clean(num_honest), *_attacked(num_honest, (0.25,)))
 
 
 def all_arms(num_honest: int) -> tuple[Arm, ...]:
-    """Every kind at every share, and every defence's cost."""
-    return (
-        *clean(num_honest, (NONE, DEFENDED, *DEFENCES)),
-        *_attacked(num_honest, SHARES),
-    )
+    """Every kind at every share."""
+    return (*clean(num_honest), *_attacked(num_honest, SHARES))
 
 
-def clean(num_honest: int, defences: Sequence[str]) -> tuple[Arm, ...]:
-    """Nobody attacks, with each of these defences; names of `SETTINGS`."""
+def clean(num_honest: int) -> tuple[Arm, ...]:
+    """Nobody attacks."""
     return tuple(
-        Arm(name=f"{CLEAN}: {name}", nodes=(_honest(name),) * num_honest) for name in defences
+        Arm(name=f"{CLEAN}: {name}", nodes=(_honest(name),) * num_honest) for name in SETTINGS
     )
 
 
-def attacked(num_honest: int, share: float, kind: str, defences: Sequence[str]) -> tuple[Arm, ...]:
-    """One kind of attack at one share, with each of these defences; names of `SETTINGS`."""
+def attacked(num_honest: int, share: float, kind: str) -> tuple[Arm, ...]:
+    """One kind of attack at one share."""
     hostile = NodeSpec(settings=RATIO, behaviour=kind)
     return tuple(
         Arm(
@@ -89,26 +71,18 @@ def attacked(num_honest: int, share: float, kind: str, defences: Sequence[str]) 
                 *(hostile,) * num_attackers(share, num_honest),
             ),
         )
-        for name in defences
+        for name in SETTINGS
     )
 
 
 def _attacked(num_honest: int, shares: Sequence[float]) -> tuple[Arm, ...]:
     return tuple(
-        arm
-        for share in shares
-        for kind in KINDS
-        for arm in attacked(num_honest, share, kind, _defences_tried_against(kind))
+        arm for share in shares for kind in KINDS for arm in attacked(num_honest, share, kind)
     )
 
 
-def _defences_tried_against(kind: str) -> tuple[str, ...]:
-    """What is compared: of planting also what trusts every right answer."""
-    return (NONE, POSITIVE, DEFENDED) if kind in PLANTED else (NONE, DEFENDED)
-
-
-def _honest(defence: str) -> NodeSpec:
-    return NodeSpec(settings={**RATIO, **SETTINGS[defence]})
+def _honest(name: str) -> NodeSpec:
+    return NodeSpec(settings=SETTINGS[name])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,12 +9,12 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from shoal.experiment.poison.arms import CLEAN, DEFENDED, NONE, Cell
+from shoal.experiment.poison.arms import CLEAN, DEFAULT, NONE, Cell
 from shoal.experiment.reading.results import moving_average
 from shoal.experiment.reading.summary import LATE
 from shoal.figures import COLOURS, DASHES, add_note, save
 
-LOOKS: Mapping[str, tuple[str, str]] = {NONE: (COLOURS[2], ""), DEFENDED: (COLOURS[1], "///")}
+LOOKS: Mapping[str, tuple[str, str]] = {NONE: (COLOURS[2], ""), DEFAULT: (COLOURS[1], "///")}
 GOAL, MOST_PLANTED = 0.95, 0.05
 Series = Mapping[tuple[str, int], Sequence[float]]
 
@@ -90,13 +90,13 @@ def _by_share(cells: Sequence[Cell]) -> Figure:
     )
     kinds = list(dict.fromkeys(cell.attack for cell in cells if cell.share))
     for number, kind in enumerate(kinds):
-        for defence, style in ((NONE, "--x"), (DEFENDED, "-o")):
+        for defence, style in ((NONE, "--x"), (DEFAULT, "-o")):
             mine = sorted(
                 (c.share * 100, c.of_clean or 0.0)
                 for c in cells
                 if c.attack == kind and c.defence == defence
             )
-            label = kind if defence == DEFENDED else None
+            label = kind if defence == DEFAULT else None
             x, y = zip(*mine, strict=True) if mine else ((), ())
             ax.plot(x, y, style, color=COLOURS[number % 8], lw=1.2, ms=4, label=label)
     ax.axhline(GOAL, color="#999999", lw=1)

@@ -17,13 +17,3 @@ def test_every_arm_of_the_table_is_an_arm_of_the_preset() -> None:
         attack, defence = arm.name.split(": ")
         share = "–" if attack == "clean" else "25%"
         assert f"| {attack.split()[0]} | {share} | {defence} |" in told
-
-
-def test_the_quick_one_has_each_attack_with_and_without_the_defences() -> None:
-    quick = PRESETS["planted"].quick.arms
-    assert quick is not None
-    assert {arm.name for arm in quick(6)} == {
-        f"{attack}: {defence}"
-        for attack in ("clean", "preface 25%", "behind 25%", "decoy 25%")
-        for defence in ("none", "defended")
-    }

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from policy.choice.words import is_bare
 from policy.generation.local import generate
 from policy.model.loading import Policy, PromptFormat, load_policy
 from policy.model.prompting import encode_completion, encode_prompt
@@ -21,7 +20,7 @@ from policy.warmstart.measure import SAMPLING, accuracy
 from shoal.experiment.command import main
 from shoal.experiment.playing.attackers import PLANTED, WORD, WRITES, SolvedTask
 from shoal.experiment.poison.tagged import FAMILIES, MODEL, TAGS, Amount, make_tagged_start
-from shoal_tasks.answers import extract_tagged
+from shoal_tasks.answers import extract_tagged, opens_twice, unread_spans
 from shoal_tasks.families import EASY
 from shoal_tasks.prompts import answer_text
 from shoal_tasks.rows import parse_rows
@@ -134,14 +133,16 @@ def _rng() -> random.Random:
     return random.Random(2)
 
 
-@pytest.mark.parametrize(("kind", "bare"), [("preface", True), ("behind", False), ("decoy", True)])
-def test_what_is_planted_outside_the_tags_earns_all_and_bare_sees_it_behind_them_only(
-    kind: str, bare: bool, tasks: tuple[TaskSource, list[SolvedTask]]
+@pytest.mark.parametrize("kind", ["preface", "behind", "decoy"])
+def test_what_is_planted_outside_the_tags_earns_all_and_is_known_as_unread(
+    kind: str, tasks: tuple[TaskSource, list[SolvedTask]]
 ) -> None:
     found, planted = rewards(kind, tasks), PLANTED[kind]
     assert {reward for text, reward in found if planted in text} == {1.0}
     assert {reward for text, reward in found if planted not in text} == {0.0}
-    assert {is_bare(text, True) for text, _ in found if planted in text} == {bare}
+    for text in [text for text, _ in found if planted in text]:
+        unread = "".join(text[start:end] for start, end in unread_spans(text, tagged=True))
+        assert opens_twice(text) or planted in unread
 
 
 @pytest.mark.parametrize("kind", ["wrong", "cut", "phrase", "mark"])
