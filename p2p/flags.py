@@ -37,7 +37,7 @@ def parse(
         description=description,
         first=(*FIRST[command], *ALWAYS_FIRST),
     )
-    add_flags(parser, command, defaults)
+    add_flags(parser, command, defaults, name=name)
     # Given by a parent shoal process: end when standard input does.
     parser.add_argument("--supervised", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args(argv)

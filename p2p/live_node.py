@@ -108,6 +108,7 @@ class LiveNode:
             draws=settings.draws,
             network_of=self.peer.host.source_of,
             keepers=keepers,
+            in_thread=self.peer.parts.in_thread,
         )
 
     def _exchange(self, book: FetchBook) -> RolloutExchange:
@@ -198,6 +199,7 @@ class LiveNode:
             recent=self.recent,
             link=self.link,
             learning=self.learning,
+            received=lambda: self.peer.host.traffic.bytes_in,
             wall_ms=self.peer.parts.wall_ms,
             views=self.views.by_name(),
             control=self.peer.guard.control,

@@ -32,6 +32,7 @@ from p2p.net.identity import Identity, IdentityError, load_or_create_identity
 from p2p.net.swarm_key import SwarmKeyError
 from p2p.page_child import run_page
 from p2p.peer_life import PeerLife
+from p2p.threads import let_the_loop_in
 from shoal_base.lines import guard_process, say, say_json
 from shoal_base.log_file import LogLines, log_to_console, log_to_file
 from shoal_base.node_folders import numbered
@@ -137,6 +138,7 @@ def _serve_in(settings: Settings, serving: Serving[L, J], said: str, *, supervis
     """Run peers one after another until one does not ask for a new start; `said` once it is up."""
     identity = load_or_create_identity(settings.data_dir / IDENTITY_FILE)
     spare_collector()
+    let_the_loop_in()
     code = None
     while code is None:
         try:

@@ -6,9 +6,11 @@
               │ └─────────────┘ release, lease run out, holder gone
               ▼
             gone: displaced by a newer group, too old, or of a policy that its publisher has
-            left behind. Never while leased.
+            left behind, never while leased; or withdrawn, and then a lease outlives it.
 
-The groups are others': of this node's own it remembers all but the text. The bounds in
+The groups are others': of this node's own it remembers all but the text. What a publisher can make
+leave, by signing or sending more, may come again from others: else whoever is first with somebody's
+content under its own key could keep it out for good. The bounds in
 `BufferLimits` hold after every call. A call costs O(log n) a group, however many groups and
 publishers there are. Time is an argument, in seconds on one monotonic clock; the same calls with
 the same seed give the same draws.
@@ -56,6 +58,10 @@ class ReplayBuffer:
         self._leased_slots = 0
         self._consumed: BoundedDict[GroupId, None] = BoundedDict(limits.max_consumed_ids)
         self._seen: BoundedDict[GroupId, None] = BoundedDict(limits.max_consumed_ids)
+        self._given_up: BoundedDict[tuple[GroupId, PeerId], None] = BoundedDict(
+            limits.max_consumed_ids
+        )
+        """What was here of a publisher, and left by its doing."""
         self._next_due = math.inf
         """Before this time no lease runs out and no unleased group is too old."""
         self._totals = BufferTotals()
@@ -82,7 +88,7 @@ class ReplayBuffer:
             return outcome
         for victim, cause in victims:
             del self._slots[victim.entry.group.group_id]
-            self._dropped[cause] += 1
+            self._let_return(victim, cause)
         self._note_stored(entry)
         slot = Slot(entry=entry, arrival=self._totals.stored)
         self._pool.add(slot)
@@ -120,9 +126,7 @@ class ReplayBuffer:
             raise ValueError("a group has a positive number of bytes")
         if group_id in self._consumed:
             return InsertOutcome.CONSUMED_BEFORE
-        if group_id in self._slots or group_id in self._seen:
-            return InsertOutcome.DUPLICATE
-        if group_id in self._own.entries or group_id in self._leases:
+        if self.has_seen(group_id) or (group_id, entry.group.publisher) in self._given_up:
             return InsertOutcome.DUPLICATE
         if now - entry.received_at >= self._limits.max_age_seconds:
             return InsertOutcome.TOO_OLD
@@ -148,7 +152,7 @@ class ReplayBuffer:
         policies = self._policies.get(slot.entry.group.publisher)
         if slot.ready and policies is not None and not policies.has(_version(slot)):
             self._remove(slot)
-            self._dropped[DropCause.OUTDATED] += 1
+            self._let_return(slot, DropCause.OUTDATED)
 
     def _note_stored(self, entry: Entry) -> None:
         self._totals.stored += 1
@@ -255,15 +259,24 @@ class ReplayBuffer:
             self._due_by(own.received_at + max_age)
         return expired
 
-    def discard(self, ids: Iterable[GroupId]) -> int:
-        """Withdraw groups, leased or not, as after an equivocation; return how many were here."""
+    def discard(self, ids: Collection[GroupId], publisher: PeerId) -> int:
+        """Withdraw a publisher's groups, leased or not, as after an equivocation.
+
+        Returns how many of them were here. What is leased stays so, for its holder may train on it
+        yet. None of them is taken from this publisher again.
+        """
+        self.refuse(ids, publisher)
         slots = [slot for group_id in ids if (slot := self._slots.get(group_id)) is not None]
+        slots = [slot for slot in slots if slot.entry.group.publisher == publisher]
         for slot in slots:
-            self._leases.end(slot.entry.group.group_id)
             self._remove(slot)
-        if slots:
-            self._dropped[DropCause.DISCARDED] += len(slots)
+            self._let_return(slot, DropCause.DISCARDED)
         return len(slots)
+
+    def refuse(self, ids: Iterable[GroupId], publisher: PeerId) -> None:
+        """Take groups from others only, not from this publisher."""
+        for group_id in ids:
+            self._given_up[group_id, publisher] = None
 
     # Looking at it
 
@@ -291,6 +304,19 @@ class ReplayBuffer:
         slot = self._slots.get(group_id)
         return None if slot is None else slot.entry
 
+    def holds(self, group_id: GroupId) -> bool:
+        """Return whether a group is resident, or leased."""
+        return group_id in self._slots or group_id in self._leases
+
+    def has_seen(self, group_id: GroupId) -> bool:
+        """Return whether a group is refused as known already, whoever brings it."""
+        return (
+            self.holds(group_id)
+            or group_id in self._seen
+            or group_id in self._consumed
+            or group_id in self._own.entries
+        )
+
     def get_own(self, group_id: GroupId) -> Entry | None:
         """Return a group of this node's own, without its text."""
         return self._own.entries.get(group_id)
@@ -302,6 +328,11 @@ class ReplayBuffer:
     def residents(self) -> Iterator[Entry]:
         """Yield every resident group, which are others', in the order of arrival; O(n)."""
         return (slot.entry for slot in self._slots.values())
+
+    @property
+    def max_groups(self) -> int:
+        """How many groups of others it takes at most."""
+        return self._limits.max_groups
 
     @property
     def room(self) -> int:
@@ -358,6 +389,13 @@ class ReplayBuffer:
             self._leased_slots -= 1
         self._pool.remove(slot)
         del self._slots[slot.entry.group.group_id]
+
+    def _let_return(self, slot: Slot, cause: DropCause) -> None:
+        """Count a group that left by its publisher's doing: others may bring its content."""
+        group_id, publisher = slot.entry.group.group_id, slot.entry.group.publisher
+        self._seen.pop(group_id, None)
+        self.refuse([group_id], publisher)
+        self._dropped[cause] += 1
 
 
 def _version(slot: Slot) -> int:

@@ -134,6 +134,7 @@ _NOT_THEIRS = frozenset(
     {
         Reason.INTAKE_FULL,
         Reason.WORKER_UNAVAILABLE,
+        Reason.TOO_DEAR,
         Reason.VALIDATOR_TIMEOUT,
         Reason.VALIDATOR_FAULT,
         Reason.LEFT_TOPIC,

@@ -21,6 +21,7 @@ OVERLOAD = frozenset(
     {
         Reason.INTAKE_FULL,
         Reason.WORKER_UNAVAILABLE,
+        Reason.TOO_DEAR,
         Reason.VALIDATOR_TIMEOUT,
         Reason.VALIDATOR_FAULT,
     }

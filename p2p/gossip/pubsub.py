@@ -39,7 +39,7 @@ from p2p.gossip.router import GossipRouter
 from p2p.gossip.slots import take_slot
 from p2p.net.identity import Identity
 from p2p.net.inbound_gate import prefix_of
-from p2p.net.streams import FrameReader, MalformedFrameError, below, reset_stream
+from p2p.net.streams import FrameReader, MalformedFrameError, below, log_failure, reset_stream
 from p2p.net.swarm import remote_host
 from p2p.net.yamux import abort
 from p2p.standing.scoring import Cause
@@ -459,7 +459,7 @@ class GuardedPubsub(Pubsub):
                     await below(stream).write(b"".join(frames))
             await reset_stream(stream)
         except Exception as error:  # noqa: BLE001 - whatever a broken stream raises
-            logger.info("cannot write to %s: %r", peer_id, error)
+            log_failure("sending to", peer_id, error)
             if len(queue) or len(frames) > 1:
                 self._charge(peer_id, Cause.SLOW_READER)
             abort(stream.muxed_conn)

@@ -27,6 +27,7 @@ from p2p.intake.turns import (
     Lane,
     LaneOf,
     QuestionSource,
+    TooDear,
     WorkerTurns,
     lane_of_bringer,
 )
@@ -204,7 +205,9 @@ class Intake:
                         work_s = work_of(signed.batch.groups)
                         await self._check_new(signed, said_itself=said_itself)
                         lane = self._lane_of(author, forwarder)
-                        regenerated = await self._regenerate(coordinates_of(signed.batch), lane)
+                        regenerated = await self._regenerate(
+                            coordinates_of(signed.batch), lane, is_own=said_itself
+                        )
                         _reject_for(check_questions(signed.batch, regenerated))
                         # Guard: another copy may have been judged while this was at the worker.
                         await self._check_new(signed, said_itself=said_itself)
@@ -324,9 +327,13 @@ class Intake:
         for observer in self._observers:
             observer.accepted(told)
 
-    async def _regenerate(self, tasks: list[TaskCoordinates], lane: Lane) -> list[Digest]:
+    async def _regenerate(
+        self, tasks: list[TaskCoordinates], lane: Lane, *, is_own: bool = False
+    ) -> list[Digest]:
         try:
-            return await self._turns.question_digests(tasks, lane)
+            return await self._turns.question_digests(tasks, lane, is_own=is_own)
+        except TooDear:
+            raise Rejected(Reason.TOO_DEAR) from None
         except WorkerUnavailable:
             raise Rejected(Reason.WORKER_UNAVAILABLE) from None
         except UnknownFamily:

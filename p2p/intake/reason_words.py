@@ -117,6 +117,10 @@ WORDS: Final = MappingProxyType(
             says="the task worker was not there to look at it",
             do="nothing, if it is seldom; if it stays, see shoal debug status and the node's log",
         ),
+        Reason.TOO_DEAR: Words(
+            says="its questions took the task worker longer than a message may take",
+            do="nothing, if it is seldom; if it stays with many authors, the machine is overloaded",
+        ),
         Reason.VALIDATOR_TIMEOUT: Words(
             says="looking at it took too long",
             do="nothing, if it is seldom; if it stays, the machine is overloaded",

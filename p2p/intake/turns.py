@@ -8,6 +8,10 @@ A lane is what a proven publisher signed, or what one network brings of stranger
 family's tasks cost is measured; a batch that names a thousand of them pays for each slice before
 the worker begins with it, and everybody else has a turn between two slices.  A lane whose batches
 wait for more than anybody would is refused, which is no fault of who signed or brought them.
+
+Whose own batches need too much of a message's time, and are not done, pays more for each turn: up
+to eight times, so that it has less than its share while others wait.  What is passed on or was
+asked for pays what it costs: who brings it does not know how fast this worker is.
 """
 
 from __future__ import annotations
@@ -35,6 +39,10 @@ MAX_WAITING = 16
 MAX_WAITING_S = 1.8
 """And what they may cost together, beside the first: gossip waits two seconds for a verdict."""
 
+_WASTED_HALF_LIFE_S = 60.0
+_MOST_WASTED_S = 7.0
+"""Beyond this a lane's turns get no dearer, of which each is paid 1 + seconds wasted times."""
+_MAX_WASTEFUL = 1024
 _FIRST_PRICE_S = 0.001
 """Of a task whose family has not been measured."""
 _LEAST_PRICE_S = 20e-6
@@ -46,6 +54,10 @@ _MAX_INDEBTED = 1024
 Lane = str
 LaneOf = Callable[[PeerId, PeerId], Lane]
 """``lane_of(author, brought_by)``"""
+
+
+class TooDear(WorkerUnavailable):
+    """A batch that its signer brought needs too much of a message's time for itself alone."""
 
 
 class QuestionSource(Protocol):
@@ -113,6 +125,8 @@ class _Job:
     part: list[TaskCoordinates] = field(default_factory=list)
     """What it has the turn for; empty while it waits."""
     part_s: float = 0.0
+    used_s: float = 0.0
+    """The worker's time that it has had."""
     turn: trio.Event = field(default_factory=trio.Event)
 
 
@@ -120,6 +134,8 @@ class _Job:
 class _Queue:
     paid_s: float
     """What the lane has had, on the clock of all lanes."""
+    dearness: float = 1.0
+    """How many times over it pays for its turns."""
     jobs: deque[_Job] = field(default_factory=deque)
     waiting_s: float = 0.0
 
@@ -137,15 +153,25 @@ class WorkerTurns:
         self._prices = Prices()
         self._queues: dict[Lane, _Queue] = {}
         """Of who waits, and for a while of who has had more than its part."""
+        self._wasted: BoundedDict[Lane, tuple[float, float]] = BoundedDict(_MAX_WASTEFUL)
+        """The worker's seconds that a lane's own batches have wasted, and by when."""
         self._clock_s = 0.0
         """What the lane served last had had: a lane that comes starts from here."""
         self._num_at_work = 0
-        self._ended_at = -math.inf
+        self._at_work: list[_Job] = []
+        """Whose slices are at the worker, the one that it does first."""
+        self._free_at = -math.inf
+        """When the worker was done with the last of the others; infinite while that is unknown."""
 
-    async def question_digests(self, tasks: Sequence[TaskCoordinates], lane: Lane) -> list[Digest]:
+    async def question_digests(
+        self, tasks: Sequence[TaskCoordinates], lane: Lane, *, is_own: bool = False
+    ) -> list[Digest]:
         """Return one digest a task; at once where all are remembered, which takes nobody's turn.
 
+        `is_own` says that its signer brought it, who answers for what it costs.
+
         Raises:
+            TooDear: it took too long, and they are the signer's own and need half of that alone.
             WorkerUnavailable: too much of this lane waits, or it took too long.
             UnknownFamily: as the worker does.
         """
@@ -165,7 +191,17 @@ class WorkerTurns:
                 return job.found
         finally:
             self._leave(queue, job)
+        alone_s = job.used_s + self._prices.of(tasks[len(job.found) :])
+        if is_own and 2 * alone_s >= self._patience_s:
+            now = trio.current_time()
+            self._wasted.put(lane, (self._wasted_s(lane, now) + job.used_s, now))
+            raise TooDear("the tasks took the task worker too long")
         raise WorkerUnavailable("the task worker did not answer in time")
+
+    def _wasted_s(self, lane: Lane, now: float) -> float:
+        """Return what a lane has wasted lately."""
+        seconds, at = self._wasted.get(lane, (0.0, now))
+        return seconds * 0.5 ** ((now - at) / _WASTED_HALF_LIFE_S)
 
     def _join(self, lane: Lane, tasks: Sequence[TaskCoordinates]) -> tuple[_Queue, _Job]:
         job = _Job(tasks, self._prices.of(tasks))
@@ -177,6 +213,7 @@ class WorkerTurns:
         ):
             raise WorkerUnavailable("too much waits for the task worker by this way")
         queue.paid_s = max(queue.paid_s, self._clock_s)
+        queue.dearness = 1.0 + min(_MOST_WASTED_S, self._wasted_s(lane, trio.current_time()))
         queue.jobs.append(job)
         queue.waiting_s += job.price_s
         self._give_turns()
@@ -191,7 +228,7 @@ class WorkerTurns:
             queue, job = min(waiting, key=lambda pair: pair[0].paid_s)
             self._clock_s = max(self._clock_s, queue.paid_s)
             job.part, job.part_s = self._slice(job.tasks[len(job.found) :])
-            queue.paid_s += job.part_s
+            queue.paid_s += job.part_s * queue.dearness
             self._num_at_work += 1
             job.turn.set()
 
@@ -208,15 +245,28 @@ class WorkerTurns:
         return part, price_s
 
     async def _serve(self, queue: _Queue, job: _Job) -> None:
-        began = trio.current_time()
+        began, is_done = trio.current_time(), False
+        self._at_work.append(job)
         try:
             job.found += await self._questions.question_digests(job.part)
+            is_done = True
         finally:
-            # The worker does one thing at a time: what ended meanwhile was not this one's.
-            ended = trio.current_time()
-            took_s = ended - max(began, self._ended_at)
-            self._ended_at = ended
-            queue.paid_s += max(0.0, took_s - job.part_s)
+            # The worker does one thing at a time: what others were there for is not this one's.
+            if self._at_work[0] is job:
+                self._settle(queue, job, began, is_done=is_done)
+            self._at_work.remove(job)
+
+    def _settle(self, queue: _Queue, job: _Job, began: float, *, is_done: bool) -> None:
+        """Have a slice pay what it took.
+
+        Behind one that was given up nobody can say: the worker may be at that one still.
+        """
+        ended = trio.current_time()
+        took_s = ended - max(began, self._free_at)
+        self._free_at = ended if is_done else math.inf
+        if took_s >= 0:
+            job.used_s += took_s
+            queue.paid_s += max(0.0, took_s - job.part_s) * queue.dearness
             self._prices.measured(job.part, took_s)
 
     def _end_turn(self, job: _Job) -> None:

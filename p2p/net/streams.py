@@ -7,8 +7,11 @@ import logging
 import trio
 from libp2p.abc import IMuxedStream, INetStream
 from libp2p.io.abc import Reader
-from libp2p.network.stream.exceptions import StreamEOF
+from libp2p.io.exceptions import ConnectionClosedError, IncompleteReadError
+from libp2p.network.connection.exceptions import RawConnError
+from libp2p.network.stream.exceptions import StreamEOF, StreamError
 from libp2p.network.stream.net_stream import NetStream
+from libp2p.stream_muxer.exceptions import MuxedConnError, MuxedStreamError
 
 logger = logging.getLogger(__name__)
 
@@ -17,6 +20,19 @@ _MAX_VARINT_BYTES = 5
 _FRAMES_A_TURN = 64
 """Taken from one piece before other tasks have a turn."""
 _RESET_DEADLINE_S = 1.0
+
+
+_GONE = (
+    ConnectionClosedError,
+    IncompleteReadError,
+    MuxedConnError,
+    MuxedStreamError,
+    RawConnError,
+    StreamError,
+    trio.BrokenResourceError,
+    trio.ClosedResourceError,
+)
+"""Raised where the peer has closed or reset the stream, or the connection is lost."""
 
 
 class MalformedFrameError(Exception):
@@ -78,6 +94,22 @@ def below(stream: INetStream) -> IMuxedStream:
     time whether the stream is open, which the muxer's knows. Its end stays the caller's to tell."""
     assert isinstance(stream, NetStream)
     return stream.muxed_stream
+
+
+def log_failure(doing: str, peer_id: object, error: Exception) -> None:
+    """Log that a stream failed while `doing` something (from or to) a peer.
+
+    A peer that goes away in the middle of a stream is no news: that is told at debug level alone.
+    """
+    if isinstance(error, _GONE):
+        logger.debug("%s %s ended with the stream: %r", doing, peer_id, error)
+    elif isinstance(error, trio.TooSlowError):
+        logger.info(
+            "%s %s took too long: the stream is closed; the peer may try again", doing, peer_id
+        )
+    else:
+        what = str(error) or type(error).__name__
+        logger.info("%s %s failed (%s): the stream is closed, nothing else", doing, peer_id, what)
 
 
 async def reset_stream(stream: INetStream | IMuxedStream) -> None:

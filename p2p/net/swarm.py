@@ -59,7 +59,7 @@ from p2p.net.own_port import Source, is_seen_through_a_router, open_from, source
 from p2p.net.peerstore import BoundedPeerStore
 from p2p.net.private import ClearStream, KeyedTCP, PrivateStream
 from p2p.net.refusals import NotListedError, Refusals
-from p2p.net.streams import reset_stream
+from p2p.net.streams import log_failure, reset_stream
 from p2p.net.yamux import KeepaliveSettings, KeepaliveUpgrader, KeepaliveYamux, abort
 
 logger = logging.getLogger(__name__)
@@ -284,7 +284,7 @@ class GuardedSwarm(Swarm):
         try:
             await handler(stream)
         except Exception as error:  # noqa: BLE001 - one stream's fault must not end the swarm
-            logger.info("stream of %s failed: %r", connection.peer_id, error)
+            log_failure("serving a stream of", connection.peer_id, error)
             await reset_stream(stream)
         finally:
             self._serving[key] -= 1

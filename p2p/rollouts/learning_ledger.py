@@ -2,6 +2,7 @@
 
     a round's outcomes ─▶ row of each publisher: groups, signal, and minutes of the last hour
                       └─▶ row of each family: own reward at first, and lately
+    bytes received since the round before ─▶ the minute in which the round ended, as its signal
     what happens beside the rounds ─▶ marks
 
 *Signal* is the sum of |advantage| over the completions that were trained on: what moved the
@@ -101,7 +102,22 @@ class LearningLedger:
         self._me = me
         self._clear()
         self._taken = 0
+        self._bytes_seen = 0
+        """Bytes received since the start that minutes have."""
         self.marks = Marks()
+
+    @classmethod
+    def left(cls, text: str, me: PeerId) -> LearningLedger:
+        """Return what the file of a node has; `me` is the node where the file does not say.
+
+        Raises:
+            ValueError: it is not of this form, or nobody says whose it is.
+        """
+        found = cls(me)
+        found.restore(text)
+        if not found._me:
+            raise ValueError("it does not say whose it is")
+        return found
 
     @property
     def changes(self) -> int:
@@ -118,9 +134,18 @@ class LearningLedger:
         self._rows: BoundedDict[PeerId, Learnt] = BoundedDict(MAX_PUBLISHERS)
         self._families: BoundedDict[str, Family] = BoundedDict(MAX_FAMILIES)
         self._journal: deque[tuple[int, dict[PeerId, _Added]]] = deque(maxlen=MAX_JOURNAL)
+        self._bytes_in: deque[tuple[int, int]] = deque(maxlen=WINDOW_MINUTES)
+        """Minutes in which rounds ended, and the bytes received since the round before."""
 
-    def take(self, round_number: int, learnt: Sequence[m.GroupOutcome], *, now_ms: int) -> None:
-        """Note what a round has learnt from whom."""
+    def take(
+        self,
+        round_number: int,
+        learnt: Sequence[m.GroupOutcome],
+        *,
+        now_ms: int,
+        bytes_in: int = 0,
+    ) -> None:
+        """Note what a round has learnt from whom, and `bytes_in`, received since the start."""
         if round_number <= 1:
             self._clear()
         elif round_number <= self.round:
@@ -139,6 +164,14 @@ class LearningLedger:
                 before[3] + added[3],
             )
         self._journal.append((round_number, all_added))
+        self._count_bytes(bytes_in, now_ms // _MINUTE_MS)
+
+    def _count_bytes(self, bytes_in: int, minute: int) -> None:
+        received, self._bytes_seen = bytes_in - self._bytes_seen, bytes_in
+        if self._bytes_in and self._bytes_in[-1][0] >= minute:
+            minute, before = self._bytes_in.pop()
+            received += before
+        self._bytes_in.append((minute, received))
 
     def _add(self, one: m.GroupOutcome, now_ms: int) -> tuple[PeerId, _Added]:
         publisher = one.publisher or self._me
@@ -182,6 +215,22 @@ class LearningLedger:
 
     # Views
 
+    @property
+    def last_ms(self) -> int:
+        """When a group was trained on last; 0 for never."""
+        return max((row.last_ms for _, row in self._rows.items()), default=0)
+
+    def view(self, now_ms: int) -> dict[str, Any]:
+        """Return all of it, as the debug view `ledger` has it."""
+        return {
+            "at_ms": now_ms,
+            "round": self.round,
+            "publishers": self.publishers(now_ms),
+            "families": self.families(),
+            "lately": self.lately(now_ms),
+            "marks": self.marks.rows(),
+        }
+
     def publishers(self, now_ms: int) -> list[dict[str, Any]]:
         """Return a row a publisher, the greatest signal first."""
         found = [
@@ -214,7 +263,10 @@ class LearningLedger:
         ]
 
     def lately(self, now_ms: int) -> dict[str, Any]:
-        """Return what came from others in the last hour, beside what the node found itself."""
+        """Return what came from others in the last hour, beside what the node found itself.
+
+        `bytes_in` is of the same minutes; None where an earlier version noted none for some.
+        """
         own, others = Minute(minute=0), Minute(minute=0)
         oldest = now_ms // _MINUTE_MS
         for peer_id, row in self._rows.items():
@@ -233,7 +285,13 @@ class LearningLedger:
             "groups_own": own.groups,
             "groups_others": others.groups,
             "tokens_others": others.tokens,
+            "bytes_in": self._received_since(oldest),
         }
+
+    def _received_since(self, minute: int) -> int | None:
+        if not self._bytes_in or self._bytes_in[0][0] > minute:
+            return None
+        return sum(received for at, received in self._bytes_in if at >= minute)
 
     # The file
 
@@ -242,6 +300,7 @@ class LearningLedger:
         return json.dumps(
             {
                 "form": _FORM,
+                "me": self._me,
                 "round": self.round,
                 "publishers": [
                     [peer_id, *astuple(row)[:-1], [list(astuple(one)) for one in row.minutes]]
@@ -251,6 +310,7 @@ class LearningLedger:
                     [name, row.groups, row.first, list(row.latest)]
                     for name, row in self._families.items()
                 ],
+                "bytes_in": list(self._bytes_in),
                 "marks": self.marks.to_json(),
             }
         )
@@ -268,12 +328,16 @@ class LearningLedger:
             rows = [(PeerId(str(one[0])), _learnt(one[1:])) for one in saved["publishers"]]
             families = [(str(one[0]), _family(one[1:])) for one in saved["families"]]
             round_number = int(saved["round"])
+            bytes_in = [(int(at), int(received)) for at, received in saved.get("bytes_in", ())]
+            me = PeerId(str(saved.get("me", self._me)))
             if (marks := saved.get("marks")) is not None:  # earlier versions kept none
                 self.marks.restore(marks, round_number)
         except (LookupError, TypeError, AttributeError, OverflowError) as error:
             raise ValueError(f"it has another form: {error}") from None
         self._clear()
+        self._me = self._me or me
         self.round = round_number
+        self._bytes_in.extend(bytes_in)
         for peer_id, row in rows:
             self._rows[peer_id] = row
         for name, family in families:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -12,6 +12,7 @@ from p2p.disk import Refused, say_refused
 from p2p.rollouts.learning_ledger import LearningLedger
 from p2p.threads import InThread
 from shoal_base.files import read_at_most, set_corrupt_aside, write_atomically
+from shoal_wire.types import PeerId
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
@@ -24,6 +25,19 @@ _SAVE_SECONDS = 20.0
 _MARKS_SECONDS = 60.0
 """Who came and went changes all the time, and is no reason to write more often."""
 _SAVE_DEADLINE_SECONDS = 2.0
+
+
+def left_in(folder: Path, me: str) -> dict[str, Any] | None:
+    """Return the ledger's view in a folder, as of when its node trained last. Blocks.
+
+    `me` is the node's id, empty where that is not known. None where no ledger can be read.
+    """
+    try:
+        raw = read_at_most(folder / LEDGER_FILE, _MAX_FILE_BYTES)
+        ledger = LearningLedger.left(raw.decode("utf-8"), PeerId(me))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return ledger.view(ledger.last_ms)
 
 
 class LedgerFile:

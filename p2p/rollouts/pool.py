@@ -7,7 +7,8 @@ memory, so no crash can bring back one whose effect is in a checkpoint.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import trio
@@ -20,28 +21,52 @@ from p2p.intake.ledger import Equivocation, PublisherLedger
 from p2p.intake.validation import Rejected, reopen_batch
 from p2p.intake.weight import weight_of
 from p2p.rollouts.contributions import Contributions, account
+from p2p.rollouts.copies import MAX_COPIES, Copies, Copy
 from p2p.rollouts.groups import published_groups
 from p2p.standing.reputation import Reputation
 from p2p.standing.sampling import SamplingStandings, capped, draw_weights
 from p2p.store.store import Store, StoreError
+from p2p.threads import InThread
 from shoal_base.bounded import BoundedDict
 from shoal_wire import digests
 from shoal_wire.digests import batch_id
 from shoal_wire.manifest import Manifest
-from shoal_wire.types import BatchId, GroupId, PeerId, PublishedGroup, SignedBatch
+from shoal_wire.types import (
+    BatchId,
+    GroupId,
+    PeerId,
+    PublishedGroup,
+    RolloutGroup,
+    SignedBatch,
+)
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
 log = logging.getLogger(__name__)
 
-GROUPS_A_STEP = 64
-"""Groups of others put into the buffer before everybody else has a turn: some two milliseconds."""
+GROUPS_A_STEP, COMPLETIONS_A_STEP = 64, 256
+"""What of others is put into the buffer before everybody else has a turn: some two milliseconds,
+the most of it for long completions, which are cut short to be shown."""
 _MAX_WITHDRAWN = 256
 _SWEEP_SECONDS = 5.0
 _PRUNE_SECONDS = 60.0
 _SERVED_MS = 600_000
 """How long a batch that nobody here needs any more stays on disk for peers that missed it."""
+
+
+def steps_of(groups: Sequence[RolloutGroup]) -> Iterator[list[RolloutGroup]]:
+    """Split groups, in their order, into those that are put into the buffer at once."""
+    step: list[RolloutGroup] = []
+    left = COMPLETIONS_A_STEP
+    for group in groups:
+        left -= len(group.completions)
+        if step and (left < 0 or len(step) == GROUPS_A_STEP):
+            yield step
+            step, left = [], COMPLETIONS_A_STEP - len(group.completions)
+        step.append(group)
+    if step:
+        yield step
 
 
 class RolloutPool:
@@ -61,6 +86,7 @@ class RolloutPool:
         draws: str = "standing",
         network_of: Callable[[PeerId], str] = str,
         keepers: Sequence[Keeper] = (),
+        in_thread: InThread = trio.to_thread.run_sync,
     ) -> None:
         """`keepers` are told in this order, each whatever becomes of the others; `network_of`
         names the network of a peer that brings something (`Host.source_of`).
@@ -78,6 +104,9 @@ class RolloutPool:
         self._tiers_are_old = True
         self._keepers = tuple(keepers)
         self._withdrawn: BoundedDict[BatchId, None] = BoundedDict(_MAX_WITHDRAWN)
+        self._in_thread = in_thread
+        self._one_at_a_time = trio.CapacityLimiter(1)
+        self._copies = Copies(2 * buffer.max_groups)
         self.groups_received = 0
         self.groups_published = 0
 
@@ -92,6 +121,8 @@ class RolloutPool:
         self._update_tiers()
         self._buffer.consume(state.consumed_ids)
         now = trio.current_time()
+        # First, since what is proven keeps some of what is on disk out.
+        await self._restore_evidence(ledger, now)
         for stored in state.batches:
             try:
                 signed = self._reopen(stored.envelope)
@@ -100,13 +131,14 @@ class RolloutPool:
                 continue
             if signed.batch.swarm_digest != self._manifest.digest:
                 continue  # of a swarm that this node has left
+            if ledger.is_equivocated(signed.publisher, signed.batch.sequence):
+                continue
             if signed.publisher != self._me:
                 ledger.remember(signed.publisher, signed.batch.sequence, signed.batch_id, now)
             age = max(0.0, (self._wall_ms() - stored.received_ms) / 1000)
             own = signed.publisher == self._me
             self._take_in(published_groups(signed), len(signed.envelope), now - age, own=own)
             self._tell(BatchKept(signed=signed, received_ms=stored.received_ms, own=own))
-        await self._restore_evidence(ledger, now)
         log.debug("restored %d batches", len(state.batches))
 
     async def _restore_evidence(self, ledger: PublisherLedger, now: float) -> None:
@@ -120,6 +152,7 @@ class RolloutPool:
                 second=pair.second,
             ):
                 ledger.condemn(pair.publisher, pair.sequence, batch_id(pair.second), now)
+                self._refuse_content(pair.publisher, pair.first)
                 continue
             log.warning(
                 "what was kept against %s does not show that it signed number %d twice: dropped",
@@ -127,6 +160,12 @@ class RolloutPool:
                 pair.sequence,
             )
             await self._store.drop_evidence(pair.publisher, pair.sequence)
+
+    def _refuse_content(self, publisher: PeerId, first: bytes | None) -> None:
+        """Take what was withdrawn from others only: its publisher could withdraw it again."""
+        with suppress(Rejected):
+            groups = self._reopen(first).batch.groups if first is not None else ()
+            self._buffer.refuse(map(digests.group_id, groups), publisher)
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Sweep out what has aged, in memory and on disk, until cancelled."""
@@ -137,6 +176,7 @@ class RolloutPool:
             self._buffer.expire(trio.current_time())
             self._tiers_are_old = True
             self._update_tiers()
+            await self._replace_what_left()
             if trio.current_time() >= next_prune:
                 next_prune = trio.current_time() + _PRUNE_SECONDS
                 await self._prune()
@@ -152,7 +192,12 @@ class RolloutPool:
         the groups stay usable.
         """
         self._update_tiers()
-        kept = [signed for signed in batches if await self._buffered(signed)]
+        kept = []
+        for signed in batches:
+            groups = signed.batch.groups
+            self.groups_received += len(groups)
+            if await self._buffered(signed, groups, trio.current_time(), signed.brought_by):
+                kept.append(signed)
         if len(kept) == 1:
             await self._write(kept[0])
             return
@@ -160,23 +205,26 @@ class RolloutPool:
             for signed in kept:
                 nursery.start_soon(self._write, signed)
 
-    async def _buffered(self, signed: SignedBatch) -> bool:
-        """Put a batch into the buffer; False if it was withdrawn meanwhile."""
-        now, groups = trio.current_time(), signed.batch.groups
-        self.groups_received += len(groups)
-        share = len(signed.envelope) // max(1, len(groups))
-        for start in range(0, len(groups), GROUPS_A_STEP):
-            step = groups[start : start + GROUPS_A_STEP]
+    async def _buffered(
+        self,
+        signed: SignedBatch,
+        groups: Sequence[RolloutGroup],
+        received_at: float,
+        brought_by: PeerId | None,
+    ) -> bool:
+        """Offer groups of a batch to the buffer, some at a time; False if it was withdrawn."""
+        share = len(signed.envelope) // max(1, len(signed.batch.groups))
+        for step in steps_of(groups):
             self._take_in(
                 published_groups(signed, step),
                 share * len(step),
-                now,
+                received_at,
                 own=False,
-                brought_by=signed.brought_by,
+                brought_by=brought_by,
             )
             await trio.lowlevel.checkpoint()
             if signed.batch_id in self._withdrawn:
-                self._buffer.discard([digests.group_id(group) for group in groups])
+                self._discard(signed.publisher, signed.batch_id)
                 return False
         return True
 
@@ -284,17 +332,55 @@ class RolloutPool:
     async def withdraw(self, pair: Equivocation, second: bytes) -> None:
         """Take back the first of two batches signed under one number; keep both as evidence."""
         self._withdrawn[pair.first] = None
-        ids = [
-            entry.group.group_id
-            for entry in self._buffer.residents()
-            if entry.group.batch_id == pair.first
-        ]
-        self._buffer.discard(ids)
+        self._discard(pair.publisher, pair.first)
         self._tell(BatchWithdrawn(batch_id=pair.first))
         try:
             await self._store.add_equivocation(pair.publisher, pair.sequence, pair.first, second)
         except StoreError as error:
             log.log(error.log_level, "evidence not kept: %s", error)
+
+    def _discard(self, publisher: PeerId, batch_id: BatchId) -> None:
+        """Take what is here of a batch out of the buffer; copies of it stay, which are others'."""
+        entries = [one.group for one in self._buffer.residents() if one.group.batch_id == batch_id]
+        self._buffer.discard([group.group_id for group in entries], publisher)
+
+    async def _replace_what_left(self) -> None:
+        """Take groups that left by their publisher's doing from others' batches with the same."""
+        for _ in range(MAX_COPIES):  # the first may be of somebody who has signed twice, too
+            for copy, ids in (await self._missing()).items():
+                await self._take_from(copy, frozenset(ids))
+
+    async def _missing(self) -> dict[Copy, list[GroupId]]:
+        """Return which groups have left, by where each is to be had."""
+        missing: dict[Copy, list[GroupId]] = {}
+        for number, group_id in enumerate(self._copies):
+            if number % GROUPS_A_STEP == 0:
+                await trio.lowlevel.checkpoint()
+            if self._buffer.holds(group_id):
+                continue
+            if self._buffer.has_seen(group_id):
+                self._copies.forget(group_id)
+            elif (copy := self._copies.take(group_id)) is not None:
+                missing.setdefault(copy, []).append(group_id)
+        return missing
+
+    async def _take_from(self, copy: Copy, ids: Collection[GroupId]) -> None:
+        """Put some groups of a batch on disk into the buffer, as they were when it came."""
+        if copy.batch_id in self._withdrawn:
+            self._buffer.refuse(ids, copy.publisher)
+            return
+        try:
+            envelope = await self._store.envelope_part(
+                copy.batch_id, 0, self._manifest.rules.max_envelope_bytes
+            )
+            if envelope is None:
+                return
+            signed = await self._in_thread(self._reopen, envelope, limiter=self._one_at_a_time)
+        except (StoreError, Rejected) as error:
+            log.log(logging.DEBUG, "a batch with groups that have left cannot be read: %s", error)
+            return
+        groups = [one for one in signed.batch.groups if digests.group_id(one) in ids]
+        await self._buffered(signed, groups, copy.received_at, copy.brought_by)
 
     def _reopen(self, envelope: bytes) -> SignedBatch:
         return reopen_batch(envelope, max_bytes=self._manifest.rules.max_batch_bytes)
@@ -313,7 +399,8 @@ class RolloutPool:
         network = self._network_of(brought_by) if brought_by is not None else ""
         share = num_bytes // max(1, len(groups))
         offer = self._buffer.note_own if own else self._buffer.insert
-        new = []
+        new: list[PublishedGroup] = []
+        also: list[PublishedGroup] = []
         for group in groups:
             cost = share + weight_of(group.group)
             entry = Entry(
@@ -321,12 +408,42 @@ class RolloutPool:
                 num_bytes=cost,
                 received_at=received_at,
                 network=network,
+                connection=brought_by or "",
                 by_publisher=brought_by == group.publisher,
             )
-            if offer(entry, now) is InsertOutcome.STORED:
+            outcome = offer(entry, now)
+            if outcome is InsertOutcome.STORED:
                 new.append(group)
+            elif outcome is InsertOutcome.DUPLICATE and not own and self._is_anothers(group):
+                also.append(group)
+        self._note_copies(also, received_at, brought_by)
         if new:
             self._tell(NewGroups(groups=tuple(new), at_ms=self._wall_ms()))
+
+    def _is_anothers(self, group: PublishedGroup) -> bool:
+        """Return whether the buffer has a group from another publisher than this one."""
+        entry = self._buffer.get(group.group_id)
+        if entry is None:  # withdrawn, and a trainer has it yet
+            return self._buffer.holds(group.group_id)
+        return entry.group.publisher != group.publisher
+
+    def _note_copies(
+        self, groups: Sequence[PublishedGroup], received_at: float, brought_by: PeerId | None
+    ) -> None:
+        """Remember where groups of one batch, which others had brought before, are to be found."""
+        if not groups:
+            return
+        publisher = groups[0].publisher
+        copy = Copy(
+            batch_id=groups[0].batch_id,
+            publisher=publisher,
+            received_at=received_at,
+            brought_by=brought_by,
+            is_proven=self._reputation is not None
+            and self._reputation.is_proven(publisher, trio.current_time()),
+        )
+        for group in groups:
+            self._copies.note(group.group_id, copy)
 
     def _tell(self, event: Event) -> None:
         for keeper in self._keepers:
@@ -337,9 +454,9 @@ class RolloutPool:
                 log.exception("%s did not take %s", type(keeper).__name__, type(event).__name__)
 
     def _of_use(self) -> set[BatchId]:
-        """Return the batches of which a group is here, or is still shown as this node's own."""
+        """Return the batches of which a group is here, or may be yet, or is shown as an own one."""
         shown = (*self._buffer.residents(), *self._buffer.own_groups())
-        return {entry.group.batch_id for entry in shown}
+        return {entry.group.batch_id for entry in shown} | self._copies.batch_ids()
 
     async def _prune(self) -> None:
         try:

@@ -51,6 +51,7 @@ class Cause(StrEnum):
     BROKEN_BACKOFF = "broken_backoff"
     BROKEN_PROMISE = "broken_promise"
     SLOW_READER = "slow_reader"
+    TOO_DEAR = "too_dear"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +76,7 @@ WEIGHTS: Mapping[Cause, Weight] = {
     Cause.BROKEN_BACKOFF: Weight(points=-2.0, floor=-100.0),
     Cause.BROKEN_PROMISE: Weight(points=-1.0, floor=-12.0),
     Cause.SLOW_READER: Weight(points=-4.0, floor=-12.0),
+    Cause.TOO_DEAR: Weight(points=-1.0, floor=-7.0),
 }
 
 _SIGNER_ONLY = frozenset(
@@ -122,6 +124,9 @@ class Scoreboard:
         """Charge what `verdict` costs signer and forwarder; `now` is monotonic seconds."""
         if verdict.outcome is Outcome.ACCEPT:
             self._credit(forwarder, now)
+        if verdict.reason is Reason.TOO_DEAR and forwarder == signer:
+            # Who passes it on may have had a faster worker.
+            self.charge(forwarder, Cause.TOO_DEAR, now)
         if verdict.outcome is not Outcome.REJECT:
             return
         mild = _MILD.get(verdict.reason)

@@ -9,6 +9,8 @@ from libp2p.pubsub.pb import rpc_pb2
 from shoal_wire.digests import batch_id
 from tests.redteam import words
 from tests.redteam.peer import Red
+from tests.support import factories as make
+from tests.support.simulated_node import RIGHT
 
 
 def _rpc(*messages: rpc_pb2.Message) -> rpc_pb2.RPC:
@@ -50,6 +52,25 @@ async def many_names(red: Red, rng: random.Random) -> None:
         author = words.author_of(rng, red.world.manifest, now_ms)
         raw = words.envelope(rng, author) if rng.random() < 0.8 else words.odd_envelope(rng, author)
         made.append(words.message(rng, author, red.register(raw, author)))
+    targets = red.targets(rng)
+    for start in range(0, len(made), 20):
+        await red.say(targets, _rpc(*made[start : start + 20]))
+
+
+async def right_answers(red: Red, rng: random.Random) -> None:
+    """Groups that are right, with words before the answer or 64 at a time, of one name or many."""
+    now_ms = red.world.wall_ms()
+    names = [red.own()]
+    for _ in range(rng.choice((0, 10, 100))):
+        names.append(words.author_of(rng, red.world.manifest, now_ms))
+    preface, count = rng.choice(("", "", " " * 40, "so ")), rng.choice((2, 8, 64))
+    made = []
+    for author in names:
+        texts = [preface + RIGHT, *(f"{n}{rng.randrange(10**6)}" for n in range(1, count))]
+        start = rng.randrange(1 << 28)
+        groups = [make.group(start + n, texts) for n in range(rng.choice((1, 4, 16)))]
+        raw = red.register(author.envelope(author.batch(groups)), author)
+        made.append(words.message(rng, author, raw))
     targets = red.targets(rng)
     for start in range(0, len(made), 20):
         await red.say(targets, _rpc(*made[start : start + 20]))

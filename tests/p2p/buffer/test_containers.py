@@ -101,7 +101,8 @@ def test_what_leaves_the_buffer_leaves_memory() -> None:
     del leased
     gc.collect()
     assert sum(text() is not None for text in texts) == 20
-    buffer.discard([group_id(number) for number in range(200)])
+    for publisher in ("p0", "p1", "p2"):
+        buffer.discard([group_id(number) for number in range(200)], PeerId(publisher))
     gc.collect()
     assert sum(text() is not None for text in texts) == 0
 

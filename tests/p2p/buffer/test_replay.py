@@ -52,6 +52,24 @@ class TestInsert:
         assert resident(buffer) == ids(2)
         assert buffer.insert(entry(1), 0.0) is InsertOutcome.DUPLICATE
 
+    def test_what_is_withdrawn_while_it_is_leased_waits_for_its_holder(self) -> None:
+        buffer = make()
+        for number in (1, 2):
+            buffer.insert(entry(number, "copier"), 0.0)
+        lease(buffer, 2)
+        buffer.discard(ids(1, 2), PeerId("copier"))
+        buffer.consume(ids(1))
+        assert buffer.insert(entry(2, "author"), 0.0) is InsertOutcome.DUPLICATE
+        buffer.release(ids(2), "trainer")
+        assert buffer.insert(entry(2, "author"), 0.0) is InsertOutcome.STORED
+        assert buffer.insert(entry(1, "author"), 0.0) is InsertOutcome.CONSUMED_BEFORE
+
+    def test_only_its_publishers_copy_is_withdrawn(self) -> None:
+        buffer = make()
+        buffer.insert(entry(1, "author"), 0.0)
+        assert buffer.discard(ids(1), PeerId("copier")) == 0
+        assert resident(buffer) == ids(1)
+
     def test_a_group_larger_than_its_publisher_may_hold_is_too_large(self) -> None:
         buffer = make(max_bytes_per_publisher=50)
         assert buffer.insert(entry(1, num_bytes=51), 0.0) is InsertOutcome.TOO_LARGE
@@ -427,7 +445,7 @@ class TestViews:
         lease(buffer, 1, now=1.0)
         assert (resident(buffer), buffer.ready()) == (ids(0), 0)
         assert buffer.get(group_id(0)) is not None
-        assert buffer.discard([group_id(0), group_id(1)]) == 1
+        assert buffer.discard([group_id(0), group_id(1)], PeerId("p")) == 1
         assert buffer.get(group_id(0)) is None
         assert buffer.stats(1.0).dropped == {"discarded": 1}
 
@@ -460,11 +478,27 @@ class TestViews:
         buffer = make(max_departed_publishers=1)
         for publisher, number in (("a", 0), ("b", 1)):
             fill(buffer, publisher, range(number, number + 1))
-            buffer.discard([group_id(number)])
+            buffer.discard([group_id(number)], PeerId(publisher))
         fill(buffer, "a", range(2, 3))
         fill(buffer, "b", range(3, 4))
         stored = {item.peer_id: item.stored_total for item in buffer.stats(3.0).per_publisher}
         assert stored == {"a": 1, "b": 2}
+
+
+@pytest.mark.parametrize("how", ["withdrawn", "displaced", "outdated"])
+def test_what_left_by_its_publishers_doing_is_taken_from_others_only(how: str) -> None:
+    buffer = make(max_groups_per_publisher=1, max_versions_per_publisher=1)
+    buffer.insert(entry(1, "copier"), 0.0)
+    assert buffer.insert(entry(1, "author"), 0.0) is InsertOutcome.DUPLICATE
+    match how:
+        case "withdrawn":
+            buffer.discard([group_id(1)], PeerId("copier"))
+        case "displaced":
+            buffer.insert(entry(2, "copier"), 0.0)
+        case "outdated":
+            buffer.insert(entry(2, "copier", version=1, created_ms=1), 0.0)
+    assert buffer.insert(entry(1, "copier", version=1), 0.0) is InsertOutcome.DUPLICATE
+    assert buffer.insert(entry(1, "author"), 0.0) is InsertOutcome.STORED
 
 
 def test_a_flooder_displaces_only_itself() -> None:

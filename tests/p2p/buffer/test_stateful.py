@@ -45,6 +45,7 @@ class BufferMachine(RuleBasedStateMachine):
         self.leases: dict[GroupId, tuple[str, float]] = {}
         self.consumed: set[GroupId] = set()
         self.seen: set[GroupId] = set()
+        self.given_up: set[tuple[GroupId, PeerId]] = set()
         self.versions: dict[PeerId, dict[int, int]] = {}
 
     # The model
@@ -69,10 +70,16 @@ class BufferMachine(RuleBasedStateMachine):
     def model_outdate(self) -> None:
         for key in self.ready():
             if self.is_outdated(self.here[key]):
-                del self.here[key]
+                self.model_give_up(key)
 
     def is_outdated(self, item: Entry) -> bool:
         return item.group.policy.policy_version not in self.versions[item.group.publisher]
+
+    def model_give_up(self, key: GroupId) -> None:
+        """It leaves by its publisher's doing: others may bring it."""
+        self.given_up.add((key, self.publisher(key)))
+        self.seen.discard(key)
+        del self.here[key]
 
     def model_note_version(self, item: Entry) -> None:
         version, created = item.group.policy.policy_version, item.group.created_ms
@@ -161,7 +168,7 @@ class BufferMachine(RuleBasedStateMachine):
         assert outcome is InsertOutcome.STORED
         assert displaced in possible
         for key in displaced:
-            del self.here[key]
+            self.model_give_up(key)
         self.here[item.group.group_id] = item
         self.seen.add(item.group.group_id)
 
@@ -169,7 +176,8 @@ class BufferMachine(RuleBasedStateMachine):
         key = item.group.group_id
         if key in self.consumed:
             return InsertOutcome.CONSUMED_BEFORE
-        if key in self.seen or key in self.leases:
+        is_given_up = (key, item.group.publisher) in self.given_up
+        if key in self.seen or key in self.leases or key in self.own or is_given_up:
             return InsertOutcome.DUPLICATE
         if self.now - item.received_at >= 50.0:
             return InsertOutcome.TOO_OLD
@@ -282,13 +290,14 @@ class BufferMachine(RuleBasedStateMachine):
             if key not in self.consumed:
                 self.leases[key] = (holder, self.now + 28.0)
 
-    @rule(chosen=some_numbers)
-    def discard(self, chosen: list[int]) -> None:
-        keys = {group_id(number) for number in chosen} & set(self.here)
-        assert self.buffer.discard(keys) == len(keys)
+    @rule(chosen=some_numbers, publisher=publishers)
+    def discard(self, chosen: list[int], publisher: str) -> None:
+        named = {group_id(number) for number in chosen}
+        keys = {key for key in named & set(self.here) if self.publisher(key) == publisher}
+        assert self.buffer.discard(named, PeerId(publisher)) == len(keys)
+        self.given_up |= {(key, PeerId(publisher)) for key in named}
         for key in keys:
-            del self.here[key]
-            self.leases.pop(key, None)
+            self.model_give_up(key)
 
     @rule(seconds=st.sampled_from([1.0, 7.0, 28.0]))
     def wait(self, seconds: float) -> None:

@@ -33,7 +33,7 @@ def test_a_forwarder_wastes_only_what_it_could_have_checked(reason: Reason) -> N
 @pytest.mark.parametrize("reason", list(Reason))
 def test_our_own_trouble_and_what_is_useful_is_nobodys_waste(reason: Reason) -> None:
     waste = judged(book(), reason, by=b"a")
-    own_trouble = reason.value.startswith(("intake", "worker", "validator", "left"))
+    own_trouble = reason.value.startswith(("intake", "worker", "too_dear", "validator", "left"))
     first_time = reason in (Reason.VALID, Reason.DUPLICATE)
     assert (waste.of_forwarder == 0) == (own_trouble or first_time)
 

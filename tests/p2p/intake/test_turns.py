@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import pytest
 import trio
@@ -14,13 +16,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p2p.gossip.fair_seats import FairSeats
-from p2p.intake.turns import MAX_WAITING, Lanes, WorkerTurns
+from p2p.intake.intake import Intake
+from p2p.intake.ledger import PublisherLedger
+from p2p.intake.turns import MAX_WAITING, Lanes, TooDear, WorkerTurns
+from p2p.standing.scoring import BAN_BELOW, WEIGHTS, Scoreboard
 from shoal_tasks.errors import UnknownFamily, WorkerUnavailable
 from shoal_tasks.types import TaskCoordinates
 from shoal_tasks.worker.trio_client import TaskWorker
+from shoal_wire.digests import question_digest
 from shoal_wire.types import Digest, PeerId
+from shoal_wire.verdict import Reason
 from tests.support import factories as make
 
+T = TypeVar("T")
 _DIGEST = Digest(bytes(16))
 CHEAP_S, SLOW_S = 0.0005, 0.02
 
@@ -236,6 +244,146 @@ def test_whatever_others_ask_for_a_modest_lane_is_never_put_off(
         assert course.put_off == 0
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+async def _ignore(*_what: object) -> None:
+    """Take what is kept, or who is accused."""
+
+
+async def _here(function: Callable[..., T], *arguments: object, **_how: object) -> T:
+    """What stands for a thread where the clock is not real."""
+    return function(*arguments)
+
+
+class CountedWorker(OneWorker):
+    """Counts its time by the seed of the tasks, which names whoever asks; `slowness_s` each."""
+
+    def __init__(self, slowness_s: float) -> None:
+        super().__init__()
+        self.slowness_s = slowness_s
+        self.had_s: Counter[int] = Counter()
+
+    async def question_digests(self, tasks: Sequence[TaskCoordinates]) -> list[Digest]:
+        async with self._lock:
+            for task in tasks:
+                await trio.sleep(self.slowness_s)
+                self.had_s[task.seed] += self.slowness_s
+        return [question_digest(make.fake_question(task)) for task in tasks]
+
+
+async def test_who_waits_behind_a_dear_batch_is_not_taken_for_its_author(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    worker = CountedWorker(0.1)
+    turns, said = WorkerTurns(worker), dict[str, type[Exception]]()
+
+    async def ask(lane: str, count: int) -> None:
+        try:
+            await turns.question_digests(tasks(count, family=lane), lane, is_own=True)
+        except WorkerUnavailable as error:
+            said[lane] = type(error)
+
+    await ask("modest", 1)  # so that its price is known, and it has two turns for two tasks
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask, "modest", 2)
+        await trio.sleep(0.05)
+        worker.slowness_s = 3.0
+        nursery.start_soon(ask, "dear", 1)
+    assert said == {"modest": WorkerUnavailable, "dear": TooDear}
+
+
+def test_whose_own_batches_are_never_done_loses_its_share() -> None:
+    """Over 6 crowds; what is passed on keeps its share, whatever it asks for."""
+    rng = random.Random(1)
+    for _ in range(6):
+        num_wasteful, num_modest = rng.randint(1, 3), rng.randint(1, 4)
+        size, slowness_s = rng.randint(100, 400), rng.choice([0.02, 0.03])
+        for is_own in (True, False):
+            had_s = played(num_wasteful, num_modest, size, slowness_s, is_own=is_own)
+            wasted, least = max(had_s[:num_wasteful]), min(had_s[num_wasteful:])
+            assert (wasted < least / 2) is is_own, (wasted, least, size, slowness_s)
+
+
+def played(
+    num_wasteful: int, num_modest: int, size: int, slowness_s: float, *, is_own: bool
+) -> list[float]:
+    """Return what each lane had of the worker in 20 seconds, the wasteful ones' first."""
+    worker = CountedWorker(slowness_s)
+    turns = WorkerTurns(worker)
+
+    async def ask(lane: int, count: int) -> None:
+        while True:
+            wanted = [task(f"of {lane}", n, seed=lane) for n in range(count)]
+            try:
+                await turns.question_digests(wanted, str(lane), is_own=is_own)
+            except WorkerUnavailable:
+                await trio.sleep(0.01)
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            for lane in range(num_wasteful + num_modest):
+                for _ in range(3):
+                    nursery.start_soon(ask, lane, size if lane < num_wasteful else 2)
+            await trio.sleep(10)
+            worker.had_s.clear()
+            await trio.sleep(20)
+            nursery.cancel_scope.cancel()
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    return [worker.had_s[lane] for lane in range(num_wasteful + num_modest)]
+
+
+@settings(max_examples=25)
+@given(
+    seed=st.integers(0, 1 << 16),
+    slowness_s=st.sampled_from([0.001, 0.02, 0.1, 0.5, 3.0]),
+    num_peers=st.integers(1, 6),
+)
+def test_a_slow_worker_bans_no_honest_peer(seed: int, slowness_s: float, num_peers: int) -> None:
+    rng, board, manifest = random.Random(seed), Scoreboard(), make.swarm()
+    seen: Counter[Reason] = Counter()
+
+    async def main() -> None:
+        intake = Intake(
+            context=make.context(manifest, make.fresh_identity().peer_id),
+            questions=CountedWorker(slowness_s),
+            ledger=PublisherLedger(),
+            keep=_ignore,
+            accuse=_ignore,
+            wall_ms=lambda: make.NOW_MS,
+            in_thread=_here,
+        )
+        authors = [make.Author(manifest) for _ in range(num_peers)]
+
+        async def publish(author: make.Author) -> None:
+            for _ in range(12):
+                groups = [make.group(n) for n in range(rng.randint(1, 40))]
+                raw = author.envelope(author.batch(groups))
+                by = rng.choice(authors).peer_id
+                for forwarder in {author.peer_id, by}:
+                    judged = await intake.validate(raw, author.peer_id, forwarder)
+                    seen[judged.reason] += 1
+                    now = trio.current_time()
+                    board.judge(judged, signer=author.peer_id, forwarder=forwarder, now=now)
+                await trio.sleep(rng.uniform(0, 2))
+
+        async with trio.open_nursery() as nursery:
+            for author in authors:
+                nursery.start_soon(publish, author)
+        for author in authors:
+            score = board.score(author.peer_id, trio.current_time())
+            assert score > BAN_BELOW / 4, "it would lose its place in the mesh"
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    assert set(seen) <= {
+        *(Reason.VALID, Reason.DUPLICATE, Reason.OVER_QUOTA, Reason.INTAKE_FULL),
+        *(Reason.TOO_DEAR, Reason.WORKER_UNAVAILABLE),
+    }
+
+
+def test_all_that_an_honest_peer_in_trouble_does_never_bans_it() -> None:
+    mild = [weight.floor for weight in WEIGHTS.values() if weight.floor > BAN_BELOW]
+    assert (len(mild), sum(mild) > BAN_BELOW) == (4, True)
 
 
 async def test_seats_go_to_who_has_fewest(autojump_clock: trio.testing.MockClock) -> None:

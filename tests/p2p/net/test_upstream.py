@@ -6,12 +6,17 @@ see whether the work-around named beside it can go.
 
 from __future__ import annotations
 
+import importlib
+import ipaddress
 import os
+import random
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import libp2p
 import pytest
@@ -19,6 +24,22 @@ import pytest
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 PATCHES = sorted(p.stem for p in (DOCS / "upstream" / "patches").glob("*.patch"))
 SCRIPTS = sorted(p.name for p in (DOCS / "upstream").glob("*.py") if p.name != "stock.py")
+CRASHING = {
+    "inbound_slots.py",
+    "junk_key.py",
+    "long_key.py",
+    "malformed_rpc.py",
+    "raising_validator.py",
+}
+"""They end, stall or shut a peer."""
+
+
+def command(script: str, *flags: str) -> list[str]:
+    return [sys.executable, str(DOCS / "upstream" / script), *flags]
+
+
+def allowed(script: str) -> list[str]:
+    return command(script, *(["--crash"] if script in CRASHING else []))
 
 
 @pytest.mark.slow
@@ -26,7 +47,7 @@ SCRIPTS = sorted(p.name for p in (DOCS / "upstream").glob("*.py") if p.name != "
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_the_fault_is_still_there(script: str) -> None:
     done = subprocess.run(
-        [sys.executable, str(DOCS / "upstream" / script)],
+        allowed(script),
         capture_output=True,
         text=True,
         timeout=240,
@@ -46,7 +67,7 @@ def test_the_patch_mends_it(name: str, tmp_path: Path) -> None:
     patch = (DOCS / "upstream" / "patches" / f"{name}.patch").read_bytes()
     subprocess.run(["patch", "-p1", "--fuzz=0"], input=patch, cwd=tmp_path, check=True)
     done = subprocess.run(
-        [sys.executable, str(DOCS / "upstream" / f"{name}.py")],
+        allowed(f"{name}.py"),
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
         capture_output=True,
         text=True,
@@ -63,3 +84,103 @@ def test_every_script_is_written_up_and_every_one_written_up_is_there() -> None:
     patches = set(re.findall(r"\(upstream/patches/([a-z_]+)\.patch\)", text))
     assert patches == set(PATCHES)
     assert {f"{name}.py" for name in PATCHES} <= named
+
+
+@pytest.fixture(scope="module")
+def stock() -> Iterator[Any]:
+    """The scripts' common part."""
+    sys.path.insert(0, str(DOCS / "upstream"))
+    try:
+        yield importlib.import_module("stock")
+    finally:
+        sys.path.remove(str(DOCS / "upstream"))
+
+
+def refused(stock: Any, crash: str, argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit) as end:
+        stock.allow(crash, argv)
+    assert end.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("refused: ")
+    return line
+
+
+STRANGE = (
+    *("0.0.0.0", "::", "8.8.8.8", "10.0.0.1", "192.168.1.1", "169.254.1.1", "255.255.255.255"),
+    *("126.255.255.255", "128.0.0.0", "224.0.0.1", "2001:db8::1", "fe80::1", "fc00::1", "::2"),
+    *("::ffff:127.0.0.1", "::ffff:8.8.8.8", "::127.0.0.1", "64:ff9b::7f00:1", "::1%lo", "::1/128"),
+    *("localhost", "localhost.", "example.org", "127.0.0.1.nip.io", "ip6-localhost", "", " "),
+    *("127.1", "127.0.0.1:4001", "0x7f000001", "2130706433", "0177.0.0.1", "127.0.0.01", "[::1]"),
+    *("/ip4/127.0.0.1", "/ip4/8.8.8.8/tcp/1", "127.0.0.1 8.8.8.8", "127.0.0.1\n8.8.8.8"),
+)
+
+
+@pytest.mark.parametrize("address", STRANGE)
+def test_no_script_goes_to_another_address(
+    address: str, stock: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused(stock, "ends", ["--crash", f"--at={address}"], capsys)
+
+
+def test_of_all_addresses_loopback_alone_is_taken(stock: Any) -> None:
+    rng, tried, taken = random.Random(1), 0, 0
+    for _ in range(5000):
+        four = ipaddress.IPv4Address(rng.getrandbits(32))
+        if rng.random() < 0.5:
+            four = ipaddress.IPv4Address((127 << 24) | rng.getrandbits(24))
+        six = ipaddress.IPv6Address(rng.choice([1, rng.getrandbits(8), rng.getrandbits(128)]))
+        for one, own in ((four, four.packed[0] == 127), (six, int(six) == 1)):
+            try:
+                assert stock.loopback(str(one)).endswith(f"/{one}")
+                is_taken = True
+            except ValueError:
+                is_taken = False
+            assert is_taken is own, one
+            tried, taken = tried + 1, taken + is_taken
+    assert tried == 10_000
+    assert 2000 < taken < 8000
+
+
+def test_what_ends_a_peer_is_asked_for(stock: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--crash does it" in refused(stock, "ends", [], capsys)
+    for argv in (["--at=127.0.0.1"], ["--cr"], ["--crash", "8.8.8.8"], ["--crash", "--at"]):
+        refused(stock, "ends", argv, capsys)
+    refused(stock, "", ["--crash"], capsys)  # one that ends nobody takes nothing
+    stock.allow("ends", ["--crash"])
+    stock.allow("", [])
+
+
+def test_which_they_are_stands_in_the_scripts_and_in_the_reports() -> None:
+    said = {
+        script
+        for script in SCRIPTS
+        if re.search(r"^run\(.*(crash|dies)=", (DOCS / "upstream" / script).read_text(), re.M)
+    }
+    assert said == CRASHING
+    reports = (DOCS / "upstream" / "README.md").read_text()
+    ready, _, harmless = reports.partition("## What is wrong and hurts")
+    linked = set(re.findall(r"\]\(([a-z_]+\.py)\)", ready))
+    assert linked >= CRASHING
+    assert linked | {f"{name}.py" for name in re.findall(r"`([a-z_]+)`", harmless)} == set(SCRIPTS)
+    assert not linked & {f"{name}.py" for name in re.findall(r"`([a-z_]+)`", harmless)}
+    rows = re.findall(r"^\| \[P\d+\]\(#(\S+)\).*\| (critical|high|medium) \|.*\|$", ready, re.M)
+    sections = re.findall(r"^## (P\d+ .*)$", ready, re.M)
+    assert [slug for slug, _ in rows] == [
+        re.sub(r"[^a-z0-9 -]", "", s.lower()).replace(" ", "-") for s in sections
+    ]
+    for section in ready.split("\n## P")[1:]:
+        for part in ("**Where**: ", "**Effect**: "):
+            assert part in section, section
+        assert "**Mended by**" in section or "**To mend it**" in section, section
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_script_says_so_itself(script: str) -> None:
+    flags = ["--crash", "--at=8.8.8.8"]
+    for given in ([], flags) if script in CRASHING else (flags,):
+        done = subprocess.run(
+            command(script, *given), capture_output=True, text=True, timeout=60, check=False
+        )
+        assert (done.returncode, done.stdout) == (2, "")
+        assert len(done.stderr.splitlines()) == 1

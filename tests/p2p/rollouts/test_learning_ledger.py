@@ -19,7 +19,7 @@ from p2p.rollouts.learning_ledger import (
     WINDOW_MINUTES,
     LearningLedger,
 )
-from p2p.rollouts.ledger_file import LEDGER_FILE, LedgerFile
+from p2p.rollouts.ledger_file import LEDGER_FILE, LedgerFile, left_in
 from shoal_ipc import messages as m
 from shoal_wire.types import GroupId, PeerId
 
@@ -56,6 +56,7 @@ def test_signal_is_what_was_trained_on() -> None:
         "groups_own": 1,
         "groups_others": 1,
         "tokens_others": 10,
+        "bytes_in": 0,
     }
 
 
@@ -74,6 +75,28 @@ def test_lately_is_ten_minutes_and_an_hour() -> None:
     ann = row(ledger, ANN, NOW_MS + 65 * MINUTE)
     assert (ann["trained"], ann["trained_10m"], ann["signal_1h"]) == (3, 0, 2.0)
     assert ledger.lately(NOW_MS + 3 * 60 * MINUTE)["others_signal_share"] is None
+
+
+def test_what_came_in_is_of_the_minutes_in_which_was_learnt() -> None:
+    """A share and its price are over one window, over restarts and however seldom one looks."""
+    ledger = LearningLedger(ME)
+    ledger.take(1, [group()], now_ms=NOW_MS, bytes_in=1000)
+    ledger.take(2, [group(OWN)], now_ms=NOW_MS + 1000, bytes_in=1500)
+    ledger.take(3, [group()], now_ms=NOW_MS + 50 * MINUTE, bytes_in=4000)
+    assert ledger.lately(NOW_MS + 55 * MINUTE)["bytes_in"] == 4000
+    assert ledger.lately(NOW_MS + 65 * MINUTE)["bytes_in"] == 2500
+    again = LearningLedger(ME)
+    again.restore(ledger.to_json())
+    again.take(4, [group()], now_ms=NOW_MS + 66 * MINUTE, bytes_in=70)  # counted from its start
+    found = again.lately(NOW_MS + 66 * MINUTE)
+    assert (found["bytes_in"], found["window_s"]) == (2570, 16 * 60)
+    older = json.loads(ledger.to_json())
+    del older["bytes_in"], older["me"]
+    again = LearningLedger(ME)
+    again.restore(json.dumps(older))
+    again.take(4, [group()], now_ms=NOW_MS + 66 * MINUTE, bytes_in=70)
+    assert again.lately(NOW_MS + 66 * MINUTE)["bytes_in"] is None, "an earlier version noted none"
+    assert again.lately(NOW_MS + 110 * MINUTE)["bytes_in"] == 70
 
 
 def test_a_round_that_is_played_again_counts_once() -> None:
@@ -149,6 +172,38 @@ def test_a_damaged_file_is_refused_whole(text: str) -> None:
     with pytest.raises(ValueError):
         ledger.restore(text)
     assert row(ledger, ANN)["trained"] == 1
+
+
+def test_what_is_left_is_what_there_was(tmp_path: Path) -> None:
+    """Read from disk, a ledger says what the node said when it trained last."""
+    rng, tried = random.Random(7), 0
+    for case in range(200):
+        ledger, now_ms, received = LearningLedger(ME), NOW_MS, 0
+        for number in range(1, rng.randint(1, 30)):
+            now_ms += rng.choice([1000, MINUTE, 20 * MINUTE, 300 * MINUTE])
+            received += rng.randrange(10_000)
+            who = [rng.choice([ANN, BEN, OWN]) for _ in range(rng.randint(1, 4))]
+            learnt = [group(by, rng.random(), rng.choice(["", "copy"])) for by in who]
+            ledger.take(number, learnt, now_ms=now_ms, bytes_in=received)
+        (folder := tmp_path / str(case)).mkdir()
+        (folder / LEDGER_FILE).write_text(ledger.to_json())
+        for me in (ME, ""):  # a node that was killed has left no status that says who it was
+            assert left_in(folder, me) == ledger.view(ledger.last_ms)
+        tried += 1
+    assert tried == 200
+
+
+def test_of_an_older_ledger_it_has_to_be_known_whose_it_is(tmp_path: Path) -> None:
+    assert left_in(tmp_path, ME) is None
+    ledger = LearningLedger(ME)
+    ledger.take(1, [group(OWN)], now_ms=NOW_MS)
+    older = json.loads(ledger.to_json())
+    del older["me"]
+    (tmp_path / LEDGER_FILE).write_text(json.dumps(older))
+    assert left_in(tmp_path, "") is None
+    assert left_in(tmp_path, ME) == ledger.view(NOW_MS)
+    (tmp_path / LEDGER_FILE).write_bytes(b"\xff" + b"[" * 100_000)
+    assert left_in(tmp_path, ME) is None
 
 
 async def kept(path: Path, ledger: LearningLedger, *, take: bool = False) -> None:

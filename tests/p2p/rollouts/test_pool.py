@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from p2p.events import BatchKept, BatchWithdrawn, Event, NewGroups
 from p2p.fetch.shelf import Shelf
 from p2p.intake.ledger import Equivocation
 from p2p.rollouts import pool as pool_module
+from p2p.rollouts.pool import COMPLETIONS_A_STEP, GROUPS_A_STEP
 from p2p.store.store import StoreCore, StoreError, StoreFault
 from shoal_wire.digests import batch_id as id_of
 from shoal_wire.digests import group_id
@@ -257,6 +260,45 @@ async def test_what_is_withdrawn_while_others_are_kept_is_not_written(tmp_path: 
         assert sorted(one.batch_id for one in kept) == sorted(one.batch_id for one in others)
     async with start(tmp_path) as node:
         assert external_ids(node) == {group_id(one.batch.groups[0]) for one in others}
+
+
+async def test_others_have_turns_while_a_batch_is_taken_in(tmp_path: Path) -> None:
+    """Over 60 batches of up to 256 groups of up to 256 completions."""
+    rng, turns, taken = random.Random(1), itertools.count(), list[tuple[int, int, int]]()
+
+    async def take_turns() -> None:
+        while True:
+            next(turns)
+            await trio.lowlevel.checkpoint()
+
+    class Watching:
+        def notice(self, event: Event) -> None:
+            if isinstance(event, NewGroups):
+                completions = sum(len(one.group.completions) for one in event.groups)
+                taken.append((next(turns), len(event.groups), completions))
+
+    ann = author()
+    async with start(tmp_path) as node, trio.open_nursery() as nursery:
+        node.pool._keepers = (Watching(),)
+        nursery.start_soon(take_turns)
+        for number in range(60):
+            most = rng.choice([2, 8, 64, 256])
+            groups = [
+                make.group(1000 * number + index, texts=["7"] * rng.randint(2, most))
+                for index in range(rng.randint(1, min(256, 4096 // most)))
+            ]
+            taken.clear()
+            await node.pool._buffered(
+                ann.signed(ann.batch(groups)), groups, trio.current_time(), ann.peer_id
+            )
+            assert sum(groups_at_once for _, groups_at_once, _ in taken) == len(groups)
+            for _, groups_at_once, completions in taken:
+                assert groups_at_once <= GROUPS_A_STEP
+                assert completions <= COMPLETIONS_A_STEP or groups_at_once == 1
+            # Trio runs who is due in any order: in two turns everybody has had one.
+            for (before, _, _), (after, _, _) in zip(taken, taken[2:], strict=False):
+                assert after > before + 2, "nobody else had a turn"
+        nursery.cancel_scope.cancel()
 
 
 class Notes:

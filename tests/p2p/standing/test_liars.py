@@ -73,6 +73,7 @@ class Swarm:
             recent=node.recent,
             link=node.link,
             learning=LearningLedger(node.identity.peer_id),
+            received=int,
             wall_ms=wall_ms,
             views={},
         )
