@@ -19,6 +19,7 @@ from p2p.data_dir import IDENTITY_FILE
 from p2p.live_node import LiveNode
 from p2p.net.identity import load_or_create_identity
 from p2p.node import Node
+from p2p.threads import let_the_loop_in
 from shoal_settings.schema import Settings
 
 LOOPBACK = "/ip4/127.0.0.1/tcp/0"
@@ -95,4 +96,5 @@ def _report(node: LiveNode, probe: Probe) -> dict[str, Any]:
 
 if __name__ == "__main__":
     spare_collector()
+    let_the_loop_in()
     trio.run(main, Path(sys.argv[1]))

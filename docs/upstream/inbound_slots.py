@@ -21,4 +21,4 @@ async def main() -> int:
     return tell(False, "400 connections, one after the other, were all taken")
 
 
-run(main, seconds=170)
+run(main, seconds=170, crash="shuts")

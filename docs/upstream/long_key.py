@@ -55,4 +55,4 @@ async def main() -> int:
     return tell(longest > TOO_LONG_S, text)
 
 
-run(main)
+run(main, crash="stalls")
