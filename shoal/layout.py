@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from rich import box
@@ -15,6 +16,14 @@ from shoal_base.visible import visible
 
 _WIDE = 140
 """Columns from which tables show whole peer ids and topics."""
+
+
+def local_time(at_ms: float) -> str:
+    """Return a time as a day and a minute of this machine's clock; empty where none has it."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M", time.localtime(at_ms / 1000)) if at_ms > 0 else ""
+    except (OverflowError, OSError, ValueError):  # a year that no calendar has
+        return ""
 
 
 def pairs() -> Table:

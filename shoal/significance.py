@@ -9,9 +9,13 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 ALPHA = 0.05
 _MIN_UNITS = 2
+_ROUNDING: Final = 1e-9
+"""Values no further apart than this are one value. Means of scores and totals of rewards, at most
+some hundreds, carry rounding errors far below it, and differ by more where they differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +44,14 @@ def interval(values: Sequence[float]) -> Interval:
 def paired(differences: Sequence[float]) -> float | None:
     """Two-sided p of the differences' mean by Student's t; None with fewer than two, or no scipy.
 
-    Where all differences are the same nothing measures chance: theirs is the sign test's.
+    Where all differences are the same but for rounding, nothing measures chance: theirs is the sign
+    test's, 1 where they are 0. Scores of right and wrong tie often.
     """
     if len(differences) < _MIN_UNITS:
         return None
-    if statistics.pvariance(differences) == 0:
-        return 1.0 if differences[0] == 0 else 2.0 ** (1 - len(differences))
+    if _are_alike(differences):
+        is_none = _are_alike([*differences, 0.0])
+        return 1.0 if is_none else 2.0 ** (1 - len(differences))
     try:
         from scipy.stats import ttest_1samp
     except ImportError:
@@ -57,13 +63,17 @@ def welch(one: Sequence[float], other: Sequence[float]) -> float | None:
     """Two-sided p of Welch's test; None with fewer than two values each, no spread, or no scipy."""
     if min(len(one), len(other)) < _MIN_UNITS:
         return None
-    if statistics.pvariance(one) == statistics.pvariance(other) == 0:
+    if _are_alike(one) and _are_alike(other):
         return None
     try:
         from scipy.stats import ttest_ind
     except ImportError:
         return None
     return float(ttest_ind(one, other, equal_var=False).pvalue)
+
+
+def _are_alike(values: Sequence[float]) -> bool:
+    return max(values) - min(values) <= _ROUNDING
 
 
 def holm(values: Mapping[str, float]) -> dict[str, float]:

@@ -7,7 +7,6 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from p2p.data_dir import LAST_STATUS_FILE
 from shoal.debug.node import RunningNode
 from shoal.debug.views import VIEWS, View
 from shoal.nearby import folder_with, running_node
@@ -52,7 +51,7 @@ def main(argv: Sequence[str]) -> int:
 def _folder(arguments: argparse.Namespace) -> Path:
     """Return the folder that is meant where none is named."""
     if getattr(arguments, "last", False):
-        return folder_with(LAST_STATUS_FILE)
+        return folder_with(VIEWS[arguments.view].left)
     return running_node()
 
 

@@ -14,6 +14,7 @@ from shoal.layout import (
     age,
     cut,
     duration,
+    local_time,
     number,
     pairs,
     peer_name,
@@ -85,12 +86,27 @@ def ledger(console: Console, view: dict[str, Any]) -> None:
     if view["families"]:
         print_table(console, families)
     lately = view["lately"]
+    received = lately.get("bytes_in")
     if lately["others_signal_share"] is not None:
         console.print(
             f"in the last {duration(lately['window_s'])}: {lately['others_signal_share']:.0%} of "
             f"the signal came from others, {lately['groups_others']} groups of "
             f"{lately['tokens_others']} tokens"
+            + ("" if received is None else f"; {size(received)} came in over the network")
         )
+
+
+def present_or_left(
+    node: RunningNode, arguments: argparse.Namespace, tell: Tell
+) -> Iterator[Answer]:
+    """Ask the node, or with `--last` the folder of one that has ended."""
+    if not arguments.last:
+        yield node.ask("ledger")
+        return
+    left = node.last_ledger()
+    if left["at_ms"]:
+        tell(f"as it was when the node trained last, {local_time(left['at_ms'])}")
+    yield left
 
 
 def contributions(console: Console, view: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from p2p.data_dir import LAST_STATUS_FILE
+from p2p.rollouts.ledger_file import left_in
 from shoal.nearby import answers_at
 from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
@@ -40,7 +41,7 @@ class RunningNode:
             NodeRefused, NodeUnavailable: it does not answer.
             UsageExit: there is none.
         """
-        self._connect()
+        self._connect(view)
         reply = self._client.call(
             m.Inspect(view=view, options_json=json.dumps(options)), m.InspectReply
         )
@@ -70,21 +71,40 @@ class RunningNode:
         Raises:
             UsageExit: none has.
         """
-        try:
-            status: Answer = json.loads((self._data_dir / LAST_STATUS_FILE).read_text())
-        except (OSError, ValueError):
+        if (status := self._status_left()) is None:
             message = f"no node has left a status in {self._data_dir}"
-            raise fail("debug", message, EXIT_NO_NODE) from None
+            raise fail("debug", message, EXIT_NO_NODE)
         return status
 
-    def _connect(self) -> None:
+    def _status_left(self) -> Answer | None:
+        try:
+            status = json.loads((self._data_dir / LAST_STATUS_FILE).read_text())
+        except (OSError, ValueError, RecursionError):
+            return None
+        return status if isinstance(status, dict) else None
+
+    def last_ledger(self) -> Answer:
+        """Return the ledger that a node left here, as of when it trained last.
+
+        Raises:
+            UsageExit: none has.
+        """
+        status = self._status_left() or {}
+        left = left_in(self._data_dir, str(status.get("peer_id", "")))
+        if left is None:
+            message = f"no node has left a ledger that can be read in {self._data_dir}"
+            raise fail("debug", message, EXIT_NO_NODE)
+        return {"schema_version": 1, **left}
+
+    def _connect(self, view: str = "status") -> None:
         if self._client.ensure():
             return
         running = _running_nodes(self._data_dir)
         hint = f"; running: {', '.join(map(str, running))} (--data-dir)" if running else ""
         if not running and _is_there(self._data_dir / LAST_STATUS_FILE):
             folder = shlex.quote(str(self._data_dir))
-            hint = f"; how it ended: {called()} debug status --last --data-dir {folder}"
+            word = "ledger" if view == "ledger" else "status"
+            hint = f"; how it ended: {called()} debug {word} --last --data-dir {folder}"
         raise fail("debug", f"no node is running in {self._data_dir}{hint}", EXIT_NO_NODE)
 
 

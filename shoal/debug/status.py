@@ -19,7 +19,7 @@ _DRAWS = 4
 
 def add_last(parser: argparse.ArgumentParser) -> None:
     """Add `--last`."""
-    parser.add_argument("--last", action="store_true", help="the numbers a node left when it ended")
+    parser.add_argument("--last", action="store_true", help="what a node left when it ended")
 
 
 def present_or_last(
@@ -68,6 +68,8 @@ def _cost(cost: dict[str, Any]) -> str:
         for way in ("in", "out")
         if cost[f"bytes_{way}_s"] is not None
     ]
+    if flows and cost.get("window_s"):
+        flows = [f"{', '.join(flows)} (last {duration(cost['window_s'])})"]
     of_processes = [
         f"{name} {100 * (used['cpu'] or 0):.0f} % of a core and {size(used['rss_bytes'])}"
         for name, used in cost["processes"].items()

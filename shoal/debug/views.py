@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
+from p2p.data_dir import LAST_STATUS_FILE
+from p2p.rollouts.ledger_file import LEDGER_FILE
 from shoal.debug import bugreport, groups, network, peer_orders, probes, status
 from shoal.debug.node import Answer, RunningNode, Tell
 
@@ -38,6 +40,8 @@ class View:
     """Asks for it, given its flags."""
     failed: Callable[[Answer], bool] = lambda _answer: False
     """Whether an answer ends the command with code 1."""
+    left: str = ""
+    """The file from which `--last` has it."""
     asks: str = ""
     """The node's view that it is made from, where that has another name."""
 
@@ -48,6 +52,7 @@ VIEWS = {
         show=status.status,
         flags=status.add_last,
         answers=status.present_or_last,
+        left=LAST_STATUS_FILE,
     ),
     "id": View(help="peer id, key and addresses", show=status.identity),
     "peers": View(
@@ -86,7 +91,13 @@ VIEWS = {
     "contributions": View(
         help="who answers for others: draws against contributions", show=groups.contributions
     ),
-    "ledger": View(help="from whom the trainer has learnt, and how much", show=groups.ledger),
+    "ledger": View(
+        help="from whom the trainer has learnt, and how much",
+        show=groups.ledger,
+        flags=status.add_last,
+        answers=groups.present_or_left,
+        left=LEDGER_FILE,
+    ),
     "fetch": View(help="how batches came, gaps, and what was given to others", show=groups.fetch),
     "doctor": View(
         help="what is wrong with this node's place in the network",

@@ -116,7 +116,11 @@ def _parser() -> argparse.ArgumentParser:
         "--swarm-key", type=path, metavar="FILE", help="key of a private swarm, for --from"
     )
     parser.add_argument(
-        "--out", type=path, default=Path("judge-report"), metavar="DIR", help="(judge-report)"
+        "--out",
+        type=path,
+        default=Path("judge-report"),
+        metavar="DIR",
+        help="folder of the report (judge-report)",
     )
     parser.add_argument("--model", metavar="NAME", help="only this model")
     parser.add_argument(

@@ -85,11 +85,7 @@ class PagePeer:
         """Ask once, and tell what is new."""
         fresh = await trio.to_thread.run_sync(self._ask, limiter=self._limiter)
         self.num_turns += 1
-        if fresh["right"]["state"] == "down":
-            # What others were and said stays to be read; only how it is, is new.
-            kept = {key: part for key, part in self.shown.items() if key not in ("right", "now")}
-            fresh = {**fresh, **kept, "at_unix": fresh["at_unix"]}
-        else:
+        if fresh["right"]["state"] != "down":
             self.answered_at = trio.current_time()
         new = {key: part for key, part in fresh.items() if self.shown.get(key) != part}
         self.shown = fresh

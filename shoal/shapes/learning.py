@@ -39,6 +39,7 @@ class Lately(TypedDict):
     groups_own: int
     groups_others: int
     tokens_others: int
+    bytes_in: int | None
 
 
 class Mark(TypedDict):
@@ -54,6 +55,7 @@ class Mark(TypedDict):
 class Ledger(Versioned):
     """The view `ledger`."""
 
+    at_ms: int
     round: int
     publishers: list[LearntFrom]
     families: list[LearntFamily]

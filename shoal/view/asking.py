@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from p2p.data_dir import LAST_STATUS_FILE
+from p2p.rollouts.ledger_file import LEDGER_FILE, left_in
 from shoal.view.answers import Answer, Answers
+from shoal.view.reading import name
 from shoal_base.files import read_at_most
 from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
@@ -80,16 +82,19 @@ class Asking:
     def _ask_all(self) -> None:
         if not self._client.ensure():
             raise NodeUnavailable("nobody is there")
-        if self._down_since is not None:  # another, perhaps
-            self._known, self._missing = {}, set()
-            self._doctor.forget()
+        was_down = self._down_since is not None
+        known = {} if was_down else dict(self._known)
+        missing = set() if was_down else self._missing  # another, perhaps
         for view, options in _VIEWS.items():
-            if view in self._missing:
+            if view in missing:
                 continue
             try:
-                self._known[view] = ask(self._client, view, **options)
+                known[view] = ask(self._client, view, **options)
             except NodeRefused:
-                self._missing.add(view)
+                missing.add(view)
+        self._known, self._missing = known, missing
+        if was_down:
+            self._doctor.forget()
 
     def _note_down(self) -> None:
         if self._down_since is not None:
@@ -97,9 +102,7 @@ class Asking:
         if self._known:
             self._down_since = time.time()
             return
-        self._down_since, last = _left(self._data_dir)
-        if last is not None:
-            self._known["status"] = last
+        self._down_since, self._known = _left(self._data_dir)
 
 
 def ask(client: NodeClient, view: str, **options: Any) -> Answer:
@@ -195,14 +198,28 @@ def _events(data: bytes) -> Iterator[Mapping[str, Any]]:
             yield event
 
 
-def _left(data_dir: Path) -> tuple[float, Answer | None]:
-    """Return since when there is nobody, 0 where nobody ever was, and the status that was left."""
-    path = data_dir / LAST_STATUS_FILE
+def _left(data_dir: Path) -> tuple[float, dict[str, Answer]]:
+    """Return since when there is nobody, 0 where nobody ever was, and the views that were left.
+
+    A node that was killed has left no status, or an older one: what it wrote last says when it was.
+    """
+    views: dict[str, Answer] = {}
     try:
-        last = json.loads(read_at_most(path, _LAST_STATUS_BYTES))
-        return path.stat().st_mtime, last if isinstance(last, dict) else None
-    except (OSError, ValueError):
-        return 0.0, None
+        last = json.loads(read_at_most(data_dir / LAST_STATUS_FILE, _LAST_STATUS_BYTES))
+        views |= {"status": last} if isinstance(last, dict) else {}
+    except (OSError, ValueError, RecursionError):
+        pass
+    ledger = left_in(data_dir, name(views.get("status", {}), "peer_id"))
+    views |= {} if ledger is None else {"ledger": ledger}
+    times = (_written(data_dir / one) for one in (LAST_STATUS_FILE, LEDGER_FILE, METRICS_FILE))
+    return max(times), views
+
+
+def _written(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _client(data_dir: Path) -> NodeClient:

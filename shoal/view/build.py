@@ -11,7 +11,7 @@ from shoal.view.answers import Answer, Answers
 from shoal.view.learning import learning_of
 from shoal.view.marks import marks_of
 from shoal.view.model import Kind, NowShown, SaidShown, Shown, SwarmShown
-from shoal.view.publishers import publishers_of, short
+from shoal.view.publishers import me_of, publishers_of, short
 from shoal.view.reading import name, part, real, rows, text, whole
 from shoal.view.refused import refused_of
 from shoal.view.right import right_of
@@ -33,8 +33,8 @@ def build(answers: Answers, *, data_dir: str, at_unix: float, program: str = "sh
     return Shown(
         kind=kind,
         name=visible_name(data_dir.rstrip("/").rpartition("/")[2] or data_dir),
-        peer_id=name(status, "peer_id"),
-        short=short(name(status, "peer_id")),
+        peer_id=me_of(answers),
+        short=short(me_of(answers)),
         data_dir=visible_name(data_dir),
         at_unix=at_unix,
         swarm=SwarmShown(
@@ -44,10 +44,10 @@ def build(answers: Answers, *, data_dir: str, at_unix: float, program: str = "sh
         learning=learning,
         marks=marks_of(answers),
         publishers=publishers,
-        worth=worth_of(answers),
+        worth=worth_of(answers, kind=kind),
         said=_said(answers),
         refused=refused_of(answers),
-        now=_now(kind, data_dir, program, is_down=answers.down_since_unix is not None),
+        now=_now(answers, kind, data_dir, program),
     )
 
 
@@ -79,15 +79,22 @@ def _said_row(one: Answer) -> SaidShown:
     )
 
 
-def _now(kind: Kind, data_dir: str, program: str, *, is_down: bool) -> tuple[NowShown, ...]:
+def _now(answers: Answers, kind: Kind, data_dir: str, program: str) -> tuple[NowShown, ...]:
     """Commands that show more, or do something, for this peer."""
     where = f"--data-dir {shlex.quote(data_dir)}"
-    if is_down:
-        last = NowShown(
-            says="what it left when it ended", command=f"{program} debug status --last {where}"
+    if answers.down_since_unix is not None:
+        left = {
+            "status": ("what it left when it ended", answers.status),
+            "ledger": ("from whom it had learnt", answers.ledger),
+        }
+        return (
+            NowShown(says="start it again", command=f"{program} {kind} {where}"),
+            *(
+                NowShown(says=says, command=f"{program} debug {view} --last {where}")
+                for view, (says, known) in left.items()
+                if kind == "node" and known is not None
+            ),
         )
-        again = NowShown(says="start it again", command=f"{program} {kind} {where}")
-        return (again, last) if kind == "node" else (again,)
     invite = NowShown(says="invite others", command=f"{program} invite {where}")
     doctor = NowShown(says="look for what is wrong", command=f"{program} debug doctor {where}")
     if kind != "node":

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import fmean
 
 from shoal.view.answers import Answers
 from shoal.view.model import FamilyShown, LearningFindingShown, LearningShown
 from shoal.view.reading import name, part, real, rows, text, whole
 
 _HELD_OUT = "held_out/pass@1"
+_LATEST = 20
+"""Rounds in a mean of own rewards, as the trainer's."""
 
 
 def learning_of(answers: Answers) -> LearningShown:
@@ -18,11 +21,15 @@ def learning_of(answers: Answers) -> LearningShown:
     learning = part(trainer, "learning")
     held_out = real(part(trainer, "held_out"), "pass@1")
     marks = list(_marks(answers))
+    round_number, reward_own = whole(status, "round"), real(trainer, "reward_local")
+    if answers.down_since_unix is not None:
+        # Its status may be of an earlier end: a node that is killed leaves none.
+        round_number, reward_own = _played(answers) or (round_number, reward_own)
     return LearningShown(
         state=text(learning, "state"),
         says=text(learning, "says"),
-        round=whole(status, "round"),
-        reward_own=real(trainer, "reward_local"),
+        round=round_number,
+        reward_own=reward_own,
         reward_start=real(trainer, "reward_start"),
         held_out=held_out if held_out is not None else (marks[-1] if marks else None),
         held_out_start=marks[0] if marks else None,
@@ -47,6 +54,16 @@ def learning_of(answers: Answers) -> LearningShown:
             for one in rows(answers.ledger, "families")
         ),
     )
+
+
+def _played(answers: Answers) -> tuple[int, float | None] | None:
+    """Return the latest round on disk, and the mean own reward of the latest twenty."""
+    events = [event for event in answers.metrics if event.get("event") == "round"]
+    if not events:
+        return None
+    rewards = [real(event, "reward_local") for event in events]
+    latest = [one for one in rewards if one is not None][-_LATEST:]
+    return whole(events[-1], "round"), fmean(latest) if latest else None
 
 
 def _marks(answers: Answers) -> Iterator[float]:

@@ -147,7 +147,10 @@ class PublisherShown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorthShown:
-    """Is it worth it? What came from others in the last `window_s`, and what it cost."""
+    """Is it worth it? What came from others in the last `window_s`, and what it costs.
+
+    Of a node that is down: in the `window_s` before it trained last.
+    """
 
     says: str
     others_signal_share: float | None
@@ -163,6 +166,8 @@ class WorthShown:
     disk_bytes: int | None
     judge_score: float | None
     window_s: float
+    cost_window_s: float | None
+    """The time over which bytes a second and processors were measured, to its last answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,9 +19,15 @@ def short(peer_id: str) -> str:
     return peer_id[-10:]
 
 
+def me_of(answers: Answers) -> str:
+    """Return the node's own id; of one that was killed its ledger may be all that says it."""
+    own = (row for row in rows(answers.ledger, "publishers") if row.get("own") is True)
+    return name(answers.status or {}, "peer_id") or next((name(one, "peer_id") for one in own), "")
+
+
 def publishers_of(answers: Answers) -> tuple[PublisherShown, ...]:
     """Return the table: oneself, then by what was learnt, then by what came."""
-    me = name(answers.status or {}, "peer_id")
+    me = me_of(answers)
     sources: dict[str, dict[str, Answer]] = {}
     for source, of, key in (
         ("peer", answers.peers, "peers"),

@@ -127,7 +127,8 @@ def _standing(one: PublisherShown) -> str:
 def worth(shown: Shown, _room: int) -> Iterator[Text]:
     """Is it worth it?"""
     one = shown.worth
-    yield styled(one.says or ("nothing of others has been learnt from yet", "dim"))
+    if one.says:
+        yield styled(one.says)
     flows = [
         f"{rate / 1000:.1f} KB/s {way}"
         for way, rate in (("in", one.bytes_in_s), ("out", one.bytes_out_s))
@@ -141,6 +142,8 @@ def worth(shown: Shown, _room: int) -> Iterator[Text]:
         )
         if share is not None
     ]
+    window = "" if one.cost_window_s is None else f" (last {duration(one.cost_window_s)})"
+    flows = [f"{', '.join(flows)}{window}"] if flows else []
     used = ["; ".join(used)] if used else []
     disk = [] if one.disk_bytes is None else [f"{size(one.disk_bytes)} on disk"]
     for cost in ([*flows, *disk], used):
@@ -148,8 +151,8 @@ def worth(shown: Shown, _room: int) -> Iterator[Text]:
             yield styled(", ".join(cost))
     if one.groups_with_signal_others:
         yield styled(
-            f"{one.groups_with_signal_others} groups of others, {one.tokens_not_generated} tokens "
-            "that were not generated here"
+            f"in that time: {one.groups_with_signal_others} groups of others, "
+            f"{one.tokens_not_generated} tokens that were not generated here"
         )
     if one.judge_score is not None:
         yield styled(f"the judge's score: {number(one.judge_score)}")
@@ -158,7 +161,8 @@ def worth(shown: Shown, _room: int) -> Iterator[Text]:
 def said(shown: Shown, _room: int) -> Iterator[Text]:
     """What was said? What the trainer has looked at comes first: the rest has no reward yet."""
     if not shown.said:
-        yield styled(("nothing yet", "dim"))
+        ended = "the list ends with the node; shoal export writes what is on disk"
+        yield styled((ended if shown.right.state == "down" else "nothing yet", "dim"))
     for one in sorted(shown.said, key=lambda one: one.reward is None):
         by = "this node" if one.mine else f"…{one.publisher[-10:]}"
         used = {True: "trained on", False: one.why_unused, None: ""}[one.used]
@@ -169,7 +173,8 @@ def refused(shown: Shown, _room: int) -> Iterator[Text]:
     """What was refused?"""
     counts = shown.refused.counts
     if not counts:
-        yield styled(("nothing", "dim"))
+        nothing = "nothing is on record" if shown.right.state == "down" else "nothing"
+        yield styled((nothing, "dim"))
         return
     yield _row(", ".join(f"{one.count} {one.reason}" for one in counts))
     for one in shown.refused.ring:

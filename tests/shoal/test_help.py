@@ -132,6 +132,52 @@ def test_a_command_with_few_flags_shows_them_all(name: str) -> None:
     assert help_page(parser) == help_page(parser, show_all=True)
 
 
+_MEMBER = r"|this (peer|node)\b|a swarm that"
+FOREIGN = {
+    "bootstrap": r"model|checkpoint|trainer|trains?\b|buffer|draws|a round\b|rewards?\b",
+    "judge": r"model|checkpoint|trainer|trains?\b|buffer|draws|a round\b|[Ss]hards to listen",
+    "swarm": r"node-MODEL|its interfaces|\bjudges\b" + _MEMBER,
+    "trainer": r"identity, buffer|mDNS|this peer\b|swarm that",
+    "node": r"records\b|of the swarm: in it",
+}
+"""By command: words of what it has not, does not do or is not, which no row of its help has."""
+_ABOUT_ANOTHER = re.compile(r"`([a-z_]+)`")
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_no_line_of_help_is_about_another_command(name: str) -> None:
+    """A row names no other command, no setting of another, and nothing that this does not do."""
+    own = {one.dest for one in listed(PARSERS[name])}
+    others = set(COMMANDS) - {name.split()[0]}
+    for action in listed(PARSERS[name]):
+        row = row_of(help_page(PARSERS[name], show_all=True), action.option_strings[0])
+        named = set(_ABOUT_ANOTHER.findall(row))
+        assert not named & others, row
+        assert not (named & set(Settings.model_fields)) - own, row
+        found = re.search(FOREIGN.get(name, r"(?!)"), row)
+        assert not found, row
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_no_two_choices_are_described_alike(name: str) -> None:
+    """Two flags, views or presets differ, so that one of two texts alike is about another."""
+    told = [one.help for one in listed(PARSERS[name])]
+    views = [
+        pseudo.help
+        for one in PARSERS[name]._actions
+        if isinstance(one, argparse._SubParsersAction)
+        for pseudo in one._choices_actions
+    ]
+    in_row = [
+        words
+        for one in PARSERS[name]._actions
+        if one.help != argparse.SUPPRESS
+        for words in re.findall(r"\b\w+ \(([^()]{12,})\)", one.help or "")
+    ]
+    for texts in (told, views, in_row):
+        assert len(texts) == len(set(texts)), texts
+
+
 def test_settings_have_groups_and_those_first_are_the_commands() -> None:
     assert set(BEGINNINGS) <= set(Settings.model_fields)
     assert {group_of(field) for field in Settings.model_fields} == set(BEGINNINGS.values())

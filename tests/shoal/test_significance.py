@@ -86,6 +86,26 @@ def test_differences_all_alike_are_told_by_their_signs() -> None:
     assert paired([1.0] * 7) == pytest.approx(0.0156, abs=1e-4)
 
 
+@pytest.mark.parametrize("scale", [1e-9, 1e-3, 1.0, 100.0])
+def test_differences_that_rounding_alone_tells_apart_are_alike(scale: float) -> None:
+    """0.3 - 0.15 and 0.45 - 0.3 are one number; between them is 6e-17, and no measure of chance."""
+    assert paired([0.85 - 1.0, 0.7 - 0.85]) == 0.5
+    assert paired([0.1 + 0.2 - 0.3, 0.0]) == 1.0
+    assert welch([0.1 + 0.2, 0.3], [0.4, 0.4]) is None
+    rng, tried = random.Random(int(scale * 1000)), 0
+    for _ in range(1000):
+        at, count = rng.uniform(-scale, scale), rng.randint(2, 9)
+        noisy = [at + rng.uniform(-1, 1) * 1e-15 * max(1.0, scale) for _ in range(count)]
+        assert paired(noisy) in (1.0, 2.0 ** (1 - count)), noisy
+        assert welch(noisy, noisy[::-1]) is None
+        tried += 1
+    assert tried == 1000
+
+
+def test_a_small_spread_that_is_real_is_measured() -> None:
+    assert paired([0.01, 0.010001]) == pytest.approx(3.18e-5, rel=1e-2)
+
+
 def test_holm_is_step_down_and_never_falls() -> None:
     assert holm({"a": 0.01, "b": 0.04, "c": 0.03}) == pytest.approx(
         {"a": 0.03, "c": 0.06, "b": 0.06}

@@ -1,5 +1,5 @@
 // What was refused? Counts by reason, and the latest, each in words and with what to do.
-import { at, foreign, make, rows, show } from "./dom.js";
+import { at, foreign, make, rows, say, show } from "./dom.js";
 import { clock, count } from "./format.js";
 
 const MAX_COUNTS = 12;
@@ -10,6 +10,7 @@ export function refused(peer) {
   rows(at("refused-counts"), counts.filter((one) => one.count > 0).slice(0, MAX_COUNTS), (one) => one.reason, counted);
   rows(at("refused-rows"), ring.slice(0, MAX_ROWS).map(numbered), (one) => one.key, row);
   show(at("refused-ring"), ring.length > 0);
+  say(at("refused-none"), peer.right.state === "down" ? "No refusal is on record here." : "Nothing was refused.");
   show(at("refused-none"), ring.length === 0 && counts.every((one) => one.count === 0));
 }
 

@@ -1,6 +1,6 @@
 // Am I all right? One sentence, one colour and its word, and what the trainer does at this moment.
 import { at, foreign, make, rows, say, show } from "./dom.js";
-import { clock, duration, has, plural } from "./format.js";
+import { duration, has, moment, plural } from "./format.js";
 
 const WORDS = { ok: "fine", warn: "look at this", bad: "not well", down: "down" };
 
@@ -20,7 +20,7 @@ export function right(peer) {
 // The sentence holds what changes seldom: a screen reader reads it out each time.
 function sentence(now) {
   if (now.state !== "down") return `${now.says.replace(/\.$/, "")}.`;
-  return has(now.down_since_unix) ? `Down since ${clock(now.down_since_unix)}: no node answers here.` : "No node answers here.";
+  return has(now.down_since_unix) ? `Down since ${moment(now.down_since_unix)}: no node answers here.` : "No node answers here.";
 }
 
 function phase(now) {

@@ -52,7 +52,9 @@ function list(peer, found) {
   const { group, filters } = read();
   options("family", found.families, filters.family);
   options("publisher", found.publishers, filters.publisher, (id) => id.slice(-10));
-  say(at("said-count"), `${plural(found.rows.length, "group")} of the latest ${found.of}`);
+  const gone = peer.right.state === "down" && found.of === 0;
+  say(at("said-count"), gone ? "" : `${plural(found.rows.length, "group")} of the latest ${found.of}`);
+  say(at("said-none"), gone ? "The list ends with the node; shoal export writes what is on disk." : "No answers of this kind yet.");
   show(at("said-none"), found.rows.length === 0);
   const items = found.rows.map((one) => ({
     id: one.group_id, family: one.family, mine: one.own, publisher: one.publisher, round: one.round, reward: one.reward,

@@ -1,5 +1,5 @@
 // From whom? The ring, and the same as a table; oneself is a row of it.
-import { at, foreign, make, rows, show } from "./dom.js";
+import { at, foreign, make, rows, say, show } from "./dom.js";
 import { count, has, latency, reward, signal } from "./format.js";
 import { ring } from "./ring.js";
 
@@ -15,6 +15,7 @@ export function whom(peer) {
     at("ring").replaceChildren(ring(known));
   }
   rows(at("whom-rows"), known.map(still), (one) => one.peer_id, row);
+  say(at("whom-none"), peer.right.state === "down" ? "Nobody else is on record here." : "Nobody else has answered yet.");
   show(at("whom-none"), known.every((one) => one.mine));
 }
 

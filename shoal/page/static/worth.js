@@ -1,20 +1,25 @@
 // Is it worth it? What came from others, beside what it costs here.
 import { at, facts, say, show } from "./dom.js";
-import { bytes, count, has, reward, share } from "./format.js";
+import { bytes, count, duration, has, reward, share } from "./format.js";
 
 const rate = (value) => (has(value) ? `${bytes(value)}/s` : "–");
 const cores = (value) => (has(value) ? `${Math.round(value * 100)} %` : "–");
 
 export function worth(peer) {
   const now = peer.worth;
-  say(at("worth-says"), now.says ? `${now.says}.` : peer.kind === "node" ? "Too early to say: nothing of others was trained on yet." : "What it costs to run this peer.");
-  show(at("worth-share"), has(now.others_signal_share));
+  const down = peer.right.state === "down";
+  say(at("worth-says"), now.says ? `${now.says}.` : "What it costs to run this peer.");
+  const known = has(now.others_signal_share);
+  say(at("worth-came-head"), known ? `What came, in ${duration(now.window_s)}` : "What came");
+  const measured = has(now.cost_window_s) ? `, in ${down ? "its" : "the"} last ${duration(now.cost_window_s)}` : "";
+  say(at("worth-costs-head"), `What it ${down ? "cost" : "costs"}${measured}`);
+  show(at("worth-share"), known);
   at("worth-share-bar").style.width = `${Math.round((now.others_signal_share ?? 0) * 100)}%`;
   show(at("worth-gain"), peer.kind === "node");
   facts(at("worth-came"), [
-    ["learnt from others", has(now.others_signal_share) ? share(now.others_signal_share) : "nothing yet", null],
-    ["groups with signal", count(now.groups_with_signal_others), null],
-    ["tokens not generated", count(now.tokens_not_generated), null],
+    ["learnt from others", share(now.others_signal_share), null],
+    ["groups with signal", count(known ? now.groups_with_signal_others : null), null],
+    ["tokens not generated", count(known ? now.tokens_not_generated : null), null],
     ...(has(now.judge_score) ? [["judge’s score", reward(now.judge_score), null]] : []),
   ]);
   const trains = has(now.cpu_trainer) || has(now.rss_trainer);

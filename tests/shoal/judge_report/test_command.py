@@ -28,7 +28,7 @@ from tests.support.schemas import check
 from tests.wire.test_judge_protocol import RECORD
 
 JUDGE = make.fresh_identity()
-PEERS_OF = [[make.fresh_identity().peer_id for _ in range(24)] for _ in range(6)]
+PEERS_OF = [[make.fresh_identity().peer_id for _ in range(24)] for _ in range(8)]
 """By swarm."""
 PEERS = PEERS_OF[0]
 
@@ -126,6 +126,51 @@ def test_where_there_is_no_effect_one_report_in_twenty_finds_one() -> None:
     shown = [compare(luck(rng, 4), model="tiny", window_rounds=20).p for _ in range(300)]
     found = sum(p is not None and p < ALPHA for p in shown)
     assert 4 <= found <= 26, "15 ± three standard deviations"
+
+
+def null_report(rng: random.Random, count: int, *, apart: bool) -> list[list[JudgeRecord]]:
+    """Swarms whose arms answer alike, right or wrong, over 1, 5 or 20 windows of ten rounds.
+
+    `apart`: each judge has watched one arm alone.
+    """
+    rate, peers = rng.uniform(0.1, 0.9), rng.choice([2, 4, 8, 16, 24])
+    rounds = range(10, 10 * rng.choice([1, 5, 20]) + 1, 10)
+    return [
+        [
+            replace(
+                RECORD,
+                number=number,
+                peer_id=peer,
+                mode=list(Mode)[(place if apart else index) % 2],
+                round=number,
+                score=float(rng.random() < rate),
+            )
+            for index, peer in enumerate(PEERS_OF[place][:peers])
+            for number in rounds
+        ]
+        for place in range(2 * count if apart else count)
+    ]
+
+
+@pytest.mark.parametrize(
+    "trials", [120, pytest.param(3000, marks=[pytest.mark.slow, pytest.mark.timeout(600)])]
+)
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_answers_that_tie_are_no_effect(count: int, apart: bool, trials: int) -> None:
+    """Binary scores tie, and ties that rounding tells apart have almost no spread.
+
+    Reports in which any window is shaded, and those whose total is beyond chance, are at most
+    ALPHA of all, within three standard deviations of chance.
+    """
+    rng = random.Random(count)
+    shaded = total = 0
+    for _ in range(trials):
+        found = compare(null_report(rng, count, apart=apart), model="tiny", window_rounds=10)
+        shaded += bool(found.regions)
+        total += found.p is not None and found.p < ALPHA
+    most = ALPHA * trials + 3 * (ALPHA * (1 - ALPHA) * trials) ** 0.5
+    assert max(shaded, total) <= most, (shaded, total)
 
 
 def test_no_effect_is_invented_in_any_window() -> None:

@@ -52,9 +52,11 @@ async def test_what_it_showed_stays_while_it_is_away(tmp_path: Path) -> None:
         await peer.turn()
         (same,) = [value["blocks"] for kind, value in told if kind == "peer"]
         assert {"publishers", "said", "marks", "learning"}.isdisjoint(same)  # nothing new in them
-    kept = ("peer_id", "learning", "marks", "publishers", "said", "worth")
+    kept = ("peer_id", "learning", "marks", "publishers", "said")
     down = await asked(peer, state="down")
     assert [down[key] for key in kept] == [up[key] for key in kept]
+    assert {**down["worth"], "says": ""} == {**up["worth"], "says": ""}
+    assert "In the 1 h 0 min until 2027-" in down["worth"]["says"]
     assert "shoal node" in down["now"][0]["command"]
     odd = Odd()
     with answering_node(tmp_path, odd):

@@ -59,15 +59,18 @@ CONTRIBUTIONS: dict[str, Any] = {
 }
 BUFFER: dict[str, Any] = {"publishers": [{"peer_id": FRIEND, "groups": 6, "newest_s": 0.3}]}
 LEDGER: dict[str, Any] = {
+    "at_ms": int(AT_UNIX * 1000),
     "lately": {
         "window_s": 3600.0,
         "others_signal_share": 0.61,
         "groups_others": 40,
         "tokens_others": 5120,
+        "bytes_in": 18_000_000,
     },
     "publishers": [
         {
             "peer_id": FRIEND,
+            "own": False,
             "model": "tiny",
             "trained": 40,
             "signal": 61.0,
@@ -75,7 +78,14 @@ LEDGER: dict[str, Any] = {
             "reward": 0.5,
             "last_s": 1.5,
         },
-        {"peer_id": ME, "model": "tiny", "trained": 30, "signal": 39.0, "trained_10m": 9},
+        {
+            "peer_id": ME,
+            "own": True,
+            "model": "tiny",
+            "trained": 30,
+            "signal": 39.0,
+            "trained_10m": 9,
+        },
     ],
     "families": [{"name": "gcd", "reward": 0.4, "reward_start": 0.1, "groups": 12}],
     "marks": [{"kind": "joined", "round": 3, "at_ms": 5_000, "count": 2, "about": [FRIEND, FOE]}],

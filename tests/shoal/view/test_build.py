@@ -14,7 +14,7 @@ from shoal.view.answers import Answers
 from shoal.view.build import build
 from shoal.view.model import Shown, to_json
 from shoal_base.visible import visible
-from tests.shoal.view.node_answers import AT_UNIX, FOE, FRIEND, ME, STATUS, answers
+from tests.shoal.view.node_answers import AT_UNIX, FOE, FRIEND, LEDGER, ME, STATUS, answers
 
 VIEWS = ("status", "peers", "scores", "contributions", "buffer", "doctor", "rollouts", "ledger",
          "refusals")  # fmt: skip
@@ -39,7 +39,8 @@ def test_a_node_that_learns() -> None:
     assert one.publishers[1].relayed
     assert one.publishers[1].signal == 61.0
     assert one.worth.says == (
-        "In the last 1 h 0 min, 61% of what the model learnt from was found by others, for 8.0 KB/s"
+        "In the last 1 h 0 min, 61% of what the model learnt from was found by others, "
+        "for 17.2 MiB received in that time"
     )
     assert one.said[0].completions == 2
     assert one.refused.counts[0].count == 2
@@ -67,6 +68,35 @@ def test_what_happened_beside_the_rounds_is_said_in_words() -> None:
 def test_a_share_is_rounded_as_the_page_rounds_it() -> None:
     one = shown(ledger={"lately": {"window_s": 60, "others_signal_share": 0.465}})
     assert ", 47% of what" in one.worth.says
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"ledger": None}, "Over the whole run 833 groups of others were trained on, none of late"),
+        (
+            {"ledger": {**LEDGER, "lately": {"window_s": 0, "others_signal_share": None}}},
+            "Over the whole run 833 groups of others were trained on, none of late",
+        ),
+        ({"ledger": {}, "status": {}}, "Nothing of others was trained on before it stopped"),
+        ({"ledger": None, "status": {}}, "What it learnt from others is not on record here"),
+        ({}, "In the 1 h 0 min until 2027-01-1"),
+        ({"ledger": {**LEDGER, "at_ms": 1e300}}, "In the 1 h 0 min before it stopped, 61% of"),
+    ],
+)
+def test_of_a_node_that_has_stopped_it_is_said_what_was_so(given: Any, says: str) -> None:
+    status = {**STATUS, "groups_external_used": 833}
+    one = shown(**{"status": status, **given}, down_since_unix=AT_UNIX - 60)
+    assert one.worth.says.startswith(says), one.worth.says
+    assert "last " not in one.worth.says
+
+
+def test_its_last_rounds_are_those_on_disk_where_it_was_killed() -> None:
+    """Its status is of an earlier end."""
+    rounds = [{"event": "round", "round": n, "reward_local": n / 100} for n in range(1, 51)]
+    one = shown(metrics=rounds, down_since_unix=AT_UNIX)
+    assert (one.learning.round, one.learning.reward_own) == (50, pytest.approx(0.405))
+    assert shown(metrics=rounds).learning.round == STATUS["round"]
 
 
 def test_its_json_holds_all_of_it_and_a_version() -> None:

@@ -1,0 +1,106 @@
+"""What a node that has stopped left: page, watch and `debug ledger --last` say what was so."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from p2p.parts import wall_ms
+from p2p.rollouts.ledger_file import LEDGER_FILE
+from shoal.__main__ import main
+from shoal.layout import local_time
+from shoal_ipc import messages as m
+from shoal_wire.types import GroupId, PeerId
+from tests.support.peers import INSTANT
+from tests.support.running_node import RunningNode
+from tests.support.schemas import check
+
+OTHER = PeerId("12D3KooWPwiG4QHTQCEKvGPLsNd61R9gj4hoGjLNEz4TP6TsHYo5")
+ROUNDS = 833
+
+
+def outcome(publisher: str, signal: float) -> m.GroupOutcome:
+    return m.GroupOutcome(
+        group_id=GroupId(b"g"),
+        publisher=PeerId(publisher),
+        signal=signal,
+        why_unused="",
+        model="tiny",
+        family="gcd",
+        reward=0.5,
+        tokens=10,
+    )
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
+    """A node that learnt from another 833 times, and is gone without a word; and its last time."""
+    folder = tmp_path_factory.mktemp("stopped") / "node"
+    with RunningNode(folder, parts=INSTANT) as node:
+
+        async def learn() -> int:
+            for number in range(1, ROUNDS + 1):
+                learnt = [outcome(OTHER, 1.0), outcome("", 3.0)]
+                at_ms = wall_ms()
+                node.node.learning.take(number, learnt, now_ms=at_ms, bytes_in=10 * number)
+            return at_ms
+
+        at_ms = node.call(learn)
+    lines = [{"event": "round", "round": n, "reward_local": 0.25} for n in range(1, ROUNDS + 1)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    return folder, at_ms
+
+
+def test_watch_says_what_was_so_and_when(
+    stopped: tuple[Path, int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, at_ms = stopped
+    assert main(["watch", "--data-dir", str(folder), "--json"]) == 3
+    shown = json.loads(capsys.readouterr().out)
+    check("watch", shown)
+    assert f"until {local_time(at_ms)}, 25% of what" in shown["worth"]["says"]
+    assert shown["worth"]["groups_with_signal_others"] == ROUNDS
+    assert "8.1 KiB received in that time" in shown["worth"]["says"]
+    assert (shown["learning"]["round"], shown["learning"]["reward_own"]) == (ROUNDS, 0.25)
+    assert {(one["mine"], one["trained"]) for one in shown["publishers"]} == {
+        (True, ROUNDS),
+        (False, ROUNDS),
+    }
+    assert abs(shown["right"]["down_since_unix"] - at_ms / 1000) < 60
+    again, ledger = (one["command"] for one in shown["now"])
+    assert " debug ledger --last --data-dir " in ledger, "and none for the status that it left not"
+    assert " node --data-dir " in again
+    assert main(["watch", "--data-dir", str(folder)]) == 3
+    text = " ".join(capsys.readouterr().out.split())
+    assert "yet" not in text, text
+    assert "25% of what the model learnt from" in text
+
+
+def test_its_ledger_is_shown_with_the_time(
+    stopped: tuple[Path, int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, at_ms = stopped
+    asked = ["debug", "ledger", "--last", "--data-dir", str(folder)]
+    assert main(asked) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"as it was when the node trained last, {local_time(at_ms)}")
+    assert text.count(str(ROUNDS)) >= 3
+    assert main([*asked, "--json"]) == 0
+    view = json.loads(capsys.readouterr().out)
+    check("debug ledger", view)
+    assert (view["at_ms"], view["round"]) == (at_ms, ROUNDS)
+    assert main(["debug", "ledger", "--data-dir", str(folder)]) == 3
+    assert "no node is running" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", [None, b"", b"[]", b"\xff", b'{"form": 1}', b"[" * 100_000])
+def test_where_there_is_none_that_is_one_line(
+    content: bytes | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if content is not None:
+        (tmp_path / LEDGER_FILE).write_bytes(content)
+    assert main(["debug", "ledger", "--last", "--data-dir", str(tmp_path)]) == 3
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "no node has left a ledger that can be read" in line

@@ -1,0 +1,60 @@
+"""The page of a folder whose node has ended, in Chromium: what was so, and when."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from p2p.parts import wall_ms
+from p2p.rollouts.learning_ledger import LearningLedger
+from p2p.rollouts.ledger_file import LEDGER_FILE
+from shoal.layout import local_time
+from shoal_ipc import messages as m
+from shoal_wire.types import GroupId, PeerId
+from tests.shoal.page.browser import open_browser, page_of
+from tests.shoal.view.node_answers import FRIEND, ME, STATUS
+
+pytestmark = pytest.mark.timeout(180)
+
+GROUPS = 833
+PATIENCE_MS = 30_000
+
+
+def learnt(by: str) -> m.GroupOutcome:
+    return m.GroupOutcome(
+        group_id=GroupId(b"g"),
+        publisher=PeerId(by),
+        signal=1.0,
+        why_unused="",
+        model="tiny",
+        family="gcd",
+        reward=0.5,
+        tokens=10,
+    )
+
+
+def test_what_was_so_when_it_stopped(tmp_path: Path) -> None:
+    (folder := tmp_path / "node").mkdir()
+    ledger, at_ms = LearningLedger(PeerId(ME)), wall_ms() - 3 * 86_400_000
+    for number in range(1, GROUPS + 1):
+        ledger.take(number, [learnt(FRIEND), learnt("")], now_ms=at_ms, bytes_in=1000 * number)
+    (folder / LEDGER_FILE).write_text(ledger.to_json())
+    (folder / "last-status.json").write_text(json.dumps({**STATUS, "round": GROUPS}))
+    with open_browser() as browser, page_of(folder, log=tmp_path / "page.txt") as process:
+        page = browser.new_context().new_page()
+        page.set_default_timeout(PATIENCE_MS)
+        page.goto(process.url)
+        page.wait_for_selector("#right-says:text('Down since')")
+        text = " ".join(page.locator("main").inner_text().split())
+    for words in (
+        f"until {local_time(at_ms)}, 50% of what the model learnt from was found by others",
+        "learnt from others 50 % groups with signal 833",
+        FRIEND[-10:],
+        "What it cost, in its last 1 min 0 s",
+        "The list ends with the node",
+    ):
+        assert words in text, (words, text)
+    for false in ("nothing yet", "Nobody else has answered", "nothing of others", "0 groups"):
+        assert false not in text, (false, text)
