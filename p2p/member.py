@@ -13,7 +13,7 @@ import trio
 
 from p2p.intake.intake import Announcements, Intake, Observer
 from p2p.intake.ledger import Equivocation
-from p2p.intake.turns import Lanes
+from p2p.intake.turns import lanes_by
 from p2p.intake.validation import ValidationContext
 from p2p.net.address import parse_peer_address
 from p2p.parts import Running
@@ -76,7 +76,7 @@ class Member:
             announcements=announcements,
             observers=(traffic, *observers),
             in_thread=parts.in_thread,
-            lane_of=Lanes(is_proven=self._is_proven, network_of=peer.host.source_of),
+            lane_of=lanes_by(peer.host.source_of),
             patience_s=worker_patience_seconds,
         )
         self.shards = self._shard_keeper(traffic, wanted_per_s, on_shards)
@@ -85,9 +85,6 @@ class Member:
     def peer_id(self) -> PeerId:
         """This peer's id."""
         return self.peer.peer_id
-
-    def _is_proven(self, peer_id: PeerId) -> bool:
-        return self.guard.reputation.is_proven(peer_id, trio.current_time())
 
     async def start(self, nursery: trio.Nursery) -> None:
         """Start validation and subscribe: from here on batches reach `keep`."""

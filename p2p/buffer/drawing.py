@@ -1,20 +1,19 @@
 """Drawing from a pool. Pure; the caller's generator.
 
-With pots: a side first (proven, strangers, the useless), then a network where it is strangers, then
-a publisher, then one of its groups.  So flooding does not raise a publisher's share, nor do names
-raise that of who brings them: all of one network weigh as one.  Without pots every publisher counts
-for itself, by its weight.
+By shares: a network first, then what its peers signed or passed on, then a connection, a publisher,
+and one of its groups.  So neither flooding, nor names, nor connections raise what one network is
+drawn.  Not by shares, every publisher counts alike.  Each way by a publisher's weight.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from p2p.buffer.pool import GroupPool
-from p2p.buffer.shares import OTHERS, PROVEN, USELESS, Share
-from p2p.buffer.types import Slot, Tier
+from p2p.buffer.shares import Share
+from p2p.buffer.types import Slot
 from shoal_wire.types import PeerId
 
 T = TypeVar("T")
@@ -22,87 +21,59 @@ T = TypeVar("T")
 _TRIES = 32
 """Rejections in a row after which one exact weighted draw over all is cheaper."""
 
-Weights = Mapping[PeerId, float]
-"""A publisher's standing, 0 to 1: the factor on its chance. One not named counts 1."""
+WeightOf = Callable[[PeerId, str], float]
+"""The factor on a publisher's chance, 0 to 1, by its name and by the source of what it has here
+(`p2p.buffer.shares.source_of`; empty where it is not drawn by shares)."""
 
-Pots = Callable[[float, float, float], tuple[float, float]]
-"""What strangers and the useless may weigh together, of what proven, strangers and useless weigh
-that have something ready (`p2p.standing.sampling.capped`)."""
+
+def alike(_publisher: PeerId, _source: str) -> float:
+    """Everybody's weight where nothing is known of anybody."""
+    return 1.0
 
 
 class Draw:
-    """Draws of one moment, without replacement; O(publishers) once, then O(1) expected each.
+    """Draws of one moment, without replacement; O(1) expected each.
 
     Rejection keeps a draw exact and its expected cost independent of the number of publishers;
     after `_TRIES` an exact draw over all of them follows, so it always ends.
     """
 
     def __init__(
-        self, pool: GroupPool, rng: random.Random, weights: Weights | None, pots: Pots | None
+        self, pool: GroupPool, rng: random.Random, weight_of: WeightOf, *, by_shares: bool
     ) -> None:
         self._pool = pool
         self._rng = rng
-        self._weights = weights or {}
-        self._sides = {} if pots is None else self._weigh(pots)
-        self._has_pots = pots is not None
+        self._weight_of = weight_of
+        self._by_shares = by_shares
 
     def next(self) -> Slot | None:
         """Return one ready slot, None when there is none of positive weight."""
-        if not self._has_pots:
-            return self._draw_of_all()
-        while any(weight > 0.0 for weight in self._sides.values()):
-            (tier,) = self._rng.choices(list(self._sides), list(self._sides.values()))
-            top = self._top(tier)
-            slot = None if top is None else self._draw_below(top)
-            if slot is not None:
-                return slot
-            # What one side no longer has, the others give: fewer are never drawn for a share.
-            self._sides[tier] = 0.0
-        return None
-
-    def _weigh(self, pots: Pots) -> dict[Tier, float]:
-        """Return what each side weighs, within its pot."""
-        proven, useless = (
-            sum(self._weight(leaf) for leaf, _ in _leaves(top, 1.0)) if top is not None else 0.0
-            for top in (self._top(Tier.PROVEN), self._top(Tier.USELESS))
-        )
-        others, strangers = self._top(Tier.STRANGER), 0.0
-        for network in others.ready_children if others is not None else ():
-            if network.key != USELESS:
-                strangers += sum(self._weight(leaf) * part for leaf, part in _leaves(network, 1.0))
-        strangers, useless = pots(proven, strangers, useless)
-        return {Tier.PROVEN: proven, Tier.STRANGER: strangers, Tier.USELESS: useless}
-
-    def _top(self, tier: Tier) -> Share | None:
-        shares = self._pool.shares
-        if tier is Tier.PROVEN:
-            return shares.find(PROVEN)
-        return shares.find(OTHERS, USELESS) if tier is Tier.USELESS else shares.find(OTHERS)
+        if not self._pool.num_ready:
+            return None
+        return self._draw_by_shares() if self._by_shares else self._draw_of_all()
 
     def _draw_of_all(self) -> Slot | None:
         pool, rng = self._pool, self._rng
-        if not pool.num_ready:
-            return None
         for _ in range(_TRIES):
             publisher = pool.ready_publishers.draw(rng)
-            if rng.random() < self._weight_of(publisher):
+            if rng.random() < self._weight(publisher):
                 return pool.shelves[publisher].ready.draw(rng)
         publishers = list(pool.ready_publishers)
-        chosen = self._choose([(publisher, self._weight_of(publisher)) for publisher in publishers])
+        chosen = self._choose([(publisher, self._weight(publisher)) for publisher in publishers])
         return None if chosen is None else pool.shelves[chosen].ready.draw(rng)
 
-    def _draw_below(self, top: Share) -> Slot | None:
-        if not top.num_ready:
-            return None
+    def _draw_by_shares(self) -> Slot | None:
+        root = self._pool.shares.root
         for _ in range(_TRIES):
-            leaf = top
+            leaf = root
             while leaf.ready_slots is None:
                 leaf = leaf.ready_children.draw(self._rng)
-                if leaf.key == USELESS and top.key == OTHERS:
-                    break
-            if leaf.ready_slots is not None and self._rng.random() < self._weight(leaf):
+            if self._rng.random() < self._weight(PeerId(leaf.key), leaf.source):
                 return leaf.ready_slots.draw(self._rng)
-        chosen = self._choose([(f, part * self._weight(f)) for f, part in _leaves(top, 1.0)])
+        leaves = _leaves(root, 1.0)
+        chosen = self._choose(
+            [(f, part * self._weight(PeerId(f.key), f.source)) for f, part in leaves]
+        )
         if chosen is None:
             return None
         assert chosen.ready_slots is not None
@@ -115,12 +86,9 @@ class Draw:
             return None
         return self._rng.choices([one for one, _ in chances], weights)[0]
 
-    def _weight(self, leaf: Share) -> float:
-        return self._weight_of(PeerId(leaf.key))
-
-    def _weight_of(self, publisher: PeerId) -> float:
-        weight = self._weights.get(publisher, 1.0)
-        # A comparison with NaN is false: a standing that is not a number counts as none.
+    def _weight(self, publisher: PeerId, source: str = "") -> float:
+        weight = self._weight_of(publisher, source)
+        # A comparison with NaN is false: a weight that is not a number counts as none.
         return min(weight, 1.0) if weight > 0 else 0.0
 
 
@@ -129,6 +97,5 @@ def _leaves(node: Share, part: float) -> Iterator[tuple[Share, float]]:
     if node.ready_slots is not None:
         yield node, part
         return
-    children = [c for c in node.ready_children if not (node.key == OTHERS and c.key == USELESS)]
-    for child in children:
-        yield from _leaves(child, part / len(children))
+    for child in node.ready_children:
+        yield from _leaves(child, part / len(node.ready_children))

@@ -6,12 +6,11 @@ displaced, expire or be drawn, so only they are in the heaps and draw sets.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from p2p.buffer.containers import DrawSet, OrderHeap
-from p2p.buffer.shares import ShareTree, path_of
-from p2p.buffer.types import BufferLimits, DropCause, Entry, Slot, Tier
+from p2p.buffer.shares import ShareTree
+from p2p.buffer.types import BufferLimits, DropCause, Entry, Slot
 from shoal_base.bounded import BoundedDict
 from shoal_wire.types import PeerId
 
@@ -48,11 +47,9 @@ class GroupPool:
         self.shelves: dict[PeerId, PublisherGroups] = {}
         self.departed = BoundedDict[PeerId, Counters](limits.max_departed_publishers)
         self.ready_publishers: DrawSet[PeerId] = DrawSet()
-        self.proven: frozenset[PeerId] = frozenset()
-        self.useless: frozenset[PeerId] = frozenset()
         self._ready_by_arrival: dict[int, Slot] = {}
         self.oldest: OrderHeap[Slot] = OrderHeap(self._ready_by_arrival)
-        self.shares = ShareTree(limits, self._ready_by_arrival)
+        self.shares = ShareTree(self._ready_by_arrival)
 
     @property
     def num_ready(self) -> int:
@@ -67,27 +64,6 @@ class GroupPool:
     def counters(self, publisher: PeerId) -> Counters:
         """Return the counters of a publisher that has groups here."""
         return self.shelves[publisher].counters
-
-    def tier(self, publisher: PeerId) -> Tier:
-        """Return what is known of a publisher."""
-        if publisher in self.proven:
-            return Tier.PROVEN
-        return Tier.USELESS if publisher in self.useless else Tier.STRANGER
-
-    def set_tiers(self, proven: Collection[PeerId], useless: Collection[PeerId]) -> None:
-        """Say who is proven and who useless; all others are strangers.
-
-        O(publishers), and O(log n) for each group of those of whom something else is known.
-        """
-        before_proven, before_useless = self.proven, self.useless
-        self.proven, self.useless = frozenset(proven), frozenset(useless)
-        moved = (before_proven ^ self.proven) | (before_useless ^ self.useless)
-        # In the order of the shelves: that of a set would make a run no other's repetition.
-        for publisher in [one for one in self.shelves if one in moved]:
-            for slot in self.shelves[publisher].slots.values():
-                self.shares.remove(slot)
-                slot.path = path_of(slot.entry, self.tier(publisher))
-                self.shares.add(slot)
 
     def add(self, slot: Slot) -> None:
         """Add a slot as ready. There must be room."""
@@ -105,7 +81,6 @@ class GroupPool:
         shelf.slots[slot.arrival] = slot
         self.num_groups += 1
         self.num_bytes += slot.entry.num_bytes
-        slot.path = path_of(slot.entry, self.tier(publisher))
         self._enter(slot, shelf)
         self.shares.add(slot)
 
@@ -164,8 +139,7 @@ class GroupPool:
         lacks_groups = self.num_groups + 1 > limits.max_groups
         if not lacks_groups and self.num_bytes + entry.num_bytes <= limits.max_bytes:
             return None
-        path = path_of(entry, self.tier(publisher))
-        victim = self.shares.victim(path, entry.num_bytes, by_bytes=not lacks_groups)
+        victim = self.shares.victim(entry, by_bytes=not lacks_groups)
         return DropCause.EVICTED_BY_CAPACITY, victim
 
     def _enter(self, slot: Slot, shelf: PublisherGroups) -> None:

@@ -23,7 +23,7 @@ import random
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 
-from p2p.buffer.drawing import Draw, Pots, Weights
+from p2p.buffer.drawing import Draw, WeightOf, alike
 from p2p.buffer.leases import LeaseBook
 from p2p.buffer.own import OwnGroups
 from p2p.buffer.policies import NewestPolicies
@@ -36,7 +36,6 @@ from p2p.buffer.types import (
     Entry,
     InsertOutcome,
     Slot,
-    Tier,
 )
 from shoal_base.bounded import BoundedDict
 from shoal_wire.types import GroupId, PeerId
@@ -74,9 +73,9 @@ class ReplayBuffer:
         what is known of its publisher's policies.
 
         In a full pool it displaces the oldest unleased group of whoever exceeds its share most: by
-        what is known of publishers (`set_tiers`), then by network, then by name; at its own quota,
-        its publisher's oldest. Groups too old are dropped first, and its publisher's of policies
-        that are no longer among its newest.
+        network first, and by name last (`p2p.buffer.shares`); at its own quota, its publisher's
+        oldest. Groups too old are dropped first, and its publisher's of policies that are no
+        longer among its newest.
         """
         self.expire(now)
         outcome = self._refusal(entry, now, self._pool.max_group_bytes)
@@ -95,15 +94,6 @@ class ReplayBuffer:
         self._pool.counters(entry.group.publisher).stored_total += 1
         self._slots[entry.group.group_id] = slot
         return InsertOutcome.STORED
-
-    def set_tiers(
-        self, *, proven: Collection[PeerId], useless: Collection[PeerId] = frozenset()
-    ) -> None:
-        """Say whose groups have been useful and whose never were; all others are strangers.
-
-        Cheap where nothing has changed; else O(log n) for each group of whom it has changed for.
-        """
-        self._pool.set_tiers(proven, useless)
 
     def note_own(self, entry: Entry, now: float) -> InsertOutcome:
         """Remember a group of this node's own, so that no copy of it is drawn as another's.
@@ -168,18 +158,16 @@ class ReplayBuffer:
         holder: str,
         now: float,
         lease_seconds: float,
-        weights: Weights | None = None,
-        pots: Pots | None = None,
+        weight_of: WeightOf = alike,
+        by_shares: bool = True,
     ) -> list[Entry]:
         """Lease up to `count` groups to `holder`, drawn without replacement.
 
-        `weights` scales publishers' chances, 0 to 1 (one not named: 1; at 0 it is never drawn).
-        With `pots` strangers are drawn by network before they are by name, and what is not the
-        proven's weighs no more than its pot, beside those who have something ready.  The proven's
-        groups come first then: who needs only some trains on theirs, and has looked at all.
+        `weight_of` scales publishers' chances, 0 to 1 (at 0 one is never drawn). `by_shares` draws
+        as the room is shared, by network first; else all publishers count alike.
         """
         self.expire(now)
-        pool, drawing = self._pool, Draw(self._pool, self._rng, weights, pots)
+        pool, drawing = self._pool, Draw(self._pool, self._rng, weight_of, by_shares=by_shares)
         entries: list[Entry] = []
         while len(entries) < count:
             slot = drawing.next()
@@ -188,8 +176,6 @@ class ReplayBuffer:
             self._lease_slot(slot, holder, now + lease_seconds)
             pool.counters(slot.entry.group.publisher).draws += 1
             entries.append(slot.entry)
-        if pots is not None:
-            entries.sort(key=lambda entry: list(Tier).index(pool.tier(entry.group.publisher)))
         self._totals.draws += len(entries)
         return entries
 
@@ -287,11 +273,6 @@ class ReplayBuffer:
     def publishers(self) -> tuple[PeerId, ...]:
         """Return who has groups that can be leased; O(publishers)."""
         return tuple(self._pool.ready_publishers)
-
-    def contributed(self) -> dict[PeerId, int]:
-        """Return how many groups each publisher that can be drawn from has ever brought."""
-        shelves = self._pool.shelves
-        return {p: shelves[p].counters.stored_total for p in self._pool.ready_publishers}
 
     def counters(self) -> dict[PeerId, Counters]:
         """Return what is counted of every publisher, of those too whose groups are gone."""

@@ -1,16 +1,14 @@
 """The replay buffer's room as a tree of shares, and which group of a full buffer has to go. Pure.
 
-Names cost nothing, so nothing is granted to a name: room goes by usefulness first, then by who
-brought a group here, and by name last.
+Names cost nothing, and right answers neither, so nothing is granted to a name, nor to who is right:
+room goes by network first, and by name last.
 
-    all ─┬─ proven ── publisher
-         └─ others ─┬─ a network ─┬─ signed by who brought it ── publisher
-                    │             └─ passed on ── publisher
-                    └─ the useless, as if they were one network ── publisher
+    all ── a network ─┬─ signed by who brought it ── connection ── publisher
+                      └─ passed on                ── connection ── publisher
 
-Every level shares alike, but the first, where `strangers_share` of the room is the others'. What
-one side leaves empty the other may use, until it is wanted back.  On each level the child with most
-loses, counting the newcomer; so who floods displaces only what came by its own connection.
+Every level shares alike. What one does not use the others may, until it is wanted back.  On each
+level the child with most loses, counting the newcomer; so who floods displaces only what came by
+its own connection.
 """
 
 from __future__ import annotations
@@ -18,26 +16,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from p2p.buffer.containers import DrawSet, LazyHeap, OrderHeap
-from p2p.buffer.types import BufferLimits, Entry, Slot, Tier
+from p2p.buffer.types import Entry, Slot
 
 _NOTED_CHANGES = 64
 """Children that may have changed since the largest was asked for, beside twice as many as are."""
 
-Path = tuple[str, ...]
+Path = tuple[str, str, str, str]
 Measure = Callable[["Share"], int]
 
-PROVEN, OTHERS, USELESS = "proven", "others", "useless"
 
-
-def path_of(entry: Entry, tier: Tier) -> Path:
+def path_of(entry: Entry) -> Path:
     """Return the shares that a group takes of, the widest first."""
-    publisher = str(entry.group.publisher)
-    if tier is Tier.PROVEN:
-        return (PROVEN, publisher)
-    if tier is Tier.USELESS:
-        return (OTHERS, USELESS, publisher)
     side = "signed" if entry.by_publisher else "passed on"
-    return (OTHERS, f"network {entry.network}", side, publisher)
+    return (entry.network, side, entry.connection, str(entry.group.publisher))
+
+
+def source_of(entry: Entry) -> str:
+    """Return what new names are judged by: a network, and whether its peers sign or pass on."""
+    network, side, *_ = path_of(entry)
+    return f"{side} by {network}" if network else ""
 
 
 def groups_of(share: Share) -> int:
@@ -65,10 +62,13 @@ class Share:
         "oldest",
         "ready_children",
         "ready_slots",
+        "source",
     )
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key: str, source: str = "") -> None:
         self.key = key
+        self.source = source
+        """Of a publisher: `source_of` its groups here."""
         self.groups = 0
         self.bytes = 0
         self.num_ready = 0
@@ -123,9 +123,8 @@ class Share:
 class ShareTree:
     """All resident groups by share. Calls are O(log n) amortised."""
 
-    def __init__(self, limits: BufferLimits, live: dict[int, Slot]) -> None:
+    def __init__(self, live: dict[int, Slot]) -> None:
         """`live` has every ready slot by its arrival; the caller keeps it."""
-        self._limits = limits
         self._live = live
         self.root = Share("")
 
@@ -153,19 +152,12 @@ class ShareTree:
         self._pull(slot)
         self._walk(slot, groups=0, num_bytes=0, ready=-1)
 
-    def find(self, *path: str) -> Share | None:
-        """Return the share at `path`, None where nothing is."""
+    def victim(self, entry: Entry, *, by_bytes: bool) -> Slot | None:
+        """Return what must go for a newcomer; None: it must not come."""
+        measure, cost = (bytes_of, entry.num_bytes) if by_bytes else (groups_of, 1)
         node: Share | None = self.root
-        for key in path:
-            node = None if node is None else node.children.get(key)
-        return node
-
-    def victim(self, path: Path, size: int, *, by_bytes: bool) -> Slot | None:
-        """Return what must go for a newcomer of `size` bytes at `path`; None: it must not come."""
-        measure, cost = (bytes_of, size) if by_bytes else (groups_of, 1)
-        node: Share | None = self._side(path[0], measure, cost)
-        on_path = node is not None and node.key == path[0]
-        for key in path[1:]:
+        on_path = True
+        for key in path_of(entry):
             if node is None or not on_path:
                 break
             mine = node.children.get(key)
@@ -175,17 +167,6 @@ class ShareTree:
             node = mine if on_path else fattest
         return None if node is None else self._oldest_below(node, measure)
 
-    def _side(self, mine: str, measure: Measure, cost: int) -> Share | None:
-        """Return the side that loses: the newcomer's own where it is at its part of the room."""
-        limits = self._limits
-        room = limits.max_bytes if measure is bytes_of else limits.max_groups
-        share = limits.strangers_share if mine == OTHERS else 1.0 - limits.strangers_share
-        own = self.root.children.get(mine)
-        if cost + (measure(own) if own is not None else 0) > share * room:
-            return own
-        other = self.root.children.get(PROVEN if mine == OTHERS else OTHERS)
-        return other if other is not None and other.num_ready else own
-
     def _oldest_below(self, node: Share, measure: Measure) -> Slot | None:
         while node.oldest is None:
             largest = node.largest(measure)
@@ -194,17 +175,17 @@ class ShareTree:
             node = largest
         return node.oldest.peek()
 
-    def _nodes(self, path: Path) -> Iterator[tuple[Share, Share]]:
+    def _nodes(self, slot: Slot) -> Iterator[tuple[Share, Share]]:
         parent = self.root
-        for key in path:
+        for key in path_of(slot.entry):
             child = parent.children.get(key)
             if child is None:
-                child = parent.children[key] = Share(key)
+                child = parent.children[key] = Share(key, source_of(slot.entry))
             yield parent, child
             parent = child
 
     def _walk(self, slot: Slot, *, groups: int, num_bytes: int, ready: int) -> None:
-        pairs = list(self._nodes(slot.path))
+        pairs = list(self._nodes(slot))
         leaf = pairs[-1][1]
         if leaf.oldest is None:
             leaf.ready_slots, leaf.oldest = DrawSet(), OrderHeap(self._live)
@@ -213,8 +194,7 @@ class ShareTree:
             child.groups += groups
             child.bytes += num_bytes
             child.num_ready += ready
-            # Nobody asks which side has most (`_side`).
-            if parent is not self.root and (groups or was_ready != (child.num_ready > 0)):
+            if groups or was_ready != (child.num_ready > 0):
                 parent.changed(child)
         if groups < 0:
             for parent, child in reversed(pairs):
@@ -235,6 +215,6 @@ class ShareTree:
 
     def _leaf(self, slot: Slot) -> Share:
         node = self.root
-        for key in slot.path:
+        for key in path_of(slot.entry):
             node = node.children[key]
         return node

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from enum import Enum, StrEnum
+from enum import StrEnum
 
 from shoal_wire.types import PeerId, PublishedGroup
 
@@ -25,8 +25,6 @@ class BufferLimits:
     """Publishers without groups whose counters are kept."""
     max_versions_per_publisher: int = 3
     """A publisher's newest policy versions whose groups stay, unless they are leased."""
-    strangers_share: float = 0.2
-    """Of a full buffer: the part of all who are not proven, beside who is."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -72,19 +70,11 @@ class Entry:
     received_at: float
     """Seconds, on the clock of every `now` passed to the buffer."""
     network: str = ""
-    """Whom it shares the strangers' room with: all that came by the same network."""
+    """By which it came, as the host calls it; empty where that is not known."""
     connection: str = ""
     """The peer that brought it; empty where that is not known."""
     by_publisher: bool = False
     """Whether its publisher brought it itself; what a peer passes on does not displace that."""
-
-
-class Tier(Enum):
-    """What is known of a publisher, the best first."""
-
-    PROVEN = "proven"
-    STRANGER = "stranger"
-    USELESS = "useless"
 
 
 @dataclass(slots=True, eq=False)
@@ -94,8 +84,6 @@ class Slot:
     entry: Entry
     arrival: int
     """The buffer's running number."""
-    path: tuple[str, ...] = ()
-    """The shares it takes of (`p2p.buffer.shares`)."""
     ready: bool = False
 
 

@@ -4,10 +4,11 @@
                  ▲                                                      │ pays before, settles after
                  └──────────── the rest of its tasks ◀──────────────────┘
 
-A lane is what a proven publisher signed, or what one network brings of strangers (`Lanes`).  What a
-family's tasks cost is measured; a batch that names a thousand of them pays for each slice before
-the worker begins with it, and everybody else has a turn between two slices.  A lane whose batches
-wait for more than anybody would is refused, which is no fault of who signed or brought them.
+A lane is what one network brings, of what its peers sign or of what they pass on (`lanes_by`).
+What a family's tasks cost is measured; a batch that names a thousand of them pays for each slice
+before the worker begins with it, and everybody else has a turn between two slices.  A lane whose
+batches wait for more than anybody would is refused, which is no fault of who signed or brought
+them.
 
 Whose own batches need too much of a message's time, and are not done, pays more for each turn: up
 to eight times, so that it has less than its share while others wait.  What is passed on or was
@@ -20,7 +21,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 import trio
 
@@ -70,30 +71,22 @@ class QuestionSource(Protocol):
         """Return the same, if all of them are remembered; None if the worker has to be asked."""
 
 
-def lane_of_bringer(author: PeerId, brought_by: PeerId) -> Lane:
-    """Return the lane where neither networks nor standings are known: of who brought it."""
-    return f"{_side(author, brought_by)} by {brought_by}"
+def lanes_by(network_of: Callable[[PeerId], str]) -> LaneOf:
+    """Return how batches are told apart: by who brings them, and whether it signed them itself.
+
+    Apart, so that what a peer passes on does not delay what it says itself. Nobody has a lane for
+    being right: whoever makes a question has its answer.
+    """
+
+    def lane_of(author: PeerId, brought_by: PeerId) -> Lane:
+        side = "signed" if author == brought_by else "passed on"
+        return f"{side} by {network_of(brought_by)}"
+
+    return lane_of
 
 
-def _side(author: PeerId, brought_by: PeerId) -> str:
-    return "signed" if author == brought_by else "passed on"
-
-
-class Lanes:
-    """Which lane a batch waits in: by usefulness first, then by network."""
-
-    def __init__(
-        self, *, is_proven: Callable[[PeerId], bool], network_of: Callable[[PeerId], str]
-    ) -> None:
-        self._is_proven = is_proven
-        self._network_of = network_of
-
-    def __call__(self, author: PeerId, brought_by: PeerId) -> Lane:
-        """Return the lane of a batch that `author` signed."""
-        if self._is_proven(author):
-            return f"proven {author}"
-        # Apart, so that what a peer passes on does not delay what it says itself.
-        return f"{_side(author, brought_by)} by network {self._network_of(brought_by)}"
+lane_of_bringer: Final = lanes_by(str)
+"""Where networks are not known, each peer is one."""
 
 
 class Prices:

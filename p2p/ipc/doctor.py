@@ -122,6 +122,8 @@ class Facts:
     groups_looked_at: int | None
     """Groups of others that the trainer has looked at lately; None where it wants none, and before
     it can tell."""
+    one_network: str
+    """That one network gives more than others beside it should; empty where none does."""
     groups_received: int | None
     buffered: tuple[int, int] | None
     """External groups in the buffer and their limit; None for a bootstrap peer."""
@@ -163,6 +165,7 @@ def diagnose(facts: Facts) -> tuple[Finding, ...]:
             _mesh,
             _trainer,
             _learning,
+            _sources,
             _buffer,
             _disk,
             _files,
@@ -402,6 +405,17 @@ def _learning(facts: Facts) -> Iterator[Finding]:
             says=f"others' groups are passed over: {facts.groups_too_old} of {received} became too "
             "old, and the trainer was given none lately",
             do="keep them longer (--buffer-seconds); see the clock above, and buffer below",
+        )
+
+
+def _sources(facts: Facts) -> Iterator[Finding]:
+    if facts.one_network:
+        yield Finding(
+            check="sources",
+            state=State.WARN,
+            says=facts.one_network,
+            do="what one network gives stays limited; if you do not know that peer, end it with "
+            "`shoal debug block PEER`, and find more peers",
         )
 
 

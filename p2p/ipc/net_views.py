@@ -163,6 +163,7 @@ class NetViews:
             trainer_error=_last_words(status.get("trainer", {})),
             learning=learning_of(learning),
             groups_looked_at=_looked_at(learning) if self._wants_others() else None,
+            one_network=status.get("one_network", ""),
             groups_received=status.get("groups_received"),
             buffered=(buffer["groups"], buffer["capacity_groups"]) if buffer else None,
             groups_too_old=_too_old(buffer["dropped"]) if buffer else 0,

@@ -96,6 +96,7 @@ class NodeViews(CoreViews):
                 "batches_put_off": self._outbox.num_batches_put_off,
             },
             "buffer": self._buffer_totals(),
+            "one_network": self._learning.origins.one_network(self._member.peer.parts.wall_ms()),
             "identity_shared": self._exchange.twins.found,
             "intake_waiting": self._member.intake.queue_length(),
             "trainer": self._trainer(),

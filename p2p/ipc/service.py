@@ -186,6 +186,8 @@ class Service(InspectorService):
             lease_seconds=_lease_seconds(body.lease_seconds),
         )
         entries = self._within_a_frame(holder, entries)
+        for entry in entries:
+            self._learning.origins.note(entry)
         return m.SampleReply(
             groups=tuple(_sampled(entry) for entry in entries),
             # Own groups are not drawn from here: of `num_local` there are never any.

@@ -8,7 +8,7 @@ the same of itself. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from p2p.buffer.pool import Counters
@@ -28,9 +28,9 @@ class Contribution:
     drawn: int
     """How often a group of it was leased to the trainer here; one given back counts again."""
     useful: float | None
-    """Mean usefulness of its verified groups, 0 to 1; None where none was verified of late."""
+    """Mean spread of its verified groups' rewards, 0 to 1; None where none was verified of late."""
     weight: float
-    """Factor on its groups' chance of being drawn (`p2p.standing.sampling.draw_weights`)."""
+    """Factor on its groups' chance of being drawn (`p2p.standing.sampling`)."""
     connected: bool
 
 
@@ -60,7 +60,7 @@ def account(
     counters: Mapping[PeerId, Counters],
     *,
     connected: Collection[PeerId],
-    weights: Mapping[PeerId, float],
+    weight_of: Callable[[PeerId], float],
     standings: SamplingStandings,
     own_contributed: int,
     now: float,
@@ -82,7 +82,7 @@ def account(
                 share=everybody[peer][0] / total if total else 0.0,
                 drawn=everybody[peer][1],
                 useful=_useful(standings, peer, now),
-                weight=weights.get(peer, 1.0),
+                weight=weight_of(peer),
                 connected=peer in connected,
             )
             for peer in ordered[:limit]

@@ -8,6 +8,7 @@ leave: by a second batch under the same number, or by displacing it. Then the ne
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -27,8 +28,8 @@ class Copy:
     received_at: float
     """Seconds, on the buffer's clock."""
     brought_by: PeerId | None
-    is_proven: bool
-    """Whether its publisher had been useful by then."""
+    source: str
+    """The share of the buffer by which it came (`p2p.buffer.shares.source_of`)."""
 
 
 class Copies:
@@ -41,15 +42,17 @@ class Copies:
         return iter(tuple(self._of))
 
     def note(self, group_id: GroupId, copy: Copy) -> None:
-        """Remember one more batch with a group; a proven publisher's displaces a stranger's."""
+        """Remember one more batch with a group; beyond the bound, the latest of the source that
+        has brought most of them goes."""
         copies = self._of.setdefault(group_id, [])
         if copy.publisher not in [one.publisher for one in copies]:
             copies.append(copy)
-        copies.sort(key=lambda one: not one.is_proven)  # stable: else the first comes first
-        del copies[MAX_COPIES:]
+        if len(copies) > MAX_COPIES:
+            (most, _), *_ = Counter(one.source for one in copies).most_common(1)
+            copies.remove([one for one in copies if one.source == most][-1])
 
     def take(self, group_id: GroupId) -> Copy | None:
-        """Return the batch to take a group from, the best first; it is forgotten."""
+        """Return the batch to take a group from, the first that came; it is forgotten."""
         copies = self._of.get(group_id)
         if not copies:
             return None

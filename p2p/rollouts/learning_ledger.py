@@ -20,6 +20,7 @@ from dataclasses import astuple, dataclass, field
 from typing import Any, Final
 
 from p2p.rollouts.marks import Marks
+from p2p.rollouts.origins import Origins
 from shoal_base.bounded import BoundedDict
 from shoal_ipc import messages as m
 from shoal_wire.limits import MAX_NAME_BYTES
@@ -105,6 +106,7 @@ class LearningLedger:
         self._bytes_seen = 0
         """Bytes received since the start that minutes have."""
         self.marks = Marks()
+        self.origins = Origins()
 
     @classmethod
     def left(cls, text: str, me: PeerId) -> LearningLedger:
@@ -156,6 +158,7 @@ class LearningLedger:
         all_added: dict[PeerId, _Added] = {}
         for one in learnt:
             publisher, added = self._add(one, now_ms)
+            self.origins.learnt(one, now_ms)
             before = all_added.get(publisher, (0, 0, 0.0, 0.0))
             all_added[publisher] = (
                 before[0] + added[0],

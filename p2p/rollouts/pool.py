@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from p2p.buffer.replay import ReplayBuffer
+from p2p.buffer.shares import source_of
 from p2p.buffer.types import Entry, InsertOutcome
 from p2p.events import BatchKept, BatchWithdrawn, Event, Keeper, NewGroups
 from p2p.intake.evidence import shows_two
@@ -24,7 +25,7 @@ from p2p.rollouts.contributions import Contributions, account
 from p2p.rollouts.copies import MAX_COPIES, Copies, Copy
 from p2p.rollouts.groups import published_groups
 from p2p.standing.reputation import Reputation
-from p2p.standing.sampling import SamplingStandings, capped, draw_weights
+from p2p.standing.sampling import SamplingStandings
 from p2p.store.store import Store, StoreError
 from p2p.threads import InThread
 from shoal_base.bounded import BoundedDict
@@ -101,7 +102,6 @@ class RolloutPool:
         self._reputation = reputation
         self._draws = draws
         self._network_of = network_of
-        self._tiers_are_old = True
         self._keepers = tuple(keepers)
         self._withdrawn: BoundedDict[BatchId, None] = BoundedDict(_MAX_WITHDRAWN)
         self._in_thread = in_thread
@@ -118,7 +118,6 @@ class RolloutPool:
     async def restore(self, ledger: PublisherLedger) -> None:
         """Fill buffer and ledger from disk; damaged rows are named and left out."""
         state = await self._store.load()
-        self._update_tiers()
         self._buffer.consume(state.consumed_ids)
         now = trio.current_time()
         # First, since what is proven keeps some of what is on disk out.
@@ -174,8 +173,6 @@ class RolloutPool:
         while True:
             await trio.sleep(_SWEEP_SECONDS)
             self._buffer.expire(trio.current_time())
-            self._tiers_are_old = True
-            self._update_tiers()
             await self._replace_what_left()
             if trio.current_time() >= next_prune:
                 next_prune = trio.current_time() + _PRUNE_SECONDS
@@ -191,7 +188,6 @@ class RolloutPool:
         Their durability is a convenience (a restart keeps its buffer), so a full disk is logged and
         the groups stay usable.
         """
-        self._update_tiers()
         kept = []
         for signed in batches:
             groups = signed.batch.groups
@@ -256,34 +252,22 @@ class RolloutPool:
         """Lease up to `count` groups of others."""
         if not count:
             return []
-        now = trio.current_time()
-        self._update_tiers()
-        weights = None
-        if self._reputation is not None:
-            alone = self._reputation.weights_alone(self._buffer.publishers(), now)
-            weights = draw_weights(self._draws, alone, self._buffer.contributed())
         return self._buffer.lease(
             count,
             holder=holder,
-            now=now,
+            now=trio.current_time(),
             lease_seconds=lease_seconds,
-            weights=weights,
-            pots=None if self._draws == "uniform" else capped,
+            weight_of=self._weight_of,
+            by_shares=self._draws != "uniform",
         )
 
-    def _update_tiers(self) -> None:
-        """Tell the buffer of whom something else is known than before, where that may be so."""
-        if self._reputation is not None and self._tiers_are_old:
-            proven, useless = self._reputation.known(trio.current_time())
-            self._buffer.set_tiers(proven=proven, useless=useless)
-            self._tiers_are_old = False
-
-    def _weights(self, now: float) -> dict[PeerId, float] | None:
+    def _weight_of(self, publisher: PeerId, source: str = "") -> float:
+        """Return the factor on a publisher's chance of being drawn, 0 to 1."""
         if self._reputation is None:
-            return None
-        publishers = self._buffer.publishers()
-        weights = self._reputation.sampling_weights(publishers, now)
-        return draw_weights(self._draws, weights, self._buffer.contributed())
+            return 1.0
+        if self._draws == "uniform":
+            return 0.0 if self._reputation.is_blocked(publisher) else 1.0
+        return self._reputation.sampling_weight(publisher, trio.current_time(), source)
 
     def contributions(self, connected: Collection[PeerId]) -> Contributions:
         """Return the account of draws against contributions; `connected` peers are named too."""
@@ -292,7 +276,7 @@ class RolloutPool:
         return account(
             self._buffer.counters(),
             connected=connected,
-            weights=self._weights(now) or {},
+            weight_of=self._weight_of,
             standings=standings,
             own_contributed=self.groups_published,
             now=now,
@@ -304,7 +288,6 @@ class RolloutPool:
         entry = theirs or self._buffer.get_own(group_id)
         if entry is None or self._reputation is None:
             return
-        self._tiers_are_old = True
         self._reputation.sampling.report(
             group_id,
             publisher=entry.group.publisher,
@@ -312,6 +295,7 @@ class RolloutPool:
             rewards=rewards,
             own=theirs is None,
             now=trio.current_time(),
+            source=source_of(entry),
         )
 
     async def settle(
@@ -400,7 +384,7 @@ class RolloutPool:
         share = num_bytes // max(1, len(groups))
         offer = self._buffer.note_own if own else self._buffer.insert
         new: list[PublishedGroup] = []
-        also: list[PublishedGroup] = []
+        also: list[Entry] = []
         for group in groups:
             cost = share + weight_of(group.group)
             entry = Entry(
@@ -415,8 +399,8 @@ class RolloutPool:
             if outcome is InsertOutcome.STORED:
                 new.append(group)
             elif outcome is InsertOutcome.DUPLICATE and not own and self._is_anothers(group):
-                also.append(group)
-        self._note_copies(also, received_at, brought_by)
+                also.append(entry)
+        self._note_copies(also)
         if new:
             self._tell(NewGroups(groups=tuple(new), at_ms=self._wall_ms()))
 
@@ -427,23 +411,17 @@ class RolloutPool:
             return self._buffer.holds(group.group_id)
         return entry.group.publisher != group.publisher
 
-    def _note_copies(
-        self, groups: Sequence[PublishedGroup], received_at: float, brought_by: PeerId | None
-    ) -> None:
+    def _note_copies(self, entries: Sequence[Entry]) -> None:
         """Remember where groups of one batch, which others had brought before, are to be found."""
-        if not groups:
-            return
-        publisher = groups[0].publisher
-        copy = Copy(
-            batch_id=groups[0].batch_id,
-            publisher=publisher,
-            received_at=received_at,
-            brought_by=brought_by,
-            is_proven=self._reputation is not None
-            and self._reputation.is_proven(publisher, trio.current_time()),
-        )
-        for group in groups:
-            self._copies.note(group.group_id, copy)
+        for entry in entries:
+            copy = Copy(
+                batch_id=entry.group.batch_id,
+                publisher=entry.group.publisher,
+                received_at=entry.received_at,
+                brought_by=PeerId(entry.connection) if entry.connection else None,
+                source=source_of(entry),
+            )
+            self._copies.note(entry.group.group_id, copy)
 
     def _tell(self, event: Event) -> None:
         for keeper in self._keepers:

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from p2p.standing.sampling import SamplingRow, SamplingStandings, Standing
+from p2p.standing.sampling import SamplingRow, SamplingStandings
 from p2p.standing.scoring import (
     BAN_BELOW,
     HALF_LIFE_SECONDS,
@@ -145,27 +145,11 @@ class Reputation:
         """Everybody the user refuses."""
         return frozenset(self._blocked)
 
-    def sampling_weights(self, publishers: Collection[PeerId], now: float) -> dict[PeerId, float]:
-        """Return each publisher's factor on its chance of being drawn, 0 to 1."""
-        weights = self.sampling.weights(publishers, now)
-        return {p: 0.0 if p in self._blocked else weight for p, weight in weights.items()}
-
-    def weights_alone(self, publishers: Collection[PeerId], now: float) -> dict[PeerId, float]:
-        """Return each publisher's factor among those of its standing; 0 for the blocked."""
-        blocked, weight = self._blocked, self.sampling.weight_alone
-        return {p: 0.0 if p in blocked else weight(p, now) for p in publishers}
-
-    def is_proven(self, peer_id: PeerId, now: float) -> bool:
-        """Return whether a publisher's groups have been useful here, and nobody has blocked it."""
-        if peer_id in self._blocked:
-            return False
-        return self.sampling.standing(peer_id, now) is Standing.PROVEN
-
-    def known(self, now: float) -> tuple[frozenset[PeerId], frozenset[PeerId]]:
-        """Return who has proven useful, and who useless or is blocked; all others are strangers."""
-        known, blocked = self.sampling.known(now), self._blocked
-        proven = frozenset(p for p, standing in known.items() if standing is Standing.PROVEN)
-        return proven - blocked, frozenset(known) - proven | blocked
+    def sampling_weight(self, publisher: PeerId, now: float, source: str = "") -> float:
+        """Return the factor on a publisher's chance of being drawn, 0 to 1: 0 for the blocked."""
+        if publisher in self._blocked:
+            return 0.0
+        return self.sampling.weight(publisher, now, source)
 
     def rows(self, now: float) -> tuple[PeerRow, ...]:
         """Return everybody of whom something is held, the worst first."""
@@ -234,6 +218,7 @@ class Reputation:
                 row["merit"] = round(standing.merit, 4)
             if sampled is not None:
                 row["useful"] = round(sampled.useful, 4)
+                row["expected"] = round(sampled.expected, 4)
                 row["groups"] = round(sampled.groups, 4)
             if ban is not None:
                 row["ban_s"] = round(ban.until - now, 3)
@@ -286,6 +271,7 @@ def _parse(item: Any, age_s: float) -> tuple[StandingRow, SamplingRow, _Ban | No
     sampled = SamplingRow(
         peer_id=peer_id,
         useful=_number(item.get("useful", 0.0)),
+        expected=_number(item.get("expected", 0.0)),
         groups=_number(item.get("groups", 0.0)),
         weight=1.0,
     )

@@ -214,11 +214,11 @@ class NodeSettings(BaseModel):
         le=4096,
     )
     buffer_seconds: int = key(3600, "node swarm", "Age at which a group leaves the buffer.", ge=1)
-    draws: Literal["standing", "uniform", "contribution"] = key(
+    draws: Literal["standing", "uniform"] = key(
         "standing",
         "node swarm",
-        "How often each publisher's groups are drawn: by their use here so far (standing), all "
-        "alike (uniform), or by use and by how much it has contributed (contribution).",
+        "How others' groups are drawn: each network alike, then each publisher, by its use here so "
+        "far (standing), or all publishers alike (uniform).",
     )
     archive_bytes: int = key(
         268_435_456,
@@ -234,6 +234,14 @@ class NodeSettings(BaseModel):
         annotation = cls.model_fields[str(info.field_name)].annotation
         if isinstance(value, bool) and annotation in (int, float):
             raise ValueError("must be a number")
+        return value
+
+    @field_validator("draws", mode="before")
+    @classmethod
+    def _no_draws_by_contribution(cls, value: Any) -> Any:
+        """Say what has become of a word of earlier versions."""
+        if value == "contribution":
+            raise ValueError("has no word 'contribution' any more: standing draws all alike by use")
         return value
 
     @field_validator("data_dir", mode="before")

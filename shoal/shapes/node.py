@@ -98,6 +98,7 @@ class Status(PeerStatus):
     outbox: NotRequired[Outbox]
     buffer: NotRequired[BufferTotals]
     identity_shared: NotRequired[bool]
+    one_network: NotRequired[str]
     intake_waiting: NotRequired[int]
     trainer: NotRequired[Trainer]
     judge: NotRequired[Judged | None]

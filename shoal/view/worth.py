@@ -44,7 +44,13 @@ def _says(answers: Answers) -> str:
         when = f"{window} {_until(answers.ledger)}" if is_down else f"last {window}"
         received = real(lately, "bytes_in")
         cost = "" if received is None else f", for {size(received)} received in that time"
-        return f"In the {when}, {percent}% of what the model learnt from was found by others{cost}"
+        found = f"In the {when}, {percent}% of what the model learnt from was found by others{cost}"
+        one_network = (answers.status or {}).get("one_network")
+        return (
+            f"{found}. Look: {one_network}"
+            if isinstance(one_network, str) and one_network
+            else found
+        )
     if trained := _trained(answers):
         return f"Over the whole run {trained} groups of others were trained on, none of late"
     if not is_down:

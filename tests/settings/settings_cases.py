@@ -51,7 +51,7 @@ STRANGE_VALUES: dict[str, Any] = {
     "http": "[::1]:7463",
     "log": "wandb,trackio",
     "strategy": "top-reward",
-    "draws": "contribution",
+    "draws": "uniform",
     "balance": "adaptive",
     "curriculum": "adaptive",
     "log_level": "error",

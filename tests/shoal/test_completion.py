@@ -46,7 +46,7 @@ CASES = [
     ("no", {"node"}),
     ("debug ", set(VIEWS)),
     ("debug status --la", {"--last"}),
-    ("node --draws ", {"standing", "uniform", "contribution"}),
+    ("node --draws ", {"standing", "uniform"}),
     ("node --no-mdns --tasks ", {"easy", "easy-paper", "paper", "none"}),
     ("join shoal1x --max-new", {"--max-new-tokens"}),
     ("judge rep", {"report"}),
@@ -96,7 +96,7 @@ def test_the_shell_takes_the_script(shell: str, scripts: dict[str, Path]) -> Non
 @pytest.mark.parametrize("shell", SHELLS)
 def test_the_script_has_every_command_view_and_preset(shell: str, scripts: dict[str, Path]) -> None:
     text = scripts[shell].read_text()
-    for word in (*VIEWS, "bootstrap", "easy-paper", "gcd_easy", "contribution", "poison"):
+    for word in (*VIEWS, "bootstrap", "easy-paper", "gcd_easy", "poison"):
         assert word in text
 
 

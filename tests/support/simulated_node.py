@@ -41,6 +41,7 @@ from shoal.simulation.network import SimulatedNetwork
 from shoal.simulation.parts import NoSocket, SimulatedEnd, UnflushedStore, at_once
 from shoal_ipc import messages as m
 from shoal_settings.schema import Settings
+from shoal_wire.digests import group_id
 from shoal_wire.types import BatchId, PeerId, RolloutGroup
 from tests.support import factories as make
 from tests.support.streamed_host import StreamedHost
@@ -285,6 +286,13 @@ class SimulatedNode:
         envelope = await self.live.store.envelope_part(answer.batch_id, 0, 1 << 20)
         assert envelope is not None
         self.observer.published(self, envelope, len(groups))
+        own = [
+            m.GroupReport(
+                group_id=group_id(group), publisher=self.peer_id, rewards=rewards_of(group)
+            )
+            for group in groups
+        ]
+        await self._ask(service, m.Report(groups=tuple(own)))
 
     def _texts(self) -> tuple[str, ...]:
         if not self.useful:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 
+from p2p.buffer.drawing import WeightOf
 from p2p.buffer.types import BufferLimits, Entry
 from shoal_wire.types import (
     BatchId,
@@ -87,3 +88,8 @@ def limits(**changes: float) -> BufferLimits:
 def ids_of(entries: list[Entry]) -> list[GroupId]:
     """Return the entries' group ids in order."""
     return [item.group.group_id for item in entries]
+
+
+def only(**weights: float) -> WeightOf:
+    """Return the weight of publishers by name, 1 where it is not named."""
+    return lambda publisher, _source: weights.get(publisher, 1.0)

@@ -10,7 +10,7 @@ import pytest
 from p2p.buffer.replay import ReplayBuffer
 from p2p.buffer.types import InsertOutcome
 from shoal_wire.types import GroupId, PeerId
-from tests.p2p.buffer.entries import OWN_PEER, entry, group_id, ids_of, limits
+from tests.p2p.buffer.entries import OWN_PEER, entry, group_id, ids_of, limits, only
 
 
 def make(**changes: float) -> ReplayBuffer:
@@ -143,7 +143,7 @@ class TestEviction:
         buffer = make(max_bytes=100)
         fill(buffer, "fat", range(4), num_bytes=15)
         fill(buffer, "mid", range(4, 6), num_bytes=20)
-        held = lease(buffer, 2, now=6.0, weights={PeerId("fat"): 0.0})
+        held = lease(buffer, 2, now=6.0, weight_of=only(fat=0.0))
         assert set(held) == ids(4, 5)
         before = resident(buffer)
         # One group of `fat` is too little, and after it `mid` itself would be the largest.
@@ -230,9 +230,9 @@ class TestLease:
         buffer = make()
         fill(buffer, "good", range(3))
         fill(buffer, "bad", range(3, 30))
-        weights = {PeerId("bad"): 0.0}
-        assert set(lease(buffer, 30, now=30.0, weights=weights)) == ids(0, 1, 2)
-        assert lease(buffer, 1, now=30.0, weights=weights) == []
+        weights = only(bad=0.0)
+        assert set(lease(buffer, 30, now=30.0, weight_of=weights)) == ids(0, 1, 2)
+        assert lease(buffer, 1, now=30.0, weight_of=weights) == []
         assert buffer.ready() == 27
 
     @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ class TestLease:
         drawn = Counter[str]()
         for _ in range(4000):
             (group,) = buffer.lease(
-                1, holder="t", now=16.0, lease_seconds=9.0, weights={PeerId("many"): weight}
+                1, holder="t", now=16.0, lease_seconds=9.0, weight_of=only(many=weight)
             )
             drawn[group.group.publisher] += 1
             buffer.release_holder("t")
@@ -264,10 +264,10 @@ class TestLease:
         buffer = make()
         fill(buffer, "a", range(2))
         fill(buffer, "b", range(2, 4))
-        weights = {PeerId("a"): 1e-6, PeerId("b"): 3e-6}
+        weights = only(a=1e-6, b=3e-6)
         drawn = Counter[str]()
         for _ in range(1000):
-            (group,) = buffer.lease(1, holder="t", now=4.0, lease_seconds=9.0, weights=weights)
+            (group,) = buffer.lease(1, holder="t", now=4.0, lease_seconds=9.0, weight_of=weights)
             drawn[group.group.publisher] += 1
             buffer.release_holder("t")
         assert drawn["b"] / 1000 == pytest.approx(0.75, abs=0.055)
@@ -454,7 +454,7 @@ class TestViews:
         fill(buffer, "a", range(3))
         fill(buffer, "b", range(3, 4))
         buffer.note_own(entry(4, OWN_PEER, received_at=4.0), 4.0)
-        lease(buffer, 1, now=5.0, weights={PeerId("a"): 0.0})
+        lease(buffer, 1, now=5.0, weight_of=only(a=0.0))
         stats = buffer.stats(5.0)
         by_peer = {item.peer_id: item for item in stats.per_publisher}
         assert set(by_peer) == {"a", "b", OWN_PEER}

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from p2p.buffer.replay import ReplayBuffer
 from p2p.buffer.types import Entry, InsertOutcome
 from shoal_wire.types import GroupId, PeerId
-from tests.p2p.buffer.entries import OWN_PEER, entry, group_id, ids_of, limits
+from tests.p2p.buffer.entries import OWN_PEER, entry, group_id, ids_of, limits, only
 
 PUBLISHERS = ("a", "b", "c", "d")
 numbers = st.integers(0, 60)
@@ -243,11 +243,11 @@ class BufferMachine(RuleBasedStateMachine):
     )
     def lease(self, count: int, holder: str, seconds: float, banned: bool) -> None:
         self.model_expire()
-        weights = {PeerId("a"): 0.0, PeerId("b"): 0.01} if banned else None
+        weights = only(a=0.0, b=0.01) if banned else only()
         candidates = {key for key in self.ready() if not (banned and self.publisher(key) == "a")}
         leased = ids_of(
             self.buffer.lease(
-                count, holder=holder, now=self.now, lease_seconds=seconds, weights=weights
+                count, holder=holder, now=self.now, lease_seconds=seconds, weight_of=weights
             )
         )
         assert len(leased) == len(set(leased)) == min(count, len(candidates))

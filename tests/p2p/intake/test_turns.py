@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from p2p.gossip.fair_seats import FairSeats
 from p2p.intake.intake import Intake
 from p2p.intake.ledger import PublisherLedger
-from p2p.intake.turns import MAX_WAITING, Lanes, TooDear, WorkerTurns
+from p2p.intake.turns import MAX_WAITING, TooDear, WorkerTurns, lanes_by
 from p2p.standing.scoring import BAN_BELOW, WEIGHTS, Scoreboard
 from shoal_tasks.errors import UnknownFamily, WorkerUnavailable
 from shoal_tasks.types import TaskCoordinates
@@ -203,12 +203,12 @@ async def test_who_stops_waiting_gives_its_turn_back(
     assert len(await turns.question_digests(tasks(3), "one")) == 3
 
 
-def test_names_of_one_network_share_a_lane_and_the_proven_have_their_own() -> None:
-    ann, bob, eve = PeerId("ann"), PeerId("bob"), PeerId("eve")
-    lanes = Lanes(is_proven=lambda peer: peer == ann, network_of=lambda peer: "net")
+def test_names_of_one_network_share_a_lane_and_what_it_signs_has_its_own() -> None:
+    bob, eve = PeerId("bob"), PeerId("eve")
+    lanes = lanes_by(lambda peer: "net")
     assert lanes(PeerId("x1"), eve) == lanes(PeerId("x2"), bob)
     assert lanes(eve, eve) == lanes(bob, bob) != lanes(PeerId("x1"), eve)
-    assert lanes(ann, eve) == lanes(ann, ann) != lanes(eve, eve)
+    assert lanes_by(str)(eve, eve) != lanes_by(str)(bob, bob)
 
 
 @settings(max_examples=15)

@@ -48,6 +48,7 @@ HEALTHY = Facts(
     trainer_error="",
     learning=(LearningSeen(state=State.OK, says="nothing wrong", do=""),),
     groups_looked_at=9,
+    one_network="",
     groups_received=9,
     buffered=(9, 4096),
     groups_too_old=0,
@@ -209,6 +210,12 @@ def test_the_doctor_says_what_the_trainer_says_of_its_learning() -> None:
 )
 def test_a_trainer_of_another_version_has_no_finding(said: object) -> None:
     assert learning_of(said) == ()
+
+
+def test_one_network_that_gives_too_much_is_told_with_what_to_do() -> None:
+    found = only(replace(HEALTHY, one_network="most came by one"), "sources")
+    assert (found.state, found.says) == (State.WARN, "most came by one")
+    assert "shoal debug block" in found.do
 
 
 def test_groups_that_are_too_old_for_the_trainer_are_learning_lost() -> None:

@@ -26,7 +26,7 @@ def test_who_contributes_and_who_is_silent() -> None:
     made = account(
         {BOB: Counters(draws=1, stored_total=10), ANN: Counters(draws=5, stored_total=30)},
         connected={ANN, EVE},
-        weights={BOB: 0.25},
+        weight_of=lambda peer: 0.25 if peer == BOB else 1.0,
         standings=standings,
         own_contributed=3,
         now=0.0,
@@ -48,7 +48,7 @@ def test_before_anything_has_happened() -> None:
     made = account(
         {},
         connected=(),
-        weights={},
+        weight_of=lambda _: 1.0,
         standings=SamplingStandings(),
         own_contributed=0,
         now=0.0,

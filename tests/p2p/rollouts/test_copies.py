@@ -157,25 +157,27 @@ async def test_what_a_copier_withdraws_is_taken_from_the_author(tmp_path: Path) 
             raise
 
 
-def copy_of(number: int, *, is_proven: bool = False) -> Copy:
+def copy_of(number: int, source: str = "bad") -> Copy:
     return Copy(
         batch_id=BatchId(bytes([number]) * 32),
         publisher=PeerId(str(number)),
         received_at=float(number),
         brought_by=None,
-        is_proven=is_proven,
+        source=source,
     )
 
 
-def test_a_proven_publishers_copy_finds_room_among_strangers_and_comes_first() -> None:
+def test_a_copy_by_another_network_finds_room_among_many_of_one() -> None:
     copies, group = Copies(10), group_id(make.group(1))
     for number in range(2 * MAX_COPIES):
         copies.note(group, copy_of(number))
         copies.note(group, copy_of(number))
-    copies.note(group, copy_of(99, is_proven=True))
+    copies.note(group, copy_of(99, "its own"))
+    for number in range(100, 200):
+        copies.note(group, copy_of(number))
     assert len(copies.batch_ids()) == MAX_COPIES
     taken = [copies.take(group) for _ in range(MAX_COPIES)]
-    assert [one.received_at for one in taken if one] == [99.0, *map(float, range(MAX_COPIES - 1))]
+    assert [one.received_at for one in taken if one] == [*map(float, range(MAX_COPIES - 1)), 99.0]
     assert (copies.take(group), list(copies)) == (None, [])
 
 

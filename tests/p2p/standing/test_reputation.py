@@ -20,7 +20,7 @@ from p2p.standing.scoring import Cause
 from shoal_wire.types import GroupId, PeerId
 from shoal_wire.verdict import Reason, verdict
 
-ANN, BOB, EVE = PeerId("ann"), PeerId("bob"), PeerId("eve")
+ME, ANN, BOB, EVE = map(PeerId, ("me", "ann", "bob", "eve"))
 HOUR_MS = 3_600_000
 
 
@@ -73,7 +73,7 @@ def test_blocking_and_protecting_exclude_each_other() -> None:
     reputation.protect(EVE)
     reputation.block(EVE)
     assert (reputation.is_blocked(EVE), reputation.is_protected(EVE)) == (True, False)
-    assert reputation.sampling_weights([EVE, ANN], 0.0) == {EVE: 0.0, ANN: 1.0}
+    assert [reputation.sampling_weight(peer, 0.0) for peer in (EVE, ANN)] == [0.0, 1.0]
     reputation.protect(EVE)
     assert (reputation.is_blocked(EVE), reputation.is_protected(EVE)) == (False, True)
 
@@ -110,13 +110,13 @@ def test_useful_peers_rank_above_idle_ones_and_useless_ones_do_not() -> None:
         for peer in (ANN, EVE):
             reputation.judge(verdict(Reason.VALID), signer=peer, forwarder=peer, now=float(second))
     for number in range(40):
-        for peer, rewards in ((ANN, (0.0, 1.0)), (EVE, (0.0, 0.0))):
+        for peer, rewards in ((ME, (0.0, 1.0)), (ANN, (0.0, 1.0)), (EVE, (0.0, 0.0))):
             reputation.sampling.report(
                 GroupId(f"{peer}{number}".encode()),
                 publisher=peer,
                 family="sums",
                 rewards=rewards,
-                own=False,
+                own=peer == ME,
                 now=100.0,
             )
     ann, bob, eve = (reputation.rank(peer, 100.0) for peer in (ANN, BOB, EVE))

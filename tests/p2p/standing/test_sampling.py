@@ -1,4 +1,4 @@
-"""Who is drawn how often: the useful fully, the useless hardly, strangers and names in bounds."""
+"""Who is drawn how often: by what its groups teach here, beside what own groups do."""
 
 from __future__ import annotations
 
@@ -7,22 +7,14 @@ import math
 import random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from p2p.standing.sampling import (
-    FEW_PROVEN,
-    FLOOR,
-    HALF_LIFE_SECONDS,
-    LEAST,
-    STRANGER_SHARE,
-    USELESS_SHARE,
-    SamplingStandings,
-    Standing,
-    draw_weights,
-)
+from p2p.standing.sampling import ENOUGH, FLOOR, HALF_LIFE_SECONDS, SamplingStandings
 from shoal_wire.types import GroupId, PeerId
 
-ANN, BOB, EVE, NEW = map(PeerId, ("ann", "bob", "eve", "new"))
-GOOD, BAD = (0.0, 1.0), (0.0, 0.0)
+ME, ANN, BOB, EVE, NEW = map(PeerId, ("me", "ann", "bob", "eve", "new"))
+GOOD, BAD, ALL_RIGHT = (0.0, 1.0), (0.0, 0.0), (1.0, 1.0)
 _ids = itertools.count()
 
 
@@ -33,86 +25,149 @@ def tell(
     times: int = 1,
     *,
     family: str = "sums",
-    own: bool = False,
     now: float = 0.0,
+    source: str = "",
 ) -> None:
     for _ in range(times):
-        group_id = GroupId(next(_ids).to_bytes(16, "big"))
         standings.report(
-            group_id, publisher=publisher, family=family, rewards=rewards, own=own, now=now
+            GroupId(next(_ids).to_bytes(16, "big")),
+            publisher=publisher,
+            family=family,
+            rewards=rewards,
+            own=publisher == ME,
+            now=now,
+            source=source,
         )
 
 
-def test_useless_groups_beside_useful_ones_fade_within_a_dozen() -> None:
+def learner(*, useful: int = 3) -> SamplingStandings:
+    """Of whose own groups so many in ten have had something to learn from."""
     standings = SamplingStandings()
-    tell(standings, ANN, GOOD, 12)
-    tell(standings, EVE, BAD, 12)
+    for number in range(400):
+        tell(standings, ME, GOOD if number % 10 < useful else BAD)
+    return standings
+
+
+def test_who_teaches_nothing_fades_and_who_teaches_as_own_groups_do_does_not() -> None:
+    standings = learner()
+    for _ in range(10):
+        tell(standings, EVE, BAD, 10)
+        tell(standings, ANN, BAD, 7)
+        tell(standings, ANN, GOOD, 3)
+    assert standings.weight(EVE, 0.0) < 0.05
     assert standings.weight(ANN, 0.0) == 1.0
-    assert standings.weight(EVE, 0.0) < 0.03
-    assert standings.weight(BOB, 0.0) == 1.0, "a stranger"
+    assert standings.weight(NEW, 0.0) == 1.0, "nothing is known of it"
 
 
-def test_where_nobody_earns_anything_nobody_is_accused() -> None:
-    standings = SamplingStandings()
-    tell(standings, ANN, BAD, 100, own=True)
-    tell(standings, EVE, BAD, 100)
+def test_answers_that_are_all_right_teach_no_more_than_answers_that_are_all_wrong() -> None:
+    standings = learner()
+    tell(standings, ANN, ALL_RIGHT, 60)
+    tell(standings, EVE, BAD, 60)
+    assert standings.weight(ANN, 0.0) == standings.weight(EVE, 0.0) < 0.1
+
+
+def test_where_own_groups_teach_nothing_nobody_is_accused() -> None:
+    standings = learner(useful=0)
+    tell(standings, EVE, BAD, 500)
     assert standings.weight(EVE, 0.0) == 1.0
-
-
-def test_own_groups_are_a_measure_but_have_no_record() -> None:
-    standings = SamplingStandings()
-    tell(standings, ANN, GOOD, 20, own=True)
-    tell(standings, EVE, BAD, 20)
-    assert standings.weight(EVE, 0.0) < 0.02
-    assert standings.groups(ANN, 0.0) == 0.0
+    before_any = SamplingStandings()
+    tell(before_any, EVE, BAD, 500)
+    assert before_any.weight(EVE, 0.0) == 1.0
 
 
 def test_token_rewards_are_not_useful_beside_real_ones() -> None:
-    standings = SamplingStandings()
-    tell(standings, ANN, GOOD, 20)
-    tell(standings, EVE, (0.0, 0.01, 0.02), 30)
+    standings = learner()
+    tell(standings, EVE, (0.0, 0.01, 0.02), 100)
     assert standings.weight(EVE, 0.0) < 0.05
 
 
-def test_a_weak_peer_that_is_right_one_time_in_four_keeps_its_whole_share() -> None:
-    standings = SamplingStandings()
-    tell(standings, ANN, GOOD, 20)
+def test_usual_is_learnt_by_family_and_elsewhere_from_all() -> None:
+    standings = learner(useful=9)
+    tell(standings, ME, BAD, 100, family="hard")
+    tell(standings, ANN, BAD, 12, family="hard")
+    tell(standings, EVE, BAD, 12)
+    tell(standings, BOB, BAD, 12, family="unknown")
+    assert standings.weight(ANN, 0.0) == 1.0, "own groups teach nothing there either"
+    assert standings.weight(EVE, 0.0) < standings.weight(BOB, 0.0) < 1.0
+
+
+@pytest.mark.parametrize("perfect", [1, 5, 50])
+def test_how_good_others_are_changes_nothing_for_anybody(perfect: int) -> None:
+    """Five perfect names once made every honest learner useless: the usual rose to theirs."""
+    standings = learner()
     for _ in range(20):
-        tell(standings, BOB, BAD, 3)
-        tell(standings, BOB, GOOD)
-    assert standings.weight(BOB, 0.0) > 0.9
+        for number in range(perfect):
+            tell(standings, PeerId(f"perfect-{number}"), GOOD, 5)
+        tell(standings, BOB, BAD, 9)
+        tell(standings, BOB, (0.0, 1.0))
+    assert standings.weight(BOB, 0.0) == 1.0
 
 
-def test_six_useless_groups_do_not_condemn_and_one_useful_group_proves() -> None:
+@pytest.mark.parametrize("seed", range(20))
+def test_beginners_that_are_right_once_in_thirty_do_not_condemn_each_other(seed: int) -> None:
+    rng = random.Random(seed)
     standings = SamplingStandings()
-    tell(standings, ANN, GOOD, 9, own=True)
-    tell(standings, BOB, BAD, 6)
-    tell(standings, EVE, BAD, 11)
-    assert standings.standing(BOB, 0.0) is standings.standing(NEW, 0.0) is Standing.STRANGER
-    assert standings.standing(EVE, 0.0) is Standing.USELESS
-    assert 0.09 < standings.weight_alone(BOB, 0.0) < standings.weight_alone(NEW, 0.0) == 1.0
-    tell(standings, BOB, GOOD)
-    assert standings.standing(BOB, 0.0) is Standing.STRANGER, "it may be either"
-    assert standings.weight_alone(BOB, 0.0) == 1.0
-    tell(standings, NEW, GOOD)
-    assert standings.standing(NEW, 0.0) is Standing.PROVEN
+    others = [PeerId(f"beginner-{number}") for number in range(8)]
+    for _ in range(100):
+        for publisher in (ME, *others):
+            tell(standings, publisher, GOOD if rng.random() < 1 / 30 else BAD)
+    weights = [standings.weight(publisher, 0.0) for publisher in others]
+    assert min(weights) > 0.25, "by luck alone, and not for long"
+    assert sum(weights) > 7.0
+
+
+def test_one_right_group_buys_no_half_hour_and_a_hundred_no_hundreds() -> None:
+    standings = learner()
     tell(standings, EVE, GOOD)
-    assert standings.standing(EVE, 0.0) is Standing.STRANGER, "nobody is condemned for good"
-    tell(standings, EVE, (0.0, 0.05), 8)
-    assert standings.standing(EVE, 0.0) is Standing.USELESS, "token rewards speak for nobody"
+    tell(standings, EVE, BAD, 40)
+    assert standings.weight(EVE, 0.0) < 0.5
+    tell(standings, NEW, GOOD, 100)
+    tell(standings, NEW, BAD, 60)
+    assert standings.weight(NEW, 0.0) < 0.75
+    tell(standings, NEW, BAD, 60)
+    assert standings.weight(NEW, 0.0) < 0.25
 
 
-def test_the_first_that_proves_useful_is_not_nearly_all_that_is_drawn() -> None:
-    standings = SamplingStandings()
-    tell(standings, ANN, GOOD)
-    names = [PeerId(f"stranger-{n}") for n in range(1000)]
-    weights = standings.weights([ANN, *names], 0.0)
-    assert weights[ANN] / sum(weights.values()) == pytest.approx(1 / (1 + FEW_PROVEN / 4))
+def test_the_next_name_of_a_source_begins_where_its_last_ones_ended() -> None:
+    standings = learner()
+    for number in range(100):
+        tell(standings, PeerId(f"fresh-{number}"), BAD, source="signed by bad")
+    assert standings.weight(NEW, 0.0, "signed by bad") < 0.05
+    assert standings.weight(NEW, 0.0, "passed on by bad") == 1.0
+    assert standings.weight(NEW, 0.0, "signed by good") == 1.0
+    tell(standings, NEW, GOOD, 30, source="signed by bad")
+    assert standings.weight(NEW, 0.0, "signed by bad") == 1.0, "it counts for itself by now"
+
+
+@given(
+    reports=st.lists(
+        st.tuples(
+            st.sampled_from([ME, ANN, BOB, EVE]),
+            st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=4).map(tuple),
+            st.sampled_from(["sums", "words"]),
+            st.floats(0.0, 3600.0),
+        ),
+        max_size=60,
+    )
+)
+def test_whatever_is_reported_a_weight_is_a_share_and_only_own_groups_move_what_is_usual(
+    reports: list[tuple[PeerId, tuple[float, ...], str, float]],
+) -> None:
+    all_told, without_bob = SamplingStandings(), SamplingStandings()
+    now = 0.0
+    for publisher, rewards, family, later in reports:
+        now += later
+        tell(all_told, publisher, rewards, family=family, now=now)
+        if publisher != BOB:
+            tell(without_bob, publisher, rewards, family=family, now=now)
+    for publisher in (ANN, BOB, EVE, NEW):
+        assert FLOOR <= all_told.weight(publisher, now) <= 1.0
+    for publisher in (ANN, EVE):
+        assert all_told.row(publisher, now) == without_bob.row(publisher, now)
 
 
 def test_a_group_counts_once_and_no_number_is_believed_unseen() -> None:
-    standings = SamplingStandings()
-    tell(standings, ANN, GOOD, 5)
+    standings = learner()
     for _ in range(50):
         standings.report(
             GroupId(b"same"), publisher=EVE, family="sums", rewards=BAD, own=False, now=0.0
@@ -122,87 +177,40 @@ def test_a_group_counts_once_and_no_number_is_believed_unseen() -> None:
     tell(standings, EVE, (), 10)
     assert standings.groups(EVE, 0.0) == 1.0
     tell(standings, ANN, (-5.0, 1e300), 1)
-    assert standings.weight(ANN, 0.0) == 1.0
+    assert standings.row(ANN, 0.0).useful == 1.0
 
 
 def test_time_forgives_and_learning_is_noticed() -> None:
-    standings = SamplingStandings()
-    tell(standings, ANN, GOOD, 20)
-    tell(standings, BOB, BAD, 60)
-    assert standings.weight(BOB, 0.0) == FLOOR
-    assert standings.weight(BOB, 6 * HALF_LIFE_SECONDS) > 0.2
-    tell(standings, BOB, GOOD, 40)
+    standings = learner()
+    tell(standings, BOB, BAD, 100)
+    before = standings.weight(BOB, 0.0)
+    assert before < 0.05
+    assert standings.weight(BOB, 2 * HALF_LIFE_SECONDS) > 5 * before
+    tell(standings, BOB, GOOD, 20)
     assert standings.weight(BOB, 0.0) == 1.0
 
 
-@pytest.mark.parametrize("liars", [1, 10, 1000])
-def test_names_buy_nothing(liars: int) -> None:
-    standings = SamplingStandings()
-    honest = [PeerId(f"honest-{n}") for n in range(4)]
-    useless = [PeerId(f"useless-{n}") for n in range(liars)]
-    for peer in honest:
-        tell(standings, peer, GOOD, 10)
-    for peer in useless:
-        tell(standings, peer, BAD, 30)
-        tell(standings, honest[0], GOOD)
-    weights = standings.weights([*honest, *useless], 0.0)
-    assert sum(weights[p] for p in useless) / sum(weights.values()) <= USELESS_SHARE + 1e-9
-    strangers = [PeerId(f"stranger-{n}") for n in range(liars)]
-    weights = standings.weights([*honest, *strangers], 0.0)
-    share = sum(weights[p] for p in strangers) / sum(weights.values())
-    assert 0 < share <= STRANGER_SHARE + 1e-9
-
-
-def test_alone_strangers_share_alike() -> None:
-    standings = SamplingStandings()
-    assert standings.weights([ANN, BOB, EVE], 0.0) == {ANN: 1.0, BOB: 1.0, EVE: 1.0}
-
-
 def test_a_row_survives_saving() -> None:
-    standings, later = SamplingStandings(), SamplingStandings()
-    tell(standings, ANN, GOOD, 9)
-    tell(standings, EVE, BAD, 9)
-    for row in standings.rows(0.0):
-        later.restore(row, 50.0, age_s=0.0)
-    assert later.weight(EVE, 50.0) == pytest.approx(standings.weight(EVE, 0.0))
-    forgiven = SamplingStandings()
-    forgiven.restore(standings.row(EVE, 0.0), 0.0, age_s=20 * HALF_LIFE_SECONDS)
-    assert forgiven.weight(EVE, 0.0) > 0.9
+    standings = learner()
+    tell(standings, EVE, BAD, 30)
+    row = standings.row(EVE, 0.0)
+    other = SamplingStandings()
+    other.restore(row, 100.0, age_s=0.0)
+    assert other.weight(EVE, 100.0) == pytest.approx(standings.weight(EVE, 0.0))
+    other.restore(row, 100.0, age_s=10 * HALF_LIFE_SECONDS)
+    assert other.weight(EVE, 100.0) == 1.0
+    standings.forgive(EVE)
+    assert standings.weight(EVE, 0.0) == 1.0
 
 
-def test_memory_is_bounded() -> None:
-    standings = SamplingStandings()
-    rng = random.Random(1)
-    for number in range(12_000):
-        tell(standings, PeerId(f"p{number}"), GOOD, family=f"f{rng.randrange(2000)}")
-    assert len(standings._records) <= 4096
-    assert len(standings._usual) <= 1024
-    assert len(standings._reported) <= 8192
+def test_hardly_an_honest_publisher_is_doubted_by_the_time_it_counts_for_itself() -> None:
+    assert math.exp(-ENOUGH) < 0.05
 
 
-# Factors on the chance of being drawn, by the setting `draws`
-
-STANDING = {ANN: 1.0, BOB: 1.0, EVE: 0.01, NEW: 0.2}
-BROUGHT = {ANN: 80, BOB: 40, EVE: 800}
-
-
-def test_by_standing_as_it_is() -> None:
-    assert draw_weights("standing", STANDING, BROUGHT) == STANDING
-
-
-def test_uniform_knows_only_the_blocked() -> None:
-    assert draw_weights("uniform", STANDING, BROUGHT) is None
-    assert draw_weights("uniform", {**STANDING, EVE: 0.0}, BROUGHT) == {EVE: 0.0}
-
-
-def test_who_contributes_twice_as_much_that_is_useful_is_drawn_from_twice_as_often() -> None:
-    weights = draw_weights("contribution", STANDING, BROUGHT)
-    assert weights is not None
-    assert weights[ANN] == 2 * weights[BOB] == 1.0
-    assert weights[EVE] < weights[BOB] / 100, "ten times as much of no use is worth nothing"
-    assert weights[NEW] == 0.2 * LEAST, "a newcomer keeps a chance"
-
-
-def test_nobody_has_brought_anything_useful_yet() -> None:
-    assert draw_weights("contribution", STANDING, {}) == STANDING
-    assert draw_weights("contribution", {}, {}) == {}
+def test_records_are_bounded() -> None:
+    standings = learner()
+    for number in range(5000):
+        tell(standings, PeerId(f"name-{number}"), BAD, source=f"source-{number}")
+    assert len(standings.rows(0.0)) == 4096
+    assert standings.groups(PeerId("name-4999"), 0.0) == 1.0
+    assert standings.groups(PeerId("name-0"), 0.0) == 0.0

@@ -1,0 +1,112 @@
+"""A node that learns mostly from one network says so, and one that does not says nothing."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from p2p.rollouts.origins import WINDOW_MINUTES, Origins
+from shoal_ipc.messages import GroupOutcome
+from shoal_wire.types import PeerId
+from tests.p2p.buffer.entries import entry
+
+MINUTE_MS = 60_000
+_numbers = itertools.count()
+
+
+def learn(
+    origins: Origins, network: str, name: str = "", *, signal: float = 1.0, now_ms: int = 0
+) -> None:
+    """Let the trainer be given a group and learn from it."""
+    publisher = name or network
+    given_out = replace(
+        entry(next(_numbers), publisher), network=network, connection=f"peer of {network}"
+    )
+    origins.note(given_out)
+    outcome = GroupOutcome(
+        group_id=given_out.group.group_id,
+        publisher=PeerId(publisher),
+        model="",
+        family="",
+        reward=0.5,
+        signal=signal,
+    )
+    origins.learnt(outcome, now_ms)
+
+
+def test_two_hundred_names_behind_one_connection_are_told_of_with_whom_to_block() -> None:
+    origins = Origins()
+    for number in range(200):
+        learn(origins, "bad", f"name-{number}")
+        learn(origins, "good", "ann")
+    assert origins.one_network(0) == (
+        "50% of what was learnt from others in the last hour came by one network of 2, "
+        "under 200 names, from peer of bad"
+    )
+
+
+def test_one_name_that_gives_far_more_than_others_is_told_of() -> None:
+    origins = Origins()
+    for network, signal in (("bad", 6.0), ("good", 2.0), ("better", 3.0)):
+        learn(origins, network, signal=signal)
+    assert origins.one_network(0).startswith("55% of what was learnt from others")
+
+
+def test_of_two_or_three_honest_networks_nothing_is_said() -> None:
+    for names in (["ann"], ["ann", "bob"], ["ann", "bob", "eve"]):
+        origins = Origins()
+        for name in names:
+            learn(origins, name, signal=1.2 if name == "ann" else 1.0)
+        assert origins.one_network(0) == ""
+
+
+def test_what_was_not_trained_on_own_or_over_an_hour_ago_counts_nothing() -> None:
+    origins = Origins()
+    own = GroupOutcome(
+        group_id=entry(next(_numbers)).group.group_id,
+        publisher=PeerId(""),
+        model="",
+        family="",
+        reward=1.0,
+        signal=9.0,
+    )
+    origins.learnt(own, 0)
+    for bad in (0.0, -1.0, float("nan"), float("inf")):
+        learn(origins, "odd", signal=bad)
+    assert origins.top(0) is None
+    learn(origins, "a")
+    assert origins.top((WINDOW_MINUTES - 1) * MINUTE_MS) is not None
+    assert origins.top(WINDOW_MINUTES * MINUTE_MS) is None
+
+
+@given(
+    told=st.lists(
+        st.tuples(
+            st.integers(0, 5), st.integers(0, 20), st.floats(0.01, 100.0), st.integers(0, 90)
+        ),
+        min_size=1,
+        max_size=60,
+    )
+)
+def test_the_share_told_is_that_of_the_last_hour(
+    told: list[tuple[int, int, float, int]],
+) -> None:
+    told = sorted(told, key=lambda one: one[3])
+    origins = Origins()
+    for network, name, signal, minute in told:
+        learn(origins, f"n{network}", f"p{name}", signal=signal, now_ms=minute * MINUTE_MS)
+    now = told[-1][3]
+    lately = [one for one in told if one[3] > now - WINDOW_MINUTES]
+    by_network: dict[str, float] = {}
+    for network, _, signal, _ in lately:
+        by_network[f"n{network}"] = by_network.get(f"n{network}", 0.0) + signal
+    top = origins.top(now * MINUTE_MS)
+    assert top is not None
+    assert abs(top.share - max(by_network.values()) / sum(by_network.values())) < 1e-9
+    assert top.networks == len(by_network)
+    names = {name for network, name, _, _ in lately if f"n{network}" == top.network}
+    assert top.names == len(names)
+    assert bool(origins.one_network(now * MINUTE_MS)) <= (top.share > 1 / 3)
