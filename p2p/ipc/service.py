@@ -9,6 +9,7 @@ from typing import Any
 
 import trio
 
+from p2p.buffer.shares import path_of
 from p2p.buffer.types import Entry
 from p2p.ipc.inspector import Control, InspectorService, View, answer_view, carry_out
 from p2p.ipc.judge_link import JudgeLink
@@ -236,11 +237,13 @@ def _not_now(error: StoreError) -> m.Failure:
 
 
 def _sampled(entry: Entry) -> m.SampledGroup:
+    network, side, connection, _ = path_of(entry)
     return m.SampledGroup(
         published=entry.group,
         own=False,
-        network=entry.network[: m.MAX_LABEL_CHARS],
-        connection=entry.connection[: m.MAX_LABEL_CHARS],
+        network=network[: m.MAX_LABEL_CHARS],
+        # Else what a peer passes on, under however many names, would count as what it says itself.
+        connection=f"{side} by {connection}"[: m.MAX_LABEL_CHARS],
     )
 
 

@@ -34,7 +34,7 @@ _MANY_NAMES: Final = 8
 """Publishers behind one network that are told of whatever others there are."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Origin:
     """One network's part. Changes in place."""
 
@@ -60,10 +60,9 @@ class _Origin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopNetwork:
-    """The network that gave most of others' signal in the last hour."""
+class Network:
+    """What came by one network in the last hour."""
 
-    network: str
     peer_id: PeerId
     """One that brought it."""
     share: float
@@ -72,6 +71,12 @@ class TopNetwork:
     """Publishers of what it brought; at most 256 are told apart."""
     networks: int
     """Networks that gave any."""
+
+    @property
+    def is_too_much(self) -> bool:
+        """Whether it gives over a third, and above one of so many, or under many names."""
+        above_others = self.networks >= _SEVERAL and self.share > _OVER_EVEN / self.networks
+        return self.share > _TOO_MUCH and (above_others or self.names >= _MANY_NAMES)
 
 
 class Origins:
@@ -97,32 +102,28 @@ class Origins:
         origin.connection = connection
 
     def one_network(self, now_ms: int) -> str:
-        """Say that one network gives more than others beside it should; empty where none does."""
-        top = self.top(now_ms)
-        if top is None or top.share <= _TOO_MUCH:
+        """Say that a network gives more than others beside it should; empty where none does."""
+        found = [one for one in self.networks(now_ms) if one.is_too_much]
+        if not found:
             return ""
-        beside_others = top.networks >= _SEVERAL and top.share > _OVER_EVEN / top.networks
-        if not beside_others and top.names < _MANY_NAMES:
-            return ""
-        whom = top.peer_id or "a peer that is gone"
+        most = found[0]
         return (
-            f"{top.share:.0%} of what was learnt from others in the last hour came by one network"
-            f" of {top.networks}, under {top.names} names, from {whom}"
+            f"{most.share:.0%} of what was learnt from others in the last hour came by one network"
+            f" of {most.networks}, under {most.names} names, from {most.peer_id or 'who is gone'}"
         )
 
-    def top(self, now_ms: int) -> TopNetwork | None:
-        """Return whence most came in the last hour; None where nothing did."""
+    def networks(self, now_ms: int) -> list[Network]:
+        """Return what came by each in the last hour, the one that gave most first."""
         first = now_ms // _MINUTE_MS - WINDOW_MINUTES + 1
-        gave = {name: one.signal_since(first) for name, one in self._networks.items()}
+        gave = {one: one.signal_since(first) for _, one in self._networks.items()}
+        gave = {one: signal for one, signal in gave.items() if signal > 0.0}
         total = math.fsum(gave.values())
-        if total <= 0.0:
-            return None
-        most = max(gave, key=lambda name: gave[name])
-        origin = self._networks[most]
-        return TopNetwork(
-            network=most,
-            peer_id=PeerId(origin.connection),
-            share=gave[most] / total,
-            names=origin.names_since(first),
-            networks=sum(signal > 0.0 for signal in gave.values()),
-        )
+        return [
+            Network(
+                peer_id=PeerId(one.connection),
+                share=gave[one] / total,
+                names=one.names_since(first),
+                networks=len(gave),
+            )
+            for one in sorted(gave, key=lambda one: -gave[one])
+        ]

@@ -107,7 +107,7 @@ class SampledGroup:
     """A leased group, and where it came from.
 
     `network` and `connection` are labels to compare, not to read: groups with an equal one came to
-    the node by the same network, or were brought by the same peer. Empty where that is not known.
+    the node by the same network, or were signed, or passed on, by the same peer.
     """
 
     published: PublishedGroup

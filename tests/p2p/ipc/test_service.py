@@ -117,7 +117,10 @@ async def test_external_groups_come_with_their_provenance(tmp_path: Path) -> Non
     async with open_local_node(tmp_path) as node:
         await fill(node, 1, 2, 3)
         client = node.client()
-        where = {e.group.group_id: (e.network, e.connection) for e in node.buffer.residents()}
+        where = {
+            e.group.group_id: (e.network, f"signed by {e.connection}")
+            for e in node.buffer.residents()
+        }
         reply = await ask(client, m.Sample(num_external=2), m.SampleReply)
         assert (reply.ready_local, reply.ready_external) == (0, 1)
         for item in reply.groups:
