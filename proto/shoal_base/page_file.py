@@ -1,6 +1,6 @@
 """The page that a peer started, as its folder has it: where it is, and who serves it.
 
-    page ── lock, page.json ──▶ the folder ◀── the peer, when it starts again and when it ends
+    page ── lock, page.json, page.token ──▶ the folder ◀── the peer, when it starts again and when it ends
 
 A page outlives a peer that was killed. The next peer of the folder finds it here: as long as the
 lock is held, what the file says is true.
@@ -21,6 +21,8 @@ from shoal_base.files import read_at_most, write_atomically
 
 PAGE_FILE: Final = "page.json"
 PAGE_LOCK: Final = "page.lock"
+PAGE_TOKEN: Final = "page.token"
+"""Has the token alone, for programs that read theirs from a file, as Prometheus does."""
 _MAX_BYTES: Final = 4096
 
 
@@ -30,7 +32,12 @@ class ServedPage:
 
     pid: int
     url: str
-    """With its token, if it has one: the file is its owner's alone."""
+    """Its address with its token: the file is its owner's alone."""
+
+    @property
+    def token(self) -> str:
+        """What opens it; empty where the address has none."""
+        return self.url.partition("?token=")[2]
 
 
 class PageHereError(Exception):
@@ -52,15 +59,16 @@ def own_page(folder: Path) -> Iterator[None]:
         except BlockingIOError:
             raise PageHereError from None
         # What a page that was killed has left is not this one's, and its pid may be another's.
-        (folder / PAGE_FILE).unlink(missing_ok=True)
+        _forget(folder)
         yield
-        (folder / PAGE_FILE).unlink(missing_ok=True)
+        _forget(folder)
     finally:
         os.close(descriptor)
 
 
 def tell_page(folder: Path, page: ServedPage) -> None:
-    """Leave where the page is. Raises OSError."""
+    """Leave where the page is, and its token. Raises OSError."""
+    write_atomically(folder / PAGE_TOKEN, page.token.encode(), mode=0o600)
     write_atomically(folder / PAGE_FILE, json.dumps(asdict(page)).encode(), mode=0o600)
 
 
@@ -77,6 +85,11 @@ def served_page(folder: Path) -> ServedPage | None:
         return _read(folder / PAGE_FILE)
     finally:
         os.close(descriptor)
+
+
+def _forget(folder: Path) -> None:
+    for name in (PAGE_FILE, PAGE_TOKEN):
+        (folder / name).unlink(missing_ok=True)
 
 
 def _read(path: Path) -> ServedPage | None:

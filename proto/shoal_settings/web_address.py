@@ -28,16 +28,6 @@ class WebAddress:
     may_move: bool
     """Whether another port does as well, where this one is taken."""
 
-    @property
-    def is_loopback(self) -> bool:
-        """Whether only this machine can reach it."""
-        if self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
-
 
 def parse_web_address(text: str) -> WebAddress | None:
     """Return where to serve; None for `none`. Raises ValueError, in one line, for anything else."""

@@ -19,7 +19,9 @@ what price, what was said and refused. Nodes, bootstraps, judges and swarms star
   shoal page                           the node that runs here
   shoal page --data-dir .shoal/swarm   all of a local swarm, side by side
   shoal page --data-dir A --data-dir B   these two
-  shoal page --http 0.0.0.0:7462       for other machines: with a token"""
+  shoal page --http 0.0.0.0:7462       for other machines, too
+
+The address that it prints has a token, without which the page does not open."""
 
 
 def main(argv: Sequence[str]) -> int:

@@ -2,9 +2,10 @@
 
     method ─▶ Host ─▶ Origin, Sec-Fetch-Site ─▶ token ─▶ the page
 
-A page on this machine can be asked by every website that its owner visits; without these checks one
-of them could read along (a name that resolves to 127.0.0.1 is "the same origin" to a browser). The
-headers of the answer say that nothing may frame it, nothing is run but its own files, nothing kept.
+A page on this machine can be asked by every website that its owner visits, and by every user of the
+machine. The first three checks keep websites out (a name that resolves to 127.0.0.1 is "the same
+origin" to a browser), the token keeps other users out. The headers of the answer say that nothing
+may frame the page, that it runs its own files alone, and that nobody keeps it.
 """
 
 from __future__ import annotations
@@ -34,6 +35,10 @@ HEADERS: Final[Mapping[str, str]] = {
 """On every answer."""
 MAX_REQUESTS: Final = 64
 """Answered at the same time; streams of events have a bound of their own."""
+_WHERE_THE_TOKEN_IS: Final = (
+    "open this page by its whole address, with ?token=…, which was printed when it was started and "
+    "stands in page.json in the node's folder"
+)
 _LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -43,10 +48,10 @@ class Rules:
 
     host: str
     """What the page listens on."""
-    token: str | None = None
-    """What it must show; None where only this machine can ask."""
+    token: str
+    """What it must show: random, of this process alone."""
     cookie: str = "shoal_page"
-    """What the browser keeps the token as."""
+    """Name of the cookie in which the browser keeps the token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,15 +83,15 @@ def refusal(asked: Asked, rules: Rules) -> Refusal | None:
         return _no(421, "this page does not go by that name")
     if not _is_own(asked, host):
         return _no(403, "another website asks; open the page by its own address")
-    if rules.token is not None and not _shows_token(asked, rules):
-        return _no(401, "open the page by the address with the token that was printed at its start")
+    if not _shows_token(asked, rules):
+        return _no(403, _WHERE_THE_TOKEN_IS)
     return None
 
 
 def admits(asked: Asked, rules: Rules) -> bool:
     """Whether a request brings the token in its address, to have it as a cookie instead."""
     given = parse_qs(asked.query).get("token", [])
-    return rules.token is not None and len(given) == 1 and _same(given[0], rules.token)
+    return len(given) == 1 and _same(given[0], rules.token)
 
 
 class Guard:
@@ -139,12 +144,10 @@ def _asked(scope: Scope) -> Asked:
 
 
 def _may_be_called(host: str, rules: Rules) -> bool:
-    """Whether a Host header is a name of this page: of a foreign name DNS could say anything."""
+    """Whether a Host header is a name of this page: DNS could resolve a foreign name to anything."""
     name = _name_of(host)
     if name is None:
         return False
-    if rules.token is None:
-        return name in _LOCAL_NAMES or name == rules.host
     return name in _LOCAL_NAMES or name == rules.host or _is_address(name)
 
 
@@ -185,11 +188,11 @@ def _shows_token(asked: Asked, rules: Rules) -> bool:
     bearer = asked.headers.get("authorization", "").removeprefix("Bearer ")
     cookies = (part.strip().partition("=") for part in asked.headers.get("cookie", "").split(";"))
     shown = [bearer, *(value for name, _, value in cookies if name == rules.cookie)]
-    return any(_same(one, rules.token or "") for one in shown)
+    return any(_same(one, rules.token) for one in shown)
 
 
 def _same(given: str, token: str) -> bool:
-    return bool(token) and hmac.compare_digest(given.encode(), token.encode())
+    return hmac.compare_digest(given.encode(), token.encode())
 
 
 def _no(status: int, says: str, headers: Mapping[str, str] | None = None) -> Refusal:

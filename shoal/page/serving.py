@@ -43,15 +43,16 @@ class Door:
     sock: socket.socket
     host: str
     port: int
-    token: str | None
-    """What opens it; None where only this machine can reach it."""
+    token: str
+    """What opens it. A page's process makes its own, so that the port's next owner, to whom a browser
+    still sends the cookie, learns nothing of use."""
 
     @property
     def url(self) -> str:
-        """The address that people open, with the token if there is one."""
+        """The address that people open, with the token."""
         host = {"0.0.0.0": _own_address(), "::": "[::1]"}.get(self.host, self.host)
         host = f"[{host}]" if ":" in host and not host.startswith("[") else host
-        return f"http://{host}:{self.port}/" + (f"?token={self.token}" if self.token else "")
+        return f"http://{host}:{self.port}/?token={self.token}"
 
 
 def open_door(address: WebAddress) -> Door:
@@ -65,8 +66,8 @@ def open_door(address: WebAddress) -> Door:
             sock = _bound(address.host, 0)
         except OSError as again:
             raise BindError(_why(address, again)) from None
-    token = None if address.is_loopback else secrets.token_urlsafe(32)
-    return Door(sock=sock, host=address.host, port=sock.getsockname()[1], token=token)
+    port = sock.getsockname()[1]
+    return Door(sock=sock, host=address.host, port=port, token=secrets.token_urlsafe(32))
 
 
 async def serve_board(

@@ -18,6 +18,7 @@ import trio
 from p2p import page_child
 from shoal_base.page_file import (
     PAGE_FILE,
+    PAGE_TOKEN,
     PageHereError,
     ServedPage,
     own_page,
@@ -31,14 +32,20 @@ PATIENCE_S = 60.0
 
 
 def answer(url: str) -> int | None:
-    """Return the code with which an address answers; None where nobody does."""
+    """Return the code with which an address answers a browser; None where nobody does."""
+    browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
     try:
-        with urllib.request.urlopen(url, timeout=5) as found:
+        with browser.open(url, timeout=5) as found:
             return int(found.status)
     except urllib.error.HTTPError as error:
         return error.code
     except OSError:
         return None
+
+
+def at(url: str, path: str) -> str:
+    """Return something else that a page answers, opened by the same token."""
+    return url.replace("/?token=", f"/{path}?token=")
 
 
 def said_url(node: ShoalProcess, which: int) -> str | None:
@@ -54,14 +61,16 @@ def test_a_page_outlives_a_kill_and_ends_with_the_node_in_order(tmp_path: Path) 
     node = ShoalProcess("node", tmp_path / "node", *FLAGS).start()
     try:
         url = wait_for(lambda: said_url(node, 0), PATIENCE_S, "the page's address")
-        wait_for(lambda: answer(f"{url}healthz") == 200 or None, PATIENCE_S, "a healthy node")
-        assert (tmp_path / "node" / PAGE_FILE).stat().st_mode & 0o077 == 0
+        wait_for(lambda: answer(at(url, "healthz")) == 200 or None, PATIENCE_S, "a healthy node")
+        for name in (PAGE_FILE, PAGE_TOKEN):
+            assert (tmp_path / "node" / name).stat().st_mode & 0o077 == 0
+        assert answer(url.partition("?")[0]) == 403
         node.kill()
-        wait_for(lambda: answer(f"{url}healthz") == 503 or None, PATIENCE_S, "down")
+        wait_for(lambda: answer(at(url, "healthz")) == 503 or None, PATIENCE_S, "down")
         assert answer(url) == 200
         node.start()
         assert wait_for(lambda: said_url(node, 1), PATIENCE_S, "the address again") == url
-        wait_for(lambda: answer(f"{url}healthz") == 200 or None, PATIENCE_S, "found again")
+        wait_for(lambda: answer(at(url, "healthz")) == 200 or None, PATIENCE_S, "found again")
         node.stop()
         wait_for(lambda: answer(url) is None or None, PATIENCE_S, "the page's end")
         assert served_page(tmp_path / "node") is None
@@ -78,13 +87,13 @@ def test_a_page_that_is_stopped_holds_no_node_up_and_ends_with_it(tmp_path: Path
     node = ShoalProcess("node", tmp_path / "node", *FLAGS).start()
     try:
         url = wait_for(lambda: said_url(node, 0), PATIENCE_S, "the page's address")
-        wait_for(lambda: answer(f"{url}readyz") or None, PATIENCE_S, "the page at work")
+        wait_for(lambda: answer(at(url, "readyz")) or None, PATIENCE_S, "the page at work")
         page = served_page(tmp_path / "node")
         assert page is not None
         os.kill(page.pid, signal.SIGSTOP)
         assert all(node.view() is not None for _ in range(50))
         os.kill(page.pid, signal.SIGCONT)
-        wait_for(lambda: answer(f"{url}healthz") == 200 or None, PATIENCE_S, "it goes on")
+        wait_for(lambda: answer(at(url, "healthz")) == 200 or None, PATIENCE_S, "it goes on")
         node.stop()
         wait_for(lambda: answer(url) is None or None, PATIENCE_S, "the page's end")
         assert served_page(tmp_path / "node") is None
@@ -98,10 +107,11 @@ def test_one_page_of_a_folder_is_found_while_it_is_there(tmp_path: Path) -> None
         assert served_page(tmp_path) is None
         tell_page(tmp_path, ServedPage(pid=1, url="http://127.0.0.1:1/?token=x"))
         assert served_page(tmp_path) == ServedPage(pid=1, url="http://127.0.0.1:1/?token=x")
+        assert (tmp_path / PAGE_TOKEN).read_text() == "x"
         with pytest.raises(PageHereError), own_page(tmp_path):
             pass
     assert served_page(tmp_path) is None
-    assert not (tmp_path / PAGE_FILE).exists()
+    assert not (tmp_path / PAGE_FILE).exists() and not (tmp_path / PAGE_TOKEN).exists()
 
 
 def test_what_a_killed_page_left_is_not_the_next_ones(tmp_path: Path) -> None:

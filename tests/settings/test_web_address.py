@@ -12,25 +12,25 @@ from tests.settings import settings_cases as case
 
 def test_auto_may_move_and_none_is_none() -> None:
     auto = parse_web_address("auto")
-    assert auto is not None and auto.may_move and auto.is_loopback and auto.port == DEFAULT_PORT
+    assert auto is not None and auto.may_move and auto.port == DEFAULT_PORT
     assert parse_web_address("none") is None
 
 
 @pytest.mark.parametrize(
-    ("text", "host", "port", "loopback"),
+    ("text", "host", "port"),
     [
-        ("127.0.0.1:0", "127.0.0.1", 0, True),
-        ("localhost:80", "localhost", 80, True),
-        ("[::1]:65535", "::1", 65535, True),
-        ("0.0.0.0:7462", "0.0.0.0", 7462, False),
-        ("[::]:7462", "::", 7462, False),
-        ("node.example:7462", "node.example", 7462, False),
+        ("127.0.0.1:0", "127.0.0.1", 0),
+        ("localhost:80", "localhost", 80),
+        ("[::1]:65535", "::1", 65535),
+        ("0.0.0.0:7462", "0.0.0.0", 7462),
+        ("[::]:7462", "::", 7462),
+        ("node.example:7462", "node.example", 7462),
     ],
 )
-def test_an_address(text: str, host: str, port: int, loopback: bool) -> None:
+def test_an_address(text: str, host: str, port: int) -> None:
     found = parse_web_address(text)
     assert found is not None and not found.may_move
-    assert (found.host, found.port, found.is_loopback) == (host, port, loopback)
+    assert (found.host, found.port) == (host, port)
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ function loadCurves(peer) {
 
 function lost(since) {
   show(at("lost"), since !== null);
-  if (since) say(at("lost"), `This page has lost its process since ${clock(since / 1000)}: what you see is from then. It is looked for again.`);
+  if (since) say(at("lost"), `This page has lost its process since ${clock(since / 1000)}: what you see is from then. It is looked for again; if it was started anew, open the address that it printed then.`);
 }
 
 function pressed(buttons, set) {

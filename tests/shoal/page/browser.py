@@ -58,11 +58,21 @@ class PageProcess:
                 stderr=output,
             )
         self.url: str = wait_for(self._url, 60.0, "the page's address")
+        """As people open it, with the token."""
 
     def _url(self) -> str | None:
         said = self._log.read_text()
         assert self.process.poll() is None, said
         return said.split()[-1] if said.endswith("\n") else None
+
+    def at(self, path: str) -> str:
+        """Return the address of something else that the page answers, without the token."""
+        return self.url.partition("?token=")[0] + path
+
+    @property
+    def token(self) -> str:
+        """What opens it."""
+        return self.url.partition("?token=")[2]
 
     def end(self) -> int:
         """SIGTERM; return the exit code."""

@@ -102,7 +102,7 @@ def test_what_happened_beside_the_rounds_stands_in_the_curve_and_in_words(page: 
 
 
 def test_what_a_stranger_wrote_only_stands_there(stage: Stage, page: Any) -> None:
-    page.goto(f"{stage.process.url}#/node/group/{stage.group}")
+    page.goto(stage.process.at(f"#/node/group/{stage.group}"))
     page.wait_for_selector("#group .answers", timeout=PATIENCE_MS)
     for width in (1366, 360):
         page.set_viewport_size({"width": width, "height": 768})
@@ -146,7 +146,7 @@ def test_no_text_becomes_markup_whatever_it_is(page: Any) -> None:
 
 def test_nothing_stands_in_anybodys_way(stage: Stage, page: Any) -> None:
     """Names, roles, contrast, order: by axe-core, with one group open."""
-    page.goto(f"{stage.process.url}#/node/group/{stage.group}")
+    page.goto(stage.process.at(f"#/node/group/{stage.group}"))
     page.wait_for_selector("#group .answers", timeout=PATIENCE_MS)
     page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
     assert violations(page) == []
@@ -222,11 +222,11 @@ def test_it_outlives_the_node_and_says_when_it_is_gone_itself(stage: Stage, page
     says = page.locator("#right-says").inner_text()
     assert says in [f"Down since {one}: no node answers here." for one in times]
     assert page.locator("#whom-rows tr").count() >= 1  # what was known stays
-    assert page.request.get(f"{stage.process.url}healthz").status == 503
+    assert page.request.get(stage.process.at("healthz")).status == 503
     with RunningNode(stage.folder) as again:
         page.wait_for_selector("#right:not([data-state=down])", timeout=PATIENCE_MS)
         assert again.node.member.peer_id == peer_id
-        assert page.request.get(f"{stage.process.url}healthz").status == 200
+        assert page.request.get(stage.process.at("healthz")).status == 200
         page.wait_for_selector("#chart[aria-label*=': 3 starts,']", timeout=PATIENCE_MS)
     page.wait_for_selector("#right[data-state=down]", timeout=PATIENCE_MS)
     assert not page.locator("#lost").is_visible()
