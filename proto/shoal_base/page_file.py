@@ -1,6 +1,6 @@
 """The page that a peer started, as its folder has it: where it is, and who serves it.
 
-    page ── lock, page.json, page.token ──▶ the folder ◀── the peer, when it starts again and when it ends
+    page ── lock, page.json, page.token ──▶ the folder ◀── the peer, as it starts again and ends
 
 A page outlives a peer that was killed. The next peer of the folder finds it here: as long as the
 lock is held, what the file says is true.

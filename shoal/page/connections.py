@@ -1,18 +1,19 @@
 """Connections of the page: few at a time, fewer of one address, HTTP/1 alone, each for itself.
 
     accept ─▶ room? of this address, too? ─▶ hypercorn on the one connection ─▶ closed
-                        no ─▶ closed at once
+                        no ─▶ the oldest that was not let in yet gives way
 
 A flood of connections would else take every descriptor of the process, with which it asks its
-peers. Who takes nothing of what it asked for is closed. What a connection breaks, is that
-connection.
+peers. Whoever reaches the port can open connections, but only a reader with the token is let in: so
+whatever others hold open, a browser always gets a connection. A reader that does not take what it
+asked for is closed. What a connection breaks is that connection.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NoReturn, cast
 
 import trio
@@ -23,6 +24,8 @@ from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
 
+from shoal.page.guard import LET_IN
+
 if TYPE_CHECKING:
     from hypercorn.typing import ASGIFramework
     from trio_typing import TaskStatus
@@ -32,8 +35,6 @@ log = logging.getLogger(__name__)
 MAX_CONNECTIONS: Final = 256
 MAX_OF_ONE: Final = 96
 """Of one address: eight browsers' worth of six each, twice."""
-
-
 TAKE_S: Final = 30.0
 """Within so long a reader takes what one answer, or one event, has."""
 
@@ -75,24 +76,50 @@ class _Connection(TCPServer):
         await self.idle_task.stop()
 
 
-class _Room:
-    """Which connections there are."""
+@dataclass(eq=False, slots=True, kw_only=True)
+class Visit:
+    """A connection that is open."""
+
+    address: str
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    is_let_in: bool = False
+
+    def let_in(self) -> None:
+        """Stay, whoever else comes."""
+        self.is_let_in = True
+
+
+class Room:
+    """Which connections there are. Pure, but for the scopes that it cancels."""
 
     def __init__(self) -> None:
-        self._of: Counter[str] = Counter()
+        self.visits: list[Visit] = []
+        """Those that are open, the oldest first."""
 
-    def enter(self, address: str) -> bool:
-        """Whether there is room for one more; then it is taken."""
-        if self._of.total() >= MAX_CONNECTIONS or self._of[address] >= MAX_OF_ONE:
+    def enter(self, address: str) -> Visit | None:
+        """Take a place for one more connection; None where all who are there were let in."""
+        of_one = [visit for visit in self.visits if visit.address == address]
+        if not (self._fits(of_one, MAX_OF_ONE) and self._fits(self.visits, MAX_CONNECTIONS)):
+            return None
+        visit = Visit(address=address)
+        self.visits.append(visit)
+        return visit
+
+    def leave(self, visit: Visit) -> None:
+        """Give the place of a connection back; once more does nothing."""
+        if visit in self.visits:
+            self.visits.remove(visit)
+
+    def _fits(self, among: list[Visit], most: int) -> bool:
+        """Whether these have a place for one more; the oldest that was not let in makes it."""
+        if len(among) < most:
+            return True
+        oldest = next((visit for visit in among if not visit.is_let_in), None)
+        if oldest is None:
             return False
-        self._of[address] += 1
+        self.leave(oldest)
+        oldest.scope.cancel()
         return True
-
-    def leave(self, address: str) -> None:
-        """One is closed."""
-        self._of[address] -= 1
-        if not self._of[address]:
-            del self._of[address]
 
 
 async def serve_connections(
@@ -103,24 +130,29 @@ async def serve_connections(
     *,
     task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve until `stop` returns; what is still open then has `config.graceful_timeout`."""
+    """Serve until `stop` returns; what is still open then has `config.graceful_timeout`.
+
+    `app` calls `scope["state"][LET_IN]()` for a reader that may stay.
+    """
     context = WorkerContext(None)
     wrapped = ASGIWrapper(app)
-    room = _Room()
+    room = Room()
 
     async def handle(stream: trio.SocketStream) -> None:
-        address = _address(stream)
-        if not room.enter(address):
+        visit = room.enter(_address(stream))
+        if visit is None:
             return
+        state = ConnectionState({LET_IN: visit.let_in})
+        plain = cast("trio.SSLStream", stream)  # it takes both
         try:
-            plain = cast("trio.SSLStream", stream)  # it takes both
-            await _Connection(wrapped, config, context, ConnectionState({}), plain)
+            with visit.scope:
+                await _Connection(wrapped, config, context, state, plain)
         except* (OtherHttpError, trio.BusyResourceError):  # the latter hypercorn's, as it closes
             pass
         except* Exception as group:  # noqa: BLE001 - hypercorn's, on what it did not expect
             log.warning("a connection broke: %r", group.exceptions[0])
         finally:
-            room.leave(address)
+            room.leave(visit)
 
     async with trio.open_nursery() as connections:
         async with trio.open_nursery() as accepting:

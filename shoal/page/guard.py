@@ -33,6 +33,8 @@ HEADERS: Final[Mapping[str, str]] = {
     "Cache-Control": "no-store",
 }
 """On every answer."""
+LET_IN: Final = "let_in"
+"""Key in the scope's `state` of what is called for a connection whose reader is let in."""
 MAX_REQUESTS: Final = 64
 """Answered at the same time; streams of events have a bound of their own."""
 _WHERE_THE_TOKEN_IS: Final = (
@@ -95,7 +97,10 @@ def admits(asked: Asked, rules: Rules) -> bool:
 
 
 class Guard:
-    """The guard as an ASGI application around another."""
+    """The guard as an ASGI application around another.
+
+    A connection whose reader is let in may stay: the server is told so by `LET_IN`.
+    """
 
     def __init__(self, app: App, rules: Rules) -> None:
         self._app = app
@@ -114,6 +119,7 @@ class Guard:
         if no is not None:
             await _answer(send, no)
             return
+        scope["state"][LET_IN]()
         self._num_open += 1
         try:
             await self._app(scope, receive, _with_headers(send))
@@ -144,7 +150,7 @@ def _asked(scope: Scope) -> Asked:
 
 
 def _may_be_called(host: str, rules: Rules) -> bool:
-    """Whether a Host header is a name of this page: DNS could resolve a foreign name to anything."""
+    """Whether a Host header names this page: a foreign name could resolve to any machine."""
     name = _name_of(host)
     if name is None:
         return False

@@ -11,7 +11,7 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.page.guard import HEADERS, MAX_REQUESTS, Asked, Guard, Rules, refusal
+from shoal.page.guard import HEADERS, LET_IN, MAX_REQUESTS, Asked, Guard, Rules, refusal
 
 OWN = "127.0.0.1:7462"
 TOKEN = "t0k-en_" * 6
@@ -122,7 +122,7 @@ async def ask_guard(rules: Rules, scope: dict[str, Any]) -> list[dict[str, Any]]
         sent.append(message)
 
     whole = {"type": "http", "method": "GET", "path": "/", "query_string": b"", **scope}
-    await Guard(app, rules)(whole, receive, send)
+    await Guard(app, rules)({"state": {LET_IN: lambda: None}, **whole}, receive, send)
     return sent
 
 
@@ -147,6 +147,17 @@ async def test_the_token_becomes_a_cookie_that_no_script_reads() -> None:
     assert got[b"set-cookie"] == f"shoal_page={TOKEN}; HttpOnly; SameSite=Strict; Path=/".encode()
 
 
+async def test_only_who_is_let_in_keeps_its_connection() -> None:
+    """Of all others a newcomer takes the place."""
+    stays = list[Any]()
+    kept = (b"cookie", COOKIE.encode())
+    for host, *shown in ((OWN, kept), (OWN,), ("evil.example", kept), ("evil.example",)):
+        headers = [(b"host", host.encode()), *shown]
+        state = {LET_IN: lambda headers=headers: stays.append(headers)}
+        await ask_guard(RULES, {"headers": headers, "state": state})
+    assert stays == [[(b"host", OWN.encode()), kept]]
+
+
 async def test_no_other_kind_of_connection_is_taken() -> None:
     (closed,) = await ask_guard(RULES, {"type": "websocket", "headers": []})
     assert closed["type"] == "websocket.close"
@@ -166,6 +177,7 @@ async def test_requests_at_once_are_bounded() -> None:
     guard = Guard(app, RULES)
     headers = [(b"host", OWN.encode()), (b"cookie", COOKIE.encode())]
     scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": headers}
+    scope["state"] = {LET_IN: lambda: None}
     async with trio.open_nursery() as nursery:
         for _ in range(MAX_REQUESTS + 3):
             nursery.start_soon(guard, scope, None, send)
