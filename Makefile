@@ -14,6 +14,11 @@ NODE_FLAGS = $(if $(BOOTSTRAP),--bootstrap $(BOOTSTRAP)) $(if $(DIR),--data-dir 
 SWARM_FLAGS = $(if $(N),--nodes $(N)) $(if $(DIR),--data-dir $(DIR)) \
               $(if $(MODEL),--model $(MODEL)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
 
+# A line may hold a swarm's key, and make's arguments can be read by every user of the machine.
+ifeq ($(origin LINE),command line)
+$(error every user of this machine would see LINE: type make join alone, and it asks for the line)
+endif
+
 # make experiment PRESET=real MODEL=… ROUNDS=… ARGS='--quick'
 EXPERIMENT_FLAGS = $(or $(PRESET),$(if $(MODEL),real,paper)) $(if $(N),--nodes $(N)) \
              $(if $(DIR),--out $(DIR)) $(if $(MODEL),--model $(MODEL)) \
@@ -23,7 +28,7 @@ EXPERIMENT_FLAGS = $(or $(PRESET),$(if $(MODEL),real,paper)) $(if $(N),--nodes $
 
 help:
 	@echo "make node        run a node and its trainer (BOOTSTRAP=… joins that peer's swarm)"
-	@echo "make join        the same in the swarm of an invitation (LINE=shoal1…, from shoal invite)"
+	@echo "make join        the same in the swarm of an invitation: it asks for the line of shoal invite"
 	@echo "make bootstrap   run a bootstrap peer; it prints its addresses"
 	@echo "make swarm N=4   a bootstrap and N nodes on this machine, with a live table"
 	@echo "make experiment  does sharing help? (PRESET=paper, poison, planted, hetero, price; MODEL=smollm2: real)"
@@ -62,7 +67,7 @@ node: $(STAMP)
 	@$(BIN)/shoal node $(NODE_FLAGS)
 
 join: $(STAMP)
-	@$(BIN)/shoal join '$(LINE)' $(NODE_FLAGS)
+	@$(BIN)/shoal join - $(NODE_FLAGS)
 
 bootstrap: $(STAMP)
 	@$(BIN)/shoal bootstrap $(if $(DIR),--data-dir $(DIR)) $(ARGS)

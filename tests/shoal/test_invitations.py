@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import io
 import json
 import stat
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+from hypothesis import given
+from hypothesis import strategies as st
 
 from p2p.net.swarm_key import format_swarm_key, load_swarm_key
 from p2p.node import Node, NodeEnd
 from p2p.parts import Tuning
-from shoal import join
+from shoal import joined
 from shoal.__main__ import main
 from shoal.invite import chosen
 from shoal_settings.exits import UsageExit
@@ -38,6 +44,11 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     monkeypatch.chdir(tmp_path)
     with open_stage(tmp_path) as found:
         yield found
+
+
+def typed(data: bytes) -> io.TextIOWrapper:
+    """Return what stands in the place of standard input."""
+    return io.TextIOWrapper(io.BytesIO(data))
 
 
 def one_line(capsys: pytest.CaptureFixture[str]) -> str:
@@ -93,6 +104,12 @@ def test_no_peer_no_invitation(
         ([f"shoal1\x1b[2J{encode_invite(SAMPLE)}"], "cut or altered"),
         (["--rounds", "3"], "comes first"),
         ([""], "no invitation"),
+        (["shoal2abc"], "another version"),
+        (["no such file.txt"], "no file that has one"),
+        (["/"], "no file that has one"),
+        (["/dev/zero"], "no file that has one"),
+        (["-"], "no invitation"),
+        (["-", "--rounds", "3"], "no invitation"),
     ],
 )
 def test_a_line_that_is_none_is_one_line(
@@ -100,6 +117,7 @@ def test_a_line_that_is_none_is_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdin", typed(b""))
     assert main(["join", *argv]) == 2
     line = one_line(capsys)
     assert line.startswith("shoal join: ")
@@ -120,6 +138,31 @@ def test_the_line_stands_anywhere_and_says_what_node_is_told(
         assert shown["rounds"]["value"] == 3
 
 
+def test_the_line_comes_from_a_file_or_from_standard_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = encode_invite(SAMPLE)
+    (tmp_path / "line.txt").write_text(f"\n{line}\n")
+    for word in (str(tmp_path / "line.txt"), "-"):
+        monkeypatch.setattr(sys, "stdin", typed(f"{line}\nnot read".encode()))
+        assert main(["join", word, "--print-config", "--json"]) == 0
+        said = capsys.readouterr()
+        assert json.loads(said.out)["bootstrap"]["value"] == [ADDRESS]
+        assert not said.err
+
+
+@given(st.binary(max_size=4000))
+def test_whatever_a_file_or_standard_input_holds_is_one_line(data: bytes) -> None:
+    with tempfile.NamedTemporaryFile() as file, pytest.MonkeyPatch.context() as patch:
+        file.write(data)
+        file.flush()
+        for word in (file.name, "-"):
+            patch.setattr(sys, "stdin", typed(data))
+            with contextlib.redirect_stderr(io.StringIO()) as said:
+                assert main(["join", word]) == 2
+            assert len(said.getvalue().splitlines()) == 1
+
+
 def node_of(invite: Invite, folder: Path, **changes: Any) -> Settings:
     """The settings with which a joined node is made."""
     settings = Settings(data_dir=folder, no_trainer=True, **changes)
@@ -129,8 +172,8 @@ def node_of(invite: Invite, folder: Path, **changes: Any) -> Settings:
         made.append(settings)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(join, "make_node", take)
-        join._make(invite, settings=settings)
+        patch.setattr(joined, "make_node", take)
+        joined._make(invite, settings=settings)
     return made[0]
 
 
@@ -142,11 +185,11 @@ def test_a_key_is_kept_for_its_owner_alone_and_another_is_never_overwritten(
         assert node_of(WITH_KEY, tmp_path).swarm_key == str(kept)
     assert load_swarm_key(kept) == KEY
     kept.write_text(format_swarm_key(b"o" * 32))
-    with pytest.raises(join.SwarmKeyError, match="another swarm"):
+    with pytest.raises(joined.SwarmKeyError, match="another swarm"):
         node_of(WITH_KEY, tmp_path)
     assert load_swarm_key(kept) == b"o" * 32
     assert node_of(PRIVATE, tmp_path, swarm_key=str(kept)).swarm_key == str(kept)
-    with pytest.raises(join.SwarmKeyError, match="another key"):
+    with pytest.raises(joined.SwarmKeyError, match="another key"):
         node_of(WITH_KEY, tmp_path, swarm_key=str(kept))
     with pytest.raises(UsageExit):
         node_of(PRIVATE, tmp_path)

@@ -1,0 +1,47 @@
+"""The node of `shoal join`: `shoal node` with what the invitation says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from p2p.__main__ import make_node, run
+from p2p.net.swarm_key import SwarmKeyError, keep_swarm_key, load_swarm_key
+from p2p.node import Node
+from shoal_settings.exits import fail
+from shoal_settings.schema import Settings
+from shoal_wire.invite import Invite
+
+SWARM_KEY_FILE = "swarm.key"
+
+
+def run_joined(invite: Invite, flags: Sequence[str]) -> int:
+    """Run `shoal node` with these flags in the invitation's swarm; return the exit code."""
+    return run([*_flags(invite), *flags], make=partial(_make, invite))
+
+
+def _flags(invite: Invite) -> list[str]:
+    """Return what the invitation says as flags of `shoal node`; none of it can be another flag."""
+    addresses = [f"--bootstrap={address}" for address in invite.addresses]
+    return [*addresses, f"--swarm-id={invite.swarm.hex()}"]
+
+
+def _make(invite: Invite, *, settings: Settings, **given: Any) -> Node:
+    """Return a node with the invitation's key, which stands in its folder from then on.
+
+    Raises:
+        SwarmKeyError: it cannot be written there, or the settings name another.
+        UsageExit: the swarm has a key, and neither the line nor the settings do.
+    """
+    key, named = invite.swarm_key, settings.swarm_key
+    if invite.private and key is None and named == "none":
+        raise fail("join", "the swarm is private: ask for its key, and give it by --swarm-key FILE")
+    if key is not None and named != "none" and load_swarm_key(Path(named)) != key:
+        raise SwarmKeyError(f"{named} (--swarm-key) is another key than the invitation's")
+    if key is not None and named == "none":
+        path = settings.data_dir / SWARM_KEY_FILE
+        keep_swarm_key(path, key)
+        settings = settings.model_copy(update={"swarm_key": str(path)})
+    return make_node(settings=settings, **given)

@@ -1,0 +1,125 @@
+"""A swarm's key in an invitation: no process of the node that joins shows it to others."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from p2p.net.swarm_key import format_swarm_key, load_swarm_key
+from shoal_wire.invite import Invite, decode_invite, encode_invite
+from shoal_wire.types import Digest
+from tests.support.processes import Stage, open_stage, wait_for
+
+pytestmark = [
+    pytest.mark.timeout(180),
+    pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="needs /proc"),
+]
+
+ROOT = Path(__file__).parents[2]
+KEY = bytes(range(1, 33))
+TRAINED_S = 120.0
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    with open_stage(tmp_path) as found:
+        yield found
+
+
+def private_line(stage: Stage, folder: Path) -> str:
+    """Return the invitation to a private swarm that is met here."""
+    (folder / "kept.key").write_text(format_swarm_key(KEY))
+    boot = stage.bootstrap("boot", "--swarm-key", str(folder / "kept.key"))
+    swarm = Digest(bytes.fromhex(boot.ready_line["swarm"]["digest"]))
+    made = Invite(swarm=swarm, addresses=(boot.address,), private=True, swarm_key=KEY)
+    return encode_invite(made)
+
+
+def family(pid: int) -> list[int]:
+    """Return a process and all that come from it."""
+    found = [pid]
+    for one in found:
+        for tasks in Path(f"/proc/{one}/task").glob("*/children"):
+            found += map(int, tasks.read_text().split())
+    return found
+
+
+def shown(pid: int) -> bytes:
+    """Return what the list of processes has of one: its arguments, its environment, its name."""
+    return b"\n".join(
+        Path(f"/proc/{pid}/{name}").read_bytes() for name in ("cmdline", "environ", "comm")
+    )
+
+
+def has_nothing_of(line: str) -> Callable[[bytes], bool]:
+    """Return whether text holds neither an invitation nor its key, nor a part of either."""
+    parts = [KEY, KEY.hex().encode(), *(line[at : at + 16].encode() for at in range(6, 300, 8))]
+    return lambda text: not any(part and part in text for part in parts)
+
+
+def by_argument(line: str, _file: Path) -> tuple[str, ...]:
+    return ("--rounds", "500", line)
+
+
+def by_file(_line: str, file: Path) -> tuple[str, ...]:
+    return (str(file), "--rounds", "500")
+
+
+@pytest.mark.parametrize("given", [by_argument, by_file])
+def test_no_process_of_a_joined_node_has_the_key_in_its_arguments_or_environment(
+    stage: Stage, tmp_path: Path, given: Callable[[str, Path], tuple[str, ...]]
+) -> None:
+    line, file = private_line(stage, tmp_path), tmp_path / "line.txt"
+    assert decode_invite(line).swarm_key == KEY
+    file.write_text(line)
+    clean, others = has_nothing_of(line), ("--listen", "/ip4/127.0.0.1/tcp/0", "--no-mdns")
+    words = given(line, file)
+    command = [sys.executable, "-m", "shoal", "join", *words, "--data-dir", str(tmp_path / "node")]
+    node = stage.process("join", "node")
+    node._arguments = [*command, *others, "--json", "--supervised", "--http", "127.0.0.1:0"]
+    node.start()
+    node.wait_status(lambda status: status["peers"] == 1, "to be connected")
+    node.wait_status(lambda status: status["trainer"]["state"] == "training", "to train", TRAINED_S)
+    wait_for(lambda: (node.data_dir / "page.json").exists(), 60.0, "its page")
+    assert load_swarm_key(node.data_dir / "swarm.key") == KEY
+    seen = {pid: shown(pid) for pid in family(node.pid)}
+    assert len(seen) >= 4  # the node, its trainer, their workers, the page
+    assert any(b"trainer" in text or b"policy" in text for text in seen.values())
+    assert [pid for pid, text in seen.items() if not clean(text)] == []
+    assert clean((node.data_dir / "out.txt").read_bytes() + node.log.encode())
+    assert clean((node.data_dir / "page.json").read_bytes())
+    assert node.stop() == 0
+
+
+def test_at_a_terminal_the_line_is_asked_for(tmp_path: Path) -> None:
+    swarm = Digest(bytes(32))
+    peer = "12D3KooWQK1wnefoLrcVHbbnf5tLzbopUd3K3bFAoJpA7YJgL5pV"
+    line = encode_invite(Invite(swarm=swarm, addresses=(f"/ip4/127.0.0.1/tcp/9/p2p/{peer}",)))
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "shoal", "join", "-", "--print-config"]
+    with subprocess.Popen(
+        command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path
+    ) as process:
+        os.close(theirs)
+        assert process.stderr is not None
+        assert process.stderr.read(12) == b"invitation: "
+        os.write(ours, f"{line}\n".encode())
+        said, _ = process.communicate(timeout=60)
+    os.close(ours)
+    assert process.returncode == 0
+    assert "00" * 32 in said.decode()
+
+
+def test_make_takes_no_line_into_its_arguments() -> None:
+    done = subprocess.run(
+        ["make", "-n", "join", "LINE=shoal1abc"], cwd=ROOT, capture_output=True, text=True,
+        timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "make join alone" in done.stderr
