@@ -34,8 +34,8 @@ private swarm, if the line has it, is written into the data directory for its ow
   shoal join -                      asks for the line, or reads it from standard input
   shoal join shoal1… --rounds 100   with any flags of `shoal node`
 
-The same line joins again. A line with a key is a password: given by a file or by -, it stands
-neither in the list of processes, which every user of a machine sees, nor in your shell's history."""
+The same line joins again. A line with a key is a password: given by a file or by -, it is neither
+in the list of processes, which every user of a machine sees, nor in your shell's history."""
 
 _ASKED: Final = "-"
 _MAX_FILE_BYTES: Final = 2 * MAX_LINE_CHARS
