@@ -19,7 +19,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from shoal_base.children import environment, python
 from shoal_base.files import read_at_most
+from shoal_base.lines import say
 from shoal_settings.exits import EXIT_INTERRUPTED, UsageExit, fail
 from shoal_settings.parser import Parser
 from shoal_wire.invite import LOOKS_LIKE, MAX_LINE_CHARS, InviteError, decode_invite
@@ -31,7 +33,7 @@ private swarm, if the line has it, is written into the data directory for its ow
 
   shoal join shoal1…                the embedded small model, no download
   shoal join line.txt               the line is in a file
-  shoal join -                      asks for the line, or reads it from standard input
+  shoal join -                      asks for the line (or: standard input)
   shoal join shoal1… --rounds 100   with any flags of `shoal node`
 
 The same line joins again. A line with a key is a password: given by a file or by -, it is neither
@@ -95,7 +97,7 @@ def _asked() -> str:
     if sys.stdin is None:
         return ""
     if sys.stdin.isatty():
-        print("invitation: ", end="", file=sys.stderr, flush=True)
+        say("paste the invitation (shoal1…), and press Enter:", error=True)
     try:
         return sys.stdin.buffer.readline(_MAX_FILE_BYTES).decode("ascii", "replace")
     except OSError as error:
@@ -114,7 +116,8 @@ def _leave_the_process_list(line: str, argv: Sequence[str], flags: Sequence[str]
     os.write(writing, line.encode())  # a pipe holds more than an invitation has
     os.set_inheritable(reading, True)
     before = given[1 : -len(argv)]
-    os.execv(sys.executable, [sys.executable, *before, f"/dev/fd/{reading}", *flags])
+    command = python(*before, f"/dev/fd/{reading}", *flags)
+    os.execve(command[0], command, environment())
 
 
 def _parser() -> argparse.ArgumentParser:
