@@ -21,7 +21,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import trio
 
-from p2p.collector import spare_collector
+from p2p.collector import give_memory_back, spare_collector
 from p2p.data_dir import IDENTITY_FILE, DataDirInUseError, lock_data_dir
 from p2p.endings import call_on_parent_end, call_on_signal
 from p2p.flags import parse
@@ -162,6 +162,7 @@ async def _serve_once(
     peer = serving.make(identity=identity, settings=settings, on_ready=on_ready)
     async with trio.open_nursery() as nursery:
         await nursery.start(call_on_signal, peer.stop)
+        nursery.start_soon(give_memory_back)
         nursery.start_soon(_show_page, settings, is_ready)
         if supervised:
             nursery.start_soon(call_on_parent_end, peer.stop)

@@ -1,9 +1,14 @@
-"""The garbage collector of a process that serves."""
+"""Memory of a process that serves: the garbage collector, and what malloc keeps."""
 
 from __future__ import annotations
 
+import platform
 import subprocess
 import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 SCRIPT = """
 import gc, trio
@@ -24,3 +29,42 @@ assert Knot.gone > NEW_CONTAINERS, Knot.gone
 
 def test_what_was_there_is_left_out_and_new_knots_are_still_collected() -> None:
     subprocess.run([sys.executable, "-c", SCRIPT], check=True, timeout=120)
+
+
+STORM = """
+import os, psutil, sys, trio, trio.testing
+from p2p.collector import TRIM_SECONDS, give_memory_back
+
+SIZES = [int(word) for word in sys.argv[1:]]
+
+def rss():
+    return psutil.Process().memory_info().rss
+
+async def main():
+    before = rss()
+    count = 40_000_000 // sum(SIZES) * len(SIZES)
+    messages = [os.urandom(SIZES[number % len(SIZES)]) for number in range(count)]
+    kept = messages[:: len(messages) // 20]
+    kept.append(os.urandom(1000))  # at the end of the heap
+    most = rss()
+    del messages
+    held = rss()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(give_memory_back)
+        await trio.sleep(1.5 * TRIM_SECONDS)
+        nursery.cancel_scope.cancel()
+    print(before, most, held, rss())
+
+trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other libraries' malloc has no trim")
+@settings(max_examples=4, deadline=None)
+@given(sizes=st.lists(st.integers(600, 100_000), min_size=1, max_size=6))
+def test_memory_of_a_storm_is_given_back(sizes: list[int]) -> None:
+    words = [sys.executable, "-c", STORM, *map(str, sizes)]
+    told = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
+    before, most, _, after = map(int, told.split())
+    assert most - before > 20_000_000
+    assert after - before < (most - before) / 4
