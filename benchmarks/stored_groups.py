@@ -51,7 +51,8 @@ def own_groups(data_dir: Path) -> list[GroupId]:
     """Return the ids of all own groups on a stopped node's disk, repeats included."""
     me = load_or_create_identity(data_dir / IDENTITY_FILE)
     core = StoreCore(data_dir / STORE_FILE, peer_id=me.peer_id)
-    batches = [batch.envelope for batch in core.load().batches if batch.own]
+    stored = core.batches(core.load().batch_ids)
+    batches = [batch.envelope for batch in stored if batch.own]
     core.close()
     return [
         group_id(group)

@@ -82,6 +82,7 @@ class LiveNode:
             manifest,
             keep=self.pool.keep_all,
             accuse=self.pool.withdraw,
+            is_open=self.pool.restored,
             announcements=book.wanted,
             observers=(book,),
             wanted_per_s=self._wanted_per_s,
@@ -208,13 +209,15 @@ class LiveNode:
 
     async def start(self, nursery: trio.Nursery) -> None:
         """Take up what an earlier life left, join the swarm, and publish from then on."""
-        await self.pool.restore(self.peer.ledger)
+        # Beside the rest, so that peers are met meanwhile; messages wait for it in the intake.
+        nursery.start_soon(self.pool.restore, self.peer.ledger)
         await nursery.start(self._ledger_file().run)
         self.learning.marks.started(self.peer.parts.wall_ms())
         nursery.start_soon(self._attendance.run)
-        await nursery.start(self.pool.run)
         self.exchange.serve()
         await self.member.start(nursery)
+        await self.pool.restored.wait()
+        await nursery.start(self.pool.run)
         await nursery.start(self.exchange.run)
         await nursery.start(self.outbox.run)
         if self.judge is not None:

@@ -48,6 +48,7 @@ class Member:
         *,
         keep: Keep,
         accuse: Accuse,
+        is_open: trio.Event | None = None,
         announcements: Announcements | None = None,
         observers: Sequence[Observer] = (),
         wanted_per_s: Callable[[], float] | None = None,
@@ -55,7 +56,8 @@ class Member:
         worker_patience_seconds: float = _WORKER_PATIENCE_SECONDS,
     ) -> None:
         """`wanted_per_s` tells how many groups of others this peer draws a second; None is a peer
-        that draws and publishes none, and relays only a swarm of one shard. `on_shards` hears that
+        that draws and publishes none, and relays only a swarm of one shard. `is_open` as the
+        intake has it. `on_shards` hears that
         other shards are listened to. One that validates nothing may have more patience with the
         task worker.
         """
@@ -72,6 +74,7 @@ class Member:
             ledger=peer.ledger,
             keep=keep,
             accuse=accuse,
+            is_open=is_open,
             wall_ms=parts.wall_ms,
             announcements=announcements,
             observers=(traffic, *observers),

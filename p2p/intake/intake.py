@@ -123,6 +123,7 @@ class Intake:
         keep: Callable[[Sequence[SignedBatch]], Awaitable[None]],
         accuse: Callable[[Equivocation, bytes], Awaitable[None]],
         wall_ms: Callable[[], int],
+        is_open: trio.Event | None = None,
         announcements: Announcements | None = None,
         observers: Sequence[Observer] = (),
         queue_batches: int = QUEUE_BATCHES,
@@ -130,8 +131,9 @@ class Intake:
         lane_of: LaneOf = lane_of_bringer,
         patience_s: float = MAX_WAITING_S,
     ) -> None:
-        """`lane_of` says with whom a batch shares the worker's time, of which it gets some within
-        `patience_s` or is put off.
+        """Messages wait until `is_open` is set: before the ledger knows what is on disk, the second
+        batch under a number cannot be told from the first. `lane_of` says with whom a batch shares
+        the worker's time, of which it gets some within `patience_s` or is put off.
         """
         self._context = context
         self._turns = WorkerTurns(questions, patience_s=patience_s)
@@ -140,6 +142,8 @@ class Intake:
         self._keep = keep
         self._accuse = accuse
         self._wall_ms = wall_ms
+        self._is_open = is_open
+        self._patience_s = patience_s
         self._announcements = announcements or Announcements()
         self._observers = tuple(observers)
         self._opener = Opener(in_thread)
@@ -179,6 +183,7 @@ class Intake:
         work_s, signed = 0.0, None
         try:
             envelope = open_message(data, author=author, context=context)
+            await self._until_open()
             match envelope.payload_type:
                 case limits.ANNOUNCEMENT_PAYLOAD_TYPE:
                     told = open_announcement(
@@ -264,6 +269,14 @@ class Intake:
     def queue_length(self) -> int:
         """Return how many validated batches wait for the buffer."""
         return self._send.statistics().current_buffer_used
+
+    async def _until_open(self) -> None:
+        if self._is_open is None or self._is_open.is_set():
+            return
+        with trio.move_on_after(self._patience_s):
+            await self._is_open.wait()
+            return
+        raise Rejected(Reason.INTAKE_FULL)
 
     async def _open_fetched(
         self, raw: bytes, publisher: PeerId, provider: PeerId | None

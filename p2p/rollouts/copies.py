@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from p2p.store.types import Bringer
 from shoal_base.bounded import BoundedDict
 from shoal_wire.types import BatchId, GroupId, PeerId
 
@@ -27,7 +28,7 @@ class Copy:
     publisher: PeerId
     received_at: float
     """Seconds, on the buffer's clock."""
-    brought_by: PeerId | None
+    bringer: Bringer | None
     source: str
     """The share of the buffer by which it came (`p2p.buffer.shares.source_of`)."""
 

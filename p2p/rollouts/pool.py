@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import trio
@@ -17,20 +16,21 @@ from p2p.buffer.replay import ReplayBuffer
 from p2p.buffer.shares import source_of
 from p2p.buffer.types import Entry, InsertOutcome
 from p2p.events import BatchKept, BatchWithdrawn, Event, Keeper, NewGroups
-from p2p.intake.evidence import shows_two
 from p2p.intake.ledger import Equivocation, PublisherLedger
-from p2p.intake.validation import Rejected, reopen_batch
+from p2p.intake.validation import Rejected
 from p2p.intake.weight import weight_of
 from p2p.rollouts.contributions import Contributions, account
 from p2p.rollouts.copies import MAX_COPIES, Copies, Copy
 from p2p.rollouts.groups import published_groups
+from p2p.rollouts.reopening import Reopener
+from p2p.rollouts.restoring import Restoring
+from p2p.rollouts.unwritten import Evidence, Unwritten
 from p2p.standing.reputation import Reputation
 from p2p.standing.sampling import SamplingStandings
-from p2p.store.store import Store, StoreError
+from p2p.store.store import Bringer, Store, StoredBatch, StoreError
 from p2p.threads import InThread
 from shoal_base.bounded import BoundedDict
 from shoal_wire import digests
-from shoal_wire.digests import batch_id
 from shoal_wire.manifest import Manifest
 from shoal_wire.types import (
     BatchId,
@@ -104,8 +104,12 @@ class RolloutPool:
         self._network_of = network_of
         self._keepers = tuple(keepers)
         self._withdrawn: BoundedDict[BatchId, None] = BoundedDict(_MAX_WITHDRAWN)
-        self._in_thread = in_thread
-        self._one_at_a_time = trio.CapacityLimiter(1)
+        self._reopener = Reopener(in_thread, max_bytes=manifest.rules.max_batch_bytes)
+        self._unwritten = Unwritten(
+            store=store, reopener=self._reopener, on_late=self._note_written
+        )
+        self.restored = trio.Event()
+        """Set once what is on disk is in the buffer and known to the ledger."""
         self._copies = Copies(2 * buffer.max_groups)
         self.groups_received = 0
         self.groups_published = 0
@@ -116,55 +120,25 @@ class RolloutPool:
         return self._buffer
 
     async def restore(self, ledger: PublisherLedger) -> None:
-        """Fill buffer and ledger from disk; damaged rows are named and left out."""
-        state = await self._store.load()
-        self._buffer.consume(state.consumed_ids)
-        now = trio.current_time()
-        # First, since what is proven keeps some of what is on disk out.
-        await self._restore_evidence(ledger, now)
-        for stored in state.batches:
-            try:
-                signed = self._reopen(stored.envelope)
-            except Rejected as rejected:
-                log.warning("a stored batch is damaged (%s); left out", rejected.reason)
-                continue
-            if signed.batch.swarm_digest != self._manifest.digest:
-                continue  # of a swarm that this node has left
-            if ledger.is_equivocated(signed.publisher, signed.batch.sequence):
-                continue
-            if signed.publisher != self._me:
-                ledger.remember(signed.publisher, signed.batch.sequence, signed.batch_id, now)
-            age = max(0.0, (self._wall_ms() - stored.received_ms) / 1000)
-            own = signed.publisher == self._me
-            self._take_in(published_groups(signed), len(signed.envelope), now - age, own=own)
+        """Fill buffer and ledger from disk; `restored` is set when that is done."""
+        await Restoring(
+            store=self._store,
+            buffer=self._buffer,
+            ledger=ledger,
+            reopener=self._reopener,
+            take_back=self._take_back,
+            me=self._me,
+            swarm_digest=self._manifest.digest,
+        ).run()
+        self.restored.set()
+
+    async def _take_back(self, signed: SignedBatch, stored: StoredBatch) -> None:
+        """Take in a batch from disk, as old as it is and from whom it came."""
+        age = max(0.0, (self._wall_ms() - stored.received_ms) / 1000)
+        received_at, own = trio.current_time() - age, signed.publisher == self._me
+        groups = signed.batch.groups
+        if await self._buffered(signed, groups, received_at, stored.bringer, own=own):
             self._tell(BatchKept(signed=signed, received_ms=stored.received_ms, own=own))
-        log.debug("restored %d batches", len(state.batches))
-
-    async def _restore_evidence(self, ledger: PublisherLedger, now: float) -> None:
-        """Condemn what is proven to be signed twice; what an earlier version took for it goes."""
-        for pair in await self._store.evidence():
-            if shows_two(
-                pair.publisher,
-                pair.sequence,
-                first=pair.first,
-                first_id=pair.first_id,
-                second=pair.second,
-            ):
-                ledger.condemn(pair.publisher, pair.sequence, batch_id(pair.second), now)
-                self._refuse_content(pair.publisher, pair.first)
-                continue
-            log.warning(
-                "what was kept against %s does not show that it signed number %d twice: dropped",
-                pair.publisher,
-                pair.sequence,
-            )
-            await self._store.drop_evidence(pair.publisher, pair.sequence)
-
-    def _refuse_content(self, publisher: PeerId, first: bytes | None) -> None:
-        """Take what was withdrawn from others only: its publisher could withdraw it again."""
-        with suppress(Rejected):
-            groups = self._reopen(first).batch.groups if first is not None else ()
-            self._buffer.refuse(map(digests.group_id, groups), publisher)
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Sweep out what has aged, in memory and on disk, until cancelled."""
@@ -174,6 +148,7 @@ class RolloutPool:
             await trio.sleep(_SWEEP_SECONDS)
             self._buffer.expire(trio.current_time())
             await self._replace_what_left()
+            await self._unwritten.write_waiting(self._of_use())
             if trio.current_time() >= next_prune:
                 next_prune = trio.current_time() + _PRUNE_SECONDS
                 await self._prune()
@@ -185,28 +160,36 @@ class RolloutPool:
     async def keep_all(self, batches: Sequence[SignedBatch]) -> None:
         """Put validated batches into the buffer, in their order, then write them to disk together.
 
-        Their durability is a convenience (a restart keeps its buffer), so a full disk is logged and
-        the groups stay usable.
+        Their durability is a convenience (a restart keeps its buffer), so on a full disk the groups
+        are usable at once and written later.
         """
         kept = []
         for signed in batches:
-            groups = signed.batch.groups
+            groups, bringer = signed.batch.groups, self._bringer(signed.brought_by)
             self.groups_received += len(groups)
-            if await self._buffered(signed, groups, trio.current_time(), signed.brought_by):
-                kept.append(signed)
+            if await self._buffered(signed, groups, trio.current_time(), bringer):
+                kept.append((signed, bringer))
         if len(kept) == 1:
-            await self._write(kept[0])
+            await self._write(*kept[0])
             return
         async with trio.open_nursery() as nursery:
-            for signed in kept:
-                nursery.start_soon(self._write, signed)
+            for signed, bringer in kept:
+                nursery.start_soon(self._write, signed, bringer)
+
+    def _bringer(self, brought_by: PeerId | None) -> Bringer | None:
+        """Return who brings something now, with its network, which its connection shows."""
+        if brought_by is None:
+            return None
+        return Bringer(peer_id=brought_by, network=self._network_of(brought_by))
 
     async def _buffered(
         self,
         signed: SignedBatch,
         groups: Sequence[RolloutGroup],
         received_at: float,
-        brought_by: PeerId | None,
+        bringer: Bringer | None,
+        *,
+        own: bool = False,
     ) -> bool:
         """Offer groups of a batch to the buffer, some at a time; False if it was withdrawn."""
         share = len(signed.envelope) // max(1, len(signed.batch.groups))
@@ -215,8 +198,8 @@ class RolloutPool:
                 published_groups(signed, step),
                 share * len(step),
                 received_at,
-                own=False,
-                brought_by=brought_by,
+                own=own,
+                bringer=bringer,
             )
             await trio.lowlevel.checkpoint()
             if signed.batch_id in self._withdrawn:
@@ -224,22 +207,26 @@ class RolloutPool:
                 return False
         return True
 
-    async def _write(self, signed: SignedBatch) -> None:
+    async def _write(self, signed: SignedBatch, bringer: Bringer | None) -> None:
         """Write a batch to disk, in one transaction with what else waits; tell who keeps some."""
         if signed.batch_id in self._withdrawn:  # while others were put into the buffer
             return
-        try:
-            await self._store.add_external(
-                signed.batch_id,
-                signed.publisher,
-                signed.batch.sequence,
-                signed.envelope,
-                self._wall_ms(),
-            )
-        except StoreError as error:
-            log.log(error.log_level, "batch kept in memory only: %s", error)
-        else:
-            self._tell(BatchKept(signed=signed, received_ms=self._wall_ms(), own=False))
+        stored = StoredBatch(
+            batch_id=signed.batch_id,
+            publisher=signed.publisher,
+            sequence=signed.batch.sequence,
+            own=False,
+            envelope=signed.envelope,
+            received_ms=self._wall_ms(),
+            bringer=bringer,
+        )
+        if await self._unwritten.write(stored):
+            self._note_written(signed, stored)
+
+    def _note_written(self, signed: SignedBatch, stored: StoredBatch) -> None:
+        """Tell who keeps some of what is on disk, unless it was withdrawn while it was written."""
+        if signed.batch_id not in self._withdrawn:
+            self._tell(BatchKept(signed=signed, received_ms=stored.received_ms, own=False))
 
     def keep_own(self, signed: SignedBatch) -> None:
         """Take in an own batch that is already on disk."""
@@ -317,11 +304,9 @@ class RolloutPool:
         """Take back the first of two batches signed under one number; keep both as evidence."""
         self._withdrawn[pair.first] = None
         self._discard(pair.publisher, pair.first)
+        self._unwritten.forget(pair.first)
         self._tell(BatchWithdrawn(batch_id=pair.first))
-        try:
-            await self._store.add_equivocation(pair.publisher, pair.sequence, pair.first, second)
-        except StoreError as error:
-            log.log(error.log_level, "evidence not kept: %s", error)
+        await self._unwritten.write(Evidence(pair=pair, second=second))
 
     def _discard(self, publisher: PeerId, batch_id: BatchId) -> None:
         """Take what is here of a batch out of the buffer; copies of it stay, which are others'."""
@@ -359,15 +344,14 @@ class RolloutPool:
             )
             if envelope is None:
                 return
-            signed = await self._in_thread(self._reopen, envelope, limiter=self._one_at_a_time)
+            (signed,) = await self._reopener.open([envelope])
+            if isinstance(signed, Rejected):
+                raise signed
         except (StoreError, Rejected) as error:
             log.log(logging.DEBUG, "a batch with groups that have left cannot be read: %s", error)
             return
         groups = [one for one in signed.batch.groups if digests.group_id(one) in ids]
-        await self._buffered(signed, groups, copy.received_at, copy.brought_by)
-
-    def _reopen(self, envelope: bytes) -> SignedBatch:
-        return reopen_batch(envelope, max_bytes=self._manifest.rules.max_batch_bytes)
+        await self._buffered(signed, groups, copy.received_at, copy.bringer)
 
     def _take_in(
         self,
@@ -376,11 +360,10 @@ class RolloutPool:
         received_at: float,
         *,
         own: bool,
-        brought_by: PeerId | None = None,
+        bringer: Bringer | None = None,
     ) -> None:
         """Offer the groups of an envelope of `num_bytes` to the buffer; tell which are new."""
         now = trio.current_time()
-        network = self._network_of(brought_by) if brought_by is not None else ""
         share = num_bytes // max(1, len(groups))
         offer = self._buffer.note_own if own else self._buffer.insert
         new: list[PublishedGroup] = []
@@ -391,9 +374,9 @@ class RolloutPool:
                 group=group,
                 num_bytes=cost,
                 received_at=received_at,
-                network=network,
-                connection=brought_by or "",
-                by_publisher=brought_by == group.publisher,
+                network=bringer.network if bringer is not None else "",
+                connection=bringer.peer_id if bringer is not None else "",
+                by_publisher=bringer is not None and bringer.peer_id == group.publisher,
             )
             outcome = offer(entry, now)
             if outcome is InsertOutcome.STORED:
@@ -418,7 +401,7 @@ class RolloutPool:
                 batch_id=entry.group.batch_id,
                 publisher=entry.group.publisher,
                 received_at=entry.received_at,
-                brought_by=PeerId(entry.connection) if entry.connection else None,
+                bringer=_bringer_of(entry),
                 source=source_of(entry),
             )
             self._copies.note(entry.group.group_id, copy)
@@ -446,3 +429,9 @@ class RolloutPool:
             )
         except StoreError as error:
             log.log(error.log_level, "store not pruned: %s", error)
+
+
+def _bringer_of(entry: Entry) -> Bringer | None:
+    if not entry.connection:
+        return None
+    return Bringer(peer_id=PeerId(entry.connection), network=entry.network)

@@ -3,6 +3,9 @@
 `meta` says whose database it is and which sequence comes next; `batches` holds sealed envelopes,
 own (the outbox) and external; `client_keys` outlives its batches, so that a resend is known as
 such. Nothing reads or writes `publishers`: it is there for nodes of versions that do.
+
+What came later has tables of its own, which are made where they are missing: so a node of an
+earlier version still reads and writes the rest.
 """
 
 from __future__ import annotations
@@ -51,6 +54,15 @@ CREATE TABLE equivocations (
 );
 """
 
+_ADDED = (
+    "CREATE TABLE IF NOT EXISTS bringers ("
+    " batch_id BLOB PRIMARY KEY, peer_id TEXT NOT NULL, network TEXT NOT NULL) WITHOUT ROWID",
+    # Whoever deletes a batch, an earlier version too.
+    "CREATE TRIGGER IF NOT EXISTS forget_bringer AFTER DELETE ON batches BEGIN"
+    " DELETE FROM bringers WHERE batch_id = OLD.batch_id; END",
+)
+"""Tables that an earlier version's database lacks."""
+
 
 def open_database(path: Path, *, peer_id: PeerId, first_sequence: int) -> sqlite3.Connection:
     """Open or create the database at `path`. Blocks; reads the whole file once to check it.
@@ -84,6 +96,8 @@ def _prepare(
     if connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,):
         _create(connection, peer_id, first_sequence)
     _check_meta(connection, path, peer_id)
+    for statement in _ADDED:
+        connection.execute(statement)
 
 
 def _create(connection: sqlite3.Connection, peer_id: PeerId, first_sequence: int) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from p2p.store.schema import open_database
 from p2p.store.types import (
+    Bringer,
     EvidencePair,
     OwnBatch,
     StoredBatch,
@@ -214,9 +215,16 @@ class StoreCore:
         sequence: int,
         envelope: bytes,
         received_ms: int,
+        bringer: Bringer | None = None,
     ) -> bool:
         """Store a valid batch of another node; False if it was here."""
-        return self._insert_batch(batch_id, publisher, sequence, False, envelope, received_ms)
+        is_new = self._insert_batch(batch_id, publisher, sequence, False, envelope, received_ms)
+        if is_new and bringer is not None:
+            self._db.execute(
+                "INSERT OR REPLACE INTO bringers VALUES (?, ?, ?)",
+                (batch_id, bringer.peer_id, bringer.network),
+            )
+        return is_new
 
     def _insert_batch(
         self,
@@ -289,29 +297,29 @@ class StoreCore:
 
     def load(self) -> StoredState:
         """Return what a node resumes from."""
-        batches = self._db.execute(
-            "SELECT batch_id, publisher, sequence, own, envelope, received_ms FROM batches"
-            " ORDER BY received_ms, rowid"
-        )
+        batches = self._db.execute("SELECT batch_id FROM batches ORDER BY received_ms, rowid")
         consumed = self._db.execute("SELECT group_id FROM consumed ORDER BY position")
         (next_sequence,) = self._db.execute(
             "SELECT value FROM meta WHERE key = 'next_sequence'"
         ).fetchone()
         return StoredState(
-            batches=tuple(
-                StoredBatch(
-                    batch_id=BatchId(batch_id),
-                    publisher=PeerId(publisher),
-                    sequence=sequence,
-                    own=bool(own),
-                    envelope=envelope,
-                    received_ms=received_ms,
-                )
-                for batch_id, publisher, sequence, own, envelope, received_ms in batches
-            ),
+            batch_ids=tuple(BatchId(batch_id) for (batch_id,) in batches),
             consumed_ids=tuple(GroupId(group_id) for (group_id,) in consumed),
             next_sequence=next_sequence,
         )
+
+    def batches(self, batch_ids: Sequence[BatchId]) -> list[StoredBatch]:
+        """Return batches by their ids, in that order, without those that are not here."""
+        rows = (
+            self._db.execute(
+                "SELECT b.batch_id, publisher, sequence, own, envelope, received_ms, peer_id,"
+                " network FROM batches b LEFT JOIN bringers r ON r.batch_id = b.batch_id"
+                " WHERE b.batch_id = ?",
+                (batch_id,),
+            ).fetchone()
+            for batch_id in batch_ids
+        )
+        return [_stored_batch(*row) for row in rows if row is not None]
 
     def prune(
         self,
@@ -355,6 +363,30 @@ def _own_batch(
     sequence: int, batch_id: bytes, envelope: bytes | None, is_new: bool = False
 ) -> OwnBatch:
     return OwnBatch(sequence=sequence, batch_id=BatchId(batch_id), envelope=envelope, is_new=is_new)
+
+
+def _stored_batch(
+    batch_id: bytes,
+    publisher: str,
+    sequence: int,
+    own: int,
+    envelope: bytes,
+    received_ms: int,
+    peer_id: str | None,
+    network: str | None,
+) -> StoredBatch:
+    bringer = None
+    if peer_id is not None and network is not None:
+        bringer = Bringer(peer_id=PeerId(peer_id), network=network)
+    return StoredBatch(
+        batch_id=BatchId(batch_id),
+        publisher=PeerId(publisher),
+        sequence=sequence,
+        own=bool(own),
+        envelope=envelope,
+        received_ms=received_ms,
+        bringer=bringer,
+    )
 
 
 def _evidence_pair(

@@ -9,7 +9,7 @@ callers wait: that is the back-pressure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ import trio
 from p2p.disk import Refused, say_refused
 from p2p.store.statements import Done, Failed, StoreCore
 from p2p.store.types import (
+    Bringer,
     EvidencePair,
     OwnBatch,
     StoredBatch,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
 __all__ = [
+    "Bringer",
     "EvidencePair",
     "OwnBatch",
     "Store",
@@ -208,10 +210,13 @@ class Store:
         sequence: int,
         envelope: bytes,
         received_ms: int,
+        bringer: Bringer | None = None,
     ) -> bool:
         """Store a valid batch of another node; False if it was here."""
         return await self._submit(
-            lambda core: core.add_external(batch_id, publisher, sequence, envelope, received_ms)
+            lambda core: core.add_external(
+                batch_id, publisher, sequence, envelope, received_ms, bringer
+            )
         )
 
     async def consume(self, group_ids: Collection[GroupId], at_ms: int) -> int:
@@ -241,6 +246,11 @@ class Store:
     async def load(self) -> StoredState:
         """Return what a node resumes from."""
         return await self._submit(StoreCore.load)
+
+    async def batches(self, batch_ids: Sequence[BatchId]) -> list[StoredBatch]:
+        """Return batches by their ids, in that order, without those that are not here."""
+        ids = tuple(batch_ids)
+        return await self._submit(lambda core: core.batches(ids))
 
     async def prune(
         self,

@@ -78,6 +78,15 @@ class OwnBatch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Bringer:
+    """The peer that brought a batch here."""
+
+    peer_id: PeerId
+    network: str
+    """The network that its connection came by (`Host.source_of`); empty where none was known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StoredBatch:
     """A batch on disk."""
 
@@ -88,14 +97,16 @@ class StoredBatch:
     envelope: bytes
     received_ms: int
     """Wall clock, milliseconds since the epoch."""
+    bringer: Bringer | None
+    """None for an own batch, and for one that an earlier version has stored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredState:
     """What a node resumes from."""
 
-    batches: tuple[StoredBatch, ...]
-    """Oldest first."""
+    batch_ids: tuple[BatchId, ...]
+    """The ids of all stored batches, oldest first."""
     consumed_ids: tuple[GroupId, ...]
     """The newest `max_consumed_ids`, oldest first."""
     next_sequence: int

@@ -162,7 +162,7 @@ def copy_of(number: int, source: str = "bad") -> Copy:
         batch_id=BatchId(bytes([number]) * 32),
         publisher=PeerId(str(number)),
         received_at=float(number),
-        brought_by=None,
+        bringer=None,
         source=source,
     )
 

@@ -59,7 +59,7 @@ def receive(core: StoreCore, number: int, *, at_ms: int = NOW) -> BatchId:
 
 
 def stored(core: StoreCore) -> list[BatchId]:
-    return [batch.batch_id for batch in run(core, StoreCore.load).batches]
+    return list(run(core, StoreCore.load).batch_ids)
 
 
 class TestOwnBatches:
@@ -242,7 +242,7 @@ class TestExternalBatches:
         core = opened(path)
         name = receive(core, 3)
         assert not run(core, lambda c: c.add_external(name, OTHER, 3, b"again", NOW))
-        (batch,) = run(core, StoreCore.load).batches
+        (batch,) = run(core, lambda c: c.batches([name]))
         assert (batch.publisher, batch.sequence, batch.own) == (OTHER, 3, False)
         assert batch.envelope.startswith(b"external 3")
 

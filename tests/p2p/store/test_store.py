@@ -73,7 +73,7 @@ async def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
         await store.add_equivocation(PeerId("x"), 1, BatchId(bytes(32)), b"second")
     async with running(tmp_path) as store:
         state = await store.load()
-        assert [batch.envelope for batch in state.batches] == [
+        assert [batch.envelope for batch in await store.batches(state.batch_ids)] == [
             external,
             sealed(first.sequence),
             sealed(second.sequence),
