@@ -151,6 +151,7 @@ class Bench:
             max_store_bytes=1 << 30,
             wall_ms=_wall_ms,
             keepers=(self.recent, Archive(folder / "archive.db", max_bytes=1 << 20)),
+            in_thread=at_once,
         )
         self.outbox = Outbox(
             manifest=MANIFEST,

@@ -287,7 +287,7 @@ async def test_others_have_turns_while_a_batch_is_taken_in(tmp_path: Path) -> No
             ]
             taken.clear()
             await node.pool._buffered(
-                ann.signed(ann.batch(groups)), groups, trio.current_time(), ann.peer_id
+                ann.signed(ann.batch(groups)), groups, trio.current_time(), None
             )
             assert sum(groups_at_once for _, groups_at_once, _ in taken) == len(groups)
             for _, groups_at_once, completions in taken:

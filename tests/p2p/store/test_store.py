@@ -220,8 +220,9 @@ def test_nothing_acknowledged_is_lost_and_no_number_repeats_under_kill_9(tmp_pat
     core = StoreCore(path, peer_id=ME, limits=StoreLimits(max_client_keys=1 << 20))
     (loaded,) = core.commit([StoreCore.load])
     state = loaded.value  # type: ignore[union-attr]
-    on_disk = {batch.sequence: batch.batch_id.hex() for batch in state.batches}
-    assert len(on_disk) == len(state.batches)
+    stored = core.batches(state.batch_ids)
+    on_disk = {batch.sequence: batch.batch_id.hex() for batch in stored}
+    assert len(on_disk) == len(state.batch_ids)
     assert len({sequence for sequence, _ in acknowledged.values()}) == len(acknowledged)
     for sequence, name in acknowledged.values():
         assert on_disk[sequence] == name
