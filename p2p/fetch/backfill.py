@@ -2,10 +2,11 @@
 
 A round asks a few peers what came lately and fetches what is not here, the newest first. A swarm
 of joiners spreads out: each waits a random moment, asks random peers, and takes what their quotas
-allow. The rounds after the first also find what no gap shows: a publisher's last batch. Who is
-newly connected is asked first, and who is back is asked about all the time it was away: after a
-split those who stayed know nothing new. In a swarm that is shuffled somebody new is always there
-and seldom has any news: so rounds for their sake that bring nothing come out of a small stock.
+allow. No publisher's quota stands against it: after a while away that is long used up. The rounds
+after the first also find what no gap shows: a publisher's last batch. Who is newly connected is
+asked first, and who is back is asked about all the time it was away: after a split those who stayed
+know nothing new. In a swarm that is shuffled somebody new is always there and seldom has any news:
+so rounds for their sake that bring nothing come out of a small stock.
 """
 
 from __future__ import annotations
@@ -238,7 +239,7 @@ class Backfill:
         for ref in refs:
             if room <= 0:
                 break
-            if self._fetch.wants(ref):
+            if self._fetch.wants(ref, Source.BACKFILL):
                 chosen.append(ref)
                 room -= ref.num_groups
         return chosen

@@ -60,9 +60,9 @@ class BatchFetch:
         self._take_in = take
         self._pull = BatchPull(means.asker, limits)
 
-    def wants(self, ref: BatchRef) -> bool:
+    def wants(self, ref: BatchRef, source: Source) -> bool:
         """Return whether a listed batch is worth fetching."""
-        return self._wanted.wants(ref)
+        return self._wanted.wants(ref, source)
 
     def is_pending(self, batch_id: BatchId) -> bool:
         """Return whether a batch is being fetched."""
@@ -78,7 +78,7 @@ class BatchFetch:
         """
         small = []
         for ref in refs:
-            if not self.wants(ref):
+            if not self.wants(ref, source):
                 continue
             if ref.num_bytes > WHOLE_MESSAGE_BYTES:
                 self._wanted.enqueue(self._job_of(ref, peer_id, source))

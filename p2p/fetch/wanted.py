@@ -12,7 +12,7 @@ import trio
 
 from p2p.fetch.pull_queue import Claim, Lane, PullJob, PullQueue, QueueLimits, claim_of
 from p2p.fetch.stats import FetchStats
-from p2p.intake.intake import RESERVE_SHARE, Announcements
+from p2p.intake.intake import Announcements, check_number
 from p2p.intake.ledger import PublisherLedger
 from p2p.intake.validation import Source
 from shoal_base.bounded import BoundedDict
@@ -86,7 +86,7 @@ class Wanted(Announcements):
         own = self._network_of(signed_by) if signed_by else ""
         return (own, True) if own else (self._network_of(teller), False)
 
-    def wants(self, ref: BatchRef) -> bool:
+    def wants(self, ref: BatchRef, source: Source) -> bool:
         """Return whether a listed batch is worth fetching."""
         if (
             ref.publisher == self._me
@@ -96,14 +96,8 @@ class Wanted(Announcements):
             or self.is_claim_pending(ref)
         ):
             return False
-        reason = self._ledger.check(
-            ref.publisher,
-            ref.sequence,
-            ref.batch_id,
-            ref.num_groups,
-            trio.current_time(),
-            reserve_share=RESERVE_SHARE,
-        )
+        number = ref.publisher, ref.sequence, ref.batch_id
+        reason = check_number(self._ledger, *number, ref.num_groups, source, trio.current_time())
         # A listing is not signed: it accuses nobody, and what it shows would prove itself.
         return reason in (None, Reason.EQUIVOCATION)
 

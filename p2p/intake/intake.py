@@ -65,7 +65,7 @@ QUEUE_BYTES = 32 * 1024 * 1024
 """And what they may weigh, before the last of them."""
 
 RESERVE_SHARE = 0.25
-"""Of a publisher's burst of groups: left to what it gossips when its batches are fetched."""
+"""Share of a publisher's burst of groups that is left to its gossip when gaps are filled."""
 
 KEPT_BATCHES = 16
 KEPT_BYTES = 1024 * 1024
@@ -208,14 +208,14 @@ class Intake:
                             parse=lambda: parse_payload(envelope, author=author, context=context),
                         )
                         work_s = work_of(signed.batch.groups)
-                        await self._check_new(signed, said_itself=said_itself)
+                        await self._check_new(signed, Source.GOSSIP, said_itself=said_itself)
                         lane = self._lane_of(author, forwarder)
                         regenerated = await self._regenerate(
                             coordinates_of(signed.batch), lane, is_own=said_itself
                         )
                         _reject_for(check_questions(signed.batch, regenerated))
                         # Guard: another copy may have been judged while this was at the worker.
-                        await self._check_new(signed, said_itself=said_itself)
+                        await self._check_new(signed, Source.GOSSIP, said_itself=said_itself)
                         self._accept(signed, Source.GOSSIP)
                     if said_itself:
                         num_groups = len(signed.batch.groups)
@@ -247,16 +247,14 @@ class Intake:
             signed = await self._open_fetched(raw, publisher, provider)
             if signed.batch.sequence != sequence:
                 raise Rejected(Reason.SIGNER_NOT_SENDER)
-            # An announced batch is the publisher's live traffic: the quota is there for it.
-            reserve_share = 0.0 if source is Source.PULL else RESERVE_SHARE
-            await self._check_new(signed, reserve_share=reserve_share)
+            await self._check_new(signed, source)
             # Asked for by this node, so in a lane of its own whoever signed it.
             lane = f"asked of {self._lane_of(publisher, provider or publisher)}"
             regenerated = await self._regenerate_patiently(coordinates_of(signed.batch), lane)
             _reject_for(check_questions(signed.batch, regenerated))
             await self._wait_for_room()
             # Guard: gossip may have brought a copy while this one was at the worker or waited.
-            await self._check_new(signed, reserve_share=reserve_share)
+            await self._check_new(signed, source)
             self._accept(signed, source)
         except Rejected as rejected:
             # One of this node's own is another's than it was said to be, like any other's.
@@ -321,14 +319,12 @@ class Intake:
             raise Rejected(Reason.INTAKE_FULL)
         self._send.send_nowait(signed)
         self._queued_bytes += sum(map(weight_of, signed.batch.groups))
-        batch = signed.batch
-        self._ledger.record(
-            signed.publisher,
-            batch.sequence,
-            signed.batch_id,
-            len(batch.groups),
-            trio.current_time(),
-        )
+        batch, now = signed.batch, trio.current_time()
+        number = signed.publisher, batch.sequence, signed.batch_id
+        if source is Source.BACKFILL:
+            self._ledger.remember(*number, now)
+        else:
+            self._ledger.record(*number, len(batch.groups), now)
         told = BatchAccepted(
             publisher=signed.publisher,
             sequence=batch.sequence,
@@ -373,18 +369,12 @@ class Intake:
         return not full and self._queued_bytes < QUEUE_BYTES
 
     async def _check_new(
-        self, signed: SignedBatch, *, reserve_share: float = 0.0, said_itself: bool = False
+        self, signed: SignedBatch, source: Source, *, said_itself: bool = False
     ) -> None:
         """Ask the ledger whether the batch is new and within its publisher's quota."""
         now, num_groups = trio.current_time(), len(signed.batch.groups)
-        reason = self._ledger.check(
-            signed.publisher,
-            signed.batch.sequence,
-            signed.batch_id,
-            num_groups,
-            now,
-            reserve_share=reserve_share,
-        )
+        number = signed.publisher, signed.batch.sequence, signed.batch_id
+        reason = check_number(self._ledger, *number, num_groups, source, now)
         if (
             said_itself
             and reason is Reason.OVER_QUOTA
@@ -412,6 +402,27 @@ class Intake:
                 log.warning("%s signed two batches as number %d", publisher, sequence)
                 await self._accuse(pair, statement)
         raise Rejected(reason)
+
+
+def check_number(
+    ledger: PublisherLedger,
+    publisher: PeerId,
+    sequence: int,
+    batch_id: BatchId,
+    num_groups: int,
+    source: Source,
+    now: float,
+) -> Reason | None:
+    """Return why a batch is not to be taken by its number, or by its publisher's quota.
+
+    What a peer lists as recent has no quota: a publisher has used its own all the time that this
+    node was away, and how much is asked for `Backfill` decides by the room that is left.
+    """
+    if source is Source.BACKFILL:
+        return ledger.not_new(publisher, sequence, batch_id)
+    # Gossip, and what is announced there, is the publisher's live traffic: the quota is for that.
+    reserve_share = RESERVE_SHARE if source is Source.GAP else 0.0
+    return ledger.check(publisher, sequence, batch_id, num_groups, now, reserve_share=reserve_share)
 
 
 def _reject_for(reason: Reason | None) -> None:

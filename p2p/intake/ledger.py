@@ -88,6 +88,18 @@ class PublisherLedger:
             return None
         return max((number for number in entry.sequences if number < sequence), default=None)
 
+    def not_new(self, publisher: PeerId, sequence: int, batch_id: BatchId) -> Reason | None:
+        """Return why a batch is not new, None if it is, without recording it."""
+        entry = self._publishers.get(publisher)
+        if entry is None:
+            return None
+        if sequence in entry.equivocated:
+            return Reason.EQUIVOCATION
+        known = entry.sequences.get(sequence)
+        if known is not None:
+            return Reason.DUPLICATE if known == batch_id else Reason.EQUIVOCATION
+        return Reason.DUPLICATE if sequence <= entry.forgotten_up_to else None
+
     def check(
         self,
         publisher: PeerId,
@@ -98,20 +110,15 @@ class PublisherLedger:
         *,
         reserve_share: float = 0.0,
     ) -> Reason | None:
-        """Return why the batch is not new, without recording it; `now` is monotonic seconds.
+        """Return why the batch is not new, or over its publisher's quota, without recording it;
+        `now` is monotonic seconds.
 
         `reserve_share` of the publisher's burst must stay, where the batch leaves so much of a
         full one: what is asked for must not use up the quota of what it sends.
         """
+        if (reason := self.not_new(publisher, sequence, batch_id)) is not None:
+            return reason
         entry = self._publishers.get(publisher)
-        if entry is not None:
-            if sequence in entry.equivocated:
-                return Reason.EQUIVOCATION
-            known = entry.sequences.get(sequence)
-            if known is not None:
-                return Reason.DUPLICATE if known == batch_id else Reason.EQUIVOCATION
-            if sequence <= entry.forgotten_up_to:
-                return Reason.DUPLICATE
         burst = self._limits.burst_groups
         left = burst if entry is None else entry.quota.available(now)
         reserve = max(0.0, min(reserve_share * burst, burst - num_groups))
@@ -135,7 +142,7 @@ class PublisherLedger:
         self.remember(publisher, sequence, batch_id, now)
 
     def remember(self, publisher: PeerId, sequence: int, batch_id: BatchId, now: float) -> None:
-        """Record a batch that costs no quota, as when the store is read at start."""
+        """Record a batch that costs no quota: one from the store, or of a peer's recent ones."""
         entry = self._entry(publisher, now)
         if sequence not in entry.sequences:
             heapq.heappush(entry.lowest, sequence)

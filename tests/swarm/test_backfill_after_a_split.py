@@ -76,7 +76,7 @@ def backfill(
     )
     return Backfill(
         means=cast("Any", means),
-        fetch=cast("Any", SimpleNamespace(fetch_listed=nothing, wants=lambda _ref: True)),
+        fetch=cast("Any", SimpleNamespace(fetch_listed=nothing, wants=lambda _ref, _source: True)),
         shards=shards,
         wanted_groups=lambda: 100,
         twins=cast("Any", SimpleNamespace(ask=nothing)),

@@ -10,6 +10,8 @@ import trio
 
 from p2p.events import BatchWithdrawn
 from p2p.fetch.asker import ANSWER_SECONDS
+from p2p.intake.ledger import LedgerLimits
+from shoal_wire.verdict import Reason
 from tests.support import factories as make
 from tests.support.exchange_nodes import (
     NO_BACKFILL,
@@ -180,6 +182,40 @@ async def test_what_is_only_on_disk_is_served_after_a_restart(tmp_path: Path) ->
         joiner.deaf = True
         await joiner.host.dial(publisher.address)
         await until(lambda: joiner.heard() == {1})
+
+
+async def test_who_was_away_gets_all_that_was_published_at_the_full_rate_meanwhile(
+    tmp_path: Path,
+) -> None:
+    """And its publisher's quota is whole for what it says now."""
+    manifest, away_key = make.swarm(), make.fresh_identity()
+    ann = make.Author(manifest, now_ms=wall_ms())
+    limits = LedgerLimits()
+    away_s, size = 30, 64
+    # What a quota allows a publisher in that time, at any peer that was there.
+    missed = int(limits.burst_groups + away_s * limits.groups_per_second) // size
+
+    def next_batch() -> bytes:
+        first = size * ann.sequence
+        return ann.envelope(ann.batch([make.group(first + i) for i in range(size)]))
+
+    async with open_node(tmp_path / "stays", manifest) as stays:
+        await stays.store_batch(next_batch())
+        async with open_node(tmp_path / "away", manifest, identity=away_key) as away:
+            await away.host.dial(stays.address)
+            await until(lambda: len(away.heard()) == size)
+        for _ in range(missed):
+            await stays.store_batch(next_batch())
+        async with open_node(tmp_path / "away", manifest, identity=away_key) as away:
+            assert len(away.heard()) == size
+            await away.host.dial(stays.address)
+            await until(lambda: len(away.heard()) == size * (1 + missed))
+            assert away.counts()["failures"] == {}
+            for _ in range(int(limits.burst_groups) // size):
+                judged = await away.live.member.intake.validate(
+                    next_batch(), ann.peer_id, stays.peer_id
+                )
+                assert judged.reason is Reason.VALID
 
 
 async def test_an_equivocator_is_found_out_by_its_announcement(tmp_path: Path) -> None:
