@@ -33,6 +33,7 @@ class Bench:
         *,
         limits: LedgerLimits | None = None,
         queue_batches: int = 16,
+        is_open: trio.Event | None = None,
         **rules: object,
     ) -> None:
         self.manifest = make.swarm(**rules)
@@ -50,6 +51,7 @@ class Bench:
             accuse=self._accuse,
             wall_ms=lambda: make.NOW_MS,
             queue_batches=queue_batches,
+            is_open=is_open,
         )
 
     async def _keep(self, batches: Sequence[SignedBatch]) -> None:
@@ -321,6 +323,37 @@ async def test_a_full_queue_ignores_and_takes_the_batch_later() -> None:
         assert await bench.judge(envelopes[2]) is Reason.VALID
         await trio.testing.wait_all_tasks_blocked()
     assert [kept.batch.sequence for kept in bench.kept] == [1, 2, 3]
+
+
+async def test_messages_wait_until_it_is_known_what_is_on_disk(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Else the second batch under a number would count as the first."""
+    is_open = trio.Event()
+    bench = Bench(is_open=is_open)
+    first = bench.peer.signed(bench.peer.batch([make.group(1)], sequence=5))
+    second = bench.peer.envelope(bench.peer.batch([make.group(2)], sequence=5))
+    reasons: list[Reason] = []
+
+    async def judge() -> None:
+        reasons.append(await bench.judge(second))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(judge)
+        await trio.sleep(1.0)
+        assert not reasons
+        bench.ledger.remember(bench.peer.peer_id, 5, first.batch_id, trio.current_time())
+        is_open.set()
+    assert reasons == [Reason.EQUIVOCATION]
+    assert len(bench.accused) == 1
+
+
+async def test_who_waits_too_long_for_the_disk_is_put_off_and_blamed_for_nothing(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    bench = Bench(is_open=trio.Event())
+    assert await bench.judge(bench.peer.envelope()) is Reason.INTAKE_FULL
+    assert trio.current_time() < 2.0, "under gossip's own deadline"
 
 
 async def test_what_was_seen_before_a_restart_is_a_duplicate() -> None:

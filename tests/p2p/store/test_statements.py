@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from p2p.store.statements import Done, Failed
-from p2p.store.store import OwnBatch, StoreCore, StoreError, StoreFault, StoreLimits
+from p2p.store.store import Bringer, OwnBatch, StoreCore, StoreError, StoreFault, StoreLimits
 from shoal_wire.digests import batch_id
 from shoal_wire.types import BatchId, GroupId, PeerId
 
@@ -245,6 +245,48 @@ class TestExternalBatches:
         (batch,) = run(core, lambda c: c.batches([name]))
         assert (batch.publisher, batch.sequence, batch.own) == (OTHER, 3, False)
         assert batch.envelope.startswith(b"external 3")
+
+    def test_who_brought_it_is_known_as_long_as_it_is_here(self, path: Path) -> None:
+        core = opened(path)
+        unknown = receive(core, 1)
+        bringer = Bringer(peer_id=PeerId("carrier"), network="10.1.2.0/24")
+        envelope = b"brought" + bytes(100)
+        name = batch_id(envelope)
+        run(core, lambda c: c.add_external(name, OTHER, 2, envelope, NOW + 1, bringer))
+        core.close()
+        core = opened(path)
+        found = run(core, lambda c: c.batches([name, BatchId(bytes(32)), unknown]))
+        assert [batch.bringer for batch in found] == [bringer, None]
+        run(core, lambda c: c.prune(now_ms=NOW + 10, max_age_ms=5, max_bytes=1 << 20))
+        assert stored(core) == []
+        core.close()
+        with closing(sqlite3.connect(path)) as database:
+            assert database.execute("SELECT count(*) FROM bringers").fetchone() == (0,)
+
+    def test_an_earlier_versions_store_is_read_and_that_version_reads_it_after(
+        self, path: Path
+    ) -> None:
+        core = opened(path)
+        old = receive(core, 1)
+        core.close()
+        with closing(sqlite3.connect(path)) as database:  # as it was before there were bringers
+            database.executescript("DROP TRIGGER forget_bringer; DROP TABLE bringers")
+        core = opened(path)
+        bringer = Bringer(peer_id=PeerId("carrier"), network="")
+        envelope = b"brought" + bytes(100)
+        new = batch_id(envelope)
+        run(core, lambda c: c.add_external(new, OTHER, 2, envelope, NOW, bringer))
+        found = run(core, lambda c: c.batches([old, new]))
+        assert [batch.bringer for batch in found] == [None, bringer]
+        core.close()
+        with closing(sqlite3.connect(path)) as database:
+            version = "SELECT value FROM meta WHERE key = 'schema_version'"
+            assert database.execute(version).fetchone() == (1,)
+            values = (b"x", OTHER, 3, 0, 1, NOW, None, b"x")
+            database.execute("INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+            database.execute("DELETE FROM batches WHERE batch_id = ?", (new,))
+            database.commit()
+            assert database.execute("SELECT count(*) FROM bringers").fetchone() == (0,)
 
     def test_a_node_of_a_version_that_notes_publishers_finds_where(self, path: Path) -> None:
         opened(path).close()

@@ -1,0 +1,189 @@
+"""A restart with much on disk: in pieces, envelopes in a thread, and with who brought what."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from p2p.events import Event, NewGroups
+from p2p.fetch.exchange import RolloutExchange
+from p2p.intake.ledger import Equivocation, PublisherLedger
+from p2p.member import Member
+from p2p.rollouts import reopening as reopening_module
+from p2p.rollouts import restoring as restoring_module
+from p2p.rollouts.pool import COMPLETIONS_A_STEP, GROUPS_A_STEP, RolloutPool
+from p2p.rollouts.recent import RecentRollouts
+from shoal_wire.types import GroupId, PeerId
+from tests.p2p.rollouts.test_pool import author, batch, external_ids, start
+from tests.support import factories as make
+from tests.support.local_node import LocalNode
+
+
+class Turns(trio.abc.Instrument):
+    """Counts the steps of all tasks."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def before_task_step(self, _task: Any) -> None:
+        self.count += 1
+
+
+async def test_others_have_turns_while_what_is_on_disk_is_put_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Random batches of up to 256 groups, or of up to 256 completions, others' and own."""
+    rng, ann = random.Random(3), author()
+    made = []
+    for number in range(24):
+        most = rng.choice([2, 8, 64, 256])
+        made.append(
+            [
+                make.group(1000 * number + index, texts=["7"] * rng.randint(2, most))
+                for index in range(rng.randint(1, min(256, 4096 // most)))
+            ]
+        )
+    second = batch(ann, 7, sequence=999)
+    async with start(tmp_path) as node:
+        for number, groups in enumerate(made):
+            if number % 8:
+                await node.receive(ann.signed(ann.batch(groups)))
+            else:
+                own = await node.outbox.accept(make.publish(groups, key=b"%d" % number))
+                node.pool.keep_own(own.signed)
+        await node.pool.settle("trainer", sorted(external_ids(node))[:100], ())
+        first = batch(ann, 5, sequence=999)
+        await node.receive(first)
+        pair = Equivocation(
+            publisher=ann.peer_id, sequence=999, first=first.batch_id, second=second.batch_id
+        )
+        await node.pool.withdraw(pair, second.envelope)
+        here = external_ids(node)
+    turns, in_steps, loop = Turns(), dict[int, list[int]](), threading.get_ident()
+    notice = RecentRollouts.notice
+
+    def noted(recent: RecentRollouts, event: Event) -> None:
+        if isinstance(event, NewGroups):
+            seen = in_steps.setdefault(turns.count, [0, 0])
+            seen[0] += len(event.groups)
+            seen[1] += sum(len(one.group.completions) for one in event.groups)
+            notice(recent, event)
+
+    def in_thread(function: Any) -> Any:
+        def checked(*arguments: Any, **named: Any) -> Any:
+            assert threading.get_ident() != loop, "on the event loop"
+            return function(*arguments, **named)
+
+        return checked
+
+    monkeypatch.setattr(RecentRollouts, "notice", noted)
+    monkeypatch.setattr(restoring_module, "IDS_A_STEP", 10)
+    monkeypatch.setattr(reopening_module, "reopen_batch", in_thread(reopening_module.reopen_batch))
+    monkeypatch.setattr(restoring_module, "shows_two", in_thread(restoring_module.shows_two))
+    trio.lowlevel.add_instrument(turns)
+    async with start(tmp_path) as node:
+        trio.lowlevel.remove_instrument(turns)
+        assert external_ids(node) == here
+        assert node.ledger.is_equivocated(ann.peer_id, 999)
+    assert sum(groups for groups, _ in in_steps.values()) == sum(map(len, made)) - 100
+    for groups, completions in in_steps.values():
+        assert groups <= GROUPS_A_STEP
+        assert completions <= COMPLETIONS_A_STEP or groups == 1
+
+
+async def test_the_consumed_ids_are_put_back_in_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [GroupId(number.to_bytes(16, "big")) for number in range(5000)]
+    async with start(tmp_path) as node:
+        await node.store.consume(ids, 1)
+    at_once: list[int] = []
+    consume = restoring_module.ReplayBuffer.consume
+
+    def noted(buffer: Any, some: Sequence[GroupId]) -> Any:
+        at_once.append(len(some))
+        return consume(buffer, some)
+
+    monkeypatch.setattr(restoring_module.ReplayBuffer, "consume", noted)
+    async with start(tmp_path) as node:
+        assert all(node.buffer.has_seen(group_id) for group_id in ids)
+    assert sum(at_once) == len(ids)
+    assert max(at_once) <= restoring_module.IDS_A_STEP
+
+
+async def test_peers_are_met_before_all_is_back_and_nobody_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    restored = trio.Event()
+    restore, start_member, run = RolloutPool.restore, Member.start, RolloutExchange.run
+
+    async def slow(pool: RolloutPool, ledger: PublisherLedger) -> None:
+        await restored.wait()
+        await restore(pool, ledger)
+        order.append("restored")
+
+    async def noted(member: Member, nursery: trio.Nursery) -> None:
+        await start_member(member, nursery)
+        order.append("listens")
+        assert member.gossip.topics()
+        restored.set()
+
+    async def exchange(of: RolloutExchange, **how: Any) -> None:
+        order.append("asks")
+        await run(of, **how)
+
+    monkeypatch.setattr(RolloutPool, "restore", slow)
+    monkeypatch.setattr(Member, "start", noted)
+    monkeypatch.setattr(RolloutExchange, "run", exchange)
+    async with start(tmp_path):
+        assert order == ["listens", "restored", "asks"]
+
+
+def brought(node: LocalNode) -> set[tuple[PeerId, str, str, bool]]:
+    return {
+        (entry.group.publisher, entry.network, entry.connection, entry.by_publisher)
+        for entry in node.buffer.residents()
+    }
+
+
+async def test_who_brought_a_batch_and_by_which_network_outlives_a_restart(tmp_path: Path) -> None:
+    ann, bob, carrier = author(), author(), make.fresh_identity().peer_id
+    async with start(tmp_path) as node:
+        await node.receive(batch(ann, 1, 2))
+        node.pool._network_of = lambda _peer: "10.1.2.0/24"
+        passed_on = batch(bob, 3)
+        await node.pool.keep_external(replace(passed_on, brought_by=carrier))
+        before = brought(node)
+    assert before == {
+        (ann.peer_id, ann.peer_id, ann.peer_id, True),
+        (bob.peer_id, "10.1.2.0/24", carrier, False),
+    }
+    for _ in range(2):
+        async with start(tmp_path) as node:
+            assert brought(node) == before
+
+
+async def test_a_copy_on_disk_replaces_what_left_as_who_brought_it(tmp_path: Path) -> None:
+    """Also where that peer has gone meanwhile, and its network cannot be asked for any more."""
+    thief, ann, carrier = author(), author(), make.fresh_identity().peer_id
+    stolen, honest = batch(thief, 1, sequence=5), batch(ann, 1)
+    async with start(tmp_path) as node:
+        await node.receive(stolen)
+        node.pool._network_of = lambda _peer: "10.1.2.0/24"
+        await node.pool.keep_external(replace(honest, brought_by=carrier))
+        node.pool._network_of = lambda _peer: ""
+        second = batch(thief, 9, sequence=5)
+        pair = Equivocation(
+            publisher=thief.peer_id, sequence=5, first=stolen.batch_id, second=second.batch_id
+        )
+        await node.pool.withdraw(pair, second.envelope)
+        await node.pool._replace_what_left()
+        assert brought(node) == {(ann.peer_id, "10.1.2.0/24", carrier, False)}
