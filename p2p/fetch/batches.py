@@ -38,8 +38,8 @@ _OTHER_CANDIDATES = 4
 _PASSING = frozenset({Reason.INTAKE_FULL, Reason.WORKER_UNAVAILABLE, Reason.OVER_QUOTA})
 """Reasons that may not hold the next time."""
 
-Take = Callable[[bytes, PeerId, int, Source, PeerId], Awaitable[Verdict]]
-"""``await take(envelope, publisher, sequence, source, provider)``: the intake's judgement."""
+Take = Callable[[bytes, PullJob, PeerId], Awaitable[Verdict]]
+"""``await take(envelope, job, provider)``: the intake's judgement."""
 
 
 class BatchFetch:
@@ -107,6 +107,7 @@ class BatchFetch:
             publisher=ref.publisher,
             sequence=ref.sequence,
             num_bytes=ref.num_bytes,
+            num_groups=ref.num_groups,
             source=source,
             hints=(peer_id,),
             expires_ms=self._deadline_ms(),
@@ -169,7 +170,7 @@ class BatchFetch:
 
     async def _judge(self, envelope: bytes, provider: PeerId, job: PullJob) -> bool:
         """Hand over what was fetched, and see that the right one answers for it."""
-        judged = await self._take_in(envelope, job.publisher, job.sequence, job.source, provider)
+        judged = await self._take_in(envelope, job, provider)
         if judged.outcome is Outcome.ACCEPT:
             self._report(provider, job.publisher, judged)
             return True

@@ -22,7 +22,7 @@ from p2p.fetch.gap_repair import GapRepair, GapWatch
 from p2p.fetch.gaps import GapLimits
 from p2p.fetch.means import FetchMeans
 from p2p.fetch.pull import PullLimits
-from p2p.fetch.pull_queue import QueueLimits
+from p2p.fetch.pull_queue import PullJob, QueueLimits
 from p2p.fetch.server import SERVE_LIMITS, EnvelopeStore, RolloutServer, ServeLimits
 from p2p.fetch.shelf import Shelf
 from p2p.fetch.stats import FetchStats
@@ -206,14 +206,12 @@ class RolloutExchange:
             "bytes_out": stats.bytes_out,
         }
 
-    async def _take(
-        self,
-        envelope: bytes,
-        publisher: PeerId,
-        sequence: int,
-        source: Source,
-        provider: PeerId,
-    ) -> Verdict:
+    async def _take(self, envelope: bytes, job: PullJob, provider: PeerId) -> Verdict:
         return await self._intake.take(
-            envelope, publisher=publisher, sequence=sequence, source=source, provider=provider
+            envelope,
+            publisher=job.publisher,
+            sequence=job.sequence,
+            num_groups=job.num_groups,
+            source=job.source,
+            provider=provider,
         )

@@ -19,7 +19,7 @@ from shoal_wire.verdict import Reason
 
 _MAX_STRUCK = 1024
 
-Claim = tuple[BatchId, PeerId, int, int]
+Claim = tuple[BatchId, PeerId, int, int, int]
 """Id, publisher, number and size of a batch, as somebody states them."""
 Account = tuple[PeerId, PeerId]
 """Who claims something, and of whom: what others claim takes nothing of a publisher's own share."""
@@ -52,6 +52,7 @@ class PullJob:
     publisher: PeerId
     sequence: int
     num_bytes: int
+    num_groups: int
     source: Source
     hints: tuple[PeerId, ...]
     """Peers that said they have it or told of it, the most likely first."""
@@ -73,7 +74,7 @@ class PullJob:
 
 def claim_of(told: PullJob | BatchRef) -> Claim:
     """Return what an announcement or a listing says of a batch, which the digest alone does not."""
-    return told.batch_id, told.publisher, told.sequence, told.num_bytes
+    return told.batch_id, told.publisher, told.sequence, told.num_bytes, told.num_groups
 
 
 class PullQueue:

@@ -71,6 +71,7 @@ class Wanted(Announcements):
             publisher=publisher,
             sequence=announcement.sequence,
             num_bytes=announcement.num_bytes,
+            num_groups=announcement.num_groups,
             source=Source.PULL,
             hints=tuple(dict.fromkeys((forwarder, publisher))),
             expires_ms=announcement.expires_ms,

@@ -234,18 +234,21 @@ class Intake:
         *,
         publisher: PeerId,
         sequence: int,
+        num_groups: int,
         source: Source,
         provider: PeerId | None = None,
     ) -> Verdict:
         """Judge a batch that was asked for as the publisher's under that number; queue it if valid.
 
-        `signer_not_sender` says that it is another's, or under another number. Where gossip would
-        ignore for want of room or of a worker, this waits a while.
+        `signer_not_sender` says that it is another's, under another number, or of the recent ones
+        and of other than `num_groups`, by which it was decided how much to ask for. Where gossip
+        would ignore for want of room or of a worker, this waits a while.
         """
         signed = None
         try:
             signed = await self._open_fetched(raw, publisher, provider)
-            if signed.batch.sequence != sequence:
+            counted = num_groups if source is Source.BACKFILL else len(signed.batch.groups)
+            if (signed.batch.sequence, len(signed.batch.groups)) != (sequence, counted):
                 raise Rejected(Reason.SIGNER_NOT_SENDER)
             await self._check_new(signed, source)
             # Asked for by this node, so in a lane of its own whoever signed it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,7 +14,7 @@ import trio
 import trio.testing
 
 from p2p.fetch.asker import NoAnswerError
-from p2p.fetch.backfill import Backfill
+from p2p.fetch.backfill import Backfill, BackfillSettings
 from p2p.fetch.stats import FetchStats
 from shoal_wire.rollout_messages import BatchRef, Listing, RecentQuery
 from shoal_wire.types import BatchId, PeerId
@@ -184,6 +185,37 @@ async def test_another_shard_is_asked_about_without_waiting(
         await trio.sleep(7)
         assert {window_s for _, _, window_s in peers.asked_since(joined)} == {3600}
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("room", [0, 100, 4096])
+async def test_however_much_is_listed_a_round_asks_for_no_more_than_there_is_room_for(
+    room: int, autojump_clock: trio.testing.MockClock
+) -> None:
+    rng, peers, asked = random.Random(room), Peers(), list[int]()
+    listed = [
+        replace(REF, batch_id=BatchId(rng.randbytes(32)), num_groups=rng.randint(1, 256))
+        for _ in range(200)
+    ]
+
+    async def list_all(*_: object) -> Listing:
+        await trio.lowlevel.checkpoint()
+        return Listing(batches=tuple(listed))
+
+    async def fetch(_peer_id: PeerId, refs: list[BatchRef], _source: object) -> None:
+        await trio.lowlevel.checkpoint()
+        asked.append(sum(ref.num_groups for ref in refs))
+
+    peers.ask = list_all  # type: ignore[assignment]
+    made = backfill(peers, 1)
+    made._wanted_groups = lambda: room
+    made._fetch.fetch_listed = fetch  # type: ignore[method-assign,assignment]
+    async with trio.open_nursery() as nursery:
+        await nursery.start(made.run)
+        await trio.sleep(600)
+        nursery.cancel_scope.cancel()
+    assert len(asked) > 3
+    # The last batch that is asked for may go beyond it.
+    assert max(asked) < max(room, BackfillSettings().least_groups) + 256
 
 
 class Steps(trio.abc.Instrument):

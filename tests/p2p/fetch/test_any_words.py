@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from p2p.fetch.asker import RolloutAsker
 from p2p.fetch.batches import BatchFetch
 from p2p.fetch.means import FetchMeans
+from p2p.fetch.pull_queue import PullJob
 from p2p.fetch.stats import FetchStats
 from p2p.fetch.wanted import Wanted
 from p2p.intake.intake import Intake
@@ -73,6 +74,7 @@ _LIES: dict[str, st.SearchStrategy[Any]] = {
     "publisher": st.sampled_from(NAMES),
     "sequence": st.integers(1, 4),
     "num_bytes": st.sampled_from([1, 1000, 66_000, 200_000]),
+    "num_groups": st.sampled_from([1, 2, 5, 256]),
     "batch_id": st.sampled_from([s.batch_id for s in [*HONEST, OWN]]),
 }
 
@@ -154,11 +156,14 @@ class Bench:
         )
         self.fetch = BatchFetch(means=means, wanted=self.wanted, take=self._take)
 
-    async def _take(
-        self, raw: bytes, publisher: PeerId, sequence: int, source: Source, provider: PeerId
-    ) -> Verdict:
+    async def _take(self, raw: bytes, job: PullJob, provider: PeerId) -> Verdict:
         return await self.intake.take(
-            raw, publisher=publisher, sequence=sequence, source=source, provider=provider
+            raw,
+            publisher=job.publisher,
+            sequence=job.sequence,
+            num_groups=job.num_groups,
+            source=job.source,
+            provider=provider,
         )
 
     async def _keep(self, batches: Sequence[SignedBatch]) -> None:
@@ -207,7 +212,7 @@ def announcement_of(ref: BatchRef) -> bytes:
         sequence=ref.sequence,
         previous_sequence=0,
         created_ms=make.NOW_MS,
-        num_groups=1,
+        num_groups=ref.num_groups,
         batch_id=ref.batch_id,
         num_bytes=ref.num_bytes,
         expires_ms=make.NOW_MS + 1000,

@@ -221,6 +221,22 @@ async def test_a_batch_listed_under_a_false_number_is_taken_under_its_own(
         assert victim.blamed(honest.peer_id) == []
 
 
+async def test_who_lists_fewer_groups_than_there_are_pays_and_the_batch_comes_as_it_is(
+    tmp_path: Path,
+) -> None:
+    """By what is listed a node decides how much it asks for."""
+    async with opened(tmp_path) as (victim, honest, stranger):
+        victim.deaf = True
+        signed = await honest.share(1, 2, 3)
+        gives(stranger, [signed.envelope], [replace(ref_of(signed), num_groups=1)])
+        await stranger.host.dial(victim.address)
+        await until(lambda: victim.blamed(stranger.peer_id) == [Reason.MALFORMED_ANSWER])
+        assert not has(victim, signed)
+        await victim.host.dial(honest.address)
+        await until(lambda: has(victim, signed))
+        assert victim.blamed(honest.peer_id) == []
+
+
 async def test_an_announcement_of_anothers_batch_does_not_shut_out_its_own(tmp_path: Path) -> None:
     async with opened(tmp_path, NO_BACKFILL) as (victim, honest, stranger):
         await victim.host.dial(honest.address)

@@ -27,6 +27,7 @@ def job(
         publisher=publisher,
         sequence=number,
         num_bytes=num_bytes,
+        num_groups=1,
         source=Source.PULL,
         hints=(publisher,),
         expires_ms=0,

@@ -406,6 +406,8 @@ async def test_a_refusal_names_the_family_that_it_read() -> None:
     for raw, reason in ((old, Reason.TOO_OLD), (known, Reason.DUPLICATE)):
         judged = await bench.intake.validate(raw, me, peer)
         assert (judged.reason, judged.family) == (reason, make.GCD.name)
-    taken = await bench.intake.take(old, publisher=peer, sequence=9, source=Source.GAP)
+    taken = await bench.intake.take(
+        old, publisher=peer, sequence=9, num_groups=1, source=Source.GAP
+    )
     assert (taken.reason, taken.family) == (Reason.TOO_OLD, make.GCD.name)
     assert (await bench.intake.validate(b"junk", me, peer)).family == ""
