@@ -247,7 +247,7 @@ async def test_an_announcement_of_anothers_batch_does_not_shut_out_its_own(tmp_p
         signed = author.signed(author.batch(big_groups(0, 100_000)))
         await honest.store_batch(signed.envelope)
         # First as the stranger's, while the job runs and when it has ended.
-        await stranger.announce(signed.envelope)
+        await stranger.announce(signed.envelope, num_groups=len(signed.batch.groups))
         await until(lambda: victim.blamed(stranger.peer_id) == [Reason.BAD_ANNOUNCEMENT])
         message = honest.outbox._announce(signed)
         topic = honest.manifest.topic(honest.manifest.shard_of(honest.peer_id))
