@@ -148,7 +148,7 @@ class RolloutPool:
             await trio.sleep(_SWEEP_SECONDS)
             self._buffer.expire(trio.current_time())
             await self._replace_what_left()
-            await self._unwritten.write_waiting(self._of_use())
+            await self._unwritten.write_waiting(self._of_use)
             if trio.current_time() >= next_prune:
                 next_prune = trio.current_time() + _PRUNE_SECONDS
                 await self._prune()

@@ -74,10 +74,11 @@ class Unwritten:
         """Do not write a batch that was withdrawn."""
         self._drop(batch_id)
 
-    async def write_waiting(self, of_use: Collection[BatchId]) -> None:
-        """Write what waits as far as there is room, without batches that are not `of_use`."""
+    async def write_waiting(self, find_useful: Callable[[], Collection[BatchId]]) -> None:
+        """Write what waits as far as there is room, of the batches those that are useful yet."""
+        useful = find_useful() if self._waiting else ()
         for key, item in list(self._waiting.items()):
-            if isinstance(item, StoredBatch) and item.batch_id not in of_use:
+            if isinstance(item, StoredBatch) and item.batch_id not in useful:
                 self._drop(key)
         for key, item in list(self._waiting.items()):
             if key not in self._waiting:  # withdrawn since

@@ -37,7 +37,7 @@ async def stored_ids(node: LocalNode) -> set[BatchId]:
 
 
 async def sweep(node: LocalNode) -> None:
-    await node.pool._unwritten.write_waiting(node.pool._of_use())
+    await node.pool._unwritten.write_waiting(node.pool._of_use)
 
 
 def long_batch(of: make.Author, number: int, **changes: object) -> SignedBatch:
