@@ -4,7 +4,7 @@ A watching node stays up. The other is started as a process with the default buf
 groups of eight completions of 600 characters by 20 publishers. Company is the moment when the
 watcher has it in its mesh, in seconds since the process was started. From its first connection
 until its socket is open, and two seconds more, the watcher pings it, with 10 ms between two pings:
-the longest round trip is the longest stall of its event loop.
+the longest time without an answer is the longest stall of its event loop.
 """
 
 from __future__ import annotations
@@ -61,14 +61,16 @@ def measure(options: Options) -> Report:
     results: dict[str, Any] = {"groups": NUM_GROUPS, "repeats": repeats}
     for kind, found in runs.items():
         results[kind] = {key: round(median([run[key] for run in found]), 2) for key in found[0]}
-        results[kind]["worst_ping_ms"] = round(max(run["longest_ping_ms"] for run in found), 1)
+        results[kind]["worst_silence_ms"] = round(
+            max(run["longest_silence_ms"] for run in found), 1
+        )
     return Report(results=results, goals=_goals(results))
 
 
 def _goals(results: dict[str, Any]) -> list[Goal]:
     empty, full = results["empty"], results["full"]
     more_s = round(full["company_s"] - empty["company_s"], 2)
-    stall_ms = full["worst_ping_ms"]
+    stall_ms = full["worst_silence_ms"]
     restored = full["groups_restored"]
     return [
         Goal(
@@ -78,7 +80,7 @@ def _goals(results: dict[str, Any]) -> list[Goal]:
             met=more_s <= _MORE_S,
         ),
         Goal(
-            what="longest ping while it starts",
+            what="longest time without an answer to a ping",
             goal=f"≤ {_STALL_MS:.0f} ms",
             measured=stall_ms,
             met=stall_ms <= _STALL_MS,
@@ -115,10 +117,12 @@ async def _watch(watcher: LiveNode, node: ShoalProcess) -> dict[str, float]:
             while not (connected := host.connected_peers()):  # noqa: ASYNC110
                 await trio.sleep(0.005)
         found["connected_s"] = time.monotonic() - started
-        (peer_id,) = connected
+        (peer_id,), answered = connected, time.monotonic()
         while True:
             with contextlib.suppress(RequestError):  # it may not answer yet
-                pings.append(await host.ping(peer_id, timeout=60.0))
+                await host.ping(peer_id, timeout=60.0)
+                pings.append((time.monotonic() - answered) * 1000)
+                answered = time.monotonic()
             await trio.sleep(_PING_PAUSE_S)
 
     async def note_company() -> None:
@@ -137,7 +141,7 @@ async def _watch(watcher: LiveNode, node: ShoalProcess) -> dict[str, float]:
         nursery.cancel_scope.cancel()
     status = await trio.to_thread.run_sync(node.view)
     found["groups_restored"] = 0 if status is None else status["buffer"]["groups"]
-    found["longest_ping_ms"] = max(pings, default=0.0)
+    found["longest_silence_ms"] = max(pings, default=0.0)
     found["pings"] = len(pings)
     await trio.to_thread.run_sync(node.close)
     return found
