@@ -218,7 +218,8 @@ class Reputation:
                 row["merit"] = round(standing.merit, 4)
             if sampled is not None:
                 row["useful"] = round(sampled.useful, 4)
-                row["expected"] = round(sampled.expected, 4)
+                if sampled.expected:  # earlier versions counted none
+                    row["expected"] = round(sampled.expected, 4)
                 row["groups"] = round(sampled.groups, 4)
             if ban is not None:
                 row["ban_s"] = round(ban.until - now, 3)

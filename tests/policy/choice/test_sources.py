@@ -126,7 +126,7 @@ def test_one_connection_gives_no_more_than_its_ceiling(
 
 
 @pytest.mark.parametrize("useful", [0.1, 0.3, 0.5])
-@pytest.mark.parametrize("names", [20, 200])
+@pytest.mark.parametrize("names", [pytest.param(20, marks=pytest.mark.slow), 200])
 def test_twenty_networks_give_little_more_than_their_share_of_networks(
     useful: float, names: int
 ) -> None:

@@ -24,7 +24,7 @@ from tests.policy import tiny_models
 from tests.policy.generation.following_cases import ask, follower, off, stamps, stir
 from tests.policy.vllm_server import VllmServer
 
-NUM_CASES = 40
+NUM_CASES, FAST_CASES = 40, 12
 """Servers that do not follow, each of another model, way of giving weights, fault and seed."""
 
 Taken = Callable[[Policy | None, Policy], Policy]
@@ -129,7 +129,13 @@ def asked(one: Any, policy: Policy, version: int) -> list[OwnGroup]:
     return ask(one, policy, version, count=1)
 
 
-@pytest.mark.parametrize("seed", range(NUM_CASES))
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(seed, marks=[pytest.mark.slow] if seed >= FAST_CASES else [])
+        for seed in range(NUM_CASES)
+    ],
+)
 def test_a_server_that_does_not_follow_is_asked_nothing_until_it_does(
     seed: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -153,7 +153,7 @@ def null_report(rng: random.Random, count: int, *, apart: bool) -> list[list[Jud
 
 
 @pytest.mark.parametrize(
-    "trials", [120, pytest.param(3000, marks=[pytest.mark.slow, pytest.mark.timeout(600)])]
+    "trials", [40, pytest.param(3000, marks=[pytest.mark.slow, pytest.mark.timeout(600)])]
 )
 @pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize("count", [2, 3, 4])
