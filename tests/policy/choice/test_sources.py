@@ -110,7 +110,7 @@ class Course:
 SEEDS = range(5)
 
 
-@pytest.mark.parametrize("useful", [0.1, 0.3, 0.5])
+@pytest.mark.parametrize("useful", [0.1, pytest.param(0.3, marks=pytest.mark.slow), 0.5])
 @pytest.mark.parametrize("places", [4, 8])
 @pytest.mark.parametrize("names", [1, 200])
 def test_one_connection_gives_no_more_than_its_ceiling(
@@ -125,7 +125,7 @@ def test_one_connection_gives_no_more_than_its_ceiling(
     assert sum(shares) / len(shares) <= 0.15, shares
 
 
-@pytest.mark.parametrize("useful", [0.1, 0.3, 0.5])
+@pytest.mark.parametrize("useful", [0.1, pytest.param(0.3, marks=pytest.mark.slow), 0.5])
 @pytest.mark.parametrize("names", [pytest.param(20, marks=pytest.mark.slow), 200])
 def test_twenty_networks_give_little_more_than_their_share_of_networks(
     useful: float, names: int
