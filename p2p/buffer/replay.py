@@ -60,7 +60,7 @@ class ReplayBuffer:
         self._given_up: BoundedDict[tuple[GroupId, PeerId], None] = BoundedDict(
             limits.max_consumed_ids
         )
-        """What was here of a publisher, and left by its doing."""
+        """Groups that were here, by publisher, and left by its doing: others may bring them."""
         self._next_due = math.inf
         """Before this time no lease runs out and no unleased group is too old."""
         self._totals = BufferTotals()

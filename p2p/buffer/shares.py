@@ -68,7 +68,7 @@ class Share:
     def __init__(self, key: str, source: str = "") -> None:
         self.key = key
         self.source = source
-        """Of a publisher: `source_of` its groups here."""
+        """The source of the groups at a leaf, as `source_of` names it."""
         self.groups = 0
         self.bytes = 0
         self.num_ready = 0

@@ -152,7 +152,7 @@ class WorkerTurns:
         """What the lane served last had had: a lane that comes starts from here."""
         self._num_at_work = 0
         self._at_work: list[_Job] = []
-        """Whose slices are at the worker, the one that it does first."""
+        """The jobs whose slices are at the worker, in the order in which it does them."""
         self._free_at = -math.inf
         """When the worker was done with the last of the others; infinite while that is unknown."""
 

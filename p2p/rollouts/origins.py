@@ -1,4 +1,4 @@
-"""By which networks came what the trainer has learnt from others in the last hour. Pure.
+"""The networks by which came what the trainer has learnt from others in the last hour. Pure.
 
     a group is leased ─▶ note: its network, connection and publisher
     a round's outcomes ─▶ learnt: the group's signal, in that network's minute
@@ -22,12 +22,12 @@ from shoal_wire.types import GroupId, PeerId
 WINDOW_MINUTES: Final = 60
 _MAX_LEASED: Final = 8192
 _MAX_NETWORKS: Final = 256
-"""Those learnt from last stay."""
+"""The networks learnt from last stay."""
 _MAX_NAMES: Final = 256
-"""Of one network, counted; more are not."""
+"""The most publishers that are told apart behind one network."""
 _MINUTE_MS: Final = 60_000
 _TOO_MUCH: Final = 1.0 / 3.0
-"""Of others' signal."""
+"""The share of others' signal above which a network is told of."""
 _SEVERAL, _OVER_EVEN = 3, 1.5
 """It is told from so many networks on, above so many even shares: of three one has a third."""
 _MANY_NAMES: Final = 8
@@ -61,12 +61,12 @@ class _Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """What came by one network in the last hour."""
+    """One network's part of what was learnt from others in the last hour."""
 
     peer_id: PeerId
     """One that brought it."""
     share: float
-    """Of others' signal."""
+    """Its part of others' signal, 0 to 1."""
     names: int
     """Publishers of what it brought; at most 256 are told apart."""
     networks: int
@@ -80,7 +80,7 @@ class Network:
 
 
 class Origins:
-    """Of one node since its start."""
+    """The origins of what one node has learnt from others since its start."""
 
     def __init__(self) -> None:
         self._leased: BoundedDict[GroupId, tuple[str, str, PeerId]] = BoundedDict(_MAX_LEASED)
@@ -107,9 +107,10 @@ class Origins:
         if not found:
             return ""
         most = found[0]
+        whom = most.peer_id or "a peer that is gone"
         return (
             f"{most.share:.0%} of what was learnt from others in the last hour came by one network"
-            f" of {most.networks}, under {most.names} names, from {most.peer_id or 'who is gone'}"
+            f" of {most.networks}, under {most.names} names, from {whom}"
         )
 
     def networks(self, now_ms: int) -> list[Network]:

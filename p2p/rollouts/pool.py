@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 GROUPS_A_STEP, COMPLETIONS_A_STEP = 64, 256
-"""What of others is put into the buffer before everybody else has a turn: some two milliseconds,
-the most of it for long completions, which are cut short to be shown."""
+"""The most that goes into the buffer before everybody else has a turn: two milliseconds or so, most
+of it for long completions, which are cut short to be shown."""
 _MAX_WITHDRAWN = 256
 _SWEEP_SECONDS = 5.0
 _PRUNE_SECONDS = 60.0

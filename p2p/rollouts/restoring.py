@@ -1,4 +1,4 @@
-"""What an earlier run left on disk goes back into buffer and ledger, while others have turns.
+"""Batches that an earlier run left on disk go back into buffer and ledger; others have turns.
 
     store ─▶ a few envelopes ─▶ opened in a thread ─▶ ledger ─▶ buffer, a few groups at a time
 

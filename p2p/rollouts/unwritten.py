@@ -1,4 +1,4 @@
-"""What came of others while the disk was full, until there is room for it.
+"""Others' batches that came while the disk was full wait here until there is room.
 
     write() ─▶ store, or full: kept here, within a bound in bytes ─▶ write_waiting(), now and then
 

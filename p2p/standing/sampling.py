@@ -1,4 +1,4 @@
-"""How useful a publisher's groups have been to this node's own training: how often it is drawn.
+"""A publisher's weight in draws: how much its groups have taught this node.
 
 The trainer reports what its own verifier gave each group it drew.  What a group can teach is the
 *spread* of its rewards, best less worst: where all are alike there is nothing to learn.  Usual is
@@ -45,7 +45,7 @@ _MARGIN = 4.0
 fourth) halves what liars are drawn, and leaves an honest beginner, who is right once in fifty among
 strong ones, next to nothing (tests/p2p/standing/test_liars.py)."""
 _TOKEN = 0.1
-"""Of the usual spread: what verifiers give for nothing, as for an answer in the right form."""
+"""The part of the usual spread that verifiers give for nothing, as for the right form."""
 _KEPT = 1.5
 """Most that is credited, beside what a full weight needs: else a hundred good groups would pay for
 hundreds of useless ones. Now it pays for sixty to ninety, and one good group for 25 where own ones
@@ -91,7 +91,7 @@ class _Record:
 
 @dataclass(slots=True)
 class _Usual:
-    """What own groups spread, decayed."""
+    """The spread of own groups, decayed."""
 
     spread: float = 0.0
     groups: float = 0.0

@@ -26,7 +26,7 @@ class ScoredGroup:
     started: tuple[tuple[float, ...], ...] | None = None
     """The policy's own of each completion before the round's update, where they are known."""
     unread: tuple[tuple[bool, ...] | None, ...] | None = None
-    """Of each completion, the tokens that its verifier does not read; None where it reads all."""
+    """The tokens of each completion that its verifier does not read; None where it reads all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,7 +45,7 @@ class _Level:
     had: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     total: float = 0.0
     ranked: list[tuple[float, str]] = field(default_factory=list)
-    """As it was when the round began, the greatest first."""
+    """The sources as they stood when the round began, the greatest first."""
 
     def add(self, source: str, signal: float) -> None:
         self.had[source] += signal
@@ -76,7 +76,7 @@ class _Level:
 
 @dataclass(slots=True)
 class Sources:
-    """What networks, connections and publishers have given lately. Changes in place."""
+    """The signal that networks, connections and publishers have given lately. Changes in place."""
 
     _networks: _Level = field(default_factory=_Level)
     _connections: _Level = field(default_factory=_Level)

@@ -41,7 +41,7 @@ class Pusher(Protocol):
     """A way to give a server the policy's weights."""
 
     remedy: str
-    """What to do with a server that took weights and answers with others."""
+    """The remedy, as the user reads it, where a server took weights and answers with others."""
 
     def push(self, policy: Policy, version: int) -> str:
         """Give them; return the name to ask for. Blocks. Raises Fault or RemoteError."""

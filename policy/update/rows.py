@@ -42,7 +42,7 @@ class TrainGroup:
     start_logprobs: Sequence[Sequence[float]] | None = None
     """Per token, under the policy as it is when the update starts, where that is known already."""
     share: float = 1.0
-    """What a completion weighs beside one of an own group, above 0 and at most 1."""
+    """The weight of a completion beside one of an own group, above 0 and at most 1."""
     unread: Sequence[Sequence[bool] | None] | None = None
     """Per completion, which of its tokens the verifier did not read; None where it read all."""
 

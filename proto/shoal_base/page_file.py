@@ -36,7 +36,7 @@ class ServedPage:
 
     @property
     def token(self) -> str:
-        """What opens it; empty where the address has none."""
+        """The token that opens it; empty where the address has none."""
         return self.url.partition("?token=")[2]
 
 

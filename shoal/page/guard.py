@@ -51,7 +51,7 @@ class Rules:
     host: str
     """What the page listens on."""
     token: str
-    """What it must show: random, of this process alone."""
+    """The token that a request must show: random, of this process alone."""
     cookie: str = "shoal_page"
     """Name of the cookie in which the browser keeps the token."""
 

@@ -44,8 +44,8 @@ class Door:
     host: str
     port: int
     token: str
-    """What opens it. Each process makes its own: to the port's next owner a browser still sends the
-    cookie, which is worth nothing then."""
+    """The token that opens it. Each process makes its own: to the port's next owner a browser still
+    sends the cookie, which is worth nothing then."""
 
     @property
     def url(self) -> str:

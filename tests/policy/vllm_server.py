@@ -35,10 +35,10 @@ class VllmServer(ModelServer):
         self.served: dict[str, Policy] = {}
         self.forgotten = 0
         self.taken: Callable[[Policy | None, Policy], Policy] = lambda _had, given: given
-        """What becomes of weights that it had and those that it is given."""
+        """Return the weights that it holds after it was given some."""
         self._had: Policy | None = None
         self.change: Callable[[dict[str, Any]], Any] = lambda reply: reply
-        """What a reply to a question becomes on its way."""
+        """Return a reply as it arrives."""
         self.change_probe: Callable[[dict[str, Any]], Any] = lambda reply: reply
         """The same of what it is compared with the policy by."""
 

@@ -48,7 +48,7 @@ def _default(value: object) -> str:
 
 
 def _of_others(field: str) -> str:
-    """What it is to commands whose help says something else."""
+    """The description to commands whose help says something else."""
     instead = Settings.model_fields[field].json_schema_extra["instead"]
     return "".join(
         f" For `shoal {command}`: {text[0].lower()}{text[1:]}"

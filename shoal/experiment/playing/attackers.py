@@ -41,9 +41,9 @@ DECOY: Final = "<answer>0</answer><answer>"
 tags, and to a model that answers so each of its tokens but one is likely."""
 LONG_CHARS: Final = 400
 SPACES: Final = (40, 4)
-"""What `pad` puts before right answers: more than an answer has tokens, and few enough to fit."""
+"""The spaces that `pad` puts before right answers: more than an answer has tokens, or few."""
 MOST_COMPLETIONS: Final = 64
-"""As many as a default swarm's rules allow in a group."""
+"""The most completions that a default swarm's rules allow in a group."""
 _OVERHEARD: Final = 256
 _EASIEST: Final = "count_bits_easy"
 _SAMPLING: Final = SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=12)
@@ -120,7 +120,7 @@ def _mark(task: SolvedTask, count: int, rng: random.Random) -> list[Completion]:
 
 
 def _pad(task: SolvedTask, _count: int, rng: random.Random) -> list[Completion]:
-    """As large a group as may be, its right answers behind white space."""
+    """Return the largest group that is allowed, its right answers behind white space."""
     good = " " * rng.choice(SPACES) + _right(task)
     return _half(good, task, MOST_COMPLETIONS, rng)
 

@@ -251,7 +251,7 @@ async def _ignore(*_what: object) -> None:
 
 
 async def _here(function: Callable[..., T], *arguments: object, **_how: object) -> T:
-    """What stands for a thread where the clock is not real."""
+    """Stands for a thread where the clock is not real."""
     return function(*arguments)
 
 
@@ -296,7 +296,7 @@ async def test_who_waits_behind_a_dear_batch_is_not_taken_for_its_author(
     "seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 7))]
 )
 def test_whose_own_batches_are_never_done_loses_its_share(seed: int) -> None:
-    """What is passed on keeps its share, whatever it asks for. A seed is a crowd."""
+    """A batch that is passed on keeps its lane's share, whatever it asks for. A seed is a crowd."""
     rng = random.Random(seed)
     num_wasteful, num_modest = rng.randint(1, 3), rng.randint(1, 4)
     size, slowness_s = rng.randint(100, 400), rng.choice([0.02, 0.03])

@@ -1,4 +1,4 @@
-"""What the log says of a stream that fails: words for people, and nothing of who merely went."""
+"""The log tells of a stream that fails in words for people, and not of a peer that went."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Content:
         return set(map(group_id, self.groups))
 
     def expected(self) -> set[GroupId]:
-        """What has to be here, leased or not."""
+        """Return the groups that have to be here, leased or not."""
         brought: set[GroupId] = set()
         for publisher, signed in self.sent.items():
             if publisher not in self.twice:

@@ -1,4 +1,4 @@
-"""What comes while the disk is full is written once there is room, or the log says how much not."""
+"""Batches that come while the disk is full are written once there is room, or told of."""
 
 from __future__ import annotations
 

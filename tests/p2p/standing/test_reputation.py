@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from pathlib import Path
 
 import pytest
@@ -211,3 +212,26 @@ def test_values_out_of_range_in_a_file_are_cut() -> None:
     assert reputation.row(EVE, 0.0).points == {Cause.FLOOD: -100.0}
     assert reputation.row(EVE, 0.0).merit == 5.0
     assert reputation.banned_for(EVE, 0.0) == MAX_BAN_SECONDS
+
+
+def test_what_groups_taught_survives_a_restart_and_an_earlier_record_accuses_nobody() -> None:
+    reputation = Reputation()
+    for number in range(60):
+        for peer, rewards in ((ME, (0.0, 1.0)), (EVE, (0.0, 0.0))):
+            reputation.sampling.report(
+                GroupId(f"{peer}{number}".encode()),
+                publisher=peer,
+                family="sums",
+                rewards=rewards,
+                own=peer == ME,
+                now=0.0,
+            )
+    before = reputation.sampling_weight(EVE, 0.0)
+    assert before < 0.05
+    saved = reputation.to_json(0.0, wall_ms=0)
+    again = Reputation()
+    again.take(saved, 0.0, wall_ms=0)
+    assert again.sampling_weight(EVE, 0.0) == pytest.approx(before, rel=0.01)
+    earlier = Reputation()
+    earlier.take(re.sub(r', ?"expected": [0-9.]+', "", saved), 0.0, wall_ms=0)
+    assert earlier.sampling_weight(EVE, 0.0) == 1.0

@@ -1,4 +1,4 @@
-"""Who is drawn how often: by what its groups teach here, beside what own groups do."""
+"""A publisher is drawn by what its groups teach here, beside what own groups do."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def tell(
 
 
 def learner(*, useful: int = 3) -> SamplingStandings:
-    """Of whose own groups so many in ten have had something to learn from."""
+    """Return the standings of a node of whose own groups so many in ten taught it something."""
     standings = SamplingStandings()
     for number in range(400):
         tell(standings, ME, GOOD if number % 10 < useful else BAD)

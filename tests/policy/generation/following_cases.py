@@ -40,7 +40,7 @@ def adapted(seed: int = 5) -> Policy:
 
 
 def stir(policy: Policy, seed: int) -> None:
-    """What an update does to the weights, in large."""
+    """Change the weights as an update does, in large."""
     torch.manual_seed(seed)
     with torch.no_grad():
         for weight in policy.model.parameters():

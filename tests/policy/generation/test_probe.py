@@ -179,7 +179,7 @@ def test_a_server_that_does_not_follow_is_asked_nothing_until_it_does(
 def test_a_server_with_a_packed_copy_of_a_tied_matrix_follows(
     architecture: str, tmp_path: Path
 ) -> None:
-    """As vLLM's CPU build: an output matrix that has no name in the file stays as it was."""
+    """As in vLLM's CPU build an output matrix that has no name in the file stays as it was."""
     policy, folder = tiny_models.policy(architecture), tmp_path / "served" / "model"
 
     def taken(had: Policy | None, given: Policy) -> Policy:

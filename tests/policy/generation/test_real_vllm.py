@@ -126,7 +126,7 @@ def following(policy: Policy, base_url: str, pusher: Pusher) -> Following:
 
 
 def write(policy: Policy, folder: Path) -> Path:
-    """As the trainer does at its start, when no server is there yet."""
+    """Do as the trainer does at its start, when no server is there yet."""
     with pytest.raises(Fault):
         WholePusher(http("http://127.0.0.1:9/v1"), folder, "whole").push(policy, 0)
     return folder / "model"
@@ -182,7 +182,7 @@ class AsTransformersWrites:
 
 
 def test_a_server_that_keeps_a_tied_matrix_is_refused(tmp_path: Path) -> None:
-    """Of vLLM's CPU build; another may compute with the embedding itself, and follow."""
+    """Holds for vLLM's CPU build; another may compute with the embedding itself, and follow."""
     policy, folder = tied(), write_tied(tmp_path)
     with vllm(folder, tmp_path / "log") as base_url:
         one = following(policy, base_url, AsTransformersWrites(http(base_url), folder))

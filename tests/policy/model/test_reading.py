@@ -52,7 +52,7 @@ def _byte_pairs() -> Policy:
 
 
 def _pieces() -> Policy:
-    """As SentencePiece does it: spaces are marks, one is put in front, and text is normalised."""
+    """Return a policy whose tokenizer marks spaces, puts one in front and normalises text."""
     pieces = [("<unk>", 0.0), *((c, -3.0) for c in "▁abcdefghijklmnopqrstuvwxyz0123456789<>/!")]
     backend = Tokenizer(Unigram([*pieces, ("▁42", -1.0), ("answer", -1.0)], unk_id=0))
     backend.normalizer = normalizers.NFKC()

@@ -1,4 +1,4 @@
-"""What is rewarded is what is trained on, and others' groups weigh no more than own ones.
+"""The rewarded text is the one trained on, and others' groups weigh no more than own ones.
 
 Hostile groups of every family go through the real drawing, scoring, choice and reading, into the
 rows of an update.
@@ -143,7 +143,7 @@ STRATEGIES = ("positive+balance", "uniform", "uniform-unfiltered", "top-reward+d
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
 def test_what_is_trained_on_is_the_text_that_earned_its_reward(spec: object) -> None:
-    """Of each of some fifty families eight hostile groups, for both models by two strategies."""
+    """Eight hostile groups of each of some fifty families, for both models by two strategies."""
     rng = random.Random(spec.name)  # type: ignore[attr-defined]
     groups = [
         sampled(hostile_group(rng, spec.name, number), number)  # type: ignore[attr-defined]

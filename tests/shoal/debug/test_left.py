@@ -1,4 +1,4 @@
-"""What a node that has stopped left: page, watch and `debug ledger --last` say what was so."""
+"""Page, watch and `debug ledger --last` say what was so when a node stopped."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class PageProcess:
                 stderr=output,
             )
         self.url: str = wait_for(self._url, 60.0, "the page's address")
-        """As people open it, with the token."""
+        """The address as people open it, with the token."""
 
     def _url(self) -> str | None:
         said = self._log.read_text()
@@ -71,7 +71,7 @@ class PageProcess:
 
     @property
     def token(self) -> str:
-        """What opens it."""
+        """The token that opens it."""
         return self.url.partition("?token=")[2]
 
     def end(self) -> int:

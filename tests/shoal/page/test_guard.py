@@ -148,7 +148,7 @@ async def test_the_token_becomes_a_cookie_that_no_script_reads() -> None:
 
 
 async def test_only_who_is_let_in_keeps_its_connection() -> None:
-    """Of all others a newcomer takes the place."""
+    """A newcomer takes the place of anybody else."""
     stays = list[Any]()
     kept = (b"cookie", COOKIE.encode())
     for host, *shown in ((OWN, kept), (OWN,), ("evil.example", kept), ("evil.example",)):
