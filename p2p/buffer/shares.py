@@ -32,9 +32,12 @@ def path_of(entry: Entry) -> Path:
 
 
 def source_of(entry: Entry) -> str:
-    """Return what new names are judged by: a network, and whether its peers sign or pass on."""
-    network, side, *_ = path_of(entry)
-    return f"{side} by {network}" if network else ""
+    """Return the network by which a new name is judged: that of a peer that signed it itself.
+
+    Empty for what is passed on. A peer passes on all that is valid, also what teaches nothing, and
+    that is no fault of the others that are heard through it.
+    """
+    return entry.network if entry.by_publisher else ""
 
 
 def groups_of(share: Share) -> int:

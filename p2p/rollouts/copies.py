@@ -30,7 +30,7 @@ class Copy:
     """Seconds, on the buffer's clock."""
     bringer: Bringer | None
     source: str
-    """The share of the buffer by which it came (`p2p.buffer.shares.source_of`)."""
+    """The network by which it came, and whether that signed it or passed it on."""
 
 
 class Copies:

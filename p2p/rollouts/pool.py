@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from p2p.buffer.replay import ReplayBuffer
-from p2p.buffer.shares import source_of
+from p2p.buffer.shares import path_of, source_of
 from p2p.buffer.types import Entry, InsertOutcome
 from p2p.events import BatchKept, BatchWithdrawn, Event, Keeper, NewGroups
 from p2p.intake.ledger import Equivocation, PublisherLedger
@@ -402,7 +402,7 @@ class RolloutPool:
                 publisher=entry.group.publisher,
                 received_at=entry.received_at,
                 bringer=_bringer_of(entry),
-                source=source_of(entry),
+                source=" by ".join(path_of(entry)[:2]),
             )
             self._copies.note(entry.group.group_id, copy)
 

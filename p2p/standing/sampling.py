@@ -13,9 +13,10 @@ one or two groups' worth has been missed; where own groups teach next to nothing
 A greater weight than everybody's is not to be had: right answers cost nothing, so being right buys
 no larger part.  What one network or name may give at most is the trainer's (`policy.choice`).
 
-Of whom too little is known counts for what came by the same source, a network's own word or what
-it passes on: a liar's next name begins where its last one ended.  Never a ban: a fresh model that
-earns nothing looks the same, keeps its floor, and is forgiven with time.  Pure.
+A publisher of which too little is known counts for what peers of its network have signed: a liar's
+next name begins where its last one ended.  What is passed on is judged by name alone: else liars,
+heard through an honest peer, would have all that it passes on taken for useless.  There is no ban:
+a fresh model that earns nothing looks the same, keeps its floor, and is forgiven with time.  Pure.
 """
 
 from __future__ import annotations
@@ -139,8 +140,8 @@ class SamplingStandings:
     ) -> None:
         """Take in the own verifier's rewards of a group; a group counts once.
 
-        Own groups only teach what a family's groups usually spread. `source` is the share of the
-        buffer by which it came (`p2p.buffer.shares.source_of`); empty where that is not known.
+        Own groups only teach what a family's groups usually spread. `source` is the network of a
+        publisher that brought it itself (`p2p.buffer.shares.source_of`); else it is empty.
         """
         finite = [min(1.0, max(0.0, reward)) for reward in rewards if math.isfinite(reward)]
         if not finite or group_id in self._reported:

@@ -131,12 +131,12 @@ def test_one_right_group_buys_no_half_hour_and_a_hundred_no_hundreds() -> None:
 def test_the_next_name_of_a_source_begins_where_its_last_ones_ended() -> None:
     standings = learner()
     for number in range(100):
-        tell(standings, PeerId(f"fresh-{number}"), BAD, source="signed by bad")
-    assert standings.weight(NEW, 0.0, "signed by bad") < 0.05
-    assert standings.weight(NEW, 0.0, "passed on by bad") == 1.0
-    assert standings.weight(NEW, 0.0, "signed by good") == 1.0
-    tell(standings, NEW, GOOD, 30, source="signed by bad")
-    assert standings.weight(NEW, 0.0, "signed by bad") == 1.0, "it counts for itself by now"
+        tell(standings, PeerId(f"fresh-{number}"), BAD, source="bad")
+    assert standings.weight(NEW, 0.0, "bad") < 0.05
+    assert standings.weight(NEW, 0.0) == 1.0, "where it is passed on"
+    assert standings.weight(NEW, 0.0, "good") == 1.0
+    tell(standings, NEW, GOOD, 30, source="bad")
+    assert standings.weight(NEW, 0.0, "bad") == 1.0, "it counts for itself by now"
 
 
 @given(
