@@ -40,7 +40,7 @@ nothing by then."""
 
 _PRIOR = 0.5
 """Counted for everybody, so that a weight falls once 1.5 groups' worth has been missed. In the
-simulation's ten minutes one liar of twelve nodes then has .04 of the draws; with 1, .056."""
+simulation's ten minutes one liar of twelve nodes then has a quarter fewer draws than with 1."""
 _MARGIN = 4.0
 """So many times less than own groups teach is still as good as any. A steeper fall (a sixth, to the
 fourth) halves what liars are drawn, and leaves an honest beginner, who is right once in fifty among
