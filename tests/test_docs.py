@@ -22,7 +22,18 @@ MADE = {".shoal"}
 TOPS = {path.name for folder in (ROOT, ROOT / "proto") for path in folder.iterdir()} - MADE
 SOURCES = {
     path.name
-    for top in ("benchmarks", "bootstrap", "p2p", "policy", "proto", "shoal", "tests")
+    for top in (
+        "benchmarks",
+        "bootstrap",
+        "p2p",
+        "policy",
+        "proto",
+        "shoal",
+        "shoal_base",
+        "shoal_settings",
+        "shoal_tasks",
+        "tests",
+    )  # fmt: skip
     for path in (ROOT / top).rglob("*.py")
 }
 

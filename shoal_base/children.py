@@ -17,7 +17,7 @@ from typing import Final
 SAFE_PATH: Final = "PYTHONSAFEPATH"
 PROGRAM: Final = "shoal"
 _ROOT: Final = Path(__file__).resolve().parents[1]
-_OURS: Final = frozenset({_ROOT, _ROOT.parent} if _ROOT.name == "proto" else {_ROOT})
+_OURS: Final = frozenset({_ROOT, _ROOT / "proto"})
 
 
 def python(*arguments: str) -> list[str]:
