@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from shoal_settings.key import key
+from shoal_settings.removed import removed_word
 from shoal_wire.base58 import is_peer_id_text
 
 DEFAULT_LISTEN = "/ip4/0.0.0.0/tcp/0"
@@ -236,12 +237,12 @@ class NodeSettings(BaseModel):
             raise ValueError("must be a number")
         return value
 
-    @field_validator("draws", mode="before")
+    @field_validator("*", mode="before")
     @classmethod
-    def _no_draws_by_contribution(cls, value: Any) -> Any:
-        """Say what has become of a word of earlier versions."""
-        if value == "contribution":
-            raise ValueError("has no word 'contribution' any more: standing draws all alike by use")
+    def _no_removed_word(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse a word of earlier versions with what replaced it."""
+        if isinstance(value, str) and (line := removed_word(str(info.field_name), value)):
+            raise ValueError(line)
         return value
 
     @field_validator("data_dir", mode="before")

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from shoal_settings.removed import removed_word
+
 BASES: Final = ("uniform", "uniform-unfiltered", "top-reward")
 """What a strategy begins from: at most one of them; the first where none is named."""
 REFINEMENTS: Final = (
@@ -18,11 +20,6 @@ REFINEMENTS: Final = (
 """What may be joined to it, in any number, the most important first."""
 STRATEGY_WORDS: Final = (*BASES, *REFINEMENTS)
 
-_REMOVED: Final = {
-    "bare": "is always so: of others' answers, what a verifier does not read is only learnt where "
-    "the policy says it itself",
-}
-"""Words of earlier versions, and what has taken their place."""
 _COUNTED = ("no", "one", "two", "three", "four", "five", "six")
 
 
@@ -37,9 +34,8 @@ def strategy_words(text: str) -> tuple[str, ...]:
         StrategyError: an unknown word, a word twice, or two bases.
     """
     words = tuple(text.split("+"))
-    for word in words:
-        if word in _REMOVED:
-            raise StrategyError(f"has no word {word!r} any more; what it did {_REMOVED[word]}")
+    if (removed := removed_word("strategy", text)) is not None:
+        raise StrategyError(removed)
     if any(word not in STRATEGY_WORDS for word in words):
         raise StrategyError(f"must be some of {', '.join(STRATEGY_WORDS)}, joined by +")
     if len(set(words)) < len(words) or len(set(words) & set(BASES)) > 1:

@@ -17,6 +17,7 @@ from shoal_settings.groups import choices_of
 from shoal_settings.loader import is_small
 from shoal_settings.parser import Parser, path
 from shoal_settings.real_models import fill_in
+from shoal_settings.removed import removed_setting
 from shoal_settings.schema import Settings
 from shoal_settings.strategy import describe_words
 
@@ -264,6 +265,8 @@ def _settings(texts: Sequence[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for text in texts:
         key, equals, value = text.partition("=")
+        if (removed := removed_setting(key)) is not None:
+            raise UsageError(removed)
         if not equals or key not in Settings.model_fields:
             raise UsageError(f"{text!r} is not KEY=VALUE with a key of docs/settings.md")
         try:

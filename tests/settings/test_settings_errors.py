@@ -45,13 +45,6 @@ def test_a_field_name_that_is_not_the_public_one_is_unknown() -> None:
     assert "unknown key 'json_output'" in error_of_file("json_output = true")
 
 
-def test_a_word_that_is_gone_says_what_has_taken_its_place() -> None:
-    line = error_of_file('draws = "contribution"')
-    assert line.endswith("has no word 'contribution' any more: standing draws all alike by use")
-    assert "bare" in (line := error_of_file('strategy = "positive+bare"'))
-    assert "is always so" in line
-
-
 def test_an_unknown_variable() -> None:
     line = case.error_of("node", (), {"SHOAL_ROUND": "3"})
     assert line == "unknown variable SHOAL_ROUND (did you mean 'rounds'?)"

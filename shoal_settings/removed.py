@@ -1,0 +1,52 @@
+"""Settings, words of settings and flags that earlier versions took, and what replaced each. Pure.
+
+A row is refused in one line wherever it is given (flag, environment, TOML file, `--set`), and never
+ignored: who wrote it learns what to write instead. What is removed gets a row here and a line under
+*Removed* in CHANGELOG.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+REMOVED: Final[Mapping[str, str]] = {
+    "draws=contribution": "`standing` draws each network alike, then each publisher by its use",
+    "strategy=bare": "it is always so: of others' answers, what a verifier does not read is only "
+    "learnt where the policy says it itself",
+}
+"""What is gone, and the sentence that says what replaced it, without a full stop.
+
+A key is one of three: a setting (`dht`), one word of a setting's value (`draws=contribution`), or a
+flag of a command that is no setting (`export --folder`).
+"""
+
+
+def removed_setting(key: str) -> str | None:
+    """Return the line that refuses a setting, by its public name; None if no version had it."""
+    return _line(key, REMOVED.get(key))
+
+
+def removed_word(key: str, value: str) -> str | None:
+    """Return the line that refuses a setting's value for a word in it; None if it has no such."""
+    for word in re.split(r"[,+]", value):
+        if (sentence := REMOVED.get(f"{key}={word}")) is not None:
+            return f"has no word {word!r} any more: {sentence}"
+    return None
+
+
+def removed_flag(command: str, flag: str) -> str | None:
+    """Return the line that refuses a flag of a command; None if no version had it.
+
+    A setting's flag is known by each spelling, `--no-…` included, and to every command.
+    """
+    name = flag.removeprefix("--").replace("-", "_")
+    for row in (f"{command} {flag}", name, name.removeprefix("no_"), f"no_{name}"):
+        if row in REMOVED:
+            return _line(flag, REMOVED[row])
+    return None
+
+
+def _line(what: str, sentence: str | None) -> str | None:
+    return None if sentence is None else f"{what} was removed: {sentence}"
