@@ -33,7 +33,7 @@ SOURCES = {
         "shoal_settings",
         "shoal_tasks",
         "tests",
-    )  # fmt: skip
+    )
     for path in (ROOT / top).rglob("*.py")
 }
 
