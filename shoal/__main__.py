@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 
+from shoal_base.extras import LAB, missing_for_lab
 from shoal_base.lines import guard_process, say, say_lines
 from shoal_base.output import end_with_the_reader, flush_output
 from shoal_settings.exits import EXIT_OK, EXIT_USAGE, errors_as_json, fail
@@ -57,7 +58,7 @@ COMMANDS = {
         group="take part",
     ),
     "experiment": Command(
-        module="shoal.experiment.command",
+        module="shoal_lab.experiment.command",
         does="does sharing help? the paper's comparison, table and figures",
         group="measure",
     ),
@@ -85,7 +86,7 @@ COMMANDS = {
         module="p2p.judge.__main__",
         does="ask nodes, score their answers, keep signed records",
         group="measure",
-        parts={"report": "shoal.judge_report.command"},
+        parts={"report": "shoal_lab.judge_report.command"},
     ),
     "watch": Command(module="shoal.watch.command", does="a node in this terminal, live"),
     "page": Command(module="shoal.page.entry", does="a web page of a node, or of a whole swarm"),
@@ -140,9 +141,16 @@ def _run(arguments: list[str]) -> int:
         if rest[0] not in parts:
             meant = f"{did_you_mean(rest[0], parts)}; there is {', '.join(parts)}"
             return fail(name, f"no command {rest[0]!r}{meant}").code
-        module, rest = parts[rest[0]], rest[1:]
+        name, module, rest = f"{name} {rest[0]}", parts[rest[0]], rest[1:]
+    if not is_installed(module):
+        return fail(name, missing_for_lab() or "").code
     run: Callable[[Sequence[str]], int] = importlib.import_module(module).main
     return run(rest)
+
+
+def is_installed(module: str) -> bool:
+    """Whether the distribution that a command's module belongs to is installed."""
+    return not module.startswith(f"{LAB}.") or missing_for_lab() is None
 
 
 def _usage() -> str:

@@ -6,16 +6,18 @@ import argparse
 import importlib
 from collections.abc import Iterator, Sequence
 
-from shoal.__main__ import COMMANDS
+from shoal.__main__ import COMMANDS, is_installed
 from shoal_settings.parser import Parser, parser_of
 
 
 def parsers() -> Iterator[tuple[tuple[str, ...], Parser]]:
-    """Yield the words of every command and of every part of one, with its parser."""
+    """Yield the words of every installed command and of every part of one, with its parser."""
     for name, command in COMMANDS.items():
-        yield (name,), _parser(command.module)
-        for part, module in command.parts.items():
-            yield (name, part), _parser(module)
+        every: dict[tuple[str, ...], str] = {(name,): command.module}
+        every |= {(name, part): module for part, module in command.parts.items()}
+        for words, module in every.items():
+            if is_installed(module):
+                yield words, _parser(module)
 
 
 def views_of(parser: argparse.ArgumentParser) -> dict[str, Parser]:

@@ -17,7 +17,7 @@ from typing import Final
 SAFE_PATH: Final = "PYTHONSAFEPATH"
 PROGRAM: Final = "shoal"
 _ROOT: Final = Path(__file__).resolve().parents[1]
-_OURS: Final = frozenset({_ROOT, _ROOT / "proto"})
+_OURS: Final = frozenset({_ROOT, _ROOT / "proto", _ROOT / "lab"})
 
 
 def python(*arguments: str) -> list[str]:

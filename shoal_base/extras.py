@@ -16,6 +16,9 @@ SERVED: Final = ("httpx",)
 PAGE: Final = ("starlette", "hypercorn")
 """What the web page imports."""
 
+LAB: Final = "shoal_lab"
+"""The package of the distribution `shoal-lab`: experiments, and what judges' records say."""
+
 
 def missing_for_page() -> str | None:
     """Return why no page can be served by this installation, in one line; None where one can."""
@@ -23,6 +26,13 @@ def missing_for_page() -> str | None:
         if not _is_installed(module):
             return f"the page needs {module}, which is not installed: pip install 'shoal[page]'"
     return None
+
+
+def missing_for_lab() -> str | None:
+    """Return why no experiment can run in this installation, in one line; None where one can."""
+    if _is_installed(LAB):
+        return None
+    return f"{LAB} is not installed: pip install 'shoal[lab]', in a checkout pip install -e lab"
 
 
 def missing_for_trainer(*, served: bool = False) -> str | None:

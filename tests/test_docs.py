@@ -19,12 +19,15 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 MADE = {".shoal"}
 """What shoal makes where it runs: names in it are of files that are not there yet."""
-TOPS = {path.name for folder in (ROOT, ROOT / "proto") for path in folder.iterdir()} - MADE
+TOPS = {
+    path.name for folder in (ROOT, ROOT / "proto", ROOT / "lab") for path in folder.iterdir()
+} - MADE
 SOURCES = {
     path.name
     for top in (
         "benchmarks",
         "bootstrap",
+        "lab",
         "p2p",
         "policy",
         "proto",
@@ -116,7 +119,9 @@ def _is_source(named: str) -> bool:
 
 
 def _found(named: str) -> bool:
-    return any(any(folder.glob(named.rstrip("/"))) for folder in (ROOT, ROOT / "proto"))
+    return any(
+        any(folder.glob(named.rstrip("/"))) for folder in (ROOT, ROOT / "proto", ROOT / "lab")
+    )
 
 
 PLAN = "docs/architecture.md"

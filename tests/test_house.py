@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = (
-    "bootstrap", "p2p", "policy", "proto", "shoal", "shoal_base", "shoal_settings", "shoal_tasks",
+    "bootstrap", "lab", "p2p", "policy", "proto", "shoal", "shoal_base", "shoal_settings",
+    "shoal_tasks",
 )  # fmt: skip
 MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 60
 TOP = {
     ".ci", ".gitignore", "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "Makefile",
-    "README.md", "SECURITY.md", "benchmarks", "bootstrap", "docs", "p2p", "policy", "proto",
+    "README.md", "SECURITY.md", "benchmarks", "bootstrap", "docs", "lab", "p2p", "policy", "proto",
     "pyproject.toml", "shoal", "shoal_base", "shoal_settings", "shoal_tasks", "tests",
 }  # fmt: skip
 
@@ -150,13 +151,15 @@ def test_every_package_says_in_one_line_what_it_is(room: str) -> None:
 
 
 def test_tests_mirror_the_rooms() -> None:
-    """A folder of tests below p2p, policy or shoal is named after the room that it tests."""
+    """A folder of tests below p2p, policy, shoal or lab is named after the room that it tests."""
+    areas = {"p2p": "p2p", "policy": "policy", "shoal": "shoal", "lab": "lab/shoal_lab"}
     cases = {"hostile"}  # a hostile peer against the whole node
     lost = [
         str(folder.relative_to(ROOT))
-        for area in ("p2p", "policy", "shoal")
+        for area, rooms in areas.items()
         for folder in {path.parent for path in tracked(f"tests/{area}") if path.suffix == ".py"}
-        if folder.name not in cases and not (ROOT / folder.relative_to(ROOT / "tests")).is_dir()
+        if folder.name not in cases
+        and not (ROOT / rooms / folder.relative_to(ROOT / "tests" / area)).is_dir()
     ]
     assert not lost, lost
 

@@ -1,6 +1,6 @@
 """The model that ships with shoal: two small folders that any `from_pretrained` loads.
 
-Cheap to import: nothing here needs torch. How the folders were made: `policy.warmstart.making`.
+Cheap to import: nothing here needs torch. How the folders were made: `shoal_lab.warmstart.making`.
 """
 
 from __future__ import annotations

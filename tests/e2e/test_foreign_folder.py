@@ -28,16 +28,21 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of programs of an environment that holds shoal from its wheel."""
+    """Return the programs' folder of an environment with shoal and its lab from wheels."""
     home = tmp_path_factory.mktemp("installed")
     venv.create(home, with_pip=False, symlinks=True)
     wheels = tmp_path_factory.mktemp("wheels")
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(wheels)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=PATIENCE_S)
-    (wheel,) = wheels.iterdir()
+    for tree in (ROOT, ROOT / "lab"):
+        subprocess.run(build, cwd=tree, check=True, capture_output=True, timeout=PATIENCE_S)
     into = [sys.executable, "-m", "pip", "--python", str(home / "bin" / "python"), "install"]
-    alone = ["--quiet", "--disable-pip-version-check", "--no-deps", "--no-index", str(wheel)]
-    subprocess.run([*into, *alone], check=True, capture_output=True, timeout=PATIENCE_S)
+    alone = ["--quiet", "--disable-pip-version-check", "--no-deps", "--no-index"]
+    subprocess.run(
+        [*into, *alone, *map(str, wheels.iterdir())],
+        check=True,
+        capture_output=True,
+        timeout=PATIENCE_S,
+    )
     names = {"base": str(home), "platbase": str(home), "installed_base": str(home)}
     site = Path(sysconfig.get_path("purelib", "venv", names))
     # What shoal depends on. A folder named so is searched, its own .pth files are not read.

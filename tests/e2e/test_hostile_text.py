@@ -31,7 +31,7 @@ from shoal_ipc.client import SOCKET_NAME, NodeClient
 from shoal_wire.digests import question_digest
 from shoal_wire.manifest import Manifest, decode_manifest
 from shoal_wire.types import InlineTask, PeerId
-from tests.shoal.judge_report.test_command import keep, late_gain, made_up
+from tests.lab.judge_report.test_command import keep, late_gain, made_up
 from tests.support import factories as make
 from tests.support.hostile_text import ALL_THAT_UTF8_HOLDS
 from tests.support.network import HostilePeer

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shoal.judge_report.records import records_in
+from shoal_lab.judge_report.records import records_in
 from shoal_wire.judge_messages import Mode
 from tests.support.processes import LOOPBACK, open_stage
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shoal.judge_report.records import records_in
+from shoal_lab.judge_report.records import records_in
 from tests.support.old_commit import run
 from tests.support.processes import LOOPBACK, PRESENT, Program, ShoalProcess, open_stage
 

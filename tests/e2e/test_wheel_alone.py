@@ -19,15 +19,16 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 INSTALL_S = 1500.0
 PATIENCE_S = 170.0
 TRAINER = "pip install 'shoal[trainer]'"
+LAB = "pip install 'shoal[lab]'"
 LACKS = [
     ("node", TRAINER),
     ("node --model smollm2", TRAINER),
     ("swarm", TRAINER),
     ("trainer --alone", TRAINER),
     ("trainer --export m", TRAINER),
-    ("experiment paper --quick", TRAINER),
+    ("experiment paper --quick", LAB),
     ("tasks gcd_easy --model tiny", TRAINER),
-    ("judge report", "pip install 'shoal[experiment]'"),
+    ("judge report", LAB),
     ("export", "pip install 'shoal[export]'"),
 ]
 WORKS = ("--help", "--version", "tasks", "tasks gcd_easy", "schema", "completion bash")

@@ -54,7 +54,8 @@ class Tree:
     def environment(self) -> dict[str, str]:
         """What its processes have: its own modules, and no settings of who runs the tests."""
         own = {k: v for k, v in os.environ.items() if not k.startswith("SHOAL_")}
-        return own | {"PYTHONPATH": f"{self.folder}{os.pathsep}{self.folder / 'proto'}"}
+        rooms = [self.folder, self.folder / "proto", self.folder / "lab"]
+        return own | {"PYTHONPATH": os.pathsep.join(map(str, rooms))}
 
     def run(self, *command: str, timeout_s: float = 100) -> subprocess.CompletedProcess[str]:
         """Run a Python module with the copy's modules, and end all that it started.

@@ -36,7 +36,8 @@ def is_own(module: str) -> bool:
 def main() -> None:
     """Serve until standard input ends."""
     root = Path.cwd()
-    sys.path[:1] = [str(root), str(root / "proto")]  # instead of this script's own folder
+    rooms = (root, root / "proto", root / "lab")
+    sys.path[:1] = map(str, rooms)  # instead of this script's own folder
     for name in _imported_by(sys.argv[1:]):
         with contextlib.suppress(Exception):  # made by its package, and no file of its own
             importlib.import_module(name)

@@ -92,5 +92,5 @@ def _environment(home: Path) -> dict[str, str]:
     return kept | {
         "HOME": str(home),
         "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": f"{clone_of}:{clone_of / 'proto'}",
+        "PYTHONPATH": f"{clone_of}:{clone_of / 'proto'}:{clone_of / 'lab'}",
     }

@@ -1,0 +1,98 @@
+"""What a result came of: command, commit, and a digest of every round it was made from.
+
+A job's file ends with the commit of the code that played it, so that a folder which several
+versions wrote says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+import subprocess
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Final
+
+from shoal_base.children import environment
+from shoal_lab.experiment.plan import Job
+
+EVENT: Final = "made_by"
+UNKNOWN: Final = "unknown"
+_SECONDS: Final = 10.0
+_OF_THE_RUN: Final = ("--json", "--fresh", "--no-figures")
+_HERE: Final = Path(__file__)
+
+
+@cache
+def code_version() -> str:
+    """The commit of this code, with ``-dirty`` where it was changed since; else its version."""
+    own = _git("ls-files", "--error-unmatch", _HERE.name)  # not of a repository around an install
+    found = own and _git("describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
+    if found:
+        return found
+    try:
+        return version("shoal")
+    except PackageNotFoundError:
+        return UNKNOWN
+
+
+def last_line() -> dict[str, Any]:
+    """What a job's file ends with."""
+    return {"event": EVENT, "code": code_version()}
+
+
+def as_typed(argv: Sequence[str]) -> str:
+    """The command, less what says where and how fast, but not what."""
+    kept: list[str] = []
+    words = iter(argv)
+    for word in words:
+        if word in ("--out", "--jobs"):
+            next(words, None)
+        elif not word.startswith(("--out=", "--jobs=")) and word not in _OF_THE_RUN:
+            kept.append(word)
+    return shlex.join(["shoal", "experiment", *kept])
+
+
+def made_by(out: Path, jobs: Sequence[Job], config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return command, seeds, commits and the digest of the jobs' files, as results state them."""
+    digest, codes = hashlib.sha256(), set()
+    for path in sorted(out / job.file_name for job in jobs):
+        data = path.read_bytes()
+        digest.update(data)
+        last = json.loads(data.splitlines()[-1])
+        codes.add(str(last["code"]) if last.get("event") == EVENT else UNKNOWN)
+    return {
+        "command": str(config.get("command", UNKNOWN)),
+        "seeds": sorted({job.seed for job in jobs}),
+        "code": sorted(codes),
+        "rounds_sha256": digest.hexdigest(),
+    }
+
+
+def markdown(made: Mapping[str, Any]) -> str:
+    """The same as the end of a page."""
+    seeds = ", ".join(map(str, made["seeds"]))
+    code = ", ".join(made["code"])
+    return (
+        f"Made by `{made['command']}`, seeds {seeds}, by the code of {code}, from rounds whose "
+        f"files, one after the other by name, have SHA-256 `{made['rounds_sha256']}`.\n"
+    )
+
+
+def _git(*words: str) -> str:
+    """What git says; empty where there is none, or it is no checkout."""
+    try:
+        found = subprocess.run(
+            ["git", "-C", str(_HERE.parent), *words],
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            env=environment(),
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return found.stdout.strip()

@@ -1,0 +1,206 @@
+"""What an experiment consists of: arms of nodes, seeds, rounds. Pure.
+
+Experiment ──▶ Job (one arm, one seed) ──▶ N nodes, each with the settings of a NodeSpec
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from shoal_settings.schema import Settings
+
+SILO = "8/0"
+"""The arm that gains are measured against: nobody shares."""
+NOBODY: Final = -1
+"""In the place of a node's number: who signed it is none of the plan's nodes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSpec:
+    """One node of a swarm."""
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What differs from the experiment's settings, by the keys of docs/settings.md: I, J,
+    strategy, model, L and so on."""
+    behaviour: str = "honest"
+    """What it shares: see `shoal_lab.experiment.playing.behaviour`."""
+    role: str = ""
+    """What a report calls it, where nodes differ."""
+    families: tuple[str, ...] = ()
+    """Task families that it draws its own questions from; none are all."""
+    every: int = 1
+    """Plays every so many rounds: a slow node."""
+    late: float = 0.0
+    """Share of the rounds that are over when it joins."""
+    leaves: float = 1.0
+    """Share of the rounds that are over when it is gone, as if it were killed."""
+    delay: int = 0
+    """Rounds after which others have what it shares."""
+
+    def plays(self, round_number: int, rounds: int) -> bool:
+        """Whether it plays this one of so many rounds."""
+        is_there = self.late * rounds < round_number <= self.last_round(rounds)
+        return is_there and round_number % self.every == 0
+
+    def last_round(self, rounds: int) -> int:
+        """The last of so many rounds in which it is there."""
+        return math.floor(self.leaves * rounds)
+
+    def to_json(self) -> dict[str, Any]:
+        """What decides how it fares; what is as usual is left out."""
+        unusual: dict[str, Any] = {"role": self.role, "families": list(self.families)}
+        unusual |= {"every": self.every if self.every != 1 else 0, "late": self.late}
+        unusual |= {"delay": self.delay, "leaves": self.leaves if self.leaves != 1 else 0}
+        return {
+            "settings": dict(self.settings),
+            "behaviour": self.behaviour,
+            **{key: value for key, value in unusual.items() if value},
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """A swarm that is compared with others."""
+
+    name: str
+    nodes: tuple[NodeSpec, ...]
+    average_every: int = 0
+    """Rounds after which the nodes that are there all take the mean of their weights; 0: never."""
+
+    def to_json(self) -> dict[str, Any]:
+        """What decides how it fares; what is as usual is left out."""
+        averaging = {"average_every": self.average_every} if self.average_every else {}
+        return {"nodes": [node.to_json() for node in self.nodes], **averaging}
+
+    def with_settings(self, **changes: Any) -> Arm:
+        """The same with these settings in every node."""
+        nodes = tuple(replace(node, settings={**node.settings, **changes}) for node in self.nodes)
+        return replace(self, nodes=nodes)
+
+
+def uniform_arm(name: str, num_nodes: int, **settings: Any) -> Arm:
+    """An arm whose nodes are all alike."""
+    return Arm(name=name, nodes=(NodeSpec(settings=settings),) * num_nodes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One arm with one seed: the unit of work, and of what is kept on disk."""
+
+    arm: Arm
+    seed: int
+    rounds: int
+    base: Mapping[str, Any]
+    """Settings of every node."""
+    swarm: bool = False
+    """Real processes instead of an in-memory swarm."""
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes of its swarm."""
+        return len(self.arm.nodes)
+
+    def node_settings(self, index: int, data_dir: Path = Path("unused")) -> Settings:
+        """The settings of one node, exactly as `shoal node` takes them."""
+        # Publishers alike, as in the paper; a node on its own weighs them by their standing.
+        own = {"draws": "uniform", **self.base, **self.arm.nodes[index].settings}
+        return Settings(
+            **{**own, "rounds": self.rounds, "seed": self.node_seed(index), "data_dir": data_dir}
+        )
+
+    def node_seed(self, index: int) -> int:
+        """A seed that is the same for this node in every arm, so that arms pair by seed."""
+        digest = hashlib.sha256(f"experiment/{self.seed}/{index}".encode()).digest()
+        return (int.from_bytes(digest[:4], "big") >> 1) or 1
+
+    @property
+    def shares(self) -> bool:
+        """Whether any node draws what others share."""
+        return any(self.node_settings(index).external for index in range(self.num_nodes))
+
+    @property
+    def file_name(self) -> str:
+        """The file of its rounds, below the output folder."""
+        safe = "".join(c if c.isalnum() or c in "-." else "-" for c in self.arm.name)
+        return f"rounds/{safe}/seed-{self.seed}.jsonl"
+
+    def to_json(self) -> dict[str, Any]:
+        """What decides the result: a file that names another job is not reused."""
+        return {
+            "event": "job",
+            "arm": self.arm.name,
+            **self.arm.to_json(),
+            "seed": self.seed,
+            "rounds": self.rounds,
+            "base": dict(self.base),
+            "swarm": self.swarm,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment:
+    """A comparison of arms over seeds."""
+
+    name: str
+    arms: tuple[Arm, ...]
+    seeds: tuple[int, ...]
+    rounds: int
+    base: Mapping[str, Any]
+    swarm: bool = False
+
+    def jobs(self) -> list[Job]:
+        """Every job; seeds outermost, so that what there is early compares all arms."""
+        return [
+            Job(arm=arm, seed=seed, rounds=self.rounds, base=self.base, swarm=self.swarm)
+            for seed in self.seeds
+            for arm in self.arms
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """The experiment as `config.json` has it."""
+        return {
+            "name": self.name,
+            "arms": [{"name": arm.name, **arm.to_json()} for arm in self.arms],
+            "seeds": list(self.seeds),
+            "rounds": self.rounds,
+            "base": dict(self.base),
+            "mode": "swarm" if self.swarm else "in-process",
+        }
+
+
+def same_job(line: str, job: Job) -> bool:
+    """Whether a file's first line names this job."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return False
+    return bool(found == json.loads(json.dumps(job.to_json())))
+
+
+def refusal(job: Job) -> str | None:
+    """Why an arm cannot be played as it is asked for, in one line; None where it can."""
+    if job.swarm and (job.arm.average_every or any(one.leaves < 1 for one in job.arm.nodes)):
+        return "real processes neither average weights nor leave half-way: leave out --swarm"
+    if not job.arm.average_every:
+        return None
+    settings = [job.node_settings(index) for index in range(job.num_nodes)]
+    models = sorted({str(one.model) for one in settings})
+    if len(models) > 1 or len({one.lora_rank for one in settings}) > 1:
+        return (
+            f"the weights of {' and '.join(models)} have no mean: nodes average only those of "
+            "one model, of one size"
+        )
+    return None
+
+
+def check_settings(experiment: Experiment) -> None:
+    """Build every node's settings once. Raises pydantic's ValidationError."""
+    for job in experiment.jobs()[: len(experiment.arms)]:
+        for index in range(job.num_nodes):
+            job.node_settings(index)

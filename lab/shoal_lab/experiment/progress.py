@@ -1,0 +1,20 @@
+"""How far an experiment is: rounds of all its jobs."""
+
+from __future__ import annotations
+
+from shoal.counted import Counted
+from shoal_lab.experiment.plan import Job
+
+
+class JobProgress:
+    """Called with a job and the rounds that it has played."""
+
+    def __init__(self, counted: Counted) -> None:
+        """`counted` has the rounds that are left to play, all jobs together."""
+        self._counted = counted
+        self._done: dict[str, int] = {}
+
+    def __call__(self, job: Job, rounds: int) -> None:
+        """A job has played so many rounds."""
+        self._done[job.file_name] = rounds
+        self._counted.told(sum(self._done.values()), f"{job.arm.name} seed {job.seed}")

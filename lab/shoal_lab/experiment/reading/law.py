@@ -1,0 +1,220 @@
+"""How fast nodes learn, by the groups that they get to look at: a law, and how well it predicts.
+
+    reward on own questions of round t  =  C / (1 + (H / E(t)) ** K)
+    E(t)  =  sum over the rounds before t of (own + X × others') ** A
+
+`own` and `others'` are the groups that a node looked at in a round, `groups_looked_at` of
+docs/metrics.md. C, H, K and A come from silos alone, arms in which nobody draws; X, what one group
+of others is worth beside an own one, from an arm that shares. So a sharing arm's curve is
+predicted twice: with X = 1, by silos alone; and each seed with what the *other* seeds say, A and X
+included. Intervals of A and X are jackknife ones, by leaving out one seed after another.
+
+Needs numpy and scipy; imported only where the law is asked for.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from scipy.optimize import least_squares, minimize_scalar
+from scipy.stats import t as student
+
+from shoal_lab.experiment.reading.results import Run, mean_over_nodes, moving_average
+from shoal_lab.experiment.reading.summary import Spread, comparable, spread, total
+
+THRESHOLDS: Final = (0.2, 0.4, 0.6)
+WINDOW: Final = 10
+"""Rounds over which a reward is averaged before it is held against a threshold, or predicted."""
+_MIN_ARMS, _MIN_SEEDS = 2, 3
+_MOST_WORTH: Final = 4.0
+_START: Final = (0.7, 0.7, 5.0, 1.5)
+"""Where the fit of A, C, log H and K begins."""
+
+Vector = np.ndarray[Any, np.dtype[np.float64]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Law:
+    """What was fitted to silos."""
+
+    power: float
+    """A: twice the groups looked at make 2 ** A times as much experience a round."""
+    level: float
+    """C: the reward that it ends at."""
+    half: float
+    """log H: of the experience that brings half of that."""
+    slope: float
+    """K."""
+
+    def predict(self, run: Run, worth: float) -> Vector:
+        """The reward of every round, by what the node looked at."""
+        own, others = _looked_at(run)
+        # Far from the law, as of silos that learn nothing, the fit tries powers beyond any number.
+        with np.errstate(divide="ignore", over="ignore"):
+            gained = (own + worth * others) ** self.power
+            before = np.concatenate([[0.0], np.cumsum(gained)[:-1]])
+            distance = self.half - np.log(before)
+        return np.asarray(self.level / (1 + np.exp(np.minimum(self.slope * distance, 500.0))))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predicted:
+    """One sharing arm."""
+
+    arm: str
+    worth: Spread
+    """X; the half width is the jackknife's."""
+    by_silos: Spread
+    """Predicted minus played total, by seed, with X = 1."""
+    missed: Mapping[int, float]
+    """The same by seed, of each by what the other seeds say."""
+    error: float
+    """Of the second, reward a round: mean distance of the two curves, `WINDOW` rounds averaged."""
+    total: Spread
+    """Played."""
+
+    @property
+    def by_others(self) -> Spread:
+        """What each seed is missed by, over seeds."""
+        return spread(list(self.missed.values()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reached:
+    """When an arm's reward on own fresh questions has reached a threshold."""
+
+    threshold: float
+    median: float | None
+    """Round; None where half of the seeds were not there after the last."""
+    missing: int
+    """Seeds that were not there after the last round: they count as later than all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """All that the runs say of it."""
+
+    power: Spread
+    """A; the half width is the jackknife's."""
+    silos: tuple[str, ...]
+    rounds: int
+    predicted: tuple[Predicted, ...]
+    reached: Mapping[str, tuple[Reached, ...]]
+    looked_at: Mapping[str, float]
+    """By arm: groups that a node looks at in a round, mean."""
+
+
+def find(runs: Sequence[Run]) -> Found | None:
+    """Fit and predict; None with fewer than three seeds, or two silos that look at as much."""
+    runs = comparable([run for run in runs if run.looked_at])
+    seeds = sorted({run.seed for run in runs})
+    silos = [run for run in runs if not _looked_at(run)[1].any()]
+    if len(seeds) < _MIN_SEEDS or len({run.questions for run in silos}) < _MIN_ARMS:
+        return None
+    law = fit(silos)
+    without = {seed: fit([run for run in silos if run.seed != seed]) for seed in seeds}
+    arms = list(dict.fromkeys(run.arm for run in runs))
+    by_arm = {arm: [run for run in runs if run.arm == arm] for arm in arms}
+    names = list(dict.fromkeys(run.arm for run in silos))
+    return Found(
+        power=_jackknife(law.power, [one.power for one in without.values()]),
+        silos=tuple(names),
+        rounds=runs[0].rounds,
+        predicted=tuple(_predicted(by_arm[arm], law, without) for arm in arms if arm not in names),
+        reached={
+            arm: tuple(reached(mine, at) for at in THRESHOLDS) for arm, mine in by_arm.items()
+        },
+        looked_at={
+            arm: statistics.fmean(statistics.fmean(run.looked_at) for run in mine)
+            for arm, mine in by_arm.items()
+        },
+    )
+
+
+def fit(silos: Sequence[Run]) -> Law:
+    """The law that comes closest to every round of every silo, by least squares."""
+    played = [np.asarray(mean_over_nodes(run.fresh)) for run in silos]
+
+    def distances(values: Sequence[float]) -> Vector:
+        law = _law(values)
+        return np.concatenate(
+            [law.predict(run, 1.0) - rewards for run, rewards in zip(silos, played, strict=True)]
+        )
+
+    return _law(least_squares(distances, _START).x)
+
+
+def worth_of(runs: Sequence[Run], law: Law) -> float:
+    """X: what others' groups count, for the law to come closest to these runs."""
+    played = [np.asarray(mean_over_nodes(run.fresh)) for run in runs]
+
+    def distance(worth: float) -> float:
+        return sum(
+            float(np.sum((law.predict(run, worth) - rewards) ** 2))
+            for run, rewards in zip(runs, played, strict=True)
+        )
+
+    return float(minimize_scalar(distance, bounds=(0.0, _MOST_WORTH), method="bounded").x)
+
+
+def reached(runs: Sequence[Run], threshold: float) -> Reached:
+    """The median round over seeds, those that are not there yet counted as later than all."""
+    rounds = sorted(_first(run, threshold) for run in runs)
+    middle = statistics.median(rounds)
+    missing = sum(math.isinf(one) for one in rounds)
+    return Reached(
+        threshold=threshold, median=None if math.isinf(middle) else middle, missing=missing
+    )
+
+
+def _predicted(runs: Sequence[Run], law: Law, without: Mapping[int, Law]) -> Predicted:
+    rest = {run.seed: [one for one in runs if one.seed != run.seed] for run in runs}
+    worths = {seed: worth_of(others, without[seed]) for seed, others in rest.items()}
+    by_others = {run.seed: without[run.seed].predict(run, worths[run.seed]) for run in runs}
+    return Predicted(
+        arm=runs[0].arm,
+        worth=_jackknife(worth_of(runs, law), list(worths.values())),
+        by_silos=spread([float(law.predict(run, 1.0).sum()) - total(run) for run in runs]),
+        missed={run.seed: float(by_others[run.seed].sum()) - total(run) for run in runs},
+        error=statistics.fmean(_distance(by_others[run.seed], run) for run in runs),
+        total=spread([total(run) for run in runs]),
+    )
+
+
+def _distance(predicted: Vector, run: Run) -> float:
+    """Mean distance of two curves, each averaged over a window."""
+    differences = predicted - np.asarray(mean_over_nodes(run.fresh))
+    smooth = moving_average([float(one) for one in differences], WINDOW)[WINDOW - 1 :]
+    return statistics.fmean(map(abs, smooth or [float(differences.mean())]))
+
+
+def _first(run: Run, threshold: float) -> float:
+    smooth = moving_average(mean_over_nodes(run.fresh), WINDOW)
+    return next(
+        (n for n, one in enumerate(smooth, 1) if n >= WINDOW and one >= threshold), math.inf
+    )
+
+
+def _looked_at(run: Run) -> tuple[Vector, Vector]:
+    """Own groups and others', by round."""
+    looked = np.asarray(run.looked_at)
+    own = np.minimum(looked, run.questions)
+    return own, looked - own
+
+
+def _law(values: Sequence[float]) -> Law:
+    power, level, half, slope = map(float, values)
+    return Law(power=power, level=level, half=half, slope=slope)
+
+
+def _jackknife(whole: float, parts: Sequence[float]) -> Spread:
+    """The value of all seeds, with the interval that leaving out each of them gives."""
+    count, mean = len(parts), statistics.fmean(parts)
+    error = math.sqrt((count - 1) / count * sum((one - mean) ** 2 for one in parts))
+    half = float(student.ppf(0.975, count - 1)) * error
+    return Spread(whole, error * math.sqrt(count), half, count)

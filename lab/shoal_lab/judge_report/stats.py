@@ -1,0 +1,299 @@
+"""Records of judges to numbers: swarm against silo, window of rounds by window. Pure; needs scipy.
+
+What is compared are swarms. Answers of one peer are of one policy, and peers of one swarm learn
+from each other: a test that took them for independent would find a difference between two runs of
+the same arm in half of all cases. So each swarm has one value an arm: the mean over its peers
+(those that share, or the silos that its judge watched beside them) of each one's mean score, in a
+window or in the last `SMOOTH` of them (the moving average); an arm's value is the mean over swarms.
+Moving averages are compared by a t-test on the swarms' differences (paired, where each has both
+arms; otherwise Welch's), and the p-values of all windows are adjusted together (Benjamini and
+Hochberg, which holds for tests that share answers as these do). One swarm has no p-value and no
+error, however many peers it has.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+from shoal_lab.significance import ALPHA, paired, welch
+from shoal_wire.judge_messages import JudgeRecord, Mode
+from shoal_wire.types import PeerId
+
+SMOOTH = 5
+"""Windows in the moving average."""
+_WINDOWS = 40
+_MIN_SWARMS = 2
+_FAR = 2.0
+
+Records = Sequence[JudgeRecord]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """One arm in one window."""
+
+    mean: float
+    """Mean over swarms of the mean over its peers of each one's mean score."""
+    error: float | None
+    """Standard error of that mean over swarms; None with one of them."""
+    swarms: int
+    """Swarms whose judges have asked such peers."""
+    peers: int
+    answers: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """Rounds `first` to `last`, both included."""
+
+    first: int
+    last: int
+    arms: Mapping[Mode, Arm]
+    """In this window alone."""
+    recent: Mapping[Mode, Arm]
+    """In this window and those before it, `SMOOTH` in all."""
+    p: float | None = None
+    """Of the difference of `recent`, not adjusted; None with fewer than two swarms."""
+    adjusted: float | None = None
+
+    @property
+    def difference(self) -> float | None:
+        """Swarm minus silo, of `recent`; None where one of them has no answers."""
+        if len(self.recent) < len(Mode):
+            return None
+        return self.recent[Mode.SWARM].mean - self.recent[Mode.SILO].mean
+
+    @property
+    def better(self) -> Mode | None:
+        """The arm that is better beyond chance (adjusted p below ALPHA)."""
+        difference = self.difference
+        if difference is None or self.adjusted is None or self.adjusted >= ALPHA:
+            return None
+        return Mode.SWARM if difference > 0 else Mode.SILO
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Both arms of one model."""
+
+    model: str
+    window_rounds: int
+    windows: tuple[Window, ...]
+    total: Mapping[Mode, Arm]
+    """Over all rounds."""
+    p: float | None
+    """Of the totals' difference."""
+    regions: tuple[tuple[int, int, Mode], ...]
+    """Rounds from, to, and the arm that is better beyond chance there."""
+    beyond: int
+    """Records left out because their round is far above others': a round is a peer's own word."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As the command prints it."""
+        return {
+            "model": self.model,
+            "window_rounds": self.window_rounds,
+            "arms": {str(mode): _arm_json(arm) for mode, arm in self.total.items()},
+            "p": self.p,
+            "records_beyond": self.beyond,
+            "regions": [
+                {"from_round": first, "to_round": last, "better": str(mode)}
+                for first, last, mode in self.regions
+            ],
+            "windows": [
+                {
+                    "from_round": window.first,
+                    "to_round": window.last,
+                    **{str(mode): _arm_json(arm) for mode, arm in window.arms.items()},
+                    "moving_average": {
+                        str(mode): _arm_json(arm) for mode, arm in window.recent.items()
+                    },
+                    "p": window.p,
+                    "p_adjusted": window.adjusted,
+                }
+                for window in self.windows
+            ],
+        }
+
+
+def swarms_of(sources: Sequence[Records]) -> list[list[JudgeRecord]]:
+    """Join what several judges, or one asked twice, have of one swarm: those with a peer in common.
+
+    Each record counts once.
+    """
+    swarms: list[tuple[set[PeerId], dict[JudgeRecord, None]]] = []
+    for source in sources:
+        peers, records = {record.peer_id for record in source}, dict.fromkeys(source)
+        apart = []
+        for one in swarms:
+            if one[0] & peers:
+                peers, records = peers | one[0], {**one[1], **records}
+            else:
+                apart.append(one)
+        swarms = [*apart, (peers, records)]
+    return [list(records) for _, records in swarms]
+
+
+def compare(
+    swarms: Sequence[Records],
+    *,
+    model: str,
+    window_rounds: int | None = None,
+    until: int | None = None,
+) -> Comparison:
+    """Compare swarm with silo by one model's records in each swarm; there is at least one record.
+
+    Records of rounds above `until` are left out; without it those of more than twice the round
+    that 95 in 100 records do not exceed.
+    """
+    everything = [record for swarm in swarms for record in swarm]
+    last = usual_last(everything) * _FAR if until is None else until
+    kept = [[record for record in swarm if record.round <= last] for swarm in swarms]
+    width = window_rounds or _fitting_window([record for swarm in kept for record in swarm])
+    windows = _adjust(_windows(kept, width))
+    return Comparison(
+        model=model,
+        window_rounds=width,
+        windows=tuple(windows),
+        total=_arms(kept),
+        p=_p_value(kept),
+        regions=_regions(windows),
+        beyond=len(everything) - sum(map(len, kept)),
+    )
+
+
+def usual_last(records: Records) -> int:
+    """Return the round that 95 in 100 records do not exceed."""
+    rounds = sorted(record.round for record in records)
+    return rounds[math.ceil(0.95 * len(rounds)) - 1]
+
+
+def unanswered(records: Records) -> int:
+    """Return how many challenges between a peer's first and last record have none."""
+    by_peer: dict[PeerId, list[JudgeRecord]] = defaultdict(list)
+    for record in records:
+        by_peer[record.peer_id].append(record)
+    return sum(
+        max(0, max(r.challenges for r in mine) - min(r.challenges for r in mine) + 1 - len(mine))
+        for mine in by_peer.values()
+    )
+
+
+def _fitting_window(records: Records) -> int:
+    """About forty windows, and none so narrow that a peer often has no answer in it."""
+    gaps = []
+    by_peer: dict[PeerId, list[int]] = defaultdict(list)
+    for record in records:
+        by_peer[record.peer_id].append(record.round)
+    for rounds in by_peer.values():
+        rounds.sort()
+        gaps += [after - before for before, after in pairwise(rounds)]
+    usual = math.ceil(statistics.median(gaps)) if gaps else 1
+    return max(1, usual, math.ceil(max(record.round for record in records) / _WINDOWS))
+
+
+def _windows(swarms: Sequence[Records], width: int) -> list[Window]:
+    """Every window in which anybody answered."""
+    by_place: list[dict[int, list[JudgeRecord]]] = []
+    for swarm in swarms:
+        places: dict[int, list[JudgeRecord]] = defaultdict(list)
+        for record in swarm:
+            places[max(0, record.round - 1) // width].append(record)
+        by_place.append(places)
+    return [
+        _window(by_place, place, width) for place in sorted({p for one in by_place for p in one})
+    ]
+
+
+def _window(by_place: Sequence[Mapping[int, list[JudgeRecord]]], place: int, width: int) -> Window:
+    near = range(place - SMOOTH + 1, place + 1)
+    recent = [[record for other in near for record in one.get(other, ())] for one in by_place]
+    return Window(
+        first=place * width + 1,
+        last=(place + 1) * width,
+        arms=_arms([one.get(place, []) for one in by_place]),
+        recent=_arms(recent),
+        p=_p_value(recent),
+    )
+
+
+def _arms(swarms: Sequence[Records]) -> dict[Mode, Arm]:
+    found = {}
+    for mode in Mode:
+        peers = [means for swarm in swarms if (means := _peer_means(swarm, mode))]
+        if not peers:
+            continue
+        values = [statistics.fmean(means) for means in peers]
+        found[mode] = Arm(
+            mean=statistics.fmean(values),
+            error=statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None,
+            swarms=len(values),
+            peers=sum(map(len, peers)),
+            answers=sum(record.mode is mode for swarm in swarms for record in swarm),
+        )
+    return found
+
+
+def _peer_means(records: Records, mode: Mode) -> list[float]:
+    scores: dict[PeerId, list[float]] = defaultdict(list)
+    for record in records:
+        if record.mode is mode:
+            scores[record.peer_id].append(record.score)
+    return [statistics.fmean(mine) for mine in scores.values()]
+
+
+def _p_value(swarms: Sequence[Records]) -> float | None:
+    """Two-sided p of the difference of the arms' means; None with fewer than two swarms."""
+    by_swarm = [{mode: _peer_means(swarm, mode) for mode in Mode} for swarm in swarms]
+    both = [
+        (statistics.fmean(one[Mode.SWARM]), statistics.fmean(one[Mode.SILO]))
+        for one in by_swarm
+        if one[Mode.SWARM] and one[Mode.SILO]
+    ]
+    if len(both) >= _MIN_SWARMS:
+        return paired([mine - theirs for mine, theirs in both])
+    values = {mode: [statistics.fmean(one[mode]) for one in by_swarm if one[mode]] for mode in Mode}
+    return welch(values[Mode.SWARM], values[Mode.SILO])
+
+
+def _adjust(windows: Sequence[Window]) -> list[Window]:
+    """Benjamini and Hochberg over the windows that have a p-value."""
+    tested = [window.p for window in windows if window.p is not None]
+    if not tested:
+        return list(windows)
+    from scipy.stats import false_discovery_control
+
+    adjusted = iter(false_discovery_control(tested, method="bh"))
+    return [
+        window if window.p is None else replace(window, adjusted=float(next(adjusted)))
+        for window in windows
+    ]
+
+
+def _regions(windows: Sequence[Window]) -> tuple[tuple[int, int, Mode], ...]:
+    """Join neighbouring windows in which the same arm is better beyond chance."""
+    found: list[tuple[int, int, Mode]] = []
+    for window in windows:
+        if window.better is None:
+            continue
+        if found and found[-1][1] + 1 == window.first and found[-1][2] is window.better:
+            found[-1] = (found[-1][0], window.last, window.better)
+        else:
+            found.append((window.first, window.last, window.better))
+    return tuple(found)
+
+
+def _arm_json(arm: Arm) -> dict[str, float | None]:
+    return {
+        "mean": round(arm.mean, 6),
+        "standard_error": None if arm.error is None else round(arm.error, 6),
+        "swarms": arm.swarms,
+        "peers": arm.peers,
+        "answers": arm.answers,
+    }

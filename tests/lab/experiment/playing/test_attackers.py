@@ -1,0 +1,113 @@
+"""Hostile members: what their batches are worth to the verdicts and verifiers of the others."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from policy.tasks import TaskSource
+from shoal_lab.experiment.plan import Arm, Job, NodeSpec
+from shoal_lab.experiment.playing.attackers import (
+    COPIED,
+    MARK,
+    PHRASE,
+    WRITES,
+    SolvedTask,
+    near_miss,
+)
+from shoal_lab.experiment.playing.in_process import Workers, play, workers
+from shoal_lab.experiment.poison.arms import KINDS
+from shoal_settings.schema import Settings
+from shoal_tasks.swarm import specs_of, starting_families
+from shoal_tasks.worker.sync import TaskWorker
+from shoal_wire.manifest import make_manifest
+
+BASE = {"model": "tiny", "device": "cpu", "completions": 4, "eval_every": 0}
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Workers]:
+    torch.set_num_threads(1)
+    with workers() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def tasks(shared: Workers) -> tuple[TaskSource, list[SolvedTask]]:
+    manifest = make_manifest("experiment", starting_families("easy"))
+    worker = shared.of(manifest, Settings(model="tiny"))
+    source = TaskSource(worker, specs_of(manifest))
+    return source, solved(source, worker, 24)
+
+
+def solved(source: TaskSource, worker: TaskWorker, count: int) -> list[SolvedTask]:
+    questions = source.draw(random.Random(1), count)
+    items = worker.items([question.coordinates for question in questions])
+    return [SolvedTask(q, i.answer) for q, i in zip(questions, items, strict=True) if i.answer]
+
+
+def rewards(kind: str, tasks: tuple[TaskSource, list[SolvedTask]]) -> list[list[float]]:
+    source, some = tasks
+    rng = random.Random(2)
+    return source.verify([(t.question.task, WRITES[kind](t, 8, rng)) for t in some])
+
+
+def test_near_misses_are_never_right(tasks: tuple[TaskSource, list[SolvedTask]]) -> None:
+    assert {reward for group in rewards("wrong", tasks) for reward in group} == {0.0}
+    assert near_miss("7", random.Random(3)) != "7"
+
+
+@pytest.mark.parametrize(("kind", "right"), [("cut", 1), ("long", 1), ("garbage", 1), ("easy", 7)])
+def test_attacks_that_carry_right_answers_have_signal(
+    kind: str, right: int, tasks: tuple[TaskSource, list[SolvedTask]]
+) -> None:
+    assert {sum(group) for group in rewards(kind, tasks)} == {right}
+
+
+def test_a_phrase_earns_nothing_and_white_space_everything(
+    tasks: tuple[TaskSource, list[SolvedTask]],
+) -> None:
+    for kind in ("phrase", "preface", "behind", "decoy"):
+        assert {sum(group) for group in rewards(kind, tasks)} == {0.0}
+    assert {sum(group) for group in rewards("mark", tasks)} == {4.0}
+    assert not MARK.strip()
+    assert PHRASE.strip() == PHRASE
+
+
+def lines_of(kind: str, shared: Workers, **settings: object) -> list[dict[str, object]]:
+    node = NodeSpec(settings={"local": 2, "external": 2, **settings})
+    hostile = NodeSpec(settings={"local": 2, "external": 2}, behaviour=kind)
+    lines: list[dict[str, object]] = []
+    arm = Arm(name="mixed", nodes=(node, hostile, node))
+    play(Job(arm=arm, seed=1, rounds=3, base=BASE), shared, lines.append)
+    return lines
+
+
+@pytest.mark.parametrize("kind", sorted({*KINDS} - {"wrong", "phrase"}))
+def test_an_attackers_groups_pass_the_verdicts_and_are_trained_on(
+    kind: str, shared: Workers
+) -> None:
+    used = [line["groups_external"] for line in lines_of(kind, shared)]
+    assert len(used) == 6, "attackers play no rounds of a trainer"
+    assert sum(map(int, map(str, used))) > 0
+
+
+def test_honest_nodes_are_watched_for_what_is_planted(shared: Workers) -> None:
+    assert {line["planted"] for line in lines_of("mark", shared)} == {0.0}
+    assert all("planted" not in line for line in lines_of(COPIED, shared))
+
+
+def test_what_is_planted_is_found_where_it_is_said(
+    shared: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "shoal_lab.experiment.playing.in_process.PLANTED", {"mark": ""}
+    )  # all texts hold it
+    lines = lines_of("mark", shared)
+    assert {line["planted"] for line in lines} == {1.0}
+    of_right = {line["planted_right"] for line in lines}
+    assert 1.0 in of_right
+    assert of_right <= {1.0, None}

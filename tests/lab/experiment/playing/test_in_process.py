@@ -1,0 +1,240 @@
+"""Swarms in memory: real policies, signatures, verdicts, buffers and scores."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import trio
+import trio.testing
+
+from policy.update.training_set import train_group
+from shoal.simulation.clock import deterministic
+from shoal_ipc import messages as m
+from shoal_lab.experiment.paper.arms import FILTERED, paper_arms
+from shoal_lab.experiment.plan import Arm, Job, NodeSpec, uniform_arm
+from shoal_lab.experiment.playing.behaviour import BEHAVIOURS
+from shoal_lab.experiment.playing.in_process import Workers, play, rounded, workers
+from shoal_lab.experiment.playing.memory_swarm import MemoryLink, MemorySwarm
+from shoal_lab.experiment.reading.results import make_run
+from shoal_settings.schema import Settings
+from shoal_tasks.families import PRESETS
+from shoal_tasks.swarm import starting_families
+from shoal_tasks.worker.sync import TaskWorker
+from shoal_wire.digests import question_digest
+from shoal_wire.manifest import make_manifest
+from shoal_wire.rules import is_held_out
+from tests.policy import tiny_models
+
+BASE = {
+    "model": "tiny",
+    "device": "cpu",
+    "completions": 4,
+    "eval_every": 2,
+    "eval_per_family": 1,
+}
+CLOCKS = ("step_time", "seconds_generate", "seconds_update", "held_out/seconds")
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Workers]:
+    torch.set_num_threads(1)
+    with workers() as made:
+        yield made
+
+
+def job(arm: Arm, *, rounds: int = 3, seed: int = 1) -> Job:
+    return Job(arm=arm, seed=seed, rounds=rounds, base=BASE)
+
+
+def played(job: Job, shared: Workers) -> list[dict[str, Any]]:
+    """All lines, without what a clock decides."""
+    lines: list[dict[str, Any]] = []
+    play(job, shared, lines.append)
+    return [
+        {key: value for key, value in rounded(line).items() if key not in CLOCKS} for line in lines
+    ]
+
+
+def test_it_is_deterministic_from_its_seed(shared: Workers) -> None:
+    arm = uniform_arm("2/2", 2, local=2, external=2)
+    one = played(job(arm), shared)
+    with workers() as others:
+        assert played(job(arm), others) == one
+    other_seed = played(job(arm, seed=2), shared)
+    assert [line["loss"] for line in other_seed if "loss" in line] != [
+        line["loss"] for line in one if "loss" in line
+    ]
+
+
+def test_members_train_on_what_others_shared_and_silos_on_nothing(shared: Workers) -> None:
+    sharing = played(job(uniform_arm("2/2", 3, local=2, external=2)), shared)
+    used = [line["groups_external"] for line in sharing if line["event"] == "round"]
+    assert sum(used) > 0
+    assert max(used) == 2
+    silo = played(job(uniform_arm("2/0", 2, local=2, external=0), rounds=1), shared)
+    assert [line["external_drawn"] for line in silo if line["event"] == "round"] == [0, 0]
+    for line in (one for one in [*sharing, *silo] if one["event"] == "round"):
+        own = [row for row in line["lessons"] if row[0] == line["node"]]
+        others = [row for row in line["lessons"] if row[0] != line["node"]]
+        assert sum(row[3] for row in own) == pytest.approx(line["signal_local"], rel=1e-4)
+        assert sum(row[3] for row in others) == pytest.approx(line["signal_external"], rel=1e-4)
+    assert any(row[0] != line["node"] for line in sharing for row in line.get("lessons", ()))
+
+
+def test_what_is_delayed_is_heard_that_many_rounds_later(shared: Workers) -> None:
+    node = NodeSpec(settings={"local": 2, "external": 2}, delay=2)
+    lines = played(job(Arm(name="2/2", nodes=(node,) * 2), rounds=7), shared)
+    drawn = [(one["round"], one["external_drawn"]) for one in lines if one["event"] == "round"]
+    assert all(count == 0 for number, count in drawn if number <= 2)
+    assert any(count > 0 for number, count in drawn if number == 3)
+    others = [
+        (age, groups)
+        for line in lines
+        for publisher, _, groups, _, age in line.get("lessons", ())
+        if publisher != line["node"]
+    ]
+    assert others
+    assert all(age >= 2 * groups for age, groups in others)
+
+
+def test_the_filtered_silo_asks_more_and_trains_on_signal_only(shared: Workers) -> None:
+    (filtered,) = [arm for arm in paper_arms(1) if arm.name == FILTERED]
+    lines = [line for line in played(job(filtered, rounds=2), shared) if line["event"] == "round"]
+    plain = job(uniform_arm("8/0", 1, local=8, external=0), rounds=2)
+    other = [line for line in played(plain, shared) if line["event"] == "round"]
+    for mine, theirs in zip(lines, other, strict=True):
+        assert mine["groups_local"] == mine["groups_with_signal"] <= 8
+        assert theirs["groups_local"] == 8
+        assert mine["tokens_generated"] > 1.5 * theirs["tokens_generated"]
+
+
+def test_one_draw_of_questions_pairs_the_arms(shared: Workers) -> None:
+    """The same node of the same seed asks the same in every arm, as far as it asks as many."""
+    arms = [uniform_arm("2/0", 1, local=2, external=0), uniform_arm("2/2", 2, local=2, external=2)]
+    firsts = [
+        next(line for line in played(job(arm, rounds=1), shared) if line.get("node") == 0)
+        for arm in arms
+    ]
+    assert firsts[0] == firsts[1]
+
+
+def test_a_run_has_one_value_a_round_and_leaves_the_dishonest_out(shared: Workers) -> None:
+    arm = uniform_arm("2/2", 2, local=2, external=2)
+    mixed = replace(arm, nodes=(arm.nodes[0], NodeSpec(settings={}, behaviour="odd")))
+    lines: list[dict[str, Any]] = []
+    play(job(arm, rounds=2), shared, lines.append)
+    run = make_run(job(arm, rounds=2), lines)
+    assert run.rounds == len(run.signal) == len(run.fresh[0]) == 2
+    assert (run.evaluated, len(run.fresh), run.questions) == ((0, 2), 2, 2)
+    assert run.tokens[1] > run.tokens[0] > 0
+    assert len(make_run(job(mixed, rounds=2), lines).fresh) == 1
+
+
+def test_what_an_untrained_model_answers_is_looked_up_for_those_asked_alike(tmp_path: Path) -> None:
+    tokenizer = tiny_models.tokenizer(answer_token=False)
+    tokenizer.chat_template = "{{ messages[0]['content'] }}"
+    tokenizer.save_pretrained(tmp_path)
+    tiny_models.model("qwen2", positions=1024).save_pretrained(tmp_path)
+    arm = Arm(
+        name="asked",
+        nodes=tuple(
+            NodeSpec(settings={"local": 1, "external": 0, "prompt": prompt})
+            for prompt in ("chat", "plain", "chat")
+        ),
+    )
+    base = BASE | {"model": str(tmp_path), "completions": 2, "max_new_tokens": 2, "shots": "0"}
+    with workers() as made:
+        play(Job(arm=arm, seed=1, rounds=1, base=base), made, lambda _line: None)
+        assert len(made.first) == 2
+
+
+def _said(shared: Workers) -> m.Publish:
+    """What a node of such a swarm once shared."""
+    caught: list[m.Publish] = []
+
+    def catching(batch: m.Publish, _rng: random.Random) -> m.Publish:
+        caught.append(batch)
+        return batch
+
+    arm = Arm(
+        name="2/2",
+        nodes=(
+            NodeSpec(settings={"local": 2, "external": 2}, behaviour="catching"),
+            NodeSpec(settings={"local": 2, "external": 2}),
+        ),
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(BEHAVIOURS, "catching", catching)  # type: ignore[arg-type]
+        play(job(arm, rounds=1), shared, lambda _line: None)
+    return caught[0]
+
+
+def test_what_is_not_valid_reaches_no_buffer(shared: Workers, tmp_path: Path) -> None:
+    said = _said(shared)
+    task = said.groups[0].task
+    lie = replace(said.groups[0], task=replace(task, seed=task.seed ^ 1))
+    settings = Settings(model="tiny")
+    manifest = make_manifest("experiment", starting_families("easy"))
+    clock = trio.testing.MockClock()
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            swarm = MemorySwarm(folder=tmp_path, seed=1, clock=clock)
+            both = [settings.model_copy(update={"seed": seed}) for seed in (1, 2)]
+            author, receiver = await swarm.open(
+                nursery, manifest, shared.of(manifest, settings), both
+            )
+            verdicts = receiver.node.peer.guard.verdicts
+
+            async def share(body: m.Publish) -> tuple[int, int]:
+                author.tell(body)
+                await author.end_turn()
+                await swarm.end_turn(1)
+                drawn = MemoryLink(receiver).sample(9)
+                return len(drawn), verdicts.peer(author.peer_id).get("question_mismatch", 0)
+
+            assert await share(replace(said, client_key=b"lie", groups=(lie,))) == (0, 1)
+            assert await share(said) == (len(said.groups), 1)
+            assert verdicts.peer(author.peer_id)["valid"] == 1
+            assert MemoryLink(author).sample(9) == (), "nobody draws its own"
+            nursery.cancel_scope.cancel()
+
+    with deterministic(1):
+        trio.run(main, clock=clock)
+
+
+def questions_trained_on(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """A set that fills with the texts of whatever any node trains on."""
+    texts: set[str] = set()
+
+    def noted(policy: Any, group: Any, *rest: Any) -> Any:
+        texts.add(group.question.text)
+        return train_group(policy, group, *rest)
+
+    monkeypatch.setattr("policy.sapo.train_group", noted)
+    return texts
+
+
+@pytest.mark.parametrize(
+    ("preset", "rounds"),
+    [("easy", 3), *(pytest.param(name, 25, marks=pytest.mark.slow) for name in PRESETS)],
+)
+def test_no_question_of_an_evaluation_is_trained_on_in_a_whole_run(
+    preset: str, rounds: int, shared: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = questions_trained_on(monkeypatch)
+    arm = uniform_arm("4/4", 3, local=4, external=4)
+    base = {**BASE, "tasks": preset, "eval_every": 0}
+    play(Job(arm=arm, seed=5, rounds=rounds, base=base), shared, lambda _line: None)
+    assert len(texts) > 3 * rounds
+    with TaskWorker(PRESETS[preset]) as worker:
+        held_out = {text for _, text in worker.held_out(20)}
+    assert not texts & held_out
+    # Nor any that a judge could ask.
+    assert not any(is_held_out(question_digest(text)) for text in texts)  # type: ignore[arg-type]

@@ -1,0 +1,23 @@
+"""Runs made up, for what is pure."""
+
+from __future__ import annotations
+
+from shoal_lab.experiment.reading.results import Run
+
+
+def run(
+    arm: str, seed: int, level: float, *, rounds: int = 4, tokens: float = 10.0, nodes: int = 2
+) -> Run:
+    """A run whose reward is `level` in every round, and whose pass@1 climbs to it."""
+    return Run(
+        arm=arm,
+        seed=seed,
+        fresh=((level,) * rounds,) * nodes,
+        training=((2 * level,) * rounds,) * nodes,
+        signal=(0.5,) * rounds,
+        tokens=tuple(tokens * number for number in range(1, rounds + 1)),
+        seconds=tuple(0.1 * number for number in range(1, rounds + 1)),
+        evaluated=(0, rounds // 2, rounds),
+        held_out=((0.0, level / 2, level),) * nodes,
+        questions=4.0,
+    )

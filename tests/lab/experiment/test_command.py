@@ -1,0 +1,167 @@
+"""`shoal experiment`: what it says, its JSON, and going on after an interruption."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal_lab.experiment.command import main
+from shoal_lab.experiment.flags import make_experiment, parser
+from shoal_lab.experiment.folder import is_done, remove, write_config
+from tests.lab.experiment.test_flags import asked
+from tests.support.schemas import check
+
+SMALL = [
+    *("paper", "--nodes", "2", "--seeds", "1", "--rounds", "2", "--model", "tiny"),
+    *("--arm", "2/0", "--arm", "2/2,strategy=positive", "--jobs", "0", "--no-figures"),
+    *("--set", "completions=4", "--set", "eval_every=2", "--set", "eval_per_family=1"),
+]
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--arm", "four/4"],
+        ["--arm", "4/4,colour=red"],
+        ["--arm", "4/4,strategy=best"],
+        ["--arm", "4/4", "--arm", "4/4"],
+        ["--set", "rounds"],
+        ["--seeds", "0"],
+        ["--first-seed", "0"],
+        ["--seed-list", "1,two"],
+        ["--seed-list", "3,3"],
+        ["--seed-list", "3,4", "--seeds", "2"],
+        ["--nodes", "65"],
+        ["--strategy", "best"],
+        ["--tasks", "chess"],
+        ["--tune", "0,1"],
+    ],
+)
+def test_a_wrong_flag_is_one_line_and_code_2(
+    flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["paper", *flags, "--out", str(tmp_path / "out")]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert said.err.startswith("shoal experiment: ")
+
+
+@pytest.mark.parametrize(
+    ("flags", "seeds"),
+    [
+        ("--seeds 2", (1, 2)),
+        ("--seeds 2 --first-seed 11", (11, 12)),
+        ("--seed-list 9,3", (9, 3)),
+    ],
+)
+def test_seeds_can_be_chosen(flags: str, seeds: tuple[int, ...]) -> None:
+    made = make_experiment(parser().parse_args(["paper", *flags.split()]))
+    assert made.seeds == seeds
+    assert {job.seed for job in made.jobs()} == set(seeds)
+
+
+def test_fresh_removes_no_folder_that_is_not_an_experiments(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("precious")
+    assert main(["paper", "--out", str(tmp_path), "--fresh"]) == 2
+    assert (tmp_path / "mine.txt").exists()
+
+
+def test_fresh_leaves_what_stands_beside_an_experiment(tmp_path: Path) -> None:
+    write_config(tmp_path, asked(), "shoal experiment paper")
+    for name in ("mine.txt", "rounds/4-4/seed-1.jsonl", "result.json", "figures/a.png"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    remove(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+@pytest.mark.slow
+def test_fresh_plays_every_round_anew(tmp_path: Path) -> None:
+    made: list[int] = []
+    for flags in ([], [], ["--fresh"]):
+        assert main([*SMALL, "--out", str(tmp_path), *flags]) == 0
+        made.append(next(tmp_path.glob("rounds/*/*.jsonl")).stat().st_mtime_ns)
+    assert made[0] == made[1] < made[2]
+
+
+def test_the_config_of_a_model_is_not_taken_for_an_experiments(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    for flags in ([], ["--fresh"]):
+        assert main(["paper", "--out", str(tmp_path), *flags]) == 2
+        assert "not an experiment's" in capsys.readouterr().err
+    assert (tmp_path / "config.json").read_text() == '{"model_type": "llama"}'
+
+
+def test_fresh_removes_nothing_of_an_experiment_that_runs(tmp_path: Path) -> None:
+    write_config(tmp_path, asked(), "shoal experiment paper")
+    with (tmp_path / ".lock").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        assert main(["paper", "--out", str(tmp_path), "--fresh"]) == 2
+    assert (tmp_path / "config.json").exists()
+
+
+def test_one_experiment_at_a_time_writes_to_a_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (tmp_path / ".lock").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        assert main(["paper", "--out", str(tmp_path)]) == 2
+    assert "another experiment" in capsys.readouterr().err
+
+
+def _without_clocks(path: Path) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    clocks = ("step_time", "seconds_generate", "seconds_update", "held_out/seconds")
+    return [{k: v for k, v in line.items() if k not in clocks} for line in lines]
+
+
+def test_it_runs_and_goes_on_where_it_was_cut(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert main([*SMALL, "--out", str(out), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    check("experiment", document)
+    del document["schema_version"]
+    arms = {"8/0", "2/0", "2/2 strategy=positive"}
+    assert set(document["totals"]) == set(document["heldout"]) == arms
+    assert set(document["gain_over_8_0"]) <= arms - {"8/0"}
+    assert (document["jobs"], document["jobs_finished"], document["mode"]) == (3, 3, "in-process")
+    assert json.loads((out / "result.json").read_text()) == document
+    assert "| 2/0 |" in (out / "table.md").read_text()
+
+    jobs = make_experiment(parser().parse_args(SMALL)).jobs()
+    kept, cut = (out / job.file_name for job in jobs[1:])
+    whole = _without_clocks(cut)
+    assert whole[-1] == {"event": "made_by", "code": document["made_by"]["code"][0]}
+    typed = [word for word in SMALL if word not in ("--jobs", "0", "--no-figures")]
+    assert document["made_by"]["command"] == " ".join(["shoal experiment", *typed])
+    untouched = kept.stat().st_mtime_ns
+    # As a kill leaves it: half a file, under the name of one in progress.
+    cut.rename(cut.with_name(f"{cut.name}.part"))
+    assert main([*SMALL, "--out", str(out), "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["totals"] == document["totals"]
+    assert _without_clocks(cut) == whole
+    assert kept.stat().st_mtime_ns == untouched
+
+
+def test_worker_processes_play_jobs_and_say_in_one_line_which_cannot_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    flags = [*SMALL[:9], "--arm", "2/0", "--arm", f"1/0,model={tmp_path / 'none'}", "--jobs", "1"]
+    flags += ["--arm", "8/0,local=1", *SMALL[-6:], "--out", str(out)]
+    assert main(flags) == 1
+    said = capsys.readouterr().err.strip().splitlines()
+    assert said[-1].startswith("shoal experiment: rounds/1-0-model-")
+    assert "ModelError: " in said[-1]
+    experiment = make_experiment(parser().parse_args(flags))
+    assert [is_done(out, job) for job in experiment.jobs()] == [True, True, False, False]

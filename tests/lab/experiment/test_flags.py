@@ -1,0 +1,63 @@
+"""What the flags of `shoal experiment` ask for."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal_lab.experiment.flags import UsageError, make_experiment, parser
+from shoal_lab.experiment.paper.arms import FILTERED
+from shoal_lab.experiment.plan import Experiment
+
+
+def asked(*flags: str) -> Experiment:
+    return make_experiment(parser().parse_args(["paper", *flags]))
+
+
+def test_the_preset_has_the_papers_arms_and_the_filtered_silo() -> None:
+    experiment = asked()
+    assert [arm.name for arm in experiment.arms] == ["8/0", "6/2", "4/4", "2/6", FILTERED]
+    assert len(experiment.seeds) >= 3
+    for arm in experiment.arms[:4]:
+        assert {(node.settings["local"], node.settings["external"]) for node in arm.nodes} == {
+            tuple(map(int, arm.name.split("/")))
+        }
+        assert len(arm.nodes) == 8
+    assert experiment.base["model"] == "tiny-sparse"
+    assert len(asked("--quick").jobs()) < len(experiment.jobs())
+
+
+def test_a_real_model_brings_its_own_defaults_and_flags_win() -> None:
+    base = asked("--model", "org/name", "--tasks", "paper", "--set", "learning_rate=3e-6").base
+    assert (base["model"], base["tasks"], base["device"]) == ("org/name", "paper", "auto")
+    assert base["learning_rate"] == 3e-6
+    assert base["max_new_tokens"] > 100
+
+
+def test_arms_may_differ_in_any_setting_and_the_silo_is_always_there() -> None:
+    experiment = asked("--arm", "4/4,strategy=positive,minibatches=2", "--arm", "filtered")
+    assert [arm.name for arm in experiment.arms] == [
+        "8/0",
+        "4/4 strategy=positive minibatches=2",
+        FILTERED,
+    ]
+    settings = experiment.jobs()[1].node_settings(0)
+    assert (settings.strategy, settings.minibatches, settings.local) == ("positive", 2, 4)
+
+
+def test_an_arm_may_be_a_swarm_of_another_size_or_hear_later() -> None:
+    arms = asked("--nodes", "4", "--arm", "32/0,nodes=1", "--arm", "4/4,delay=20,nodes=16").arms
+    assert [(arm.name, len(arm.nodes)) for arm in arms] == [
+        ("8/0", 4),
+        ("32/0 nodes=1", 1),
+        ("4/4 delay=20 nodes=16", 16),
+    ]
+    assert {node.delay for node in arms[2].nodes} == {20}
+    assert {node.delay for arm in arms[:2] for node in arm.nodes} == {0}
+
+
+@pytest.mark.parametrize(
+    "change", ["nodes=0", "nodes=65", "nodes", "nodes=²", "delay=-1", "delay=x"]
+)
+def test_a_swarm_that_cannot_be_is_one_line(change: str) -> None:
+    with pytest.raises(UsageError, match=r"is [01] to"):
+        asked("--arm", f"4/4,{change}")

@@ -1,0 +1,41 @@
+"""The tables of the presets' pages are those of the rounds that are kept beside them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from shoal_lab.experiment.presets import PRESETS
+from tests.lab.experiment.kept_rounds import ARCHIVES, told_of, unpack
+
+PAGES = {"presets": "presets.md", "price": "price.md"}
+"""By folder of archives."""
+KEPT = sorted(path for folder in PAGES for path in (ARCHIVES / folder).glob("*.tar.xz"))
+SLOW = {"planted.tar.xz"}
+
+
+def _told(archive: Path) -> object:
+    marks = [pytest.mark.slow] if archive.name in SLOW else []
+    return pytest.param(archive, id=archive.name, marks=marks)
+
+
+@pytest.mark.parametrize("archive", [_told(path) for path in KEPT])
+def test_a_table_is_what_its_command_prints_of_the_kept_rounds(
+    archive: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, preset in PRESETS.items():
+        nothing_to_make = replace(preset, prepare=lambda: None)
+        monkeypatch.setitem(PRESETS, name, nothing_to_make)  # type: ignore[misc]
+    unpack(archive, tmp_path)
+    _, made = told_of(tmp_path, capsys)
+    page = ARCHIVES.parent / PAGES[archive.parent.name]
+    assert made in page.read_text(), f"{page.name} has another table than {archive.name}"
+
+
+def test_rounds_are_kept() -> None:
+    assert {path.parent.name for path in KEPT} == set(PAGES)

@@ -1,0 +1,85 @@
+"""The tables of the pages on experiments are those of the rounds that are kept beside them."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import statistics
+from pathlib import Path
+
+import pytest
+
+from shoal_lab.experiment.flags import make_experiment, parser
+from shoal_lab.experiment.reading.results import load_runs, mean_over_nodes
+from shoal_lab.experiment.reading.summary import spread
+from tests.lab.experiment.kept_rounds import ARCHIVES, brief, told_of, unpack
+
+DOCS = ARCHIVES.parent
+PAGE = DOCS / "experiments.md"
+OF_CHOICE = DOCS / "strategies.md"
+KEPT = sorted(ARCHIVES.glob("*.tar.xz"))
+BESIDE = {
+    "balance.tar.xz": (OF_CHOICE, "8/0"),
+    "ceiling-rates.tar.xz": (PAGE, "24/0 nodes=1"),
+    "law.tar.xz": (DOCS / "how-many-how-late.md", "8/0"),
+    "long.tar.xz": (PAGE, "8/0"),
+    "nodes.tar.xz": (DOCS / "how-many-how-late.md", "8/0"),
+    "places.tar.xz": (OF_CHOICE, "8/0"),
+    "start-21.tar.xz": (DOCS / "other-starts.md", "8/0"),
+    "start-22.tar.xz": (DOCS / "other-starts.md", "8/0"),
+    "versions.tar.xz": (OF_CHOICE, "4/4"),
+}
+"""Of archives whose table is short: its page, and the arm that the others are compared with."""
+
+
+@pytest.mark.parametrize("archive", KEPT, ids=lambda path: path.name)
+def test_a_table_is_what_its_command_prints_of_the_kept_rounds(
+    archive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unpack(archive, tmp_path)
+    document, made = told_of(tmp_path, capsys)
+    page, beside = BESIDE.get(archive.name, (PAGE, None))
+    if beside is not None:
+        made, of = brief(document, beside), made.splitlines()[-1]
+        assert of in page.read_text(), f"{page.name} says otherwise what {archive.name} came of"
+    assert made in page.read_text(), f"{page.name} has another table than {archive.name}"
+
+
+def test_what_is_said_of_the_last_hundred_of_400_rounds(tmp_path: Path) -> None:
+    unpack(ARCHIVES / "long.tar.xz", tmp_path)
+    typed = shlex.split(json.loads((tmp_path / "config.json").read_text())["command"])[2:]
+    runs = load_runs(tmp_path, make_experiment(parser().parse_args(typed)))
+    late = {
+        (run.arm.split()[0], run.seed): statistics.fmean(mean_over_nodes(run.fresh)[-100:])
+        for run in runs
+    }
+    seeds = sorted({seed for _, seed in late})
+    above = spread([late["4/4", seed] - late["8/0", seed] for seed in seeds])
+    means = {arm: statistics.fmean(late[arm, seed] for seed in seeds) for arm, _ in late}
+    said = " ".join(_section(PAGE.read_text(), "400 rounds").split())
+    assert f"8/0 {means['8/0']:.3f}, 4/4 {means['4/4']:.3f}, 24/0 {means['24/0']:.3f}" in said
+    assert f"{above.mean:+.3f} ± {above.half:.3f} by seed" in said
+
+
+def test_rounds_are_kept() -> None:
+    assert KEPT
+
+
+@pytest.mark.parametrize(
+    ("page", "section"),
+    [("experiments.md", "The table"), ("when-sharing-helps.md", "Join, alone")],
+)
+def test_what_is_said_of_the_table_stands_in_it(page: str, section: str) -> None:
+    """Every figure with an interval, which the test above has proved of the table itself."""
+    table = re.split(r"\nMade by ", _section(PAGE.read_text(), "The table"))[0]
+    said = _section((DOCS / page).read_text(), section)
+    figures = re.findall(r"\d+(?:\.\d+)? ?%? ± \d+(?:\.\d+)?", said)
+    assert len(figures) > 5
+    assert not [one for one in figures if one.replace(" %", "%") not in table]
+
+
+def _section(text: str, title: str) -> str:
+    (found,) = re.findall(rf"^## {title}.*?(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
+    assert isinstance(found, str)
+    return found
