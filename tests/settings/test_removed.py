@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shoal.__main__ import main
-from shoal.experiment import flags as experiment
+from shoal_lab.experiment import flags as experiment
 from shoal_settings.removed import REMOVED
 from shoal_settings.schema import Settings, public_name
 from tests.settings import settings_cases as case
