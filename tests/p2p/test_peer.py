@@ -24,6 +24,7 @@ from p2p.peer import ListeningPeer
 from p2p.peers.hearsay import DIALS_A_PLACE
 from shoal.simulation.network import SimulatedNetwork
 from shoal.simulation.parts import simulated_parts
+from shoal.testing.worker import InstantWorker
 from shoal_settings.schema import Settings
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
@@ -65,7 +66,7 @@ class Town:
     def _parts(self, number: int) -> Parts:
         parts = simulated_parts(
             self.network,
-            worker=lambda _families, _patience_s: make.InstantWorker(),
+            worker=lambda _families, _patience_s: InstantWorker(),
             wall_ms=lambda: 1,
             rng=random.Random(number),
         )
