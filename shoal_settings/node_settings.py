@@ -57,18 +57,6 @@ class NodeSettings(BaseModel):
             "asked for."
         },
     )
-    dht: bool = key(
-        False,
-        "node bootstrap",
-        "Take part in a Kademlia DHT of peers of any swarm, which finds this swarm when its "
-        "bootstraps are gone.",
-    )
-    dht_peer: tuple[str, ...] = key(
-        (),
-        "node bootstrap",
-        "Multiaddress of a peer of any swarm that takes part in the DHT; turns `dht` on; "
-        "repeatable.",
-    )
     target_peers: int = key(
         12, "node bootstrap", "Connections that discovery tries to hold.", ge=1, le=1000
     )
@@ -253,9 +241,7 @@ class NodeSettings(BaseModel):
             raise ValueError("is empty; . is the folder you are in")
         return value
 
-    @field_validator(
-        "listen", "bootstrap", "dht_peer", "announce", "task_file", "allow_peers", mode="before"
-    )
+    @field_validator("listen", "bootstrap", "announce", "task_file", "allow_peers", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
         """Accept one string with commas, as an environment variable gives it."""
@@ -263,7 +249,7 @@ class NodeSettings(BaseModel):
             return tuple(part.strip() for part in value.split(",") if part.strip())
         return value
 
-    @field_validator("listen", "bootstrap", "dht_peer")
+    @field_validator("listen", "bootstrap")
     @classmethod
     def _multiaddress(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for address in value:
@@ -271,7 +257,7 @@ class NodeSettings(BaseModel):
                 raise ValueError(f"{address!r} is not a multiaddress like /ip4/127.0.0.1/tcp/4001")
         return value
 
-    @field_validator("bootstrap", "dht_peer")
+    @field_validator("bootstrap")
     @classmethod
     def _names_a_peer(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for address in value:
