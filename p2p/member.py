@@ -154,6 +154,6 @@ class Member:
             addresses=tuple(
                 parse_peer_address(address).transport for address in self.host.interface_addrs()
             ),
-            on_found=lambda peer: discovery.add_announced(peer),
+            on_found=discovery.add_announced,
             swarm=self.manifest.digest.hex(),
         )

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from typing import Final
 
 REMOVED: Final[Mapping[str, str]] = {
+    "dht": "`bootstrap` addresses, saved peers, `mdns` and the peers of peers find the swarm",
+    "dht_peer": "name a peer of this swarm with `bootstrap`",
     "draws=contribution": "`standing` draws each network alike, then each publisher by its use",
     "strategy=bare": "it is always so: of others' answers, what a verifier does not read is only "
     "learnt where the policy says it itself",
