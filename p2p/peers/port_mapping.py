@@ -184,7 +184,8 @@ class PortMapping:
         if self.forwarded is None:
             return
         self._become(MappingState.NONE)
-        with trio.move_on_after(_FORGET_S, shield=True):
+        with trio.move_on_after(_FORGET_S) as scope:
+            scope.shield = True
             try:
                 await self._router.forget()
             except RouterError as error:

@@ -110,7 +110,8 @@ class Router:
         finally:
             with suppress(ProcessLookupError):
                 child.kill()
-            with trio.move_on_after(_END_S, shield=True):
+            with trio.move_on_after(_END_S) as scope:
+                scope.shield = True
                 await child.wait()
                 await child.stdout.aclose()
         return said
