@@ -74,24 +74,10 @@ class NodeSettings(BaseModel):
     relay: bool = key(
         False,
         "node bootstrap",
-        "Relay connections for peers that nobody can dial (circuit relay v2), within the limits "
-        "below.",
+        "Relay connections for peers that nobody can dial (circuit relay v2), within limits.",
     )
     relay_reservations: int = key(
         64, "node bootstrap", "Peers that may be reached through this relay.", ge=1, le=4096
-    )
-    relay_bytes: int = key(
-        1 << 28,
-        "node bootstrap",
-        "Bytes, both ways together, after which the relay ends a circuit; peers open another.",
-        ge=1 << 16,
-    )
-    relay_seconds: float = key(
-        3600.0,
-        "node bootstrap",
-        "Age at which the relay ends a circuit.",
-        ge=1,
-        le=86_400,
     )
     relay_client: Literal["auto", "on", "off"] = key(
         "auto",
