@@ -47,7 +47,7 @@ class Judged:
         seed: int,
     ) -> None:
         self._every = 0 if settings.judge == "none" else settings.judge_every
-        self._draws_externals = settings.external > 0 or settings.balance == "adaptive"
+        self._draws_externals = settings.external > 0
         self._policy = policy
         self._link = link
         self._sampling = sampling

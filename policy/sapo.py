@@ -3,7 +3,7 @@
     1  questions  = SampleBatch(B)                        B = I unless asked for more
     2  own        = L completions of each question
     3  share(own)                                         before any reward is computed
-    4  training   = SampleSelf(own, I) ∪ SampleExternal(J)        by `policy.choice.sampling`
+    4  training   = SampleSelf(own, I) ∪ SampleExternal(J)        by `policy.choice.strategy`
     5  rewards by the own verifier; advantages; one GRPO update
 
 Nothing waits for anybody: with no node, or an empty buffer, the round trains on what it has.
@@ -12,14 +12,11 @@ Nothing waits for anybody: with no node, or an empty buffer, the round trains on
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from policy.choice.advantage import has_signal
-from policy.choice.balance import Balance
-from policy.choice.candidates import OwnRecord
-from policy.choice.curriculum import Curriculum, num_effective
 from policy.choice.scored import ScoredGroup, TrainingSet
 from policy.generation.local import Sample, generate
 from policy.generation.seam import Asking, Generator, ThisProcess
@@ -37,11 +34,11 @@ from policy.rollouts import (
     publish_requests,
     shareable,
 )
-from policy.round.config import Round, RoundConfig, config_of_round
+from policy.round.config import Round, RoundConfig
 from policy.round.external import ExternalSampling
 from policy.round.learnt import outcomes
 from policy.round.own import own_scored
-from policy.round.record import Played, record_of, seen_in
+from policy.round.record import Played, record_of
 from policy.surroundings import Interrupted, Surroundings
 from policy.update.grpo import Blame, TrainGroup, UpdateStats, update
 from policy.update.training_set import num_tokens, train_group
@@ -84,8 +81,6 @@ class Outcome:
     stats: UpdateStats
     num_not_shared: int
     """Own groups of which too little was fit to be shared."""
-    balance: Balance | None
-    """I and J of the next round; None where they stay."""
     own: Sequence[OwnGroup]
     own_rewards: Sequence[Sequence[float]]
     """Of the answers of `own`."""
@@ -104,11 +99,7 @@ class Rounds:
         *,
         means: Means = THIS_PROCESS,
         quarantine: Quarantine | None = None,
-        balance: Balance | None = None,
-        curriculum: Curriculum | None = None,
     ) -> None:
-        """`balance` moves I and J from round to round, `curriculum` the families' weights;
-        without one they stay."""
         self._learner, self._policy, self._config = learner, learner.policy, config
         self._tasks, self._link, self._rules = around.tasks, around.link, around.rules
         self._should_stop, self._phases = around.should_stop, around.phases
@@ -116,10 +107,7 @@ class Rounds:
         if means.generator is not None:
             self._generator = means.generator(learner.policy)
         self._means, self._quarantine = means, quarantine
-        self._balance, self._curriculum = balance, curriculum
-        self._token_budget = config.grpo.token_budget
-        self._own_record = OwnRecord()
-        self._others = ExternalSampling(learner.policy, around, self._own_record)
+        self._others = ExternalSampling(learner.policy, around)
 
     def play(self, number: int, policy_version: int) -> Outcome:
         """Play one round.
@@ -128,10 +116,7 @@ class Rounds:
             Interrupted: before the update; nothing has changed but what was shared.
         """
         started = time.perf_counter()
-        self._ask_what_is_on_offer()
-        config = config_of_round(self._config, self._balance, self._token_budget)
-        this = Round(number=number, policy_version=policy_version, config=config)
-        families = self._num_families()
+        this = Round(number=number, policy_version=policy_version, config=self._config)
         questions = self._draw(this)  # 1
         own = self._generate(this, questions)  # 2
         generated = time.perf_counter()
@@ -143,14 +128,13 @@ class Rounds:
         updating = time.perf_counter()
         self._phases.enter(Phase.LEARNING, round=number)
         groups, stats = self._update(this, training)  # 5
-        self._remember(this, fresh, training, stats)
+        self._remember(this, training, stats)
         spoilt = {index for step in stats.nonfinite for index in step.groups}
         learnt = tuple(outcomes(fresh, shared, training, groups, spoilt))
         self._link.tell_learnt(number, learnt)
         now = time.perf_counter()
         played = Played(
             number=number,
-            effective_families=families,
             own=own,
             fresh=fresh,
             training=training,
@@ -166,26 +150,10 @@ class Rounds:
             record=record_of(played),
             stats=stats,
             num_not_shared=shared.count(None),
-            balance=self._balance,
             own=own,
             own_rewards=[group.rewards for group in fresh],
             learnt=learnt,
         )
-
-    @property
-    def curriculum(self) -> Curriculum | None:
-        """What the next round's families follow from; None where the swarm's weights stay."""
-        return self._curriculum
-
-    def evaluated(self, passed: Mapping[str, float]) -> None:
-        """Take in a held-out evaluation: pass@1 by family."""
-        if self._curriculum is not None:
-            self._curriculum = self._curriculum.evaluated(passed)
-
-    def _ask_what_is_on_offer(self) -> None:
-        """Before own questions are drawn, whose number follows from it."""
-        if self._balance is not None and self._balance.asks:
-            self._balance = self._balance.told(on_offer=self._others.any_on_offer())
 
     def _stop_if_told(self) -> None:
         if self._should_stop():
@@ -194,15 +162,7 @@ class Rounds:
 
     def _draw(self, this: Round) -> list[Question]:
         asked = max(this.config.num_questions, this.config.num_local)
-        if self._curriculum is None:
-            return self._tasks.draw(this.rng("tasks"), asked)
-        shares = self._curriculum.shares(self._tasks.weights)
-        return self._tasks.draw(this.rng("tasks"), asked, weights=shares)
-
-    def _num_families(self) -> float | None:
-        if self._curriculum is None:
-            return None
-        return num_effective(self._curriculum.shares(self._tasks.weights))
+        return self._tasks.draw(this.rng("tasks"), asked)
 
     def _generate(self, this: Round, questions: Sequence[Question]) -> list[OwnGroup]:
         self._stop_if_told()
@@ -258,8 +218,6 @@ class Rounds:
     ) -> list[ScoredGroup]:
         rewards = self._tasks.verify_own(own)
         self._report_own(shared, rewards)
-        for group, scores in zip(own, rewards, strict=True):
-            self._own_record.add(group.question.task.family, scores)
         return [
             own_scored(self._policy, group, scores, this.config.sampling)
             for group, scores in zip(own, rewards, strict=True)
@@ -306,25 +264,15 @@ class Rounds:
         )
         return groups, stats
 
-    def _remember(
-        self,
-        this: Round,
-        fresh: Sequence[ScoredGroup],
-        training: TrainingSet,
-        stats: UpdateStats,
-    ) -> None:
-        """Hold what was learnt from, and note what the next round is to know."""
-        # What memory did not hold once it would not hold again.
-        self._token_budget = stats.token_budget
+    def _remember(self, this: Round, training: TrainingSet, stats: UpdateStats) -> None:
+        """Keep the used groups until the next checkpoint, and the token budget for the next round.
+
+        A budget that memory did not hold once it would not hold again.
+        """
+        grpo = replace(this.config.grpo, token_budget=stats.token_budget)
+        self._config = replace(this.config, grpo=grpo)
         spoilt = self._set_aside(this.number, training.groups, stats)
         self._link.hold_until_checkpoint([i for i in training.external.ids if i not in spoilt])
-        if self._balance is not None:
-            seen = seen_in(this.config, fresh, training.external)
-            self._balance = self._balance.after(seen)
-        if self._curriculum is not None:
-            self._curriculum = self._curriculum.after(
-                (one.question.task.family, has_signal(one.rewards)) for one in fresh
-            )
 
     def _set_aside(
         self, round_number: int, training: Sequence[ScoredGroup], stats: UpdateStats

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
 from policy.rollouts import OwnGroup, Question
 from shoal_tasks.families import (
@@ -49,24 +48,9 @@ class TaskSource:
         """Return the generator's own answers; None where any valid one is accepted."""
         return [item.answer for item in self._worker.items([coordinates_of(one) for one in tasks])]
 
-    @property
-    def weights(self) -> dict[str, float]:
-        """The families' relative frequencies in draws, as the swarm has them."""
-        return {family.name: family.weight for family in self._families}
-
-    def draw(
-        self, rng: random.Random, count: int, *, weights: Mapping[str, float] | None = None
-    ) -> list[Question]:
-        """Draw `count` fresh questions, families by weight with replacement.
-
-        `weights` are others than the swarm's, all above 0.
-        """
-        families = [
-            replace(family, weight=weights[family.name]) if weights else family
-            for family in self._families
-        ]
-        drawn = self._worker.draw(rng, count, families=families if weights else ())
-        return [self._question(at, text) for at, text in drawn]
+    def draw(self, rng: random.Random, count: int) -> list[Question]:
+        """Draw `count` fresh questions, families by the swarm's weights with replacement."""
+        return [self._question(at, text) for at, text in self._worker.draw(rng, count)]
 
     def held_out(self, per_family: int) -> list[Question]:
         """The evaluation's questions, family by family: always the same, never drawn above.

@@ -34,7 +34,7 @@ from policy.record.quarantine import QUARANTINE_FILE, Quarantine
 from policy.record.sinks import MetricSinks
 from policy.record.status import Status
 from policy.rollback import Watch
-from policy.round.config import balance_from_settings, curriculum_from_settings, round_config
+from policy.round.config import round_config
 from policy.sapo import THIS_PROCESS, Learner, Means, Outcome, Rounds
 from policy.shots import with_shots
 from policy.surroundings import Interrupted, Surroundings
@@ -85,10 +85,6 @@ class Trainer:
             config,
             means=means,
             quarantine=Quarantine(settings.data_dir / QUARANTINE_FILE),
-            balance=balance_from_settings(settings, course.progress.balance),
-            curriculum=curriculum_from_settings(
-                settings, around.tasks.names, course.progress.curriculum
-            ),
         )
         self._evaluate_every = evaluation_interval(settings)
         self._judged = Judged(settings, course.policy, self._link, config.sampling, seed=seed)
@@ -221,8 +217,6 @@ class Trainer:
         course.policy_version += outcome.stats.num_steps
         progress.add(record)
         progress.groups_not_shared += outcome.num_not_shared
-        progress.balance = None if outcome.balance is None else outcome.balance.to_json()
-        self._note_curriculum()
         self._write_down("round", round_metrics(record, progress))
         self._evaluate_if_due()
         self._write_judged(self._judged.after_round(course.round, course.policy_version))
@@ -272,13 +266,7 @@ class Trainer:
             log.warning("no held-out evaluation at round %d: %s", course.round, error)
             return
         course.progress.held_out = held_out
-        self._rounds.evaluated(held_out["families"])
-        self._note_curriculum()
         self._write_down("held_out", held_out_metrics(held_out))
-
-    def _note_curriculum(self) -> None:
-        found = self._rounds.curriculum
-        self.course.progress.curriculum = None if found is None else found.to_json()
 
     def _write_judged(self, figures: dict[str, Any] | None) -> None:
         if figures is not None:
@@ -301,10 +289,6 @@ class Trainer:
     def _tell_phase(self, _doing: Doing) -> None:
         self._tell_status("training", self._last_record)
 
-    def _draws(self) -> dict[str, float] | None:
-        found = self._rounds.curriculum
-        return None if found is None else found.shares(self._tasks.weights)
-
     def _tell_status(self, state: str, record: RoundRecord | None, *, paused: str = "") -> None:
         course = self.course
         status = Status(
@@ -313,7 +297,6 @@ class Trainer:
             policy_version=course.policy_version,
             model=course.policy.name,
             progress=course.progress,
-            draws=self._draws(),
             last_round=None if record is None else asdict(record),
             learning=self._watched.view(),
             paused=paused,

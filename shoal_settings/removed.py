@@ -12,14 +12,18 @@ from collections.abc import Mapping
 from typing import Final
 
 REMOVED: Final[Mapping[str, str]] = {
-    "dht": "`bootstrap` addresses, saved peers, `mdns` and the peers of peers find the swarm",
-    "dht_peer": "name a peer of this swarm with `bootstrap`",
     "draws=contribution": "`standing` draws each network alike, then each publisher by its use",
-    "relay_bytes": "a relay ends each circuit after 256 MiB, and peers open another; "
-    "`relay_reservations` bounds how many peers it serves",
-    "relay_seconds": "a relay ends each circuit after an hour, and peers open another",
     "strategy=bare": "it is always so: of others' answers, what a verifier does not read is only "
     "learnt where the policy says it itself",
+    "strategy=uniform-unfiltered": "uniform is the paper's way, without groups that teach nothing",
+    "strategy=top-reward": "positive trains on right answers alone",
+    "strategy=diverse": "with positive or balance, places go first to the network that gave least",
+    "strategy=fresh": "the buffer keeps the groups of each publisher's newest policies",
+    "strategy=weak": "balance takes task families in turn",
+    "strategy=distinct": "with positive or balance, each publisher and network has a ceiling",
+    "strategy=capped": "with positive or balance, each publisher and network has a ceiling",
+    "balance": "--local and --external stay; take a lower --external where news comes late",
+    "curriculum": "questions follow the swarm's weights; easier or harder ones are --tasks",
 }
 """What is gone, and the sentence that says what replaced it, without a full stop.
 

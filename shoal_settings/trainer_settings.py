@@ -140,18 +140,6 @@ class TrainerSettings(NodeSettings):
         ge=0,
         le=4096,
     )
-    balance: Literal["fixed", "adaptive"] = key(
-        "fixed",
-        "node trainer swarm",
-        "Whether `local` and `external` stay (fixed) or move, their sum staying, by what others "
-        "offer (adaptive): where that is nothing, the node plays as if it were alone.",
-    )
-    curriculum: Literal["fixed", "adaptive"] = key(
-        "fixed",
-        "node trainer swarm",
-        "Whether own questions are drawn by the swarm's weights of its task families (fixed), or "
-        "more from those in which the node's own groups of late taught something (adaptive).",
-    )
     strategy: str = key(
         "positive+balance",
         "node trainer swarm",

@@ -4,9 +4,8 @@
     level 2  plain, the same kinds a step harder
     level 3  tagged, to be worked out: for models of billions of weights
 
-A level is a family of its own, so a node that moves its families' weights climbs by itself
-(`--curriculum adaptive`). Weights fall with the level: who does not move them asks what the
-smallest can learn most.
+A level is a family of its own. Weights fall with the level, so that a node asks most often what the
+smallest models can learn.
 """
 
 from __future__ import annotations

@@ -129,9 +129,9 @@ def test_a_change_without_one_of_its_blocks_fails_them(tree: Tree, title: str, n
 
 
 def test_the_new_word_is_taken_by_the_trainer(tree: Tree) -> None:
-    asked = ("shoal", "trainer", "--strategy", "positive+short", "--print-config")
+    asked = ("shoal", "trainer", "--strategy", "positive+strong", "--print-config")
     refused = tree.run(*asked)
     assert refused.returncode == 2
     assert "must be some of" in refused.stderr
     with changed(tree, CHANGES["A strategy word"]):
-        assert 'strategy = "positive+short"' in tree.run(*asked).stdout
+        assert 'strategy = "positive+strong"' in tree.run(*asked).stdout

@@ -38,7 +38,6 @@ _TRAINER_KEYS = (
     "tokens_generated",
     "last_round",
     "held_out",
-    "draws",
     "learning",
     "paused",
     "phase",

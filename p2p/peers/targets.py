@@ -30,6 +30,7 @@ class TargetKind(StrEnum):
     BOOTSTRAP = "bootstrap"
     SAVED = "saved"
     MDNS = "mdns"
+    DHT = "dht"
     EXCHANGE = "exchange"
     INBOUND = "inbound"
 
@@ -284,7 +285,8 @@ class Targets:
         if is_own_word:
             target.told, target.told_by = addresses, source
             return
-        if kind is TargetKind.MDNS and not set(addresses) <= set(target.addresses):
+        is_found = kind in (TargetKind.MDNS, TargetKind.DHT)
+        if is_found and not set(addresses) <= set(target.addresses):
             target.due = now
         target.hear(addresses, source)
 

@@ -42,7 +42,7 @@ class PassedOver:
     reserved: int = 0
     """Their questions are kept for evaluation."""
     refused: int = 0
-    """The strategy or their source's ceiling left them out, and places stayed empty."""
+    """Their source's ceiling left them out, and places stayed empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,10 +62,6 @@ class External:
     """At most J, on lease."""
     num_drawn: int
     """Groups that were verified to find them."""
-    num_usable: int = 0
-    """Of those, that could have been trained on."""
-    exhausted: bool = False
-    """Whether there was nothing more to look at, or no more allowed."""
     age_s: float | None = None
     """Mean age of the groups in seconds; None without any."""
     passed_over: PassedOver = PassedOver()

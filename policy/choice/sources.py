@@ -18,7 +18,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Final
 
-from policy.choice.candidates import Candidate
+from shoal_wire.types import PeerId
 
 _KEPT: Final = 0.95
 """Share of a source's signal that still counts a round later: the last twenty or so count."""
@@ -36,6 +36,20 @@ _LEAST_USE: Final = 0.25
 nothing, what is there is still learnt from."""
 _NOTHING: Final = 1e-3
 """Signal below which a source is forgotten."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """What a choice sees of a leased group."""
+
+    family: str
+    publisher: PeerId
+    signal: float
+    """Sum of |advantage| over what would be trained on of it."""
+    network: str
+    connection: str
+    """The network and the connection by which it came, as the node names them. Groups of which the
+    node does not know either share one name."""
 
 
 @dataclass(slots=True)

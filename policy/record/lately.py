@@ -31,7 +31,7 @@ PASSED_OVER: Final[Mapping[str, str]] = {
     "all_same": "earned the same throughout",
     "unread": "held right answers that this model cannot read as its own",
     "reserved": "answered questions kept for evaluation",
-    "refused": "were of sources that had given enough, or refused by the strategy",
+    "refused": "were of sources that had given enough",
 }
 """Why groups of others are passed over: the field of `Played` that counts them, and in words."""
 

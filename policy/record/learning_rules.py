@@ -277,8 +277,7 @@ _ABOUT_OTHERS: Final[Mapping[str, str]] = {
     "model's tokens",
     "reserved": "others share questions that no training may use: see who with `shoal debug "
     "rollouts`",
-    "refused": "too few networks share what teaches: more publishers, or --strategy without "
-    "`distinct` and `capped`",
+    "refused": "too few networks share what teaches: more publishers",
 }
 
 

@@ -54,9 +54,6 @@ class RoundRecord:
     own_answers: int
     own_frac_reward_zero_std: float | None
     """Share of own groups whose rewards are all equal; None without own groups."""
-    effective_families: float | None = None
-    """Families that own questions were drawn from, in effect (exponential of the entropy of
-    their shares); None where the swarm's weights stay."""
     loss: float
     grad_norm: float
     entropy: float
@@ -138,11 +135,6 @@ class Progress:
     """Own reward of the latest rounds, at most WINDOW."""
     held_out: dict[str, Any] | None = None
     """The latest held-out evaluation: `policy.evaluate.HeldOut.to_json`."""
-    balance: dict[str, Any] | None = None
-    """What moves I and J: `policy.choice.balance.Balance.to_json`; None where they stay."""
-    curriculum: dict[str, Any] | None = None
-    """What moves the families' weights: `policy.choice.curriculum.Curriculum.to_json`; None where
-    they stay."""
     learning: dict[str, Any] | None = None
     """Whether it learns: `policy.record.learning.Learning.to_json`, as the checkpoint has it."""
 
@@ -177,8 +169,7 @@ class Progress:
         """Return the counters for a checkpoint."""
         counters = {name: getattr(self, name) for name in Progress.__dataclass_fields__}
         # A checkpoint from before it was watched is saved again as it was.
-        later = ("learning", "curriculum")
-        return {k: v for k, v in counters.items() if k not in later or v is not None}
+        return {k: v for k, v in counters.items() if k != "learning" or v is not None}
 
     @classmethod
     def from_json(cls, counters: Mapping[str, Any]) -> Progress:

@@ -19,7 +19,6 @@ _OF_TRAINING = frozenset(
         "batches_quarantined",
         "rollbacks",
         "held_out",
-        "draws",
     }
 )
 """What a node that only generates has nothing to say of."""
@@ -39,8 +38,6 @@ class Status:
     """The figures of the latest round, if it has just ended."""
     learning: Mapping[str, Any]
     """Whether it learns: `policy.record.learning.Learning.view`."""
-    draws: Mapping[str, float] | None = None
-    """Each family's share of its own questions; None where the swarm's weights stay."""
     trains: bool = True
     paused: str = ""
     """Why no round is played for now."""
@@ -67,7 +64,6 @@ class Status:
             "rollbacks": progress.rollbacks,
             "tokens_generated": progress.tokens_generated,
             "held_out": progress.held_out,
-            "draws": self.draws,
             "last_round": self.last_round,
             "learning": self.learning,
             "paused": self.paused or None,

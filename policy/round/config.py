@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
 from policy.choice.advantage import AdvantageScale
-from policy.choice.balance import Balance
-from policy.choice.curriculum import Curriculum
-from policy.choice.sampling import ExternalStrategy, parse_strategy
+from policy.choice.strategy import ExternalStrategy, parse_strategy
 from policy.rollouts import sampling_params
 from policy.update.objective import GrpoConfig, LossType
 from policy.update.off_policy import FloorMode, OffPolicy, OffPolicyConfig
@@ -41,8 +37,6 @@ class RoundConfig:
     """B: questions asked; with more than I, own groups with signal come first. 0 is I."""
     strategy: ExternalStrategy = field(default_factory=ExternalStrategy)
     """How external groups are chosen."""
-    looks_further: bool = False
-    """Look for one external group more than are wanted, to know whether there is one."""
 
     @property
     def most_looked_at(self) -> int:
@@ -69,23 +63,6 @@ class Round:
     def rng(self, purpose: str) -> random.Random:
         """Return a generator with that seed."""
         return random.Random(self.seed(purpose))
-
-
-def config_of_round(config: RoundConfig, balance: Balance | None, token_budget: int) -> RoundConfig:
-    """Return the settings of the next round: I and J as `balance` has them, if it moves them.
-
-    `token_budget` is what memory has turned out to hold.
-    """
-    grpo = replace(config.grpo, token_budget=token_budget)
-    if balance is None:
-        return replace(config, grpo=grpo)
-    return replace(
-        config,
-        grpo=grpo,
-        num_local=balance.own,
-        num_external=balance.external,
-        looks_further=True,
-    )
 
 
 def round_config(settings: Settings, seed: int) -> RoundConfig:
@@ -125,19 +102,3 @@ def _grpo_config(settings: Settings) -> GrpoConfig:
         max_completion_tokens=settings.max_new_tokens + 1,
         temperature=settings.temperature,
     )
-
-
-def balance_from_settings(settings: Settings, saved: Mapping[str, Any] | None) -> Balance | None:
-    """Return what moves I and J, going on from what a checkpoint saved; None where they stay."""
-    if settings.balance == "fixed":
-        return None
-    return Balance.from_json(saved, settings.local, settings.external)
-
-
-def curriculum_from_settings(
-    settings: Settings, families: Iterable[str], saved: Mapping[str, Any] | None
-) -> Curriculum | None:
-    """Return what moves the families' weights, going on from a checkpoint's; None: they stay."""
-    if settings.curriculum == "fixed":
-        return None
-    return Curriculum.from_json(saved, families)

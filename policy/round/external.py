@@ -2,7 +2,7 @@
 
     lease ──▶ verify ──▶ usable ──▶ choose J by the strategy ──▶ own reading of their text
                 │           └─▶ not chosen: released              └─▶ unreadable: choose again
-                └─▶ spent (kept for evaluation, no signal, a copy): consumed, never drawn again
+                └─▶ spent (kept for evaluation, no signal): consumed, never drawn again
 
 Each group's rewards are reported to the node, which weighs its publisher by them.
 """
@@ -14,9 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from policy.choice.advantage import completion_share, group_advantages, has_signal
-from policy.choice.candidates import Candidate, OwnRecord, candidate_of
 from policy.choice.scored import External, PassedOver, ScoredGroup, UnusedGroup
-from policy.choice.sources import Sources
+from policy.choice.sources import Candidate, Sources
 from policy.model.loading import Policy
 from policy.model.reading import own_reading
 from policy.rollouts import Question
@@ -52,8 +51,6 @@ class _Drawn:
     spent: list[GroupId] = field(default_factory=list)
     """Of no use in any round to come."""
     count: int = 0
-    exhausted: bool = False
-    """Whether there was nothing more to look at, or no more allowed, before there was enough."""
     passed_over: Counter[str] = field(default_factory=Counter)
     """Why the spent ones are: fields of `PassedOver`."""
     unused: list[UnusedGroup] = field(default_factory=list)
@@ -69,22 +66,14 @@ class _Drawn:
 class ExternalSampling:
     """Draws from the node's buffer for one policy."""
 
-    def __init__(self, policy: Policy, around: Surroundings, own_record: OwnRecord) -> None:
-        """`own_record` is read by strategies, and told of what is trained on."""
-        self._policy, self._own_record = policy, own_record
-        self._sources = Sources()
+    def __init__(self, policy: Policy, around: Surroundings) -> None:
+        self._policy, self._sources = policy, Sources()
         self._tasks, self._link, self._should_stop = around.tasks, around.link, around.should_stop
         self._wall_ms = around.wall_ms
 
     def lease_ahead(self, config: RoundConfig) -> None:
         """Lease what `sample` asks for first, before the node is busy with own groups."""
         self._link.lease_ahead(min(2 * config.num_external, config.most_looked_at))
-
-    def any_on_offer(self) -> bool:
-        """Return whether the node has a group of others to look at. None stays on lease."""
-        leased = self._link.sample(1)
-        self._link.end_leases(released=[one.published.group_id for one in leased])
-        return bool(leased)
 
     def sample(self, config: RoundConfig) -> External:
         """Lease and verify others' groups, choose J by the strategy, end the other leases.
@@ -93,21 +82,13 @@ class ExternalSampling:
             Interrupted: all leases are ended then.
         """
         self._sources = self._sources.next_round()
-        drawn, strategy = self._draw(config), config.strategy
+        drawn = self._draw(config)
         groups, chosen = self._choose(drawn, config)
         for one in chosen:
-            self._own_record.add_trained(one.candidate)
             self._sources.add(one.candidate)
         left = [one for one in drawn.usable if one not in chosen]
-        # A copy of what is trained on would only be drawn again.
-        spent = [one for one in left if strategy.is_spent(one.candidate, self._own_record)]
-        for one in spent:
-            drawn.put_aside(one.item, one.rewards, Unused.COPY)
         self._report(drawn.usable)
-        self._link.end_leases(
-            consumed=drawn.spent,
-            released=[one.group_id for one in left if one not in spent],
-        )
+        self._link.end_leases(consumed=drawn.spent, released=[one.group_id for one in left])
         # With every place taken, those that are left are no worse than what was chosen.
         refused = len(left) if len(chosen) < config.num_external else 0
         passed_over = PassedOver(**drawn.passed_over, refused=refused)
@@ -115,8 +96,6 @@ class ExternalSampling:
             groups=groups,
             age_s=self._age_of(groups),
             num_drawn=drawn.count,
-            num_usable=len(chosen) + len(left) - len(spent),
-            exhausted=drawn.exhausted,
             passed_over=passed_over,
             unused=tuple(drawn.unused),
         )
@@ -128,12 +107,8 @@ class ExternalSampling:
         read: dict[GroupId, ScoredGroup | None] = {}
         while True:
             candidates = [one.candidate for one in drawn.usable]
-            chosen = [
-                drawn.usable[index]
-                for index in config.strategy.choose(
-                    candidates, config.num_external, self._own_record, self._sources
-                )
-            ]
+            indices = config.strategy.choose(candidates, config.num_external, self._sources)
+            chosen = [drawn.usable[index] for index in indices]
             for one in chosen:
                 if one.group_id not in read:
                     read[one.group_id] = self._own_reading(one, config)
@@ -155,7 +130,7 @@ class ExternalSampling:
         """Lease and verify until there is enough to choose from, or nothing more to draw."""
         wanted, strategy = config.num_external, config.strategy
         budget = config.most_looked_at
-        enough = strategy.enough(wanted) + (config.looks_further and wanted > 0)
+        enough = strategy.enough(wanted)
         drawn = _Drawn()
         while drawn.num_counted < enough and drawn.count < budget:
             if self._should_stop():
@@ -167,7 +142,6 @@ class ExternalSampling:
             if not leased:
                 break
             self._verify(leased, drawn, config)
-        drawn.exhausted = len(drawn.usable) < enough
         return drawn
 
     def _verify(self, leased: Sequence[m.SampledGroup], drawn: _Drawn, config: RoundConfig) -> None:
@@ -180,9 +154,9 @@ class ExternalSampling:
         spent = []
         for item, question, scores in zip(leased, questions, all_rewards, strict=True):
             rewards = tuple(scores)
-            candidate = candidate_of(item, rewards, signal_of(rewards, config))
+            candidate = _candidate(item, signal_of(rewards, config))
             one = _Verified(item=item, question=question, rewards=rewards, candidate=candidate)
-            if config.strategy.usable(rewards):
+            if has_signal(rewards):
                 drawn.usable.append(one)
                 drawn.num_counted += config.strategy.counts(candidate, self._sources)
             else:
@@ -247,7 +221,7 @@ class ExternalSampling:
             if (reading := own_reading(self._policy, completion, one.question.tagged, room))
         ]
         rewards = tuple(one.rewards[index] for index, _ in read)
-        if not config.strategy.usable(rewards) or (has_signal(one.rewards) > has_signal(rewards)):
+        if not has_signal(rewards):
             return None
         same_tokenizer = source.policy.tokenizer_digest == self._policy.tokenizer_digest
         return ScoredGroup(
@@ -266,6 +240,16 @@ class ExternalSampling:
             ),
             unread=tuple(reading.unread for _, reading in read),
         )
+
+
+def _candidate(sampled: m.SampledGroup, signal: float) -> Candidate:
+    return Candidate(
+        family=sampled.published.group.task.family,
+        publisher=sampled.published.publisher,
+        signal=signal,
+        network=sampled.network,
+        connection=sampled.connection,
+    )
 
 
 def signal_of(rewards: Sequence[float], config: RoundConfig) -> float:

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from policy.choice.advantage import has_signal
-from policy.choice.balance import Seen
-from policy.choice.scored import External, ScoredGroup, TrainingSet, mean_reward
+from policy.choice.scored import ScoredGroup, TrainingSet, mean_reward
 from policy.record.metrics import reward_spread
 from policy.record.progress import RoundRecord, completion_figures
 from policy.rollouts import OwnGroup
-from policy.round.config import RoundConfig
 from policy.update.grpo import UpdateStats
 from shoal_ipc import messages as m
 from shoal_wire.types import FinishReason
@@ -23,8 +21,6 @@ class Played:
     """A round after its update."""
 
     number: int
-    effective_families: float | None
-    """Families that its questions were drawn from, in effect; None where the weights stay."""
     own: Sequence[OwnGroup]
     fresh: Sequence[ScoredGroup]
     """All own groups with their rewards."""
@@ -68,7 +64,6 @@ def record_of(played: Played) -> RoundRecord:
         own_frac_reward_zero_std=reward_spread(
             [one.rewards for one in played.fresh if one.rewards]
         ).zero_share,
-        effective_families=played.effective_families,
         server_difference=played.server_difference,
         tokens_seen=played.tokens_seen,
         seconds=played.seconds,
@@ -109,15 +104,3 @@ def _own_figures(own: Sequence[OwnGroup]) -> dict[str, Any]:
     num_cut = sum(answer.finish_reason is FinishReason.LENGTH for answer in answers)
     figures = completion_figures([len(answer.ids) for answer in answers], num_cut)
     return {**figures, "own_groups": len(own), "own_answers": len(answers)}
-
-
-def seen_in(config: RoundConfig, fresh: Sequence[ScoredGroup], external: External) -> Seen:
-    """Return what a round says to the balance between own groups and others'."""
-    signal = sum(has_signal(group.rewards) for group in fresh)
-    return Seen(
-        own_signal=signal / len(fresh) if fresh else None,
-        drawn=external.num_drawn if config.num_external else None,
-        usable=external.num_usable,
-        exhausted=external.exhausted,
-        reward=mean_reward(fresh),
-    )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from policy.choice.advantage import AdvantageScale, completion_share, group_advantages
-from policy.choice.sampling import ExternalStrategy
 from policy.choice.scored import ScoredGroup
+from policy.choice.strategy import ExternalStrategy
 from policy.model.loading import Policy
 from policy.model.prompting import prompt_ids
 from policy.update.rows import TrainGroup

@@ -13,9 +13,6 @@ from shoal.debug.node import Answer, RunningNode, Tell
 from shoal.layout import duration, number, pairs, short_topic, size
 from shoal_base.visible import visible_name
 
-_DRAWS = 4
-"""Families that are named."""
-
 
 def add_last(parser: argparse.ArgumentParser) -> None:
     """Add `--last`."""
@@ -102,8 +99,6 @@ def _trainer_rows(rows: Table, view: dict[str, Any]) -> None:
     if learning:
         more = "" if learning["state"] in ("ok", "early") else ": see shoal debug doctor"
         rows.add_row("learning", learning["says"] + more)
-    if trainer.get("draws"):
-        rows.add_row("draws", _draws(trainer["draws"]))
     rows.add_row(
         "groups",
         f"{view['groups_published']} published, {view['groups_received']} received, "
@@ -118,14 +113,6 @@ def _trainer_rows(rows: Table, view: dict[str, Any]) -> None:
         )
     if view["outbox"]["unsent"]:
         rows.add_row("outbox", _outbox(view["outbox"]))
-
-
-def _draws(shares: dict[str, float]) -> str:
-    """The families that own questions come from most, and how many more there are."""
-    most = sorted(shares, key=lambda family: -shares[family])[:_DRAWS]
-    named = ", ".join(f"{visible_name(one)} {100 * shares[one]:.0f} %" for one in most)
-    others = len(shares) - len(most)
-    return named + (f", {others} others" if others else "")
 
 
 def _outbox(outbox: dict[str, Any]) -> str:

@@ -67,7 +67,6 @@ class Trainer(TypedDict):
     last_round: Free | None
     held_out: Free | None
     learning: Free | None
-    draws: Free | None
     paused: str | None
     phase: str | None
     progress: Progress | None

@@ -70,9 +70,6 @@ def test_a_silo_says_so_and_no_judge_is_never_asked() -> None:
     node = Scripted(QUESTION, SCORE)
     assert judged(node, external=0).after_round(2, 2) is not None
     assert not node.asked[-1].draws_externals
-    moving = Scripted(QUESTION, SCORE)
-    judged(moving, external=0, balance="adaptive").after_round(2, 2)
-    assert moving.asked[-1].draws_externals
     assert judged(Scripted(), judge="none").after_round(2, 2) is None
 
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from p2p.intake.validation import open_message, open_payload, reopen_batch
-from policy.choice.balance import Balance
-from policy.choice.candidates import OwnRecord
 from policy.node.link import NodeLink
-from policy.round.external import ExternalSampling
 from policy.surroundings import Interrupted
 from shoal_ipc.client import NodeClient
 from shoal_tasks.families import JUDGE_SEED_MIN, TRAIN_SEED_MIN
@@ -206,31 +202,6 @@ def test_few_places_look_at_as_much_as_many(node: NodeThread) -> None:
     assert (record.external_drawn, record.groups_looked_at) == (8, 11)
 
 
-def test_a_balance_is_told_whether_one_place_more_would_have_been_filled(
-    node: NodeThread,
-) -> None:
-    case.send(node, [case.external_group(number) for number in range(2)])
-    config = replace(case.round_config_of(local=0, external=1), looks_further=True)
-    around = case.surroundings(connected(node))
-    external = ExternalSampling(case.policy(), around, OwnRecord()).sample(config)
-    assert (len(external.groups), external.num_usable, external.exhausted) == (1, 2, False)
-    rest = ExternalSampling(case.policy(), around, OwnRecord()).sample(config)
-    assert (len(rest.groups), rest.num_usable, rest.exhausted) == (1, 1, True)
-
-
-def test_a_balance_asks_what_is_on_offer_before_own_questions_are_drawn(node: NodeThread) -> None:
-    link = connected(node)
-    moving = Balance.start(1, 2)
-    rounds = case.rounds(case.policy(), case.SteeredTasks(), link, balance=moving)
-    alone = rounds.play(1, 0).record
-    assert (alone.own_groups, alone.external_drawn, alone.groups_external) == (3, 0, 0)
-    case.send(node, [case.external_group(number) for number in range(6)])
-    joined = rounds.play(2, 1).record
-    assert (joined.own_groups, joined.groups_external) == (1, 2)
-    link.drain()
-    assert node.node.buffer.ready() == 4, "what was asked for to know is on no lease"
-
-
 @pytest.mark.parametrize("at", range(5))
 def test_told_to_stop_before_the_update_nothing_has_changed(node: NodeThread, at: int) -> None:
     case.send(node, [case.external_group(number) for number in range(3)])
@@ -274,16 +245,3 @@ def test_with_no_node_there_a_round_goes_on_with_what_it_has(tmp_path: Path) -> 
         assert link._client.wait(20.0)
         assert link.flush()
         assert [batch.round for batch in batches_of(node, link)] == [1]
-
-
-def test_copies_of_what_was_trained_on_are_used_up(node: NodeThread) -> None:
-    """Shuffled and signed by another they are new groups by their id, and no news."""
-    link = connected(node)
-    texts = ("1", "2", "3", "4")
-    case.send(node, [case.external_group(1, texts)])
-    policy = case.policy()
-    played = case.rounds(policy, case.SteeredTasks(), link, external=2, strategy="distinct")
-    assert played.play(1, 0).record.groups_external == 1
-    case.send(node, [case.external_group(1, texts[::-1])])
-    assert [played.play(n, n - 1).record.groups_external for n in (2, 3)] == [0, 0]
-    assert played.play(4, 3).record.external_drawn == 0

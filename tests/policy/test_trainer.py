@@ -14,7 +14,6 @@ from policy.node.link import NodeLink
 from policy.record.metrics import METRICS_FILE
 from tests.policy import training_cases as case
 from tests.policy.training_cases import trainer
-from tests.support import factories as make
 from tests.support.local_node import NodeThread
 
 
@@ -55,61 +54,6 @@ def test_a_resumed_run_is_the_run_that_was_not_interrupted(tmp_path: Path, model
     assert case.same_weights(case.weights(whole.course.policy), case.weights(resumed.course.policy))
     assert resumed.course.policy_version == whole.course.policy_version
     assert resumed.course.progress == whole.course.progress
-
-
-def test_a_balance_that_moves_goes_on_where_it_was(tmp_path: Path, model: str) -> None:
-    """Alone every question is its own from the first round; what it remembers is kept."""
-    moving: dict[str, Any] = {"external": 3, "local": 1, "balance": "adaptive"}
-    for name in ("whole", "parts"):
-        (tmp_path / name).mkdir()
-    whole = trainer(tmp_path / "whole", model, rounds=12, **moving)
-    whole.run()
-    trainer(tmp_path / "parts", model, rounds=7, **moving).run()
-    resumed = trainer(tmp_path / "parts", model, rounds=12, **moving)
-    resumed.run()
-    locals_ = [line["groups_local"] for line in metrics(tmp_path / "parts")]
-    assert locals_ == [line["groups_local"] for line in metrics(tmp_path / "whole")]
-    assert locals_ == [4] * 12
-    assert (whole.course.progress.balance or {})["waited"] == 12
-    assert resumed.course.progress == whole.course.progress
-    assert case.same_weights(case.weights(whole.course.policy), case.weights(resumed.course.policy))
-
-
-class Moving(case.SteeredTasks):
-    """Held-out answers, one a question, are right in every second evaluation."""
-
-    def __init__(self, evaluations: int = 0) -> None:
-        super().__init__()
-        self._asked = evaluations * self.num_families
-
-    def _verify(self, groups: Any) -> list[list[float]]:
-        if any(len(answers) > 1 for _, answers in groups):
-            return super()._verify(groups)
-        self._asked += len(groups)
-        return [[float((self._asked - 1) // self.num_families % 2)] for _ in groups]
-
-
-def test_a_curriculum_goes_on_where_it_was(tmp_path: Path, model: str) -> None:
-    """Resumed right after an evaluation or not, the same questions are drawn."""
-    moving: dict[str, Any] = {"curriculum": "adaptive", "eval_every": 3, "eval_per_family": 1}
-    for name in ("whole", "parts", "fixed"):
-        (tmp_path / name).mkdir()
-    whole = trainer(tmp_path / "whole", model, rounds=8, tasks=Moving(), **moving)
-    whole.run()
-    trainer(tmp_path / "parts", model, rounds=3, tasks=Moving(), **moving).run()
-    resumed = trainer(tmp_path / "parts", model, rounds=8, tasks=Moving(2), **moving)
-    resumed.run()
-    drawn, as_whole = (
-        [line["effective_families"] for line in metrics(tmp_path / name) if "loss" in line]
-        for name in ("parts", "whole")
-    )
-    assert drawn == as_whole
-    assert drawn[0] == pytest.approx(len(make.SPECS)) and len(set(drawn)) > 1
-    assert resumed.course.progress.curriculum == whole.course.progress.curriculum
-    assert sum(one["groups"] for one in whole.course.progress.curriculum.values()) == 16
-    assert case.same_weights(case.weights(whole.course.policy), case.weights(resumed.course.policy))
-    trainer(tmp_path / "fixed", model, rounds=1).run()
-    assert metrics(tmp_path / "fixed")[0]["effective_families"] is None
 
 
 def test_told_to_stop_it_keeps_what_it_has(tmp_path: Path, model: str) -> None:

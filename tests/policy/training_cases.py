@@ -9,8 +9,7 @@ from typing import Any
 
 import torch
 
-from policy.choice.balance import Balance
-from policy.choice.sampling import parse_strategy
+from policy.choice.strategy import parse_strategy
 from policy.model.loading import Policy
 from policy.node.link import NodeLink
 from policy.round.config import RoundConfig
@@ -74,7 +73,6 @@ def rounds(
     external: int = 0,
     should_stop: Callable[[], bool] = lambda: False,
     strategy: str = "uniform",
-    balance: Balance | None = None,
     **config: int,
 ) -> Rounds:
     """Rounds with I = `local` and J = `external`."""
@@ -82,7 +80,6 @@ def rounds(
         Learner(policy=of, optimizer=make_optimizer(of, lr=1e-3)),
         surroundings(link, tasks=tasks, should_stop=should_stop),
         round_config_of(local=local, external=external, strategy=strategy, **config),
-        balance=balance,
     )
 
 

@@ -33,7 +33,6 @@ from p2p.node import Node
 from p2p.parts import Libp2pNetwork, Parts, Tuning
 from p2p.peers.discovery import DiscoverySettings
 from p2p.shards.keeper import ShardSettings
-from shoal.testing.worker import InstantWorker
 from shoal_settings.schema import Settings
 from shoal_wire.manifest import Manifest
 from shoal_wire.types import PeerId, RolloutGroup, SignedBatch
@@ -221,7 +220,7 @@ async def open_node(
         Node,
         of,
         identity=identity or fresh_identity(),
-        parts=Parts(network=_Network, worker=lambda _families, _patience_s: InstantWorker()),
+        parts=Parts(network=_Network, worker=lambda _families, _patience_s: make.InstantWorker()),
         tuning=_tuning(settings, of),
         kill=True,
     ) as live:

@@ -20,12 +20,10 @@ PAGE = DOCS / "experiments.md"
 OF_CHOICE = DOCS / "strategies.md"
 KEPT = sorted(ARCHIVES.glob("*.tar.xz"))
 BESIDE = {
-    "balance.tar.xz": (OF_CHOICE, "8/0"),
     "ceiling-rates.tar.xz": (PAGE, "24/0 nodes=1"),
     "law.tar.xz": (DOCS / "how-many-how-late.md", "8/0"),
     "long.tar.xz": (PAGE, "8/0"),
     "nodes.tar.xz": (DOCS / "how-many-how-late.md", "8/0"),
-    "places.tar.xz": (OF_CHOICE, "8/0"),
     "start-21.tar.xz": (DOCS / "other-starts.md", "8/0"),
     "start-22.tar.xz": (DOCS / "other-starts.md", "8/0"),
     "versions.tar.xz": (OF_CHOICE, "4/4"),

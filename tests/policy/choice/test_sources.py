@@ -16,9 +16,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from policy.choice.advantage import group_advantages
-from policy.choice.candidates import Candidate
-from policy.choice.sampling import ExternalStrategy, parse_strategy
-from policy.choice.sources import Sources
+from policy.choice.sources import Candidate, Sources
+from policy.choice.strategy import ExternalStrategy, parse_strategy
 from shoal_wire.types import PeerId
 
 DEFAULT = parse_strategy("positive+balance")
@@ -71,8 +70,6 @@ class Course:
             yield Candidate(
                 family=f"family{self._rng.randrange(FAMILIES)}",
                 publisher=PeerId(name),
-                created_ms=0,
-                rewards=tuple(float(n < right) for n in range(ANSWERS)),
                 signal=signal(right),
                 network=network,
                 connection=network,
@@ -90,7 +87,7 @@ class Course:
             ready = self._ready[self._rng.choice(networks)]
             one = ready.pop(self._rng.randrange(len(ready)))
             budget -= 1
-            if self._strategy.usable(one.rewards):
+            if one.signal:
                 usable.append(one)
                 counted += self._strategy.counts(one, self._sources)
         chosen = self._strategy.choose(usable, self._places, sources=self._sources)
@@ -198,8 +195,6 @@ def candidate(network: str, given: float) -> Candidate:
     return Candidate(
         family="sums",
         publisher=PeerId(network),
-        created_ms=0,
-        rewards=(1.0, 0.0),
         signal=given,
         network=network,
         connection=network,
@@ -223,8 +218,6 @@ def test_no_choice_breaks_its_bounds(
         Candidate(
             family=f"{number % 3}",
             publisher=PeerId(f"p{publisher}"),
-            created_ms=0,
-            rewards=(1.0, 0.0),
             signal=given_signal,
             network=f"n{network}",
             connection=f"c{connection}",

@@ -26,7 +26,7 @@ from policy.node.link import NodeLink
 from policy.record.metrics import held_out_metrics, round_metrics
 from policy.record.progress import Progress
 from policy.rollouts import OwnGroup, sampling_params
-from policy.round.config import balance_from_settings, curriculum_from_settings, round_config
+from policy.round.config import round_config
 from policy.sapo import THIS_PROCESS, Learner, Rounds
 from policy.shots import with_shots
 from policy.surroundings import Surroundings
@@ -219,8 +219,6 @@ class _Swarm:
             replace(around, link=self._link_of(index, settings, said)),
             round_config(settings, settings.seed),
             means=THIS_PROCESS if journal is None else journal.means(index),
-            balance=balance_from_settings(settings, None),
-            curriculum=curriculum_from_settings(settings, around.tasks.names, None),
         )
         return _Node(settings, learner, rounds, said, Progress())
 
@@ -264,7 +262,6 @@ class _Swarm:
         lines = await self._turns(number) if number else []
         if journal.is_kept(number):
             lines = journal.lines_of(number)
-            self._look_up_evaluations(lines)
         else:
             lines += self._evaluate(number)
         journal.end(lines, {index: node.learner for index, node in self._nodes.items()})
@@ -327,7 +324,6 @@ class _Swarm:
             if every <= 0 or number > last or (number % every and number != last):
                 continue
             found = self._asked(node, number)
-            node.rounds.evaluated(found.held_out.families)
             figures = held_out_metrics(found.held_out.to_json())
             sent = self._sent(index) if number else {}
             lines.append({"event": "held_out", "node": index, **figures, **sent})
@@ -384,13 +380,6 @@ class _Swarm:
         if number == 0:
             self._workers.first[key] = found
         return found
-
-    def _look_up_evaluations(self, lines: Sequence[Line]) -> None:
-        for line in lines:
-            if line["event"] == "held_out":
-                named = {name: line.get(f"held_out/{name}") for name in self._tasks.names}
-                passed = {name: one for name, one in named.items() if one is not None}
-                self._nodes[line["node"]].rounds.evaluated(passed)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from policy.rollouts import Question
 from policy.tasks import TaskSource
@@ -89,12 +89,10 @@ class SpecialistSource(TaskSource):
         if not self._asked & {family.name for family in families}:
             raise ValueError(f"the swarm has no family of {', '.join(sorted(asked))}")
 
-    def draw(
-        self, rng: random.Random, count: int, *, weights: Mapping[str, float] | None = None
-    ) -> list[Question]:
+    def draw(self, rng: random.Random, count: int) -> list[Question]:
         """As `TaskSource.draw`, passing over what is not asked."""
         found: list[Question] = []
         while len(found) < count:
-            drawn = super().draw(rng, 4 * (count - len(found)), weights=weights)
+            drawn = super().draw(rng, 4 * (count - len(found)))
             found.extend(one for one in drawn if one.task.family in self._asked)
         return found[:count]

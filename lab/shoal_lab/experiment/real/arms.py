@@ -29,7 +29,6 @@ BASE: Final[Mapping[str, Any]] = {
     "max_new_tokens": 16,
     "strategy": "positive+balance",
     "minibatches": 2,
-    "curriculum": "fixed",
     "eval_every": 20,
     "eval_per_family": 4,
 }

@@ -32,7 +32,7 @@ def shared() -> Iterator[Workers]:
 
 @pytest.fixture(scope="module")
 def job() -> Job:
-    """Two nodes that share, with adapters, and move their families."""
+    """Two nodes that share, with adapters."""
     base = {
         "model": "tiny",
         "device": "cpu",
@@ -42,7 +42,6 @@ def job() -> Job:
         "max_new_tokens": 6,
         "eval_every": 2,
         "eval_per_family": 1,
-        "curriculum": "adaptive",
     }
     arm = uniform_arm("2/2", 2, local=2, external=2)
     return Job(arm=arm, seed=1, rounds=ROUNDS, base=base)
