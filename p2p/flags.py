@@ -59,7 +59,7 @@ def _check_addresses(settings: Settings) -> None:
     """Raise SettingsError where an address cannot be dialled or announced as it stands."""
     judge = () if settings.judge == "none" else (settings.judge,)
     try:
-        parse_bootstrap((*settings.bootstrap, *settings.dht_peer, *judge))
+        parse_bootstrap((*settings.bootstrap, *judge))
         for address in settings.announce:
             parse_announced(address)
     except ValueError as error:

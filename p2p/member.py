@@ -1,6 +1,6 @@
 """A peer of a known swarm, in which everything exists: it validates what it hears.
 
-task worker ─▶ intake ─▶ shards (subscribe) ─▶ mDNS, DHT ─▶ ready
+task worker ─▶ intake ─▶ shards (subscribe) ─▶ mDNS ─▶ ready
 """
 
 from __future__ import annotations
@@ -16,10 +16,8 @@ from p2p.intake.ledger import Equivocation
 from p2p.intake.turns import lanes_by
 from p2p.intake.validation import ValidationContext
 from p2p.net.address import parse_peer_address
-from p2p.parts import Running
 from p2p.peer import ListeningPeer
 from p2p.peers import services
-from p2p.peers.discovery import TargetKind
 from p2p.shards.keeper import ShardKeeper, ShardTraffic
 from p2p.shards.plan import ShardPlan
 from shoal_tasks.swarm import rules_of, specs_of
@@ -94,11 +92,8 @@ class Member:
         await nursery.start(self.worker.run)
         await nursery.start(self.intake.run)
         await nursery.start(self.shards.run)
-        settings = self.peer.settings
-        if settings.mdns:
+        if self.peer.settings.mdns:
             await nursery.start(self._mdns().run)
-        if settings.dht or settings.dht_peer:
-            await nursery.start(self._dht().run)
 
     def _shard_keeper(
         self,
@@ -149,18 +144,6 @@ class Member:
             for found in await services.fetch_peers(self.host, peer_id, shards)
         ]
 
-    def _dht(self) -> Running:
-        discovery = self.peer.discovery
-        return self.peer.network.dht(
-            digest=self.manifest.digest,
-            on_found=lambda peer: discovery.add_found(peer, TargetKind.DHT),
-            on_entry=lambda peer: discovery.add_peer(peer, TargetKind.DHT),
-            may_dial=lambda address: discovery.may_dial(address, "dht lookups"),
-            wanted=lambda: discovery.num_missing > 0,
-            counts=self.peer.is_of_swarm,
-            entries=self.peer.settings.dht_peer,
-        )
-
     def _mdns(self) -> Mdns:
         # Late: a node that does not use it saves the library's 6 MiB.
         from p2p.peers.mdns import Mdns
@@ -171,6 +154,6 @@ class Member:
             addresses=tuple(
                 parse_peer_address(address).transport for address in self.host.interface_addrs()
             ),
-            on_found=lambda peer: discovery.add_found(peer, TargetKind.MDNS),
+            on_found=discovery.add_announced,
             swarm=self.manifest.digest.hex(),
         )

@@ -24,7 +24,6 @@ from p2p.intake.turns import QuestionSource
 from p2p.net.host import HostSettings, Libp2pHost
 from p2p.net.identity import Identity
 from p2p.net.interface import Host
-from p2p.peers.dht import Dht
 from p2p.peers.discovery import DiscoverySettings
 from p2p.peers.hole_punch import DialRules, HolePunch
 from p2p.peers.knocking import Knocking
@@ -142,9 +141,6 @@ class Network(Protocol):
     def relay(self, limits: RelayLimits) -> RelayServer:
         """Return a relay for others."""
 
-    def dht(self, **what: Any) -> Running:
-        """Return this peer's part in the DHT, of `Dht`'s arguments but for the host."""
-
 
 class Libp2pNetwork:
     """The real one."""
@@ -174,10 +170,6 @@ class Libp2pNetwork:
     def relay(self, limits: RelayLimits) -> RelayServer:
         """Return a circuit relay."""
         return RelayServer(self.host, limits)
-
-    def dht(self, **what: Any) -> Running:
-        """Return this peer's part in the Kademlia DHT."""
-        return Dht(host=self.host, **what)
 
 
 def real_worker(families: Sequence[FamilySpec], patience_seconds: float) -> Worker:

@@ -232,12 +232,6 @@ def _host_settings(settings: Settings, swarm_key: bytes | None) -> HostSettings:
 def _relay_of(network: Network, settings: Settings) -> RelayServer | None:
     if not settings.relay:
         return None
-    relay = network.relay(
-        RelayLimits(
-            reservations=settings.relay_reservations,
-            circuit_bytes=settings.relay_bytes,
-            circuit_seconds=settings.relay_seconds,
-        )
-    )
+    relay = network.relay(RelayLimits(reservations=settings.relay_reservations))
     relay.serve()
     return relay

@@ -218,7 +218,7 @@ def _negative_flag(field: str) -> str:
 
 def _metavar(field: str) -> str:
     names = {"local": "I", "external": "J", "completions": "L", "data_dir": "DIR"}
-    names |= dict.fromkeys(("listen", "bootstrap", "dht_peer", "announce", "judge"), "MULTIADDR")
+    names |= dict.fromkeys(("listen", "bootstrap", "announce", "judge"), "MULTIADDR")
     names |= {"http": "HOST:PORT"}
     names |= dict.fromkeys(("task_file", "swarm_key"), "FILE")
     if (choices := choices_of(field)) and field not in LISTS:

@@ -57,18 +57,6 @@ class NodeSettings(BaseModel):
             "asked for."
         },
     )
-    dht: bool = key(
-        False,
-        "node bootstrap",
-        "Take part in a Kademlia DHT of peers of any swarm, which finds this swarm when its "
-        "bootstraps are gone.",
-    )
-    dht_peer: tuple[str, ...] = key(
-        (),
-        "node bootstrap",
-        "Multiaddress of a peer of any swarm that takes part in the DHT; turns `dht` on; "
-        "repeatable.",
-    )
     target_peers: int = key(
         12, "node bootstrap", "Connections that discovery tries to hold.", ge=1, le=1000
     )
@@ -86,24 +74,10 @@ class NodeSettings(BaseModel):
     relay: bool = key(
         False,
         "node bootstrap",
-        "Relay connections for peers that nobody can dial (circuit relay v2), within the limits "
-        "below.",
+        "Relay connections for peers that nobody can dial (circuit relay v2), within limits.",
     )
     relay_reservations: int = key(
         64, "node bootstrap", "Peers that may be reached through this relay.", ge=1, le=4096
-    )
-    relay_bytes: int = key(
-        1 << 28,
-        "node bootstrap",
-        "Bytes, both ways together, after which the relay ends a circuit; peers open another.",
-        ge=1 << 16,
-    )
-    relay_seconds: float = key(
-        3600.0,
-        "node bootstrap",
-        "Age at which the relay ends a circuit.",
-        ge=1,
-        le=86_400,
     )
     relay_client: Literal["auto", "on", "off"] = key(
         "auto",
@@ -253,9 +227,7 @@ class NodeSettings(BaseModel):
             raise ValueError("is empty; . is the folder you are in")
         return value
 
-    @field_validator(
-        "listen", "bootstrap", "dht_peer", "announce", "task_file", "allow_peers", mode="before"
-    )
+    @field_validator("listen", "bootstrap", "announce", "task_file", "allow_peers", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
         """Accept one string with commas, as an environment variable gives it."""
@@ -263,7 +235,7 @@ class NodeSettings(BaseModel):
             return tuple(part.strip() for part in value.split(",") if part.strip())
         return value
 
-    @field_validator("listen", "bootstrap", "dht_peer")
+    @field_validator("listen", "bootstrap")
     @classmethod
     def _multiaddress(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for address in value:
@@ -271,7 +243,7 @@ class NodeSettings(BaseModel):
                 raise ValueError(f"{address!r} is not a multiaddress like /ip4/127.0.0.1/tcp/4001")
         return value
 
-    @field_validator("bootstrap", "dht_peer")
+    @field_validator("bootstrap")
     @classmethod
     def _names_a_peer(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for address in value:

@@ -12,7 +12,12 @@ from collections.abc import Mapping
 from typing import Final
 
 REMOVED: Final[Mapping[str, str]] = {
+    "dht": "`bootstrap` addresses, saved peers, `mdns` and the peers of peers find the swarm",
+    "dht_peer": "name a peer of this swarm with `bootstrap`",
     "draws=contribution": "`standing` draws each network alike, then each publisher by its use",
+    "relay_bytes": "a relay ends each circuit after 256 MiB, and peers open another; "
+    "`relay_reservations` bounds how many peers it serves",
+    "relay_seconds": "a relay ends each circuit after an hour, and peers open another",
     "strategy=bare": "it is always so: of others' answers, what a verifier does not read is only "
     "learnt where the policy says it itself",
     "strategy=uniform-unfiltered": "uniform is the paper's way, without groups that teach nothing",

@@ -1,8 +1,70 @@
-"""No test asserts wall-clock: a slow machine must not fail a generated example."""
+"""Fixtures for the tests of any room. No test asserts wall-clock: a slow machine must not fail a
+generated example."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from shoal.testing.gossip import FakeGossip
+    from shoal.testing.host import FakeHost
+    from shoal.testing.network import MemoryNetwork
+    from shoal.testing.worker import InstantWorker
+    from tests.support.processes import Stage
 
 settings.register_profile("no clock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("no clock")
+
+
+@pytest.fixture
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, empty."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    """Real processes of shoal, which end with the test."""
+    from tests.support.processes import open_stage
+
+    with open_stage(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def fake_host() -> FakeHost:
+    """A host to which nobody is connected yet; the test says who comes and who answers."""
+    from shoal.testing.host import FakeHost
+
+    return FakeHost()
+
+
+@pytest.fixture
+def fake_gossip() -> FakeGossip:
+    """Gossip that one peer hears."""
+    from shoal.testing.gossip import FakeGossip
+
+    return FakeGossip()
+
+
+@pytest.fixture
+def worker_double() -> InstantWorker:
+    """A task worker that answers at once."""
+    from shoal.testing.worker import InstantWorker
+
+    return InstantWorker()
+
+
+@pytest.fixture
+async def network(autojump_clock: object) -> AsyncIterator[MemoryNetwork]:
+    """A network in memory, in a time that passes when everybody waits."""
+    from shoal.testing.network import memory_network
+
+    async with memory_network() as made:
+        yield made

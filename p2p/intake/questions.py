@@ -17,17 +17,17 @@ def coordinates_of(batch: RolloutBatch) -> list[TaskCoordinates]:
     return [wire_tasks.coordinates_of(task) for task in tasks if task.inline is None]
 
 
-def check_questions(batch: RolloutBatch, regenerated: Sequence[Digest | None]) -> Reason | None:
+def check_questions(batch: RolloutBatch, regenerated: Sequence[Digest]) -> Reason | None:
     """Compare stated question digests with the regenerated ones, in `coordinates_of`'s order.
 
-    An entry is None where the generator has no task at these coordinates. Inline tasks carry
+    An entry is empty where the generator has no task at these coordinates. Inline tasks carry
     their question, so its digest is checked here and now.
     """
     remaining = iter(regenerated)
     for group in batch.groups:
         task = group.task
         if task.inline is not None:
-            expected: Digest | None = question_digest(task.inline.question)
+            expected = question_digest(task.inline.question)
         else:
             expected = next(remaining)
         if expected != task.question_digest:

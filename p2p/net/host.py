@@ -133,7 +133,7 @@ class Libp2pHost:
 
     @property
     def libp2p_host(self) -> BasicHost:
-        """py-libp2p's host, for protocols of the library or on its streams: gossip, DHT, relays."""
+        """py-libp2p's host, for protocols of the library or on its streams: gossip, relays."""
         return self._host
 
     def attach_service(self, service: Service) -> None:

@@ -1,1 +1,1 @@
-"""Who is there, and of which swarm: discovery, peer lists, manifest, DHT, mDNS, relays, reach."""
+"""Who is there, and of which swarm: discovery, peer lists, manifest, mDNS, relays, reach."""

@@ -2,7 +2,7 @@
 
     bootstrap addresses ─┐
     saved peers ─────────┤                  full-jitter backoff
-    mDNS and DHT finds ──┼─► targets ─► dial ──────────────► idle ─► dial …
+    mDNS finds ──────────┼─► targets ─► dial ──────────────► idle ─► dial …
     peer exchange ───────┘                └─► connected ─► lost ─► dial at once
 
 Bootstraps are always wanted until they have been met; the others while fewer than `target_peers`
@@ -89,7 +89,7 @@ class Discovery:
         is_needed: Callable[[PeerId], bool] = lambda _peer: False,
     ) -> None:
         """Peers of higher `rank` are dialled first; those that do not `counts` are no reason to
-        stop looking: strangers to the swarm, met by the DHT or as a relay's guests. `seen_at` is
+        stop looking: strangers to the swarm, met as a relay's guests. `seen_at` is
         the transport address of a peer's connection, "" without one: who is in a private network
         may tell of addresses there (without `seen_at`, all of all). A bootstrap that `is_needed`
         is not let go: a relay through which this node is reached."""
@@ -163,17 +163,9 @@ class Discovery:
         self._targets.add(peer, kind, connected=connected, now=now, said_by=said_by)
         self._wake.set()
 
-    def add_found(self, peer: PeerAddresses, kind: TargetKind) -> None:
-        """Learn of a peer from mDNS or the DHT, where anybody may say anything.
-
-        The DHT is heard through connected peers: of private networks it may tell those they are in.
-        """
-        homes = None
-        if kind is TargetKind.DHT and self._seen_at is not None:
-            homes = frozenset[str]().union(
-                *(self.speaker(p).homes or () for p in self._host.connected_peers())
-            )
-        self.add_peer(peer, kind, Speaker(source=str(kind), homes=homes))
+    def add_announced(self, peer: PeerAddresses) -> None:
+        """Learn of a peer that mDNS found, where any machine may announce anything."""
+        self.add_peer(peer, TargetKind.MDNS, Speaker(source="mdns", homes=None))
 
     def may_dial(self, address: str, said_by: str | None) -> bool:
         """Take one of the dials left for an address of which this node has only heard."""

@@ -23,7 +23,7 @@ DIALS_A_PLACE = Rate(burst=4.0, per_second=4 / 60)
 DIALS_A_NETWORK = Rate(burst=32.0, per_second=32 / 60)
 """Of one network (`prefix_of`); loopback is free."""
 DIALS_A_SPEAKER = Rate(burst=32.0, per_second=32 / 60)
-"""Of what one network has said, or one peer of this machine, or mDNS, or the DHT."""
+"""Of what one network has said, or one peer of this machine, or mDNS."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@
                  ▼                      ▼              ▼                       ▼
              not asked                  └── again in ten minutes          not announced
 
-Nothing waits for it: a router that answers slowly, or never, holds one thread.
+It needs the extra `reach`: without it the router is not asked, and the node says so in a line.
 """
 
 from __future__ import annotations
@@ -14,40 +14,39 @@ import logging
 import random
 from collections.abc import Callable, Iterable
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING
 
 import trio
 
 from p2p.net.address import host_and_port, is_circuit
-from p2p.net.announced import Announced
 from p2p.net.connections import ConnectionInfo
 from p2p.net.homes import LOOPBACK, home_of
+from p2p.net.host import Libp2pHost
 from p2p.net.inbound_gate import ip_of
-from p2p.net.interface import Host
-from p2p.peers.nat_pmp import NatPmpRouter
+from p2p.peers.forwarded import Forwarded, RouterError
 from p2p.peers.outside import Outside, ask_outside, tcp_ports
-from p2p.peers.router import AnyRouter, Forwarded, Router, RouterError
-from p2p.peers.upnp_process import UpnpProcess
+from p2p.peers.router import Router, can_ask
 from p2p.peers.witnesses import most_say_so, outsiders, witnesses
-from p2p.threads import InThread
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
+MISSING = "pip install 'shoal[reach]'"
 LEASE_S = 3600.0
+"""How long a router is asked to forward for. After a crash it forgets the port within that."""
 _ROUTER_S = 20.0
-"""For a router's answers, all together."""
-_FORGET_S = 3.0
+"""How long all that may answer as a router is waited for, per question."""
+_FORGET_S = 5.0
+"""How long the end of the node waits for the router: UPnP takes two seconds to find it."""
 _AGAIN_S = 600.0
-"""The laptop may be elsewhere by then."""
+"""Between two questions: a laptop may be elsewhere by then."""
 _TRY_S = 12.0
-"""Between two looks from outside; peers dial for one asker each ten seconds."""
+"""Between two looks from outside. Peers dial for one asker once in ten seconds."""
 _MAX_TRIES = 10
 _MAX_ASKED = 4
+"""Peers that try the port at each look."""
 
 
 class MappingState(StrEnum):
@@ -65,33 +64,23 @@ class MappingState(StrEnum):
     """Peers tried, and most did not get in."""
 
 
-class Asker(Host, Protocol):
-    """A host that tells others where it is."""
-
-    @property
-    def announced(self) -> Announced:
-        """Where."""
-
-
 class PortMapping:
     """Start with ``await nursery.start(mapping.run)``, after the host."""
 
     def __init__(
         self,
         *,
-        host: Asker,
+        host: Libp2pHost,
         wanted: bool = True,
         router: Router | None = None,
         on_reached: Callable[[], None] = lambda: None,
-        in_thread: InThread | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        """`on_reached` is called when it has become known that others get in."""
+        """`on_reached` is called when it has become known that peers get in."""
         self._host = host
         self._wanted = wanted
-        self._router = router or AnyRouter({"NAT-PMP": NatPmpRouter(), "UPnP": UpnpProcess()})
+        self._router = router or Router()
         self._on_reached = on_reached
-        self._in_thread = in_thread or one_thread()
         self._rng = rng or random.Random()
         self.state = MappingState.NEEDLESS
         self.forwarded: Forwarded | None = None
@@ -111,6 +100,11 @@ class PortMapping:
         try:
             while True:
                 port = self._port()
+                if port is not None and not can_ask():
+                    logger.warning("the router is not asked to forward a port: %s", MISSING)
+                    self.error = MISSING
+                    self._become(MappingState.NONE)
+                    return
                 if port is not None:
                     await self._ask(port)
                 with trio.move_on_after(self._next_s()):
@@ -136,7 +130,7 @@ class PortMapping:
         found: Forwarded | None = None
         try:
             with trio.fail_after(_ROUTER_S):
-                found = await self._in_thread(self._router.forward, port, LEASE_S)
+                found = await self._router.forward(port, LEASE_S)
             self.error = ""
         except (RouterError, trio.TooSlowError) as error:
             self.error = str(error) or f"no answer in {_ROUTER_S:g} s"
@@ -193,22 +187,9 @@ class PortMapping:
         with trio.move_on_after(_FORGET_S) as scope:
             scope.shield = True
             try:
-                await self._in_thread(self._router.forget)
+                await self._router.forget()
             except RouterError as error:
                 logger.debug("the router keeps the port: %s", error)
-
-
-def one_thread() -> InThread:
-    """Return what runs calls in a thread: who is cancelled leaves it, and no second one starts."""
-    own = trio.CapacityLimiter(1)
-    leave = {"abandon_on_cancel": True}  # trio-typing does not know it
-
-    async def run(
-        sync_fn: Callable[..., T], *args: Any, limiter: trio.CapacityLimiter | None = None
-    ) -> T:
-        return await trio.to_thread.run_sync(sync_fn, *args, limiter=limiter or own, **leave)
-
-    return run
 
 
 def _place(forwarded: Forwarded) -> str:

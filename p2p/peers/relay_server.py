@@ -53,8 +53,10 @@ class RelayLimits:
     """Of the reservations, and of the circuits that are dialled, those of one network; loopback is
     free."""
     circuit_bytes: int = 1 << 28
-    """Both ways together."""
+    """Bytes, both ways together, after which a circuit ends and its peers open another. This and
+    the age below were chosen, not measured."""
     circuit_seconds: float = 3600.0
+    """Age at which a circuit ends."""
     reservation_seconds: float = 1800.0
 
 

@@ -30,7 +30,6 @@ class TargetKind(StrEnum):
     BOOTSTRAP = "bootstrap"
     SAVED = "saved"
     MDNS = "mdns"
-    DHT = "dht"
     EXCHANGE = "exchange"
     INBOUND = "inbound"
 
@@ -285,8 +284,7 @@ class Targets:
         if is_own_word:
             target.told, target.told_by = addresses, source
             return
-        is_found = kind in (TargetKind.MDNS, TargetKind.DHT)
-        if is_found and not set(addresses) <= set(target.addresses):
+        if kind is TargetKind.MDNS and not set(addresses) <= set(target.addresses):
             target.due = now
         target.hear(addresses, source)
 

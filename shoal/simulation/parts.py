@@ -20,7 +20,7 @@ from p2p.gossip.interface import Gossip, Watch
 from p2p.ipc.server import NodeService
 from p2p.net.host import HostSettings
 from p2p.net.identity import Identity
-from p2p.parts import MapsPort, Network, Parts, Punches, Relays, Running, Worker
+from p2p.parts import MapsPort, Network, Parts, Punches, Relays, Worker
 from p2p.peers.hole_punch import DialRules
 from p2p.peers.port_mapping import MappingState
 from p2p.peers.relay_client import RelayUse
@@ -85,10 +85,6 @@ class SimulatedEnd:
     def relay(self, limits: RelayLimits) -> RelayServer:
         """Refuse."""
         raise NotImplementedError("no relays on a simulated network")
-
-    def dht(self, **what: Any) -> Running:
-        """Refuse."""
-        raise NotImplementedError("no DHT on a simulated network")
 
 
 class Idle:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -69,12 +69,6 @@ def hand_over(node: ShoalProcess, key: bytes, *groups: RolloutGroup) -> m.Publis
         return client.call(make.publish(groups, key=key), m.PublishReply)
     finally:
         client.close()
-
-
-@pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
-    with open_stage(tmp_path) as made:
-        yield made
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])

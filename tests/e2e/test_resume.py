@@ -9,7 +9,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient
 from tests.policy.training_cases import external_group
 from tests.support import factories as make
-from tests.support.processes import ShoalProcess, Stage, open_stage
+from tests.support.processes import ShoalProcess, Stage
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1000)]
 
@@ -74,12 +73,6 @@ class TrainerProcess:
         """Wait for its end."""
         assert self._process is not None
         return self._process.wait(300)
-
-
-@pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
-    with open_stage(tmp_path) as made:
-        yield made
 
 
 def publish(node: ShoalProcess, first: int, count: int) -> None:

@@ -6,21 +6,13 @@ import json
 import os
 import signal
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
-from tests.support.processes import ShoalProcess, Stage, open_stage, wait_for
+from tests.support.processes import ShoalProcess, Stage, wait_for
 
 pytestmark = pytest.mark.timeout(300)
-
-
-@pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
-    with open_stage(tmp_path) as made:
-        yield made
 
 
 def _trained_on_others(node: ShoalProcess, groups: int = 1) -> dict[str, object]:

@@ -6,13 +6,12 @@ import fcntl
 import json
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.processes import Stage, open_stage, wait_for
+from tests.support.processes import Stage, wait_for
 
 JS = Path(__file__).parent / "js"
 INSTALL_SECONDS = 180
@@ -87,12 +86,6 @@ class JsPeer:
         self._process.wait()
         if self._process.stdin is not None:
             self._process.stdin.close()
-
-
-@pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
-    with open_stage(tmp_path) as made:
-        yield made
 
 
 def test_known_answers_are_the_same_in_javascript(js: Path) -> None:

@@ -34,12 +34,13 @@ from p2p.store.archive import Archive
 from p2p.store.store import Store
 from shoal.simulation.network import SimulatedNetwork
 from shoal.simulation.parts import NoSocket, at_once, simulated_parts
+from shoal.testing.gossip import FakeGossip
+from shoal.testing.worker import InstantWorker
 from shoal_wire.envelope import SignedEnvelope
 from shoal_wire.types import RolloutBatch, SignedBatch
 from shoal_wire.verdict import ACCEPT
 from tests.p2p.buffer.entries import limits
 from tests.support import factories as make
-from tests.support.local_node import FakeGossip
 from tests.support.nodes import until
 from tests.support.running_node import quiet_settings
 
@@ -163,7 +164,7 @@ class Bench:
         )
         self.intake = Intake(
             context=make.context(MANIFEST, self.me.peer_id),
-            questions=make.FakeQuestions(),
+            questions=InstantWorker(),
             ledger=PublisherLedger(),
             keep=self.pool.keep_all,
             accuse=self.pool.withdraw,
@@ -211,7 +212,7 @@ async def test_in_a_whole_node_the_way_is_as_short(tmp_path: Path, nursery: trio
         socket=NoSocket,
         parts=simulated_parts(
             SimulatedNetwork(random.Random(0)),
-            worker=lambda _families, _patience_s: make.InstantWorker(),
+            worker=lambda _families, _patience_s: InstantWorker(),
             wall_ms=_wall_ms,
             rng=random.Random(0),
         ),

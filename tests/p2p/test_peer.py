@@ -24,6 +24,7 @@ from p2p.peer import ListeningPeer
 from p2p.peers.hearsay import DIALS_A_PLACE
 from shoal.simulation.network import SimulatedNetwork
 from shoal.simulation.parts import simulated_parts
+from shoal.testing.worker import InstantWorker
 from shoal_settings.schema import Settings
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
@@ -42,7 +43,6 @@ class Town:
 
     def __init__(self, folder: Path, network: SimulatedNetwork, nursery: trio.Nursery) -> None:
         self.folder, self.network, self.nursery = folder, network, nursery
-        self.dht: dict[str, Any] = {}
 
     async def peer(self, number: int, *bootstrap: ListeningPeer, **changes: Any) -> ListeningPeer:
         home = self.folder / str(number)
@@ -63,19 +63,12 @@ class Town:
         return peer
 
     def _parts(self, number: int) -> Parts:
-        parts = simulated_parts(
+        return simulated_parts(
             self.network,
-            worker=lambda _families, _patience_s: make.InstantWorker(),
+            worker=lambda _families, _patience_s: InstantWorker(),
             wall_ms=lambda: 1,
             rng=random.Random(number),
         )
-
-        def network(*arguments: Any) -> Any:
-            end: Any = parts.network(*arguments)
-            end.dht = lambda **what: self.dht.update(what) or SimpleNamespace()
-            return end
-
-        return replace(parts, network=network)
 
 
 @asynccontextmanager
@@ -130,23 +123,15 @@ async def test_a_relay_in_use_is_needed(
             assert me.host.is_connected(boot.peer_id) is stays
 
 
-@pytest.mark.parametrize("through", ["shards", "dht"])
 async def test_all_that_dials_by_hearsay_shares_one_budget(
-    through: str, autojump_clock: trio.testing.MockClock, tmp_path: Path
+    autojump_clock: trio.testing.MockClock, tmp_path: Path
 ) -> None:
     async with town(tmp_path) as there:
         me, liar = await there.peer(1), await there.peer(2)
         await meet(me, liar)
-        member = member_of(me)
-        member._dht()
-
-        def may_dial(address: str) -> bool:
-            if through == "dht":
-                return bool(there.dht["may_dial"](address))
-            return member.shards._may_dial(address, liar.peer_id)
-
+        may_dial = member_of(me).shards._may_dial
         burst = int(DIALS_A_PLACE.burst)
-        assert [may_dial(PLACE) for _ in range(burst + 1)] == [*[True] * burst, False]
+        assert [may_dial(PLACE, liar.peer_id) for _ in range(burst + 1)] == [*[True] * burst, False]
         assert not me.discovery.may_dial(PLACE, None), "of that place nobody may dial more"
 
 

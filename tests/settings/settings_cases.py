@@ -26,7 +26,6 @@ STRANGE_VALUES: dict[str, Any] = {
     "tasks": "paper",
     "subscribe_shards": "7",
     "task_file": ("mine.toml", "yours.toml"),
-    "dht_peer": (PEER,),
     "relay_client": "off",
     "announce": ("/ip4/192.0.2.7/tcp/4001", "/dns4/host.example/tcp/4002"),
     "swarm_key": "my swarm.key",

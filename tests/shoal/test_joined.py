@@ -6,7 +6,7 @@ import os
 import pty
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ import pytest
 from p2p.net.swarm_key import format_swarm_key, load_swarm_key
 from shoal_wire.invite import Invite, decode_invite, encode_invite
 from shoal_wire.types import Digest
-from tests.support.processes import LOOPBACK, Stage, open_stage, wait_for
+from tests.support.processes import LOOPBACK, Stage, wait_for
 
 pytestmark = [
     pytest.mark.timeout(180),
@@ -24,12 +24,6 @@ pytestmark = [
 ROOT = Path(__file__).parents[2]
 KEY = bytes(range(1, 33))
 TRAINED_S = 120.0
-
-
-@pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
-    with open_stage(tmp_path) as found:
-        yield found
 
 
 def private_line(stage: Stage, folder: Path) -> str:

@@ -33,6 +33,7 @@ from p2p.node import Node
 from p2p.parts import Libp2pNetwork, Parts, Tuning
 from p2p.peers.discovery import DiscoverySettings
 from p2p.shards.keeper import ShardSettings
+from shoal.testing.worker import InstantWorker
 from shoal_settings.schema import Settings
 from shoal_wire.manifest import Manifest
 from shoal_wire.types import PeerId, RolloutGroup, SignedBatch
@@ -220,7 +221,7 @@ async def open_node(
         Node,
         of,
         identity=identity or fresh_identity(),
-        parts=Parts(network=_Network, worker=lambda _families, _patience_s: make.InstantWorker()),
+        parts=Parts(network=_Network, worker=lambda _families, _patience_s: InstantWorker()),
         tuning=_tuning(settings, of),
         kill=True,
     ) as live:

@@ -3,25 +3,26 @@
     peer = Author()
     raw = peer.envelope(peer.batch([group(1), group(2)]))
 
-Questions come from `FakeQuestions` (instant, steerable) or from `real_worker` (the sandboxed
-process that the node uses, one for the whole test session).
+Questions come from `InstantWorker` (of `shoal.testing`: instant, steerable) or from `real_worker`
+(the sandboxed process that the node uses, one for the whole test session).
 """
 
 from __future__ import annotations
 
 import atexit
 import functools
-import itertools
 import random
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import trio
 
 from p2p.intake.validation import ValidationContext
-from p2p.net.identity import Identity, identity_from_seed
+from p2p.net.identity import Identity
+from shoal.testing.identities import fresh_identity
+from shoal.testing.worker import fake_question
 from shoal_ipc import messages as m
 from shoal_tasks.families import (
     EASY,
@@ -29,7 +30,6 @@ from shoal_tasks.families import (
     FamilySpec,
     config_digest,
     coordinates,
-    judge_coordinates,
 )
 from shoal_tasks.swarm import families_of, rules_of
 from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates, TaskItem
@@ -60,17 +60,10 @@ SPECS: tuple[FamilySpec, ...] = EASY
 POLICY = PolicyInfo(model_name="tiny", tokenizer_digest=Digest(b"t" * 16), policy_version=3)
 SAMPLING = SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=12)
 
-_seeds = itertools.count(1)
-
 
 def swarm(name: str = "test swarm", **rules: object) -> Manifest:
     """Return the manifest of a swarm with the easy families, with changed rules."""
     return make_manifest(name, families_of(SPECS), replace(SwarmRules(), **rules))  # type: ignore[arg-type]
-
-
-def fresh_identity() -> Identity:
-    """Return an identity that no other test has."""
-    return identity_from_seed(b"factories" + next(_seeds).to_bytes(23, "big"))
 
 
 def context(manifest: Manifest, me: PeerId) -> ValidationContext:
@@ -86,11 +79,6 @@ def batch_rules(manifest: Manifest) -> BatchRules:
 def coordinates_at(number: int) -> TaskCoordinates:
     """Return the coordinates of task `number` of `GCD`."""
     return coordinates(GCD, TRAIN_SEED_MIN + number)
-
-
-def fake_question(task: TaskCoordinates) -> str:
-    """Return the question that `FakeQuestions` gives."""
-    return f"What is {task.family} {task.seed} {task.index}?"
 
 
 def task(number: int = 0, *, question: str | None = None, **changes: object) -> Task:
@@ -181,61 +169,6 @@ class Author:
         return SignedBatch(
             batch_id=batch_id(raw), publisher=self.peer_id, batch=batch, envelope=raw
         )
-
-
-class FakeQuestions:
-    """A task worker made of arithmetic; `gate` holds every answer back until it is set."""
-
-    def __init__(self) -> None:
-        self.gate = trio.Event()
-        self.gate.set()
-        self.error: Exception | None = None
-        self.waiting = 0
-        self.num_asked = 0
-        self.known: Mapping[TaskCoordinates, Digest | None] = {}
-
-    async def question_digests(self, tasks: list[TaskCoordinates]) -> list[Digest]:
-        """Return the digest of each task's fake question, or what `known` says."""
-        self.waiting += 1
-        self.num_asked += len(tasks)
-        await self.gate.wait()
-        self.waiting -= 1
-        if self.error is not None:
-            raise self.error
-        return [self.known.get(t, question_digest(fake_question(t))) for t in tasks]  # type: ignore[misc]
-
-    def known_digests(self, _tasks: Sequence[TaskCoordinates]) -> None:
-        """Remember nothing."""
-
-
-class InstantWorker(FakeQuestions):
-    """A whole task worker made of arithmetic."""
-
-    report = None
-
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Be there until cancelled."""
-        task_status.started()
-        await trio.sleep_forever()
-
-    async def questions(self, tasks: Sequence[TaskCoordinates]) -> list[str]:
-        """Return one fake question a task."""
-        await trio.lowlevel.checkpoint()
-        return [fake_question(task) for task in tasks]
-
-    async def items(self, tasks: Sequence[TaskCoordinates]) -> list[TaskItem]:
-        """Return one fake question and no answer a task."""
-        await trio.lowlevel.checkpoint()
-        return [TaskItem(question=fake_question(one), answer=None, metadata={}) for one in tasks]
-
-    async def draw_for_judge(self, rng: random.Random) -> tuple[TaskCoordinates, str]:
-        """Return a task of a judge's seeds."""
-        task = judge_coordinates(rng, SPECS)
-        return task, fake_question(task)
-
-    async def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
-        """Refuse: no test needs it."""
-        raise NotImplementedError
 
 
 class SharedWorker:

@@ -34,6 +34,8 @@ from p2p.standing.reputation import Reputation
 from p2p.store.store import Store
 from shoal.simulation.network import SimulatedNetwork
 from shoal.simulation.parts import SimulatedEnd
+from shoal.testing.gossip import FakeGossip
+from shoal.testing.worker import InstantWorker
 from shoal_ipc import messages as m
 from shoal_ipc.client import NodeClient
 from shoal_wire.manifest import Manifest
@@ -41,26 +43,11 @@ from shoal_wire.types import SignedBatch
 from tests.support import factories as make
 from tests.support.running_node import quiet_settings
 
-__all__ = ["FakeGossip", "LocalNode", "NodeThread", "open_local_node", "wall_ms"]
+__all__ = ["LocalNode", "NodeThread", "open_local_node", "wall_ms"]
 
 T = TypeVar("T")
 
 _START_SECONDS = 30.0
-
-
-class FakeGossip:
-    """Somebody to publish to: `peers` hear it, and what they heard is kept in order."""
-
-    def __init__(self, peers: int = 1) -> None:
-        self.peers = peers
-        self.published: list[tuple[str, bytes]] = []
-
-    async def publish(self, topic: str, data: bytes) -> int:
-        """Keep what is published, if anybody hears it."""
-        await trio.lowlevel.checkpoint()
-        if self.peers:
-            self.published.append((topic, data))
-        return self.peers
 
 
 class _End(SimulatedEnd):
@@ -161,7 +148,7 @@ class LocalNode:
             on_ready=on_ready,
             parts=Parts(
                 network=lambda identity, how: _End(identity, how, self.gossip),
-                worker=lambda _families, _patience_s: make.InstantWorker(),
+                worker=lambda _families, _patience_s: InstantWorker(),
                 # So that tests know the numbers.
                 store=lambda path, **how: Store(path, **{**how, "first_sequence": 1}),
             ),

@@ -23,24 +23,17 @@ from libp2p.peer.id import ID
 from libp2p.utils.varint import read_varint_prefixed_bytes_limited
 
 from p2p.gossip.gossip import GossipSettings, Libp2pGossip
-from p2p.gossip.interface import Unwatched
 from p2p.net.host import HostSettings, Libp2pHost
-from p2p.net.identity import Identity, identity_from_seed, load_or_create_identity
+from p2p.net.identity import Identity, load_or_create_identity
 from p2p.net.swarm import SwarmSettings
-from p2p.standing.scoring import Cause
+from shoal.testing.gossip import RecordingWatch
+from shoal.testing.identities import fresh_identity
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import ACCEPT, Verdict
 
 LOOPBACK = "/ip4/127.0.0.1/tcp/0"
 PATIENCE_S = 20.0
 """How long a test waits for what must happen; never how long it takes."""
-
-_seeds = itertools.count(1)
-
-
-def fresh_identity() -> Identity:
-    """Return an identity that no other test node has."""
-    return identity_from_seed(next(_seeds).to_bytes(32, "big"))
 
 
 async def until(condition: Callable[[], object], *, patience_s: float = PATIENCE_S) -> None:
@@ -57,27 +50,6 @@ class Delivery:
     data: bytes
     author: PeerId
     forwarder: PeerId
-
-
-class RecordingWatch(Unwatched):
-    """Remembers every verdict and charge; thinks of peers what the test says."""
-
-    def __init__(self) -> None:
-        self.verdicts: list[tuple[PeerId, PeerId | None, Verdict]] = []
-        self.charged: list[Cause] = []
-        self.score_of: Callable[[PeerId], float] = lambda _peer: 0.0
-
-    def on_verdict(self, forwarder: PeerId, author: PeerId | None, judged: Verdict) -> None:
-        """Remember it."""
-        self.verdicts.append((forwarder, author, judged))
-
-    def on_behaviour(self, peer_id: PeerId, cause: Cause) -> None:
-        """Remember it."""
-        self.charged.append(cause)
-
-    def score(self, peer_id: PeerId) -> float:
-        """Return what the test says."""
-        return self.score_of(peer_id)
 
 
 @dataclass(slots=True, kw_only=True)

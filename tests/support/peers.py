@@ -18,6 +18,7 @@ import trio
 
 from p2p.net.identity import Identity, load_or_create_identity
 from p2p.parts import Parts, Tuning
+from shoal.testing.worker import InstantWorker
 from shoal_settings.schema import Settings
 from tests.support import factories as make
 from tests.support.running_node import quiet_settings
@@ -27,7 +28,7 @@ _lives: dict[int, Any] = {}
 
 SHARED = Parts(worker=lambda _families, _patience_s: make.SharedWorker())
 """The session's task worker in the place of each peer's own, which takes seconds to start."""
-INSTANT = Parts(worker=lambda _families, _patience_s: make.InstantWorker())
+INSTANT = Parts(worker=lambda _families, _patience_s: InstantWorker())
 """A task worker that answers at once, `factories.fake_question` of each task."""
 
 

@@ -39,6 +39,7 @@ from p2p.store.store import Store
 from shoal.simulation.host import SimulatedHost
 from shoal.simulation.network import SimulatedNetwork
 from shoal.simulation.parts import NoSocket, SimulatedEnd, UnflushedStore, at_once
+from shoal.testing.worker import InstantWorker
 from shoal_ipc import messages as m
 from shoal_settings.schema import Settings
 from shoal_wire.digests import group_id
@@ -193,7 +194,7 @@ class SimulatedNode:
         self.joined: dict[str, float] = {}
         """Topics listened to, and since when."""
         self.left: list[tuple[str, float]] = []
-        self.worker = make.InstantWorker()
+        self.worker = InstantWorker()
         self._is_bootstrap = not bootstrap
         self.settings = settings
         self._of = _settings_of(settings, folder, address, bootstrap)

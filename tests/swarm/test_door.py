@@ -26,6 +26,7 @@ from p2p.parts import Tuning
 from shoal.simulation.clock import deterministic, jumping_clock
 from shoal.simulation.network import SimulatedNetwork
 from shoal.simulation.parts import NoSocket, simulated_parts
+from shoal.testing.worker import InstantWorker
 from shoal_settings.schema import Settings
 from shoal_wire.types import PeerId
 from tests.support import factories as make
@@ -118,7 +119,7 @@ class Door:
                     on_ready=on_ready,
                     parts=simulated_parts(
                         self.network,
-                        worker=lambda _families, _patience_s: make.InstantWorker(),
+                        worker=lambda _families, _patience_s: InstantWorker(),
                         wall_ms=lambda: EPOCH_MS + int(1000 * trio.current_time()),
                         rng=random.Random(f"{self.rng.random()}/{number}"),
                     ),

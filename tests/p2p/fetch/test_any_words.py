@@ -25,6 +25,7 @@ from p2p.intake.ledger import Equivocation, PublisherLedger
 from p2p.intake.validation import Source
 from p2p.net.request import RequestError, RequestFailure
 from shoal.simulation.parts import at_once
+from shoal.testing.worker import InstantWorker
 from shoal_wire.announcement import Announcement, encode_announcement
 from shoal_wire.digests import batch_id
 from shoal_wire.envelope import seal
@@ -136,7 +137,7 @@ class Bench:
         self.wanted = Wanted(me=ME.peer_id, manifest=MANIFEST, ledger=self.ledger, stats=stats)
         self.intake = Intake(
             context=make.context(MANIFEST, ME.peer_id),
-            questions=make.FakeQuestions(),
+            questions=InstantWorker(),
             ledger=self.ledger,
             keep=self._keep,
             accuse=self._accuse,

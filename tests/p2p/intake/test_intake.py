@@ -14,6 +14,7 @@ from p2p.intake.intake import Intake
 from p2p.intake.ledger import Equivocation, LedgerLimits, PublisherLedger
 from p2p.intake.turns import QuestionSource
 from p2p.intake.validation import Source
+from shoal.testing.worker import NO_TASK, InstantWorker
 from shoal_tasks.errors import UnknownFamily, WorkerUnavailable
 from shoal_wire.announcement import Announcement, encode_announcement
 from shoal_wire.digests import batch_id
@@ -39,7 +40,7 @@ class Bench:
         self.manifest = make.swarm(**rules)
         self.me = make.Author(self.manifest)
         self.peer = make.Author(self.manifest)
-        self.fake = make.FakeQuestions()
+        self.fake = InstantWorker()
         self.kept: list[SignedBatch] = []
         self.accused: list[tuple[Equivocation, bytes]] = []
         self.ledger = PublisherLedger(limits)
@@ -120,7 +121,7 @@ async def test_the_real_worker_confirms_true_questions_and_refuses_false_ones() 
 
 async def test_a_task_that_no_generator_can_make_is_a_mismatch() -> None:
     bench = Bench()
-    bench.fake.known = {make.coordinates_at(0): None}
+    bench.fake.known = {make.coordinates_at(0): NO_TASK}
     assert await bench.judge(bench.peer.envelope()) is Reason.QUESTION_MISMATCH
 
 

@@ -29,6 +29,7 @@ from p2p.intake.opening import (
 from p2p.intake.validation import Rejected
 from p2p.intake.weight import weight_of, work_of
 from p2p.rollouts.outbox import new_pace
+from shoal.testing.worker import InstantWorker
 from shoal_wire.codec import batch_to_bytes
 from shoal_wire.limits import MAX_COMPLETIONS_PER_BATCH
 from shoal_wire.types import PeerId, RolloutGroup, SignedBatch
@@ -41,7 +42,7 @@ class Bench:
 
     def __init__(self, queue_batches: int = 256) -> None:
         self.manifest = make.swarm(max_batch_bytes=8 << 20)
-        self.questions = make.FakeQuestions()
+        self.questions = InstantWorker()
         self.in_threads = 0
         self.kept: list[SignedBatch] = []
         self.context = make.context(self.manifest, make.fresh_identity().peer_id)

@@ -20,6 +20,7 @@ from p2p.intake.intake import Intake
 from p2p.intake.ledger import PublisherLedger
 from p2p.intake.turns import MAX_WAITING, TooDear, WorkerTurns, lanes_by
 from p2p.standing.scoring import BAN_BELOW, WEIGHTS, Scoreboard
+from shoal.testing.worker import InstantWorker, fake_question
 from shoal_tasks.errors import UnknownFamily, WorkerUnavailable
 from shoal_tasks.types import TaskCoordinates
 from shoal_tasks.worker.trio_client import TaskWorker
@@ -116,7 +117,7 @@ async def test_batches_of_a_thousand_tasks_put_nobody_else_off(
 
 
 async def test_a_lane_holds_no_more_than_its_bound(autojump_clock: trio.testing.MockClock) -> None:
-    worker = make.FakeQuestions()
+    worker = InstantWorker()
     worker.gate = trio.Event()
     turns, refused = WorkerTurns(worker), []
 
@@ -140,7 +141,7 @@ async def test_a_lane_holds_no_more_than_its_bound(autojump_clock: trio.testing.
 async def test_what_is_remembered_takes_nobody_s_turn(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    class Remembering(make.FakeQuestions):
+    class Remembering(InstantWorker):
         def known_digests(self, asked: Sequence[TaskCoordinates]) -> list[Digest] | None:  # type: ignore[override]
             return [_DIGEST for _ in asked] if all(one.index < 8 for one in asked) else None
 
@@ -181,7 +182,7 @@ async def _unheeded(turns: WorkerTurns, asked: list[TaskCoordinates], lane: str)
 
 @pytest.mark.parametrize("error", [WorkerUnavailable("down"), UnknownFamily("what")])
 async def test_after_an_error_the_turns_go_on(error: Exception) -> None:
-    worker = make.FakeQuestions()
+    worker = InstantWorker()
     turns = WorkerTurns(worker)
     for _ in range(5):
         worker.error = error
@@ -268,7 +269,7 @@ class CountedWorker(OneWorker):
             for task in tasks:
                 await trio.sleep(self.slowness_s)
                 self.had_s[task.seed] += self.slowness_s
-        return [question_digest(make.fake_question(task)) for task in tasks]
+        return [question_digest(fake_question(task)) for task in tasks]
 
 
 async def test_who_waits_behind_a_dear_batch_is_not_taken_for_its_author(

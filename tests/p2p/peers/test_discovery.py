@@ -215,7 +215,7 @@ async def test_strangers_to_the_swarm_are_no_reason_to_stop_looking(
     async with trio.open_nursery() as nursery:
         await nursery.start(discovery.run)
         for n in range(1, 9):
-            discovery.add_peer(peer(n), TargetKind.DHT)
+            discovery.add_peer(peer(n), TargetKind.MDNS)
         await trio.sleep(60)
         assert len(host.connected.keys() - strangers) == 4
         assert discovery.num_missing == 0

@@ -143,7 +143,7 @@ async def test_an_address_that_a_peer_has_answered_at_stays_first_while_it_is_aw
         await trio.sleep(1)
         for number in range(20):
             address = f"/ip4/203.0.{number}.5/tcp/22"
-            discovery.add_peer(said(HONEST, address), TargetKind.DHT)
+            discovery.add_peer(said(HONEST, address), TargetKind.MDNS)
             target = discovery._targets.get(HONEST)
             assert target is not None
             assert target.addresses[0] == TRUE
@@ -172,7 +172,7 @@ async def test_hearsay_about_connected_peers_is_ignored(
     net = Net()
     async with discovering(net) as discovery:
         net.connect(HONEST, TRUE)
-        for kind in (TargetKind.EXCHANGE, TargetKind.DHT, TargetKind.MDNS):
+        for kind in (TargetKind.EXCHANGE, TargetKind.MDNS):
             discovery.add_peer(said(HONEST, THIRD), kind)
         assert HONEST not in discovery._targets
         net.says[HONEST] = (TRUE,)
@@ -271,7 +271,7 @@ ADDRESSES = [
 ]
 SPEAKERS = [None, *(Speaker(source=f"net {n}", homes=None) for n in range(12))]
 HEARD = st.tuples(
-    st.sampled_from([TargetKind.EXCHANGE, TargetKind.DHT, TargetKind.MDNS]),
+    st.sampled_from([TargetKind.EXCHANGE, TargetKind.MDNS]),
     st.sampled_from(SPEAKERS),
     st.lists(st.sampled_from(ADDRESSES), max_size=8).map(tuple),
     st.booleans(),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from shoal_tasks.families import PRESETS, TRAIN_SEED_MIN, coordinates
 from shoal_wire.types import RolloutGroup
 from tests.support import factories as make
 from tests.support import nat
-from tests.support.processes import ShoalProcess, Stage, open_stage, wait_for
+from tests.support.processes import ShoalProcess, Stage, wait_for
 
 GCD = next(spec for spec in PRESETS["easy"] if spec.generator == "gcd")
 PATIENCE_S = 60.0
@@ -29,12 +28,6 @@ def internet() -> Iterator[nat.Internet]:
         pytest.skip("needs root, iproute2 and nftables")
     with nat.open_internet() as net:
         yield net
-
-
-@pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
-    with open_stage(tmp_path) as opened:
-        yield opened
 
 
 def bootstrap(stage: Stage, net: nat.Internet, *flags: str) -> ShoalProcess:

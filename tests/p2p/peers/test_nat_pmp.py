@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p2p.peers import nat_pmp
-from p2p.peers.nat_pmp import NatPmpRouter, default_gateway
-from p2p.peers.router import Forwarded, RouterError
+from p2p.peers.forwarded import Forwarded, RouterError
+from p2p.peers.nat_pmp import default_gateway
 
 Answer = Callable[[bytes], list[bytes]]
 OUTSIDE = socket.inet_aton("9.9.9.9")
@@ -26,6 +26,7 @@ HERE = f"127.9.{os.getpid() // 250 % 250 + 1}.{os.getpid() % 250 + 1}"
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nat_pmp, "_WAITS_S", (0.05, 0.1))
+    monkeypatch.setattr(nat_pmp, "default_gateway", lambda: HERE)
 
 
 @contextmanager
@@ -54,10 +55,6 @@ def gateway(answer: Answer) -> Iterator[list[bytes]]:
             thread.join()
 
 
-def router() -> NatPmpRouter:
-    return NatPmpRouter(lambda: HERE)
-
-
 def honest(question: bytes, *, gives: int | None = None, lease_s: int | None = None) -> list[bytes]:
     head = struct.pack("!BBHI", 0, question[1] + 128, 0, 77)
     if question[1] == 0:
@@ -69,22 +66,20 @@ def honest(question: bytes, *, gives: int | None = None, lease_s: int | None = N
 
 def test_a_port_is_forwarded_kept_and_given_back() -> None:
     with gateway(honest) as asked:
-        one = router()
-        assert one.forward(4001, 3600) == Forwarded(host="9.9.9.9", port=4001, lease_s=3600)
-        one.forget()
-        one.forget()
+        found = Forwarded(host="9.9.9.9", port=4001, lease_s=3600, way="NAT-PMP")
+        assert nat_pmp.forward(4001, 4001, 3600) == found
+        nat_pmp.forget(4001, 4001)
     assert asked == [b"\0\0", b"\0\2\0\0" + struct.pack("!HHI", 4001, 4001, 3600),
                      b"\0\2\0\0" + struct.pack("!HHI", 4001, 0, 0)]  # fmt: skip
 
 
 def test_the_port_and_the_time_that_it_gives_instead_are_kept_to() -> None:
     with gateway(lambda question: honest(question, gives=5000, lease_s=120)) as asked:
-        one = router()
-        assert one.forward(4001, 3600) == Forwarded(host="9.9.9.9", port=5000, lease_s=120)
-        one.forward(4001, 3600)
-        one.forward(4002, 3600)
+        found = nat_pmp.forward(4001, 4001, 3600)
+        assert (found.port, found.lease_s) == (5000, 120)
+        nat_pmp.forward(4001, found.port, 3600)
     wanted = [struct.unpack("!H", question[6:8])[0] for question in asked if question[1] == 2]
-    assert wanted == [4001, 5000, 4002], "renewed where it is"
+    assert wanted == [4001, 5000], "renewed where it is"
 
 
 @pytest.mark.parametrize(
@@ -102,20 +97,20 @@ def test_the_port_and_the_time_that_it_gives_instead_are_kept_to() -> None:
 )
 def test_what_it_refuses_or_does_not_say_is_one_line(answer: Answer, says: str) -> None:
     with gateway(answer), pytest.raises(RouterError, match=says) as caught:
-        router().forward(4001, 60)
+        nat_pmp.forward(4001, 4001, 60)
     assert "\n" not in str(caught.value)
 
 
 def test_a_question_that_is_lost_is_asked_again() -> None:
     lost = iter([True, False, True, False])
     with gateway(lambda question: [] if next(lost) else honest(question)) as asked:
-        assert router().forward(4001, 60).port == 4001
+        assert nat_pmp.forward(4001, 4001, 60).port == 4001
     assert len(asked) == 4
 
 
 def test_a_gateway_that_does_not_speak_it_is_known_at_once() -> None:
     with pytest.raises(RouterError, match="does not speak it: Connection refused"):
-        router().forward(4001, 60)
+        nat_pmp.forward(4001, 4001, 60)
 
 
 @given(said=st.lists(st.binary(max_size=40), max_size=4), is_headed=st.booleans())
@@ -128,7 +123,7 @@ def test_whatever_a_gateway_says_is_a_port_or_one_line(said: list[bytes], is_hea
     with pytest.MonkeyPatch.context() as patch, gateway(answer):
         patch.setattr(nat_pmp, "_WAITS_S", (0.01,))
         try:
-            found = router().forward(4001, 60)
+            found = nat_pmp.forward(4001, 4001, 60)
         except RouterError:
             return
     assert 0 < found.port < 65536
@@ -143,12 +138,16 @@ eth0\t00000000\t0101A8C0\t0003\t0\t0\t100\t00000000\t0\t0\t0
 """
 
 
-def test_the_gateway_is_the_nearest_way_out(tmp_path: Path) -> None:
+def test_the_gateway_is_the_nearest_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "route"
+    monkeypatch.setattr(nat_pmp, "_ROUTES", file)
     file.write_text(ROUTES)
-    assert default_gateway(file) == "192.168.1.1"
+    assert default_gateway() == "192.168.1.1"
     file.write_text("\n".join(ROUTES.splitlines()[:2]))
     with pytest.raises(RouterError, match="no gateway"):
-        default_gateway(file)
+        default_gateway()
+    file.unlink()
     with pytest.raises(RouterError, match="does not say"):
-        default_gateway(tmp_path / "none")
+        default_gateway()

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import os
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -16,12 +13,11 @@ import trio
 
 from p2p.net.announced import Announced
 from p2p.net.connections import ConnectionInfo, Direction
+from p2p.peers import port_mapping, upnp
+from p2p.peers.forwarded import Forwarded, RouterError
 from p2p.peers.port_mapping import LEASE_S, MappingState, PortMapping
-from p2p.peers.router import AnyRouter, Forwarded, RouterError
-from p2p.peers.upnp import UpnpRouter
 from shoal_wire.reach import ReachReply, decode_reach_request, encode_reach_reply
 from shoal_wire.types import PeerId
-from tests.support.netns import available, open_lan
 from tests.support.nodes import fresh_identity
 
 LAPTOP = ("/ip4/192.168.1.2/tcp/4001", "/ip4/127.0.0.1/tcp/4001")
@@ -35,16 +31,18 @@ class PaperRouter:
 
     host: str = OUTSIDE
     error: str = ""
+    takes_s: float = 0.0
     asked: list[float] = field(default_factory=list)
     num_forgotten: int = 0
 
-    def forward(self, port: int, lease_s: float) -> Forwarded:
+    async def forward(self, port: int, lease_s: float) -> Forwarded:
+        await trio.sleep(self.takes_s)
         self.asked.append(trio.current_time())
         if self.error:
             raise RouterError(self.error)
-        return Forwarded(host=self.host, port=port + 1, lease_s=lease_s)
+        return Forwarded(host=self.host, port=port + 1, lease_s=lease_s, way="paper")
 
-    def forget(self) -> None:
+    async def forget(self) -> None:
         self.num_forgotten += 1
 
 
@@ -92,15 +90,9 @@ class PaperHost:
         )
 
 
-async def at_once(call: Callable[..., Any], *args: Any, **_rest: Any) -> Any:
-    await trio.lowlevel.checkpoint()
-    return call(*args)
-
-
 @asynccontextmanager
 async def mapped(host: PaperHost, router: PaperRouter, **more: Any) -> AsyncIterator[PortMapping]:
-    given = {"in_thread": at_once, **more}
-    mapping = PortMapping(host=cast("Any", host), router=router, **given)
+    mapping = PortMapping(host=cast("Any", host), router=cast("Any", router), **more)
     async with trio.open_nursery() as nursery:
         await nursery.start(mapping.run)
         yield mapping
@@ -222,47 +214,9 @@ async def test_a_laptop_that_moves_behind_a_router_asks_it(
 async def test_a_router_that_never_answers_holds_nothing_up(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    async def for_ever(*_args: Any, **_rest: Any) -> Any:
-        await trio.sleep_forever()
-
-    async with mapped(PaperHost(), PaperRouter(), in_thread=for_ever) as mapping:
+    async with mapped(PaperHost(), PaperRouter(takes_s=1e9)) as mapping:
         await trio.sleep(30)
         assert (mapping.state, mapping.error) == (MappingState.NONE, "no answer in 20 s")
-
-
-class Way:
-    """A way to ask a router that counts."""
-
-    def __init__(self, error: str = "") -> None:
-        self.error = error
-        self.num_asked = self.num_forgotten = 0
-
-    def forward(self, port: int, lease_s: float) -> Forwarded:
-        self.num_asked += 1
-        if self.error:
-            raise RouterError(self.error)
-        return Forwarded(host=OUTSIDE, port=port, lease_s=lease_s)
-
-    def forget(self) -> None:
-        self.num_forgotten += 1
-
-
-def test_the_way_that_a_router_takes_is_kept_until_it_fails() -> None:
-    one, two = Way(error="deaf"), Way()
-    router = AnyRouter({"one": one, "two": two})
-    router.forget()
-    for _ in range(2):
-        assert router.forward(4001, 60).port == 4001
-    assert (one.num_asked, two.num_asked) == (1, 2)
-    one.error, two.error = "", "gone"
-    router.forward(4001, 60)
-    router.forget()
-    assert (one.num_forgotten, two.num_forgotten) == (1, 0)
-
-
-def test_why_no_way_led_anywhere_is_one_line() -> None:
-    with pytest.raises(RouterError, match=r"^one: deaf; two: mute$"):
-        AnyRouter({"one": Way("deaf"), "two": Way("mute")}).forward(4001, 60)
 
 
 class PaperLibrary:
@@ -293,48 +247,42 @@ class PaperLibrary:
         return OUTSIDE
 
 
-def router_of(library: PaperLibrary) -> UpnpRouter:
-    router = UpnpRouter()
-    router._found = library
-    return router
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> PaperLibrary:
+    found = PaperLibrary({})
+    monkeypatch.setattr(upnp, "_find", lambda: found)
+    return found
 
 
-def test_a_port_that_leads_to_another_machine_stays_its_own() -> None:
-    library = PaperLibrary({4001: ("192.168.1.9", 22)})
-    router = router_of(library)
-    found = router.forward(4001, 3600)
+def test_a_port_that_leads_to_another_machine_stays_its_own(library: PaperLibrary) -> None:
+    library.held[4001] = ("192.168.1.9", 22)
+    found = upnp.forward(4001, 4001, 3600)
     assert found.port != 4001
     assert library.held == {4001: ("192.168.1.9", 22), found.port: ("192.168.1.2", 4001)}
-    assert router.forward(4001, 3600) == found, "renewed where it is"
-    router.forget()
-    router.forget()
+    assert upnp.forward(4001, found.port, 3600) == found, "renewed where it is"
+    upnp.forget(4001, found.port)
     assert library.held == {4001: ("192.168.1.9", 22)}
 
 
-def test_a_router_that_knows_no_leases_forwards_for_ever() -> None:
-    found = router_of(PaperLibrary({}, "OnlyPermanentLeasesSupported")).forward(4001, 3600)
-    assert found == Forwarded(host=OUTSIDE, port=4001, lease_s=float("inf"))
+def test_a_router_that_knows_no_leases_forwards_for_ever(library: PaperLibrary) -> None:
+    library.refuses = "OnlyPermanentLeasesSupported"
+    assert upnp.forward(4001, 4001, 3600).lease_s == float("inf")
 
 
-def test_what_a_router_refuses_is_one_line() -> None:
+def test_what_a_router_refuses_is_one_line(library: PaperLibrary) -> None:
+    library.refuses = "Not authorized\r\nto do that"
     with pytest.raises(RouterError, match=r"^Not authorized to do that$"):
-        router_of(PaperLibrary({}, "Not authorized\r\nto do that")).forward(4001, 3600)
+        upnp.forward(4001, 4001, 3600)
 
 
-@pytest.mark.skipif(not available(), reason="network namespaces need root and iproute2")
-def test_a_network_without_routes_leaves_the_terminal_alone() -> None:
-    ask = (
-        "from p2p.peers.router import RouterError\n"
-        "from p2p.peers.upnp import UpnpRouter\n"
-        "try:\n    UpnpRouter().forward(4001, 60)\n"
-        "except RouterError as error:\n    print(error)\n"
-    )
-    with open_lan() as lan:
-        _, inside = lan.host("a")
-        done = subprocess.run(
-            [*inside, sys.executable, "-c", ask],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            capture_output=True, text=True, check=True,
-        )  # fmt: skip
-    assert done.stdout == "no router can be asked: Network is unreachable\n"
-    assert not done.stderr
+async def test_without_the_extra_no_router_is_asked_and_a_line_says_so(
+    autojump_clock: trio.testing.MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(port_mapping, "can_ask", lambda: False)
+    router = PaperRouter()
+    async with mapped(PaperHost(), router) as mapping:
+        await trio.sleep(2 * LEASE_S)
+        assert (router.asked, mapping.error) == ([], "pip install 'shoal[reach]'")
+    assert caplog.text.count("shoal[reach]") == 1

@@ -31,10 +31,8 @@ def said(address: str) -> PeerAddresses:
     ("kind", "address", "is_dialled"),
     [
         (TargetKind.MDNS, NEW, True),
-        (TargetKind.DHT, NEW, True),
         (TargetKind.EXCHANGE, NEW, False),
         (TargetKind.MDNS, OLD, False),
-        (TargetKind.DHT, OLD, False),
     ],
 )
 def test_who_is_found_at_a_new_place_is_dialled_at_once(

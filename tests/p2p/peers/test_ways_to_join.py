@@ -17,7 +17,7 @@ import trio
 from bootstrap.peer import BootstrapPeer, MeetingPoint
 from p2p.parts import Tuning
 from p2p.peer import BOOK_FILE
-from p2p.peers import dht, discovery
+from p2p.peers import discovery
 from p2p.peers.peer_book import PeerBook, load_peer_book, save_peer_book
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
@@ -27,12 +27,6 @@ from tests.support.peers import address_of, open_peer, stop
 from tests.support.running_node import quiet_settings
 
 PATIENCE_S = 40.0
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dht, "_FIRST_SECONDS", 0.2)
-    monkeypatch.setattr(dht, "ROUND_SECONDS", 1.0)
 
 
 def running(data_dir: Path, **changes: Any) -> AbstractAsyncContextManager[MeetingPoint]:
@@ -145,20 +139,3 @@ async def test_peer_exchange_alone(tmp_path: Path) -> None:
         stop(middle)
         await until(lambda: not two.member.host.is_connected(middle.member.peer_id))
         assert have_met(one, two)
-
-
-async def test_dht_alone_through_peers_of_other_swarms(tmp_path: Path) -> None:
-    """Two peers of a swarm, each knowing another peer of another swarm and nothing else."""
-    async with running(tmp_path / "x" / "x", dht=True, swarm_name="another") as stranger:
-        at_stranger = (address_of(stranger),)
-        async with (
-            running(
-                tmp_path / "y" / "y", dht_peer=at_stranger, swarm_name="yet another"
-            ) as stranger_too,
-            running(tmp_path / "a" / "one", dht_peer=at_stranger) as one,
-            running(tmp_path / "b" / "two", dht_peer=(address_of(stranger_too),)) as two,
-        ):
-            await until(lambda: have_met(one, two), patience_s=PATIENCE_S)
-            kinds = {t.peer_id: t.kind for t in two.member.discovery.snapshot()}
-            assert kinds.get(one.member.peer_id, "dht") in ("dht", "inbound")
-            assert not two.member.peer.is_of_swarm(stranger.member.peer_id)

@@ -17,12 +17,13 @@ from p2p.rollouts import outbox as outbox_module
 from p2p.rollouts.outbox import Outbox, OutboxFullError, OversizeBatchError
 from p2p.store.store import Store, StoreError, StoreFault
 from p2p.token_bucket import Rate
+from shoal.testing.gossip import FakeGossip
 from shoal_wire.codec import batch_to_bytes, decode_batch
 from shoal_wire.envelope import open_envelope
 from shoal_wire.limits import ANNOUNCEMENT_PAYLOAD_TYPE, MAX_BATCH_BYTES, MAX_GROUPS_PER_BATCH
 from shoal_wire.types import RolloutBatch
 from tests.support import factories as make
-from tests.support.local_node import FakeGossip, wall_ms
+from tests.support.local_node import wall_ms
 from tests.support.nodes import until
 
 PEER = make.fresh_identity()

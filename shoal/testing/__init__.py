@@ -1,0 +1,23 @@
+"""Doubles of what a node stands on, for tests of parts of it and of programs built on it.
+
+    host = FakeHost(answers={"/shoal/peers/1": answer})    # the test says who is there and answers
+    gossip = FakeGossip(peers=2)                           # what is published is in a list
+    worker = InstantWorker()                               # a task worker made of arithmetic
+    async with open_store(folder / "node.db") as store:    # the real SQL, no flushes, no threads
+        outbox = Outbox(host=host, gossip=gossip, store=store, …)
+    host.connect(peer_id)
+    assert await gossip.hear("/topic", data, author=peer_id) == ACCEPT
+
+Whole peers that talk to each other go on a network in memory, in a time that passes when everybody
+waits:
+
+    async def main() -> None:
+        async with memory_network(seed=1) as network:
+            ann, ben = await network.hosts(2)
+            await ann.dial(ben.listen_addrs()[0])
+
+    in_virtual_time(main)
+
+`FakeHost` and `FakeGossip` are whole `p2p.net.interface.Host` and `p2p.gossip.interface.Gossip`;
+the network in memory is `shoal.simulation`, which `tests/conformance` compares with the real one.
+"""

@@ -1,0 +1,116 @@
+"""Gossip without a network: what is published is in a list, and the test says what is heard.
+
+gossip = FakeGossip(peers=1)
+await gossip.subscribe("/topic", validator)
+await gossip.publish("/topic", b"own")
+assert gossip.published == [("/topic", b"own")]
+assert await gossip.hear("/topic", b"theirs", author=peer_id) == ACCEPT
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import trio
+
+from p2p.gossip.interface import Gossip, GossipStats, MeshPeer, Unwatched
+from p2p.intake.validation import Validator
+from p2p.standing.scoring import Cause
+from shoal_wire.types import PeerId
+from shoal_wire.verdict import Reason, Verdict
+
+
+@dataclass(eq=False)
+class FakeGossip:
+    """A whole `p2p.gossip.interface.Gossip` to which nobody is connected."""
+
+    peers: int = 1
+    """How many hear what is published; with 0 it is not kept."""
+    published: list[tuple[str, bytes]] = field(default_factory=list)
+    """Topic and data, in order."""
+    listening: dict[str, tuple[PeerId, ...]] = field(default_factory=dict)
+    """Which peers are subscribed to a topic."""
+    validators: dict[str, Validator] = field(default_factory=dict)
+    """The topics that the part under test has joined."""
+    verdicts: Counter[Reason] = field(default_factory=Counter)
+
+    async def hear(
+        self, topic: str, data: bytes, *, author: PeerId, forwarder: PeerId | None = None
+    ) -> Verdict:
+        """Bring a peer's message to its topic's validator, and return what that says."""
+        verdict = await self.validators[topic](data, author, forwarder or author)
+        self.verdicts[verdict.reason] += 1
+        return verdict
+
+    async def subscribe(self, topic: str, validator: Validator) -> None:
+        """Keep the validator, for `hear`."""
+        await trio.lowlevel.checkpoint()
+        self.validators[topic] = validator
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Forget the validator."""
+        await trio.lowlevel.checkpoint()
+        self.validators.pop(topic, None)
+
+    async def publish(self, topic: str, data: bytes) -> int:
+        """Keep what is published, if anybody hears it."""
+        await trio.lowlevel.checkpoint()
+        if self.peers:
+            self.published.append((topic, data))
+        return self.peers
+
+    def mesh(self) -> dict[str, list[MeshPeer]]:
+        """Return a mesh of all who listen."""
+        return {
+            topic: [MeshPeer(peer_id=peer_id, since_s=1.0) for peer_id in self.topic_peers(topic)]
+            for topic in self.validators
+        }
+
+    def topics(self) -> tuple[str, ...]:
+        """Return what was subscribed to."""
+        return tuple(self.validators)
+
+    def topic_peers(self, topic: str) -> tuple[PeerId, ...]:
+        """Return who listens to `topic`."""
+        return self.listening.get(topic, ())
+
+    def subscribers(self) -> Mapping[str, tuple[PeerId, ...]]:
+        """Return who listens to what."""
+        return dict(self.listening)
+
+    def peer_topics(self, peer_id: PeerId) -> tuple[str, ...]:
+        """Return what a peer listens to."""
+        return tuple(topic for topic, peers in self.listening.items() if peer_id in peers)
+
+    def stats(self) -> GossipStats:
+        """Return the verdicts on what was heard."""
+        return GossipStats(pubsub={}, verdicts=dict(self.verdicts))
+
+
+class RecordingWatch(Unwatched):
+    """Keeps every verdict and charge; a peer's score is what the test says."""
+
+    def __init__(self) -> None:
+        self.verdicts: list[tuple[PeerId, PeerId | None, Verdict]] = []
+        """Forwarder, author, verdict."""
+        self.charged: list[Cause] = []
+        self.score_of: Callable[[PeerId], float] = lambda _peer_id: 0.0
+
+    def on_verdict(self, forwarder: PeerId, author: PeerId | None, judged: Verdict) -> None:
+        """Keep it."""
+        self.verdicts.append((forwarder, author, judged))
+
+    def on_behaviour(self, peer_id: PeerId, cause: Cause) -> None:
+        """Keep it."""
+        self.charged.append(cause)
+
+    def score(self, peer_id: PeerId) -> float:
+        """Return what the test says."""
+        return self.score_of(peer_id)
+
+
+if TYPE_CHECKING:
+    _WHOLE: Gossip = FakeGossip()

@@ -1,0 +1,92 @@
+"""Hosts on a network in memory, and a time that passes when everybody waits.
+
+    async def main() -> None:
+        async with memory_network(seed=1) as network:
+            ann, ben = await network.hosts(2)
+            await ann.dial(ben.listen_addrs()[0])
+            network.net.partition(lambda peer_id: int(peer_id == ben.peer_id))
+
+    in_virtual_time(main)
+
+A whole node on it: `Node(…, parts=network.parts(), socket=NoSocket)`, `NoSocket` being of
+`shoal.simulation.parts`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import trio
+import trio.testing
+
+from p2p.parts import Parts, Worker
+from p2p.parts import wall_ms as real_wall_ms
+from shoal.simulation.host import SimulatedHost
+from shoal.simulation.network import LinkSettings, SimulatedNetwork
+from shoal.simulation.parts import simulated_parts
+from shoal.testing.identities import fresh_identity
+from shoal.testing.worker import InstantWorker
+from shoal_tasks.spec import FamilySpec
+
+T = TypeVar("T")
+
+
+class MemoryNetwork:
+    """A running network, with hosts that end with it."""
+
+    def __init__(
+        self, nursery: trio.Nursery, rng: random.Random, links: LinkSettings | None
+    ) -> None:
+        self.net = SimulatedNetwork(rng, links)
+        """The network itself, with its faults: `partition`, `heal`, `break_connections`."""
+        self._nursery = nursery
+        self._rng = rng
+        self._numbers = itertools.count(1)
+
+    async def host(self) -> SimulatedHost:
+        """Run a host at an address of its own."""
+        number = next(self._numbers)
+        address = f"/ip4/10.0.{number // 250}.{number % 250 + 1}/tcp/4001"
+        host = SimulatedHost(self.net, fresh_identity(), address)
+        await self._nursery.start(host.run)
+        return host
+
+    async def hosts(self, count: int) -> list[SimulatedHost]:
+        """Run `count` hosts, not yet connected."""
+        return [await self.host() for _ in range(count)]
+
+    def parts(
+        self, *, worker: Worker | None = None, wall_ms: Callable[[], int] = real_wall_ms
+    ) -> Parts:
+        """Return what a whole node on this network is made of."""
+
+        def make_worker(families: Sequence[FamilySpec], _patience_s: float) -> Worker:
+            return worker or InstantWorker(families)
+
+        return simulated_parts(
+            self.net,
+            worker=make_worker,
+            wall_ms=wall_ms,
+            rng=self._rng,
+        )
+
+
+@asynccontextmanager
+async def memory_network(
+    *, seed: int = 0, links: LinkSettings | None = None
+) -> AsyncIterator[MemoryNetwork]:
+    """Run a network; the same seed is the same run."""
+    async with trio.open_nursery() as nursery:
+        network = MemoryNetwork(nursery, random.Random(seed), links)
+        await nursery.start(network.net.run)
+        yield network
+        nursery.cancel_scope.cancel()
+
+
+def in_virtual_time(main: Callable[[], Awaitable[T]]) -> T:
+    """Run `main` to its end, and return its result; no second of its waiting passes outside."""
+    return trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))

@@ -1,0 +1,44 @@
+"""The node's store with its real SQL, but without threads, and without waiting for the disk.
+
+async with open_store(folder / "node.db") as store:
+    await store.load()
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import trio
+
+from p2p.parts import wall_ms as real_wall_ms
+from p2p.store.store import Store
+from p2p.store.types import StoreLimits
+from shoal.simulation.parts import UnflushedStore, at_once
+from shoal.testing.identities import fresh_identity
+from shoal_wire.types import PeerId
+
+
+@asynccontextmanager
+async def open_store(
+    path: Path,
+    *,
+    peer_id: PeerId | None = None,
+    wall_ms: Callable[[], int] = real_wall_ms,
+    limits: StoreLimits | None = None,
+    first_sequence: int = 1,
+) -> AsyncIterator[Store]:
+    """Run a store over the file at `path`; leaving is as sudden as a kill of its node."""
+    store = UnflushedStore(
+        path,
+        peer_id=peer_id or fresh_identity().peer_id,
+        wall_ms=wall_ms,
+        limits=limits,
+        first_sequence=first_sequence,
+        in_thread=at_once,
+    )
+    async with trio.open_nursery() as nursery:
+        await nursery.start(store.run)
+        yield store
+        nursery.cancel_scope.cancel()
