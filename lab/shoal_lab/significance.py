@@ -1,6 +1,7 @@
-"""Whether a difference is more than chance, by independent units: seeds, swarms. Pure.
+"""Tests whether a difference is more than chance, over independent units: seeds, swarms. Pure.
 
-A unit is what was drawn by itself. Nodes of one swarm are not: they learn from each other.
+A unit is one that was drawn independently of the others. The nodes of one swarm are not: they learn
+from each other.
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
+
+from scipy.stats import t as student
+from scipy.stats import ttest_1samp, ttest_ind_from_stats
 
 ALPHA = 0.05
 _MIN_UNITS = 2
@@ -24,7 +28,7 @@ class Interval:
 
     mean: float
     half: float | None
-    """Half the width of the 95 % interval by Student's t; None with one unit, or without scipy."""
+    """Half the width of the 95 % interval by Student's t; None with one unit."""
     units: int
 
 
@@ -33,16 +37,12 @@ def interval(values: Sequence[float]) -> Interval:
     mean, units = statistics.fmean(values), len(values)
     if units < _MIN_UNITS:
         return Interval(mean, None, units)
-    try:
-        from scipy.stats import t  # type: ignore[import-untyped,unused-ignore]
-    except ImportError:
-        return Interval(mean, None, units)
     error = statistics.stdev(values) / math.sqrt(units)
-    return Interval(mean, float(t.ppf(1 - ALPHA / 2, units - 1)) * error, units)
+    return Interval(mean, float(student.ppf(1 - ALPHA / 2, units - 1)) * error, units)
 
 
 def paired(differences: Sequence[float]) -> float | None:
-    """Two-sided p of the differences' mean by Student's t; None with fewer than two, or no scipy.
+    """Two-sided p of the differences' mean by Student's t; None with fewer than two.
 
     Where all differences are the same but for rounding, nothing measures chance: theirs is the sign
     test's, 1 where they are 0. Scores of right and wrong tie often.
@@ -52,24 +52,22 @@ def paired(differences: Sequence[float]) -> float | None:
     if _are_alike(differences):
         is_none = _are_alike([*differences, 0.0])
         return 1.0 if is_none else 2.0 ** (1 - len(differences))
-    try:
-        from scipy.stats import ttest_1samp
-    except ImportError:
-        return None
     return float(ttest_1samp(differences, 0.0).pvalue)
 
 
 def welch(one: Sequence[float], other: Sequence[float]) -> float | None:
-    """Two-sided p of Welch's test; None with fewer than two values each, no spread, or no scipy."""
+    """Two-sided p of Welch's test; None with fewer than two values each, or no spread."""
     if min(len(one), len(other)) < _MIN_UNITS:
         return None
     if _are_alike(one) and _are_alike(other):
         return None
-    try:
-        from scipy.stats import ttest_ind
-    except ImportError:
-        return None
-    return float(ttest_ind(one, other, equal_var=False).pvalue)
+    figures = [(statistics.fmean(arm), _deviation(arm), len(arm)) for arm in (one, other)]
+    return float(ttest_ind_from_stats(*figures[0], *figures[1], equal_var=False).pvalue)
+
+
+def _deviation(values: Sequence[float]) -> float:
+    """Standard deviation of the sample; 0, and no rounding error, where all values are one."""
+    return 0.0 if _are_alike(values) else statistics.stdev(values)
 
 
 def _are_alike(values: Sequence[float]) -> bool:

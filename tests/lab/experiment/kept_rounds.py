@@ -28,6 +28,7 @@ from shoal_lab.experiment.flags import make_experiment, parser
 from shoal_lab.experiment.folder import is_done
 
 ARCHIVES: Final = Path(__file__).parents[3] / "lab" / "results"
+DOCS: Final = Path(__file__).parents[3] / "docs"
 _KEPT: Final = {
     "round": (
         *("reward_local", "reward", "groups_with_signal", "groups_looked_at", "groups_external"),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shoal_lab.experiment.presets import PRESETS
-from tests.lab.experiment.kept_rounds import ARCHIVES, told_of, unpack
+from tests.lab.experiment.kept_rounds import ARCHIVES, DOCS, told_of, unpack
 
 PAGES = {"presets": "presets.md", "price": "price.md"}
 """By folder of archives."""
@@ -33,7 +33,7 @@ def test_a_table_is_what_its_command_prints_of_the_kept_rounds(
         monkeypatch.setitem(PRESETS, name, nothing_to_make)  # type: ignore[misc]
     unpack(archive, tmp_path)
     _, made = told_of(tmp_path, capsys)
-    page = ARCHIVES.parent / PAGES[archive.parent.name]
+    page = DOCS / PAGES[archive.parent.name]
     assert made in page.read_text(), f"{page.name} has another table than {archive.name}"
 
 

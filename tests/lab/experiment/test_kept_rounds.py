@@ -13,9 +13,8 @@ import pytest
 from shoal_lab.experiment.flags import make_experiment, parser
 from shoal_lab.experiment.reading.results import load_runs, mean_over_nodes
 from shoal_lab.experiment.reading.summary import spread
-from tests.lab.experiment.kept_rounds import ARCHIVES, brief, told_of, unpack
+from tests.lab.experiment.kept_rounds import ARCHIVES, DOCS, brief, told_of, unpack
 
-DOCS = ARCHIVES.parent
 PAGE = DOCS / "experiments.md"
 OF_CHOICE = DOCS / "strategies.md"
 KEPT = sorted(ARCHIVES.glob("*.tar.xz"))

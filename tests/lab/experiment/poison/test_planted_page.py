@@ -6,9 +6,9 @@ Its table is of kept rounds: `tests/lab/experiment/test_kept_presets.py`, in the
 from __future__ import annotations
 
 from shoal_lab.experiment.presets import PRESETS
-from tests.lab.experiment.kept_rounds import ARCHIVES
+from tests.lab.experiment.kept_rounds import DOCS
 
-PAGE = ARCHIVES.parent / "presets.md"
+PAGE = DOCS / "presets.md"
 
 
 def test_every_arm_of_the_table_is_an_arm_of_the_preset() -> None:

@@ -9,9 +9,9 @@ from statistics import fmean
 
 import pytest
 
-from tests.lab.experiment.kept_rounds import ARCHIVES, told_of, unpack
+from tests.lab.experiment.kept_rounds import ARCHIVES, DOCS, told_of, unpack
 
-PAGE = ARCHIVES.parent / "train-a-real-model.md"
+PAGE = DOCS / "train-a-real-model.md"
 ARCHIVE = ARCHIVES / "real" / "real.tar.xz"
 ARMS = ("4-4", "8-0", "8-0-filtered", "4-0")
 
