@@ -9,8 +9,8 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from shoal.figures import COLOURS, add_note, panels, save
 from shoal_base.visible import visible_name
+from shoal_lab.figures import COLOURS, add_note, panels, save
 from shoal_lab.judge_report.stats import SMOOTH, Comparison
 from shoal_lab.significance import ALPHA
 from shoal_wire.judge_messages import Mode

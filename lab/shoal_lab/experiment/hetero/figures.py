@@ -9,10 +9,10 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from shoal.figures import COLOURS, DASHES, panels, save
 from shoal_lab.experiment.hetero.arms import Played, RoleSummary, members
 from shoal_lab.experiment.plan import SILO
 from shoal_lab.experiment.reading.summary import LATE
+from shoal_lab.figures import COLOURS, DASHES, panels, save
 
 
 def draw_all(folder: Path, roles: Sequence[RoleSummary], jobs: Sequence[Played]) -> list[Path]:

@@ -9,10 +9,10 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from shoal.figures import COLOURS, DASHES, add_note, save
 from shoal_lab.experiment.poison.arms import CLEAN, DEFAULT, NONE, Cell
 from shoal_lab.experiment.reading.results import moving_average
 from shoal_lab.experiment.reading.summary import LATE
+from shoal_lab.figures import COLOURS, DASHES, add_note, save
 
 LOOKS: Mapping[str, tuple[str, str]] = {NONE: (COLOURS[2], ""), DEFAULT: (COLOURS[1], "///")}
 GOAL, MOST_PLANTED = 0.95, 0.05

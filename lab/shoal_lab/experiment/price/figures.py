@@ -8,10 +8,10 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from shoal.figures import COLOURS, DASHES, add_note, save
 from shoal_lab.experiment.plan import SILO
 from shoal_lab.experiment.price.summary import MEGA, ArmPrice, Played
 from shoal_lab.experiment.reading.summary import LATE, comparable
+from shoal_lab.figures import COLOURS, DASHES, add_note, save
 
 _NOTE_CHARS = 120
 Place = Callable[[Played, int], float]

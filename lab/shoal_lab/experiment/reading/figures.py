@@ -11,7 +11,6 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from shoal.figures import COLOURS, DASHES, add_note, panels, save
 from shoal_lab.experiment.reading.results import Run, mean_over_nodes, moving_average
 from shoal_lab.experiment.reading.summary import (
     PAPER_AGENTS,
@@ -23,6 +22,7 @@ from shoal_lab.experiment.reading.summary import (
     total,
     training_total,
 )
+from shoal_lab.figures import COLOURS, DASHES, add_note, panels, save
 from shoal_lab.significance import interval
 
 PAPER_NOTE = (

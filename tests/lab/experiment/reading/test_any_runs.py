@@ -56,7 +56,7 @@ def test_figures_are_drawn_where_nobody_has_earned_anything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     figures = pytest.importorskip("shoal_lab.experiment.reading.figures")
-    monkeypatch.setitem(pytest.importorskip("shoal.figures").STYLE, "figure.dpi", 30)
+    monkeypatch.setitem(pytest.importorskip("shoal_lab.figures").STYLE, "figure.dpi", 30)
     runs = [run(arm, 1, 0.0, rounds=1) for arm in ("8/0", "4/4")]
     drawn = {path.stem for path in figures.draw_all(tmp_path, runs, summarise(runs), "none")}
     assert "9-oscillation" in drawn

@@ -116,7 +116,7 @@ def test_figures_have_axes_units_and_the_papers_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     figures = pytest.importorskip("shoal_lab.experiment.reading.figures")
-    monkeypatch.setitem(pytest.importorskip("shoal.figures").STYLE, "figure.dpi", 30)
+    monkeypatch.setitem(pytest.importorskip("shoal_lab.figures").STYLE, "figure.dpi", 30)
     drawn = figures.draw_all(tmp_path, RUNS, summarise(RUNS), "test")
     assert len(drawn) == 10
     for path in drawn:
@@ -132,7 +132,7 @@ def test_the_number_of_an_agents_panel_does_not_grow_with_the_agents(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     figures = pytest.importorskip("shoal_lab.experiment.reading.figures")
-    monkeypatch.setitem(pytest.importorskip("shoal.figures").STYLE, "figure.dpi", 30)
+    monkeypatch.setitem(pytest.importorskip("shoal_lab.figures").STYLE, "figure.dpi", 30)
     runs = [run("8/0", 1, 0.1), run("4/4", 1, 0.1, nodes=6)]
     figures.draw_all(tmp_path, runs, summarise(runs), "test")
     text = (tmp_path / "1-agents.svg").read_text()
