@@ -1,7 +1,6 @@
-"""A data directory that an earlier commit wrote, kept in the repository, is read to the last row.
+"""A data directory that an earlier version wrote, kept in the repository, is read to the last row.
 
-`tests/fixtures/folder_1bdb8eb/README.md` says how it came about.  `test_old_folder.py` does the
-same with live processes, where the history is there to run them from.
+`tests/fixtures/old_folder/README.md` says how it came about.
 """
 
 from __future__ import annotations
@@ -14,16 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
-from p2p.judge.store import JudgeStore
+from p2p.intake.validation import reopen_batch
 from p2p.peers.peer_book import load_peer_book
 from p2p.standing.guard import REPUTATION_FILE, load_reputation
 from p2p.standing.reputation import Reputation
-from p2p.store.archive import ARCHIVE_FILE, ArchiveFile, read_archive
+from p2p.store.archive import ARCHIVE_FILE, read_archive
 from p2p.store.store import StoreCore
 from shoal.__main__ import main
 from shoal_ipc import messages as m
-from shoal_wire.types import PeerId
+from shoal_wire.limits import MAX_BATCH_BYTES
+from shoal_wire.types import SignedBatch
 from tests.support.data_folder import (
     DataFolder,
     newest_checkpoint,
@@ -31,13 +32,19 @@ from tests.support.data_folder import (
     read_json,
     read_metrics,
 )
-from tests.support.old_commit import FIXTURES, key_paths
+from tests.support.nodes import protocols_of
 from tests.support.processes import LOOPBACK, open_stage
 from tests.support.running_node import RunningNode
 
-FOLDER = FIXTURES / "folder_1bdb8eb"
+FOLDER = Path(__file__).parents[1] / "fixtures/old_folder"
 OLD = FOLDER / "node"
 WALL_MS = 1_800_000_000_000
+SERVED = {
+    *("/ipfs/id/1.0.0", "/ipfs/ping/1.0.0", "/meshsub/1.0.0", "/meshsub/1.1.0", "/meshsub/1.2.0"),
+    *("/shoal/manifest/1", "/shoal/peers/1", "/shoal/reach/1", "/shoal/rollouts/1"),
+    "/libp2p/circuit/relay/0.2.0/stop",
+}
+"""The protocols that peers of earlier versions ask a node for."""
 
 
 @pytest.fixture
@@ -112,22 +119,6 @@ def test_the_store_keeps_the_proof_against_a_publisher(node_dir: Path) -> None:
     )
 
 
-def test_a_new_database_has_all_that_the_old_commit_asks_of_one(tmp_path: Path) -> None:
-    """So that the old commit can go on in a folder that is written now."""
-    StoreCore(tmp_path / "node.db", peer_id=PeerId("me")).close()
-    ArchiveFile(tmp_path / ARCHIVE_FILE, max_bytes=1).close()
-    JudgeStore(tmp_path / "judge.db", judge=PeerId("me")).close()
-    for old in ("node/node.db", f"node/{ARCHIVE_FILE}", "judge/judge.db"):
-        new = tmp_path / Path(old).name
-        query = "SELECT type, name, sql FROM sqlite_master"
-        assert set(_rows(FOLDER / old, query)) <= set(_rows(new, query)), old
-    query = "SELECT key, typeof(value) FROM meta"
-    for old in ("node/node.db", "judge/judge.db"):
-        assert set(_rows(FOLDER / old, query)) <= set(_rows(tmp_path / Path(old).name, query))
-    query = "SELECT value FROM meta WHERE key = 'schema_version'"
-    assert _rows(tmp_path / "node.db", query) == _rows(FOLDER / "node/node.db", query)
-
-
 def test_peers_and_their_standing_are_as_they_were_left(node_dir: Path) -> None:
     book = load_peer_book(node_dir / "peers.json")
     assert len(book) == 3
@@ -142,18 +133,21 @@ def test_peers_and_their_standing_are_as_they_were_left(node_dir: Path) -> None:
     assert all(reputation.is_protected(peer_id) for peer_id in saved["protected"])
 
 
-def test_the_archive_is_exported_as_the_old_commit_exported_it(
-    node_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_archive_is_exported(node_dir: Path, tmp_path: Path) -> None:
     archived = read_folder(node_dir).archived
     kept = list(read_archive(node_dir / ARCHIVE_FILE))
     assert {batch.batch_id: batch.envelope for batch in kept} == archived
     assert list(archived) == [batch.batch_id for batch in kept]
     out = tmp_path / "export"
     command = ["export", "--data-dir", str(node_dir), "--out", str(out), "--format", "jsonl"]
-    assert main(command) == 0, capsys.readouterr().err
-    for path in (FOLDER / "export").iterdir():
-        assert (out / path.name).read_text() == path.read_text()
+    assert main(command) == 0
+    groups = sum(len(signed.batch.groups) for signed in map(_opened, archived.values()))
+    lines = (out / "rollouts.jsonl").read_text().splitlines()
+    assert len({json.loads(line)["group_id"] for line in lines}) == groups
+
+
+def _opened(envelope: bytes) -> SignedBatch:
+    return reopen_batch(envelope, max_bytes=MAX_BATCH_BYTES)
 
 
 def test_a_judges_records_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -197,6 +191,7 @@ def test_a_node_opens_it_and_is_who_it_was(tmp_path: Path) -> None:
         client = running.client(m.Role.INSPECTOR)
         status = json.loads(client.call(m.Inspect(view="status"), m.InspectReply).json)
         client.close()
+        assert trio.run(protocols_of, running.address) >= SERVED
     assert (status["peer_id"], status["swarm"]) == (told["peer_id"], told["swarm"])
     after = read_folder(node_dir)
     assert after.next_sequence >= before.next_sequence
@@ -226,11 +221,11 @@ def test_a_node_goes_on_in_it(tmp_path: Path) -> None:
     status = read_json(node_dir / "last-status.json")
     assert status["swarm"] == told["swarm"]
     assert status["groups_external_used"] >= told["groups_external_used"] > 0
-    assert key_paths(status) >= key_paths(told)
+    assert status.keys() >= told.keys()
     rounds = [row.keys() for row in read_metrics(node_dir) if row["event"] == "round"]
     assert rounds[-1] >= rounds[0]
     old, new = (read_json(newest_checkpoint(path) / "state.json") for path in (OLD, node_dir))
-    assert key_paths(old) <= key_paths(new)
+    assert old.keys() <= new.keys()
 
 
 def _is_continued(before: DataFolder, after: DataFolder) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,11 +12,12 @@ import pytest
 from shoal.debug.views import VIEWS
 from shoal.layout import print_wrapped, table
 from shoal_base.terminal import Terminal
-from tests.support.old_commit import FIXTURES
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 PEER = "12D3KooWQK1wnefoLrcVHbbnf5tLzbopUd3K3bFAoJpA7YJgL5pV"
 ADDRESS = f"/ip6/2001:db8:85a3:8d3:1319:8a2e:370:7348/tcp/40001/p2p/{PEER}/p2p-circuit"
-SHOWN = json.loads((FIXTURES / "views_1bdb8eb.json").read_text(encoding="utf-8"))
+SHOWN = json.loads((FIXTURES / "views.json").read_text(encoding="utf-8"))
 TABLES = [
     case
     for case in SHOWN

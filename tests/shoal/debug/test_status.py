@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import io
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shoal.debug.views import VIEWS
 from shoal_base.terminal import Terminal
-from tests.support.old_commit import FIXTURES
 
-ANSWERS = json.loads((FIXTURES / "views_1bdb8eb.json").read_text(encoding="utf-8"))
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+
+ANSWERS = json.loads((FIXTURES / "views.json").read_text(encoding="utf-8"))
 STATUS = next(case["answers"]["status"] for case in ANSWERS if case["arguments"] == ["status"])
 
 
