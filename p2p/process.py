@@ -14,7 +14,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -24,7 +24,7 @@ import trio
 from p2p.collector import give_memory_back, spare_collector
 from p2p.data_dir import IDENTITY_FILE, DataDirInUseError, lock_data_dir
 from p2p.endings import call_on_parent_end, call_on_signal
-from p2p.flags import parse
+from p2p.flags import Given
 from p2p.ipc.server import SOCKET_NAME, SocketPathError, check_socket_path
 from p2p.member import Member
 from p2p.net.host import ListenError
@@ -40,7 +40,7 @@ from shoal_base.output import outlive_the_terminal
 from shoal_base.private import private
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from shoal_settings.loader import Loaded, said_of_defaults
-from shoal_settings.schema import Command, Settings
+from shoal_settings.schema import Settings
 from shoal_wire.errors import ManifestError
 
 log = logging.getLogger(__name__)
@@ -85,13 +85,6 @@ J = TypeVar("J", bound=Joined)
 class Serving(Generic[L, J]):
     """A command that runs a peer until it ends."""
 
-    name: str
-    """Its name after `shoal`."""
-    description: str
-    settings_of: Command
-    """The command whose settings it reads."""
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-    """Settings whose default is not the schema's."""
     make: Callable[..., L]
     """Given `identity`, `settings` and `on_ready`, which it calls once others can reach it."""
     run: Callable[[L, Settings], Awaitable[int | None]]
@@ -106,21 +99,18 @@ class Serving(Generic[L, J]):
     """Where it may keep its data when no folder is named; the first that is free is its own."""
 
 
-def serve(serving: Serving[L, J], argv: Sequence[str] | None) -> int:
+def serve(serving: Serving[L, J], given: Given) -> int:
     """Run a serving command; return the exit code."""
-    name = serving.name
+    name, loaded = given.flags.name, given.loaded
     try:
-        loaded, supervised = parse(
-            name, serving.settings_of, serving.description, argv, defaults=serving.defaults
-        )
         lines = start_logging(loaded.settings, name)
         with own_data_dir(loaded, serving.folders) as settings:
             log_path = settings.data_dir / f"{name}.log"
             outlive_the_terminal(partial(say_terminal_gone, log_path))
             with log_to_file(log_path, settings.log_bytes, lines):
-                trains = serving.settings_of == "node" and not settings.no_trainer
+                trains = given.flags.settings_of == "node" and not settings.no_trainer
                 said = said_of_defaults(loaded) if trains else ""
-                return _serve_in(settings, serving, said, supervised=supervised)
+                return _serve_in(settings, serving, said, supervised=given.supervised)
     except UsageExit as end:
         return end.code
     except USAGE_ERRORS as error:

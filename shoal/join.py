@@ -12,19 +12,19 @@ there. That the program starts anew is cheap: nothing of the node is imported be
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from p2p.__main__ import FLAGS
 from shoal_base.children import environment, python
 from shoal_base.files import read_at_most
 from shoal_base.lines import say
 from shoal_settings.exits import EXIT_INTERRUPTED, UsageExit, fail
 from shoal_settings.parser import Parser
-from shoal_wire.invite import LOOKS_LIKE, MAX_LINE_CHARS, InviteError, decode_invite
+from shoal_wire.invite import LOOKS_LIKE, MAX_LINE_CHARS, Invite, InviteError, decode_invite
 
 DESCRIPTION = """\
 Run `shoal node` in the swarm that an invitation names: LINE is what `shoal invite` printed. It says
@@ -60,8 +60,19 @@ def main(argv: Sequence[str]) -> int:
         return EXIT_INTERRUPTED
     if word.startswith(LOOKS_LIKE):
         _leave_the_process_list(line, argv, flags)
-    code: int = importlib.import_module("shoal.joined").run_joined(invite, flags)
-    return code
+    try:
+        given = FLAGS.parse([*_flags(invite), *flags])
+    except UsageExit as end:
+        return end.code
+    from shoal.joined import run_joined  # late: libp2p takes over a second
+
+    return run_joined(invite, given)
+
+
+def _flags(invite: Invite) -> list[str]:
+    """Return what the invitation says as flags of `shoal node`; none of it can be another flag."""
+    addresses = [f"--bootstrap={address}" for address in invite.addresses]
+    return [*addresses, f"--swarm-id={invite.swarm.hex()}"]
 
 
 def _taken_out(argv: Sequence[str]) -> tuple[str, list[str]]:

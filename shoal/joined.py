@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from p2p.__main__ import make_node, run
+from p2p.flags import Given
+from p2p.live_command import make_node, run
 from p2p.net.swarm_key import SwarmKeyError, keep_swarm_key, load_swarm_key
 from p2p.node import Node
 from shoal_settings.exits import fail
@@ -17,15 +17,9 @@ from shoal_wire.invite import Invite
 SWARM_KEY_FILE = "swarm.key"
 
 
-def run_joined(invite: Invite, flags: Sequence[str]) -> int:
-    """Run `shoal node` with these flags in the invitation's swarm; return the exit code."""
-    return run([*_flags(invite), *flags], make=partial(_make, invite))
-
-
-def _flags(invite: Invite) -> list[str]:
-    """Return what the invitation says as flags of `shoal node`; none of it can be another flag."""
-    addresses = [f"--bootstrap={address}" for address in invite.addresses]
-    return [*addresses, f"--swarm-id={invite.swarm.hex()}"]
+def run_joined(invite: Invite, given: Given) -> int:
+    """Run `shoal node` in the invitation's swarm; return the exit code."""
+    return run(given, make=partial(_make, invite))
 
 
 def _make(invite: Invite, *, settings: Settings, **given: Any) -> Node:

@@ -1,39 +1,12 @@
-"""`shoal swarm`: a bootstrap and N nodes on this machine, with a live table of who learns what.
-
-bootstrap process ─address─▶ node processes ─their sockets─▶ table, twice a second
-"""
+"""`shoal swarm`: its flags. What runs it is imported once they are read."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
-import trio
-from rich.live import Live
-from rich.table import Table
-
-from p2p.data_dir import DataDirInUseError
-from p2p.endings import call_on_signal
-from p2p.flags import parse
-from p2p.net.swarm_key import SwarmKeyError
-from p2p.page_child import run_page
-from p2p.process import DataDirError, locked, root_error
-from shoal.swarm.isolation import bootstrap_settings, key_of_swarm, node_name, node_settings
-from shoal.swarm.local_process import ChildDied, LocalProcess
-from shoal.swarm.members import Member, members_table, progress_line
-from shoal_base.children import python
-from shoal_base.extras import missing_for_trainer
-from shoal_base.lines import say, say_json
-from shoal_base.output import outlive_the_terminal
-from shoal_base.terminal import Terminal
-from shoal_settings.called import called
-from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
-from shoal_settings.loader import said_of_defaults, to_flags
-from shoal_settings.schema import Settings
-
-DEFAULTS = {"data_dir": Path(".shoal/swarm"), "mdns": False}
+from p2p.flags import ServingFlags
+from shoal_settings.exits import UsageExit
 
 DESCRIPTION = """\
 Start a bootstrap peer and N nodes on this machine and watch them learn from one another. With
@@ -46,175 +19,20 @@ With --mdns there is none, and others are welcome.
 
   shoal swarm --nodes 4 --rounds 60   some minutes on two CPU cores"""
 
-_READY_SECONDS = 60.0
-_POLL_SECONDS = 0.5
-_PROGRESS_SECONDS = 5.0
-_STOP_SECONDS = 30.0
+FLAGS = ServingFlags(
+    name="swarm",
+    description=DESCRIPTION,
+    settings_of="swarm",
+    defaults={"data_dir": Path(".shoal/swarm"), "mdns": False},
+)
 
 
-def main(argv: Sequence[str]) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run `shoal swarm`; return the exit code."""
     try:
-        loaded, _ = parse("swarm", "swarm", DESCRIPTION, argv, defaults=DEFAULTS)
-        settings = loaded.settings
-        if (missing := missing_for_trainer()) is not None:
-            raise fail("swarm", missing)
-        outlive_the_terminal()
-        if not settings.json_output and (said := said_of_defaults(loaded)):
-            say(said)
-        with locked(settings.data_dir):
-            return trio.run(_run, settings, key_of_swarm(settings))
+        given = FLAGS.parse(argv)
     except UsageExit as end:
         return end.code
-    except (DataDirError, DataDirInUseError, SwarmKeyError) as error:
-        return fail("swarm", str(error)).code
+    from shoal.swarm.running import run  # late: libp2p takes over a second
 
-
-async def _run(settings: Settings, key: str) -> int:
-    swarm = _Swarm(settings, key)
-    try:
-        async with trio.open_nursery() as nursery:
-            await nursery.start(call_on_signal, swarm.stop)
-            nursery.start_soon(run_page, settings.data_dir, settings.http, swarm.say_page)
-            await swarm.run(nursery)
-            nursery.cancel_scope.cancel()
-    except BaseExceptionGroup as group:
-        error = root_error(group)
-        if isinstance(error, ChildDied):
-            return fail("swarm", str(error), EXIT_FAILED).code
-        raise
-    return EXIT_OK
-
-
-class _Swarm:
-    def __init__(self, settings: Settings, key: str) -> None:
-        self._settings = settings
-        self._key = key
-        self._stop = trio.Event()
-        self._members: list[Member] = []
-        self._console = Terminal()
-
-    def stop(self) -> None:
-        self._stop.set()
-
-    def say_page(self, url: str) -> None:
-        """Say where the page is: above the table, where there is one."""
-        if self._settings.json_output:
-            say_json({"event": "page", "url": url})
-        else:
-            self._console.print(f"web page: {url}", soft_wrap=True)
-
-    async def run(self, nursery: trio.Nursery) -> None:
-        processes: list[LocalProcess] = []
-        try:
-            own = bootstrap_settings(self._settings, self._key)
-            bootstrap = await self._start(nursery, processes, "bootstrap", own)
-            address = (await bootstrap.ready(_READY_SECONDS))["addresses"][0]
-            for index in range(1, self._settings.nodes + 1):
-                own = node_settings(self._settings, self._key, index, address)
-                process = await self._start(nursery, processes, "node", own)
-                self._members.append(Member(node_name(index), process))
-            await self._watch()
-            await self._end_nodes()
-            self._show_end()
-            self._raise_if_one_failed()
-        finally:
-            with trio.CancelScope(shield=True):
-                async with trio.open_nursery() as stopping:
-                    for process in reversed(processes):
-                        stopping.start_soon(process.stop, _STOP_SECONDS)
-
-    async def _start(
-        self,
-        nursery: trio.Nursery,
-        processes: list[LocalProcess],
-        command: Literal["bootstrap", "node"],
-        settings: Settings,
-    ) -> LocalProcess:
-        await trio.Path(settings.data_dir).mkdir(parents=True, exist_ok=True)
-        program = python("-m", "shoal", command, "--supervised")
-        process = LocalProcess([*program, *to_flags(settings, command)], settings.data_dir)
-        await nursery.start(process.run)
-        processes.append(process)
-        return process
-
-    async def _watch(self) -> None:
-        """Poll and show until every node has finished, or until told to stop."""
-        live = None
-        if self._console.is_terminal and not self._settings.json_output:
-            live = Live(self._table(), console=self._console, auto_refresh=False, transient=True)
-            live.start()
-        try:
-            next_line = trio.current_time() + _PROGRESS_SECONDS
-            while not self._done():
-                await self._poll()
-                if live is not None:
-                    live.update(self._table(), refresh=True)
-                elif trio.current_time() >= next_line:
-                    next_line = trio.current_time() + _PROGRESS_SECONDS
-                    self._print_progress()
-                with trio.move_on_after(_POLL_SECONDS):
-                    await self._stop.wait()
-            await self._poll()
-        finally:
-            if live is not None:
-                live.stop()
-                self._console.print("stopping: the nodes write their last checkpoints")
-
-    async def _end_nodes(self) -> None:
-        """Stop the nodes, and take the numbers that each left: the same that `--last` shows."""
-
-        async def stop(member: Member) -> None:
-            await member.process.stop(_STOP_SECONDS)
-            member.status = await member.process.last_status() or member.status
-
-        async with trio.open_nursery() as nursery:
-            for member in self._members:
-                nursery.start_soon(stop, member)
-
-    def _done(self) -> bool:
-        if self._stop.is_set():
-            return True
-        alive = [member for member in self._members if member.process.exit_code is None]
-        return all(member.finished for member in alive)
-
-    async def _poll(self) -> None:
-        async with trio.open_nursery() as nursery:
-            for member in self._members:
-                nursery.start_soon(self._poll_member, member)
-
-    async def _poll_member(self, member: Member) -> None:
-        status = await member.process.status()
-        if status is not None:
-            member.status = status
-
-    def _table(self) -> Table:
-        return members_table(self._members, self._settings.data_dir)
-
-    def _print_progress(self) -> None:
-        if self._settings.json_output:
-            self._print_event("progress")
-        else:
-            say(progress_line(self._members))
-
-    def _print_event(self, name: str) -> None:
-        rows = [member.row() for member in self._members]
-        say_json({"event": name, "schema_version": 1, "nodes": rows})
-
-    def _raise_if_one_failed(self) -> None:
-        """Raise ChildDied where a node ended by itself."""
-        for member in self._members:
-            if member.process.exit_code:
-                raise ChildDied(
-                    f"{member.name} ended with code {member.process.exit_code}: "
-                    f"{member.process.last_log_line()}"
-                )
-
-    def _show_end(self) -> None:
-        if self._settings.json_output:
-            self._print_event("end")
-            return
-        self._console.print(self._table())
-        first = shlex.quote(str(self._settings.data_dir / node_name(1)))
-        again = f"{called()} debug status --last --data-dir {first}"
-        say(f"the same numbers: {again}, and so on")
+    return run(given)

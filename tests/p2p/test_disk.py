@@ -12,8 +12,8 @@ import pytest
 import trio
 
 from p2p import disk as disk_module
-from p2p.__main__ import _keep_last_status
 from p2p.disk import Disk
+from p2p.live_command import _keep_last_status
 from p2p.store.archive import Archive, ArchiveFile, count_archive, read_archive
 from p2p.store.store import Store, StoreError, StoreFault
 from shoal_base.files import is_full

@@ -20,9 +20,10 @@ import pytest
 import trio
 import trio.testing
 
-from p2p.__main__ import _folders, _kept
 from p2p.collector import NEW_CONTAINERS
 from p2p.data_dir import DataDirInUseError, lock_data_dir
+from p2p.flags import ServingFlags
+from p2p.live_command import _folders, _kept
 from p2p.net.host import ListenError
 from p2p.net.identity import Identity
 from p2p.node import NodeEnd
@@ -164,17 +165,15 @@ class Peers:
     made: list[Peer] = field(default_factory=list)
 
     def serve(self, *flags: str, run: Any = run_until_stopped) -> int:
+        called = ServingFlags(name="relay", description="", settings_of="bootstrap")
         serving = Serving(
-            name="relay",
-            description="",
-            settings_of="bootstrap",
             make=self._make,
             run=run,
             announce=announce,
             facts=lambda peer: {"made": len(self.made)},
             failures=(TaskError,),
         )
-        return serve(serving, ["--data-dir", "d", *flags])
+        return serve(serving, called.parse(["--data-dir", "d", *flags]))
 
     def _make(self, **given: Any) -> Peer:
         self.made.append(Peer(**given, end=self.ends[len(self.made)]))
