@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from p2p.buffer.containers import LazyHeap
+from p2p.fair.containers import LazyHeap
 from shoal_wire.types import GroupId
 
 

@@ -1,18 +1,45 @@
-"""The replay buffer's groups by publisher, and whom a newcomer displaces. Pure.
+"""The groups of others that are here, by publisher and by share: what goes and what is drawn.
 
-Every call is O(log n) amortised. Only *ready* groups, those that nobody has leased, can be
-displaced, expire or be drawn, so only they are in the heaps and draw sets.
+Every call is O(log n) amortised. Only groups that nobody has leased can be displaced, expire or be
+drawn. Pure.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
 
-from p2p.buffer.containers import DrawSet, OrderHeap
-from p2p.buffer.shares import ShareTree
-from p2p.buffer.types import BufferLimits, DropCause, Entry, Slot
+from p2p.buffer.types import BufferLimits, DropCause, Entry
+from p2p.fair import PASSED_ON, SIGNED, Path
+from p2p.fair.containers import LazyHeap
+from p2p.fair.shares import Place, ShareTree
 from shoal_base.bounded import BoundedDict
-from shoal_wire.types import PeerId
+from shoal_wire.types import GroupId, PeerId
+
+WeightOf = Callable[[PeerId, str], float]
+"""The factor on a publisher's chance, 0 to 1, by its name and by the network that answers for what
+it has here (`source_of`; empty where publishers are drawn alike)."""
+
+
+def alike(_publisher: PeerId, _source: str) -> float:
+    """Everybody's weight where nothing is known of anybody."""
+    return 1.0
+
+
+def path_of(entry: Entry) -> Path:
+    """Return what a group shares room and draws by: its network, side, connection, publisher."""
+    side = SIGNED if entry.by_publisher else PASSED_ON
+    return (entry.network, side, entry.connection, str(entry.group.publisher))
+
+
+def source_of(entry: Entry) -> str:
+    """Return the network by which a new name is judged: that of a peer that signed it itself.
+
+    Empty for what is passed on. A peer passes on all that is valid, also what teaches nothing, and
+    that is no fault of the others that are heard through it.
+    """
+    return entry.network if entry.by_publisher else ""
 
 
 @dataclass(slots=True)
@@ -23,18 +50,21 @@ class Counters:
     stored_total: int = 0
 
 
-@dataclass(slots=True)
-class PublisherGroups:
-    """One publisher's groups."""
+class Slot:
+    """A resident group with its places. Compared by identity."""
 
-    counters: Counters
-    by_age: OrderHeap[Slot]
-    """Ready groups, oldest first."""
-    groups: int = 0
-    bytes: int = 0
-    ready: DrawSet[Slot] = field(default_factory=DrawSet)
-    slots: dict[int, Slot] = field(default_factory=dict)
-    """All that are resident, by their arrival."""
+    __slots__ = ("by_publisher", "by_share", "entry")
+
+    def __init__(self, entry: Entry) -> None:
+        group_id, size, since = entry.group.group_id, entry.num_bytes, entry.received_at
+        self.entry = entry
+        self.by_share = Place(path_of(entry), group_id, size, since)
+        self.by_publisher = Place((str(entry.group.publisher),), group_id, size, since)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether nobody has leased it."""
+        return self.by_share.is_free
 
 
 class GroupPool:
@@ -42,73 +72,65 @@ class GroupPool:
 
     def __init__(self, limits: BufferLimits) -> None:
         self.limits = limits
-        self.num_groups = 0
-        self.num_bytes = 0
-        self.shelves: dict[PeerId, PublisherGroups] = {}
-        self.departed = BoundedDict[PeerId, Counters](limits.max_departed_publishers)
-        self.ready_publishers: DrawSet[PeerId] = DrawSet()
-        self._ready_by_arrival: dict[int, Slot] = {}
-        self.oldest: OrderHeap[Slot] = OrderHeap(self._ready_by_arrival)
-        self.shares = ShareTree(self._ready_by_arrival)
+        self.slots: dict[GroupId, Slot] = {}
+        """In the order of their arrival."""
+        self.shares: ShareTree[GroupId] = ShareTree()
+        self.publishers: ShareTree[GroupId] = ShareTree()
+        self.counters: BoundedDict[PeerId, Counters] = BoundedDict(limits.max_publishers)
+        self._oldest: LazyHeap[GroupId] = LazyHeap()
 
     @property
     def num_ready(self) -> int:
         """How many groups nobody has leased."""
-        return len(self._ready_by_arrival)
+        return self.shares.root.num_free
+
+    @property
+    def num_bytes(self) -> int:
+        """What all groups cost."""
+        return self.shares.root.size
 
     @property
     def max_group_bytes(self) -> int:
         """The largest group that fits an empty pool."""
         return min(self.limits.max_bytes, self.limits.max_bytes_per_publisher)
 
-    def counters(self, publisher: PeerId) -> Counters:
-        """Return the counters of a publisher that has groups here."""
-        return self.shelves[publisher].counters
+    def counters_of(self, publisher: PeerId) -> Counters:
+        """Return what is counted for a publisher."""
+        return self.counters.use(publisher, Counters)
 
-    def add(self, slot: Slot) -> None:
-        """Add a slot as ready. There must be room."""
-        publisher = slot.entry.group.publisher
-        shelf = self.shelves.get(publisher)
-        if shelf is None:
-            known = publisher in self.departed
-            shelf = PublisherGroups(
-                counters=self.departed.pop(publisher) if known else Counters(),
-                by_age=OrderHeap(self._ready_by_arrival),
-            )
-            self.shelves[publisher] = shelf
-        shelf.groups += 1
-        shelf.bytes += slot.entry.num_bytes
-        shelf.slots[slot.arrival] = slot
-        self.num_groups += 1
-        self.num_bytes += slot.entry.num_bytes
-        self._enter(slot, shelf)
-        self.shares.add(slot)
+    def oldest(self) -> Slot | None:
+        """Return the ready group that came first."""
+        group_id = self._oldest.peek()
+        return None if group_id is None else self.slots[group_id]
+
+    def add(self, entry: Entry) -> None:
+        """Add a group as ready. There must be room."""
+        slot = self.slots[entry.group.group_id] = Slot(entry)
+        self._enter(slot)
+
+    def _enter(self, slot: Slot) -> None:
+        self.shares.add(slot.by_share)
+        self.publishers.add(slot.by_publisher)
+        self._oldest.put(slot.by_share.item, slot.by_share.since)
 
     def remove(self, slot: Slot) -> None:
-        """Remove a resident slot, ready or not."""
-        publisher = slot.entry.group.publisher
-        shelf = self.shelves[publisher]
-        self.shares.remove(slot)
-        if slot.ready:
-            self._leave(slot, shelf)
-        del shelf.slots[slot.arrival]
-        shelf.groups -= 1
-        shelf.bytes -= slot.entry.num_bytes
-        self.num_groups -= 1
-        self.num_bytes -= slot.entry.num_bytes
-        if shelf.groups == 0:
-            del self.shelves[publisher]
-            self.departed[publisher] = shelf.counters
+        """Remove a resident group, ready or not."""
+        self._leave(slot)
+        del self.slots[slot.by_share.item]
 
-    def make_ready(self, slot: Slot) -> None:
-        """Let a resident slot be drawn and displaced (again)."""
-        self._enter(slot, self.shelves[slot.entry.group.publisher])
-        self.shares.made_ready(slot)
+    def _leave(self, slot: Slot) -> None:
+        self.shares.remove(slot.by_share)
+        self.publishers.remove(slot.by_publisher)
+        self._oldest.discard(slot.by_share.item)
 
-    def take(self, slot: Slot) -> None:
-        """Take a ready slot out of every draw, leaving it resident."""
-        self._leave(slot, self.shelves[slot.entry.group.publisher])
-        self.shares.taken(slot)
+    def set_ready(self, slot: Slot, *, is_ready: bool) -> None:
+        """Let a resident group be drawn and displaced, or take it out of every draw."""
+        self.shares.set_free(slot.by_share, is_free=is_ready)
+        self.publishers.set_free(slot.by_publisher, is_free=is_ready)
+        if is_ready:
+            self._oldest.put(slot.by_share.item, slot.by_share.since)
+        else:
+            self._oldest.discard(slot.by_share.item)
 
     def make_room(self, entry: Entry) -> list[tuple[Slot, DropCause]] | None:
         """Remove what `entry` displaces and return it; None, with nothing changed, if too little.
@@ -118,42 +140,43 @@ class GroupPool:
         """
         victims: list[tuple[Slot, DropCause]] = []
         while (needed := self._lacking(entry)) is not None:
-            cause, slot = needed
-            if slot is None:
-                for victim, _ in victims:
-                    self.add(victim)
+            cause, place = needed
+            if place is None:
+                for slot, _ in victims:
+                    self._enter(slot)
                 return None
-            self.remove(slot)
+            slot = self.slots[place.item]
+            self._leave(slot)
             victims.append((slot, cause))
+        for slot, _ in victims:
+            del self.slots[slot.by_share.item]
         return victims
 
-    def _lacking(self, entry: Entry) -> tuple[DropCause, Slot | None] | None:
+    def _lacking(self, entry: Entry) -> tuple[DropCause, Place[GroupId] | None] | None:
         """Return what must go next for `entry` to fit, None once it fits."""
-        publisher = entry.group.publisher
-        limits = self.limits
-        shelf = self.shelves.get(publisher)
-        groups = 1 + (shelf.groups if shelf else 0)
-        size = entry.num_bytes + (shelf.bytes if shelf else 0)
-        if groups > limits.max_groups_per_publisher or size > limits.max_bytes_per_publisher:
-            return DropCause.EVICTED_BY_QUOTA, shelf.by_age.peek() if shelf else None
-        lacks_groups = self.num_groups + 1 > limits.max_groups
-        if not lacks_groups and self.num_bytes + entry.num_bytes <= limits.max_bytes:
+        limits, publishers = self.limits, self.publishers
+        own, size = publishers.at((str(entry.group.publisher),)), entry.num_bytes
+        if own is not None and (
+            own.count + 1 > limits.max_groups_per_publisher
+            or own.size + size > limits.max_bytes_per_publisher
+        ):
+            return DropCause.EVICTED_BY_QUOTA, own.oldest.peek()
+        lacks_groups = len(self.shares) + 1 > limits.max_groups
+        if not lacks_groups and self.num_bytes + size <= limits.max_bytes:
             return None
-        victim = self.shares.victim(entry, by_bytes=not lacks_groups)
+        victim = self.shares.victim(path_of(entry), size, by_size=not lacks_groups)
         return DropCause.EVICTED_BY_CAPACITY, victim
 
-    def _enter(self, slot: Slot, shelf: PublisherGroups) -> None:
-        received_at, arrival = slot.entry.received_at, slot.arrival
-        slot.ready = True
-        self._ready_by_arrival[arrival] = slot
-        shelf.ready.add(slot)
-        shelf.by_age.push(received_at, arrival, len(shelf.ready))
-        self.oldest.push(received_at, arrival, self.num_ready)
-        self.ready_publishers.add(slot.entry.group.publisher)
+    def draw(self, rng: random.Random, weight_of: WeightOf, *, by_shares: bool) -> Slot | None:
+        """Return a ready group, drawn by share or, not `by_shares`, all publishers alike.
 
-    def _leave(self, slot: Slot, shelf: PublisherGroups) -> None:
-        slot.ready = False
-        del self._ready_by_arrival[slot.arrival]
-        shelf.ready.discard(slot)
-        if not shelf.ready:
-            self.ready_publishers.discard(slot.entry.group.publisher)
+        Each way by `weight_of` its publisher; None where there is none of positive weight.
+        """
+        tree = self.shares if by_shares else self.publishers
+        place = tree.draw(rng, lambda path: weight_of(PeerId(path[-1]), _source_in(path)))
+        return None if place is None else self.slots[place.item]
+
+
+def _source_in(path: Path) -> str:
+    """Return `source_of` the groups at the end of a path."""
+    return path[0] if len(path) > 1 and path[1] == SIGNED else ""

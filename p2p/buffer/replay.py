@@ -23,20 +23,12 @@ import random
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 
-from p2p.buffer.drawing import Draw, WeightOf, alike
 from p2p.buffer.leases import LeaseBook
 from p2p.buffer.own import OwnGroups
 from p2p.buffer.policies import NewestPolicies
-from p2p.buffer.pool import Counters, GroupPool
+from p2p.buffer.pool import Counters, GroupPool, Slot, WeightOf, alike
 from p2p.buffer.stats import BufferTotals, snapshot
-from p2p.buffer.types import (
-    BufferLimits,
-    BufferStats,
-    DropCause,
-    Entry,
-    InsertOutcome,
-    Slot,
-)
+from p2p.buffer.types import BufferLimits, BufferStats, DropCause, Entry, InsertOutcome
 from shoal_base.bounded import BoundedDict
 from shoal_wire.types import GroupId, PeerId
 
@@ -49,10 +41,7 @@ class ReplayBuffer:
         self._rng = rng
         self._pool = GroupPool(limits)
         self._own = OwnGroups(max_groups=limits.max_groups, max_bytes=limits.max_bytes)
-        self._slots: dict[GroupId, Slot] = {}
-        self._policies: BoundedDict[PeerId, NewestPolicies] = BoundedDict(
-            limits.max_departed_publishers
-        )
+        self._policies: BoundedDict[PeerId, NewestPolicies] = BoundedDict(limits.max_publishers)
         self._leases = LeaseBook()
         self._leased_slots = 0
         self._consumed: BoundedDict[GroupId, None] = BoundedDict(limits.max_consumed_ids)
@@ -73,7 +62,7 @@ class ReplayBuffer:
         what is known of its publisher's policies.
 
         In a full pool it displaces the oldest unleased group of whoever exceeds its share most: by
-        network first, and by name last (`p2p.buffer.shares`); at its own quota, its publisher's
+        network first, and by name last (`p2p.fair.shares`); at its own quota, its publisher's
         oldest. Groups too old are dropped first, and its publisher's of policies that are no
         longer among its newest.
         """
@@ -86,13 +75,10 @@ class ReplayBuffer:
             self._dropped[outcome] += 1
             return outcome
         for victim, cause in victims:
-            del self._slots[victim.entry.group.group_id]
             self._let_return(victim, cause)
         self._note_stored(entry)
-        slot = Slot(entry=entry, arrival=self._totals.stored)
-        self._pool.add(slot)
-        self._pool.counters(entry.group.publisher).stored_total += 1
-        self._slots[entry.group.group_id] = slot
+        self._pool.add(entry)
+        self._pool.counters_of(entry.group.publisher).stored_total += 1
         return InsertOutcome.STORED
 
     def note_own(self, entry: Entry, now: float) -> InsertOutcome:
@@ -131,16 +117,17 @@ class ReplayBuffer:
         policies = self._policies.setdefault(group.publisher, NewestPolicies())
         version, most = group.policy.policy_version, self._limits.max_versions_per_publisher
         gone = policies.note(version, group.created_ms, most)
-        if gone is not None and group.publisher in self._pool.shelves:
-            shelf = self._pool.shelves[group.publisher]
-            for slot in [one for one in shelf.slots.values() if _version(one) == gone]:
+        if gone is not None:
+            here = self._pool.slots.values()
+            of_it = [one for one in here if one.entry.group.publisher == group.publisher]
+            for slot in [one for one in of_it if _version(one) == gone]:
                 self._drop_outdated(slot)
         return InsertOutcome.OUTDATED if gone == version else None
 
     def _drop_outdated(self, slot: Slot) -> None:
         """Drop a group of a policy that is no longer among the newest, unless it is leased."""
         policies = self._policies.get(slot.entry.group.publisher)
-        if slot.ready and policies is not None and not policies.has(_version(slot)):
+        if slot.is_ready and policies is not None and not policies.has(_version(slot)):
             self._remove(slot)
             self._let_return(slot, DropCause.OUTDATED)
 
@@ -167,14 +154,13 @@ class ReplayBuffer:
         as the room is shared, by network first; else all publishers count alike.
         """
         self.expire(now)
-        pool, drawing = self._pool, Draw(self._pool, self._rng, weight_of, by_shares=by_shares)
-        entries: list[Entry] = []
+        pool, entries = self._pool, list[Entry]()
         while len(entries) < count:
-            slot = drawing.next()
+            slot = pool.draw(self._rng, weight_of, by_shares=by_shares)
             if slot is None:
                 break
             self._lease_slot(slot, holder, now + lease_seconds)
-            pool.counters(slot.entry.group.publisher).draws += 1
+            pool.counters_of(slot.entry.group.publisher).draws += 1
             entries.append(slot.entry)
         self._totals.draws += len(entries)
         return entries
@@ -211,7 +197,7 @@ class ReplayBuffer:
         for group_id in ids:
             if group_id in self._consumed:
                 continue
-            slot = self._slots.get(group_id)
+            slot = self._pool.slots.get(group_id)
             if slot is not None:
                 resident += 1
                 self._lease_slot(slot, holder, now + lease_seconds)
@@ -231,7 +217,7 @@ class ReplayBuffer:
             self._end_lease(group_id)
         max_age = self._limits.max_age_seconds
         expired = self._own.forget_until(now - max_age)
-        while (slot := self._pool.oldest.peek()) is not None:
+        while (slot := self._pool.oldest()) is not None:
             if now - slot.entry.received_at < max_age:
                 break
             self._remove(slot)
@@ -252,7 +238,7 @@ class ReplayBuffer:
         yet. None of them is taken from this publisher again.
         """
         self.refuse(ids, publisher)
-        slots = [slot for group_id in ids if (slot := self._slots.get(group_id)) is not None]
+        slots = [slot for group_id in ids if (slot := self._pool.slots.get(group_id)) is not None]
         slots = [slot for slot in slots if slot.entry.group.publisher == publisher]
         for slot in slots:
             self._remove(slot)
@@ -272,22 +258,20 @@ class ReplayBuffer:
 
     def publishers(self) -> tuple[PeerId, ...]:
         """Return who has groups that can be leased; O(publishers)."""
-        return tuple(self._pool.ready_publishers)
+        return tuple(PeerId(leaf.key) for leaf in self._pool.publishers.root.free_children)
 
     def counters(self) -> dict[PeerId, Counters]:
         """Return what is counted of every publisher, of those too whose groups are gone."""
-        shelves = self._pool.shelves
-        present = {publisher: shelf.counters for publisher, shelf in shelves.items()}
-        return {**self._pool.departed, **present}
+        return dict(self._pool.counters)
 
     def get(self, group_id: GroupId) -> Entry | None:
         """Return a resident group."""
-        slot = self._slots.get(group_id)
+        slot = self._pool.slots.get(group_id)
         return None if slot is None else slot.entry
 
     def holds(self, group_id: GroupId) -> bool:
         """Return whether a group is resident, or leased."""
-        return group_id in self._slots or group_id in self._leases
+        return group_id in self._pool.slots or group_id in self._leases
 
     def has_seen(self, group_id: GroupId) -> bool:
         """Return whether a group is refused as known already, whoever brings it."""
@@ -308,7 +292,7 @@ class ReplayBuffer:
 
     def residents(self) -> Iterator[Entry]:
         """Yield every resident group, which are others', in the order of arrival; O(n)."""
-        return (slot.entry for slot in self._slots.values())
+        return (slot.entry for slot in self._pool.slots.values())
 
     @property
     def max_groups(self) -> int:
@@ -318,7 +302,7 @@ class ReplayBuffer:
     @property
     def room(self) -> int:
         """How many groups of others it could still take."""
-        return self._limits.max_groups - self._pool.num_groups
+        return self._limits.max_groups - len(self._pool.slots)
 
     def stats(self, now: float, *, max_publishers: int = 256) -> BufferStats:
         """Return a snapshot; the `max_publishers` with most groups are listed."""
@@ -340,24 +324,24 @@ class ReplayBuffer:
             self._next_due = when
 
     def _lease_slot(self, slot: Slot, holder: str, deadline: float) -> None:
-        if slot.ready:
-            self._pool.take(slot)
+        if slot.is_ready:
+            self._pool.set_ready(slot, is_ready=False)
             self._leased_slots += 1
         self._leases.grant(slot.entry.group.group_id, holder, deadline)
         self._due_by(deadline)
 
     def _end_lease(self, group_id: GroupId) -> None:
         self._leases.end(group_id)
-        slot = self._slots.get(group_id)
-        if slot is not None and not slot.ready:
-            self._pool.make_ready(slot)
+        slot = self._pool.slots.get(group_id)
+        if slot is not None and not slot.is_ready:
+            self._pool.set_ready(slot, is_ready=True)
             self._leased_slots -= 1
             self._due_by(slot.entry.received_at + self._limits.max_age_seconds)
             self._drop_outdated(slot)
 
     def _consume(self, group_id: GroupId) -> bool:
         self._leases.end(group_id)
-        slot = self._slots.get(group_id)
+        slot = self._pool.slots.get(group_id)
         if slot is not None:
             self._remove(slot)
         is_new = group_id not in self._consumed
@@ -366,10 +350,9 @@ class ReplayBuffer:
         return is_new
 
     def _remove(self, slot: Slot) -> None:
-        if not slot.ready:
+        if not slot.is_ready:
             self._leased_slots -= 1
         self._pool.remove(slot)
-        del self._slots[slot.entry.group.group_id]
 
     def _let_return(self, slot: Slot, cause: DropCause) -> None:
         """Count a group that left by its publisher's doing: others may bring its content."""

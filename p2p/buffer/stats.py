@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from p2p.buffer.own import OwnGroups
-from p2p.buffer.pool import GroupPool, PublisherGroups
+from p2p.buffer.pool import Counters, GroupPool
 from p2p.buffer.types import BufferLimits, BufferStats, DropCause, PublisherStats
-from shoal_wire.types import PeerId
+from p2p.fair.shares import Leaf
+from shoal_wire.types import GroupId, PeerId
 
 
 @dataclass(slots=True)
@@ -34,11 +35,12 @@ def snapshot(
 ) -> BufferStats:
     """Return the statistics at `now`; O(publishers) and the groups of those listed."""
     rows = [_own_row(own, now)] if own.entries else []
-    others = heapq.nlargest(max_publishers, pool.shelves.items(), key=lambda item: item[1].groups)
-    rows += [_row(publisher, shelf, now) for publisher, shelf in others]
+    leaves = (leaf for leaf in pool.publishers.root.children.values() if isinstance(leaf, Leaf))
+    others = heapq.nlargest(max_publishers, leaves, key=lambda leaf: leaf.count)
+    rows += [_row(leaf, pool.counters.get(PeerId(leaf.key), Counters()), now) for leaf in others]
     rows.sort(key=lambda row: -row.groups)
     return BufferStats(
-        groups=pool.num_groups,
+        groups=len(pool.slots),
         bytes=pool.num_bytes,
         own_groups=len(own.entries),
         own_bytes=own.num_bytes,
@@ -70,16 +72,16 @@ def _own_row(own: OwnGroups, now: float) -> PublisherStats:
     )
 
 
-def _row(publisher: PeerId, shelf: PublisherGroups, now: float) -> PublisherStats:
-    oldest = shelf.by_age.peek()
-    newest = max((slot.entry.received_at for slot in shelf.ready), default=None)
+def _row(leaf: Leaf[GroupId], counters: Counters, now: float) -> PublisherStats:
+    oldest = leaf.oldest.peek()
+    newest = max((place.since for place in leaf.free), default=None)
     return PublisherStats(
-        peer_id=publisher,
+        peer_id=PeerId(leaf.key),
         own=False,
-        groups=shelf.groups,
-        bytes=shelf.bytes,
-        oldest_age_s=None if oldest is None else now - oldest.entry.received_at,
+        groups=leaf.count,
+        bytes=leaf.size,
+        oldest_age_s=None if oldest is None else now - oldest.since,
         newest_age_s=None if newest is None else now - newest,
-        draws=shelf.counters.draws,
-        stored_total=shelf.counters.stored_total,
+        draws=counters.draws,
+        stored_total=counters.stored_total,
     )

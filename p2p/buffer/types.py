@@ -21,8 +21,8 @@ class BufferLimits:
     max_bytes_per_publisher: int
     max_consumed_ids: int = 65_536
     """Ids remembered as consumed, and as seen; the oldest is forgotten first."""
-    max_departed_publishers: int = 4096
-    """Publishers without groups whose counters are kept."""
+    max_publishers: int = 4096
+    """Publishers that groups are counted of; the one heard longest ago is forgotten first."""
     max_versions_per_publisher: int = 3
     """A publisher's newest policy versions whose groups stay, unless they are leased."""
 
@@ -75,16 +75,6 @@ class Entry:
     """The peer that brought it; empty where that is not known."""
     by_publisher: bool = False
     """Whether its publisher brought it itself; what a peer passes on does not displace that."""
-
-
-@dataclass(slots=True, eq=False)
-class Slot:
-    """A resident group. Compared by identity."""
-
-    entry: Entry
-    arrival: int
-    """The buffer's running number."""
-    ready: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,10 +10,10 @@ from typing import Protocol, TypeVar
 
 import trio
 
+from p2p.fair.buckets import KeyedBuckets, Rate
 from p2p.fetch.stats import FetchStats
 from p2p.net.request import RequestError, RequestFailure
 from p2p.standing.scoring import Report
-from p2p.token_bucket import KeyedBuckets, Rate
 from shoal_base.bounded import BoundedDict
 from shoal_wire.limits import MAX_ANSWER_BYTES, ROLLOUTS_PROTOCOL
 from shoal_wire.rollout_codec import RolloutProtocolError, decode_answer, encode_query

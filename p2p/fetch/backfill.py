@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from p2p.fair.buckets import Rate, TokenBucket
 from p2p.fetch.asker import NoAnswerError
 from p2p.fetch.batches import BatchFetch
 from p2p.fetch.means import FetchMeans
 from p2p.fetch.twins import TwinWatch
 from p2p.intake.validation import Source
-from p2p.token_bucket import Rate, TokenBucket
 from shoal_base.bounded import BoundedDict
 from shoal_wire.limits import MAX_SHARDS_PER_PEER
 from shoal_wire.rollout_messages import BatchRef, Listing, RecentQuery

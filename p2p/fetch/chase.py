@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from p2p.fair.buckets import KeyedBuckets, Rate
 from p2p.fetch.gaps import Gap
-from p2p.token_bucket import KeyedBuckets, Rate
 from shoal_base.bounded import BoundedDict
 from shoal_wire.types import PeerId
 

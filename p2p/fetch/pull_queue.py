@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
 
+from p2p.fair.buckets import KeyedBuckets, Rate, TokenBucket
 from p2p.intake.validation import Source
-from p2p.token_bucket import KeyedBuckets, Rate, TokenBucket
 from shoal_base.bounded import BoundedDict
 from shoal_wire.rollout_messages import BatchRef
 from shoal_wire.types import BatchId, PeerId

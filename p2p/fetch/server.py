@@ -17,12 +17,12 @@ from typing import Protocol
 
 import trio
 
+from p2p.fair.buckets import KeyedBuckets, Rate, TokenBucket
 from p2p.fetch.shelf import Held, Shelf
 from p2p.fetch.stats import FetchStats
 from p2p.net.request import RequestLimits
 from p2p.standing.scoring import Report
 from p2p.store.types import StoreError
-from p2p.token_bucket import KeyedBuckets, Rate, TokenBucket
 from shoal_base.bounded import BoundedDict
 from shoal_wire.limits import MAX_CHUNK_BYTES, MAX_RETRY_MS
 from shoal_wire.rollout_codec import RolloutProtocolError, decode_query, encode_answer

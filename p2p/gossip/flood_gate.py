@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from p2p.token_bucket import Rate, TokenBucket
+from p2p.fair.buckets import Rate, TokenBucket
 from shoal_base.bounded import BoundedDict
 
 _MAX_PEERS = 1024

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass, field
 
-from p2p.token_bucket import Rate, TokenBucket
+from p2p.fair.buckets import Rate, TokenBucket
 from shoal_base.bounded import BoundedDict
 from shoal_wire.types import BatchId, PeerId
 from shoal_wire.verdict import Reason

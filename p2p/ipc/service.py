@@ -9,7 +9,7 @@ from typing import Any
 
 import trio
 
-from p2p.buffer.shares import path_of
+from p2p.buffer.pool import path_of
 from p2p.buffer.types import Entry
 from p2p.ipc.inspector import Control, InspectorService, View, answer_view, carry_out
 from p2p.ipc.judge_link import JudgeLink

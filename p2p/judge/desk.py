@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-from p2p.token_bucket import KeyedBuckets, Rate, TokenBucket
+from p2p.fair.buckets import KeyedBuckets, Rate, TokenBucket
 from shoal_tasks.types import TaskCoordinates
 from shoal_wire.judge_messages import JudgeRefusalReason
 from shoal_wire.types import PeerId

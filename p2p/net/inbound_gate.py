@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
-from p2p.token_bucket import KeyedBuckets, Rate, TokenBucket
+from p2p.fair.buckets import KeyedBuckets, Rate, TokenBucket
 
 _MAX_PREFIXES = 4096
 _IPV4_BITS, _IPV6_BITS = 24, 48

@@ -8,7 +8,7 @@ peer back.  Nobody is blamed.  Honest peers ask some twenty times a second at mo
 
 from __future__ import annotations
 
-from p2p.token_bucket import KeyedBuckets, Rate, TokenBucket
+from p2p.fair.buckets import KeyedBuckets, Rate, TokenBucket
 
 OF_CONNECTION = Rate(burst=400.0, per_second=100.0)
 OF_SOURCE = Rate(burst=800.0, per_second=200.0)

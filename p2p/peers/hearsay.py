@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from p2p.fair.buckets import KeyedBuckets, Rate
 from p2p.net.address import host_and_port
 from p2p.net.homes import LOOPBACK, NOWHERE, home_of
 from p2p.net.inbound_gate import prefix_of
-from p2p.token_bucket import KeyedBuckets, Rate
 from shoal_wire.types import PeerId
 
 DIALS_A_PLACE = Rate(burst=4.0, per_second=4 / 60)

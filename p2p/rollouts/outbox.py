@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
+from p2p.fair.buckets import Rate, TokenBucket
 from p2p.intake.ledger import LedgerLimits
 from p2p.intake.validation import Rejected, reopen_batch
 from p2p.store.store import OwnBatch, StoreError
-from p2p.token_bucket import Rate, TokenBucket
 from shoal_ipc import messages as m
 from shoal_wire.announcement import Announcement, encode_announcement
 from shoal_wire.codec import batch_to_bytes

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from p2p.buffer.pool import path_of, source_of
 from p2p.buffer.replay import ReplayBuffer
-from p2p.buffer.shares import path_of, source_of
 from p2p.buffer.types import Entry, InsertOutcome
 from p2p.events import BatchKept, BatchWithdrawn, Event, Keeper, NewGroups
 from p2p.intake.ledger import Equivocation, PublisherLedger

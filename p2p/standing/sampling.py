@@ -141,7 +141,7 @@ class SamplingStandings:
         """Take in the own verifier's rewards of a group; a group counts once.
 
         Own groups only teach what a family's groups usually spread. `source` is the network of a
-        publisher that brought it itself (`p2p.buffer.shares.source_of`); else it is empty.
+        publisher that brought it itself (`p2p.buffer.pool.source_of`); else it is empty.
         """
         finite = [min(1.0, max(0.0, reward)) for reward in rewards if math.isfinite(reward)]
         if not finite or group_id in self._reported:

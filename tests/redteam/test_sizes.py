@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from p2p.token_bucket import KeyedBuckets, Rate
+from p2p.fair.buckets import KeyedBuckets, Rate
 from shoal_base.bounded import BoundedDict
 from tests.redteam.sizes import held_by
 

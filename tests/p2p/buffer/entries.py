@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 
-from p2p.buffer.drawing import WeightOf
+from p2p.buffer.pool import WeightOf
 from p2p.buffer.types import BufferLimits, Entry
 from shoal_wire.types import (
     BatchId,

@@ -475,14 +475,13 @@ class TestViews:
         assert [item.peer_id for item in buffer.stats(5.0, max_publishers=1).per_publisher] == ["a"]
 
     def test_a_publishers_counters_outlive_its_groups_within_a_bound(self) -> None:
-        buffer = make(max_departed_publishers=1)
-        for publisher, number in (("a", 0), ("b", 1)):
+        buffer = make(max_publishers=2)
+        for number, publisher in enumerate("abcc"):
             fill(buffer, publisher, range(number, number + 1))
             buffer.discard([group_id(number)], PeerId(publisher))
-        fill(buffer, "a", range(2, 3))
-        fill(buffer, "b", range(3, 4))
-        stored = {item.peer_id: item.stored_total for item in buffer.stats(3.0).per_publisher}
-        assert stored == {"a": 1, "b": 2}
+        fill(buffer, "b", range(4, 5))
+        counted = {peer: one.stored_total for peer, one in buffer.counters().items()}
+        assert counted == {"c": 2, "b": 2}
 
 
 @pytest.mark.parametrize("how", ["withdrawn", "displaced", "outdated"])

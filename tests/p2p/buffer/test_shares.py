@@ -9,8 +9,8 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from p2p.buffer.pool import source_of
 from p2p.buffer.replay import ReplayBuffer
-from p2p.buffer.shares import source_of
 from p2p.buffer.types import Entry, InsertOutcome
 from shoal_wire.types import PeerId
 from tests.p2p.buffer.entries import entry, limits

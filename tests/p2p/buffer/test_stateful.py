@@ -312,7 +312,7 @@ class BufferMachine(RuleBasedStateMachine):
         if not hasattr(self, "buffer"):
             return
         assert [item.group.group_id for item in self.buffer.residents()] == list(self.here)
-        ready = {key: slot.ready for key, slot in self.buffer._slots.items()}
+        ready = {key: slot.is_ready for key, slot in self.buffer._pool.slots.items()}
         assert ready == {key: key not in self.leases for key in self.here}
         assert [item.group.group_id for item in self.buffer.own_groups()] == list(self.own)
         self.within_bounds()

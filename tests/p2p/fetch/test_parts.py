@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from p2p.fair.buckets import Rate
 from p2p.fetch.gaps import GapEnd, GapLimits, GapTracker
 from p2p.fetch.pull_queue import Lane, PullJob, PullQueue, QueueLimits
 from p2p.fetch.shelf import Shelf
 from p2p.intake.validation import Source
-from p2p.token_bucket import Rate
 from shoal_wire.types import BatchId, PeerId
 from shoal_wire.verdict import Reason
 from tests.support import factories as make

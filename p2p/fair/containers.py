@@ -1,4 +1,4 @@
-"""The containers under the replay buffer: heaps with removal and a set one can draw from.
+"""A heap with removal and a set that one can draw from.
 
 Pure and deterministic: their order follows from the calls alone. What has been removed leaves
 stale items behind in a heap, which hold numbers only, never the thing itself.
@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
 
 _SLACK = 8
 """Stale heap items tolerated beside as many as there are live ones."""
@@ -43,7 +42,8 @@ class LazyHeap(Generic[K]):
         self._keys[serial] = key
         heapq.heappush(self._heap, (priority, serial))
         if len(self._heap) > 2 * len(self._keys) + _SLACK:
-            self._heap = _without_stale(self._heap, self._keys)
+            # A sorted list is a heap.
+            self._heap = sorted(item for item in self._heap if item[1] in self._keys)
 
     def discard(self, key: K) -> None:
         """Remove `key` if it is there."""
@@ -64,43 +64,6 @@ class LazyHeap(Generic[K]):
     def least(self) -> float | None:
         """Return the least priority, None when empty."""
         return None if self.peek() is None else self._heap[0][0]
-
-
-class OrderHeap(Generic[V]):
-    """Members of a mapping shared with others, in an order that each has for good.
-
-    `live` maps a member's number to it. A member that left and came back is pushed again; the
-    item it had left behind is then as good as the new one.
-    """
-
-    __slots__ = ("_heap", "_live")
-
-    def __init__(self, live: Mapping[int, V]) -> None:
-        self._heap: list[tuple[float, int]] = []
-        self._live = live
-
-    def push(self, priority: float, number: int, num_live: int) -> None:
-        """Add a live member; `num_live` is how many of this heap's members are live."""
-        heapq.heappush(self._heap, (priority, number))
-        if len(self._heap) > 2 * num_live + _SLACK:
-            self._heap = _without_stale(self._heap, self._live)
-
-    def peek(self) -> V | None:
-        """Return the live member of least priority, the lowest number first; None if none."""
-        heap, live = self._heap, self._live
-        while heap:
-            number = heap[0][1]
-            if number in live:
-                return live[number]
-            heapq.heappop(heap)
-        return None
-
-
-def _without_stale(
-    heap: list[tuple[float, int]], live: Mapping[int, object]
-) -> list[tuple[float, int]]:
-    """Return the heap's live items, each once: a sorted list is a heap."""
-    return sorted({item for item in heap if item[1] in live})
 
 
 class DrawSet(Generic[K]):

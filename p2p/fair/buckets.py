@@ -1,4 +1,4 @@
-"""A quota that refills: so much at once, so much a second. Pure."""
+"""Rate limits that refill: so much at once, so much a second. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from p2p.fair import Path
 from shoal_base.bounded import BoundedDict
 
 K = TypeVar("K", bound=Hashable)
@@ -73,3 +74,52 @@ class KeyedBuckets(Generic[K]):
     def of(self, key: K, now: float) -> TokenBucket:
         """Return the bucket of `key`."""
         return self._buckets.use(key, lambda: TokenBucket(self._rate, now))
+
+
+class Buckets:
+    """The buckets that somebody takes from, all of them at once."""
+
+    def __init__(self, buckets: tuple[TokenBucket, ...]) -> None:
+        self._buckets = buckets
+
+    def available(self, now: float) -> float:
+        """Return what may be taken."""
+        return min(bucket.available(now) for bucket in self._buckets)
+
+    def take(self, amount: float, now: float) -> None:
+        """Take `amount` whether it is there or not."""
+        for bucket in self._buckets:
+            bucket.take(amount, now)
+
+    def owe(self, amount: float, now: float) -> None:
+        """Take `amount` even where it is not there, down to a debt of one burst."""
+        for bucket in self._buckets:
+            bucket.owe(amount, now)
+
+    def try_take(self, amount: float, now: float) -> bool:
+        """Take `amount` if it is there."""
+        if amount > self.available(now):
+            return False
+        self.take(amount, now)
+        return True
+
+    def wait_s(self, amount: float, now: float) -> float:
+        """Return the seconds until `amount` is there, at most what fills a whole bucket."""
+        return max(bucket.wait_s(amount, now) for bucket in self._buckets)
+
+
+class PathBuckets:
+    """A bucket for each beginning of a path: all names of a network share the network's.
+
+    So any number of names on one network may do what the network may, and no more.
+    """
+
+    def __init__(self, *rates: Rate, max_keys: int = 1024) -> None:
+        """`rates` are of a path's first part, of its first two, and so on."""
+        self._levels = [KeyedBuckets[Path](rate, max_keys=max_keys) for rate in rates]
+
+    def of(self, path: Path, now: float) -> Buckets:
+        """Return what somebody at `path` takes from."""
+        return Buckets(
+            tuple(level.of(path[:depth], now) for depth, level in enumerate(self._levels, 1))
+        )

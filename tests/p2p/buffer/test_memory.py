@@ -1,4 +1,4 @@
-"""The buffer's containers, and that what leaves the buffer leaves memory."""
+"""What leaves the buffer leaves memory."""
 
 from __future__ import annotations
 
@@ -8,71 +8,10 @@ import sys
 import weakref
 from dataclasses import replace
 
-from hypothesis import given
-from hypothesis import strategies as st
-
-from p2p.buffer.containers import DrawSet, LazyHeap, OrderHeap
 from p2p.buffer.replay import ReplayBuffer
 from p2p.buffer.types import Entry
 from shoal_wire.types import PeerId
 from tests.p2p.buffer.entries import entry, group_id, limits
-
-calls = st.lists(
-    st.tuples(st.sampled_from(["put", "discard"]), st.integers(0, 9), st.integers(0, 5)),
-    max_size=80,
-)
-
-
-@given(calls)
-def test_a_lazy_heap_agrees_with_a_sorted_list(script: list[tuple[str, int, int]]) -> None:
-    heap: LazyHeap[int] = LazyHeap()
-    model: dict[int, tuple[int, int]] = {}
-    for time, (call, key, priority) in enumerate(script):
-        if call == "put":
-            heap.put(key, priority)
-            model[key] = (priority, time)
-        else:
-            heap.discard(key)
-            model.pop(key, None)
-        first = min(model, key=lambda item: model[item], default=None)
-        assert heap.peek() == first
-        assert heap.least() == (None if first is None else model[first][0])
-        assert len(heap) == len(model)
-        assert len(heap._heap) <= 2 * 10 + 8
-
-
-@given(calls)
-def test_an_order_heap_agrees_with_a_sorted_list(script: list[tuple[str, int, int]]) -> None:
-    live: dict[int, str] = {}
-    heap = OrderHeap(live)
-    order = {number: number * 7 % 5 for number in range(10)}
-    for call, number, _ in script:
-        if call == "put" and number not in live:
-            live[number] = str(number)
-            heap.push(order[number], number, len(live))
-        elif call == "discard":
-            live.pop(number, None)
-        first = min(live, key=lambda item: (order[item], item), default=None)
-        assert heap.peek() == (None if first is None else str(first))
-        assert len(heap._heap) <= 2 * 10 + 8
-
-
-@given(calls, st.randoms(use_true_random=False))
-def test_a_draw_set_draws_its_members(
-    script: list[tuple[str, int, int]], rng: random.Random
-) -> None:
-    members: DrawSet[int] = DrawSet()
-    model: set[int] = set()
-    for call, key, _ in script:
-        if call == "put":
-            members.add(key)
-            model.add(key)
-        else:
-            members.discard(key)
-            model.discard(key)
-        assert sorted(members) == sorted(model)
-        if model:
-            assert members.draw(rng) in model
 
 
 class Tracked(str):
@@ -109,7 +48,7 @@ def test_what_leaves_the_buffer_leaves_memory() -> None:
 
 def test_a_stream_of_publishers_leaves_a_bounded_trace() -> None:
     buffer = ReplayBuffer(
-        limits(max_groups=10_000, max_departed_publishers=20, max_consumed_ids=30),
+        limits(max_groups=10_000, max_publishers=20, max_consumed_ids=30),
         random.Random(1),
     )
     before = _bytes_of(buffer)

@@ -1,0 +1,1 @@
+"""Tests of p2p.fair."""

@@ -1,0 +1,120 @@
+"""However many names one network has, it gets one network's share: of places, turns and rates."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from p2p.fair import Path
+from p2p.fair.buckets import PathBuckets, Rate
+from p2p.fair.queue import FairQueue
+from p2p.fair.shares import Place, ShareTree
+
+sides = st.sampled_from(["signed", "passed on"])
+names = st.lists(st.tuples(sides, st.integers(0, 10**6)), min_size=1, max_size=200)
+"""What a network with names at will says: on which side, under which name, one after the other."""
+honest = st.integers(1, 6)
+"""Networks with one name each, which want as much as they can get."""
+
+
+def attackers(said: tuple[str, int]) -> Path:
+    side, name = said
+    return ("attacker", side, str(name))
+
+
+def honest_path(number: int) -> Path:
+    return (f"honest {number}", "signed", "itself")
+
+
+@given(said=names, num_honest=honest, room=st.integers(1, 60), rng=st.randoms())
+def test_places(
+    said: list[tuple[str, int]], num_honest: int, room: int, rng: random.Random
+) -> None:
+    """In a full room each network that wants more has its whole share, rounded down."""
+    tree = ShareTree[None]()
+    comers = [attackers(one) for one in said] * 3
+    comers += [honest_path(n) for n in range(num_honest)] * room
+    rng.shuffle(comers)
+    for at, path in enumerate(comers):
+        if len(tree) >= room:
+            victim = tree.victim(path)
+            if victim is None:
+                continue
+            tree.remove(victim)
+        tree.add(Place(path, None, since=float(at)))
+        assert len(tree) <= room
+    share = room // (num_honest + 1)
+    assert all(tree.held((f"honest {n}",)) >= share for n in range(num_honest))
+    assert tree.held(("attacker",)) <= room - num_honest * share
+
+
+@given(said=names, num_honest=honest, seed=st.integers(0, 1 << 16))
+def test_draws(said: list[tuple[str, int]], num_honest: int, seed: int) -> None:
+    """A draw comes to the attacker's network as often as to any other."""
+    tree, rng = ShareTree[None](), random.Random(seed)
+    for path in (*map(attackers, said), *map(honest_path, range(num_honest))):
+        tree.add(Place(path, None))
+    drawn = Counter[str]()
+    for _ in range(400):
+        place = tree.draw(rng)
+        assert place is not None
+        drawn[place.path[0]] += 1
+    # Five standard deviations of 400 draws are at most 50.
+    assert abs(drawn["attacker"] - 400 / (num_honest + 1)) <= 50
+
+
+@given(said=names, num_honest=honest, turns=st.integers(1, 300))
+def test_turns(said: list[tuple[str, int]], num_honest: int, turns: int) -> None:
+    """While all want more, no network has had over one turn more than another."""
+    queue, had = FairQueue[int](), Counter[str]()
+    waiting = [attackers(one) for one in said]
+    for path in (*waiting, *map(honest_path, range(num_honest))):
+        queue.add(path, 0)
+    for _ in range(turns):
+        found = queue.take()
+        assert found is not None
+        path, _ = found
+        queue.pay(path, 1.0)
+        had[path[0]] += 1
+        queue.add(path, 0)
+    assert max(had.values()) - min(had[f"honest {n}"] for n in range(num_honest)) <= 1
+    assert had["attacker"] <= -(-turns // (num_honest + 1))
+
+
+@given(said=names, num_honest=honest, num_seats=st.integers(1, 20), rng=st.randoms())
+def test_seats(
+    said: list[tuple[str, int]], num_honest: int, num_seats: int, rng: random.Random
+) -> None:
+    """Whatever order seats are given back in, a free one goes to a network that holds fewest."""
+    queue, held = FairQueue[int](), list[Path]()
+    networks = ["attacker", *(honest_path(n)[0] for n in range(num_honest))]
+    for path in (*map(attackers, said), *map(honest_path, range(num_honest))):
+        for number in range(num_seats):
+            queue.add(path, number)
+    for _ in range(20 * num_seats):
+        if len(held) == num_seats:
+            path = held.pop(rng.randrange(num_seats))
+            queue.release(path)
+            queue.add(path, 0)
+        found = queue.take()
+        assert found is not None
+        of_network = Counter(path[0] for path in held)
+        assert of_network[found[0][0]] == min(of_network[network] for network in networks)
+        queue.hold(found[0])
+        held.append(found[0])
+
+
+@given(said=names, takes=st.lists(st.tuples(st.integers(0, 199), st.floats(0, 5)), max_size=300))
+def test_rates(said: list[tuple[str, int]], takes: list[tuple[int, float]]) -> None:
+    """A network's names together take no more than its burst and what has flowed in since."""
+    of_network, of_name = Rate(burst=20, per_second=2), Rate(burst=10, per_second=1)
+    buckets = PathBuckets(of_network, of_name, max_keys=4)
+    now = taken = 0.0
+    for which, elapsed in takes:
+        now += elapsed
+        name = f"{said[which % len(said)]}"
+        taken += buckets.of(("attacker", name), now).try_take(1.0, now)
+    assert taken <= of_network.burst + of_network.per_second * now
