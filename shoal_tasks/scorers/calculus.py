@@ -8,13 +8,14 @@ sqrt(x**2) = x, are not identities.
 
 from __future__ import annotations
 
+import ast
 import cmath
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from shoal_tasks.scorers.expressions import ExpressionError, Node, Number, evaluate
+from shoal_tasks.scorers.expressions import ExpressionError, Node, evaluate
 
 _RADII: Final = (0.31, 0.47, 0.73, 0.94, 1.21, 1.63, 2.2, 3.1, 4.7, 7.3, 11.0, 15.0)
 """Small ones, where exponentials stay finite; large ones, where a constant cannot hide a sign."""
@@ -57,8 +58,8 @@ class DualAlgebra:
         self._symbols = symbols
         self.scale = 0.0
 
-    def number(self, number: Number) -> Dual:
-        return Dual(complex(float(number.text)), 0j)
+    def number(self, number: float) -> Dual:
+        return Dual(complex(number), 0j)
 
     def name(self, name: str) -> Dual:
         if name == self._variable:
@@ -151,11 +152,10 @@ def _agree_at(
 
 def _names(node: Node) -> set[str]:
     """Names that stand for constants of integration: a letter and at most two digits, or so."""
-    collector = _NameCollector()
-    evaluate(node, collector)
+    names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
     return {
         name
-        for name in collector.names
+        for name in names
         if name not in _NOT_SYMBOLS
         and (name.lower() in ("const", "constant") or _is_short_symbol(name))
     }
@@ -164,31 +164,6 @@ def _names(node: Node) -> set[str]:
 def _is_short_symbol(name: str) -> bool:
     rest = name[1:].lstrip("_")
     return len(name) <= _SYMBOL_CHARS and name[0].isalpha() and (not rest or rest.isdecimal())
-
-
-class _NameCollector:
-    """Walks a tree for the names in it."""
-
-    def __init__(self) -> None:
-        self.names: set[str] = set()
-
-    def number(self, number: Number) -> None:
-        return None
-
-    def name(self, name: str) -> None:
-        self.names.add(name)
-
-    def negative(self, value: None) -> None:
-        return None
-
-    def join(self, operator: str, left: None, right: None) -> None:
-        return None
-
-    def power(self, base: None, exponent: None) -> None:
-        return None
-
-    def call(self, name: str, arguments: list[None]) -> None:
-        return None
 
 
 Function = Callable[[complex], tuple[complex, complex]]

@@ -6,7 +6,7 @@ import math
 from fractions import Fraction
 from typing import Final
 
-from shoal_tasks.scorers.expressions import ExpressionError, Node, Number, evaluate
+from shoal_tasks.scorers.expressions import ExpressionError, Node, evaluate
 
 Value = Fraction | float
 
@@ -19,8 +19,8 @@ MAX_FACTORIAL: Final = 1000
 class NumberAlgebra:
     """Values of expressions without variables. Raises `ExpressionError` where there is none."""
 
-    def number(self, number: Number) -> Value:
-        return float(number.text) if number.is_float else Fraction(int(number.text))
+    def number(self, number: float) -> Value:
+        return Fraction(number) if isinstance(number, int) else number
 
     def name(self, name: str) -> Value:
         if name not in _CONSTANTS:

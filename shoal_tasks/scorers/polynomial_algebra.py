@@ -12,7 +12,7 @@ import math
 from fractions import Fraction
 from typing import Final
 
-from shoal_tasks.scorers.expressions import ExpressionError, Node, Number, evaluate
+from shoal_tasks.scorers.expressions import ExpressionError, Node, evaluate
 
 Monomial = tuple[tuple[str, int], ...]
 """Variables in alphabetical order, each with an exponent that is not 0."""
@@ -30,10 +30,10 @@ _NOT_VARIABLES: Final = frozenset("EINOQS")
 class PolynomialAlgebra:
     """Expanded polynomials; everything that would have to be multiplied out is an error."""
 
-    def number(self, number: Number) -> Polynomial:
-        if number.is_float:
+    def number(self, number: float) -> Polynomial:
+        if not isinstance(number, int):
             raise ExpressionError("a float is not an exact coefficient")
-        return _constant(Fraction(int(number.text)))
+        return _constant(Fraction(number))
 
     def name(self, name: str) -> Polynomial:
         if name in _NOT_VARIABLES:

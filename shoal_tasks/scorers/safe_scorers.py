@@ -69,7 +69,7 @@ def score_string_insertion(answer: str, entry: Entry) -> float:
     if answer == expected:
         return 1.0
     value = parse_literal(answer)
-    if isinstance(value, list) and not all(isinstance(item, str) for item in value):
+    if isinstance(value, list | tuple) and not all(isinstance(item, str) for item in value):
         return 0.0
     cells = cells_of(value)
     return 0.1 if cells is not None and "".join(cells) == expected else 0.0
