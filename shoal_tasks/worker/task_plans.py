@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
+from shoal_base.bounded import BoundedDict
 from shoal_tasks.errors import GenerationError, WorkerUnavailable
 from shoal_tasks.families import (
     JUDGE_SEED_MIN,
@@ -18,7 +19,6 @@ from shoal_tasks.families import (
 from shoal_tasks.limits import MAX_ITEMS_PER_FRAME
 from shoal_tasks.split import Part, num_held_out_needed
 from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates, TaskItem
-from shoal_tasks.worker.cache import LruCache
 from shoal_tasks.worker.operations import (
     TOO_SLOW,
     Families,
@@ -59,7 +59,7 @@ class TaskPlans:
         self._item = generate_operation(checked, ["question", "answer", "metadata"], parse_item)
         self._digest = generate_operation(checked, ["digest"], parse_digest, too_slow=TOO_SLOW)
         self._score = score_operation(checked)
-        self._digests: LruCache[TaskCoordinates, Digest] = LruCache(digest_cache_size)
+        self._digests: BoundedDict[TaskCoordinates, Digest] = BoundedDict(digest_cache_size)
 
     def draw(
         self, rng: random.Random, count: int, families: Sequence[FamilySpec] = ()

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from policy.rollouts import Question
 from policy.tasks import TaskSource
+from shoal_base.bounded import BoundedDict
 from shoal_tasks.families import FamilySpec
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.split import Part
 from shoal_tasks.types import ScoreRequest, ScoreResult, TaskCoordinates
-from shoal_tasks.worker.cache import LruCache
 from shoal_tasks.worker.sync import TaskWorker
 from shoal_wire.digests import question_digest
 from shoal_wire.types import Digest
@@ -28,9 +28,9 @@ class SharedWorker(TaskWorker):
 
     def __init__(self, families: Sequence[FamilySpec], *, limits: WorkerLimits | None = None):
         super().__init__(families, limits=limits)
-        self._texts: LruCache[TaskCoordinates, str] = LruCache(_REMEMBERED)
-        self._parts: LruCache[TaskCoordinates, Part] = LruCache(_REMEMBERED)
-        self._scores: LruCache[ScoreRequest, ScoreResult] = LruCache(_REMEMBERED)
+        self._texts: BoundedDict[TaskCoordinates, str] = BoundedDict(_REMEMBERED)
+        self._parts: BoundedDict[TaskCoordinates, Part] = BoundedDict(_REMEMBERED)
+        self._scores: BoundedDict[ScoreRequest, ScoreResult] = BoundedDict(_REMEMBERED)
 
     def draw(
         self, rng: random.Random, count: int, *, families: Sequence[FamilySpec] = ()
