@@ -146,11 +146,11 @@ def _answers(link: NodeLink, asked: _Asked, console: Terminal) -> list[Completio
             console.print(f"{rules.min_completions} are needed; a wrong one will do", style="dim")
             continue
         completion = completion_of(text)
-        reason = check_completion(completion, rules)
-        if reason is None:
+        fault = check_completion(completion, rules)
+        if fault is None:
             found.append(completion)
         else:
-            console.print(f"peers would refuse that ({reason.value})")
+            console.print(f"peers would refuse that: {fault}")
     return found
 
 

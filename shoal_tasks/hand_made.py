@@ -98,9 +98,9 @@ def _completions(line: int, row: Mapping[str, Any], rules: SwarmRules) -> tuple[
         )
     found = tuple(_completion(line, item) for item in given)
     for completion in found:
-        reason = check_completion(completion, rules)
-        if reason is not None:
-            raise RowError(f"line {line}: peers would refuse a completion ({reason.value})")
+        fault = check_completion(completion, rules)
+        if fault is not None:
+            raise RowError(f"line {line}: peers would refuse a completion: {fault}")
     return found
 
 

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 _OTHER_CANDIDATES = 4
 """Peers asked beside those that are known to have had something to do with a batch."""
-_PASSING = frozenset({Reason.INTAKE_FULL, Reason.WORKER_UNAVAILABLE, Reason.OVER_QUOTA})
+_PASSING = frozenset({Reason.BUSY, Reason.WORKER_UNAVAILABLE, Reason.OVER_QUOTA})
 """Reasons that may not hold the next time."""
 
 Take = Callable[[bytes, PullJob, PeerId], Awaitable[Verdict]]
@@ -199,8 +199,6 @@ _NOT_SIGNED_HERE = frozenset(
         Reason.OVERSIZE_PAYLOAD,
         Reason.MALFORMED_ENVELOPE,
         Reason.NOT_CANONICAL,
-        Reason.WRONG_PAYLOAD_TYPE,
-        Reason.KEY_NOT_ED25519,
         Reason.WEAK_KEY,
         Reason.BAD_SIGNATURE,
     }

@@ -116,9 +116,9 @@ class PullQueue:
         if job.num_bytes > self._bytes.of(job.account, now).available(now):
             return Reason.OVER_QUOTA
         if len(self._jobs) >= self._limits.max_jobs and self._displaced_by(job) is None:
-            return Reason.INTAKE_FULL
+            return Reason.BUSY
         # Claimed bytes are the claimant's; what all share is charged as it flows.
-        return Reason.INTAKE_FULL if self._all_bytes.available(now) <= 0 else None
+        return Reason.BUSY if self._all_bytes.available(now) <= 0 else None
 
     def add(self, job: PullJob, now: float) -> None:
         """Add a job that `refuse` has let through, and take its bytes off its account's quota.

@@ -123,7 +123,7 @@ class RolloutServer:
             query = decode_query(raw)
         except RolloutProtocolError:
             self._stats.refused["malformed_request"] += 1
-            self._report(peer_id, peer_id, verdict(Reason.MALFORMED_REQUEST))
+            self._report(peer_id, peer_id, verdict(Reason.BAD_REQUEST))
             raise
         found = await self._find(query, peer_id)
         self._count(query, found)
@@ -136,7 +136,7 @@ class RolloutServer:
         """Say when to come again; who has often not waited until then is flooding."""
         self._stats.refused["over_quota"] += 1
         if not self._patience.of(peer_id, now).try_take(1, now):
-            self._report(peer_id, peer_id, verdict(Reason.REQUEST_FLOOD))
+            self._report(peer_id, peer_id, verdict(Reason.BAD_REQUEST))
             raise RolloutProtocolError("asks on and on")
         return encode_answer(_busy(wait_s))
 

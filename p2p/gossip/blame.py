@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from p2p.gossip.interface import OVERLOAD
 from p2p.standing.scoring import is_mild, is_seen_by_forwarder
 from shoal_base.bounded import BoundedDict
 from shoal_wire.verdict import Outcome, Reason, Verdict
@@ -130,13 +131,4 @@ class BlameBook:
             del self._copies[oldest]
 
 
-_NOT_THEIRS = frozenset(
-    {
-        Reason.INTAKE_FULL,
-        Reason.WORKER_UNAVAILABLE,
-        Reason.TOO_DEAR,
-        Reason.VALIDATOR_TIMEOUT,
-        Reason.VALIDATOR_FAULT,
-        Reason.LEFT_TOPIC,
-    }
-)
+_NOT_THEIRS = OVERLOAD | {Reason.LEFT_TOPIC}

@@ -163,7 +163,7 @@ class Libp2pGossip:
         except Exception:  # the validator is the node's code over a stranger's bytes
             logger.exception("the validator of %s failed", topic)
             return verdict(Reason.VALIDATOR_FAULT)
-        return judged or verdict(Reason.VALIDATOR_TIMEOUT)
+        return judged or verdict(Reason.BUSY)
 
     def _report(self, forwarder: ID, author: ID | None, judged: Verdict) -> None:
         self._watch.on_verdict(

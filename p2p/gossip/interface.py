@@ -17,15 +17,7 @@ from p2p.standing.scoring import Cause
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Reason, Verdict
 
-OVERLOAD = frozenset(
-    {
-        Reason.INTAKE_FULL,
-        Reason.WORKER_UNAVAILABLE,
-        Reason.TOO_DEAR,
-        Reason.VALIDATOR_TIMEOUT,
-        Reason.VALIDATOR_FAULT,
-    }
-)
+OVERLOAD = frozenset(reason for reason in Reason if reason.row.ours)
 """Our own troubles: the message is not marked seen, so that another copy may come through: a later
 one of another peer, or one that is offered again within the next heartbeats, and asked for once a
 second."""

@@ -46,10 +46,10 @@ def fault_of(message: rpc_pb2.Message, max_data_bytes: int) -> Reason | None:
     if len(message.data) > max_data_bytes:
         return Reason.OVERSIZE_MESSAGE
     if len(message.topicIDs) != 1:
-        return Reason.UNKNOWN_TOPIC
+        return Reason.WRONG_SWARM
     public_key = public_key_from_id_bytes(message.from_id)
     if public_key is None:
-        return Reason.KEY_NOT_ED25519
+        return Reason.BAD_SIGNATURE
     if is_weak_key(public_key):
         return Reason.WEAK_KEY
     if len(message.seqno) != _SEQNO_BYTES:

@@ -277,7 +277,7 @@ class Intake:
         with trio.move_on_after(self._patience_s):
             await self._is_open.wait()
             return
-        raise Rejected(Reason.INTAKE_FULL)
+        raise Rejected(Reason.BUSY)
 
     async def _open_fetched(
         self, raw: bytes, publisher: PeerId, provider: PeerId | None
@@ -319,7 +319,7 @@ class Intake:
 
     def _accept(self, signed: SignedBatch, source: Source) -> None:
         if not self._has_room():
-            raise Rejected(Reason.INTAKE_FULL)
+            raise Rejected(Reason.BUSY)
         self._send.send_nowait(signed)
         self._queued_bytes += sum(map(weight_of, signed.batch.groups))
         batch, now = signed.batch, trio.current_time()
@@ -384,7 +384,7 @@ class Intake:
             and self._ledger.said(signed.publisher, num_groups, now)
         ):
             # Others have sent us so much of it, replays perhaps: it knows nothing of that.
-            reason = Reason.INTAKE_FULL
+            reason = Reason.BUSY
         if reason is not None:
             await self._refuse(
                 reason, signed.publisher, signed.batch.sequence, signed.batch_id, signed.envelope

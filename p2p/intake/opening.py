@@ -62,7 +62,7 @@ class Opener:
         if held.total() + size > MAX_OPEN_BYTES or (
             held[forwarder] + size > MAX_OPEN_BYTES_OF_PEER
         ):
-            raise Rejected(Reason.INTAKE_FULL)
+            raise Rejected(Reason.BUSY)
         held[forwarder] += size
         try:
             yield

@@ -108,7 +108,7 @@ def parse_payload(
         Rejected: as `open_payload` would.
     """
     if envelope.payload_type != BATCH_PAYLOAD_TYPE:
-        raise Rejected(Reason.WRONG_PAYLOAD_TYPE)
+        raise Rejected(Reason.MALFORMED_ENVELOPE)
     _check_signer(envelope.signer, author, context.me)
     try:
         return parse_batch(envelope.payload, max_bytes=context.rules.manifest.rules.max_batch_bytes)
@@ -131,7 +131,7 @@ def open_payload(
         Rejected: with the verdict table's reason.
     """
     if envelope.payload_type != BATCH_PAYLOAD_TYPE:
-        raise Rejected(Reason.WRONG_PAYLOAD_TYPE)
+        raise Rejected(Reason.MALFORMED_ENVELOPE)
     _check_signer(envelope.signer, author, context.me)
     max_bytes = context.rules.manifest.rules.max_batch_bytes
     try:
@@ -159,7 +159,7 @@ def open_announcement(
         Rejected: with the verdict table's reason.
     """
     if envelope.payload_type != ANNOUNCEMENT_PAYLOAD_TYPE:
-        raise Rejected(Reason.WRONG_PAYLOAD_TYPE)
+        raise Rejected(Reason.MALFORMED_ENVELOPE)
     _check_signer(envelope.signer, author, context.me)
     try:
         announcement = decode_announcement(envelope.payload)

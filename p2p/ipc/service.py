@@ -163,9 +163,9 @@ class Service(InspectorService):
             if not rules.min_completions <= len(group.completions) <= rules.max_completions:
                 return m.Failure(reason=f"{len(group.completions)} completions in a group")
             for completion in group.completions:
-                reason = check_completion(completion, rules)
-                if reason is not None:
-                    return m.Failure(reason=f"peers would reject a completion: {reason.value}")
+                fault = check_completion(completion, rules)
+                if fault is not None:
+                    return m.Failure(reason=f"peers would reject a completion: {fault}")
         try:
             own = await self._outbox.accept(body, max_groups=max_waiting_groups)
         except OutboxFullError as error:

@@ -12,7 +12,6 @@ from typing import Any
 import trio
 
 from p2p.disk import free_bytes
-from p2p.intake.reason_words import in_words
 from p2p.ipc.cost import CostMeter
 from p2p.ipc.inspector import SCHEMA_VERSION, View, view, views_of
 from p2p.ipc.net_views import NetViews
@@ -20,6 +19,7 @@ from p2p.ipc.which_peer import which_peer
 from p2p.member import Member
 from p2p.net.address import is_circuit
 from shoal_wire.types import PeerId
+from shoal_wire.verdict import in_words
 
 _MAX_SCORES = 1024
 
@@ -166,8 +166,13 @@ class CoreViews:
             "schema_version": SCHEMA_VERSION,
             "at_ms": self._member.peer.parts.wall_ms(),
             "counts": [
-                {"reason": str(reason), "kind": str(outcome), "count": count, **in_words(reason)}
-                for outcome, reason, count in guard.verdicts.refused()
+                {
+                    "reason": str(reason),
+                    "kind": str(reason.row.outcome),
+                    "count": count,
+                    **in_words(reason),
+                }
+                for reason, count in guard.verdicts.refused()
             ],
             "ring": [
                 {

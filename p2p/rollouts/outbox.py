@@ -40,7 +40,6 @@ from shoal_wire.limits import (
 )
 from shoal_wire.manifest import Manifest
 from shoal_wire.types import BatchId, PeerId, RolloutBatch, SignedBatch
-from shoal_wire.verdict import Reason
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
@@ -318,17 +317,14 @@ class Outbox:
         max_bytes = self._manifest.rules.max_batch_bytes
         if num_bytes > max_bytes:
             # Unpacked: repetitive text is short on the wire and long after it.
-            reason = Reason.OVERSIZE_PAYLOAD
+            fault = f"it has over {max_bytes} bytes, unpacked"
         elif num_groups > MAX_GROUPS_PER_BATCH:
-            reason = Reason.TOO_MANY_GROUPS
+            fault = f"it has over {MAX_GROUPS_PER_BATCH} groups"
         elif num_completions > MAX_COMPLETIONS_PER_BATCH:
-            reason = Reason.TOO_MANY_COMPLETIONS
+            fault = f"it has over {MAX_COMPLETIONS_PER_BATCH} completions"
         else:
             return
-        raise OversizeBatchError(
-            f"peers would reject the batch: {reason.value} (the swarm takes up to"
-            f" {max_bytes} bytes, unpacked)"
-        )
+        raise OversizeBatchError(f"peers would reject the batch: {fault}")
 
     async def _send_first(self) -> None:
         pace = self._pace = self._pace or await self._first_pace()

@@ -209,7 +209,7 @@ class ShardKeeper:
         async def validate(data: bytes, author: PeerId, forwarder: PeerId) -> Verdict:
             if self._manifest.shard_of(author) != shard:
                 await trio.lowlevel.checkpoint()
-                return verdict(Reason.UNKNOWN_TOPIC)
+                return verdict(Reason.WRONG_SWARM)
             return await self._validate(data, author, forwarder)
 
         return validate

@@ -79,11 +79,6 @@ WEIGHTS: Mapping[Cause, Weight] = {
     Cause.TOO_DEAR: Weight(points=-1.0, floor=-7.0),
 }
 
-_SIGNER_ONLY = frozenset(
-    {Reason.EQUIVOCATION, Reason.NOT_CANONICAL, Reason.WEAK_KEY, Reason.RESERVED_TASK}
-)
-"""A forwarder may have seen only one of the two; one of version 0.1.0 takes any encoding, any key
-and any seed."""
 _MILD = {
     # Rests on our own clock, which may be the wrong one.
     Reason.FAR_FUTURE: Cause.CLOCK,
@@ -227,7 +222,7 @@ def is_worth_keeping(row: StandingRow) -> bool:
 
 def is_seen_by_forwarder(verdict: Verdict) -> bool:
     """Return whether a peer that forwarded what was rejected could have seen it too."""
-    return verdict.outcome is Outcome.REJECT and verdict.reason not in _SIGNER_ONLY
+    return verdict.outcome is Outcome.REJECT and not verdict.reason.row.signer_alone
 
 
 def is_mild(verdict: Verdict) -> bool:

@@ -58,7 +58,7 @@ def decode_announcement(payload: bytes) -> Announcement:
     except DecodeError:
         raise PayloadError(Reason.MALFORMED_PAYLOAD) from None
     if message.schema_major > SCHEMA_MAJOR:
-        raise PayloadError(Reason.NEWER_SCHEMA)
+        raise PayloadError(Reason.OTHER_VERSION)
     digests = (message.swarm_digest, message.batch_id)
     if message.schema_major != SCHEMA_MAJOR or any(len(d) != DIGEST_BYTES for d in digests):
         raise PayloadError(Reason.BAD_FIELD)
@@ -80,7 +80,7 @@ def check_announcement(
         and announcement.num_bytes > 0
         and 0 < announcement.num_groups <= MAX_GROUPS_PER_BATCH
     ):
-        return Reason.BAD_NUMBER
+        return Reason.BAD_FIELD
     if announcement.num_bytes > manifest.rules.max_envelope_bytes:
         return Reason.OVERSIZE_PAYLOAD
     return Reason.TOO_OLD if announcement.expires_ms < now_ms else None

@@ -100,18 +100,18 @@ def parse_batch(payload: bytes, *, max_bytes: int) -> ParsedBatch:
     except compression.OversizeFrameError:
         raise PayloadError(Reason.OVERSIZE_PAYLOAD) from None
     except compression.CorruptFrameError:
-        raise PayloadError(Reason.CORRUPT_COMPRESSION) from None
+        raise PayloadError(Reason.MALFORMED_PAYLOAD) from None
     except DecodeError:
         raise PayloadError(Reason.MALFORMED_PAYLOAD) from None
     if message.schema_major > SCHEMA_MAJOR:
-        raise PayloadError(Reason.NEWER_SCHEMA)
+        raise PayloadError(Reason.OTHER_VERSION)
     if message.schema_major != SCHEMA_MAJOR or len(message.swarm_digest) != DIGEST_BYTES:
         raise PayloadError(Reason.BAD_FIELD)
     if len(message.groups) > MAX_GROUPS_PER_BATCH:
-        raise PayloadError(Reason.TOO_MANY_GROUPS)
+        raise PayloadError(Reason.BAD_COUNT)
     num_completions = sum(len(group.completions) for group in message.groups)
     if num_completions > MAX_COMPLETIONS_PER_BATCH:
-        raise PayloadError(Reason.TOO_MANY_COMPLETIONS)
+        raise PayloadError(Reason.BAD_COUNT)
     return ParsedBatch(message, num_completions)
 
 
@@ -196,7 +196,7 @@ def group_to_pb(group: RolloutGroup) -> pb.RolloutGroup:
 def group_from_pb(message: pb.RolloutGroup) -> RolloutGroup:
     """Return the group that `message` holds; raises PayloadError with the reason."""
     if len(message.completions) > MAX_COMPLETIONS:
-        raise PayloadError(Reason.TOO_MANY_COMPLETIONS)
+        raise PayloadError(Reason.BAD_COUNT)
     return RolloutGroup(
         task=_task_from_pb(message.task),
         completions=tuple(_completion_from_pb(item) for item in message.completions),
@@ -254,7 +254,7 @@ def _completion_from_pb(message: pb.Completion) -> Completion:
     try:
         logprobs = unpack_halves(message.logprobs) if message.logprobs else None
     except ValueError:
-        raise PayloadError(Reason.BAD_NUMBER) from None
+        raise PayloadError(Reason.BAD_FIELD) from None
     return Completion(
         text=message.text,
         num_tokens=message.num_tokens,

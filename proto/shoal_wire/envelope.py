@@ -92,10 +92,10 @@ def open_envelope(
     if raw != _encoded(message.public_key, payload_type, message.payload, message.signature):
         raise EnvelopeError(Reason.NOT_CANONICAL)
     if payload_type not in payload_types:
-        raise EnvelopeError(Reason.WRONG_PAYLOAD_TYPE)
+        raise EnvelopeError(Reason.MALFORMED_ENVELOPE)
     key = message.public_key
     if len(key) != _ED25519_KEY_BYTES or not key.startswith(_ED25519_PREFIX):
-        raise EnvelopeError(Reason.KEY_NOT_ED25519)
+        raise EnvelopeError(Reason.BAD_SIGNATURE)
     raw_key = key[len(_ED25519_PREFIX) :]
     if is_weak_key(raw_key):
         raise EnvelopeError(Reason.WEAK_KEY)

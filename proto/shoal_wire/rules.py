@@ -47,7 +47,7 @@ def check_batch(batch: RolloutBatch, rules: BatchRules, *, now_ms: int) -> Reaso
         and batch.round < limits.MAX_ROUND
         and batch.policy.policy_version < limits.MAX_ROUND
     ):
-        return Reason.BAD_NUMBER
+        return Reason.BAD_FIELD
     return (
         _check_name(batch.policy.model_name)
         or _check_sampling(batch.sampling)
@@ -70,7 +70,7 @@ def check_time(created_ms: int, rules: SwarmRules, now_ms: int) -> Reason | None
 def _check_name(name: str) -> Reason | None:
     if len(name.encode()) > limits.MAX_NAME_BYTES:
         return Reason.BAD_FIELD
-    return Reason.FORBIDDEN_CHARACTER if "\0" in name else None
+    return Reason.BAD_FIELD if "\0" in name else None
 
 
 def _check_sampling(sampling: SamplingParams) -> Reason | None:
@@ -80,17 +80,17 @@ def _check_sampling(sampling: SamplingParams) -> Reason | None:
         and math.isfinite(sampling.top_p)
         and 0 <= sampling.top_p <= 1
     )
-    return None if good else Reason.BAD_NUMBER
+    return None if good else Reason.BAD_FIELD
 
 
 def _check_groups(groups: Sequence[RolloutGroup], rules: BatchRules) -> Reason | None:
     if not groups:
-        return Reason.NO_GROUPS
+        return Reason.BAD_COUNT
     swarm_rules = rules.manifest.rules
     ignored: Reason | None = None
     for group in groups:
         reason = _check_completions(group, swarm_rules) or _check_task(group.task, rules)
-        if reason in (Reason.UNKNOWN_FAMILY, Reason.OTHER_VERIFIER_VERSION):
+        if reason in (Reason.UNKNOWN_FAMILY, Reason.OTHER_VERSION):
             # A reject further on outweighs what would only be ignored.
             ignored = ignored or reason
         elif reason is not None:
@@ -100,7 +100,7 @@ def _check_groups(groups: Sequence[RolloutGroup], rules: BatchRules) -> Reason |
 
 def _check_task(task: Task, rules: BatchRules) -> Reason | None:
     if not (task.seed < limits.MAX_SEED and task.index < limits.MAX_INDEX):
-        return Reason.BAD_NUMBER
+        return Reason.BAD_FIELD
     if task.inline is not None:
         return _check_inline(task, rules.manifest.rules)
     if is_reserved(task):
@@ -111,7 +111,7 @@ def _check_task(task: Task, rules: BatchRules) -> Reason | None:
     if task.verifier != family.verifier:
         return Reason.UNKNOWN_FAMILY
     if task.verifier_version != family.verifier_version:
-        return Reason.OTHER_VERIFIER_VERSION
+        return Reason.OTHER_VERSION
     return None
 
 
@@ -130,54 +130,50 @@ def is_held_out(question_digest: Digest) -> bool:
 
 def _check_inline(task: Task, rules: SwarmRules) -> Reason | None:
     if not rules.allow_inline_tasks or task.inline is None:
-        return Reason.INLINE_NOT_ALLOWED
+        return Reason.BAD_FIELD
     # Names of other tasks are compared with the manifest's; these are free, so they are bounded.
     for name in (task.family, task.verifier, task.verifier_version):
         reason = _check_name(name)
         if reason is not None:
             return reason
     for text in (task.inline.question, task.inline.answer):
-        if len(text.encode()) > limits.MAX_INLINE_TASK_BYTES:
-            return Reason.OVERSIZE_TEXT
-        if "\0" in text:
-            return Reason.FORBIDDEN_CHARACTER
+        if len(text.encode()) > limits.MAX_INLINE_TASK_BYTES or "\0" in text:
+            return Reason.BAD_FIELD
     return None
 
 
 def _check_completions(group: RolloutGroup, rules: SwarmRules) -> Reason | None:
-    if len(group.completions) < max(1, rules.min_completions):
-        return Reason.NO_COMPLETIONS
-    if len(group.completions) > rules.max_completions:
-        return Reason.TOO_MANY_COMPLETIONS
-    for completion in group.completions:
-        reason = check_completion(completion, rules)
-        if reason is not None:
-            return reason
+    if not max(1, rules.min_completions) <= len(group.completions) <= rules.max_completions:
+        return Reason.BAD_COUNT
+    if any(check_completion(completion, rules) for completion in group.completions):
+        return Reason.BAD_COMPLETION
     return None
 
 
-def check_completion(completion: Completion, rules: SwarmRules) -> Reason | None:
-    """Return why one completion may not be shared, or None. Publishers ask before they share."""
+def check_completion(completion: Completion, rules: SwarmRules) -> str | None:
+    """Return in words why one completion may not be shared, or None. Publishers ask before they
+    share."""
     if not completion.text:
-        return Reason.EMPTY_TEXT
+        return "it has no text"
     try:
         num_bytes = len(completion.text.encode())
-    except UnicodeEncodeError:  # a lone surrogate
-        return Reason.FORBIDDEN_CHARACTER
+    except UnicodeEncodeError:
+        return "it holds half a character (a lone surrogate)"
     if num_bytes > rules.max_completion_bytes:
-        return Reason.OVERSIZE_TEXT
+        return f"it is longer than {rules.max_completion_bytes} bytes"
     if "\0" in completion.text:
-        return Reason.FORBIDDEN_CHARACTER
+        return "it holds a NUL character"
     # A token is at least a byte of text or the end token; merges of bytes only lower the count.
     if not 1 <= completion.num_tokens <= 4 * num_bytes + 8:
-        return Reason.BAD_NUMBER
-    return _check_logprobs(completion)
+        return "its number of tokens does not fit its text"
+    if not _has_good_logprobs(completion):
+        return "its log-probabilities are not one number of at most 0 for each token"
+    return None
 
 
-def _check_logprobs(completion: Completion) -> Reason | None:
+def _has_good_logprobs(completion: Completion) -> bool:
     if completion.logprobs is None:
-        return None
-    if len(completion.logprobs) != completion.num_tokens:
-        return Reason.BAD_NUMBER
-    good = all(math.isfinite(value) and value <= _MAX_LOGPROB for value in completion.logprobs)
-    return None if good else Reason.BAD_NUMBER
+        return True
+    return len(completion.logprobs) == completion.num_tokens and all(
+        math.isfinite(value) and value <= _MAX_LOGPROB for value in completion.logprobs
+    )

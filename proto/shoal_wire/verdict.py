@@ -1,8 +1,11 @@
-"""The verdict table: every way in which an input from a peer can be judged.
+"""The verdict table: every way in which an input from a peer can be judged, and what follows.
 
 *Accept* forwards and keeps, *ignore* costs the forwarder nothing, *reject* counts against the
 forwarder and the signer. Overload and faults of our own are always *ignore*
 (gossipsub v1.1, Extended Validators; lighthouse's `attestation_verification`).
+
+A reason is one row of `Reason`: its verdict, who pays, and what the owner of a node reads. It never
+travels, so that a row may be added, renamed or merged between versions.
 """
 
 from __future__ import annotations
@@ -19,89 +22,252 @@ class Outcome(StrEnum):
     REJECT = "reject"
 
 
+class Sort(StrEnum):
+    """What a refusal tells the owner of a node about the peer."""
+
+    BROKEN = "broken"
+    HOSTILE = "hostile"
+    OTHER_VERSION = "other version"
+    OTHER_SWARM = "other swarm"
+    BUSY = "busy"
+
+
+_DO = {
+    Sort.BROKEN: "nothing: it was kept out, and a peer that continues is cut off by itself",
+    Sort.HOSTILE: "nothing; to be rid of the peer at once: shoal debug block PEER",
+    Sort.OTHER_VERSION: (
+        "nothing, if it is rare; if it stays, have both run the same version of shoal"
+    ),
+    Sort.OTHER_SWARM: (
+        "nothing; if all of a peer's are, it has another manifest: compare shoal debug id"
+    ),
+    Sort.BUSY: "nothing, if it is rare; if it stays, give the node more of the processor",
+}
+"""What the owner can do, by sort, where a row says nothing better."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What follows from one reason."""
+
+    outcome: Outcome
+    sort: Sort
+    says: str
+    """The finding, in words for the owner of a node."""
+    do: str
+    """What the owner can do."""
+    heavy: bool = False
+    """A reject that no honest software can produce; it weighs five times as much."""
+    signer_alone: bool = False
+    """A reject that costs whoever passed the message on nothing."""
+    ours: bool = False
+    """An ignore for trouble of this node: the message is not marked as seen, so that another copy
+    can still come through."""
+
+
+def _broken(says: str, do: str = "", *, signer_alone: bool = False) -> Row:
+    return Row(
+        outcome=Outcome.REJECT,
+        sort=Sort.BROKEN,
+        says=says,
+        do=do or _DO[Sort.BROKEN],
+        signer_alone=signer_alone,
+    )
+
+
+def _hostile(says: str, *, heavy: bool = True, signer_alone: bool = False) -> Row:
+    return Row(
+        outcome=Outcome.REJECT,
+        sort=Sort.HOSTILE,
+        says=says,
+        do=_DO[Sort.HOSTILE],
+        heavy=heavy,
+        signer_alone=signer_alone,
+    )
+
+
+def _foreign(sort: Sort, says: str, do: str = "", *, signer_alone: bool = False) -> Row:
+    return Row(
+        outcome=Outcome.REJECT, sort=sort, says=says, do=do or _DO[sort], signer_alone=signer_alone
+    )
+
+
+def _ignored(sort: Sort, says: str, do: str = "", *, ours: bool = False) -> Row:
+    return Row(outcome=Outcome.IGNORE, sort=sort, says=says, do=do or _DO[sort], ours=ours)
+
+
+_CLOCK = "look at the clocks: shoal debug doctor"
+
+
 class Reason(StrEnum):
-    """Why. Counted per reason and peer, and shown by `shoal debug status`."""
+    """Why. Counted per reason and peer, and shown by `shoal debug status`; the order of checks is
+    that of docs/wire.md."""
 
-    VALID = "valid"
-    # reject
-    OVERSIZE_MESSAGE = "oversize_message"
-    UNKNOWN_TOPIC = "unknown_topic"
-    MALFORMED_ENVELOPE = "malformed_envelope"
-    NOT_CANONICAL = "not_canonical"
-    WRONG_PAYLOAD_TYPE = "wrong_payload_type"
-    MALFORMED_PAYLOAD = "malformed_payload"
-    CORRUPT_COMPRESSION = "corrupt_compression"
-    OVERSIZE_PAYLOAD = "oversize_payload"
-    KEY_NOT_ED25519 = "key_not_ed25519"
-    WEAK_KEY = "weak_key"
-    BAD_SIGNATURE = "bad_signature"
-    SIGNER_NOT_SENDER = "signer_not_sender"
-    CLAIMS_TO_BE_ME = "claims_to_be_me"
-    WRONG_SWARM = "wrong_swarm"
-    EQUIVOCATION = "equivocation"
-    FAR_FUTURE = "far_future"
-    QUESTION_MISMATCH = "question_mismatch"
-    NO_GROUPS = "no_groups"
-    TOO_MANY_GROUPS = "too_many_groups"
-    NO_COMPLETIONS = "no_completions"
-    TOO_MANY_COMPLETIONS = "too_many_completions"
-    EMPTY_TEXT = "empty_text"
-    OVERSIZE_TEXT = "oversize_text"
-    FORBIDDEN_CHARACTER = "forbidden_character"
-    BAD_NUMBER = "bad_number"
-    BAD_FIELD = "bad_field"
-    INLINE_NOT_ALLOWED = "inline_not_allowed"
-    RESERVED_TASK = "reserved_task"
-    BAD_ANNOUNCEMENT = "bad_announcement"
-    UNFETCHABLE = "unfetchable"
-    MALFORMED_REQUEST = "malformed_request"
-    REQUEST_FLOOD = "request_flood"
-    MALFORMED_ANSWER = "malformed_answer"
-    WRONG_OBJECT = "wrong_object"
-    # ignore
-    NEWER_SCHEMA = "newer_schema"
-    DUPLICATE = "duplicate"
-    TOO_OLD = "too_old"
-    NEAR_FUTURE = "near_future"
-    UNKNOWN_FAMILY = "unknown_family"
-    OTHER_VERIFIER_VERSION = "other_verifier_version"
-    OVER_QUOTA = "over_quota"
-    LEFT_TOPIC = "left_topic"
-    INTAKE_FULL = "intake_full"
-    WORKER_UNAVAILABLE = "worker_unavailable"
-    TOO_DEAR = "too_dear"
-    VALIDATOR_TIMEOUT = "validator_timeout"
-    VALIDATOR_FAULT = "validator_fault"
+    _value_: str
+    row: Row
 
+    def __new__(cls, name: str, row: Row) -> Reason:
+        """Make a member that is the text `name` and carries its row."""
+        member = str.__new__(cls, name)
+        member._value_ = name
+        member.row = row
+        return member
 
-_IGNORED = frozenset(
-    {
-        Reason.NEWER_SCHEMA,
-        Reason.DUPLICATE,
-        Reason.TOO_OLD,
-        Reason.NEAR_FUTURE,
-        Reason.UNKNOWN_FAMILY,
-        Reason.OTHER_VERIFIER_VERSION,
-        Reason.OVER_QUOTA,
-        Reason.LEFT_TOPIC,
-        Reason.INTAKE_FULL,
-        Reason.WORKER_UNAVAILABLE,
-        Reason.TOO_DEAR,
-        Reason.VALIDATOR_TIMEOUT,
-        Reason.VALIDATOR_FAULT,
-    }
-)
-_HEAVY = frozenset(
-    {
-        Reason.OVERSIZE_PAYLOAD,
-        Reason.KEY_NOT_ED25519,
-        Reason.WEAK_KEY,
-        Reason.BAD_SIGNATURE,
-        Reason.SIGNER_NOT_SENDER,
-        Reason.BAD_ANNOUNCEMENT,
-        Reason.WRONG_OBJECT,
-    }
-)
+    VALID = (
+        "valid",
+        Row(outcome=Outcome.ACCEPT, sort=Sort.BUSY, says="taken", do="nothing"),
+    )
+    OVERSIZE_MESSAGE = "oversize_message", _broken("a message longer than the swarm allows")
+    WRONG_SWARM = (
+        "wrong_swarm",
+        _foreign(Sort.OTHER_SWARM, "a message for another swarm, or on another author's topic"),
+    )
+    CLAIMS_TO_BE_ME = (
+        "claims_to_be_me",
+        _broken(
+            "somebody else sent it in this node's name",
+            "if another node runs with a copy of this identity.key, give it one of its own",
+        ),
+    )
+    MALFORMED_ENVELOPE = (
+        "malformed_envelope",
+        _foreign(Sort.OTHER_VERSION, "a message that cannot be read, or of an unknown sort"),
+    )
+    # A forwarder of version 0.1.0 takes any encoding, any key and any seed.
+    NOT_CANONICAL = (
+        "not_canonical",
+        _foreign(Sort.OTHER_VERSION, "a message in another encoding", signer_alone=True),
+    )
+    WEAK_KEY = (
+        "weak_key",
+        _hostile("signed with a key in whose name anybody can sign", signer_alone=True),
+    )
+    BAD_SIGNATURE = (
+        "bad_signature",
+        _hostile("the signature is false: changed on the way, forged, or by another kind of key"),
+    )
+    SIGNER_NOT_SENDER = (
+        "signer_not_sender",
+        _hostile("signed by another than it was said to be from"),
+    )
+    OVERSIZE_PAYLOAD = (
+        "oversize_payload",
+        _hostile("answers that unpack to more than the swarm allows"),
+    )
+    MALFORMED_PAYLOAD = (
+        "malformed_payload",
+        _foreign(Sort.OTHER_VERSION, "signed answers that cannot be unpacked or read"),
+    )
+    OTHER_VERSION = (
+        "other_version",
+        _ignored(
+            Sort.OTHER_VERSION, "of a newer shoal, or judged by another version of the scorer here"
+        ),
+    )
+    TOO_OLD = (
+        "too_old",
+        _ignored(
+            Sort.BUSY,
+            "older than the swarm keeps",
+            f"nothing, if it is rare; if it stays, {_CLOCK}",
+        ),
+    )
+    NEAR_FUTURE = "near_future", _ignored(Sort.BUSY, "dated ahead of this machine's clock", _CLOCK)
+    FAR_FUTURE = (
+        "far_future",
+        _broken(
+            "dated more than a day ahead",
+            "look at this machine's clock (shoal debug doctor); else it is the author's",
+        ),
+    )
+    BAD_FIELD = "bad_field", _broken("a field with a value or a number that it cannot have")
+    BAD_COUNT = (
+        "bad_count",
+        _broken("fewer or more questions or answers than the swarm takes"),
+    )
+    BAD_COMPLETION = (
+        "bad_completion",
+        _broken("an answer that is empty, too long, or has a forbidden character or number"),
+    )
+    RESERVED_TASK = (
+        "reserved_task",
+        _broken("a question that is kept for evaluation", signer_alone=True),
+    )
+    UNKNOWN_FAMILY = (
+        "unknown_family",
+        _ignored(
+            Sort.OTHER_SWARM,
+            "of a task family that this swarm has not",
+            "nothing; a family of your own has to be given to every peer with --task-file",
+        ),
+    )
+    DUPLICATE = (
+        "duplicate",
+        _ignored(Sort.BUSY, "known already", "nothing: it came by another way before"),
+    )
+    # A forwarder may have seen only one of the two.
+    EQUIVOCATION = (
+        "equivocation",
+        _hostile(
+            "its author signed two different batches as one number", heavy=False, signer_alone=True
+        ),
+    )
+    OVER_QUOTA = (
+        "over_quota",
+        _ignored(
+            Sort.BUSY, "more than one author may send for now", "nothing: its next ones are taken"
+        ),
+    )
+    UNFETCHABLE = "unfetchable", _broken("it announced a batch that it does not hold")
+    BAD_ANNOUNCEMENT = "bad_announcement", _hostile("it announced a batch that is another's")
+    QUESTION_MISMATCH = (
+        "question_mismatch",
+        _broken(
+            "the question is not the one that its seed gives",
+            "nothing; if all peers' are refused so, the task library here is another version",
+        ),
+    )
+    BAD_REQUEST = (
+        "bad_request",
+        _broken("it asks for what cannot be read or may not be asked, or again before its time"),
+    )
+    MALFORMED_ANSWER = (
+        "malformed_answer",
+        _foreign(Sort.OTHER_VERSION, "an answer to a request that is none"),
+    )
+    WRONG_OBJECT = "wrong_object", _hostile("it gave other bytes than it was asked for")
+    LEFT_TOPIC = (
+        "left_topic",
+        _ignored(Sort.BUSY, "of a topic that this node has left", "nothing: it passes"),
+    )
+    BUSY = "busy", _ignored(Sort.BUSY, "this node was too busy to look at it", ours=True)
+    WORKER_UNAVAILABLE = (
+        "worker_unavailable",
+        _ignored(
+            Sort.BUSY,
+            "the task worker was not there to look at it",
+            "nothing, if it is rare; if it stays, see shoal debug status and the node's log",
+            ours=True,
+        ),
+    )
+    TOO_DEAR = (
+        "too_dear",
+        _ignored(
+            Sort.BUSY,
+            "its questions took the task worker longer than a message may take",
+            "nothing, if it is rare; if it stays with many authors, the machine is overloaded",
+            ours=True,
+        ),
+    )
+    VALIDATOR_FAULT = (
+        "validator_fault",
+        _ignored(
+            Sort.BUSY,
+            "this node failed while it looked at it",
+            "a fault of shoal's own: the node's log has it, please report it",
+            ours=True,
+        ),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,22 +281,22 @@ class Verdict:
     work_s: float = field(default=0.0, compare=False)
     """What judging it cost, in seconds by count and not by the clock. No part of the table."""
     family: str = field(default="", compare=False)
-    """Of its first group, fit to be shown; empty where that was not read. No part of the table."""
+    """The family of its first group, fit to be shown; empty where that was not read. No part of the
+    table."""
+
+
+def in_words(reason: Reason) -> dict[str, str]:
+    """Return what a reason `says` and what to `do`, as the views have them."""
+    return {"says": reason.row.says, "do": reason.row.do}
 
 
 def verdict(reason: Reason) -> Verdict:
     """Return the verdict that the table gives for `reason`."""
-    return _TABLE[reason]
+    return _VERDICTS[reason]
 
 
-def _outcome(reason: Reason) -> Outcome:
-    if reason is Reason.VALID:
-        return Outcome.ACCEPT
-    return Outcome.IGNORE if reason in _IGNORED else Outcome.REJECT
-
-
-_TABLE = {
-    reason: Verdict(outcome=_outcome(reason), reason=reason, heavy=reason in _HEAVY)
+_VERDICTS = {
+    reason: Verdict(outcome=reason.row.outcome, reason=reason, heavy=reason.row.heavy)
     for reason in Reason
 }
-ACCEPT = _TABLE[Reason.VALID]
+ACCEPT = _VERDICTS[Reason.VALID]

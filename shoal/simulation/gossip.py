@@ -385,7 +385,7 @@ class SimulatedGossip:
         except Exception:  # the validator is the node's code over a stranger's bytes
             logger.exception("the validator of %s failed", message.topic)
             return verdict(Reason.VALIDATOR_FAULT)
-        return verdict(Reason.VALIDATOR_TIMEOUT)
+        return verdict(Reason.BUSY)
 
     def _report(self, forwarder: PeerId, author: PeerId | None, judged: Verdict) -> bool:
         """Tell the watch; False if that failed, which costs this message only."""

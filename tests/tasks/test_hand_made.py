@@ -43,7 +43,7 @@ def test_tasks_by_coordinates_and_questions_of_ones_own() -> None:
         ("[1]", "line 2 is not a JSON object"),
         ('{"family": "gcd_easy", "seed": 1048577}', "line 2 has no list of completions"),
         ('{"family": "gcd_easy", "seed": 1048577, "completions": ["1"]}', "takes 2 to 64"),
-        ('{"family": "gcd_easy", "seed": 1048577, "completions": ["1", ""]}', "empty_text"),
+        ('{"family": "gcd_easy", "seed": 1048577, "completions": ["1", ""]}', "no text"),
         ('{"family": "gcd_easy", "seed": 1048577, "completions": ["1", 2]}', "is a text"),
         (
             '{"family": "gcd_easy", "seed": 1048577, "completions": ["1", {"text": "2",'
@@ -64,7 +64,7 @@ def test_tasks_by_coordinates_and_questions_of_ones_own() -> None:
         ('{"family": ["x"], "seed": 1, "completions": ["1", "2"]}', "is not this swarm's"),
         ('{"completions": ["1", "2"]}', "needs family and seed"),
         ('{"question": "\\u0000", "answer": "", "completions": ["1", "2"]}', "NUL"),
-        ('{"family": "gcd_easy", "seed": 1048577, "completions": ["\\ud800", "2"]}', "forbidden"),
+        ('{"family": "gcd_easy", "seed": 1048577, "completions": ["\\ud800", "2"]}', "surrogate"),
     ],
 )
 def test_a_bad_row_is_named_by_its_line(row: str, said: str) -> None:

@@ -48,6 +48,7 @@ from shoal_wire.verdict import Reason
 from tests.wire import rollout_golden as golden
 from tests.wire import wire_samples as sample
 from tests.wire.test_hostile_bytes import hostile
+from tests.wire.wire_golden import NAMED_NOW
 from tests.wire.wire_strategies import digests_32, u32
 
 NAME = golden.NAME
@@ -121,7 +122,7 @@ def test_a_recorded_payload_gets_its_verdict(vector: dict[str, str]) -> None:
     try:
         decode_batch(bytes.fromhex(vector["payload"]), max_bytes=limits.MAX_BATCH_BYTES)
     except PayloadError as error:
-        assert error.reason == vector["reason"]
+        assert error.reason == NAMED_NOW[vector["reason"]]
     else:
         assert vector["reason"] == "valid"
 
@@ -133,7 +134,7 @@ def test_the_recorded_announcement_opens() -> None:
     assert opened.signer == RECORDED["announcement"]["peer_id"]
     assert decode_announcement(opened.payload) == golden.announcement()
     # It is never taken for a batch.
-    with pytest.raises(EnvelopeError, match="wrong_payload_type"):
+    with pytest.raises(EnvelopeError, match="malformed_envelope"):
         open_envelope(raw)
 
 
@@ -283,12 +284,12 @@ HOUR_MS = 3_600_000
         ({"created_ms": sample.NOW_MS + 121_000}, Reason.NEAR_FUTURE),
         ({"created_ms": sample.NOW_MS + 25 * HOUR_MS}, Reason.FAR_FUTURE),
         ({"expires_ms": sample.NOW_MS - 1}, Reason.TOO_OLD),
-        ({"sequence": 0, "previous_sequence": 0}, Reason.BAD_NUMBER),
-        ({"sequence": 2**62}, Reason.BAD_NUMBER),
-        ({"previous_sequence": 2**53 + 2}, Reason.BAD_NUMBER),
-        ({"num_groups": 0}, Reason.BAD_NUMBER),
-        ({"num_groups": 1025}, Reason.BAD_NUMBER),
-        ({"num_bytes": 0}, Reason.BAD_NUMBER),
+        ({"sequence": 0, "previous_sequence": 0}, Reason.BAD_FIELD),
+        ({"sequence": 2**62}, Reason.BAD_FIELD),
+        ({"previous_sequence": 2**53 + 2}, Reason.BAD_FIELD),
+        ({"num_groups": 0}, Reason.BAD_FIELD),
+        ({"num_groups": 1025}, Reason.BAD_FIELD),
+        ({"num_bytes": 0}, Reason.BAD_FIELD),
         ({"num_bytes": sample.swarm().rules.max_envelope_bytes}, None),
         ({"num_bytes": sample.swarm().rules.max_envelope_bytes + 1}, Reason.OVERSIZE_PAYLOAD),
     ],
@@ -305,7 +306,7 @@ def test_an_announcement_is_judged_like_its_batch(
 @pytest.mark.parametrize(
     ("field", "value", "reason"),
     [
-        ("schema_major", 2, Reason.NEWER_SCHEMA),
+        ("schema_major", 2, Reason.OTHER_VERSION),
         ("schema_major", 0, Reason.BAD_FIELD),
         ("swarm_digest", b"x", Reason.BAD_FIELD),
         ("batch_id", b"x", Reason.BAD_FIELD),
@@ -320,7 +321,7 @@ def test_an_announcement_of_another_form_is_none(field: str, value: object, reas
 
 
 def test_a_batch_that_names_itself_or_a_later_one_as_previous_is_rejected() -> None:
-    for previous, reason in ((4, None), (5, Reason.BAD_NUMBER), (6, Reason.BAD_NUMBER)):
+    for previous, reason in ((4, None), (5, Reason.BAD_FIELD), (6, Reason.BAD_FIELD)):
         batch = sample.batch(sequence=5, previous_sequence=previous)
         assert check_batch(batch, sample.batch_rules(), now_ms=sample.NOW_MS) is reason
 

@@ -71,7 +71,7 @@ def test_recorded_rejects_are_made_as_recorded() -> None:
 def test_a_recorded_reject_does_not_open(vector: dict[str, str]) -> None:
     with pytest.raises(EnvelopeError) as raised:
         open_envelope(bytes.fromhex(vector["envelope"]))
-    assert raised.value.reason.value == vector["reason"]
+    assert raised.value.reason == golden.NAMED_NOW.get(vector["reason"], vector["reason"])
 
 
 def test_the_manifest_is_as_recorded() -> None:

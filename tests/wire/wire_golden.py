@@ -46,6 +46,14 @@ SEEDS = {
 }
 
 
+NAMED_NOW = {
+    "wrong_payload_type": "malformed_envelope",
+    "key_not_ed25519": "bad_signature",
+    "too_many_completions": "bad_count",
+}
+"""Vectors are added and never altered: reasons that they name as an earlier version did."""
+
+
 def batches() -> dict[str, RolloutBatch]:
     """Return the batches of the envelope vectors by name."""
     rich = sample.recorded_batch(

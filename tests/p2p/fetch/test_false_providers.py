@@ -265,7 +265,7 @@ async def test_an_announced_size_beyond_the_swarms_cap_is_rejected(
     async with opened(tmp_path) as (victim, _honest, false):
         await false.announce(bytes(100), num_bytes=size)
         await until(lambda: victim.verdicts)
-        expected = Reason.OVERSIZE_PAYLOAD if size else Reason.BAD_NUMBER
+        expected = Reason.OVERSIZE_PAYLOAD if size else Reason.BAD_FIELD
         assert victim.blamed(false.peer_id) == [expected]
         assert false.asked == []
 

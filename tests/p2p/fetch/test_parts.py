@@ -70,7 +70,7 @@ def test_claimed_bytes_are_their_publishers_and_flown_ones_everybodys() -> None:
     # Claims of one take nothing from another.
     assert offer(queue, job(5, BOB, 250)) is None
     queue.flowed(600, 0.0)
-    assert offer(queue, job(6, EVE)) is Reason.INTAKE_FULL
+    assert offer(queue, job(6, EVE)) is Reason.BUSY
     assert offer(queue, job(6, EVE), now=10.1) is None
 
 
@@ -90,12 +90,12 @@ def test_a_full_queue_makes_room_for_whoever_has_less_in_it() -> None:
     queue = PullQueue(QueueLimits(max_jobs=4), 0.0)
     for number in range(4):
         assert offer(queue, job(number)) is None
-    assert offer(queue, job(4)) is Reason.INTAKE_FULL
+    assert offer(queue, job(4)) is Reason.BUSY
     assert offer(queue, job(5, BOB)) is None
     assert job(3).batch_id not in queue
     assert offer(queue, job(6, BOB)) is None
     # Two and two: nobody has enough more.
-    assert offer(queue, job(7, BOB)) is Reason.INTAKE_FULL
+    assert offer(queue, job(7, BOB)) is Reason.BUSY
 
 
 def test_who_announced_in_vain_comes_last() -> None:

@@ -218,7 +218,7 @@ async def test_who_asks_on_without_waiting_is_a_flood(
     with pytest.raises(RolloutProtocolError):
         await desk.ask(RECENT)
     assert [(peer, judged.reason) for peer, judged in desk.verdicts] == [
-        (ASKER, Reason.REQUEST_FLOOD)
+        (ASKER, Reason.BAD_REQUEST)
     ]
 
 
@@ -240,7 +240,7 @@ async def test_a_refusal_for_what_others_take_is_no_offence(
     with pytest.raises(RolloutProtocolError):
         for _ in range(200):
             await desk.ask(RECENT)
-    assert {judged.reason for _, judged in desk.verdicts} == {Reason.REQUEST_FLOOD}
+    assert {judged.reason for _, judged in desk.verdicts} == {Reason.BAD_REQUEST}
 
 
 @given(
@@ -305,7 +305,7 @@ def test_any_bytes_are_answered_or_held_against_the_asker(raw: bytes) -> None:
         try:
             decode_answer(await desk.server.answer(ASKER, raw))
         except RolloutProtocolError:
-            assert [judged.reason for _, judged in desk.verdicts] == [Reason.MALFORMED_REQUEST]
+            assert [judged.reason for _, judged in desk.verdicts] == [Reason.BAD_REQUEST]
         else:
             assert desk.verdicts == []
 
@@ -343,7 +343,7 @@ async def test_a_request_that_does_not_parse_resets_the_stream(tmp_path: Path) -
                     node.peer_id, SERVED, raw, max_response_bytes=MAX_ANSWER_BYTES
                 )
             assert raised.value.failure is RequestFailure.RESET
-        assert node.blamed(stranger.peer_id) == [Reason.MALFORMED_REQUEST] * 3
+        assert node.blamed(stranger.peer_id) == [Reason.BAD_REQUEST] * 3
         stream = await open_stream(stranger, node)
         await stream.write((1 << 31).to_bytes(4, "big"))
         assert await is_reset(stream)

@@ -156,7 +156,7 @@ async def test_another_verifier_version_and_an_unknown_family_are_only_ignored()
     family = make.group(of=make.task(1, family="unheard_of"))
     config = make.group(of=make.task(1, config_digest=bytes(16)))
     expected = {
-        version: Reason.OTHER_VERIFIER_VERSION,
+        version: Reason.OTHER_VERSION,
         family: Reason.UNKNOWN_FAMILY,
         config: Reason.UNKNOWN_FAMILY,
     }
@@ -306,7 +306,7 @@ async def test_a_quota_that_others_have_used_up_is_not_the_publishers_offence() 
     verdict = await bench.intake.validate(over[0], bench.peer.peer_id, stranger.peer_id)
     assert verdict.reason is Reason.OVER_QUOTA
     reasons = [await bench.judge(raw) for raw in over[1:]]
-    assert reasons[:4] == [Reason.INTAKE_FULL] * 4, "its own quota"
+    assert reasons[:4] == [Reason.BUSY] * 4, "its own quota"
     assert set(reasons[4:]) == {Reason.OVER_QUOTA}
 
 
@@ -316,7 +316,7 @@ async def test_a_full_queue_ignores_and_takes_the_batch_later() -> None:
     assert [await bench.judge(raw) for raw in envelopes] == [
         Reason.VALID,
         Reason.VALID,
-        Reason.INTAKE_FULL,
+        Reason.BUSY,
     ]
     assert bench.intake.queue_length() == 2
     async with bench.running():
@@ -353,7 +353,7 @@ async def test_who_waits_too_long_for_the_disk_is_put_off_and_blamed_for_nothing
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     bench = Bench(is_open=trio.Event())
-    assert await bench.judge(bench.peer.envelope()) is Reason.INTAKE_FULL
+    assert await bench.judge(bench.peer.envelope()) is Reason.BUSY
     assert trio.current_time() < 2.0, "under gossip's own deadline"
 
 

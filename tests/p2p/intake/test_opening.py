@@ -150,7 +150,7 @@ async def test_more_completions_than_a_batch_may_have_are_not_looked_at() -> Non
     over = [*dear(), make.group(2)]
     assert sum(len(group.completions) for group in over) > MAX_COMPLETIONS_PER_BATCH
     judged = await bench.judge(*over)
-    assert judged.reason is Reason.TOO_MANY_COMPLETIONS
+    assert judged.reason is Reason.BAD_COUNT
     assert judged.work_s == 0.0
 
 
@@ -170,7 +170,7 @@ async def test_one_forwarder_holds_no_more_open_than_its_share() -> None:
             nursery.start_soon(judge, number, by)
         await trio.testing.wait_all_tasks_blocked()
         fit = MAX_OPEN_BYTES_OF_PEER // size
-        assert verdicts == [Reason.INTAKE_FULL] * (20 - fit)
+        assert verdicts == [Reason.BUSY] * (20 - fit)
         nursery.start_soon(judge, 99, make.fresh_identity().peer_id)
         await trio.testing.wait_all_tasks_blocked()
         assert len(verdicts) == 20 - fit, "another's is judged"
@@ -184,7 +184,7 @@ async def test_the_queue_for_the_buffer_is_bounded_by_what_it_holds() -> None:
     group = make.group(1, texts=texts)
     for _ in range(40):
         judged = await bench.judge(group)
-    assert judged.reason is Reason.INTAKE_FULL
+    assert judged.reason is Reason.BUSY
     held = bench.intake.queue_length() * weight_of(group)
     assert QUEUE_BYTES < held < QUEUE_BYTES + 2 * weight_of(group)
 

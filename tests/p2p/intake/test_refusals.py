@@ -1,14 +1,11 @@
-"""The ring of refusals: every reason in words, and no flood that fills or slows it."""
+"""The ring of refusals: no flood fills or slows it."""
 
 from __future__ import annotations
 
 import random
-import re
-from pathlib import Path
 
 import pytest
 
-from p2p.intake.reason_words import WORDS
 from p2p.intake.refusals import MAX_OF_ONE, MAX_REFUSALS, RefusalLog
 from p2p.intake.validation import family_of
 from shoal_base.visible import visible_name
@@ -16,29 +13,12 @@ from shoal_wire.types import PeerId
 from shoal_wire.verdict import ACCEPT, Reason, Verdict, verdict
 from tests.support import factories as make
 
-WIRE = Path(__file__).parents[3] / "docs/wire.md"
 ANN, BEN, EVE = PeerId("ann"), PeerId("ben"), PeerId("eve")
 
 
 def refused(reason: Reason = Reason.BAD_SIGNATURE, family: str = "") -> Verdict:
     found = verdict(reason)
     return Verdict(outcome=found.outcome, reason=found.reason, family=family)
-
-
-def test_every_reason_of_the_documentation_has_words() -> None:
-    table = (
-        WIRE.read_text(encoding="utf-8").split("| step | finding | verdict |")[1].split("\n\n")[0]
-    )
-    documented = set(re.findall(r"`([a-z_0-9]+)`", table)) & {str(one) for one in Reason}
-    assert documented == {str(one) for one in Reason} - {"valid"}
-    assert documented == {str(one) for one in WORDS}
-
-
-def test_words_are_one_line_that_says_what_to_do() -> None:
-    for reason, words in WORDS.items():
-        for text in (words.says, words.do):
-            assert text and text == visible_name(text) and len(text) < 120, reason
-            assert text[0].islower(), reason
 
 
 def test_the_newest_stands_first_and_the_same_again_is_one_row() -> None:

@@ -125,13 +125,13 @@ def test_an_announcement_is_no_batch_and_a_batch_no_announcement() -> None:
 
     told = open_message(sealed(8), author=PEER.peer_id, context=CONTEXT)
     assert told.payload_type == ANNOUNCEMENT_PAYLOAD_TYPE
-    assert reason_of(sealed(8)) is Reason.WRONG_PAYLOAD_TYPE
+    assert reason_of(sealed(8)) is Reason.MALFORMED_ENVELOPE
     # One too long for what it says is opened as a batch, and is none.
-    assert reason_of(sealed(MAX_ANNOUNCEMENT_BYTES)) is Reason.WRONG_PAYLOAD_TYPE
-    with pytest.raises(Rejected, match="wrong_payload_type"):
+    assert reason_of(sealed(MAX_ANNOUNCEMENT_BYTES)) is Reason.MALFORMED_ENVELOPE
+    with pytest.raises(Rejected, match="malformed_envelope"):
         open_fetched(sealed(8), context=CONTEXT)
     batch = open_message(PEER.envelope(), author=PEER.peer_id, context=CONTEXT)
-    with pytest.raises(Rejected, match="wrong_payload_type"):
+    with pytest.raises(Rejected, match="malformed_envelope"):
         open_announcement(batch, author=PEER.peer_id, context=CONTEXT, now_ms=make.NOW_MS)
 
 

@@ -59,16 +59,16 @@ BAD_BATCHES: dict[str, tuple[m.Publish, str]] = {
     "no groups": (make.publish([]), "at least one group"),
     "one completion": (make.publish([make.group(1, ("7",))]), "1 completions"),
     "too many completions": (make.publish([make.group(1, ("7",) * 65)]), "65 completions"),
-    "empty text": (make.publish([make.group(1, ("7", ""))]), "empty_text"),
-    "a NUL": (make.publish([make.group(1), NUL]), "forbidden_character"),
-    "too long a text": (make.publish([make.group(1, ("7", "x" * 40_000))]), "oversize_text"),
+    "empty text": (make.publish([make.group(1, ("7", ""))]), "no text"),
+    "a NUL": (make.publish([make.group(1), NUL]), "NUL"),
+    "too long a text": (make.publish([make.group(1, ("7", "x" * 40_000))]), "longer than"),
     "a held-out question": (
         make.publish([make.group(1), make.group(of=make.task(seed=0))]),
         "seed 0 is kept for evaluation",
     ),
     "too long a batch": (
         make.publish([make.group(n, ("7" * 32_000,) * 16) for n in range(8)]),
-        "oversize_payload",
+        "unpacked",
     ),
 }
 

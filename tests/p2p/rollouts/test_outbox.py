@@ -307,7 +307,7 @@ async def test_the_bound_on_the_unpacked_batch_is_that_of_peers(tmp_path: Path) 
     async with opened(tmp_path, send=False) as bench:
         (length,) = {len(batch_to_bytes(bench.outbox.seal(request, 5, 4).batch))}
     async with opened(tmp_path, max_batch_bytes=length - 1) as bench:
-        with pytest.raises(OversizeBatchError, match="oversize_payload"):
+        with pytest.raises(OversizeBatchError, match="unpacked"):
             bench.outbox.seal(request, 5, 4)
     async with opened(tmp_path, max_batch_bytes=length) as bench:
         signed = bench.outbox.seal(request, 5, 4)
@@ -320,7 +320,7 @@ async def test_the_bound_on_the_unpacked_batch_is_that_of_peers(tmp_path: Path) 
 async def test_a_batch_of_too_many_groups_is_refused(tmp_path: Path) -> None:
     async with opened(tmp_path) as bench:
         groups = [make.group(number) for number in range(MAX_GROUPS_PER_BATCH + 1)]
-        with pytest.raises(OversizeBatchError, match="too_many_groups"):
+        with pytest.raises(OversizeBatchError, match="groups"):
             await bench.outbox.accept(make.publish(groups))
         assert (await bench.outbox.accept(make.publish(groups[:-1]))).is_new
 

@@ -11,7 +11,7 @@ from shoal_wire.types import PeerId
 from shoal_wire.verdict import Outcome, Reason, verdict
 
 SIGNER, FORWARDER = PeerId("signer"), PeerId("forwarder")
-LIGHT, HEAVY = verdict(Reason.EMPTY_TEXT), verdict(Reason.BAD_SIGNATURE)
+LIGHT, HEAVY = verdict(Reason.BAD_COMPLETION), verdict(Reason.BAD_SIGNATURE)
 
 
 @pytest.mark.parametrize(
