@@ -29,8 +29,8 @@ from p2p.gossip.interface import Unwatched
 from p2p.net.address import is_circuit, to_libp2p_id
 from p2p.net.host import HostSettings, Libp2pHost, RequestError
 from p2p.net.identity import identity_from_seed
+from p2p.net.relay_server import RelayServer
 from p2p.peers.relay_client import RelayClient, RelayUse
-from p2p.peers.relay_server import RelayServer
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import ACCEPT, Verdict
 

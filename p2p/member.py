@@ -123,8 +123,8 @@ class Member:
             traffic=traffic,
             validate=self.intake.validate,
             ask=self._ask_for_shards,
-            may_dial=lambda address, said_by: peer.discovery.may_dial(
-                address, peer.discovery.source_of(said_by)
+            may_dial=lambda address, said_by: peer.hearsay.may_dial(
+                address, peer.hearsay.speaker(said_by).source
             ),
             publishes=wanted_per_s is not None,
             keep=frozenset(parse_peer_address(address).peer_id for address in settings.bootstrap),
@@ -138,7 +138,7 @@ class Member:
         self, peer_id: PeerId, shards: tuple[int, ...]
     ) -> list[PeerAddresses]:
         """Return what a peer says of who is on these shards, without what it may not tell of."""
-        may_tell = self.peer.discovery.speaker(peer_id).may_tell
+        may_tell = self.peer.hearsay.speaker(peer_id).may_tell
         return [
             replace(found, addresses=tuple(filter(may_tell, found.addresses)))
             for found in await services.fetch_peers(self.host, peer_id, shards)

@@ -24,12 +24,12 @@ from p2p.intake.turns import QuestionSource
 from p2p.net.host import HostSettings, Libp2pHost
 from p2p.net.identity import Identity
 from p2p.net.interface import Host
+from p2p.net.relay_server import RelayLimits, RelayServer
 from p2p.peers.discovery import DiscoverySettings
-from p2p.peers.hole_punch import DialRules, HolePunch
-from p2p.peers.knocking import Knocking
+from p2p.peers.hearsay import Hearsay
+from p2p.peers.hole_punch import HolePunch
 from p2p.peers.port_mapping import MappingState, PortMapping
 from p2p.peers.relay_client import RelayClient, RelayUse
-from p2p.peers.relay_server import RelayLimits, RelayServer
 from p2p.shards.keeper import ShardSettings
 from p2p.shards.plan import ShardLimits
 from p2p.standing.room import seats_of
@@ -132,7 +132,7 @@ class Network(Protocol):
     def relays(self, use: RelayUse, *, preferred: tuple[PeerId, ...]) -> Relays:
         """Return the client of relays; `preferred` are asked first."""
 
-    def punches(self, rules: DialRules) -> Punches:
+    def punches(self, hearsay: Hearsay) -> Punches:
         """Return what makes connections through relays direct."""
 
     def port_mapping(self, *, wanted: bool, on_reached: Callable[[], None]) -> MapsPort:
@@ -156,12 +156,9 @@ class Libp2pNetwork:
         """Return the client of circuit relays."""
         return RelayClient(host=self.host, use=use, preferred=preferred)
 
-    def punches(self, rules: DialRules) -> Punches:
+    def punches(self, hearsay: Hearsay) -> Punches:
         """Return hole punching as libp2p has it."""
-        knocking = Knocking(self.host)
-        punch = HolePunch(network=knocking, rules=rules)
-        knocking.serve(punch.follow)
-        return punch
+        return HolePunch(host=self.host, hearsay=hearsay)
 
     def port_mapping(self, *, wanted: bool, on_reached: Callable[[], None]) -> MapsPort:
         """Return port mapping by NAT-PMP or UPnP."""

@@ -18,17 +18,18 @@ from p2p.net.announced import parse_announced
 from p2p.net.host import HostSettings
 from p2p.net.identity import Identity
 from p2p.net.inbound_gate import GateLimits
+from p2p.net.relay_server import RelayLimits, RelayServer
 from p2p.net.swarm import SwarmSettings
 from p2p.net.swarm_key import key_of_settings
-from p2p.parts import REAL, MapsPort, Network, Parts, Punches, Relays, Tuning
+from p2p.parts import REAL, Network, Parts, Tuning
 from p2p.peers import services
 from p2p.peers.clock_watch import ClockWatch
-from p2p.peers.discovery import Discovery, TargetKind
-from p2p.peers.hole_punch import DialRules
+from p2p.peers.discovery import Discovery, Preferences, TargetKind
+from p2p.peers.hearsay import Hearsay
 from p2p.peers.manifest_source import Found, ManifestSource
 from p2p.peers.outside import ReachServer
+from p2p.peers.peer_book import BookFile
 from p2p.peers.relay_client import RelayUse
-from p2p.peers.relay_server import RelayLimits, RelayServer
 from p2p.peers.try_out import try_families
 from p2p.shards.directory import ShardDirectory
 from p2p.standing.guard import PeerGuard
@@ -43,7 +44,8 @@ log = logging.getLogger(__name__)
 
 BOOK_FILE = "peers.json"
 _KEPT_TOPICS = 256
-"""Of peers, each at most sixteen kilobytes; in one swarm most have the same."""
+"""Lists of topics that are remembered as of this swarm or not. One has 16 KB at most, and in one
+swarm most peers have the same."""
 
 
 class ListeningPeer:
@@ -68,61 +70,67 @@ class ListeningPeer:
         self.host = self.network.host
         self.ledger = PublisherLedger(self.tuning.ledger)
         self.disk = Disk(self.data_dir, in_thread=parts.in_thread)
-        self.guard = PeerGuard(
+        self.shard_directory = ShardDirectory()
+        self.clock_watch = ClockWatch(host=self.host, rng=parts.rng, wall_ms=parts.wall_ms)
+        self.source = self._manifest_source()
+        self.relay = _relay_of(self.network, settings)
+        self.relays = self.network.relays(
+            RelayUse(settings.relay_client), preferred=self.source.bootstraps
+        )
+        self.port_mapping = self.network.port_mapping(
+            wanted=settings.port_mapping, on_reached=self.relays.look_again
+        )
+        self.guard = self._guard()
+        self.gossip = self.network.gossip(self.guard, self.tuning.gossip)
+        self.hearsay = Hearsay(self.host)
+        self.punches = self.network.punches(self.hearsay)
+        self.discovery = self._discovery()
+
+    def _manifest_source(self) -> ManifestSource:
+        return ManifestSource(
             host=self.host,
             data_dir=self.data_dir,
-            protected=(parse_peer_address(address).peer_id for address in settings.bootstrap),
-            max_peers=seats_of(settings.max_connections),
+            settings=self.settings,
+            wait_s=self.tuning.bootstrap_s,
+            try_out=partial(try_families, make_worker=self.parts.worker),
+            refused=self.disk.refused,
+        )
+
+    def _guard(self) -> PeerGuard:
+        return PeerGuard(
+            host=self.host,
+            data_dir=self.data_dir,
+            protected=self.source.bootstraps,
+            max_peers=seats_of(self.settings.max_connections),
             is_guest=self._is_guest,
             on_let_go=self._note_full,
-            wall_ms=parts.wall_ms,
-            in_thread=parts.in_thread,
+            wall_ms=self.parts.wall_ms,
+            in_thread=self.parts.in_thread,
             refused=self.disk.refused,
         )
-        self.gossip = self.network.gossip(self.guard, self.tuning.gossip)
-        self.discovery = Discovery(
+
+    def _discovery(self) -> Discovery:
+        parts = self.parts
+        return Discovery(
             host=self.host,
-            bootstrap=settings.bootstrap,
-            book_path=self.data_dir / BOOK_FILE,
+            hearsay=self.hearsay,
+            bootstrap=self.settings.bootstrap,
+            file=BookFile(
+                self.data_dir / BOOK_FILE, in_thread=parts.in_thread, refused=self.disk.refused
+            ),
             fetch_peers=partial(services.fetch_peers, self.host),
             settings=self.tuning.discovery,
-            counts=self.is_of_swarm,
-            seen_at=self.host.remote_address,
-            rank=self.guard.rank,
+            preferences=Preferences(
+                rank=self.guard.rank, counts=self.is_of_swarm, is_needed=self._is_relay
+            ),
             rng=parts.rng,
             wall_ms=parts.wall_ms,
-            in_thread=parts.in_thread,
-            refused=self.disk.refused,
-            is_needed=lambda peer_id: peer_id in self.relays.relays,
         )
-        self.clock_watch = ClockWatch(host=self.host, rng=parts.rng, wall_ms=parts.wall_ms)
-        self.source = ManifestSource(
-            host=self.host,
-            data_dir=self.data_dir,
-            settings=settings,
-            wait_s=self.tuning.bootstrap_s,
-            try_out=partial(try_families, make_worker=parts.worker),
-            refused=self.disk.refused,
-        )
-        self.relay = _relay_of(self.network, settings)
-        self.relays, self.punches, self.port_mapping = self._past_routers()
-        self.shard_directory = ShardDirectory()
 
     @property
     def peer_id(self) -> PeerId:
         """This peer's id."""
         return self.host.peer_id
-
-    def _past_routers(self) -> tuple[Relays, Punches, MapsPort]:
-        settings = self.settings
-        relays = self.network.relays(
-            RelayUse(settings.relay_client), preferred=self.source.bootstraps
-        )
-        rules = DialRules(speaker=self.discovery.speaker, may_dial=self.discovery.may_dial)
-        mapping = self.network.port_mapping(
-            wanted=settings.port_mapping, on_reached=relays.look_again
-        )
-        return relays, self.network.punches(rules), mapping
 
     def is_of_swarm(self, peer_id: PeerId) -> bool:
         """True if a connected peer is subscribed to this swarm, or that cannot be known yet.
@@ -141,6 +149,10 @@ class ListeningPeer:
     def _is_guest(self, peer_id: PeerId) -> bool:
         """Return whether a peer has a place at this relay."""
         return self.relay is not None and bool(self.relay.addresses_of(peer_id))
+
+    def _is_relay(self, peer_id: PeerId) -> bool:
+        """Return whether this peer has a place at a relay."""
+        return peer_id in self.relays.relays
 
     def _answered(self, protocol_id: str) -> services.OnSent:
         return lambda peer_id, _request: self.guard.room.note_answered(peer_id, protocol_id)
@@ -209,7 +221,6 @@ class ListeningPeer:
             await trio.sleep(self.tuning.siblings_s)
 
 
-@lru_cache(maxsize=4)
 @lru_cache(maxsize=_KEPT_TOPICS)
 def _is_any_of(topics: tuple[str, ...], own: str) -> bool:
     """Return whether one of a peer's topics is of the swarm that this node's own topic is of."""

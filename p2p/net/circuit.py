@@ -7,7 +7,9 @@ its messages are used here.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Protocol
 
 import trio
@@ -23,13 +25,18 @@ from libp2p.transport.exceptions import OpenConnectionError
 from libp2p.utils.varint import encode_varint_prefixed, read_varint_prefixed_bytes_limited
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
+from p2p.net.address import is_circuit, parse_peer_address
 from p2p.net.streams import reset_stream
+from shoal_wire.types import PeerId
 
 HOP = TProtocol("/libp2p/circuit/relay/0.2.0/hop")
 STOP = TProtocol("/libp2p/circuit/relay/0.2.0/stop")
 CIRCUIT = "/p2p-circuit"
 MAX_MESSAGE_BYTES = 4096
 ANSWER_SECONDS = 10.0
+"""For one message of the other side, most of it the wait for its turn."""
+_MAX_TOLD = 8
+"""Addresses of a relay's answer that are looked at."""
 
 Message = pb.HopMessage | pb.StopMessage
 
@@ -59,6 +66,65 @@ def status_name(status: int) -> str:
         return str(pb.Status.Name(pb.Status.ValueType(status))).lower().replace("_", " ")
     except ValueError:
         return f"status {status}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reserved:
+    """A relay's answer to who asks it for a place."""
+
+    seconds: float
+    """How long the place lasts, by the relay's clock less this one's."""
+    addresses: tuple[str, ...]
+    """Where the relay says that it listens: transport addresses, hearsay."""
+
+
+class RelayRefusedError(Exception):
+    """A relay has no place for this peer."""
+
+
+async def reserve(stream: INetStream, relay: PeerId) -> Reserved:
+    """Ask a relay for a place, on a stream of `HOP` that is reset at the end.
+
+    The caller holds the deadline. Raises RelayRefusedError, and what the bytes read deserve.
+    """
+    try:
+        await write_message(stream, pb.HopMessage(type=pb.HopMessage.RESERVE))
+        answer = await read_hop(stream)
+    finally:
+        await reset_stream(stream)
+    if answer.status != pb.Status.OK:
+        raise RelayRefusedError(status_name(answer.status))
+    said = answer.reservation
+    return Reserved(
+        seconds=said.expire - time.time(),
+        addresses=tuple(_addresses_of(relay, said.addrs[:_MAX_TOLD])),
+    )
+
+
+def _addresses_of(relay: PeerId, told: Iterable[bytes]) -> Iterator[str]:
+    for raw in told:
+        try:
+            said = parse_peer_address(str(Multiaddr(bytes(raw))))
+        except Exception:  # noqa: BLE001 - py-multiaddr raises any type on hostile bytes
+            continue
+        if said.peer_id == relay and not is_circuit(said.transport):
+            yield said.transport
+
+
+async def answer_relay(stream: INetStream, *, is_ours: bool) -> bool:
+    """Answer a relay that has a circuit for this peer, and return whether it is taken.
+
+    It is only where `is_ours`: the relay holds a place of this peer's. Raises what the other side's
+    bytes or silence deserve.
+    """
+    with trio.fail_after(ANSWER_SECONDS):
+        request = await read_stop(stream)
+        is_taken = is_ours and request.type == pb.StopMessage.CONNECT
+        status = pb.Status.OK if is_taken else pb.Status.PERMISSION_DENIED
+        await write_message(stream, pb.StopMessage(type=pb.StopMessage.STATUS, status=status))
+    if not is_taken:
+        await stream.close()
+    return is_taken
 
 
 class CircuitStream(ReadWriteCloser):

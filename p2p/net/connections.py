@@ -8,13 +8,14 @@ the new one wins; py-libp2p would keep using the dead one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import trio
-from libp2p.abc import INetConn
+from libp2p.abc import INetConn, INetwork, INotifee
 from libp2p.rcmgr import Direction as Libp2pDirection
+from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
 from p2p.net.address import host_and_port, is_circuit
 from p2p.net.channel import Channel
@@ -213,3 +214,27 @@ def _remote_address(connection: INetConn) -> str:
     except OSError:
         return ""
     return f"/{'ip6' if ':' in host else 'ip4'}/{host}/tcp/{port}"
+
+
+class Watcher(INotifee):
+    """Tells of each connection that begins and ends, in the connection's own task."""
+
+    def __init__(
+        self, begun: Callable[[INetConn], None], ended: Callable[[INetConn], None]
+    ) -> None:
+        self._begun = begun
+        self._ended = ended
+
+    async def connected(self, network: INetwork, conn: INetConn) -> None:
+        self._begun(conn)
+
+    async def disconnected(self, network: INetwork, conn: INetConn) -> None:
+        self._ended(conn)
+
+    async def opened_stream(self, network: INetwork, stream: object) -> None: ...
+
+    async def closed_stream(self, network: INetwork, stream: object) -> None: ...
+
+    async def listen(self, network: INetwork, multiaddr: Multiaddr) -> None: ...
+
+    async def listen_close(self, network: INetwork, multiaddr: Multiaddr) -> None: ...

@@ -22,6 +22,10 @@ class DialError(Exception):
         """True where somebody is there, and hung up before a word: as who has no slot free does."""
 
 
+class KnockFailedError(Exception):
+    """A dial from the port listened on led to no connection; why is of no use to anybody."""
+
+
 def dial_error(address: str, error: BaseException) -> DialError:
     """Return what a dial of `address` that ended in an error of py-libp2p's swarm came to."""
     bar = bar_of(error)

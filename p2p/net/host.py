@@ -10,21 +10,21 @@ Services start before listening: a pubsub stream that arrives earlier ends py-li
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 import trio
-from libp2p.abc import INetConn, INetStream, INetwork, INotifee
+from libp2p.abc import INetConn, INetStream
 from libp2p.custom_types import TProtocol
 from libp2p.host.basic_host import BasicHost
 from libp2p.host.exceptions import HostException
 from libp2p.io.exceptions import IOException
 from libp2p.network.exceptions import SwarmException
-from libp2p.peer.id import ID
 from libp2p.tools.anyio_service import Service, background_trio_service
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
@@ -38,12 +38,13 @@ from p2p.net.address import (
 from p2p.net.admission import Admission
 from p2p.net.announced import Announced, interfaces_of
 from p2p.net.circuit import HOP, CircuitStream
-from p2p.net.connections import ConnectionInfo, ConnectionTable, Direction
-from p2p.net.dial_error import DialError, dial_error
+from p2p.net.connections import ConnectionInfo, ConnectionTable, Direction, Watcher
+from p2p.net.dial_error import DialError, KnockFailedError, dial_error
 from p2p.net.identify import identify
 from p2p.net.identity import Identity
 from p2p.net.layers import lowest_layer
 from p2p.net.own_port import ListenError, refuse_taken_port
+from p2p.net.peerstore import forget_peer
 from p2p.net.request import (
     RequestError,
     RequestFailure,
@@ -54,6 +55,7 @@ from p2p.net.request import (
     ping,
     root_cause,
 )
+from p2p.net.streams import Stream
 from p2p.net.swarm import SwarmSettings, build_host
 from p2p.net.traffic import Traffic
 from p2p.net.yamux import abort, close_connection
@@ -119,7 +121,9 @@ class Libp2pHost:
         self._stopped = trio.Event()
         self._table = ConnectionTable(self.peer_id)
         self._dialling: WeakValueDictionary[str, trio.Lock] = WeakValueDictionary()
-        self._host.get_network().register_notifee(_Notifee(self))
+        self._host.get_network().register_notifee(
+            Watcher(self.on_connection, self.on_disconnection)
+        )
 
     @property
     def peer_id(self) -> PeerId:
@@ -133,7 +137,7 @@ class Libp2pHost:
 
     @property
     def libp2p_host(self) -> BasicHost:
-        """py-libp2p's host, for protocols of the library or on its streams: gossip, relays."""
+        """py-libp2p's host, for gossip and the relay server."""
         return self._host
 
     def attach_service(self, service: Service) -> None:
@@ -242,6 +246,36 @@ class Libp2pHost:
             return await self._host.new_stream(to_libp2p_id(peer_id), [HOP])
         except (DialError, HostException, SwarmException) as error:
             raise IOException(f"no circuit by {relay}: {root_cause(error)}") from error
+
+    def serve_streams(
+        self, protocol_id: str, handler: Callable[[PeerId, Stream], Awaitable[None]]
+    ) -> None:
+        """Serve streams of a protocol; what `handler` raises resets the stream and is logged."""
+
+        async def serve(stream: INetStream) -> None:
+            await handler(from_libp2p_id(stream.muxed_conn.peer_id), stream)
+
+        self._host.set_stream_handler(TProtocol(protocol_id), serve)
+
+    async def open_stream(self, peer_id: PeerId, protocol_id: str) -> Stream:
+        """Open a stream to a connected peer. May raise anything of the library's."""
+        return await self._host.new_stream(to_libp2p_id(peer_id), [TProtocol(protocol_id)])
+
+    async def knock(self, address: str, peer_id: PeerId, *, as_client: bool) -> None:
+        """Dial from the port listened on; the connection appears among the others.
+
+        Raises:
+            KnockFailedError: nobody is there, or another peer.
+        """
+        swarm = self._host.get_network()
+        try:
+            stream = await swarm.knock(address)
+            if as_client:
+                await swarm.greet_punched(stream, to_libp2p_id(peer_id))
+                return
+        except Exception as error:  # whoever is there is a stranger
+            raise KnockFailedError(repr(error)) from error
+        self.start_soon(partial(swarm.serve_punched, stream, address))
 
     def start_soon(self, task: Callable[[], Awaitable[None]]) -> None:
         """Run `task` for as long as the host runs; not at all when it does not."""
@@ -394,14 +428,8 @@ class Libp2pHost:
         Raises:
             RequestError: the reason is in `.failure`.
         """
-        if not self.is_connected(peer_id):
-            raise RequestError(RequestFailure.NOT_CONNECTED, peer_id)
-        try:
-            with trio.fail_after(timeout):
-                return await exchange(self._host, peer_id, protocol_id, payload, max_response_bytes)
-        except trio.TooSlowError:
-            detail = f"{peer_id} did not answer {protocol_id} within {timeout:g} s"
-            raise RequestError(RequestFailure.TIMEOUT, detail) from None
+        with self._answers_within(timeout, peer_id, protocol_id):
+            return await exchange(self._host, peer_id, protocol_id, payload, max_response_bytes)
 
     async def ping(self, peer_id: PeerId, *, timeout: float = 5.0) -> float:  # noqa: ASYNC109
         """Return one round trip to a connected peer in milliseconds (libp2p ping).
@@ -409,16 +437,20 @@ class Libp2pHost:
         Raises:
             RequestError: the reason is in `.failure`.
         """
+        with self._answers_within(timeout, peer_id, "a ping"):
+            return await ping(self._host, peer_id)
+
+    @contextmanager
+    def _answers_within(self, timeout: float, peer_id: PeerId, what: str) -> Iterator[None]:
         if not self.is_connected(peer_id):
             raise RequestError(RequestFailure.NOT_CONNECTED, peer_id)
-        try:
-            with trio.fail_after(timeout):
-                return await ping(self._host, peer_id)
-        except trio.TooSlowError:
-            detail = f"{peer_id} did not answer within {timeout:g} s"
-            raise RequestError(RequestFailure.TIMEOUT, detail) from None
+        with trio.move_on_after(timeout):
+            yield
+            return
+        detail = f"{peer_id} did not answer {what} within {timeout:g} s"
+        raise RequestError(RequestFailure.TIMEOUT, detail)
 
-    # Called by the notifee, in the connection's own task.
+    # Called in the connection's own task.
 
     def on_connection(self, connection: INetConn) -> None:
         """Take a new connection into the table, or cut it."""
@@ -444,7 +476,7 @@ class Libp2pHost:
         """Forget a connection."""
         peer_id = from_libp2p_id(connection.muxed_conn.peer_id)
         if self._table.remove(peer_id, connection) and not self._table.has(peer_id):
-            _forget_peer(self._host.get_peerstore(), connection.muxed_conn.peer_id)
+            forget_peer(self._host.get_peerstore(), connection.muxed_conn.peer_id)
             _call_all(self._disconnected_callbacks, peer_id)
 
     async def _identify(self, peer_id: PeerId, connection: INetConn) -> None:
@@ -454,39 +486,10 @@ class Libp2pHost:
                 self._table.set_identity(peer_id, about)
 
 
-class _Notifee(INotifee):
-    """Hands connection events to the host."""
-
-    def __init__(self, host: Libp2pHost) -> None:
-        self._host = host
-
-    async def connected(self, network: INetwork, conn: INetConn) -> None:
-        self._host.on_connection(conn)
-
-    async def disconnected(self, network: INetwork, conn: INetConn) -> None:
-        self._host.on_disconnection(conn)
-
-    async def opened_stream(self, network: INetwork, stream: object) -> None: ...
-
-    async def closed_stream(self, network: INetwork, stream: object) -> None: ...
-
-    async def listen(self, network: INetwork, multiaddr: Multiaddr) -> None: ...
-
-    async def listen_close(self, network: INetwork, multiaddr: Multiaddr) -> None: ...
-
-
 async def _let_go(circuit: INetConn) -> None:
     """End a circuit that its peers need no longer, once what is on its way has had its time."""
     await trio.sleep(_CIRCUIT_GRACE_S)
     abort(circuit)
-
-
-def _forget_peer(peerstore: object, peer_id: ID) -> None:
-    """Keep py-libp2p's per-peer memory as small as the set of connected peers."""
-    try:
-        peerstore.clear_peerdata(peer_id)  # type: ignore[attr-defined]
-    except Exception as error:  # noqa: BLE001 - an unknown peer is fine, there is nothing to keep
-        logger.debug("nothing to forget of %s: %r", peer_id, error)
 
 
 def _call_all(callbacks: list[Callable[[PeerId], None]], peer_id: PeerId) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from libp2p.custom_types import MetadataValue
@@ -9,6 +10,8 @@ from libp2p.peer.envelope import Envelope
 from libp2p.peer.id import ID
 from libp2p.peer.peerstore import PeerStore
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
+
+logger = logging.getLogger(__name__)
 
 MAX_ADDRESSES = 16
 MAX_ADDRESS_BYTES = 512
@@ -44,3 +47,11 @@ class BoundedPeerStore(PeerStore):
         if len(envelope.marshal_envelope()) > MAX_RECORD_BYTES:
             return False
         return super().consume_peer_record(envelope, ttl)
+
+
+def forget_peer(peerstore: object, peer_id: ID) -> None:
+    """Keep py-libp2p's per-peer memory as small as the set of connected peers."""
+    try:
+        peerstore.clear_peerdata(peer_id)  # type: ignore[attr-defined]
+    except Exception as error:  # noqa: BLE001 - an unknown peer is fine, there is nothing to keep
+        logger.debug("nothing to forget of %s: %r", peer_id, error)

@@ -15,6 +15,9 @@ from libp2p.stream_muxer.exceptions import MuxedConnError, MuxedStreamError
 
 logger = logging.getLogger(__name__)
 
+Stream = INetStream
+"""A stream of one protocol with one peer, for rooms that do not import py-libp2p."""
+
 _PIECE_BYTES = 64 * 1024
 _MAX_VARINT_BYTES = 5
 _FRAMES_A_TURN = 64

@@ -19,21 +19,19 @@ import math
 import random
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import trio
 
-from p2p.disk import Refused, say_refused
-from p2p.net.address import expand_unspecified, is_circuit
 from p2p.net.host import DialError
+from p2p.net.interface import Host
 from p2p.peers.asking import PeerAsking
-from p2p.peers.hearsay import DialBudget, Speaker, homes_of, speaker_at
+from p2p.peers.hearsay import Hearsay, Speaker
 from p2p.peers.news import BarNews, BootstrapNews
-from p2p.peers.peer_book import PeerBook, load_peer_book, save_peer_book
+from p2p.peers.peer_book import BookFile, PeerBook
 from p2p.peers.targets import (
-    Dialer,
     DiscoverySettings,
     FetchPeers,
     Parting,
@@ -44,7 +42,6 @@ from p2p.peers.targets import (
     TargetState,
     parse_bootstrap,
 )
-from p2p.threads import InThread
 from shoal_wire.limits import MAX_PEERS_IN_LIST
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
@@ -68,49 +65,50 @@ _SAID_S = 20.0
 """Most have said by then of which swarm they are; others are looked at less often."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preferences:
+    """Which peers discovery prefers."""
+
+    rank: Callable[[PeerId], float] = lambda _peer: 0.0
+    """Peers of higher rank are dialled first."""
+    counts: Callable[[PeerId], bool] = lambda _peer: True
+    """Whether a connected peer is of the swarm. Strangers to it, met as a relay's guests, are no
+    reason to stop looking."""
+    is_needed: Callable[[PeerId], bool] = lambda _peer: False
+    """Whether a bootstrap is not let go: a relay through which this node is reached."""
+
+
 class Discovery:
     """Start with ``await nursery.start(discovery.run)``, after the host."""
 
     def __init__(
         self,
         *,
-        host: Dialer,
+        host: Host,
+        hearsay: Hearsay,
         bootstrap: tuple[str, ...] = (),
-        book_path: Path | None = None,
+        file: BookFile | None = None,
         fetch_peers: FetchPeers | None = None,
         settings: DiscoverySettings | None = None,
+        preferences: Preferences | None = None,
         rng: random.Random | None = None,
-        rank: Callable[[PeerId], float] = lambda _peer: 0.0,
-        counts: Callable[[PeerId], bool] = lambda _peer: True,
-        seen_at: Callable[[PeerId], str] | None = None,
         wall_ms: Callable[[], int] = lambda: int(time.time() * 1000),
-        in_thread: InThread = trio.to_thread.run_sync,
-        refused: Refused = say_refused,
-        is_needed: Callable[[PeerId], bool] = lambda _peer: False,
     ) -> None:
-        """Peers of higher `rank` are dialled first; those that do not `counts` are no reason to
-        stop looking: strangers to the swarm, met as a relay's guests. `seen_at` is
-        the transport address of a peer's connection, "" without one: who is in a private network
-        may tell of addresses there (without `seen_at`, all of all). A bootstrap that `is_needed`
-        is not let go: a relay through which this node is reached."""
+        """`file` keeps peers across restarts; `fetch_peers` asks a connected one whom it knows."""
         self._settings = settings or DiscoverySettings()
         self._host = host
+        self._hearsay = hearsay
         self._bootstrap = parse_bootstrap(bootstrap)
         self._bootstrap_ids = frozenset(address.peer_id for address in self._bootstrap)
-        self._book_path = book_path
+        self._file = file
         self._book = PeerBook()
         self._fetch_peers = fetch_peers
+        self._prefers = preferences or Preferences()
         self._rng = rng or random.Random()
-        self._counts = counts
-        self._seen_at = seen_at
-        self._budget = DialBudget()
         self._told: dict[PeerId, tuple[str, ...]] = {}
         """What connected peers said of themselves, as last looked at."""
         self._wall_ms = wall_ms
-        self._in_thread = in_thread
-        self._refused = refused
-        self._is_needed = is_needed
-        self._targets = Targets(self._settings, self._rng, rank)
+        self._targets = Targets(self._settings, self._rng, self._prefers.rank)
         self._bar_news = BarNews()
         self._wake = trio.Event()
         self._met = trio.Event()
@@ -139,7 +137,7 @@ class Discovery:
         """Peers of the swarm, bootstraps apart, that are connected too few; 0 with enough."""
         most, bootstraps = self._settings.target_peers, self._bootstrap_ids
         others = (peer for peer in self._host.connected_peers() if peer not in bootstraps)
-        return most - sum(1 for _ in islice(filter(self._counts, others), most))
+        return most - sum(1 for _ in islice(filter(self._prefers.counts, others), most))
 
     def snapshot(self) -> tuple[TargetInfo, ...]:
         """Return every target, bootstraps first."""
@@ -167,29 +165,6 @@ class Discovery:
         """Learn of a peer that mDNS found, where any machine may announce anything."""
         self.add_peer(peer, TargetKind.MDNS, Speaker(source="mdns", homes=None))
 
-    def may_dial(self, address: str, said_by: str | None) -> bool:
-        """Take one of the dials left for an address of which this node has only heard."""
-        return self._wait_s(address, said_by) == 0
-
-    def source_of(self, peer_id: PeerId) -> str:
-        """Return what a peer's words are counted with."""
-        return self.speaker(peer_id).source
-
-    def _wait_s(self, address: str, source: str | None) -> float:
-        relay = address.partition("/p2p/")[2].partition("/")[0] if is_circuit(address) else ""
-        return self._budget.take(
-            address,
-            source,
-            trio.current_time(),
-            is_reached=relay in self._host.connected_peers(),
-        )
-
-    def speaker(self, peer_id: PeerId) -> Speaker:
-        """Return a connected peer as who says something of others' addresses."""
-        if self._seen_at is None:
-            return Speaker(source=peer_id, homes=None)
-        return speaker_at(peer_id, self._seen_at(peer_id), _own_homes)
-
     def full_s(self, peer_id: PeerId) -> float | None:
         """Return for how long a peer is left alone that was full; None for any other."""
         return next((t.full_s for t in self.snapshot() if t.peer_id == peer_id), None)
@@ -206,7 +181,8 @@ class Discovery:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._dial_loop)
             nursery.start_soon(self._exchange_loop)
-            nursery.start_soon(self._save_loop)
+            if self._file is not None:
+                nursery.start_soon(self._file.keep, self._book, self._settings.save_interval_s)
             nursery.start_soon(self._news_loop)
             nursery.start_soon(self._leave_loop)
             task_status.started()
@@ -216,11 +192,8 @@ class Discovery:
         for address in self._bootstrap:
             self._targets.put_bootstrap(address.peer_id, address.transport, now=now)
         self._targets.drop(self._host.peer_id)
-        if self._book_path is not None:
-            try:
-                self._book = await self._in_thread(load_peer_book, self._book_path)
-            except OSError as error:
-                logger.warning("cannot read the peer book: %s", error)
+        if self._file is not None:
+            self._book = await self._file.load()
         for entry in self._book.ranked():
             peer = PeerAddresses(peer_id=entry.peer_id, addresses=entry.addresses)
             self.add_peer(peer, TargetKind.SAVED)
@@ -296,7 +269,7 @@ class Discovery:
         async with trio.open_nursery() as nursery:
             for address in target.addresses:
                 if not target.is_proven(address):
-                    wait_s = self._wait_s(address, target.source_of(address))
+                    wait_s = self._hearsay.wait_s(address, target.source_of(address))
                     if wait_s > 0:
                         waits.append(wait_s)
                         continue
@@ -357,7 +330,7 @@ class Discovery:
                 continue
             enough_since = now if enough_since is None else enough_since
             for target in self._targets.needless(now=now, enough_since=enough_since):
-                if not self._is_needed(target.peer_id):
+                if not self._prefers.is_needed(target.peer_id):
                     target.parting = Parting.ENOUGH
                     await self._host.disconnect(target.peer_id)
 
@@ -391,11 +364,11 @@ class Discovery:
         """Remember where connected peers say they listen, so that they can be redialled."""
         for peer_id in self._host.connected_peers():
             said = self._host.peer_addresses(peer_id)
-            if not said or self._told.get(peer_id) == said or not self._counts(peer_id):
+            if not said or self._told.get(peer_id) == said or not self._prefers.counts(peer_id):
                 continue
             self._told[peer_id] = said
             peer = PeerAddresses(peer_id=peer_id, addresses=said)
-            self.add_peer(peer, TargetKind.INBOUND, self.speaker(peer_id))
+            self.add_peer(peer, TargetKind.INBOUND, self._hearsay.speaker(peer_id))
             target = self._targets.get(peer_id)
             if target is not None and target.kind is not TargetKind.BOOTSTRAP:
                 peer = PeerAddresses(peer_id=peer_id, addresses=target.known)
@@ -407,7 +380,7 @@ class Discovery:
         """Ask connected peers whom they know."""
         asking = PeerAsking(self._settings, self._bootstrap_ids, self._rng)
         while True:
-            connected = frozenset(filter(self._counts, self._host.connected_peers()))
+            connected = frozenset(filter(self._prefers.counts, self._host.connected_peers()))
             self._learn_connected()
             for peer_id in asking.whom(connected, trio.current_time()):
                 await self._exchange(peer_id)
@@ -431,7 +404,7 @@ class Discovery:
     async def _exchange(self, peer_id: PeerId) -> None:
         if self._fetch_peers is None:
             return
-        speaker = self.speaker(peer_id)
+        speaker = self._hearsay.speaker(peer_id)
         try:
             with trio.fail_after(self._settings.exchange_timeout_s):
                 peers = await self._fetch_peers(peer_id)
@@ -440,37 +413,3 @@ class Discovery:
             return
         for peer in peers[:MAX_PEERS_IN_LIST]:
             self.add_peer(peer, TargetKind.EXCHANGE, speaker)
-
-    async def _save_loop(self) -> None:
-        if self._book_path is None:
-            return
-        saved = self._book.to_json()
-        try:
-            while True:
-                await trio.sleep(self._settings.save_interval_s)
-                saved = await self._save(saved)
-        finally:
-            with trio.move_on_after(1) as scope:
-                scope.shield = True
-                await self._save(saved)
-
-    async def _save(self, saved: str) -> str:
-        text = self._book.to_json()
-        if text == saved or self._book_path is None:
-            return saved
-        try:
-            await self._in_thread(save_peer_book, self._book_path, text)
-        except OSError as error:
-            self._refused("the peer book is not saved", error)
-            return saved
-        return text
-
-
-def _own_homes() -> frozenset[str]:
-    """Return the private networks that this machine is in."""
-    own = (
-        a
-        for any_host in ("/ip4/0.0.0.0", "/ip6/::")
-        for a in expand_unspecified(f"{any_host}/tcp/0")
-    )
-    return homes_of(list(own))

@@ -1,4 +1,4 @@
-"""What others say of a peer's addresses: which of it is dialled, and how often. Pure.
+"""What peers say of others' addresses: which of it is dialled, and how often.
 
     said ─▶ public, or in a private network that the speaker is in? ─▶ kept behind what is proven
     due  ─▶ dials left of who said it, of that place and of that network? ─▶ dialled, else later
@@ -9,21 +9,26 @@ here goes by peer id but where all share loopback.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
+import trio
+
 from p2p.fair.buckets import KeyedBuckets, Rate
-from p2p.net.address import host_and_port
+from p2p.net.address import expand_unspecified, host_and_port, is_circuit
 from p2p.net.homes import LOOPBACK, NOWHERE, home_of
 from p2p.net.inbound_gate import prefix_of
+from p2p.net.interface import Host
 from shoal_wire.types import PeerId
 
 DIALS_A_PLACE = Rate(burst=4.0, per_second=4 / 60)
-"""Of one host and port that this node has not reached yet, whatever names are said to be there."""
+"""Dials of one host and port that this node has not reached, whatever peers are said to be there:
+few enough that a hundred nodes do not harm a third party."""
 DIALS_A_NETWORK = Rate(burst=32.0, per_second=32 / 60)
-"""Of one network (`prefix_of`); loopback is free."""
+"""Dials of one network (`prefix_of`); loopback is free. Half of what a peer list names."""
 DIALS_A_SPEAKER = Rate(burst=32.0, per_second=32 / 60)
-"""Of what one network has said, or one peer of this machine, or mDNS."""
+"""Dials of what one network has said, or one peer of this machine, or mDNS."""
+_MAX_KEYS = 4096
+"""Speakers, places and networks that are remembered; the longest unused are forgotten first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +38,7 @@ class Speaker:
     source: str
     """What it shares its dials with: its network, or itself on this machine."""
     homes: frozenset[str] | None
-    """The private networks that it may tell of; None where that is not known."""
+    """The private networks that it may tell of; None for mDNS, which is heard in all of them."""
 
     def may_tell(self, transport: str) -> bool:
         """Return whether an address is public or of a network that the speaker is in."""
@@ -43,46 +48,57 @@ class Speaker:
         return home is None or self.homes is None or home in self.homes
 
 
-def speaker_at(peer_id: PeerId, transport: str, own_homes: Callable[[], frozenset[str]]) -> Speaker:
-    """Return the speaker at the other end of a connection; "" where that is not known any more.
-
-    One over loopback is of this machine, and so of all networks that this machine is in. One
-    through a relay is where the relay is.
-    """
-    host = host_and_port(transport)[0] if transport else ""
-    home = home_of(host)
-    homes = homes_of([transport]) if transport else frozenset()
-    if home == LOOPBACK:
-        homes |= own_homes()
-    return Speaker(source=prefix_of(host) or peer_id, homes=homes)
-
-
 def homes_of(transports: list[str]) -> frozenset[str]:
     """Return the private networks that these addresses are in."""
     found = {home_of(host_and_port(transport)[0]) for transport in transports}
     return frozenset(home for home in found if home is not None and home != NOWHERE)
 
 
-class DialBudget:
-    """Dials left of addresses that nobody has answered at yet."""
+class Hearsay:
+    """Who says what of others' addresses, and the dials left of those that nobody has answered at.
 
-    def __init__(self) -> None:
-        self._of_speaker: KeyedBuckets[str] = KeyedBuckets(DIALS_A_SPEAKER, max_keys=4096)
-        self._of_place: KeyedBuckets[tuple[str, int]] = KeyedBuckets(DIALS_A_PLACE, max_keys=4096)
-        self._of_network: KeyedBuckets[str] = KeyedBuckets(DIALS_A_NETWORK, max_keys=4096)
+    All that dials by what peers say shares one: discovery, shards, hole punching.
+    """
 
-    def take(
-        self, transport: str, source: str | None, now: float, *, is_reached: bool = False
-    ) -> float:
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._of_speaker: KeyedBuckets[str] = KeyedBuckets(DIALS_A_SPEAKER, max_keys=_MAX_KEYS)
+        self._of_place: KeyedBuckets[tuple[str, int]] = KeyedBuckets(
+            DIALS_A_PLACE, max_keys=_MAX_KEYS
+        )
+        self._of_network: KeyedBuckets[str] = KeyedBuckets(DIALS_A_NETWORK, max_keys=_MAX_KEYS)
+
+    def speaker(self, peer_id: PeerId) -> Speaker:
+        """Return a peer as a speaker: of no private network once it is not connected any more.
+
+        One over loopback is of this machine, and so of all networks that this machine is in. One
+        through a relay is where the relay is.
+        """
+        transport = self._host.remote_address(peer_id)
+        if not transport:
+            return Speaker(source=peer_id, homes=frozenset())
+        host = host_and_port(transport)[0]
+        homes = homes_of([transport])
+        if home_of(host) == LOOPBACK:
+            homes |= own_homes()
+        return Speaker(source=prefix_of(host) or peer_id, homes=homes)
+
+    def may_dial(self, address: str, source: str | None) -> bool:
+        """Take one of the dials left for an address of which this node has only heard."""
+        return self.wait_s(address, source) == 0
+
+    def wait_s(self, address: str, source: str | None) -> float:
         """Take one dial and return 0, or take nothing and return the seconds to wait.
 
-        `source` is None for what this node knows by itself; `is_reached` is a circuit through a
-        relay that is connected already.
+        `source` is None for what this node knows by itself. A circuit through a connected relay
+        costs its network nothing.
         """
-        place = host_and_port(transport)
-        network = prefix_of(place[0])
+        now = trio.current_time()
+        relay = address.partition("/p2p/")[2].partition("/")[0] if is_circuit(address) else ""
         buckets = [] if source is None else [self._of_speaker.of(source, now)]
-        if not is_reached:
+        if relay not in self._host.connected_peers():
+            place = host_and_port(address)
+            network = prefix_of(place[0])
             buckets.append(self._of_place.of(place, now))
             if network is not None:
                 buckets.append(self._of_network.of(network, now))
@@ -92,3 +108,9 @@ class DialBudget:
         for bucket in buckets:
             bucket.take(1.0, now)
         return 0.0
+
+
+def own_homes() -> frozenset[str]:
+    """Return the private networks that this machine is in."""
+    anywhere = ("/ip4/0.0.0.0/tcp/0", "/ip6/::/tcp/0")
+    return homes_of([own for address in anywhere for own in expand_unspecified(address)])

@@ -13,19 +13,22 @@ dial is taken from the same few that hearsay has (`p2p.peers.hearsay`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import trio
-from libp2p.abc import INetStream
 
-from p2p.net.address import from_libp2p_id, is_circuit
+from p2p.net.address import host_and_port, is_circuit
 from p2p.net.connections import ConnectionInfo, Direction
-from p2p.net.dcutr import MAX_TOLD, Agreed, answer, propose
-from p2p.net.streams import reset_stream
-from p2p.peers.hearsay import Speaker
+from p2p.net.dcutr import DCUTR, MAX_TOLD, Agreed, answer, propose
+from p2p.net.dial_error import KnockFailedError
+from p2p.net.homes import home_of
+from p2p.net.host import Libp2pHost
+from p2p.net.streams import Stream, reset_stream
+from p2p.peers.doors import Sighting, doors_of, has_many_doors
+from p2p.peers.hearsay import Hearsay
+from p2p.peers.outside import tcp_ports
 from shoal_base.bounded import BoundedDict
 from shoal_wire.types import PeerId
 
@@ -55,58 +58,19 @@ _MAX_AT_ONCE = 8
 _MAX_REMEMBERED = 1024
 
 
-class KnockFailedError(Exception):
-    """A dial led to no connection; why is of no use to anybody."""
-
-
-class Network(Protocol):
-    """What punching needs of the host: `p2p.peers.knocking` has the real one."""
-
-    def connections(self) -> tuple[ConnectionInfo, ...]:
-        """Every live connection, one a peer."""
-
-    async def somebody_comes(self) -> None:
-        """Wait for the next peer, or return at once for one that has come meanwhile."""
-
-    def addresses_of(self, peer_id: PeerId) -> tuple[str, ...]:
-        """Transport addresses at which a peer says it listens."""
-
-    def doors(self) -> tuple[str, ...]:
-        """Transport addresses at which this node may be knocked at, the surest first."""
-
-    def has_many_doors(self) -> bool:
-        """True if this node's router is known to show each place outside another port."""
-
-    async def open_talk(self, peer_id: PeerId) -> INetStream:
-        """Open a stream of the protocol. May raise anything."""
-
-    async def knock(self, address: str, peer_id: PeerId, *, as_client: bool) -> None:
-        """Dial from the port listened on; the connection appears among the others.
-
-        Raises:
-            KnockFailedError: nobody is there, or somebody else.
-        """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DialRules:
-    """What may be dialled of what others say: discovery's."""
-
-    speaker: Callable[[PeerId], Speaker]
-    may_dial: Callable[[str, str], bool]
-    """``may_dial(address, source)`` takes one of the dials that are left."""
-
-
 class HolePunch:
     """Start with ``await nursery.start(punch.run)``, after the host."""
 
-    def __init__(self, *, network: Network, rules: DialRules) -> None:
-        self._network = network
-        self._rules = rules
+    def __init__(self, *, host: Libp2pHost, hearsay: Hearsay) -> None:
+        self._host = host
+        self._hearsay = hearsay
+        self._come = trio.Event()
+        """A peer has connected since the last look."""
         self._leading: set[PeerId] = set()
         self._following: set[PeerId] = set()
         self._rests_until: BoundedDict[PeerId, float] = BoundedDict(_MAX_REMEMBERED)
         self._ended: BoundedDict[PeerId, bool] = BoundedDict(_MAX_REMEMBERED)
+        host.add_peer_callbacks(connected=lambda _peer_id: self._come.set())
 
     @property
     def counts(self) -> tuple[int, int]:
@@ -116,16 +80,31 @@ class HolePunch:
     @property
     def has_many_doors(self) -> bool:
         """True if the router is known to show each place outside another port."""
-        return self._network.has_many_doors()
+        return has_many_doors(self._sightings())
+
+    def _sightings(self) -> list[Sighting]:
+        return [
+            Sighting(local_port=c.local_port, observed=self._host.observed_address(c.peer_id))
+            for c in self._host.connections()
+            if not is_circuit(c.address)
+        ]
+
+    def _doors(self) -> tuple[str, ...]:
+        """Return the transport addresses at which this node may be knocked at, surest first."""
+        own = [address.rpartition("/p2p/")[0] for address in self._host.interface_addrs()]
+        public = [address for address in own if home_of(host_and_port(address)[0]) is None]
+        told = (*self._host.announced.given, *self._host.announced.forwarded, *public)
+        return tuple(dict.fromkeys((*told, *doors_of(self._sightings(), tcp_ports(own)))))
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Try each circuit that came in, until cancelled."""
+        self._host.serve_streams(DCUTR, self.follow)
         task_status.started()
         async with trio.open_nursery() as nursery:
             while True:
                 circuits = [
                     c
-                    for c in self._network.connections()
+                    for c in self._host.connections()
                     if is_circuit(c.address) and c.direction is Direction.IN
                 ]
                 for peer_id in self._due(circuits):
@@ -135,7 +114,8 @@ class HolePunch:
                     await trio.sleep(_POLL_S)
                     continue
                 with trio.move_on_after(_IDLE_S):
-                    await self._network.somebody_comes()
+                    await self._come.wait()
+                self._come = trio.Event()
 
     def _due(self, circuits: Sequence[ConnectionInfo]) -> list[PeerId]:
         now = trio.current_time()
@@ -173,7 +153,7 @@ class HolePunch:
 
     async def _try(self, peer_id: PeerId, number: int) -> bool:
         try:
-            if not number and (known := self._network.addresses_of(peer_id)):
+            if not number and (known := self._host.peer_addresses(peer_id)):
                 await self._knock_at(peer_id, known, as_client=True)
             if self._is_relayed(peer_id):
                 agreed = await self._talk(peer_id)
@@ -185,9 +165,9 @@ class HolePunch:
 
     async def _talk(self, peer_id: PeerId) -> Agreed:
         with trio.fail_after(_TALK_S):
-            stream = await self._network.open_talk(peer_id)
+            stream = await self._host.open_stream(peer_id, DCUTR)
             try:
-                agreed = await propose(stream, self._network.doors())
+                agreed = await propose(stream, self._doors())
                 await stream.close()  # a reset could overtake the last word
             except BaseException:
                 await reset_stream(stream)
@@ -196,9 +176,8 @@ class HolePunch:
 
     # Following
 
-    async def follow(self, stream: INetStream) -> None:
-        """Serve one stream of the protocol; what a peer's bytes raise resets it (see the swarm)."""
-        peer_id = from_libp2p_id(stream.muxed_conn.peer_id)
+    async def follow(self, peer_id: PeerId, stream: Stream) -> None:
+        """Serve one stream of the protocol; what a peer's bytes raise resets it."""
         is_busy = peer_id in self._following or len(self._following) >= _MAX_AT_ONCE
         if is_busy or not self._is_relayed(peer_id):
             await reset_stream(stream)
@@ -207,7 +186,7 @@ class HolePunch:
         started = trio.current_time()
         try:
             with trio.fail_after(_TALK_S):
-                agreed = await answer(stream, self._network.doors())
+                agreed = await answer(stream, self._doors())
             await self._knock_at(peer_id, agreed.addresses, as_client=True)
         finally:
             self._following.discard(peer_id)
@@ -220,7 +199,7 @@ class HolePunch:
         self, peer_id: PeerId, addresses: Sequence[str], *, as_client: bool
     ) -> None:
         """Dial all that may be dialled, until one connection is direct or the time is over."""
-        speaker = self._rules.speaker(peer_id)
+        speaker = self._hearsay.speaker(peer_id)
         told = [a for a in addresses if not is_circuit(a) and speaker.may_tell(a)][:MAX_TOLD]
         if not told:
             return
@@ -236,10 +215,10 @@ class HolePunch:
 
     async def _knock(self, address: str, peer_id: PeerId, source: str, *, as_client: bool) -> None:
         for pause_s in (*_KNOCKS_S, None):
-            if not self._rules.may_dial(address, source):
+            if not self._hearsay.may_dial(address, source):
                 return
             try:
-                await self._network.knock(address, peer_id, as_client=as_client)
+                await self._host.knock(address, peer_id, as_client=as_client)
                 return
             except KnockFailedError as error:
                 logger.debug("knocked at %s of %s: %s", address, peer_id, error)
@@ -247,13 +226,11 @@ class HolePunch:
                 await trio.sleep(pause_s)
 
     def _is_relayed(self, peer_id: PeerId) -> bool:
-        return any(
-            c.peer_id == peer_id and is_circuit(c.address) for c in self._network.connections()
-        )
+        return any(c.peer_id == peer_id and is_circuit(c.address) for c in self._host.connections())
 
     def _note_direct(self, peer_id: PeerId, started: float) -> bool:
         """Take note of a direct connection; return whether there is one."""
-        address = next((c.address for c in self._network.connections() if c.peer_id == peer_id), "")
+        address = next((c.address for c in self._host.connections() if c.peer_id == peer_id), "")
         if not address or is_circuit(address):
             return False
         self._ended[peer_id] = True

@@ -1,6 +1,6 @@
 """The peers worth remembering across restarts: where they were, and how well dialling went.
 
-What only others said of a peer is not in it.  Pure but for `load` and `save`.  Bounded: 256 peers
+What only others said of a peer is not in it.  Pure but for `BookFile`. Bounded: 256 peers
 of 8 addresses, 64 of one network; those never dialled go first, then the lowest-ranked.
 """
 
@@ -14,8 +14,12 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+import trio
+
+from p2p.disk import Refused, say_refused
 from p2p.net.address import host_and_port, parse_peer_id, parse_transport
 from p2p.net.inbound_gate import prefix_of
+from p2p.threads import InThread
 from shoal_base.files import read_at_most, set_corrupt_aside, write_atomically
 from shoal_base.rows import one_a_line
 from shoal_wire.limits import MAX_ADDRS_PER_PEER
@@ -29,6 +33,8 @@ MAX_OF_NETWORK = 64
 """Of one network; loopback is free."""
 _VERSION = 1
 _MAX_FILE_BYTES = 4 * 1024 * 1024
+_LAST_SAVE_S = 1.0
+"""How long the end of the node waits for the disk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,6 +218,48 @@ def load_peer_book(path: Path) -> PeerBook:
         return PeerBook()
 
 
-def save_peer_book(path: Path, text: str) -> None:
-    """Write `text` (of `PeerBook.to_json`) atomically; blocks. Raises OSError."""
-    write_atomically(path, text.encode())
+class BookFile:
+    """Where a peer's book lies."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        in_thread: InThread = trio.to_thread.run_sync,
+        refused: Refused = say_refused,
+    ) -> None:
+        self._path = path
+        self._in_thread = in_thread
+        self._refused = refused
+
+    async def load(self) -> PeerBook:
+        """Read the book; an empty one if it cannot be read."""
+        try:
+            return await self._in_thread(load_peer_book, self._path)
+        except OSError as error:
+            logger.warning("cannot read the peer book: %s", error)
+            return PeerBook()
+
+    async def keep(self, book: PeerBook, interval_s: float) -> None:
+        """Save what has changed, for ever, and once more at the end."""
+        saved = book.to_json()
+        try:
+            while True:
+                await trio.sleep(interval_s)
+                saved = await self._save(book, saved)
+        finally:
+            with trio.move_on_after(_LAST_SAVE_S) as scope:
+                scope.shield = True
+                await self._save(book, saved)
+
+    async def _save(self, book: PeerBook, saved: str) -> str:
+        """Return what the file holds from now on."""
+        text = book.to_json()
+        if text == saved:
+            return saved
+        try:
+            await self._in_thread(write_atomically, self._path, text.encode())
+        except OSError as error:
+            self._refused("the peer book is not saved", error)
+            return saved
+        return text

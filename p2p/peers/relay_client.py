@@ -11,31 +11,18 @@ from __future__ import annotations
 
 import logging
 import random
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import trio
-from libp2p.abc import INetStream
-from libp2p.relay.circuit_v2.pb import circuit_pb2 as pb
-from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
-from p2p.net.address import from_libp2p_id, is_circuit, parse_peer_address, to_libp2p_id
-from p2p.net.circuit import (
-    ANSWER_SECONDS,
-    CIRCUIT,
-    HOP,
-    STOP,
-    read_hop,
-    read_stop,
-    status_name,
-    write_message,
-)
+from p2p.net.address import is_circuit
+from p2p.net.circuit import ANSWER_SECONDS, CIRCUIT, HOP, STOP, Reserved, answer_relay, reserve
 from p2p.net.connections import ConnectionInfo
 from p2p.net.host import Direction, Libp2pHost
-from p2p.net.streams import reset_stream
+from p2p.net.streams import Stream
 from p2p.peers.outside import Outside, ask_outside, tcp_ports
 from p2p.peers.witnesses import most_say_so, outsiders, witnesses
 from shoal_wire.types import PeerId
@@ -46,11 +33,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_RELAYS = 2
+"""Places that a hidden node holds: one relay may go at any time."""
 _POLL_SECONDS = 1.0
 _ASK_AGAIN_SECONDS = 600.0
+"""How often peers are asked whether they can dial this node: routers and networks change."""
 _REFUSED_SECONDS = 60.0
+"""How long a peer that gave no place is not asked for one again."""
 _MAX_ASKED = 4
+"""Peers that are asked to dial this node."""
 _MAX_ADDRESSES = 3
+"""Addresses through one relay that are told to others."""
 
 
 class RelayUse(StrEnum):
@@ -97,7 +89,6 @@ class RelayClient:
         """`preferred` are asked first, to dial us and to relay: the bootstraps."""
         self._rng = rng or random.Random()
         self._host = host
-        self._inner = host.libp2p_host
         self._use = use
         self._preferred = preferred
         self._reservations: dict[PeerId, Reservation] = {}
@@ -119,7 +110,7 @@ class RelayClient:
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Find out, reserve and renew, until cancelled."""
-        self._inner.set_stream_handler(STOP, self._accept)
+        self._host.serve_streams(STOP, self._accept)
         task_status.started()
         if self._use is RelayUse.OFF:
             return
@@ -191,48 +182,31 @@ class RelayClient:
     async def _reserve(self, peer_id: PeerId) -> None:
         try:
             with trio.fail_after(ANSWER_SECONDS):
-                answer = await self._ask(peer_id)
+                stream = await self._host.open_stream(peer_id, HOP)
+                place = await reserve(stream, peer_id)
         except Exception as error:  # noqa: BLE001 - not a relay, or gone, or talking nonsense
             logger.debug("no reservation at %s: %r", peer_id, error)
             self._forget(peer_id)
             return
-        if answer.status != pb.Status.OK:
-            logger.debug("no reservation at %s: %s", peer_id, status_name(answer.status))
-            self._forget(peer_id)
-            return
-        seconds = max(30.0, min(3600.0, answer.reservation.expire - time.time()))
+        seconds = max(30.0, min(3600.0, place.seconds))
         first = peer_id not in self._reservations
         self._reservations[peer_id] = Reservation(
             renew_at=trio.current_time() + seconds / 2,
-            addresses=self._through(peer_id, answer),
+            addresses=self._through(peer_id, place),
         )
         self._announce()
         if first:
             logger.info("reachable through relay %s", peer_id)
 
-    async def _ask(self, peer_id: PeerId) -> pb.HopMessage:
-        stream = await self._inner.new_stream(to_libp2p_id(peer_id), [HOP])
-        try:
-            await write_message(stream, pb.HopMessage(type=pb.HopMessage.RESERVE))
-            return await read_hop(stream)
-        finally:
-            await reset_stream(stream)
-
-    def _through(self, relay: PeerId, answer: pb.HopMessage) -> tuple[str, ...]:
+    def _through(self, relay: PeerId, place: Reserved) -> tuple[str, ...]:
         """Return our addresses by the relay's: where we dialled it, then where it says it is."""
-        found = [
+        dialled = [
             c.address
             for c in self._host.connections()
             if c.peer_id == relay and c.direction is Direction.OUT
         ]
-        for raw in answer.reservation.addrs[:8]:
-            try:
-                said = parse_peer_address(str(Multiaddr(bytes(raw))))
-            except Exception:  # noqa: BLE001 - py-multiaddr raises any type on hostile bytes
-                continue
-            if said.peer_id == relay and not is_circuit(said.transport):
-                found.append(said.transport)
-        return tuple(f"{at}/p2p/{relay}{CIRCUIT}" for at in dict.fromkeys(found))[:_MAX_ADDRESSES]
+        at = dict.fromkeys((*dialled, *place.addresses))
+        return tuple(f"{address}/p2p/{relay}{CIRCUIT}" for address in at)[:_MAX_ADDRESSES]
 
     def _forget(self, peer_id: PeerId) -> None:
         self._not_before[peer_id] = trio.current_time() + _REFUSED_SECONDS
@@ -251,17 +225,9 @@ class RelayClient:
 
     # Circuits that come in
 
-    async def _accept(self, stream: INetStream) -> None:
+    async def _accept(self, relay: PeerId, stream: Stream) -> None:
         """Take a circuit from a relay that holds our place; ends with the connection."""
-        relay = from_libp2p_id(stream.muxed_conn.peer_id)
-        with trio.fail_after(ANSWER_SECONDS):
-            request = await read_stop(stream)
-            held = self._reservations.get(relay)
-            valid = held is not None and request.type == pb.StopMessage.CONNECT
-            status = pb.Status.OK if valid else pb.Status.PERMISSION_DENIED
-            await write_message(stream, pb.StopMessage(type=pb.StopMessage.STATUS, status=status))
-        if held is None or not valid:
-            await stream.close()
-            return
-        address = next(iter(held.addresses), f"/p2p/{relay}{CIRCUIT}")
-        await self._host.serve_circuit(stream, address)
+        held = self._reservations.get(relay)
+        if await answer_relay(stream, is_ours=held is not None):
+            at = held.addresses if held is not None else ()
+            await self._host.serve_circuit(stream, next(iter(at), f"/p2p/{relay}{CIRCUIT}"))

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 from itertools import chain, zip_longest
-from typing import Protocol
 
 from p2p.net.address import PeerAddress, is_unspecified, parse_peer_address, parse_transport
 from p2p.peers.hearsay import Speaker
@@ -65,28 +64,6 @@ class Parting(StrEnum):
     """One of the two was full and let the other go."""
     ENOUGH = "enough"
     """This node has enough peers without it."""
-
-
-class Dialer(Protocol):
-    """What discovery needs of the host."""
-
-    @property
-    def peer_id(self) -> PeerId: ...
-    async def dial(
-        self,
-        address: str,
-        *,
-        timeout: float = 10.0,  # noqa: ASYNC109 - the host's signature
-    ) -> PeerId: ...
-    def connected_peers(self) -> frozenset[PeerId]: ...
-    async def disconnect(self, peer_id: PeerId) -> None: ...
-    def peer_addresses(self, peer_id: PeerId) -> tuple[str, ...]: ...
-    def add_peer_callbacks(
-        self,
-        *,
-        connected: Callable[[PeerId], None] | None = None,
-        disconnected: Callable[[PeerId], None] | None = None,
-    ) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

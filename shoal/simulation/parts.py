@@ -20,11 +20,11 @@ from p2p.gossip.interface import Gossip, Watch
 from p2p.ipc.server import NodeService
 from p2p.net.host import HostSettings
 from p2p.net.identity import Identity
+from p2p.net.relay_server import RelayLimits, RelayServer
 from p2p.parts import MapsPort, Network, Parts, Punches, Relays, Worker
-from p2p.peers.hole_punch import DialRules
+from p2p.peers.hearsay import Hearsay
 from p2p.peers.port_mapping import MappingState
 from p2p.peers.relay_client import RelayUse
-from p2p.peers.relay_server import RelayLimits, RelayServer
 from p2p.store.store import Store, StoreCore
 from shoal.simulation.gossip import SimulatedGossip
 from shoal.simulation.host import SimulatedHost
@@ -74,7 +74,7 @@ class SimulatedEnd:
         """Return none: everybody can be dialled here."""
         return NoRelays()
 
-    def punches(self, rules: DialRules) -> Punches:
+    def punches(self, hearsay: Hearsay) -> Punches:
         """Return none: nobody is behind a router here."""
         return NoPunches()
 

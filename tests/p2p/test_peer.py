@@ -100,7 +100,7 @@ async def test_who_speaks_is_known_by_its_connection(
     async with town(tmp_path) as there:
         me, other = await there.peer(1), await there.peer(2)
         await meet(me, other)
-        speaker = me.discovery.speaker(other.peer_id)
+        speaker = me.hearsay.speaker(other.peer_id)
         assert speaker.source == "10.0.2.0/24"
         assert speaker.homes == frozenset({"10.0.0.0/8"})
         assert not speaker.may_tell("/ip4/192.168.1.1/tcp/1")
@@ -132,7 +132,7 @@ async def test_all_that_dials_by_hearsay_shares_one_budget(
         may_dial = member_of(me).shards._may_dial
         burst = int(DIALS_A_PLACE.burst)
         assert [may_dial(PLACE, liar.peer_id) for _ in range(burst + 1)] == [*[True] * burst, False]
-        assert not me.discovery.may_dial(PLACE, None), "of that place nobody may dial more"
+        assert not me.hearsay.may_dial(PLACE, None), "of that place nobody may dial more"
 
 
 async def test_what_one_network_says_is_one_speakers_word(
@@ -146,7 +146,7 @@ async def test_what_one_network_says_is_one_speakers_word(
         told = [f"/ip4/198.51.{n}.7/tcp/4001" for n in range(100)]
         num_dialled = sum(shards._may_dial(address, liar.peer_id) for address in told)
         assert num_dialled == 32
-        assert not me.discovery.may_dial("/ip4/203.0.113.9/tcp/1", "10.0.2.0/24")
+        assert not me.hearsay.may_dial("/ip4/203.0.113.9/tcp/1", "10.0.2.0/24")
 
 
 async def test_what_is_said_of_shards_is_sifted(

@@ -22,8 +22,8 @@ from multiaddr import Multiaddr  # type: ignore[import-untyped]
 from p2p.net.circuit import HOP, STOP, read_hop, read_stop, write_message
 from p2p.net.dcutr import DCUTR
 from p2p.net.host import Libp2pHost
+from p2p.net.relay_server import RelayServer
 from p2p.net.streams import reset_stream
-from p2p.peers.relay_server import RelayServer
 from tests.fuzz.mutate import mutate
 from tests.redteam.wire_peer import PATIENCE_S, WireRed, hello
 from tests.support.nodes import until

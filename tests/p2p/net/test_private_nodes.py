@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import trio
 
-from bootstrap import __main__ as bootstrap_command
+from bootstrap import live_command as bootstrap_command
 from bootstrap.peer import BootstrapPeer
 from p2p.ipc.views import CoreViews
-from p2p.judge import __main__ as judge_command
+from p2p.judge import live_command as judge_command
 from p2p.judge.peer import JudgePeer
 from p2p.net.bars import Bar
 from p2p.net.identity import load_or_create_identity

@@ -8,28 +8,33 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 import trio.testing
 
-from p2p.net.host import DialError, Libp2pHost
 from p2p.net.identity import identity_from_seed
+from p2p.net.interface import Host
 from p2p.peers.discovery import (
     Discovery,
     DiscoverySettings,
     FetchPeers,
+    Preferences,
     TargetKind,
     TargetState,
     parse_bootstrap,
 )
-from p2p.peers.peer_book import load_peer_book
+from p2p.peers.hearsay import Hearsay
+from p2p.peers.peer_book import BookFile, load_peer_book
+from shoal.testing.host import FakeHost
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
 from tests.support.network import port_of
 from tests.support.nodes import fresh_identity, open_test_host, until
 
-ME = identity_from_seed(bytes([99]) * 32).peer_id
+IDENTITY = identity_from_seed(bytes([99]) * 32)
+ME = IDENTITY.peer_id
 
 
 def peer(number: int) -> PeerAddresses:
@@ -41,84 +46,27 @@ def full(address: PeerAddresses) -> str:
     return f"{address.addresses[0]}/p2p/{address.peer_id}"
 
 
-class FakeHost:
-    """A network of listeners that are up or down; time is Trio's."""
-
-    def __init__(self) -> None:
-        self.up: set[str] = set()
-        self.dials: list[tuple[float, str]] = []
-        self.connected: dict[PeerId, tuple[str, ...]] = {}
-        self.dialing = self.peak_dialing = 0
-        self.dial_seconds = 0.0
-        self._on_connected: Callable[[PeerId], None] = lambda _: None
-        self._on_disconnected: Callable[[PeerId], None] = lambda _: None
-
-    @property
-    def peer_id(self) -> PeerId:
-        return ME
-
-    async def dial(self, address: str, *, timeout: float = 10.0) -> PeerId:  # noqa: ASYNC109
-        self.dials.append((trio.current_time(), address))
-        self.dialing += 1
-        self.peak_dialing = max(self.peak_dialing, self.dialing)
-        try:
-            await trio.sleep(self.dial_seconds)
-        finally:
-            self.dialing -= 1
-        if address not in self.up:
-            raise DialError(f"nobody at {address}")
-        peer_id = PeerId(address.rpartition("/")[2])
-        self.connect(peer_id)
-        return peer_id
-
-    def connect(self, peer_id: PeerId, announced: tuple[str, ...] = ()) -> None:
-        self.connected[peer_id] = announced
-        self._on_connected(peer_id)
-
-    def lose(self, peer_id: PeerId) -> None:
-        del self.connected[peer_id]
-        self._on_disconnected(peer_id)
-
-    def connected_peers(self) -> frozenset[PeerId]:
-        return frozenset(self.connected)
-
-    async def disconnect(self, peer_id: PeerId) -> None:
-        await trio.lowlevel.checkpoint()
-        self.lose(peer_id)
-
-    def peer_addresses(self, peer_id: PeerId) -> tuple[str, ...]:
-        return self.connected.get(peer_id, ())
-
-    def add_peer_callbacks(
-        self,
-        *,
-        connected: Callable[[PeerId], None] | None = None,
-        disconnected: Callable[[PeerId], None] | None = None,
-    ) -> None:
-        assert connected
-        assert disconnected
-        self._on_connected, self._on_disconnected = connected, disconnected
-
-    def times(self, address: str) -> list[float]:
-        return [time for time, dialled in self.dials if dialled == address]
+def fake_host(*up: PeerAddresses) -> FakeHost:
+    return FakeHost(identity=IDENTITY, up=set(map(full, up)))
 
 
 @asynccontextmanager
 async def discovering(
-    host: FakeHost,
+    host: Host,
     *bootstrap: PeerAddresses,
     fetch: FetchPeers | None = None,
     book_path: Path | None = None,
-    settings: DiscoverySettings | None = None,
+    **more: Any,
 ) -> AsyncIterator[Discovery]:
     discovery = Discovery(
         host=host,
+        hearsay=Hearsay(host),
         bootstrap=tuple(map(full, bootstrap)),
         fetch_peers=fetch,
-        book_path=book_path,
-        settings=settings,
+        file=BookFile(book_path) if book_path is not None else None,
         rng=random.Random(3),
         wall_ms=lambda: 1_700_000_000_000,
+        **more,
     )
     async with trio.open_nursery() as nursery:
         await nursery.start(discovery.run)
@@ -142,11 +90,11 @@ def asking(
 async def test_bootstrap_that_is_down_is_tried_for_ever(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    host, boot = FakeHost(), peer(1)
+    host, boot = fake_host(), peer(1)
     async with discovering(host, boot) as discovery:
         await trio.sleep(3600)
         assert discovery.solo
-        times = host.times(full(boot))
+        times = host.dial_times(full(boot))
         gaps = [b - a for a, b in pairwise(times)]
         assert times[0] < 0.1
         assert max(gaps) <= 8.1, "a bootstrap that returns is found within ten seconds"
@@ -168,7 +116,7 @@ async def test_bootstrap_that_is_down_is_tried_for_ever(
 async def test_bootstraps_dead_for_hours_are_tried_and_told_at_a_sensible_rate(
     autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    host, first, second = FakeHost(), peer(1), peer(2)
+    host, first, second = fake_host(), peer(1), peer(2)
     with caplog.at_level(logging.INFO, logger="p2p.peers.discovery"):
         # Slower than in life, or six hours are half a minute of the test's time.
         slow = DiscoverySettings(backoff_first_s=5.0, bootstrap_backoff_max_s=60.0)
@@ -180,18 +128,18 @@ async def test_bootstraps_dead_for_hours_are_tried_and_told_at_a_sensible_rate(
             assert "answered for 5 h" in lines[-1]
             assert all("\n" not in line for line in lines)
             for boot in (first, second):
-                times = host.times(full(boot))
+                times = host.dial_times(full(boot))
                 assert times[-1] > 6 * 3600 - 61, "and it is still trying"
             host.up.add(full(second))
             await trio.sleep(90)
-            assert host.connected.keys() == {second.peer_id}
+            assert host.peers.keys() == {second.peer_id}
             assert caplog.records[-1].getMessage() == "a bootstrap answers again"
 
 
 async def test_one_bootstrap_that_answers_is_no_news(
     autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    host, dead, good = FakeHost(), peer(1), peer(2)
+    host, dead, good = fake_host(), peer(1), peer(2)
     host.up.add(full(good))
     with caplog.at_level(logging.INFO, logger="p2p.peers.discovery"):
         async with discovering(host, dead, good):
@@ -202,30 +150,25 @@ async def test_one_bootstrap_that_answers_is_no_news(
 async def test_strangers_to_the_swarm_are_no_reason_to_stop_looking(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    host = FakeHost()
+    host = fake_host()
     strangers = {peer(n).peer_id for n in range(100, 110)}
     for stranger in strangers:
         host.connect(stranger)
     host.up = {full(peer(n)) for n in range(1, 9)}
-    discovery = Discovery(
-        host=host,
-        settings=DiscoverySettings(target_peers=4),
-        counts=lambda peer_id: peer_id not in strangers,
-    )
-    async with trio.open_nursery() as nursery:
-        await nursery.start(discovery.run)
+    settings = DiscoverySettings(target_peers=4)
+    known = Preferences(counts=lambda peer_id: peer_id not in strangers)
+    async with discovering(host, settings=settings, preferences=known) as discovery:
         for n in range(1, 9):
             discovery.add_peer(peer(n), TargetKind.MDNS)
         await trio.sleep(60)
-        assert len(host.connected.keys() - strangers) == 4
+        assert len(host.peers.keys() - strangers) == 4
         assert discovery.num_missing == 0
-        nursery.cancel_scope.cancel()
 
 
 async def test_backoff_of_peers_grows_to_thirty_seconds(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    host = FakeHost()
+    host = fake_host()
     async with discovering(host) as discovery:
         host.up.add(full(peer(1)))
         discovery.add_peer(peer(1), TargetKind.SAVED)
@@ -234,7 +177,7 @@ async def test_backoff_of_peers_grows_to_thirty_seconds(
         host.lose(peer(1).peer_id)
         host.dials.clear()
         await trio.sleep(3600)
-        times = host.times(full(peer(1)))
+        times = host.dial_times(full(peer(1)))
         gaps = [b - a for a, b in pairwise(times)]
         assert max(gaps[:2]) <= 2.1
         assert 15 < max(gaps) <= 30.1
@@ -242,15 +185,15 @@ async def test_backoff_of_peers_grows_to_thirty_seconds(
 
 
 async def test_lost_peer_is_redialled_at_once(autojump_clock: trio.testing.MockClock) -> None:
-    host, boot = FakeHost(), peer(1)
+    host, boot = fake_host(), peer(1)
     host.up.add(full(boot))
     async with discovering(host, boot):
         for _ in range(20):
             await trio.sleep(100)
-            assert host.connected
+            assert host.peers
             host.lose(boot.peer_id)
             await trio.sleep(0.6)
-            assert host.connected
+            assert host.peers
 
 
 # Full houses
@@ -259,7 +202,7 @@ async def test_lost_peer_is_redialled_at_once(autojump_clock: trio.testing.MockC
 async def test_who_was_let_go_by_a_full_bootstrap_waits_before_it_comes_back(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    host, boot, other = FakeHost(), peer(1), peer(2)
+    host, boot, other = fake_host(), peer(1), peer(2)
     host.up = {full(boot)}
     waits = []
     async with discovering(host, boot) as discovery:
@@ -272,7 +215,7 @@ async def test_who_was_let_go_by_a_full_bootstrap_waits_before_it_comes_back(
             host.lose(boot.peer_id)
             assert discovery.full_s(boot.peer_id) is not None
             await trio.sleep(100)
-            waits.append(host.times(full(boot))[0] - lost_at)
+            waits.append(host.dial_times(full(boot))[0] - lost_at)
             assert discovery.full_s(boot.peer_id) is None
     assert 30 <= min(waits) < 45
     assert 75 < max(waits) <= 90.1
@@ -281,46 +224,46 @@ async def test_who_was_let_go_by_a_full_bootstrap_waits_before_it_comes_back(
 async def test_who_is_let_go_and_alone_comes_back_within_seconds(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    host, boot = FakeHost(), peer(1)
+    host, boot = fake_host(), peer(1)
     host.up = {full(boot)}
     async with discovering(host, boot) as discovery:
         await trio.sleep(10)
         discovery.note_full(boot.peer_id)
         host.lose(boot.peer_id)
         await trio.sleep(1.9)
-        assert not host.connected
+        assert not host.peers
         await trio.sleep(4.2)
-        assert host.connected
+        assert host.peers
 
 
 async def test_a_bootstrap_is_let_go_by_who_has_enough_peers_and_visited_now_and_then(
     autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    host, boot = FakeHost(), peer(1)
+    host, boot = fake_host(), peer(1)
     host.up = {full(peer(n)) for n in range(1, 6)}
     settings = DiscoverySettings(target_peers=4)
     async with discovering(host, boot, settings=settings) as discovery:
         for n in range(2, 6):
             discovery.add_peer(peer(n), TargetKind.EXCHANGE)
         await trio.sleep(50)
-        assert boot.peer_id in host.connected
+        assert boot.peer_id in host.peers
         await trio.sleep(50)
-        assert boot.peer_id not in host.connected
+        assert boot.peer_id not in host.peers
         await trio.sleep(4 * 3600)
-        assert 12 < len(host.times(full(boot))) < 40
+        assert 12 < len(host.dial_times(full(boot))) < 40
         # And it is wanted again as soon as somebody is missing.
         host.up = {full(boot)}
         for n in range(2, 6):
             host.lose(peer(n).peer_id)
         await trio.sleep(91)
-        assert boot.peer_id in host.connected
+        assert boot.peer_id in host.peers
     assert "no bootstrap has answered" not in caplog.text
 
 
 async def test_a_visit_to_a_bootstrap_asks_it_and_is_short(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    host, boot, asked = FakeHost(), peer(1), list[float]()
+    host, boot, asked = fake_host(), peer(1), list[float]()
     host.up = {full(peer(n)) for n in range(1, 6)}
     stays, since = list[float](), dict[str, float]()
 
@@ -335,7 +278,7 @@ async def test_a_visit_to_a_bootstrap_asks_it_and_is_short(
         for n in range(2, 6):
             discovery.add_peer(peer(n), TargetKind.EXCHANGE)
         for _ in range(3600):
-            is_there = boot.peer_id in host.connected
+            is_there = boot.peer_id in host.peers
             if is_there:
                 since.setdefault("met", trio.current_time())
             elif since:
@@ -352,7 +295,7 @@ async def test_who_has_had_enough_peers_stays_as_short_where_it_was_not_let_go_o
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     """At a bootstrap that was down, or full when it came."""
-    host, boot = FakeHost(), peer(1)
+    host, boot = fake_host(), peer(1)
     host.up = {full(peer(n)) for n in range(2, 6)}
     settings = DiscoverySettings(target_peers=4)
     async with discovering(host, boot, settings=settings) as discovery:
@@ -363,8 +306,8 @@ async def test_who_has_had_enough_peers_stays_as_short_where_it_was_not_let_go_o
         stay = 0
         for _ in range(3600):
             await trio.sleep(1)
-            stay += boot.peer_id in host.connected
-            if stay and boot.peer_id not in host.connected:
+            stay += boot.peer_id in host.peers
+            if stay and boot.peer_id not in host.peers:
                 break
     assert settings.stay_s <= stay <= settings.stay_s + 16
 
@@ -375,20 +318,20 @@ async def test_who_has_had_enough_peers_stays_as_short_where_it_was_not_let_go_o
 async def test_dials_up_to_the_target_and_no_further(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    host = FakeHost()
+    host = fake_host()
     host.up = {full(peer(n)) for n in range(20)}
     settings = DiscoverySettings(target_peers=5)
     boot = peer(1).peer_id
     async with discovering(host, peer(1), settings=settings) as discovery:
 
         def others() -> list[PeerId]:
-            return [peer_id for peer_id in host.connected if peer_id != boot]
+            return [peer_id for peer_id in host.peers if peer_id != boot]
 
         for n in range(2, 20):
             discovery.add_peer(peer(n), TargetKind.EXCHANGE)
         await trio.sleep(60)
         assert len(others()) == 5
-        assert boot in host.connected
+        assert boot in host.peers
         for lost in others()[:4]:
             host.lose(lost)
         # Long enough, too, for the bootstrap to be let go by who has enough without it.
@@ -397,21 +340,21 @@ async def test_dials_up_to_the_target_and_no_further(
 
 
 async def test_dials_a_few_at_a_time(autojump_clock: trio.testing.MockClock) -> None:
-    host = FakeHost()
-    host.dial_seconds = 3.0
+    host = fake_host()
+    host.dial_s = 3.0
     settings = DiscoverySettings(target_peers=100, max_dials=4)
     async with discovering(host, *map(peer, range(1, 4)), settings=settings) as discovery:
         for n in range(4, 60):
             discovery.add_peer(peer(n), TargetKind.EXCHANGE)
         await trio.sleep(300)
-        assert host.peak_dialing == 4
-        assert {address for _, address in host.dials} == {full(peer(n)) for n in range(1, 60)}
+        assert host.most_dialling == 4
+        assert {dial.address for dial in host.dials} == {full(peer(n)) for n in range(1, 60)}
 
 
 async def test_targets_are_bounded_and_hearsay_is_forgotten(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    host = FakeHost()
+    host = fake_host()
     settings = DiscoverySettings(max_targets=10, give_up_after=3)
     async with discovering(host, peer(1), settings=settings) as discovery:
         for n in range(2, 500):
@@ -425,14 +368,14 @@ async def test_targets_are_bounded_and_hearsay_is_forgotten(
 
 
 async def test_learns_peers_from_peers(autojump_clock: trio.testing.MockClock) -> None:
-    host = FakeHost()
+    host = fake_host()
     chain = [peer(n) for n in range(1, 6)]
     host.up = set(map(full, chain))
     answers = {a.peer_id: [b] for a, b in pairwise(chain)}
     answers[chain[-1].peer_id] = [PeerAddresses(peer_id=ME, addresses=chain[0].addresses)]
     async with discovering(host, chain[0], fetch=asking(answers)) as discovery:
         await trio.sleep(30)
-        assert host.connected.keys() == {p.peer_id for p in chain}
+        assert host.peers.keys() == {p.peer_id for p in chain}
         kinds = [info.kind for info in discovery.snapshot()]
         assert kinds == [TargetKind.BOOTSTRAP] + 4 * [TargetKind.EXCHANGE]
 
@@ -440,7 +383,7 @@ async def test_learns_peers_from_peers(autojump_clock: trio.testing.MockClock) -
 async def test_those_left_are_asked_soon_after_many_have_gone(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    host, asked = FakeHost(), list[PeerId]()
+    host, asked = fake_host(), list[PeerId]()
     many = [peer(n) for n in range(1, 21)]
 
     async def fetch(peer_id: PeerId) -> list[PeerAddresses]:
@@ -465,7 +408,7 @@ async def test_those_left_are_asked_soon_after_many_have_gone(
 async def test_a_small_swarm_is_looked_at_when_somebody_comes_and_when_one_is_asked(
     autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    host, asked, looked = FakeHost(), list[float](), list[float]()
+    host, asked, looked = fake_host(), list[float](), list[float]()
     learn = Discovery._learn_connected
 
     def learning(self: Discovery) -> None:
@@ -494,23 +437,23 @@ async def test_a_small_swarm_is_looked_at_when_somebody_comes_and_when_one_is_as
 async def test_who_says_late_where_it_listens_is_found_again(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    host, other = FakeHost(), peer(2)
+    host, other = fake_host(), peer(2)
     host.up = {full(other)}
     async with discovering(host):
         await trio.sleep(60)
-        host.connect(other.peer_id)
+        host.connect(other.peer_id, address=other.addresses[0])
         await trio.sleep(3)
-        host.connected[other.peer_id] = other.addresses
+        host.peers[other.peer_id].announced = other.addresses
         await trio.sleep(1)
         host.lose(other.peer_id)
         await trio.sleep(5)
-        assert other.peer_id in host.connected
+        assert other.peer_id in host.peers
 
 
 async def test_peer_exchange_that_fails_or_hangs_is_survived(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    host, boot, other = FakeHost(), peer(1), peer(2)
+    host, boot, other = fake_host(), peer(1), peer(2)
     host.up = {full(boot), full(other)}
     calls: list[float] = []
 
@@ -524,11 +467,11 @@ async def test_peer_exchange_that_fails_or_hangs_is_survived(
 
     async with discovering(host, boot, fetch=fetch):
         await trio.sleep(90)
-        assert other.peer_id in host.connected
+        assert other.peer_id in host.peers
 
 
 async def test_addresses_from_others_are_checked(autojump_clock: trio.testing.MockClock) -> None:
-    host = FakeHost()
+    host = fake_host()
     bad = ("", "/ip4/0.0.0.0/tcp/1", "/ip4/1.2.3.4/udp/1", "/ip6/::/tcp/1", "junk", "/unix/x")
     async with discovering(host) as discovery:
         discovery.add_peer(
@@ -540,34 +483,34 @@ async def test_addresses_from_others_are_checked(autojump_clock: trio.testing.Mo
         )
         discovery.add_peer(PeerAddresses(peer_id=ME, addresses=many), TargetKind.EXCHANGE)
         await trio.sleep(4)
-        assert {a.rpartition("/")[2] for _, a in host.dials} == {peer(2).peer_id}
-        assert len({a for _, a in host.dials}) == 8
+        assert {dial.address.rpartition("/")[2] for dial in host.dials} == {peer(2).peer_id}
+        assert len({dial.address for dial in host.dials}) == 8
 
 
 async def test_second_address_is_tried_soon(autojump_clock: trio.testing.MockClock) -> None:
-    host = FakeHost()
-    host.dial_seconds = 5.0
+    host = fake_host()
+    host.dial_s = 5.0
     addresses = ("/ip4/10.0.0.1/tcp/1", "/ip4/10.0.0.2/tcp/1")
     both = PeerAddresses(peer_id=peer(1).peer_id, addresses=addresses)
     host.up = {f"{addresses[1]}/p2p/{both.peer_id}"}
     async with discovering(host) as discovery:
         discovery.add_peer(both, TargetKind.MDNS)
         await trio.sleep(5.6)
-        assert both.peer_id in host.connected
+        assert both.peer_id in host.peers
 
 
 async def test_peer_that_dialled_us_is_redialled_when_lost(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    host, guest = FakeHost(), peer(1)
+    host, guest = fake_host(), peer(1)
     host.up = {full(guest)}
     async with discovering(host) as discovery:
-        host.connect(guest.peer_id, announced=guest.addresses)
+        host.connect(guest.peer_id, address=guest.addresses[0], announced=guest.addresses)
         await trio.sleep(2)
         assert [info.kind for info in discovery.snapshot()] == [TargetKind.INBOUND]
         host.lose(guest.peer_id)
         await trio.sleep(1)
-        assert guest.peer_id in host.connected
+        assert guest.peer_id in host.peers
 
 
 # Saved peers
@@ -577,7 +520,7 @@ async def test_saved_peers_bring_a_node_back_without_bootstrap(
     autojump_clock: trio.testing.MockClock, tmp_path: Path
 ) -> None:
     path = tmp_path / "peers.json"
-    host = FakeHost()
+    host = fake_host()
     host.up = {full(peer(1)), full(peer(2))}
     answers = {peer(1).peer_id: [peer(2)], peer(2).peer_id: []}
     async with discovering(host, peer(1), fetch=asking(answers), book_path=path):
@@ -586,11 +529,11 @@ async def test_saved_peers_bring_a_node_back_without_bootstrap(
         peer(1).peer_id,
         peer(2).peer_id,
     }
-    again = FakeHost()
+    again = fake_host()
     again.up = {full(peer(2))}
     async with discovering(again, book_path=path) as discovery:
         await trio.sleep(5)
-        assert again.connected.keys() == {peer(2).peer_id}
+        assert again.peers.keys() == {peer(2).peer_id}
         assert not discovery.solo
     assert load_peer_book(path).ranked()[0].peer_id == peer(2).peer_id
 
@@ -598,12 +541,12 @@ async def test_saved_peers_bring_a_node_back_without_bootstrap(
 async def test_unwritable_book_stops_nobody(
     autojump_clock: trio.testing.MockClock, tmp_path: Path
 ) -> None:
-    host = FakeHost()
+    host = fake_host()
     host.up = {full(peer(1))}
     path = tmp_path / "gone" / "peers.json"
     async with discovering(host, peer(1), book_path=path):
         await trio.sleep(100)
-        assert host.connected
+        assert host.peers
 
 
 @pytest.mark.parametrize("text", ["", "/ip4/127.0.0.1/tcp/4001", "localhost:4001"])
@@ -612,26 +555,22 @@ def test_bootstrap_without_a_peer_id_is_refused_in_one_line(text: str) -> None:
         parse_bootstrap((text,))
     assert "\n" not in str(caught.value)
     with pytest.raises(ValueError, match="/p2p/"):
-        Discovery(host=FakeHost(), bootstrap=(text,))
+        Discovery(host=fake_host(), hearsay=Hearsay(fake_host()), bootstrap=(text,))
 
 
 # Real hosts
 
 
-@asynccontextmanager
-async def running(host: Libp2pHost, *bootstrap: str) -> AsyncIterator[Discovery]:
-    discovery = Discovery(host=host, bootstrap=bootstrap)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(discovery.run)
-        yield discovery
-        nursery.cancel_scope.cancel()
+def at(address: str) -> PeerAddresses:
+    transport, _, name = address.rpartition("/p2p/")
+    return PeerAddresses(peer_id=PeerId(name), addresses=(transport,))
 
 
 async def test_real_bootstrap_that_restarts_is_found_again() -> None:
     identity = fresh_identity()
     async with open_test_host() as node, open_test_host(identity=identity) as boot:
         address, port = boot.listen_addrs()[0], port_of(boot)
-        async with running(node, address) as discovery:
+        async with discovering(node, at(address)) as discovery:
             await until(lambda: not discovery.solo)
             await boot.close()
             await until(lambda: discovery.solo)
@@ -644,7 +583,7 @@ async def test_real_bootstrap_that_starts_late_is_found() -> None:
     identity = fresh_identity()
     async with open_test_host(identity=identity) as early:
         port, address = port_of(early), early.listen_addrs()[0]
-    async with open_test_host() as node, running(node, address) as discovery:
+    async with open_test_host() as node, discovering(node, at(address)) as discovery:
         await until(lambda: discovery.snapshot()[0].attempts >= 3)
         async with open_test_host(identity=identity, listen=f"/ip4/127.0.0.1/tcp/{port}"):
             await until(lambda: not discovery.solo, patience_s=10)

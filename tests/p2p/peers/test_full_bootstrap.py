@@ -17,7 +17,7 @@ from p2p.node import Node, NodeEnd
 from p2p.peers.discovery import DiscoverySettings
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
-from tests.p2p.peers.test_discovery import FakeHost, discovering, full, peer
+from tests.p2p.peers.test_discovery import discovering, fake_host, full, peer
 from tests.support.nodes import fresh_identity, until
 from tests.support.peers import INSTANT, address_of, open_peer
 from tests.support.running_node import quiet_settings
@@ -74,18 +74,6 @@ async def test_eight_nodes_meet_through_three_slots(tmp_path: Path) -> None:
     assert waits[-1] < JOINED_S, waits
 
 
-class FullHost(FakeHost):
-    """A network whose bootstrap is there and full, or is not there."""
-
-    is_there = True
-
-    async def dial(self, address: str, *, timeout: float = 10.0) -> PeerId:  # noqa: ASYNC109
-        try:
-            return await super().dial(address, timeout=timeout)
-        except DialError:
-            raise DialError("it may be full", is_cut_off=self.is_there) from None
-
-
 @pytest.mark.parametrize(("has_company", "is_there"), [(True, True), (True, False), (False, True)])
 async def test_a_full_bootstrap_is_left_alone_by_who_has_company(
     has_company: bool,
@@ -93,13 +81,13 @@ async def test_a_full_bootstrap_is_left_alone_by_who_has_company(
     autojump_clock: trio.testing.MockClock,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    host, boot = FullHost(), peer(1)
-    host.is_there = is_there
+    host, boot = fake_host(), peer(1)
+    host.dial_error = DialError("it may be full", is_cut_off=is_there)
     async with discovering(host, boot, settings=DiscoverySettings(target_peers=4)):
         if has_company:
             host.connect(peer(2).peer_id)
         await trio.sleep(1500)
-        times = host.times(full(boot))[8:]
+        times = host.dial_times(full(boot))[8:]
         gaps = [b - a for a, b in pairwise(times)]
         if has_company and is_there:
             assert sum(gaps) / len(gaps) > 20
@@ -114,7 +102,7 @@ async def test_who_has_met_nobody_asks_again_soon(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     """Of two that come together, the first to ask hears nothing of the second."""
-    host, boot, other = FakeHost(), peer(1), peer(2)
+    host, boot, other = fake_host(), peer(1), peer(2)
     host.up = {full(boot), full(other)}
     answers: list[list[PeerAddresses]] = [[], [other]]
 
@@ -124,7 +112,7 @@ async def test_who_has_met_nobody_asks_again_soon(
 
     async with discovering(host, boot, fetch=fetch):
         await trio.sleep(6.0)
-        assert other.peer_id in host.connected
+        assert other.peer_id in host.peers
 
 
 @pytest.mark.slow

@@ -15,79 +15,49 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p2p.net.host import DialError
 from p2p.net.identity import identity_from_seed
-from p2p.peers import discovery as discovery_file
+from p2p.peers import hearsay as hearsay_file
 from p2p.peers.discovery import Discovery, DiscoverySettings, TargetKind
-from p2p.peers.hearsay import DialBudget, Speaker, home_of, speaker_at
-from p2p.peers.peer_book import MAX_OF_NETWORK, PeerBook, load_peer_book
+from p2p.peers.hearsay import Hearsay, Speaker, home_of
+from p2p.peers.peer_book import MAX_OF_NETWORK, BookFile, PeerBook, load_peer_book
 from p2p.peers.targets import Targets
+from shoal.testing.host import FakeHost
+from shoal.testing.network import in_virtual_time
 from shoal_wire.limits import MAX_ADDRS_PER_PEER
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
 
-ME, HONEST, *LIARS = (identity_from_seed(bytes([n]) * 32).peer_id for n in range(1, 8))
+IDENTITY = identity_from_seed(bytes([1]) * 32)
+HONEST, *LIARS = (identity_from_seed(bytes([n]) * 32).peer_id for n in range(2, 8))
 NAMES = [identity_from_seed(n.to_bytes(32, "big")).peer_id for n in range(1000, 1256)]
 TRUE = "/ip4/198.51.100.7/tcp/4001"
 THIRD = "/ip4/203.0.113.5/tcp/22"
 
 
-class Net:
-    """A host whose peers answer at their true addresses only; remembers what was dialled."""
-
-    peer_id = ME
+class Net(FakeHost):
+    """A host whose peers answer at their true addresses only, and tell it of others."""
 
     def __init__(self) -> None:
-        self.at: dict[PeerId, str] = {}
-        self.says: dict[PeerId, tuple[str, ...]] = {}
+        super().__init__(identity=IDENTITY, dial_s=0.1)
         self.lists: dict[PeerId, list[PeerAddresses]] = {}
-        self.connected: dict[PeerId, str] = {}
-        self.dials: list[tuple[float, str, PeerId]] = []
-
-    async def dial(self, address: str, *, timeout: float = 10.0) -> PeerId:  # noqa: ASYNC109
-        transport, _, name = address.rpartition("/p2p/")
-        peer_id = PeerId(name)
-        if peer_id not in self.connected:
-            self.dials.append((trio.current_time(), transport, peer_id))
-            await trio.sleep(0.1)
-            if self.at.get(peer_id) != transport:
-                raise DialError(f"nobody at {address}")
-            self.connect(peer_id, transport)
-        return peer_id
-
-    def connect(self, peer_id: PeerId, seen_at: str) -> None:
-        self.connected[peer_id] = seen_at
-        self.on_connected(peer_id)
-
-    def lose(self, peer_id: PeerId) -> None:
-        del self.connected[peer_id]
-        self.on_lost(peer_id)
-
-    def connected_peers(self) -> frozenset[PeerId]:
-        return frozenset(self.connected)
-
-    def peer_addresses(self, peer_id: PeerId) -> tuple[str, ...]:
-        return self.says.get(peer_id, ()) if peer_id in self.connected else ()
-
-    def add_peer_callbacks(self, *, connected=None, disconnected=None) -> None:  # type: ignore[no-untyped-def]
-        self.on_connected, self.on_lost = connected, disconnected
 
     async def fetch(self, peer_id: PeerId) -> list[PeerAddresses]:
         await trio.lowlevel.checkpoint()
         return self.lists.get(peer_id, [])
 
-    def dials_at(self, transport: str) -> int:
-        return sum(dialled == transport for _, dialled, _ in self.dials)
+    def dialled(self) -> list[str]:
+        """Return the transport addresses dialled, in order."""
+        return [dial.address.rpartition("/p2p/")[0] for dial in self.dials]
 
 
 @asynccontextmanager
 async def discovering(net: Net, book: Path | None = None) -> AsyncIterator[Discovery]:
     discovery = Discovery(
         host=net,
-        book_path=book,
+        hearsay=Hearsay(net),
+        file=BookFile(book) if book is not None else None,
         fetch_peers=net.fetch,
         rng=random.Random(5),
-        seen_at=lambda peer_id: net.connected.get(peer_id, ""),
         wall_ms=lambda: 1_700_000_000_000,
     )
     async with trio.open_nursery() as nursery:
@@ -104,7 +74,7 @@ async def test_four_lists_move_no_honest_peer_and_point_few_dials_at_a_third_par
     autojump_clock: trio.testing.MockClock, tmp_path: Path
 ) -> None:
     net = Net()
-    net.at[HONEST] = TRUE
+    net.up.add(f"{TRUE}/p2p/{HONEST}")
     false = [f"/ip4/203.0.113.5/tcp/{port}" for port in range(22, 30)]
     names = iter(NAMES)
     for liar in LIARS[:4]:
@@ -113,18 +83,18 @@ async def test_four_lists_move_no_honest_peer_and_point_few_dials_at_a_third_par
         discovery.add_peer(said(HONEST, TRUE), TargetKind.SAVED)
         await trio.sleep(1)
         for number, liar in enumerate(LIARS[:4]):
-            net.connect(liar, f"/ip4/192.0.{number}.1/tcp/4001")
+            net.connect(liar, address=f"/ip4/192.0.{number}.1/tcp/4001")
         await trio.sleep(50)
-        towards = [d for d in net.dials if d[1].startswith("/ip4/203.0.113.5/")]
+        towards = [d for d in net.dialled() if d.startswith("/ip4/203.0.113.5/")]
         assert 0 < len(towards) <= 64, (
             "32 at once and 32 a minute of one network, whatever the names"
         )
-        assert max(Counter(d[1] for d in towards).values()) <= 8
+        assert max(Counter(towards).values()) <= 8
         (info,) = [i for i in discovery.snapshot() if i.peer_id == HONEST]
         assert info.address == TRUE
         net.lose(HONEST)
         await trio.sleep(2)
-        assert net.connected[HONEST] == TRUE, "found again where it is"
+        assert net.peers[HONEST].address == TRUE, "found again where it is"
     entry = load_peer_book(tmp_path / "peers.json").get(HONEST)
     assert entry is not None
     assert entry.addresses == (TRUE,), "hearsay is not written down"
@@ -134,11 +104,11 @@ async def test_an_address_that_a_peer_has_answered_at_stays_first_while_it_is_aw
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     net = Net()
-    net.at[HONEST] = TRUE
+    net.up.add(f"{TRUE}/p2p/{HONEST}")
     async with discovering(net) as discovery:
         discovery.add_peer(said(HONEST, TRUE), TargetKind.EXCHANGE)
         await trio.sleep(1)
-        net.at.clear()
+        net.up.clear()
         net.lose(HONEST)
         await trio.sleep(1)
         for number in range(20):
@@ -154,7 +124,7 @@ async def test_a_name_that_is_forgotten_and_heard_of_again_is_where_the_book_has
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     net = Net()
-    net.at[HONEST] = TRUE
+    net.up.add(f"{TRUE}/p2p/{HONEST}")
     async with discovering(net) as discovery:
         discovery.add_peer(said(HONEST, TRUE), TargetKind.EXCHANGE)
         await trio.sleep(1)
@@ -171,18 +141,18 @@ async def test_hearsay_about_connected_peers_is_ignored(
 ) -> None:
     net = Net()
     async with discovering(net) as discovery:
-        net.connect(HONEST, TRUE)
+        net.connect(HONEST, address=TRUE)
         for kind in (TargetKind.EXCHANGE, TargetKind.MDNS):
             discovery.add_peer(said(HONEST, THIRD), kind)
         assert HONEST not in discovery._targets
-        net.says[HONEST] = (TRUE,)
+        net.peers[HONEST].announced = (TRUE,)
         await trio.sleep(1)
         discovery.add_peer(said(HONEST, THIRD), TargetKind.EXCHANGE)
         net.lose(HONEST)
-        net.at[HONEST] = TRUE
+        net.up.add(f"{TRUE}/p2p/{HONEST}")
         await trio.sleep(2)
-        assert net.connected[HONEST] == TRUE
-        assert not net.dials_at(THIRD)
+        assert net.peers[HONEST].address == TRUE
+        assert not net.dialled().count(THIRD)
 
 
 @pytest.mark.parametrize(
@@ -215,18 +185,19 @@ async def test_who_is_in_no_private_network_tells_of_none(
     autojump_clock: trio.testing.MockClock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(discovery_file, "_own_homes", lambda: frozenset({"192.168.0.0/16"}))
+    monkeypatch.setattr(hearsay_file, "own_homes", lambda: frozenset({"192.168.0.0/16"}))
     net = Net()
     liar, name, *_ = NAMES
     net.lists[liar] = [said(name, told)]
-    net.says[liar] = (told,)
     async with discovering(net):
-        net.connect(liar, seen_at)
+        net.connect(liar, address=seen_at, announced=(told,))
         await trio.sleep(2)
         assert bool(net.dials) == dialled
         net.lose(liar)
         await trio.sleep(2)
-        assert any(d[2] == liar for d in net.dials) == dialled, "the same of its own addresses"
+        assert any(dial.address.endswith(liar) for dial in net.dials) == dialled, (
+            "the same of its own addresses"
+        )
 
 
 async def test_what_one_peer_says_is_dialled_in_measure_and_another_is_heard_beside_it(
@@ -236,14 +207,14 @@ async def test_what_one_peer_says_is_dialled_in_measure_and_another_is_heard_bes
     liar, honest = LIARS[0], LIARS[1]
     net.lists[liar] = [said(name, f"/ip4/45.{n}.0.1/tcp/1") for n, name in enumerate(NAMES[:64])]
     net.lists[honest] = [said(HONEST, TRUE)]
-    net.at[HONEST] = TRUE
+    net.up.add(f"{TRUE}/p2p/{HONEST}")
     async with discovering(net):
-        net.connect(liar, "/ip4/45.1.1.1/tcp/1")
+        net.connect(liar, address="/ip4/45.1.1.1/tcp/1")
         await trio.sleep(30)
-        net.connect(honest, "/ip4/46.1.1.1/tcp/1")
+        net.connect(honest, address="/ip4/46.1.1.1/tcp/1")
         await trio.sleep(30)
-        assert HONEST in net.connected
-        said_by_liar = [d for d in net.dials if d[1] != TRUE]
+        assert HONEST in net.peers
+        said_by_liar = [d for d in net.dialled() if d != TRUE]
         assert 32 <= len(said_by_liar) <= 64
 
 
@@ -254,13 +225,12 @@ async def test_a_peers_own_word_is_dialled_in_measure_too(
     net = Net()
     async with discovering(net):
         for name in NAMES[:40]:
-            net.says[name] = (THIRD,)
-            net.connect(name, "/ip4/45.1.1.1/tcp/1")
+            net.connect(name, address="/ip4/45.1.1.1/tcp/1", announced=(THIRD,))
         await trio.sleep(1)
         for name in NAMES[:40]:
             net.lose(name)
         await trio.sleep(60)
-        assert 0 < net.dials_at(THIRD) <= 8
+        assert 0 < net.dialled().count(THIRD) <= 8
 
 
 # Any course
@@ -323,13 +293,17 @@ def test_no_course_of_hearsay_displaces_what_is_known(
 def test_no_course_of_dials_passes_a_bound(
     course: list[tuple[float, str | None, int, int]],
 ) -> None:
-    budget, now = DialBudget(), 0.0
     taken: list[tuple[float, str | None, str]] = []
-    for pause, source, host, port in course:
-        now += pause
-        address = f"/ip4/45.0.0.{host}/tcp/{port}"
-        if budget.take(address, source, now) == 0:
-            taken.append((now, source, address))
+
+    async def play() -> None:
+        hearsay = Hearsay(FakeHost())
+        for pause, source, host, port in course:
+            await trio.sleep(pause)
+            address = f"/ip4/45.0.0.{host}/tcp/{port}"
+            if hearsay.may_dial(address, source):
+                taken.append((trio.current_time(), source, address))
+
+    in_virtual_time(play)
     for start, *_ in taken:
         minute = [(s, a) for t, s, a in taken if start <= t < start + 60]
         assert len(minute) <= 64, "one network"
@@ -343,8 +317,11 @@ def test_every_address_that_is_not_on_the_internet_has_a_home(address: object) -
     is_private = address.is_loopback or address.is_link_local
     assert not is_private or home_of(text) is not None
     family = "ip6" if ":" in text else "ip4"
-    speaker = speaker_at(ME, "/ip4/45.0.0.1/tcp/1", frozenset)
-    assert speaker.may_tell(f"/{family}/{text}/tcp/1") == (home_of(text) is None)
+    host = FakeHost()
+    host.connect(HONEST, address="/ip4/45.0.0.1/tcp/1")
+    assert Hearsay(host).speaker(HONEST).may_tell(f"/{family}/{text}/tcp/1") == (
+        home_of(text) is None
+    )
 
 
 # The book

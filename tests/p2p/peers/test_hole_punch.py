@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -17,92 +18,38 @@ from libp2p.relay.circuit_v2.pb.dcutr_pb2 import HolePunch as Message
 from libp2p.utils.varint import encode_varint_prefixed
 
 from p2p.net.address import host_and_port, is_circuit
-from p2p.net.connections import ConnectionInfo, Direction
+from p2p.net.announced import Announced
+from p2p.net.connections import Direction
 from p2p.net.dcutr import answer, propose
 from p2p.parts import REAL, Libp2pNetwork, MapsPort, Punches
 from p2p.peer import ListeningPeer
 from p2p.peers import hole_punch
-from p2p.peers.hearsay import DIALS_A_PLACE, DialBudget, Speaker
-from p2p.peers.hole_punch import DialRules, HolePunch, KnockFailedError
-from p2p.peers.knocking import Knocking
+from p2p.peers.hearsay import DIALS_A_PLACE, Hearsay
+from p2p.peers.hole_punch import HolePunch
+from shoal.testing.network import in_virtual_time
 from shoal_wire.types import PeerId
 from tests.p2p.peers.test_relay import Hidden, open_hidden, open_relay_host
 from tests.support.nodes import fresh_identity, until
+from tests.support.routed_host import Partner, RoutedHost
 from tests.support.running_node import quiet_settings
 from tests.support.talks import open_talk
 
-ME, OTHER = fresh_identity().peer_id, fresh_identity().peer_id
+FRIEND, OTHER = fresh_identity().peer_id, fresh_identity().peer_id
 CIRCUIT = f"/ip4/203.0.113.1/tcp/4001/p2p/{fresh_identity().peer_id}/p2p-circuit"
 DOOR, THEIRS = "/ip4/198.51.100.11/tcp/4001", "/ip4/198.51.100.12/tcp/4002"
 VICTIM = "/ip4/192.0.2.66/tcp/22"
 
-Partner = Callable[[INetStream], Awaitable[object]]
+
+def behind(partner: Partner, **more: Any) -> RoutedHost:
+    """A host that knows its own door, and to which a peer has come through a relay."""
+    host = RoutedHost(partner=partner, announced=Announced((DOOR,)), **more)
+    host.connect(OTHER, address=CIRCUIT)
+    return host
 
 
-@dataclass
-class PaperNetwork:
-    """Connections as the test writes them down; whom a knock reaches is for it to say."""
-
-    partner: Partner
-    opens: Callable[[int, str], bool] = lambda _number, _address: False
-    """``opens(number, address)``: does this knock, counted from 1, meet the other side's?"""
-    listed: tuple[str, ...] = ()
-    knocks: list[tuple[float, str, bool]] = field(default_factory=list)
-    num_talks: int = 0
-    num_looks: int = 0
-    at: dict[PeerId, tuple[str, Direction]] = field(
-        default_factory=lambda: {OTHER: (CIRCUIT, Direction.IN)}
-    )
-    nursery: trio.Nursery | None = None
-    come: trio.Event = field(default_factory=trio.Event)
-
-    def connections(self) -> tuple[ConnectionInfo, ...]:
-        self.num_looks += 1
-        return tuple(
-            ConnectionInfo(
-                peer_id=peer_id,
-                address=address,
-                direction=direction,
-                opened_s=5.0,
-                agent="",
-                latency_ms=None,
-            )
-            for peer_id, (address, direction) in self.at.items()
-        )
-
-    async def somebody_comes(self) -> None:
-        await self.come.wait()
-        self.come = trio.Event()
-
-    def addresses_of(self, peer_id: PeerId) -> tuple[str, ...]:
-        return self.listed
-
-    def doors(self) -> tuple[str, ...]:
-        return (DOOR,)
-
-    def has_many_doors(self) -> bool:
-        return True
-
-    async def open_talk(self, peer_id: PeerId) -> INetStream:
-        self.num_talks += 1
-        mine, theirs = open_talk(ME, peer_id)
-        assert self.nursery is not None
-        self.nursery.start_soon(self.partner, theirs)
-        return mine
-
-    async def knock(self, address: str, peer_id: PeerId, *, as_client: bool) -> None:
-        self.knocks.append((trio.current_time(), address, as_client))
-        if not self.opens(len(self.knocks), address):
-            await trio.sleep(0.01)
-            raise KnockFailedError("refused")
-        self.at[peer_id] = (address, Direction.OUT if as_client else Direction.IN)
-
-
-def rules(*, homes: frozenset[str] = frozenset(), budget: DialBudget | None = None) -> DialRules:
-    def may_dial(address: str, source: str) -> bool:
-        return budget is None or budget.take(address, source, trio.current_time()) == 0
-
-    return DialRules(speaker=lambda _peer: Speaker(source="r", homes=homes), may_dial=may_dial)
+def punching_of(host: RoutedHost) -> HolePunch:
+    real: Any = host
+    return HolePunch(host=real, hearsay=Hearsay(host))
 
 
 async def willing(stream: INetStream) -> None:
@@ -114,10 +61,10 @@ async def silent(stream: INetStream) -> None:
 
 
 @asynccontextmanager
-async def running(network: PaperNetwork, of: DialRules | None = None) -> AsyncIterator[HolePunch]:
-    punch = HolePunch(network=network, rules=of or rules())
+async def running(host: RoutedHost) -> AsyncIterator[HolePunch]:
+    punch = punching_of(host)
     async with trio.open_nursery() as nursery:
-        network.nursery = nursery
+        host.nursery = nursery
         await nursery.start(punch.run)
         yield punch
         nursery.cancel_scope.cancel()
@@ -127,10 +74,10 @@ async def test_a_circuit_that_came_in_becomes_direct_and_the_log_says_so(
     autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    network = PaperNetwork(willing, opens=lambda number, _a: number == 2)
-    async with running(network) as punch:
+    host = behind(willing, opens=lambda number, _a: number == 2)
+    async with running(host) as punch:
         await trio.sleep(30)
-    assert [(address, client) for _, address, client in network.knocks] == [(THEIRS, False)] * 2
+    assert [(address, client) for _, address, client in host.knocks] == [(THEIRS, False)] * 2
     assert punch.counts == (1, 1)
     assert f"{OTHER} is reached directly, at {THEIRS}" in caplog.text
 
@@ -138,37 +85,38 @@ async def test_a_circuit_that_came_in_becomes_direct_and_the_log_says_so(
 async def test_without_circuits_nothing_is_looked_at_until_somebody_comes(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    network = PaperNetwork(willing, opens=lambda *_: True)
-    circuits, network.at = network.at, {ME: (THEIRS, Direction.IN)}
-    async with running(network):
+    host = behind(willing, opens=lambda *_: True)
+    host.lose(OTHER)
+    host.connect(FRIEND, address=THEIRS)
+    async with running(host):
         await trio.sleep(600)
-        assert network.num_looks <= 600 / 15 + 1
-        network.at |= circuits
-        network.come.set()
+        assert host.num_looks <= 600 / 15 + 2
+        host.connect(OTHER, address=CIRCUIT)
         await trio.sleep(5)
-        assert [address for _, address, _ in network.knocks] == [THEIRS]
+        assert [address for _, address, _ in host.knocks] == [THEIRS]
 
 
 async def test_a_circuit_that_is_left_of_two_connections_is_found_though_nobody_came(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    network = PaperNetwork(willing, opens=lambda *_: True)
-    circuits, network.at = network.at, {OTHER: (THEIRS, Direction.IN)}
-    async with running(network):
+    host = behind(willing, opens=lambda *_: True)
+    host.peers[OTHER].address = THEIRS
+    async with running(host):
         await trio.sleep(60)
-        network.at = circuits
+        host.peers[OTHER].address = CIRCUIT
         await trio.sleep(20)
-        assert network.knocks
+        assert host.knocks
 
 
 async def test_who_can_be_reached_where_it_listens_is_just_dialled(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    network = PaperNetwork(silent, opens=lambda *_: True, listed=(CIRCUIT, THEIRS))
-    async with running(network) as punch:
+    host = behind(silent, opens=lambda *_: True)
+    host.peers[OTHER].announced = (CIRCUIT, THEIRS)
+    async with running(host) as punch:
         await trio.sleep(30)
-    assert [(address, client) for _, address, client in network.knocks] == [(THEIRS, True)]
-    assert (punch.counts, network.num_talks) == ((1, 1), 0)
+    assert [(address, client) for _, address, client in host.knocks] == [(THEIRS, True)]
+    assert (punch.counts, host.num_talks) == ((1, 1), 0)
 
 
 @pytest.mark.parametrize("partner", [willing, silent])
@@ -176,35 +124,40 @@ async def test_it_is_tried_three_times_and_then_not_for_a_while(
     partner: Partner, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    network = PaperNetwork(partner)
-    async with running(network) as punch:
+    host = behind(partner)
+    for port in (4001, 4002):  # this node's router shows each another port
+        friend = fresh_identity().peer_id
+        host.connect(friend, address=THEIRS, observed=f"/ip4/198.51.100.11/tcp/{port}")
+        host.local_ports[friend] = 4001
+    async with running(host) as punch:
         await trio.sleep(30)
-        assert (punch.counts, network.num_talks) == ((0, 1), 3)
+        assert (punch.counts, host.num_talks) == ((0, 1), 3)
         assert "stays behind its relay" in caplog.text
         assert "shows each another port" in caplog.text
         await trio.sleep(600)
-        assert network.num_talks == 3
+        assert host.num_talks == 3
         await trio.sleep(600)
-        assert network.num_talks == 6
+        assert host.num_talks == 6
 
 
 async def test_circuits_that_go_out_and_direct_ones_are_left_to_the_other_side(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    network = PaperNetwork(willing)
-    network.at = {OTHER: (CIRCUIT, Direction.OUT), ME: (THEIRS, Direction.IN)}
-    async with running(network):
+    host = behind(willing)
+    host.peers[OTHER].direction = Direction.OUT
+    host.connect(FRIEND, address=THEIRS)
+    async with running(host):
         await trio.sleep(60)
-    assert network.num_talks == 0
+    assert host.num_talks == 0
 
 
 async def follow(punch: HolePunch, lead: Partner, peer_id: PeerId = OTHER) -> bool:
     """Let a peer lead; return whether it was answered."""
-    mine, theirs = open_talk(ME, peer_id)
+    mine, theirs = open_talk(FRIEND, peer_id)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(lead, theirs)
         with suppress(trio.TooSlowError):
-            await punch.follow(mine)
+            await punch.follow(peer_id, mine)
         nursery.cancel_scope.cancel()
     return bool(mine.sent)
 
@@ -212,22 +165,24 @@ async def follow(punch: HolePunch, lead: Partner, peer_id: PeerId = OTHER) -> bo
 async def test_who_follows_dials_at_once_and_is_the_client(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    network = PaperNetwork(silent, opens=lambda *_: True)
-    network.at[OTHER] = (CIRCUIT, Direction.OUT)
-    punch = HolePunch(network=network, rules=rules())
+    host = behind(silent, opens=lambda *_: True)
+    host.peers[OTHER].direction = Direction.OUT
+    punch = punching_of(host)
     await follow(punch, lambda stream: propose(stream, [THEIRS]))
-    assert [(address, client) for _, address, client in network.knocks] == [(THEIRS, True)]
+    assert [(address, client) for _, address, client in host.knocks] == [(THEIRS, True)]
     assert punch.counts == (1, 1)
 
 
 async def test_nobody_leads_who_is_not_behind_a_relay_nor_twice_at_once(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    network = PaperNetwork(silent)
-    punch = HolePunch(network=network, rules=rules())
+    host = behind(silent)
+    punch = punching_of(host)
     many = [fresh_identity().peer_id for _ in range(20)]
-    network.at = {ME: (THEIRS, Direction.IN)} | dict.fromkeys(many, (CIRCUIT, Direction.OUT))
-    assert not await follow(punch, lambda stream: propose(stream, [VICTIM]), ME)
+    host.connect(FRIEND, address=THEIRS)
+    for one in many:
+        host.connect(one, address=CIRCUIT, direction=Direction.OUT)
+    assert not await follow(punch, lambda stream: propose(stream, [VICTIM]), FRIEND)
     answered: list[bool] = []
 
     async def lead(peer_id: PeerId) -> None:
@@ -243,7 +198,7 @@ async def test_nobody_leads_who_is_not_behind_a_relay_nor_twice_at_once(
         for peer_id in (*many, *many):
             nursery.start_soon(lead, peer_id)
     assert sum(answered) == 8
-    assert not network.knocks
+    assert not host.knocks
     assert await follow(punch, lambda stream: propose(stream, [THEIRS]), many[0]), "places are free"
 
 
@@ -253,13 +208,14 @@ PRIVATE = ("/ip4/192.168.0.1/tcp/80", "/ip4/127.0.0.1/tcp/631", "/ip4/10.0.0.1/t
 async def test_a_partner_has_nothing_dialled_that_it_may_not_tell_of(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    for homes, dialled in ((frozenset(), set()), (frozenset({"192.168.0.0/16"}), {PRIVATE[0]})):
-        network = PaperNetwork(silent, listed=PRIVATE)
-        network.partner = lambda stream: answer(stream, PRIVATE)
-        async with running(network, rules(homes=homes)) as punch:
+    at_home = CIRCUIT.replace("203.0.113.1", "192.168.0.7")
+    for relay, dialled in ((CIRCUIT, set()), (at_home, {PRIVATE[0]})):
+        host = behind(lambda stream: answer(stream, PRIVATE))
+        host.connect(OTHER, address=relay, announced=PRIVATE)
+        async with running(host) as punch:
             await follow(punch, lambda stream: propose(stream, PRIVATE))
             await trio.sleep(60)
-        assert {address for _, address, _ in network.knocks} == dialled
+        assert {address for _, address, _ in host.knocks} == dialled
 
 
 Talk = tuple[int, int, float]
@@ -286,14 +242,13 @@ def test_no_long_course_of_talks_does_either(talks: list[Talk], num_names: int) 
 def play_talks(talks: list[Talk], num_names: int) -> None:
     names = [fresh_identity().peer_id for _ in range(num_names)]
     told = [VICTIM, *(f"/ip4/192.0.2.66/tcp/{port}" for port in range(23, 40))]
-    network = PaperNetwork(lambda stream: answer(stream, told))
-    network.at = {
-        name: (CIRCUIT, Direction.IN if number % 2 else Direction.OUT)
-        for number, name in enumerate(names)
-    }
+    host = behind(lambda stream: answer(stream, told))
+    host.peers.clear()
+    for number, name in enumerate(names):
+        host.connect(name, address=CIRCUIT, direction=Direction.IN if number % 2 else Direction.OUT)
 
     async def course() -> None:
-        async with running(network, rules(budget=DialBudget())) as punch:
+        async with running(host) as punch:
             async with trio.open_nursery() as nursery:
                 for name, first, pause_s in talks:
                     nursery.start_soon(
@@ -305,23 +260,23 @@ def play_talks(talks: list[Talk], num_names: int) -> None:
                     await trio.sleep(pause_s)
             await trio.sleep(10)
 
-    trio.run(course, clock=trio.testing.MockClock(autojump_threshold=0))
-    for place in {address for _, address, _ in network.knocks}:
-        times = [at for at, address, _ in network.knocks if address == place]
+    in_virtual_time(course)
+    for place in {address for _, address, _ in host.knocks}:
+        times = [at for at, address, _ in host.knocks if address == place]
         for start in times:
             in_a_minute = sum(start <= at < start + 60 for at in times)
             assert in_a_minute <= DIALS_A_PLACE.burst + 4 + 1
-    assert {host_and_port(a)[0] for _, a, _ in network.knocks} <= {"192.0.2.66"}
+    assert {host_and_port(a)[0] for _, a, _ in host.knocks} <= {"192.0.2.66"}
 
 
 async def test_a_peer_gives_it_the_dials_of_its_own_discovery(tmp_path: Path) -> None:
-    given: list[DialRules] = []
+    given: list[Hearsay] = []
     mapping: list[tuple[bool, Callable[[], None]]] = []
 
     class Recorded(Libp2pNetwork):
-        def punches(self, rules: DialRules) -> Punches:
-            given.append(rules)
-            return super().punches(rules)
+        def punches(self, hearsay: Hearsay) -> Punches:
+            given.append(hearsay)
+            return super().punches(hearsay)
 
         def port_mapping(self, *, wanted: bool, on_reached: Callable[[], None]) -> MapsPort:
             mapping.append((wanted, on_reached))
@@ -332,10 +287,7 @@ async def test_a_peer_gives_it_the_dials_of_its_own_discovery(tmp_path: Path) ->
         settings=quiet_settings(tmp_path, announce=(DOOR,), port_mapping=False),
         parts=replace(REAL, network=Recorded),
     )
-    (of,) = given
-    assert [of.may_dial(VICTIM, "r") for _ in range(6)].count(True) == DIALS_A_PLACE.burst
-    assert not peer.discovery.may_dial(VICTIM, "another source"), "one budget for all hearsay"
-    assert of.speaker(OTHER) == peer.discovery.speaker(OTHER)
+    assert given == [peer.hearsay], "one budget for all hearsay"
     assert mapping == [(False, peer.relays.look_again)]
     assert peer.host.announced.given == (DOOR,)  # type: ignore[attr-defined]
 
@@ -345,12 +297,8 @@ async def test_a_peer_gives_it_the_dials_of_its_own_discovery(tmp_path: Path) ->
 
 @asynccontextmanager
 async def punching(hidden: Hidden) -> AsyncIterator[HolePunch]:
-    knocking = Knocking(hidden.node.host)
-    of = DialRules(
-        speaker=lambda _peer: Speaker(source="r", homes=None), may_dial=lambda _a, _s: True
-    )
-    punch = HolePunch(network=knocking, rules=of)
-    knocking.serve(punch.follow)
+    host = hidden.node.host
+    punch = HolePunch(host=host, hearsay=Hearsay(host))
     async with trio.open_nursery() as nursery:
         await nursery.start(punch.run)
         yield punch

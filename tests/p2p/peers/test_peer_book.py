@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from p2p.net.identity import identity_from_seed
 from p2p.peers import peer_book
-from p2p.peers.peer_book import PeerBook, load_peer_book, save_peer_book
+from p2p.peers.peer_book import PeerBook, load_peer_book
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
 
@@ -142,7 +142,7 @@ def test_saves_and_loads(tmp_path: Path) -> None:
     assert len(load_peer_book(path)) == 0
     book = PeerBook()
     book.note_connected(at(IDS[0], 1, 2), now_ms=5)
-    save_peer_book(path, book.to_json())
+    path.write_text(book.to_json())
     assert load_peer_book(path).ranked() == book.ranked()
     assert [file.name for file in tmp_path.iterdir()] == ["peers.json"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -12,17 +12,16 @@ import pytest
 import trio
 
 from p2p.net.announced import Announced
-from p2p.net.connections import ConnectionInfo, Direction
 from p2p.peers import port_mapping, upnp
 from p2p.peers.forwarded import Forwarded, RouterError
 from p2p.peers.port_mapping import LEASE_S, MappingState, PortMapping
-from shoal_wire.reach import ReachReply, decode_reach_request, encode_reach_reply
+from shoal.testing.identities import fresh_identity
+from shoal_wire.reach import REACH_PROTOCOL, ReachReply, decode_reach_request, encode_reach_reply
 from shoal_wire.types import PeerId
-from tests.support.nodes import fresh_identity
+from tests.support.routed_host import RoutedHost
 
 LAPTOP = ("/ip4/192.168.1.2/tcp/4001", "/ip4/127.0.0.1/tcp/4001")
 OUTSIDE = "9.9.9.9"
-ME = fresh_identity().peer_id
 
 
 @dataclass
@@ -46,52 +45,35 @@ class PaperRouter:
         self.num_forgotten += 1
 
 
-@dataclass
-class PaperHost:
-    """Has one peer, that tries the ports it is told."""
+def laptop(
+    *open_ports: int,
+    observed: str = f"/ip4/{OUTSIDE}/tcp/50000",
+    peers: Sequence[PeerId] | None = None,
+    say: Mapping[PeerId, ReachReply] | None = None,
+    at_home: Sequence[PeerId] = (),
+    **more: Any,
+) -> RoutedHost:
+    """A host whose peers try the ports that they are told: `open_ports` are open.
 
-    interfaces: Sequence[str] = LAPTOP
-    announced: Announced = field(default_factory=Announced)
-    open: tuple[int, ...] = (4002,)
-    observed: str = f"/ip4/{OUTSIDE}/tcp/50000"
-    peers: tuple[PeerId, ...] = field(default_factory=lambda: (fresh_identity().peer_id,))
-    say: dict[PeerId, ReachReply] = field(default_factory=dict)
-    """What some of them say instead."""
-    at_home: tuple[PeerId, ...] = ()
-    """Those of them that are behind the same router."""
+    Some of them `say` something else, and some are behind the same router.
+    """
 
-    def interface_addrs(self) -> tuple[str, ...]:
-        return tuple(f"{address}/p2p/{ME}" for address in self.interfaces)
+    async def answer(peer_id: PeerId, question: bytes) -> bytes:
+        await trio.lowlevel.checkpoint()
+        reached = [port for port in decode_reach_request(question) if port in open_ports]
+        said = say.get(peer_id) if say is not None else None
+        return encode_reach_reply(said or reply(*reached, observed=observed))
 
-    def connections(self) -> tuple[ConnectionInfo, ...]:
-        return tuple(
-            ConnectionInfo(
-                peer_id=peer,
-                address=self._address(network, peer),
-                direction=Direction.OUT,
-                opened_s=1.0,
-                agent="",
-                latency_ms=None,
-            )
-            for network, peer in enumerate(self.peers)
-        )
-
-    def _address(self, network: int, peer: PeerId) -> str:
-        host = f"192.168.1.{network + 3}" if peer in self.at_home else f"11.88.{network}.1"
-        return f"/ip4/{host}/tcp/1"
-
-    async def request(self, peer: PeerId, _name: str, payload: bytes, **_rest: Any) -> bytes:
-        ports = decode_reach_request(payload)
-        if peer in self.say:
-            return encode_reach_reply(self.say[peer])
-        reached = tuple(port for port in ports if port in self.open)
-        return encode_reach_reply(
-            ReachReply(observed=self.observed, wall_ms=1, open_ports=reached, dialled=True)
-        )
+    host = RoutedHost(**{"interfaces": LAPTOP, "answers": {REACH_PROTOCOL: answer}, **more})
+    peers = [fresh_identity().peer_id] if peers is None else peers
+    for network, peer in enumerate(peers):
+        at = f"192.168.1.{network + 3}" if peer in at_home else f"11.88.{network}.1"
+        host.connect(peer, address=f"/ip4/{at}/tcp/1")
+    return host
 
 
 @asynccontextmanager
-async def mapped(host: PaperHost, router: PaperRouter, **more: Any) -> AsyncIterator[PortMapping]:
+async def mapped(host: RoutedHost, router: PaperRouter, **more: Any) -> AsyncIterator[PortMapping]:
     mapping = PortMapping(host=cast("Any", host), router=cast("Any", router), **more)
     async with trio.open_nursery() as nursery:
         await nursery.start(mapping.run)
@@ -108,7 +90,7 @@ async def test_a_liar_has_no_port_announced_that_others_do_not_get_in_by(
     num_liars: int, autojump_clock: trio.testing.MockClock
 ) -> None:
     peers = tuple(fresh_identity().peer_id for _ in range(4))
-    host = PaperHost(open=(), peers=peers, say=dict.fromkeys(peers[:num_liars], reply(4002)))
+    host = laptop(peers=peers, say=dict.fromkeys(peers[:num_liars], reply(4002)))
     async with mapped(host, PaperRouter()) as mapping:
         await trio.sleep(300)
         assert (mapping.state, host.announced.forwarded) == (MappingState.SHUT, ())
@@ -121,8 +103,8 @@ async def test_nor_does_one_keep_it_from_being_announced_nor_a_fellow_of_the_sam
     inside = reply(observed="/ip4/192.168.1.2/tcp/4001")
     say = {peers[0]: reply()}
     hosts = [
-        PaperHost(peers=peers, say=say),
-        PaperHost(peers=peers, say=say | {peers[1]: inside}, at_home=peers[1:2]),
+        laptop(4002, peers=peers, say=say),
+        laptop(4002, peers=peers, say=say | {peers[1]: inside}, at_home=peers[1:2]),
     ]
     for host in hosts:
         async with mapped(host, PaperRouter()) as mapping:
@@ -134,7 +116,7 @@ async def test_nor_does_one_keep_it_from_being_announced_nor_a_fellow_of_the_sam
 async def test_what_peers_get_in_by_is_told_renewed_and_taken_back(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    host, router, reached = PaperHost(), PaperRouter(), []
+    host, router, reached = laptop(4002), PaperRouter(), []
     async with mapped(host, router, on_reached=lambda: reached.append(1)) as mapping:
         await trio.sleep(1)
         assert host.announced.beside(LAPTOP)[-1] == f"/ip4/{OUTSIDE}/tcp/4002"
@@ -149,15 +131,15 @@ async def test_what_peers_get_in_by_is_told_renewed_and_taken_back(
 @pytest.mark.parametrize(
     ("host", "state"),
     [
-        (PaperHost(open=()), MappingState.SHUT),
-        (PaperHost(observed="/ip4/8.8.8.8/tcp/1"), MappingState.SHUT),
-        (PaperHost(observed=""), MappingState.SHUT),
-        (PaperHost(peers=()), MappingState.UNTRIED),
+        (laptop(), MappingState.SHUT),
+        (laptop(4002, observed="/ip4/8.8.8.8/tcp/1"), MappingState.SHUT),
+        (laptop(4002, observed=""), MappingState.SHUT),
+        (laptop(peers=()), MappingState.UNTRIED),
     ],
     ids=["shut", "another router above", "not seen", "nobody there"],
 )
 async def test_what_nobody_gets_in_by_is_told_to_nobody(
-    host: PaperHost, state: MappingState, autojump_clock: trio.testing.MockClock
+    host: RoutedHost, state: MappingState, autojump_clock: trio.testing.MockClock
 ) -> None:
     """Whatever a router says of itself: it may be anything on the local network."""
     async with mapped(host, PaperRouter()) as mapping:
@@ -168,16 +150,16 @@ async def test_what_nobody_gets_in_by_is_told_to_nobody(
 @pytest.mark.parametrize(
     ("host", "wanted"),
     [
-        (PaperHost(), False),
-        (PaperHost(interfaces=("/ip4/127.0.0.1/tcp/4001",)), True),
-        (PaperHost(interfaces=("/ip4/9.9.9.9/tcp/4001", *LAPTOP)), True),
-        (PaperHost(interfaces=("/ip6/fd00::1/tcp/4001",)), True),
-        (PaperHost(announced=Announced(("/ip4/9.9.9.9/tcp/4001",))), True),
+        (laptop(), False),
+        (laptop(interfaces=("/ip4/127.0.0.1/tcp/4001",)), True),
+        (laptop(interfaces=("/ip4/9.9.9.9/tcp/4001", *LAPTOP)), True),
+        (laptop(interfaces=("/ip6/fd00::1/tcp/4001",)), True),
+        (laptop(announced=Announced(("/ip4/9.9.9.9/tcp/4001",))), True),
     ],
     ids=["off", "loopback", "public", "no IPv4", "announced by hand"],
 )
 async def test_no_router_is_asked_where_that_is_of_no_use(
-    host: PaperHost, wanted: bool, autojump_clock: trio.testing.MockClock
+    host: RoutedHost, wanted: bool, autojump_clock: trio.testing.MockClock
 ) -> None:
     router = PaperRouter()
     async with mapped(host, router, wanted=wanted) as mapping:
@@ -188,7 +170,7 @@ async def test_no_router_is_asked_where_that_is_of_no_use(
 async def test_a_router_that_refuses_is_asked_again_in_a_while(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    host, router = PaperHost(), PaperRouter(error="no such action")
+    host, router = laptop(), PaperRouter(error="no such action")
     async with mapped(host, router) as mapping:
         await trio.sleep(650)
         assert (mapping.state, len(router.asked), mapping.error) == (
@@ -202,7 +184,7 @@ async def test_a_router_that_refuses_is_asked_again_in_a_while(
 async def test_a_laptop_that_moves_behind_a_router_asks_it(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    host, router = PaperHost(interfaces=("/ip4/9.9.9.8/tcp/4001",)), PaperRouter()
+    host, router = laptop(4002, interfaces=("/ip4/9.9.9.8/tcp/4001",)), PaperRouter()
     async with mapped(host, router) as mapping:
         await trio.sleep(700)
         assert mapping.state is MappingState.NEEDLESS
@@ -214,7 +196,7 @@ async def test_a_laptop_that_moves_behind_a_router_asks_it(
 async def test_a_router_that_never_answers_holds_nothing_up(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    async with mapped(PaperHost(), PaperRouter(takes_s=1e9)) as mapping:
+    async with mapped(laptop(), PaperRouter(takes_s=1e9)) as mapping:
         await trio.sleep(30)
         assert (mapping.state, mapping.error) == (MappingState.NONE, "no answer in 20 s")
 
@@ -282,7 +264,7 @@ async def test_without_the_extra_no_router_is_asked_and_a_line_says_so(
 ) -> None:
     monkeypatch.setattr(port_mapping, "can_ask", lambda: False)
     router = PaperRouter()
-    async with mapped(PaperHost(), router) as mapping:
+    async with mapped(laptop(), router) as mapping:
         await trio.sleep(2 * LEASE_S)
         assert (router.asked, mapping.error) == ([], "pip install 'shoal[reach]'")
     assert caplog.text.count("shoal[reach]") == 1

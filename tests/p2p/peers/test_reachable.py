@@ -2,63 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
-from typing import Any, cast
-from unittest import mock
+from typing import Any
 
 import pytest
 import trio
 import trio.testing
 
-from p2p.net.connections import ConnectionInfo, Direction
-from p2p.peers import relay_client
-from p2p.peers.outside import Outside
 from p2p.peers.relay_client import RelayClient
+from shoal.testing.identities import fresh_identity
+from shoal_wire.reach import REACH_PROTOCOL, ReachReply, decode_reach_request, encode_reach_reply
 from shoal_wire.types import PeerId
-from tests.support.nodes import fresh_identity
+from tests.support.routed_host import RoutedHost
+
+Said = tuple[str, str, bool]
+"""Where a peer is, where it says that it sees this node, and whether it gets in."""
 
 
-@dataclass
-class AskedHost:
-    """Has peers at addresses of their own, which say where they see it and whether they get in."""
+def asked_host(says: dict[PeerId, Said], takes_s: float = 0.0) -> RoutedHost:
+    """A host with peers at addresses of their own, which say how they see it."""
 
-    says: dict[PeerId, tuple[str, str, bool]]
-    """By peer: where it is, where it says that it sees this node, and whether it gets in."""
-    libp2p_host: object = field(default_factory=mock.Mock)
-
-    def add_peer_callbacks(self, **_callbacks: object) -> None:
-        pass
-
-    def listen_addrs(self) -> tuple[str, ...]:
-        return (f"/ip4/192.168.1.2/tcp/4001/p2p/{fresh_identity().peer_id}",)
-
-    def connections(self) -> tuple[ConnectionInfo, ...]:
-        return tuple(
-            ConnectionInfo(
-                peer_id=peer_id,
-                address=address,
-                direction=Direction.IN,
-                opened_s=1.0,
-                agent="",
-                latency_ms=None,
-            )
-            for peer_id, (address, _, _) in self.says.items()
+    async def answer(peer_id: PeerId, question: bytes) -> bytes:
+        await trio.sleep(takes_s)
+        _, observed, is_in = says[peer_id]
+        ports = decode_reach_request(question) if is_in else ()
+        return encode_reach_reply(
+            ReachReply(observed=observed, wall_ms=1, open_ports=ports, dialled=True)
         )
+
+    host = RoutedHost(listening=("/ip4/192.168.1.2/tcp/4001",), answers={REACH_PROTOCOL: answer})
+    for peer_id, (address, _, _) in says.items():
+        host.connect(peer_id, address=address)
+    return host
+
+
+def client_of(host: RoutedHost) -> RelayClient:
+    real: Any = host
+    return RelayClient(host=real)
 
 
 SEEN_OUTSIDE, SEEN_AT_HOME = "/ip4/9.9.9.9/tcp/50000", "/ip4/192.168.1.2/tcp/4001"
 
 
-def outside(number: int, *, is_in: bool) -> tuple[str, str, bool]:
+def outside(number: int, *, is_in: bool) -> Said:
     return f"/ip4/11.88.{number}.1/tcp/1", SEEN_OUTSIDE, is_in
 
 
-def at_home(number: int, *, is_in: bool, says: str = SEEN_AT_HOME) -> tuple[str, str, bool]:
+def at_home(number: int, *, is_in: bool, says: str = SEEN_AT_HOME) -> Said:
     return f"/ip4/192.168.1.{number}/tcp/1", says, is_in
 
 
-def in_the_cellar(number: int, *, is_in: bool) -> tuple[str, str, bool]:
+def in_the_cellar(number: int, *, is_in: bool) -> Said:
     return f"/ip4/10.0.0.{number}/tcp/1", "/ip4/10.0.0.2/tcp/4001", is_in
 
 
@@ -78,21 +71,18 @@ def in_the_cellar(number: int, *, is_in: bool) -> tuple[str, str, bool]:
     ],
 )
 async def test_a_hidden_node_is_not_talked_out_of_its_relays(
-    says: list[tuple[str, str, bool]], reachable: bool, monkeypatch: pytest.MonkeyPatch
+    says: list[Said], reachable: bool
 ) -> None:
-    host = AskedHost({fresh_identity().peer_id: said for said in says})
-    monkeypatch.setattr(relay_client, "ask_outside", asking(host, list[float]()))
-    client = RelayClient(host=cast("Any", host))
+    client = client_of(asked_host({fresh_identity().peer_id: said for said in says}))
     await client._find_out()
     assert client.reachable is reachable
 
 
 async def test_who_is_reachable_asks_again_when_it_is_time_or_something_has_changed(
-    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+    autojump_clock: trio.testing.MockClock,
 ) -> None:
-    host, asked_at = AskedHost({fresh_identity().peer_id: outside(1, is_in=True)}), list[float]()
-    monkeypatch.setattr(relay_client, "ask_outside", asking(host, asked_at))
-    client = RelayClient(host=cast("Any", host))
+    host = asked_host({fresh_identity().peer_id: outside(1, is_in=True)})
+    client = client_of(host)
     async with trio.open_nursery() as nursery:
         start = trio.current_time()
         await nursery.start(client.run)
@@ -100,42 +90,22 @@ async def test_who_is_reachable_asks_again_when_it_is_time_or_something_has_chan
         client.look_again()
         await trio.sleep(900)
         nursery.cancel_scope.cancel()
-    assert [round(at - start) for at in asked_at] == [0, 600, 900, 1500]
+    assert [round(asked.at_s - start) for asked in host.requests] == [0, 600, 900, 1500]
 
 
 async def test_what_changes_while_peers_are_asked_is_asked_about_again(
-    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+    autojump_clock: trio.testing.MockClock,
 ) -> None:
     peer_id = fresh_identity().peer_id
-    host, asked_at = AskedHost({peer_id: outside(1, is_in=False)}), list[float]()
-    monkeypatch.setattr(relay_client, "ask_outside", asking(host, asked_at, takes_s=5.0))
-    monkeypatch.setattr(RelayClient, "_reserve_where_needed", trio.lowlevel.checkpoint)
-    client = RelayClient(host=cast("Any", host))
+    says = {peer_id: outside(1, is_in=False)}
+    host = asked_host(says, takes_s=3.0)
+    client = client_of(host)
     async with trio.open_nursery() as nursery:
         await nursery.start(client.run)
-        await trio.sleep(2)
+        await trio.sleep(1)
         client.look_again()  # a router has just opened a port
-        await trio.sleep(2)
-        host.says[peer_id] = outside(1, is_in=True)
+        await trio.sleep(1)
+        says[peer_id] = outside(1, is_in=True)
         await trio.sleep(60)
         nursery.cancel_scope.cancel()
-    assert len(asked_at) == 2
-
-
-Ask = Callable[..., Awaitable[Outside]]
-
-
-def asking(host: AskedHost, asked_at: list[float], takes_s: float = 0.0) -> Ask:
-    async def ask(_host: object, peer_id: PeerId, *, ports: tuple[int, ...]) -> Outside:
-        asked_at.append(trio.current_time())
-        await trio.sleep(takes_s)
-        _, observed, is_in = host.says[peer_id]
-        return Outside(
-            peer_id=peer_id,
-            observed=observed,
-            open_ports=ports if is_in else (),
-            dialled=True,
-            clock_ahead_ms=0,
-        )
-
-    return ask
+    assert len(host.requests) == 2

@@ -18,7 +18,7 @@ from bootstrap.peer import BootstrapPeer, MeetingPoint
 from p2p.parts import Tuning
 from p2p.peer import BOOK_FILE
 from p2p.peers import discovery
-from p2p.peers.peer_book import PeerBook, load_peer_book, save_peer_book
+from p2p.peers.peer_book import PeerBook, load_peer_book
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
 from tests.p2p.peers.test_mdns import LOOPBACK, needs_multicast
@@ -80,7 +80,7 @@ async def test_saved_peers_alone(tmp_path: Path) -> None:
         )
         folder = tmp_path / "b" / "two"
         folder.mkdir(parents=True)
-        save_peer_book(folder / BOOK_FILE, book.to_json())
+        (folder / BOOK_FILE).write_text(book.to_json())
         async with running(folder) as two:
             await until(lambda: have_met(one, two))
         entry = load_peer_book(folder / BOOK_FILE).ranked()[0]

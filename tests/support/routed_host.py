@@ -1,0 +1,64 @@
+"""A host behind a router, without either: the test says what peers see of it, and who answers."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import trio
+
+from p2p.net.announced import Announced
+from p2p.net.connections import ConnectionInfo, Direction
+from p2p.net.dial_error import KnockFailedError
+from p2p.net.streams import Stream
+from shoal.testing.host import FakeHost
+from shoal_wire.types import PeerId
+from tests.support.talks import open_talk
+
+Partner = Callable[[Stream], Awaitable[object]]
+
+
+@dataclass(eq=False, kw_only=True)
+class RoutedHost(FakeHost):
+    """What relays, hole punching and port mapping need of `Libp2pHost` beside a `Host`."""
+
+    announced: Announced = field(default_factory=Announced)
+    local_ports: dict[PeerId, int] = field(default_factory=dict)
+    partner: Partner | None = None
+    """Who is at the other end of a stream that this host opens."""
+    opens: Callable[[int, str], bool] = lambda _number, _address: False
+    """``opens(number, address)``: does this knock, counted from 1, meet the other side's?"""
+    nursery: trio.Nursery | None = None
+    knocks: list[tuple[float, str, bool]] = field(default_factory=list)
+    num_talks: int = 0
+    num_looks: int = 0
+
+    def connections(self) -> tuple[ConnectionInfo, ...]:
+        """Return one connection a peer, each with the port that it comes from."""
+        self.num_looks += 1
+        return tuple(
+            replace(one, local_port=self.local_ports.get(one.peer_id, 0), opened_s=5.0)
+            for one in super().connections()
+        )
+
+    def serve_streams(self, protocol_id: str, handler: Any) -> None:
+        """Do nothing: tests call the handler."""
+
+    async def open_stream(self, peer_id: PeerId, _protocol_id: str) -> Stream:
+        """Return a stream to `partner`."""
+        self.num_talks += 1
+        mine, theirs = open_talk(self.peer_id, peer_id)
+        assert self.nursery is not None and self.partner is not None
+        self.nursery.start_soon(self.partner, theirs)
+        await trio.lowlevel.checkpoint()
+        return mine
+
+    async def knock(self, address: str, peer_id: PeerId, *, as_client: bool) -> None:
+        """Connect if `opens` says so. Raises KnockFailedError."""
+        self.knocks.append((trio.current_time(), address, as_client))
+        if not self.opens(len(self.knocks), address):
+            await trio.sleep(0.01)
+            raise KnockFailedError("refused")
+        self.peers[peer_id].address = address
+        self.peers[peer_id].direction = Direction.OUT if as_client else Direction.IN
