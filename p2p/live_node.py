@@ -34,6 +34,7 @@ from p2p.shards.plan import DemandMeter, demand_of
 from p2p.store.archive import ARCHIVE_FILE, Archive
 from p2p.store.store import Store
 from p2p.trainer_child import TrainerChild
+from shoal_ipc.answers.form import to_json
 from shoal_settings.schema import Settings
 from shoal_wire.manifest import Manifest
 
@@ -235,8 +236,9 @@ class LiveNode:
         await self.exchange.handed_over(self.outbox.announced)
 
     async def status(self) -> dict[str, Any]:
-        """Return the status view."""
-        return await self.views.status({})
+        """Return the status view as JSON values."""
+        status: dict[str, Any] = to_json(await self.views.status({}))
+        return status
 
     def _room(self) -> int:
         """Return how many groups of others the buffer could still take."""

@@ -34,26 +34,16 @@ def pairs() -> Table:
     return table
 
 
-def table(*columns: str, below: Sequence[str] = ()) -> Rows:
-    """Return a table with these columns.
-
-    Where it is wider than the terminal, those of `below` go below their row, in this order and as
-    many as must: no cell breaks inside.
-    """
-    return Rows(columns, below)
-
-
 class Rows:
-    """A table's rows, before it is known how wide a terminal is."""
+    """A table's rows, before it is known how wide a terminal is.
 
-    def __init__(self, columns: Sequence[str], below: Sequence[str]) -> None:
+    Where it is wider than the terminal the widest columns, but for the first, go below their row,
+    as many as must: no cell breaks inside.
+    """
+
+    def __init__(self, columns: Sequence[str]) -> None:
         self._columns = list(columns)
-        self._below = below
         self._rows: list[list[str]] = []
-
-    def __bool__(self) -> bool:
-        """Whether there are any."""
-        return bool(self._rows)
 
     def add_row(self, *cells: str) -> None:
         """Add one, a cell for each column."""
@@ -65,10 +55,10 @@ class Rows:
             max(map(cell_len, cells)) for cells in zip(self._columns, *self._rows, strict=True)
         ]
         beside = list(range(len(widths)))
-        for name in self._below:
+        for place in sorted(beside[1:], key=lambda place: -widths[place]):
             if sum(widths[place] + 3 for place in beside) <= console.width:
                 break
-            beside.remove(self._columns.index(name))
+            beside.remove(place)
         if len(beside) == len(widths):
             console.print(self._table())
         else:
@@ -92,19 +82,10 @@ class Rows:
         console.print(f" {'─' * (sum(widths[i] + 3 for i in beside) - 3)}", soft_wrap=True)
         for row in self._rows:
             console.print(line(row), soft_wrap=True)
-            for name in self._below:
-                place = self._columns.index(name)
+            for place, name in enumerate(self._columns):
                 if place not in beside and row[place] not in ("", "-"):
                     console.print(f"   {name} {row[place]}", soft_wrap=True)
         console.print()
-
-
-def print_table(console: Console, rows: Rows, if_none: str = "") -> None:
-    """Print a table, or what to say of one without rows."""
-    if rows or not if_none:
-        rows.print(console)
-    else:
-        console.print(if_none)
 
 
 def print_wrapped(console: Console, text: str, *, head: str | Text = "  ") -> None:

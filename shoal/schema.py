@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from dataclasses import fields
+from typing import Any, Final
 
 from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core.core_schema import DataclassSchema
 
-from shoal.shapes import commands, learning, node, peer
+from shoal import printed
 from shoal.view.model import Shown
 from shoal_base.lines import say_json, say_lines
+from shoal_ipc.answers.views import VIEWS
 from shoal_settings.exits import EXIT_OK, fail
 from shoal_settings.parser import Parser, did_you_mean
 
 DESCRIPTION = """\
-Print the JSON schema (draft 2020-12) of what a command prints with --json, or of all commands. Keys
+Print the JSON schema (draft 2020-12) of what a command prints with --json, or of all printed. Keys
 of a version stay; others may come. An error is of the schema `error`, on standard error.
 
   shoal schema                 all, by command
@@ -25,54 +28,32 @@ of a version stay; others may come. An error is of the schema `error`, on standa
 Exit codes: 0 ok, 2 usage."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Watched(Shown):
-    """What `shoal watch` prints."""
-
-    schema_version: Literal[1]
-
-
-_SERVING = commands.Ready | commands.Config
-_TRAINING = commands.RoundEvent | commands.Config
+_SERVING = printed.Ready | printed.Config
+_TRAINING = printed.RoundEvent | printed.Config
 SHAPES: Final[Mapping[str, Any]] = {
-    "error": commands.Failed,
-    "node": _SERVING | commands.RoundEvent,
-    "join": _SERVING | commands.RoundEvent,
+    "error": printed.Failed,
+    "node": _SERVING | printed.RoundEvent,
+    "join": _SERVING | printed.RoundEvent,
     "bootstrap": _SERVING,
     "judge": _SERVING,
     "trainer": _TRAINING,
-    "swarm": commands.SwarmEvent | commands.Config,
-    "invite": commands.Invitation,
-    "experiment": commands.Experiment,
-    "tasks": commands.ShownFamily | commands.Families,
-    "publish": commands.Published,
-    "answer": commands.Answered,
-    "export": commands.Exported,
-    "judge report": commands.ReportOfJudges,
-    "logs": commands.Entry,
-    "watch": Watched,
-    "page": commands.PageReady,
-    "schema": commands.Schemas,
-    "completion": commands.Completion,
-    "debug status": node.Status,
-    "debug id": peer.Id,
-    "debug peers": peer.Peers,
-    "debug scores": peer.Scores,
-    "debug block": peer.Order,
-    "debug unblock": peer.Order,
-    "debug protect": peer.Order,
-    "debug mesh": peer.Mesh,
-    "debug topics": peer.Topics,
-    "debug buffer": node.Buffer,
-    "debug contributions": node.Contributions,
-    "debug fetch": node.Fetch,
-    "debug doctor": peer.Doctor,
-    "debug addresses": peer.Addresses,
-    "debug ping": peer.Ping,
-    "debug rollouts": node.Rollouts,
-    "debug ledger": learning.Ledger,
-    "debug refusals": learning.Refusals,
-    "debug bugreport": peer.BugReport,
+    "swarm": printed.SwarmEvent | printed.Config,
+    "invite": printed.Invitation,
+    "experiment": printed.Experiment,
+    "tasks": printed.ShownFamily | printed.Families,
+    "publish": printed.Published,
+    "answer": printed.Answered,
+    "export": printed.Exported,
+    "judge report": printed.ReportOfJudges,
+    "logs": printed.Entry,
+    "watch": Shown,
+    "page": printed.PageReady,
+    "schema": printed.Schemas,
+    "completion": printed.Completion,
+    **{f"debug {view}": kind for view, kind in VIEWS.items()},
+    **{f"debug {order}": printed.Order for order in ("block", "unblock", "protect")},
+    "debug ping": printed.Ping,
+    "debug bugreport": printed.BugReport,
 }
 """By the command's words: the type of each object that it prints."""
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -96,9 +77,18 @@ def main(argv: Sequence[str]) -> int:
     return EXIT_OK
 
 
+class _OfAnswers(GenerateJsonSchema):
+    """An answer has every key of its type, but for those that only some peers have."""
+
+    def dataclass_schema(self, schema: DataclassSchema) -> JsonSchemaValue:
+        made = super().dataclass_schema(schema)
+        kept = (one for one in fields(schema["cls"]) if not one.metadata.get("absent"))
+        return {**made, "required": [one.name for one in kept]}
+
+
 def schema_of(words: str) -> dict[str, Any]:
     """Return the schema of one command. Raises KeyError."""
-    made = TypeAdapter(SHAPES[words]).json_schema(mode="serialization")
+    made = TypeAdapter(SHAPES[words]).json_schema(mode="serialization", schema_generator=_OfAnswers)
     return {"$schema": DRAFT, **made}
 
 

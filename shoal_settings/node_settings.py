@@ -114,7 +114,7 @@ class NodeSettings(BaseModel):
         "none",
         "node",
         "The only swarm that this node joins, by its manifest's digest (64 hex digits; "
-        "`shoal debug id` shows it); none is whatever a bootstrap says.",
+        "`shoal debug status` shows it); none is whatever a bootstrap says.",
     )
     tasks: str = key(
         "easy",
@@ -258,7 +258,9 @@ class NodeSettings(BaseModel):
     def _peer_ids(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for peer in value:
             if not is_peer_id_text(peer):
-                raise ValueError(f"{peer!r} is not a peer id; `shoal debug id` shows a node's own")
+                raise ValueError(
+                    f"{peer!r} is not a peer id; `shoal debug status` shows a node's own"
+                )
         return value
 
     @field_validator("subscribe_shards", mode="before")

@@ -11,13 +11,14 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import psutil
 import trio
 
 from p2p.net.traffic import Traffic
 from p2p.threads import InThread
+from shoal_ipc.answers.peer import Cost, Process
 
 WINDOW_SECONDS: Final = 60.0
 STEP_SECONDS: Final = 1.0
@@ -66,13 +67,13 @@ class _Process:
         age = max(0.0, time.time() - self._process.create_time())
         self._cpu = Rate(at - age, 0.0)
 
-    def measure(self, at: float) -> dict[str, float | int | None]:
+    def measure(self, at: float) -> Process:
         """Return its share of one core, and its memory. Raises psutil.Error."""
         with self._process.oneshot():
             times, memory = self._process.cpu_times(), self._process.memory_info()
         self._cpu.add(at, times.user + times.system)
         share = self._cpu.per_second
-        return {"cpu": None if share is None else round(share, 4), "rss_bytes": memory.rss}
+        return Process(cpu=None if share is None else round(share, 4), rss_bytes=memory.rss)
 
 
 class CostMeter:
@@ -88,22 +89,22 @@ class CostMeter:
         self._disk: tuple[float, int] | None = None
         """When it was counted, and the bytes."""
 
-    async def view(self, pids: Mapping[str, int | None]) -> dict[str, Any]:
+    async def view(self, pids: Mapping[str, int | None]) -> Cost:
         """Return what it costs, `pids` by what each process is called."""
         now = trio.current_time()
         self._in.add(now, self._traffic.bytes_in)
         self._out.add(now, self._traffic.bytes_out)
-        return {
-            "window_s": round(self._in.seconds, 3),
-            "bytes_in": self._traffic.bytes_in,
-            "bytes_out": self._traffic.bytes_out,
-            "bytes_in_s": _rounded(self._in.per_second),
-            "bytes_out_s": _rounded(self._out.per_second),
-            "disk_bytes": await self._disk_bytes(now),
-            "processes": {name: self._measure(name, pid, now) for name, pid in pids.items()},
-        }
+        return Cost(
+            window_s=round(self._in.seconds, 3),
+            bytes_in=self._traffic.bytes_in,
+            bytes_out=self._traffic.bytes_out,
+            bytes_in_s=_rounded(self._in.per_second),
+            bytes_out_s=_rounded(self._out.per_second),
+            disk_bytes=await self._disk_bytes(now),
+            processes={name: self._measure(name, pid, now) for name, pid in pids.items()},
+        )
 
-    def _measure(self, name: str, pid: int | None, now: float) -> dict[str, Any] | None:
+    def _measure(self, name: str, pid: int | None, now: float) -> Process | None:
         known = self._processes.get(name)
         try:
             if pid is None:

@@ -1,7 +1,7 @@
 """Debug views and orders on the socket: all that a peer without a buffer has to say.
 
-A view is a method of `p2p.ipc.views`, `net_views` or `node_views` that is marked `@view`; its name
-is the word by which people ask for it, and its options and answer are JSON values.
+A view is a method of `p2p.ipc.views`, `net_views` or `node_views` that is marked `@view`. Its name
+is a word of `shoal_ipc.answers.views`, which has the type of its answer. Its options are JSON.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any, TypeVar
 from p2p.ipc.which_peer import WhichPeerError
 from p2p.standing.guard import ControlError
 from shoal_ipc import messages as m
+from shoal_ipc.answers.form import to_json
+from shoal_ipc.answers.peer import Swarm
 from shoal_wire.manifest import Manifest
 from shoal_wire.types import PeerId
 
-View = Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]
-"""Makes a view, as JSON values, from its options."""
+View = Callable[[Mapping[str, Any]], Awaitable[Any]]
+"""Makes a view's answer, a dataclass of `shoal_ipc.answers`, from its options."""
 M = TypeVar("M", bound=Callable[..., Any])
 
-SCHEMA_VERSION = 1
-"""Of all views together: keys may come, none changes its meaning."""
 _MARK = "_is_debug_view"
 
 Control = Callable[[m.ControlAction, str], Awaitable[None]]
@@ -47,6 +47,11 @@ def view_names(kind: type) -> frozenset[str]:
 def views_of(part: object) -> dict[str, View]:
     """Return an object's marked methods by name."""
     return {name: getattr(part, name) for name in sorted(view_names(type(part)))}
+
+
+def swarm_of(manifest: Manifest) -> Swarm:
+    """Return a swarm as answers name it."""
+    return Swarm(name=manifest.swarm_name, digest=manifest.digest.hex())
 
 
 class InspectorService:
@@ -101,7 +106,7 @@ async def answer_view(views: Mapping[str, View], body: m.Inspect) -> m.Body:
         return m.Failure(reason=f"no view {body.view!r} here; there are {', '.join(views)}")
     try:
         options = json.loads(body.options_json or "{}")
-        return m.InspectReply(json=json.dumps(await answer(options)))
+        return m.InspectReply(json=json.dumps(to_json(await answer(options))))
     except WhichPeerError as error:
         return m.Failure(reason=str(error))
     except (ValueError, TypeError) as error:

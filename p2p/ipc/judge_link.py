@@ -14,7 +14,7 @@ import hashlib
 import logging
 from collections import deque
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -22,6 +22,7 @@ from p2p.net.address import parse_peer_address
 from p2p.net.host import DialError, RequestError
 from p2p.net.interface import Host
 from shoal_ipc import messages as m
+from shoal_ipc.answers.node import Judged
 from shoal_wire.errors import RemoteError
 from shoal_wire.judge import (
     JUDGE_PROTOCOL,
@@ -144,18 +145,18 @@ class JudgeLink:
             return m.Failure(reason="the judge is scoring", retryable=True)
         return m.Failure(reason=self._error or "the judge waits for no such answer")
 
-    def view(self) -> dict[str, Any]:
-        """What `shoal debug status` shows."""
+    def view(self) -> Judged:
+        """Return what `shoal debug status` shows."""
         answer = self._answer
-        return {
-            "address": self._address,
-            "state": str(self._phase),
-            "judged": self._judged,
-            "score": self._scores[-1] if self._scores else None,
-            "mean_score": sum(self._scores) / len(self._scores) if self._scores else None,
-            "round": answer.round if answer is not None and self._judged else None,
-            "error": self._error,
-        }
+        return Judged(
+            address=self._address,
+            state=str(self._phase),
+            judged=self._judged,
+            score=self._scores[-1] if self._scores else None,
+            mean_score=sum(self._scores) / len(self._scores) if self._scores else None,
+            round=answer.round if answer is not None and self._judged else None,
+            error=self._error,
+        )
 
     def _begin(self, phase: Phase) -> None:
         self._phase = phase

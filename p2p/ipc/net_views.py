@@ -6,30 +6,19 @@ import math
 import random
 import resource
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 import trio
 
-from p2p.buffer.types import DropCause, InsertOutcome
 from p2p.gossip.scorer import MeshSettings
-from p2p.ipc.doctor import (
-    FULL_DO,
-    BootstrapSeen,
-    Facts,
-    FullSeen,
-    KeySeen,
-    OutsideSeen,
-    TopicSeen,
-    diagnose,
-    learning_of,
-)
-from p2p.ipc.finding import State
-from p2p.ipc.inspector import SCHEMA_VERSION, View, view
-from p2p.ipc.reach_checks import MappingSeen, ReachSeen
+from p2p.ipc.checks.seen import Seen
+from p2p.ipc.checks.swarm import FULL_DO
+from p2p.ipc.doctor import diagnose
+from p2p.ipc.inspector import swarm_of, view
 from p2p.ipc.ways_in import ways_in
 from p2p.ipc.which_peer import which_peer
 from p2p.member import Member
@@ -40,13 +29,27 @@ from p2p.peers.outside import Outside, ask_outside, tcp_ports
 from p2p.peers.port_mapping import MappingState
 from p2p.peers.witnesses import witnesses
 from p2p.trainer_child import ending
+from shoal_ipc.answers.doctor import (
+    GRAVITY,
+    BootstrapSeen,
+    Doctor,
+    Facts,
+    FullSeen,
+    MappingSeen,
+    OutsideSeen,
+    ReachSeen,
+)
+from shoal_ipc.answers.node import Status, Trainer
+from shoal_ipc.answers.peer import Addresses, KeyFile, Pinged
 from shoal_wire.types import PeerId
 
 _MAX_ASKED = 8
+"""Peers that are asked how this one looks: enough for a median of clocks."""
 _PING_SECONDS = 5.0
 _DIAL_SECONDS = 4.0
+"""Less than the 10 s that who looks waits for an answer, two of them in a row."""
 _FULL_SECONDS = 600.0
-"""For so long it is told that there was no room."""
+"""For so long the doctor says that there was no room: newcomers come again within minutes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +64,10 @@ class NetViews:
     """The views of any peer, given its status view and whom a part of an id may name."""
 
     def __init__(
-        self, member: Member, status: View, known_peers: Callable[[], Iterable[PeerId]]
+        self,
+        member: Member,
+        status: Callable[[Mapping[str, Any]], Awaitable[Status]],
+        known_peers: Callable[[], Iterable[PeerId]],
     ) -> None:
         self._member = member
         self._status = status
@@ -71,22 +77,17 @@ class NetViews:
         """What asking around brought last."""
 
     @view
-    async def ping(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """One ping of `peer`, an id, its end or an address, connecting to it first if need be.
-
-        `mistaken` says that `peer` names nobody, so that trying again is of no use.
-        """
-        text = str(options.get("peer", ""))
-        answer: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "peer_id": None, "ms": None}
-        answer["mistaken"] = False
+    async def ping(self, options: Mapping[str, Any]) -> Pinged:
+        """One ping of `peer`, an id, its end or an address, connecting to it first if need be."""
+        peer_id = None
         try:
-            peer_id = await self._connected(text)
-            answer["peer_id"] = peer_id
-            answer["ms"] = round(await self._member.host.ping(peer_id, timeout=_PING_SECONDS), 3)
-        except (DialError, RequestError, ValueError) as error:
-            mistaken = isinstance(error, ValueError)
-            return {**answer, "mistaken": mistaken, "error": str(error)}
-        return {**answer, "error": ""}
+            peer_id = await self._connected(str(options.get("peer", "")))
+            ms = await self._member.host.ping(peer_id, timeout=_PING_SECONDS)
+        except (DialError, RequestError) as error:
+            return Pinged(peer_id=peer_id, error=str(error))
+        except ValueError as error:
+            return Pinged(peer_id=peer_id, error=str(error), mistaken=True)
+        return Pinged(peer_id=peer_id, ms=round(ms, 3))
 
     async def _connected(self, text: str) -> PeerId:
         if "/" in text:
@@ -100,90 +101,67 @@ class NetViews:
         return peer_id
 
     @view
-    async def doctor(self, options: Mapping[str, Any]) -> dict[str, Any]:
+    async def doctor(self, options: Mapping[str, Any]) -> Doctor:
         """Ask peers how this node looks, and say what is wrong. Takes five seconds at most.
 
         Option: `within_s`, so old may be what peers said; a program that asks again and again
         spares them. Without it they are asked.
         """
-        facts = await self._facts(float(options.get("within_s", 0.0)))
-        findings = diagnose(facts)
-        worst = max((f.state for f in findings), key=list(State).index)
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "peer_id": self._member.peer_id,
-            "state": str(worst),
-            "findings": [asdict(finding) for finding in findings],
-            "facts": asdict(facts),
-        }
+        around = await self._asked(float(options.get("within_s", 0.0)))
+        status = await self._status({})
+        facts = await self._facts(around, status.trainer)
+        findings = diagnose(Seen(status=status, facts=facts))
+        worst = max((one.state for one in findings), key=GRAVITY.index)
+        return Doctor(peer_id=status.peer_id, state=worst, findings=findings, facts=facts)
 
     @view
-    async def addresses(self, _options: Mapping[str, Any]) -> dict[str, Any]:
+    async def addresses(self, _options: Mapping[str, Any]) -> Addresses:
         """Where others find this peer and its swarm. Takes five seconds at most."""
         member = self._member
         listens = member.host.listen_addrs()
         ports = tcp_ports(listens)
         outside, bootstraps = await self._ask_around(ports)
         ways = ways_in(member.peer_id, listens, outside=outside, ports=ports, bootstraps=bootstraps)
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "peer_id": member.peer_id,
-            "swarm": {"name": member.manifest.swarm_name, "digest": member.manifest.digest.hex()},
-            "addresses": [asdict(way) for way in ways],
-            "swarm_key": await member.peer.parts.in_thread(self._key_file),
-            "allowed_peers": len(member.manifest.rules.allowed_peers),
-        }
+        return Addresses(
+            peer_id=member.peer_id,
+            swarm=swarm_of(member.manifest),
+            addresses=ways,
+            swarm_key=await member.peer.parts.in_thread(self._key_file),
+            allowed_peers=len(member.manifest.rules.allowed_peers),
+        )
 
-    async def _facts(self, within_s: float) -> Facts:
-        member = self._member
-        ports = tcp_ports(member.host.listen_addrs())
-        connected = sorted(member.host.connected_peers())
-        outside, bootstraps = await self._asked(connected, ports, within_s)
-        status = await self._status({})
-        buffer = status.get("buffer")
-        trainer = status.get("trainer") or {}
-        learning = trainer.get("learning")
+    async def _facts(self, around: _Around, trainer: Trainer | None) -> Facts:
+        member, gossip = self._member, self._member.gossip
+        listens = member.host.listen_addrs()
+        ports = tcp_ports(listens)
+        settings = member.peer.settings
         return Facts(
-            uptime_s=status["uptime_s"],
-            listens=tuple(_transport(address) for address in member.host.listen_addrs()),
+            listens=tuple(_transport(address) for address in listens),
             transports=self._transports(),
-            peers=len(connected),
-            relays=len(member.peer.relays.relays),
-            is_meeting_point=status.get("role") == "bootstrap",
             other_network=has_other_network(),
             reach=self._reach(),
             full=self._full(),
             key=await member.peer.parts.in_thread(self._key),
-            bootstraps=tuple(sorted(bootstraps, key=lambda seen: seen.address)),
-            outside=tuple(self._seen(seen, ports) for seen in outside),
-            topics=self._topics(),
+            bootstraps=tuple(sorted(around.bootstraps, key=lambda seen: seen.address)),
+            outside=tuple(self._seen(seen, ports) for seen in around.outside),
+            subscribed={topic: len(gossip.topic_peers(topic)) for topic in gossip.topics()},
             mesh_low=MeshSettings().degree_low,
             clock_limit_ms=1000 * member.manifest.rules.max_future_seconds,
-            trainer=status["trainer"]["state"] if "trainer" in status else None,
-            trainer_error=_last_words(status.get("trainer", {})),
-            learning=learning_of(learning),
-            groups_looked_at=_looked_at(learning) if self._wants_others() else None,
-            one_network=status.get("one_network", ""),
-            groups_received=status.get("groups_received"),
-            buffered=(buffer["groups"], buffer["capacity_groups"]) if buffer else None,
-            groups_too_old=_too_old(buffer["dropped"]) if buffer else 0,
-            disk_free_bytes=status["disk"]["free_bytes"],
-            disk_full=status["disk"]["full"],
-            paused=str(status["trainer"].get("paused") or "") if "trainer" in status else "",
+            wants_others=settings.external > 0 and not settings.no_train,
+            trainer_error="" if trainer is None else _last_words(trainer),
             files_open=psutil.Process().num_fds(),
             files_limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         )
 
-    async def _asked(
-        self, connected: Sequence[PeerId], ports: tuple[int, ...], within_s: float
-    ) -> tuple[list[Outside], list[BootstrapSeen]]:
+    async def _asked(self, within_s: float) -> _Around:
         """Ask around, unless that was done so lately and nobody was lost or found since."""
         now, last = trio.current_time(), self._around
-        if last and now - last.at < within_s and last.alone == (not connected):
-            return last.outside, last.bootstraps
-        outside, bootstraps = await self._ask_around(ports)
-        self._around = _Around(at=now, alone=not connected, outside=outside, bootstraps=bootstraps)
-        return outside, bootstraps
+        alone = not self._member.host.connected_peers()
+        if last and now - last.at < within_s and last.alone == alone:
+            return last
+        outside, bootstraps = await self._ask_around(tcp_ports(self._member.host.listen_addrs()))
+        self._around = _Around(at=now, alone=alone, outside=outside, bootstraps=bootstraps)
+        return self._around
 
     async def _ask_around(
         self, ports: tuple[int, ...]
@@ -230,11 +208,13 @@ class NetViews:
     def _reach(self) -> ReachSeen:
         peer = self._member.peer
         mapping = peer.port_mapping
+        direct, tried = peer.punches.counts
         return ReachSeen(
             mapping=None
             if mapping.state is MappingState.NEEDLESS
             else MappingSeen(state=mapping.state, place=mapping.place, error=mapping.error),
-            punched=peer.punches.counts,
+            tried=tried,
+            direct=direct,
             relayed=sum(is_circuit(c.address) for c in peer.host.connections()),
             many_doors=peer.punches.has_many_doors,
             announced=peer.settings.announce,
@@ -252,7 +232,7 @@ class NetViews:
             ago_s=round(ago_s, 1),
         )
 
-    def _key(self) -> KeySeen | None:
+    def _key(self) -> KeyFile | None:
         """Read the key's file again: who has changed it expects the change to be in force."""
         settings = self._member.peer.settings
         if settings.swarm_key == "none":
@@ -260,16 +240,14 @@ class NetViews:
         try:
             same = key_of_settings(settings) == self._member.peer.swarm_key
         except SwarmKeyError as error:
-            return KeySeen(file=settings.swarm_key, problem=str(error))
+            return KeyFile(file=settings.swarm_key, problem=str(error))
         changed = f"{settings.swarm_key} has another key than when this one started"
-        return KeySeen(file=settings.swarm_key, problem="" if same else changed)
+        return KeyFile(file=settings.swarm_key, problem="" if same else changed)
 
-    def _key_file(self) -> dict[str, str] | None:
-        """Where the key is, for programs that run in another folder."""
+    def _key_file(self) -> KeyFile | None:
+        """The same, for programs that run in another folder."""
         key = self._key()
-        if key is None:
-            return None
-        return {"file": str(Path(key.file).absolute()), "problem": key.problem}
+        return None if key is None else replace(key, file=str(Path(key.file).absolute()))
 
     def _seen(self, seen: Outside, ports: tuple[int, ...]) -> OutsideSeen:
         return OutsideSeen(
@@ -281,39 +259,11 @@ class NetViews:
             clock_ahead_ms=seen.clock_ahead_ms,
         )
 
-    def _wants_others(self) -> bool:
-        settings = self._member.peer.settings
-        return settings.external > 0 and not settings.no_train
-
-    def _topics(self) -> tuple[TopicSeen, ...]:
-        gossip = self._member.gossip
-        meshes = gossip.mesh()
-        return tuple(
-            TopicSeen(
-                topic=topic,
-                peers=len(gossip.topic_peers(topic)),
-                mesh=len(meshes.get(topic, [])),
-            )
-            for topic in gossip.topics()
-        )
-
-    def _transports(self) -> tuple[tuple[str, int], ...]:
+    def _transports(self) -> dict[str, int]:
         host = self._member.host
         counts = Counter({_kind(_transport(address)): 0 for address in host.listen_addrs()})
         counts.update(_kind(connection.address) for connection in host.connections())
-        return tuple(sorted(counts.items()))
-
-
-def _looked_at(learning: object) -> int | None:
-    """Groups of others that the trainer looked at lately, once it has played enough rounds."""
-    if not isinstance(learning, dict) or learning.get("state") in (None, "early"):
-        return None
-    drawn = learning.get("drawn")
-    return drawn if isinstance(drawn, int) else None
-
-
-def _too_old(dropped: Mapping[str, int]) -> int:
-    return dropped.get(InsertOutcome.TOO_OLD, 0) + dropped.get(DropCause.EXPIRED, 0)
+        return dict(sorted(counts.items()))
 
 
 def _transport(address: str) -> str:
@@ -328,11 +278,10 @@ def _kind(transport: str) -> str:
     return f"{parts[3]} over {parts[1]}" if len(parts) > 3 else "unknown"
 
 
-def _last_words(trainer: Mapping[str, Any]) -> str:
+def _last_words(trainer: Trainer) -> str:
     """Say how the last trainer that failed ended, and when there is another; empty for none."""
-    if not trainer.get("last_exit"):
+    if not trainer.last_exit:
         return ""
-    said = trainer["last_error"] or "it said nothing"
-    wait = trainer["next_start_s"]
+    wait = trainer.next_start_s
     when = "" if wait is None else f"; next start in {wait:.0f} s"
-    return f"{ending(trainer['last_exit'])}: {said}{when}"
+    return f"{ending(trainer.last_exit)}: {trainer.last_error or 'it said nothing'}{when}"

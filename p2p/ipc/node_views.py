@@ -3,50 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import fields, replace
+from typing import Any, Final
 
 import trio
 
+from p2p.buffer.types import BufferStats, PublisherStats
 from p2p.fetch.exchange import RolloutExchange
-from p2p.ipc.inspector import SCHEMA_VERSION, view
+from p2p.ipc.inspector import view
 from p2p.ipc.judge_link import JudgeLink
 from p2p.ipc.service import TrainerLink
 from p2p.ipc.views import CoreViews
 from p2p.member import Member
+from p2p.rollouts.contributions import Contribution
 from p2p.rollouts.learning_ledger import LearningLedger
 from p2p.rollouts.outbox import Outbox
 from p2p.rollouts.pool import RolloutPool
 from p2p.rollouts.recent import RecentGroup, RecentRollouts
 from p2p.trainer_child import ChildState, TrainerChild
+from shoal_ipc.answers.form import read
+from shoal_ipc.answers.learning import Ledger
+from shoal_ipc.answers.node import (
+    Buffer,
+    BufferTotals,
+    CompletionRow,
+    Fetch,
+    OwnContribution,
+    PublisherRow,
+    Rollout,
+    Rollouts,
+    Status,
+    Trainer,
+)
+from shoal_ipc.answers.node import Outbox as OutboxCounts
 from shoal_ipc.unused import unused_says
 from shoal_tasks.errors import TaskError
 from shoal_tasks.wire_tasks import coordinates_of
 from shoal_wire.types import GroupId, PeerId
 
-_MAX_ROLLOUTS = 200
-_EXPECTED_S = 2.0
-"""For the right answer: the asker does not wait much longer."""
-_MAX_EXPECTED_CHARS = 4096
-_TRAINER_KEYS = (
-    "model",
-    "policy_version",
-    "reward_sum",
-    "groups_local_used",
-    "groups_external_used",
-    "external_drawn",
-    "groups_not_shared",
-    "tokens_generated",
-    "last_round",
-    "held_out",
-    "learning",
-    "paused",
-    "phase",
-    "progress",
-)
+_MAX_ROLLOUTS: Final = 200
+"""Groups in one answer: with their texts some megabytes, which a frame holds."""
+_EXPECTED_S: Final = 2.0
+"""Longest wait for the right answer: who asks does not wait much longer."""
+_MAX_EXPECTED_CHARS: Final = 4096
+"""Longest right answer that is told: no family has one of a page."""
 
 
 class NodeViews(CoreViews):
-    """Views of a node, as plain JSON values."""
+    """Views of a node."""
 
     def __init__(
         self,
@@ -78,97 +82,65 @@ class NodeViews(CoreViews):
         return here | contributed | set(self._pool.buffer.publishers())
 
     @view
-    async def status(self, options: Mapping[str, Any]) -> dict[str, Any]:
+    async def status(self, options: Mapping[str, Any]) -> Status:
         """The node at a glance."""
-        trainer = self._link.status
-        return {
-            **await super().status(options),
-            "round": trainer.get("round", 0),
-            "groups_published": self._pool.groups_published,
-            "groups_received": self._pool.groups_received,
-            "groups_external_used": trainer.get("groups_external_used", 0),
-            "outbox": {
-                "unsent": self._outbox.num_unsent,
-                "batches_sent": self._outbox.num_batches_sent,
-                "batches_announced": self._outbox.num_batches_announced,
-                "batches_expired": self._outbox.num_batches_expired,
-                "batches_put_off": self._outbox.num_batches_put_off,
-            },
-            "buffer": self._buffer_totals(),
-            "one_network": self._learning.origins.one_network(self._member.peer.parts.wall_ms()),
-            "identity_shared": self._exchange.twins.found,
-            "intake_waiting": self._member.intake.queue_length(),
-            "trainer": self._trainer(),
-            "judge": None if self._judge is None else self._judge.view(),
-        }
+        pool, outbox, trainer = self._pool, self._outbox, self._trainer()
+        return replace(
+            await super().status(options),
+            round=trainer.round,
+            groups_published=pool.groups_published,
+            groups_received=pool.groups_received,
+            groups_external_used=trainer.groups_external_used or 0,
+            outbox=OutboxCounts(
+                unsent=outbox.num_unsent,
+                batches_sent=outbox.num_batches_sent,
+                batches_announced=outbox.num_batches_announced,
+                batches_expired=outbox.num_batches_expired,
+                batches_put_off=outbox.num_batches_put_off,
+            ),
+            buffer=BufferTotals(**self._buffer_totals()),
+            one_network=self._learning.origins.one_network(self._member.peer.parts.wall_ms()),
+            identity_shared=self._exchange.twins.found,
+            intake_waiting=self._member.intake.queue_length(),
+            trainer=trainer,
+            judge=None if self._judge is None else self._judge.view(),
+        )
 
     @view
-    async def buffer(self, _options: Mapping[str, Any]) -> dict[str, Any]:
-        """The replay buffer, by publisher."""
-        stats = self._pool.buffer.stats(trio.current_time())
-        return {
-            "schema_version": SCHEMA_VERSION,
-            **self._buffer_totals(),
-            "publishers": [
-                {
-                    "peer_id": row.peer_id,
-                    "own": row.own,
-                    "groups": row.groups,
-                    "bytes": row.bytes,
-                    "oldest_s": _rounded(row.oldest_age_s),
-                    "newest_s": _rounded(row.newest_age_s),
-                    "draws": row.draws,
-                    "received": row.stored_total,
-                }
-                for row in stats.per_publisher
-            ],
-        }
-
-    @view
-    async def contributions(self, _options: Mapping[str, Any]) -> dict[str, Any]:
-        """Draws against contributions, by peer and of this node itself."""
+    async def buffer(self, _options: Mapping[str, Any]) -> Buffer:
+        """The replay buffer, draws against contributions, by publisher and of this node."""
+        member = self._member
         connected = {
-            connection.peer_id
-            for connection in self._member.host.connections()
-            if self._member.peer.is_of_swarm(connection.peer_id)
+            one.peer_id for one in member.host.connections() if member.peer.is_of_swarm(one.peer_id)
         }
-        found = self._pool.contributions(connected)
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "own": {
-                "contributed": found.own_contributed,
-                "drawn": found.own_drawn,
-                "trained": self._link.status.get("groups_external_used", 0),
-                "ratio": _rounded(found.own_ratio),
-            },
-            "silent": found.num_silent,
-            "peers": [
-                {
-                    "peer_id": row.peer_id,
-                    "contributed": row.contributed,
-                    "share": round(row.share, 4),
-                    "drawn": row.drawn,
-                    "useful": _rounded(row.useful),
-                    "weight": round(row.weight, 4),
-                    "connected": row.connected,
-                }
-                for row in found.peers
-            ],
-        }
+        account = self._pool.contributions(connected)
+        given = {one.peer_id: one for one in account.peers}
+        held = {one.peer_id: one for one in self._stats().per_publisher}
+        rows = (_publisher(one, held.get(one), given.get(one)) for one in {**held, **given})
+        return Buffer(
+            **self._buffer_totals(),
+            publishers=tuple(rows),
+            own=OwnContribution(
+                contributed=account.own_contributed,
+                drawn=account.own_drawn,
+                trained=self._trainer().groups_external_used or 0,
+                ratio=_rounded(account.own_ratio),
+            ),
+            silent=account.num_silent,
+        )
 
     @view
-    async def ledger(self, _options: Mapping[str, Any]) -> dict[str, Any]:
+    async def ledger(self, _options: Mapping[str, Any]) -> Ledger:
         """From whom the trainer has learnt, and its own families."""
-        now_ms = self._member.peer.parts.wall_ms()
-        return {"schema_version": SCHEMA_VERSION, **self._learning.view(now_ms)}
+        return self._learning.view(self._member.peer.parts.wall_ms())
 
     @view
-    async def fetch(self, _options: Mapping[str, Any]) -> dict[str, Any]:
+    async def fetch(self, _options: Mapping[str, Any]) -> Fetch:
         """How batches came, what became of gaps, and what was given to others."""
-        return {"schema_version": SCHEMA_VERSION, **self._exchange.view()}
+        return read(Fetch, self._exchange.view(), shown=False)
 
     @view
-    async def rollouts(self, options: Mapping[str, Any]) -> dict[str, Any]:
+    async def rollouts(self, options: Mapping[str, Any]) -> Rollouts:
         """The latest groups: question, completions, sender, and reward once verified.
 
         Options: `limit`, `after` (a `number`), `group` (an id: that one alone, if it is still
@@ -183,14 +155,17 @@ class NodeViews(CoreViews):
             found = self._recent.after(int(options.get("after", 0)), limit=limit)
         wanted = options.get("questions", True)
         questions = await self._questions(found) if wanted else [None] * len(found)
+        with_texts = bool(options.get("texts", True))
         rows = [
-            self._rollout(recent, question, with_texts=bool(options.get("texts", True)))
+            self._rollout(recent, question, with_texts=with_texts)
             for recent, question in zip(found, questions, strict=True)
         ]
         if group_id is not None and wanted:
-            for recent, row in zip(found, rows, strict=True):
-                row["expected"] = await self._expected(recent)
-        return {"schema_version": SCHEMA_VERSION, "rollouts": rows}
+            rows = [
+                replace(row, expected=await self._expected(recent))
+                for recent, row in zip(found, rows, strict=True)
+            ]
+        return Rollouts(rollouts=tuple(rows))
 
     async def _expected(self, recent: RecentGroup) -> str | None:
         """The right answer by this node's own worker; None where it has none, or not in time."""
@@ -216,106 +191,113 @@ class NodeViews(CoreViews):
         inline = [recent.group.group.task.inline for recent in found]
         return [next(made) if task is None else task.question for task in inline]
 
-    def _rollout(
-        self, recent: RecentGroup, question: str | None, *, with_texts: bool
-    ) -> dict[str, Any]:
-        group = recent.group
-        rewards = recent.rewards
-        return {
-            "number": recent.number,
-            "group_id": group.group_id.hex(),
-            "publisher": group.publisher,
-            "own": group.publisher == self._member.peer_id,
-            "round": group.round,
-            "received_ms": recent.received_ms,
-            "age_s": round((self._member.peer.parts.wall_ms() - group.created_ms) / 1000, 3),
-            "model": group.policy.model_name,
-            "policy_version": group.policy.policy_version,
-            "family": group.group.task.family,
-            "seed": group.group.task.seed,
-            "index": group.group.task.index,
-            "question": question,
-            "reward": None if rewards is None else sum(rewards) / max(1, len(rewards)),
-            "used": recent.used,
-            "why_unused": unused_says(recent.why_unused),
-            "completions": [
-                {
-                    **({"text": completion.text} if with_texts else {}),
-                    "tokens": completion.num_tokens,
-                    "finish_reason": completion.finish_reason.value,
-                    "reward": rewards[i] if rewards is not None and i < len(rewards) else None,
-                }
+    def _rollout(self, recent: RecentGroup, question: str | None, *, with_texts: bool) -> Rollout:
+        group, rewards = recent.group, recent.rewards
+        return Rollout(
+            number=recent.number,
+            group_id=group.group_id.hex(),
+            publisher=group.publisher,
+            own=group.publisher == self._member.peer_id,
+            round=group.round,
+            received_ms=recent.received_ms,
+            age_s=round((self._member.peer.parts.wall_ms() - group.created_ms) / 1000, 3),
+            model=group.policy.model_name,
+            policy_version=group.policy.policy_version,
+            family=group.group.task.family,
+            seed=group.group.task.seed,
+            index=group.group.task.index,
+            question=question,
+            reward=None if rewards is None else sum(rewards) / max(1, len(rewards)),
+            used=recent.used,
+            why_unused=unused_says(recent.why_unused),
+            completions=tuple(
+                CompletionRow(
+                    text=completion.text if with_texts else None,
+                    tokens=completion.num_tokens,
+                    finish_reason=completion.finish_reason.value,
+                    reward=rewards[i] if rewards is not None and i < len(rewards) else None,
+                )
                 for i, completion in enumerate(group.group.completions)
-            ],
-        }
+            ),
+        )
+
+    def _stats(self) -> BufferStats:
+        return self._pool.buffer.stats(trio.current_time())
+
+    def _buffer_totals(self) -> dict[str, Any]:
+        stats = self._stats()
+        names = (one.name for one in fields(BufferTotals))
+        return {name: getattr(stats, name) for name in names}
 
     def _pids(self) -> dict[str, int | None]:
         child = self._child
         trainer = self._link.pid or (child.pid if child is not None else None)
         return {**super()._pids(), "trainer": trainer}
 
-    def _buffer_totals(self) -> dict[str, Any]:
-        stats = self._pool.buffer.stats(trio.current_time())
-        return {
-            "groups": stats.groups,
-            "bytes": stats.bytes,
-            "capacity_groups": stats.capacity_groups,
-            "capacity_bytes": stats.capacity_bytes,
-            "evicted": stats.evicted,
-            "dropped": {str(cause): count for cause, count in stats.dropped.items()},
-            "own_groups": stats.own_groups,
-            "own_bytes": stats.own_bytes,
-            "leased": stats.leased,
-            "consumed_total": stats.consumed_total,
-            "stored_total": stats.stored_total,
-            "draws_total": stats.draws_total,
-        }
+    def _trainer(self) -> Trainer:
+        """What the trainer reports, with what is seen of it from here."""
+        link, child = self._link, self._child
+        told = read(Trainer, link.status, shown=False)
+        if not link.connected:  # that it is being started is seen from here
+            loading = child is not None and child.state is ChildState.RUNNING
+            told = replace(told, phase="loading" if loading else None, progress=None)
+        told = replace(
+            told,
+            state=self._trainer_state(told.state),
+            pid=self._pids()["trainer"],
+            connected=link.connected,
+        )
+        if child is None:
+            return told
+        if child.last_exit is not None:
+            told = replace(
+                told,
+                last_exit=child.last_exit,
+                last_error=child.last_error or None,
+                next_start_s=_rounded(child.next_start_s),
+            )
+        return replace(told, restarts=child.restarts)
 
-    def _trainer(self) -> dict[str, Any]:
-        reported, child = self._link.status, self._child
-        return {
-            "state": self._trainer_state(),
-            "pid": self._pids()["trainer"],
-            "round": reported.get("round", 0),
-            "reward_local": reported.get("reward_local"),
-            "reward_start": reported.get("reward_start"),
-            "restarts": child.restarts if child is not None else 0,
-            "connected": self._link.connected,
-            **{key: reported.get(key) for key in _TRAINER_KEYS},
-            **self._phase(),
-            **self._last_words(),
-        }
-
-    def _phase(self) -> dict[str, Any]:
-        """What the trainer says that it does; that it is being started is seen from here."""
+    def _trainer_state(self, told: str) -> str:
         if self._link.connected:
-            return {}
-        loading = self._child is not None and self._child.state is ChildState.RUNNING
-        return {"phase": "loading" if loading else None, "progress": None}
-
-    def _last_words(self) -> dict[str, Any]:
-        """How the last trainer that failed ended, and when there is another."""
-        child = self._child
-        if child is None or child.last_exit is None:
-            return {"last_exit": None, "last_error": None, "next_start_s": None}
-        return {
-            "last_exit": child.last_exit,
-            "last_error": child.last_error or None,
-            "next_start_s": _rounded(child.next_start_s),
-        }
-
-    def _trainer_state(self) -> str:
-        if self._link.connected:
-            return str(self._link.status.get("state", "connected"))
+            return told or "connected"
         if self._child is None:
             return str(ChildState.DISABLED)
-        last = self._link.status.get("state")
-        if last == ChildState.FINISHED:
-            return str(last)  # about to end, or ended, whatever ended it
+        if told == ChildState.FINISHED:
+            return told  # about to end, or ended, whatever ended it
         if self._child.state is ChildState.RUNNING:
             # Alive but not on the socket: importing torch, or loading the model.
             return "loading"
         return str(self._child.state)
+
+
+def _publisher(
+    peer_id: PeerId, held: PublisherStats | None, given: Contribution | None
+) -> PublisherRow:
+    """Return one publisher's row: of the node itself, and of who has gone, one part is missing."""
+    row = PublisherRow(peer_id=peer_id)
+    if held is not None:
+        row = replace(
+            row,
+            own=held.own,
+            groups=held.groups,
+            bytes=held.bytes,
+            oldest_s=_rounded(held.oldest_age_s),
+            newest_s=_rounded(held.newest_age_s),
+            draws=held.draws,
+            received=held.stored_total,
+        )
+    if given is not None:
+        row = replace(
+            row,
+            draws=given.drawn,
+            received=given.contributed,
+            share=round(given.share, 4),
+            useful=_rounded(given.useful),
+            weight=round(given.weight, 4),
+            connected=given.connected,
+        )
+    return row
 
 
 def _rounded(value: float | None) -> float | None:

@@ -1,31 +1,52 @@
-"""Debug views of what every peer has: identity, connections, mesh, topics.
-
-The keys are a contract (docs/debug.md): programs read them. New ones may come, none changes.
-"""
+"""Debug views of what every peer has: identity, connections, meshes, refusals."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 import trio
 
 from p2p.disk import free_bytes
 from p2p.ipc.cost import CostMeter
-from p2p.ipc.inspector import SCHEMA_VERSION, View, view, views_of
+from p2p.ipc.inspector import View, swarm_of, view, views_of
 from p2p.ipc.net_views import NetViews
 from p2p.ipc.which_peer import which_peer
 from p2p.member import Member
 from p2p.net.address import is_circuit
+from p2p.standing.reputation import PeerRow
+from shoal_ipc.answers.form import read
+from shoal_ipc.answers.node import Status
+from shoal_ipc.answers.peer import (
+    Connection,
+    Disk,
+    MeshMember,
+    Peers,
+    Refusals,
+    Refused,
+    RefusedCount,
+    Relay,
+    Score,
+    Scores,
+    Target,
+    Topic,
+    Topics,
+    Verdicts,
+    Worker,
+)
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import in_words
 
-_MAX_SCORES = 1024
+_MAX_SCORES: Final = 1024
+"""Peers whose scores are told: those with the worst, which are what one looks for."""
+_SHOWN_POINTS: Final = -0.005
+"""Points above this are rounded away."""
 
 
 class CoreViews:
-    """Views of a peer, as plain JSON values."""
+    """Views of any peer."""
 
     def __init__(self, member: Member, *, beyond: Callable[[], Mapping[str, Any]] = dict) -> None:
         """`beyond` is what the status has of this sort of peer, its `role` say."""
@@ -52,34 +73,38 @@ class CoreViews:
         }
 
     @view
-    async def status(self, _options: Mapping[str, Any]) -> dict[str, Any]:
+    async def status(self, _options: Mapping[str, Any]) -> Status:
         """The peer at a glance."""
         member = self._member
-        peers, relay = member.host.connected_peers(), member.peer.relay
-        return {
-            **self._who(),
-            "uptime_s": round(trio.current_time() - member.peer.started_at, 3),
-            "peers": len(peers),
-            "mesh": {topic: len(members) for topic, members in member.gossip.mesh().items()},
-            "solo": not peers,
-            "disk": {"full": member.peer.disk.full, "free_bytes": free_bytes(member.peer.data_dir)},
-            "verdicts": member.guard.verdicts.totals(),
-            "relays": list(member.peer.relays.relays),
-            "relay": None
-            if relay is None
-            else {
-                "reservations": relay.num_reserved,
-                "circuits": relay.num_circuits,
-                "bytes": relay.bytes_relayed,
-                "refused": dict(relay.refused),
-            },
-            "worker": {
-                "running": member.worker.report is not None,
-                "pid": getattr(member.worker.report, "pid", None),
-            },
-            "cost": await self._cost.view(self._pids()),
-            **self._beyond(),
-        }
+        peers, report = member.host.connected_peers(), member.worker.report
+        found = Status(
+            peer_id=member.peer_id,
+            public_key=member.host.identity.public_key_bytes.hex(),
+            addresses=tuple(member.host.listen_addrs()),
+            swarm=swarm_of(member.manifest),
+            uptime_s=round(trio.current_time() - member.peer.started_at, 3),
+            peers=len(peers),
+            mesh={topic: len(members) for topic, members in member.gossip.mesh().items()},
+            solo=not peers,
+            disk=Disk(full=member.peer.disk.full, free_bytes=free_bytes(member.peer.data_dir)),
+            verdicts=read(Verdicts, member.guard.verdicts.totals(), shown=False),
+            relays=tuple(member.peer.relays.relays),
+            relay=self._relay(),
+            worker=Worker(running=report is not None, pid=getattr(report, "pid", None)),
+            cost=await self._cost.view(self._pids()),
+        )
+        return replace(found, **self._beyond())
+
+    def _relay(self) -> Relay | None:
+        relay = self._member.peer.relay
+        if relay is None:
+            return None
+        return Relay(
+            reservations=relay.num_reserved,
+            circuits=relay.num_circuits,
+            bytes=relay.bytes_relayed,
+            refused=dict(relay.refused),
+        )
 
     def _pids(self) -> dict[str, int | None]:
         """The processes that it costs, by what each is called."""
@@ -87,157 +112,127 @@ class CoreViews:
         return {"node": os.getpid(), "worker": worker}
 
     @view
-    async def id(self, _options: Mapping[str, Any]) -> dict[str, Any]:
-        """Who this peer is."""
-        return {**self._who(), "public_key": self._member.host.identity.public_key_bytes.hex()}
-
-    @view
-    async def peers(self, _options: Mapping[str, Any]) -> dict[str, Any]:
+    async def peers(self, _options: Mapping[str, Any]) -> Peers:
         """Connected peers, and what discovery is trying."""
         member = self._member
-        rows = [
-            {
-                "peer_id": connection.peer_id,
-                "address": connection.address,
-                "direction": str(connection.direction),
-                "relayed": is_circuit(connection.address),
-                "latency_ms": connection.latency_ms,
-                "agent": connection.agent,
-                "topics": list(member.gossip.peer_topics(connection.peer_id)),
-                "score": round(member.guard.score(connection.peer_id), 3),
-                "verdicts": member.guard.verdicts.peer(connection.peer_id),
-                "connected_s": round(connection.opened_s, 3),
-                "bytes_in": connection.bytes_in,
-                "bytes_out": connection.bytes_out,
-            }
-            for connection in member.host.connections()
-        ]
-        targets = [
-            {
-                "peer_id": target.peer_id,
-                "address": target.address,
-                "kind": str(target.kind),
-                "state": str(target.state),
-                "attempts": target.attempts,
-                "next_try_s": target.next_try_s,
-                "last_error": target.last_error,
-            }
-            for target in member.discovery.snapshot()
-        ]
-        return {"schema_version": SCHEMA_VERSION, "peers": rows, "targets": targets}
+        return Peers(
+            peers=tuple(
+                Connection(
+                    peer_id=one.peer_id,
+                    address=one.address,
+                    direction=str(one.direction),
+                    relayed=is_circuit(one.address),
+                    latency_ms=one.latency_ms,
+                    agent=one.agent,
+                    topics=tuple(member.gossip.peer_topics(one.peer_id)),
+                    score=round(member.guard.score(one.peer_id), 3),
+                    verdicts=member.guard.verdicts.peer(one.peer_id),
+                    connected_s=round(one.opened_s, 3),
+                    bytes_in=one.bytes_in,
+                    bytes_out=one.bytes_out,
+                )
+                for one in member.host.connections()
+            ),
+            targets=tuple(
+                Target(
+                    peer_id=one.peer_id,
+                    address=one.address,
+                    kind=str(one.kind),
+                    state=str(one.state),
+                    attempts=one.attempts,
+                    next_try_s=one.next_try_s,
+                    last_error=one.last_error,
+                )
+                for one in member.discovery.snapshot()
+            ),
+        )
 
     @view
-    async def scores(self, options: Mapping[str, Any]) -> dict[str, Any]:
+    async def scores(self, options: Mapping[str, Any]) -> Scores:
         """What is held of each peer, the worst first. Option: `peer`, an id or its end, for one."""
         member, now = self._member, trio.current_time()
-        reputation = member.guard.reputation
-        wanted = options.get("peer")
+        reputation, wanted = member.guard.reputation, options.get("peer")
         if wanted is None:
             rows = reputation.rows(now)
         else:
             rows = (reputation.row(which_peer(str(wanted), self.known_peers()), now),)
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "scores": [
-                {
-                    "peer_id": row.peer_id,
-                    "score": round(row.score, 3),
-                    "merit": round(row.merit, 3),
-                    "points": {str(c): round(p, 3) for c, p in row.points.items() if p < -0.005},
-                    "sampling_weight": round(row.sampling_weight, 4),
-                    "reports": round(row.reports, 2),
-                    "banned_s": None if row.banned_s is None else round(row.banned_s, 1),
-                    "bans": row.bans,
-                    "blocked": row.blocked,
-                    "protected": row.protected,
-                    "connected": member.host.is_connected(row.peer_id),
-                }
-                for row in rows[:_MAX_SCORES]
-            ],
-            "refused": member.host.refused_connections(),
-            "made_room": member.guard.num_made_room,
-        }
+        return Scores(
+            scores=tuple(self._score(row) for row in rows[:_MAX_SCORES]),
+            refused=member.host.refused_connections(),
+            made_room=member.guard.num_made_room,
+        )
+
+    def _score(self, row: PeerRow) -> Score:
+        return Score(
+            peer_id=row.peer_id,
+            score=round(row.score, 3),
+            merit=round(row.merit, 3),
+            points={str(c): round(p, 3) for c, p in row.points.items() if p < _SHOWN_POINTS},
+            sampling_weight=round(row.sampling_weight, 4),
+            reports=round(row.reports, 2),
+            banned_s=None if row.banned_s is None else round(row.banned_s, 1),
+            bans=row.bans,
+            blocked=row.blocked,
+            protected=row.protected,
+            connected=self._member.host.is_connected(row.peer_id),
+        )
 
     @view
-    async def refusals(self, _options: Mapping[str, Any]) -> dict[str, Any]:
+    async def refusals(self, _options: Mapping[str, Any]) -> Refusals:
         """What of others was not taken: counts by reason, and the latest, each in words."""
         guard = self._member.guard
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "at_ms": self._member.peer.parts.wall_ms(),
-            "counts": [
-                {
-                    "reason": str(reason),
-                    "kind": str(reason.row.outcome),
-                    "count": count,
+        return Refusals(
+            at_ms=self._member.peer.parts.wall_ms(),
+            counts=tuple(
+                RefusedCount(
+                    reason=str(reason),
+                    kind=str(reason.row.outcome),
+                    count=count,
                     **in_words(reason),
-                }
+                )
                 for reason, count in guard.verdicts.refused()
-            ],
-            "ring": [
-                {
-                    "at_ms": one.at_ms,
-                    "reason": str(one.reason),
-                    "kind": str(one.outcome),
-                    "signer": one.signer or "",
-                    "forwarder": one.forwarder,
-                    "family": one.family,
-                    "times": one.times,
+            ),
+            ring=tuple(
+                Refused(
+                    at_ms=one.at_ms,
+                    reason=str(one.reason),
+                    kind=str(one.outcome),
+                    signer=one.signer or "",
+                    forwarder=one.forwarder,
+                    family=one.family,
+                    times=one.times,
                     **in_words(one.reason),
-                }
+                )
                 for one in guard.refusals.newest()
-            ],
-        }
+            ),
+        )
 
     @view
-    async def mesh(self, _options: Mapping[str, Any]) -> dict[str, Any]:
-        """Per topic: who is in the mesh and since when, and who else is subscribed."""
-        gossip = self._member.gossip
-        meshes = gossip.mesh()
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "topics": {
-                topic: {
-                    "mesh": [
-                        {"peer_id": member.peer_id, "since_s": round(member.since_s, 3)}
-                        for member in meshes.get(topic, [])
-                    ],
-                    "peers": list(gossip.topic_peers(topic)),
-                }
-                for topic in gossip.topics()
-            },
-        }
+    async def topics(self, _options: Mapping[str, Any]) -> Topics:
+        """The topics this peer is subscribed to, the one it publishes on, and who is there."""
+        shards = self._member.shards
+        publishes = {*shards.shards, *(() if shards.own_shard is None else (shards.own_shard,))}
+        return Topics(
+            shards=self._member.manifest.rules.shard_count,
+            subscribed=tuple(shards.shards),
+            topics=tuple(self._topic(shard) for shard in sorted(publishes)),
+        )
 
-    @view
-    async def topics(self, _options: Mapping[str, Any]) -> dict[str, Any]:
-        """The topics this peer is subscribed to, and the one it publishes on."""
+    def _topic(self, shard: int) -> Topic:
         member = self._member
-        meshes = member.gossip.mesh()
-        own = member.shards.own_shard
-        subscribed = member.shards.shards
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "shards": member.manifest.rules.shard_count,
-            "subscribed": list(subscribed),
-            "topics": [
-                {
-                    "topic": (topic := member.manifest.topic(shard)),
-                    "shard": shard,
-                    "subscribed": shard in subscribed,
-                    "publishes": shard == own,
-                    "peers": len(member.gossip.topic_peers(topic)),
-                    "mesh": len(meshes.get(topic, [])),
-                    "groups_per_s": round(member.shards.rate(shard), 3),
-                }
-                for shard in sorted({*subscribed, *(() if own is None else (own,))})
-            ],
-        }
-
-    def _who(self) -> dict[str, Any]:
-        member = self._member
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "peer_id": member.peer_id,
-            "addresses": list(member.host.listen_addrs()),
-            "swarm": {"name": member.manifest.swarm_name, "digest": member.manifest.digest.hex()},
-        }
+        topic, shards = member.manifest.topic(shard), member.shards
+        since = {one.peer_id: one.since_s for one in member.gossip.mesh().get(topic, [])}
+        peers = member.gossip.topic_peers(topic)
+        return Topic(
+            topic=topic,
+            shard=shard,
+            subscribed=shard in shards.shards,
+            publishes=shard == shards.own_shard,
+            peers=len(peers),
+            mesh=len(since),
+            groups_per_s=round(shards.rate(shard), 3),
+            members=tuple(
+                MeshMember(peer_id=one, since_s=round(since[one], 3) if one in since else None)
+                for one in sorted({*since, *peers})
+            ),
+        )

@@ -8,47 +8,15 @@ bootstraps that answer           ─┘   tried before untried, direct before re
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
-from enum import StrEnum
+from typing import get_args
 
-from p2p.ipc.doctor import BootstrapSeen
 from p2p.net.address import host_and_port, is_circuit
 from p2p.net.homes import LOOPBACK, home_of
 from p2p.net.inbound_gate import ip_of
 from p2p.peers.outside import Outside
+from shoal_ipc.answers.doctor import BootstrapSeen
+from shoal_ipc.answers.peer import Scope, Tried, Way, Whose
 from shoal_wire.types import PeerId
-
-
-class Scope(StrEnum):
-    """From where an address leads anywhere."""
-
-    PUBLIC = "public"
-    PRIVATE = "private"
-    """Of a network behind a router: for who is in it."""
-    LOOPBACK = "loopback"
-
-
-class Tried(StrEnum):
-    """What is known of an address by trying it."""
-
-    REACHED = "reached"
-    """A peer has just connected to it, or this one to the bootstrap there."""
-    UNTRIED = "untried"
-    FAILED = "failed"
-    """A peer has tried, and could not."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
-    """One address that leads into the swarm."""
-
-    address: str
-    """With its peer's id."""
-    whose: str
-    """``self`` or ``bootstrap``."""
-    scope: Scope
-    tried: Tried
-    relayed: bool
 
 
 def ways_in(
@@ -66,18 +34,18 @@ def ways_in(
     tried = _tried(outside, ports)
     found: dict[str, Way] = {}
     for transport, outcome in tried.items():
-        if outcome is Tried.REACHED:  # also where a router hands on what listens elsewhere
+        if outcome == "reached":  # also where a router hands on what listens elsewhere
             _add(found, f"{transport}/p2p/{me}", "self", outcome)
     for address in listens:
         transport = address.rpartition("/p2p/")[0]
-        _add(found, address, "self", tried.get(transport, Tried.UNTRIED))
+        _add(found, address, "self", tried.get(transport, "untried"))
     for seen in bootstraps:
         if seen.latency_ms is not None or seen.full_s is not None:
-            _add(found, seen.address, "bootstrap", Tried.REACHED)
+            _add(found, seen.address, "bootstrap", "reached")
     return tuple(sorted(found.values(), key=_rank))
 
 
-def _add(found: dict[str, Way], address: str, whose: str, tried: Tried) -> None:
+def _add(found: dict[str, Way], address: str, whose: Whose, tried: Tried) -> None:
     transport = address.rpartition("/p2p/")[0]
     way = Way(
         address=address,
@@ -99,24 +67,24 @@ def _tried(outside: Iterable[Outside], ports: Collection[int]) -> dict[str, Trie
         for port in {*ports, *seen.open_ports}:
             transport = f"/ip{address.version}/{address}/tcp/{port}"
             if port in seen.open_ports:
-                found[transport] = Tried.REACHED
-            found.setdefault(transport, Tried.FAILED)
+                found[transport] = "reached"
+            found.setdefault(transport, "failed")
     return found
 
 
 def _scope(host: str) -> Scope:
     if ip_of(host) is None:  # a name is given to be found by it
-        return Scope.PUBLIC
+        return "public"
     home = home_of(host)
     if home is None:
-        return Scope.PUBLIC
-    return Scope.LOOPBACK if home == LOOPBACK else Scope.PRIVATE
+        return "public"
+    return "loopback" if home == LOOPBACK else "private"
 
 
 def _rank(way: Way) -> tuple[int, int, bool, bool]:
     return (
-        list(Scope).index(way.scope),
-        list(Tried).index(way.tried),
+        get_args(Scope).index(way.scope),
+        get_args(Tried).index(way.tried),
         way.relayed,
         way.whose != "self",
     )

@@ -23,6 +23,7 @@ from p2p.rollouts.marks import Marks
 from p2p.rollouts.origins import Origins
 from shoal_base.bounded import BoundedDict
 from shoal_ipc import messages as m
+from shoal_ipc.answers.learning import Lately, LearntFamily, LearntFrom, Ledger
 from shoal_wire.limits import MAX_NAME_BYTES
 from shoal_wire.types import PeerId
 
@@ -223,53 +224,50 @@ class LearningLedger:
         """When a group was trained on last; 0 for never."""
         return max((row.last_ms for _, row in self._rows.items()), default=0)
 
-    def view(self, now_ms: int) -> dict[str, Any]:
+    def view(self, now_ms: int) -> Ledger:
         """Return all of it, as the debug view `ledger` has it."""
-        return {
-            "at_ms": now_ms,
-            "round": self.round,
-            "publishers": self.publishers(now_ms),
-            "families": self.families(),
-            "lately": self.lately(now_ms),
-            "marks": self.marks.rows(),
-        }
+        return Ledger(
+            at_ms=now_ms,
+            round=self.round,
+            publishers=self.publishers(now_ms),
+            families=self.families(),
+            lately=self.lately(now_ms),
+            marks=self.marks.rows(),
+        )
 
-    def publishers(self, now_ms: int) -> list[dict[str, Any]]:
+    def publishers(self, now_ms: int) -> tuple[LearntFrom, ...]:
         """Return a row a publisher, the greatest signal first."""
         found = [
-            {
-                "peer_id": peer_id,
-                "own": peer_id == self._me,
-                "model": row.model,
-                "looked_at": row.looked_at,
-                "trained": row.trained,
-                "signal": round(max(0.0, row.signal), 4),
-                "reward": round(row.reward_sum / row.looked_at, 4) if row.looked_at else None,
-                "trained_10m": row.lately(now_ms, SHORT_MINUTES).groups,
-                "signal_1h": round(row.lately(now_ms, WINDOW_MINUTES).signal, 4),
-                "last_s": (now_ms - row.last_ms) / 1000 if row.last_ms else None,
-            }
+            LearntFrom(
+                peer_id=peer_id,
+                own=peer_id == self._me,
+                model=row.model,
+                looked_at=row.looked_at,
+                trained=row.trained,
+                signal=round(max(0.0, row.signal), 4),
+                reward=round(row.reward_sum / row.looked_at, 4) if row.looked_at else None,
+                trained_10m=row.lately(now_ms, SHORT_MINUTES).groups,
+                signal_1h=round(row.lately(now_ms, WINDOW_MINUTES).signal, 4),
+                last_s=(now_ms - row.last_ms) / 1000 if row.last_ms else None,
+            )
             for peer_id, row in self._rows.items()
         ]
-        return sorted(found, key=lambda row: (-row["signal"], row["peer_id"]))
+        return tuple(sorted(found, key=lambda row: (-row.signal, row.peer_id)))
 
-    def families(self) -> list[dict[str, Any]]:
+    def families(self) -> tuple[LearntFamily, ...]:
         """Return a row a family of own questions, by name."""
-        return [
-            {
-                "name": name,
-                "groups": row.groups,
-                "reward": _mean(row.latest),
-                "reward_start": _mean(row.first),
-            }
+        return tuple(
+            LearntFamily(
+                name=name,
+                groups=row.groups,
+                reward=_mean(row.latest),
+                reward_start=_mean(row.first),
+            )
             for name, row in sorted(self._families.items())
-        ]
+        )
 
-    def lately(self, now_ms: int) -> dict[str, Any]:
-        """Return what came from others in the last hour, beside what the node found itself.
-
-        `bytes_in` is of the same minutes; None where an earlier version noted none for some.
-        """
+    def lately(self, now_ms: int) -> Lately:
+        """Return what came from others in the last hour, beside what the node found itself."""
         own, others = Minute(minute=0), Minute(minute=0)
         oldest = now_ms // _MINUTE_MS
         for peer_id, row in self._rows.items():
@@ -282,14 +280,14 @@ class LearningLedger:
                 [oldest, *(one.minute for one in row.minutes if one.minute >= found.minute)]
             )
         signal = own.signal + others.signal
-        return {
-            "window_s": min(60 * WINDOW_MINUTES, (now_ms - oldest * _MINUTE_MS) // 1000),
-            "others_signal_share": round(others.signal / signal, 4) if signal > 0 else None,
-            "groups_own": own.groups,
-            "groups_others": others.groups,
-            "tokens_others": others.tokens,
-            "bytes_in": self._received_since(oldest),
-        }
+        return Lately(
+            window_s=min(60 * WINDOW_MINUTES, (now_ms - oldest * _MINUTE_MS) // 1000),
+            others_signal_share=round(others.signal / signal, 4) if signal > 0 else None,
+            groups_own=own.groups,
+            groups_others=others.groups,
+            tokens_others=others.tokens,
+            bytes_in=self._received_since(oldest),
+        )
 
     def _received_since(self, minute: int) -> int | None:
         if not self._bytes_in or self._bytes_in[0][0] > minute:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -12,6 +12,7 @@ from p2p.disk import Refused, say_refused
 from p2p.rollouts.learning_ledger import LearningLedger
 from p2p.threads import InThread
 from shoal_base.files import read_at_most, set_corrupt_aside, write_atomically
+from shoal_ipc.answers.learning import Ledger
 from shoal_wire.types import PeerId
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ _MARKS_SECONDS = 60.0
 _SAVE_DEADLINE_SECONDS = 2.0
 
 
-def left_in(folder: Path, me: str) -> dict[str, Any] | None:
+def left_in(folder: Path, me: str) -> Ledger | None:
     """Return the ledger's view in a folder, as of when its node trained last. Blocks.
 
     `me` is the node's id, empty where that is not known. None where no ledger can be read.

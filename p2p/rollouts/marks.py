@@ -14,6 +14,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Any, Final
 
+from shoal_ipc.answers.learning import Mark as MarkRow
 from shoal_wire.limits import MAX_NAME_BYTES
 
 MAX_MARKS: Final = 128
@@ -140,18 +141,18 @@ class Marks:
         first.take(second)
         self._marks = [mark for mark in self._marks if mark is not second]
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> tuple[MarkRow, ...]:
         """Return a row a mark, the oldest first."""
-        return [
-            {
-                "kind": mark.kind.value,
-                "round": mark.round,
-                "at_ms": mark.at_ms,
-                "count": mark.count,
-                "about": list(mark.about),
-            }
+        return tuple(
+            MarkRow(
+                kind=mark.kind.value,
+                round=mark.round,
+                at_ms=mark.at_ms,
+                count=mark.count,
+                about=tuple(mark.about),
+            )
             for mark in self._marks
-        ]
+        )
 
     # The file
 

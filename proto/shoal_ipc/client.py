@@ -14,13 +14,14 @@ they lie unread in the socket, and a node that cannot write ends the connection.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from shoal_ipc import messages as m
 from shoal_ipc.codec import decode_ipc, encode_ipc
@@ -143,6 +144,19 @@ class NodeClient:
             return self._exchange(self._connection, body, reply_type)
         except (OSError, WireError) as error:
             raise self._broken(error) from None
+
+    def inspect(self, view: str, **options: Any) -> dict[str, Any]:
+        """Return the node's answer for a debug view, as JSON values.
+
+        Raises:
+            NodeUnavailable, NodeRefused: as `call`.
+            ValueError: the answer is no JSON object.
+        """
+        asked = m.Inspect(view=view, options_json=json.dumps(options))
+        found = json.loads(self.call(asked, m.InspectReply).json)
+        if not isinstance(found, dict):
+            raise ValueError(f"view {view!r} is no object")
+        return found
 
     def send(self, body: m.Body) -> Ticket:
         """Send one request and return at once; its answer must be short, and be asked for.

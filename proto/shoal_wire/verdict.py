@@ -39,7 +39,7 @@ _DO = {
         "nothing, if it is rare; if it stays, have both run the same version of shoal"
     ),
     Sort.OTHER_SWARM: (
-        "nothing; if all of a peer's are, it has another manifest: compare shoal debug id"
+        "nothing; if all of a peer's are, its manifest differs: compare the swarms' digests"
     ),
     Sort.BUSY: "nothing, if it is rare; if it stays, give the node more of the processor",
 }

@@ -31,16 +31,16 @@ from shoal.debug.node import Answer, RunningNode, Tell
 from shoal.debug.secrets import secrets_of, without
 from shoal.layout import size
 from shoal.log_lines import LOG_FILES, tail
+from shoal.printed import BugReport, Part
+from shoal.view.run import METRICS_FILE
+from shoal_ipc.answers.form import to_json
+from shoal_ipc.answers.views import VIEWS
 from shoal_settings.exits import EXIT_FAILED, fail
 from shoal_settings.loader import SettingsError, describe, load
 from shoal_settings.parser import path
 
-VIEWS: Final = (
-    *("status", "id", "peers", "scores", "mesh", "topics", "buffer", "contributions", "fetch"),
-    "doctor",
-)
-"""Those that are asked for, where the node runs. What was said (`rollouts`) is left out."""
-METRICS_FILE: Final = "metrics.jsonl"
+NOT_ASKED: Final = ("rollouts", "ping")
+"""Views that are left out: what was answered, and what asks for a peer."""
 _END_BYTES: Final = 256 << 10
 _MAX_FILES: Final = 500
 
@@ -63,8 +63,8 @@ def write(node: RunningNode, arguments: argparse.Namespace, tell: Tell) -> Itera
         _write_archive(out, parts)
     except OSError as error:
         raise fail("debug", f"cannot write {out}: {error.strerror}", EXIT_FAILED) from None
-    contents = [{"name": name, "bytes": len(body)} for name, body in parts.items()]
-    yield {"schema_version": 1, "file": str(out), "contents": contents}
+    contents = tuple(Part(name=name, bytes=len(body)) for name, body in parts.items())
+    yield to_json(BugReport(file=str(out), contents=contents))
 
 
 def _is_folder(folder: Path) -> bool:
@@ -73,11 +73,11 @@ def _is_folder(folder: Path) -> bool:
     return False
 
 
-def show(console: Console, answer: dict[str, Any]) -> None:
+def show(console: Console, answer: BugReport) -> None:
     """Say where it is and what is in it."""
-    for part in answer["contents"]:
-        console.print(f"  {part['name']:<26} {size(part['bytes']):>10}", soft_wrap=True)
-    console.print(f"written to {answer['file']}", soft_wrap=True)
+    for part in answer.contents:
+        console.print(f"  {part.name:<26} {size(part.bytes):>10}", soft_wrap=True)
+    console.print(f"written to {answer.file}", soft_wrap=True)
     console.print(
         "Your keys, invitations and tokens are not in it; ids and addresses of peers, names of "
         "models and your command line are. Look into it before you give it away."
@@ -103,7 +103,7 @@ def _parts(node: RunningNode) -> Iterator[tuple[str, bytes]]:
     folder = node.data_dir
     yield "files.json", _json(_files(folder))
     for view in VIEWS:
-        if (answer := node.ask_if_there(view)) is not None:
+        if view not in NOT_ASKED and (answer := node.ask_if_there(view)) is not None:
             yield f"views/{view}.json", _json(answer)
     if (folder / LAST_STATUS_FILE).exists():
         yield LAST_STATUS_FILE, _end_of(folder / LAST_STATUS_FILE)

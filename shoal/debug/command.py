@@ -12,6 +12,8 @@ from shoal.debug.views import VIEWS, View
 from shoal.nearby import folder_with, running_node
 from shoal_base.lines import say_json
 from shoal_base.terminal import Terminal
+from shoal_ipc.answers.form import read
+from shoal_ipc.answers.views import MOVED
 from shoal_ipc.client import NodeRefused, NodeUnavailable
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from shoal_settings.help_page import usage_of
@@ -31,7 +33,10 @@ Exit codes: 0 ok, 1 failed, 2 usage, 3 no node there."""
 
 def main(argv: Sequence[str]) -> int:
     """Run `shoal debug`; return the exit code."""
-    arguments = _parser().parse_args(_view_first(argv))
+    words = _view_first(argv)
+    if words and (now := MOVED.get(words[0])):
+        return fail("debug", f"the view {words[0]!r} is part of another: shoal debug {now}").code
+    arguments = _parser().parse_args(words)
     try:
         loaded = load("debug", arguments, os.environ)
         settings = loaded.settings
@@ -63,11 +68,12 @@ def _show(view: View, arguments: argparse.Namespace, settings: Settings) -> int:
             console.print(text, soft_wrap=True)
 
     for answer in view.answers(RunningNode(settings.data_dir), arguments, tell):
+        found = read(view.kind, answer)
         if settings.json_output:
             say_json(answer)
         else:
-            view.show(console, answer)
-        if view.failed(answer):
+            view.show(console, found)
+        if view.failed(found):
             return EXIT_FAILED
     return EXIT_OK
 
@@ -89,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     views = parser.add_subparsers(dest="view", required=True, metavar="VIEW")
     for name, row in VIEWS.items():
-        view = views.add_parser(name, help=row.help)
+        view = views.add_parser(name, help=row.says)
         view.add_argument(
             "--data-dir",
             dest="data_dir",
@@ -106,5 +112,5 @@ def _parser() -> argparse.ArgumentParser:
         view.add_argument("--config", metavar="FILE", help="TOML file of settings")
         row.flags(view)
         example = usage_of(view).removesuffix(" [flags]")
-        view.description = f"{row.help[:1].upper()}{row.help[1:]}.\n\n  {example}"
+        view.description = f"{row.says[:1].upper()}{row.says[1:]}.\n\n  {example}"
     return parser

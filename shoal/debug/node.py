@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from p2p.data_dir import LAST_STATUS_FILE
-from p2p.rollouts.ledger_file import left_in
+from shoal.layout import local_time
 from shoal.nearby import answers_at
+from shoal.view.asking import left_behind
 from shoal_ipc import messages as m
+from shoal_ipc.answers.form import to_json
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
 from shoal_settings.called import called
 from shoal_settings.exits import EXIT_NO_NODE, fail
@@ -42,11 +43,7 @@ class RunningNode:
             UsageExit: there is none.
         """
         self._connect(view)
-        reply = self._client.call(
-            m.Inspect(view=view, options_json=json.dumps(options)), m.InspectReply
-        )
-        answer: Answer = json.loads(reply.json)
-        return answer
+        return self._client.inspect(view, **options)
 
     @property
     def data_dir(self) -> Path:
@@ -65,36 +62,24 @@ class RunningNode:
         self._connect()
         self._client.call(m.Control(action=action, peer_id=peer_id), m.Done)
 
-    def last_status(self) -> Answer:
-        """Return the status that a node left here when it ended.
+    def left(self, view: str, tell: Tell) -> Answer:
+        """Return the status, or the ledger, that a node left here when it ended.
 
         Raises:
             UsageExit: none has.
         """
-        if (status := self._status_left()) is None:
-            message = f"no node has left a status in {self._data_dir}"
-            raise fail("debug", message, EXIT_NO_NODE)
-        return status
-
-    def _status_left(self) -> Answer | None:
-        try:
-            status = json.loads((self._data_dir / LAST_STATUS_FILE).read_text())
-        except (OSError, ValueError, RecursionError):
-            return None
-        return status if isinstance(status, dict) else None
-
-    def last_ledger(self) -> Answer:
-        """Return the ledger that a node left here, as of when it trained last.
-
-        Raises:
-            UsageExit: none has.
-        """
-        status = self._status_left() or {}
-        left = left_in(self._data_dir, str(status.get("peer_id", "")))
-        if left is None:
-            message = f"no node has left a ledger that can be read in {self._data_dir}"
-            raise fail("debug", message, EXIT_NO_NODE)
-        return {"schema_version": 1, **left}
+        found = left_behind(self._data_dir)
+        if view == "status" and found.status is not None:
+            return found.status
+        if view == "ledger" and found.ledger is not None:
+            if found.ledger.at_ms:
+                when = local_time(found.ledger.at_ms)
+                tell(f"as it was when the node trained last, {when}")
+            answer: Answer = to_json(found.ledger)
+            return answer
+        what = "a status" if view == "status" else "a ledger that can be read"
+        message = f"no node has left {what} in {self._data_dir}"
+        raise fail("debug", message, EXIT_NO_NODE)
 
     def _connect(self, view: str = "status") -> None:
         if self._client.ensure():

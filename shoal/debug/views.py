@@ -1,7 +1,7 @@
-"""The views of `shoal debug`, a row each. The node answers one by its method of that name.
+"""What `shoal debug` shows, a row each: views of the node, orders to it, a bug report.
 
-A new view is a row here, a method marked `@view` in `p2p/ipc`, and a section of `docs/debug.md`;
-`tests/shoal/debug/test_views.py` says which of them is missing.
+A view of `shoal_ipc.answers.views` needs no row here: it is asked for once and printed by
+`shoal.debug.table`. A row says what is otherwise with it.
 """
 
 from __future__ import annotations
@@ -9,13 +9,19 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any, Final
 
 from rich.console import Console
 
 from p2p.data_dir import LAST_STATUS_FILE
 from p2p.rollouts.ledger_file import LEDGER_FILE
-from shoal.debug import bugreport, groups, network, peer_orders, probes, status
+from shoal.debug import bugreport, one_peer, sentences, status, table
 from shoal.debug.node import Answer, RunningNode, Tell
+from shoal.printed import BugReport, Order, Ping
+from shoal_ipc.answers.views import VIEWS as ANSWERS
+from shoal_ipc.answers.views import help_of
+
+Flags = Callable[[argparse.ArgumentParser], None]
 
 
 def _no_flags(_parser: argparse.ArgumentParser) -> None:
@@ -31,102 +37,82 @@ def _once(node: RunningNode, arguments: argparse.Namespace, _tell: Tell) -> Iter
 class View:
     """One view."""
 
-    help: str
-    show: Callable[[Console, Answer], None]
-    """Shows an answer to people; programs get it as it is."""
-    flags: Callable[[argparse.ArgumentParser], None] = _no_flags
+    kind: type[Any]
+    """What it answers."""
+    help: str = ""
+    """Empty: the first line of its type's docstring."""
+    show: Callable[[Console, Any], None] = table.show
+    """Shows an answer to people; programs get it as it came."""
+    flags: Flags = _no_flags
     """Adds what it takes beyond every view's flags."""
     answers: Callable[[RunningNode, argparse.Namespace, Tell], Iterator[Answer]] = _once
     """Asks for it, given its flags."""
-    failed: Callable[[Answer], bool] = lambda _answer: False
+    failed: Callable[[Any], bool] = lambda _answer: False
     """Whether an answer ends the command with code 1."""
     left: str = ""
     """The file from which `--last` has it."""
-    asks: str = ""
-    """The node's view that it is made from, where that has another name."""
+
+    @property
+    def says(self) -> str:
+        """Return its help."""
+        return self.help or help_of(self.kind)
 
 
-VIEWS = {
+def _order(says: str, flags: Flags = one_peer.add_peer) -> View:
+    """Return an order about one peer."""
+    return View(
+        kind=Order,
+        help=says,
+        show=one_peer.show_order,
+        flags=flags,
+        answers=one_peer.order,
+    )
+
+
+VIEWS: Final = {
+    **{name: View(kind=kind) for name, kind in ANSWERS.items()},
     "status": View(
-        help="the node at a glance",
-        show=status.status,
+        kind=ANSWERS["status"],
+        show=status.show,
         flags=status.add_last,
-        answers=status.present_or_last,
+        answers=status.present_or_left,
         left=LAST_STATUS_FILE,
     ),
-    "id": View(help="peer id, key and addresses", show=status.identity),
-    "peers": View(
-        help="connections: address, direction, latency, agent, topics, score", show=network.peers
-    ),
-    "scores": View(
-        help="what this node holds of every peer, the worst first", show=peer_orders.show_scores
-    ),
-    "block": View(
-        help="refuse a peer until unblocked, whatever it does",
-        show=peer_orders.show_order,
-        flags=peer_orders.add_peer,
-        answers=peer_orders.order,
-        asks="scores",
-    ),
-    "unblock": View(
-        help="lift a block or ban of a peer, and forget what led to it",
-        show=peer_orders.show_order,
-        flags=peer_orders.add_peer,
-        answers=peer_orders.order,
-        asks="scores",
-    ),
-    "protect": View(
-        help="never ban a peer or drop it for its points (--off ends it)",
-        show=peer_orders.show_order,
-        flags=peer_orders.add_protected,
-        answers=peer_orders.order,
-        asks="scores",
-    ),
-    "mesh": View(help="each topic's mesh, and who else is subscribed", show=network.mesh),
-    "refusals": View(
-        help="what of others was not taken, why, and what to do", show=network.refusals
-    ),
-    "topics": View(help="the topics this node is subscribed to", show=network.topics),
-    "buffer": View(help="the replay buffer by publisher", show=groups.buffer),
-    "contributions": View(
-        help="who answers for others: draws against contributions", show=groups.contributions
-    ),
+    "refusals": View(kind=ANSWERS["refusals"], show=sentences.refusals),
     "ledger": View(
-        help="from whom the trainer has learnt, and how much",
-        show=groups.ledger,
+        kind=ANSWERS["ledger"],
         flags=status.add_last,
-        answers=groups.present_or_left,
+        answers=status.present_or_left,
         left=LEDGER_FILE,
     ),
-    "fetch": View(help="how batches came, gaps, and what was given to others", show=groups.fetch),
     "doctor": View(
-        help="what is wrong with this node's place in the network",
-        show=probes.doctor,
-        failed=probes.is_bad,
-    ),
-    "addresses": View(
-        help="where others find this node and its swarm, as peers see it",
-        show=network.addresses,
-    ),
-    "ping": View(
-        help="round trips to one peer",
-        show=probes.ping,
-        flags=probes.add_ping,
-        answers=probes.ping_all,
-        failed=probes.is_lost,
+        kind=ANSWERS["doctor"],
+        show=sentences.doctor,
+        failed=lambda answer: answer.state == "bad",
     ),
     "rollouts": View(
-        help="the latest rollouts: question, completions, verified reward",
-        show=groups.rollouts,
-        flags=groups.add_follow,
-        answers=groups.latest,
+        kind=ANSWERS["rollouts"],
+        show=sentences.rollouts,
+        flags=sentences.add_follow,
+        answers=sentences.latest,
+    ),
+    "ping": View(
+        kind=Ping,
+        show=one_peer.show_ping,
+        flags=one_peer.add_ping,
+        answers=one_peer.ping_all,
+        failed=lambda answer: not answer.answered,
+    ),
+    "block": _order("refuse a peer until unblocked, whatever it does"),
+    "unblock": _order("lift a block or ban of a peer, and forget what led to it"),
+    "protect": _order(
+        "never ban a peer or drop it for its points (--off ends it)", one_peer.add_protected
     ),
     "bugreport": View(
-        help="write what a bug report needs into one file, without your keys",
+        kind=BugReport,
         show=bugreport.show,
         flags=bugreport.add_out,
         answers=bugreport.write,
-        asks="status",
     ),
 }
 """By the word that asks for it."""

@@ -21,11 +21,12 @@ from starlette.types import Receive, Scope, Send
 from shoal.page.board import Board
 from shoal.page.feed import FullError, Listener, encoded
 from shoal.page.files import StaticFile, static_files
-from shoal.page.groups import Filter, as_json
+from shoal.page.groups import Filter
 from shoal.page.history import MAX_POINTS
 from shoal.page.peer import PagePeer
 from shoal.view.health import Healthy
 from shoal_base.visible import visible_name
+from shoal_ipc.answers.form import to_json
 
 _BEAT_S: Final = 15.0
 """Between signs of life on a stream that has nothing to say."""
@@ -86,7 +87,9 @@ class _Pages:
         if peer is None or not _GROUP_ID.fullmatch(group_id):
             return _nothing("no such group")
         found = await self._in_thread(lambda: peer.groups.one(group_id))
-        return _nothing("this group is not kept any more") if found is None else _json(found)
+        return (
+            _nothing("this group is not kept any more") if found is None else _json(to_json(found))
+        )
 
     async def healthy(self, request: Request) -> Response:
         return self._probed(request, PagePeer.health)
@@ -186,7 +189,7 @@ def _file(one: StaticFile) -> Callable[[Request], Response]:
 
 
 def _json(value: object) -> Response:
-    return Response(as_json(value), media_type="application/json")
+    return Response(encoded(value), media_type="application/json")
 
 
 def _text(text: str, status: int) -> Response:
@@ -194,4 +197,4 @@ def _text(text: str, status: int) -> Response:
 
 
 def _nothing(says: str) -> Response:
-    return Response(as_json({"error": says}), 404, media_type="application/json")
+    return Response(encoded({"error": says}), 404, media_type="application/json")

@@ -8,16 +8,16 @@ After the peer's end the last list stays.
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from shoal.page.inert import inert
-from shoal.view.asking import ask
 from shoal_ipc import messages as m
+from shoal_ipc.answers.form import read, to_json
+from shoal_ipc.answers.node import Rollout, Rollouts
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
 
 MAX_GROUPS: Final = 200
@@ -25,7 +25,7 @@ _FRESH_S: Final = 2.0
 _ANSWER_S: Final = 5.0
 _KEPT_OPENED: Final = 64
 
-Row = dict[str, Any]
+_AWAY: Final = (NodeUnavailable, NodeRefused, ValueError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,14 +40,13 @@ class Filter:
     whose: str = ""
     """mine or others."""
 
-    def fits(self, row: Mapping[str, Any]) -> bool:
+    def fits(self, row: Rollout) -> bool:
         """Whether a group is one of them."""
-        rewards = [one.get("reward") for one in row.get("completions", ())]
         return (
-            self.family in ("", row.get("family"))
-            and str(row.get("publisher", "")).endswith(self.publisher)
-            and (not self.whose or (self.whose == "mine") == bool(row.get("own")))
-            and (not self.reward or self.reward == kind_of(rewards))
+            self.family in ("", row.family)
+            and row.publisher.endswith(self.publisher)
+            and (not self.whose or (self.whose == "mine") == row.own)
+            and (not self.reward or self.reward == kind_of(_rewards(row)))
         )
 
 
@@ -70,9 +69,9 @@ class Groups:
             folder / SOCKET_NAME, role=m.Role.INSPECTOR, timeout_seconds=_ANSWER_S
         )
         self._now = now
-        self._rows: list[Row] = []
+        self._rows: tuple[Rollout, ...] = ()
         self._at = float("-inf")
-        self._opened: dict[str, Row] = {}
+        self._opened: dict[str, Rollout] = {}
         """What was read, which stays to be read when the peer has forgotten it."""
 
     def list(self, which: Filter) -> dict[str, Any]:
@@ -82,47 +81,40 @@ class Groups:
         return {
             "rows": [_brief(row) for row in rows if which.fits(row)],
             "of": len(rows),
-            "families": sorted({str(row.get("family", "")) for row in rows}),
-            "publishers": sorted({str(row.get("publisher", "")) for row in rows}),
+            "families": sorted({row.family for row in rows}),
+            "publishers": sorted({row.publisher for row in rows}),
         }
 
-    def one(self, group_id: str) -> Row | None:
+    def one(self, group_id: str) -> Rollout | None:
         """Return a group whole, as it is now; None where it is not known any more.
 
         One question at a time is made again by the peer, whose task worker it costs.
         """
-        try:
-            view = ask(self._client, "rollouts", group=group_id)
-        except (NodeUnavailable, NodeRefused, ValueError):
-            return self._opened.get(group_id)
-        rows = view.get("rollouts") or ()
-        found = next((inert(row) for row in rows if row.get("group_id") == group_id), None)
-        if found is None:
-            return self._opened.get(group_id)
-        self._opened[group_id] = found
+        with suppress(*_AWAY):
+            for found in self._ask(group=group_id):
+                self._opened[group_id] = found
         while len(self._opened) > _KEPT_OPENED:
             del self._opened[next(iter(self._opened))]
-        return found
+        return self._opened.get(group_id)
+
+    def _ask(self, **options: Any) -> tuple[Rollout, ...]:
+        """Return what the peer answers; raises one of _AWAY where it does not."""
+        return read(Rollouts, self._client.inspect("rollouts", **options)).rollouts
 
     def _refresh(self) -> None:
         if self._now() < self._at + _FRESH_S:
             return
         self._at = self._now()
-        try:
-            view = ask(self._client, "rollouts", limit=MAX_GROUPS, questions=False)
-        except (NodeUnavailable, NodeRefused, ValueError):
-            return
-        rows = view.get("rollouts")
-        self._rows = inert(rows) if isinstance(rows, list) else []
+        with suppress(*_AWAY):
+            self._rows = self._ask(limit=MAX_GROUPS, questions=False)
 
 
-def _brief(row: Row) -> Row:
+def _rewards(row: Rollout) -> list[float | None]:
+    return [one.reward for one in row.completions]
+
+
+def _brief(row: Rollout) -> dict[str, Any]:
     """Return what a list shows of a group: everything but its texts."""
-    rewards = [one.get("reward") for one in row.get("completions", ())]
-    kept = {key: part for key, part in row.items() if key not in ("completions", "question")}
+    kept: dict[str, Any] = to_json(replace(row, completions=(), question=None))
+    rewards = _rewards(row)
     return {**kept, "completions": len(rewards), "rewards": rewards, "earned": kind_of(rewards)}
-
-
-def as_json(value: Any) -> bytes:
-    """Return JSON in ASCII."""
-    return json.dumps(value, separators=(",", ":")).encode()

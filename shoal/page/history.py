@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from shoal_base.visible import visible_name
+
 MAX_POINTS: Final = 2_000
 MAX_ROWS: Final = 400_000
 """Rounds held of a run; beyond it every second of the older ones goes."""
@@ -126,8 +128,8 @@ class History:
     def _add_held_out(self, event: Mapping[str, Any]) -> None:
         at = float(event["round"])
         for key, value in event.items():
-            name = key.removeprefix("held_out/")
-            if name == key or name in ("num_items", "seconds", "reward"):
+            name = visible_name(key.removeprefix("held_out/"))
+            if not key.startswith("held_out/") or name in ("num_items", "seconds", "reward"):
                 continue
             number = _number(value)
             if math.isnan(number):

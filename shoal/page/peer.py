@@ -18,13 +18,14 @@ import trio
 
 from shoal.page.groups import Groups
 from shoal.page.history import History
-from shoal.page.inert import inert
-from shoal.view.answers import Answers
-from shoal.view.asking import METRICS_FILE, Asking
+from shoal.view.asking import Answers, Asking
 from shoal.view.build import build
 from shoal.view.health import Healthy, healthy, ready
 from shoal.view.metrics import metrics_text
-from shoal.view.model import Shown, to_json
+from shoal.view.model import Shown
+from shoal.view.run import METRICS_FILE
+from shoal_ipc.answers.form import to_json
+from shoal_ipc.answers.node import Trainer
 
 LOOKED_AT_S: Final = 1.0
 UNSEEN_S: Final = 5.0
@@ -101,7 +102,7 @@ class PagePeer:
             which = (self._history.version, max_points)
             if self._curves is None or self._curves[0] != which:
                 shown = await trio.to_thread.run_sync(self._history.shown, max_points)
-                self._curves = (which, inert(shown))
+                self._curves = (which, shown)
             return self._curves[1]
 
     def _ask(self) -> Block:
@@ -110,7 +111,7 @@ class PagePeer:
             answers, data_dir=str(self.folder), at_unix=time.time(), program=self._program
         )
         self._known = (shown, answers)
-        block: Block = inert(to_json(shown))
+        block: Block = to_json(shown)
         return block
 
     def metrics(self) -> str:
@@ -126,5 +127,5 @@ class PagePeer:
         if self._known is None:
             return _UNKNOWN
         shown, answers = self._known
-        trainer = (answers.status or {}).get("trainer") or {}
-        return ready(shown, str(trainer.get("state", "")))
+        trainer = None if answers.status is None else answers.status.trainer
+        return ready(shown, (trainer or Trainer()).state)

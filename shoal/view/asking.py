@@ -2,7 +2,7 @@
 
 Asking.now() ─▶ views, once ─┬─▶ Answers
     doctor, beside it ───────┘   (it takes seconds: of it there is the latest)
-metrics.jsonl: its head once, its tail as it grows
+metrics.jsonl: its beginning and its end, when it has grown
 """
 
 from __future__ import annotations
@@ -10,40 +10,57 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from p2p.data_dir import LAST_STATUS_FILE
 from p2p.rollouts.ledger_file import LEDGER_FILE, left_in
-from shoal.view.answers import Answer, Answers
-from shoal.view.reading import name
+from shoal.view.run import METRICS_FILE, Run, read_run
 from shoal_base.files import read_at_most
 from shoal_ipc import messages as m
+from shoal_ipc.answers.doctor import Doctor
+from shoal_ipc.answers.form import read, to_json
+from shoal_ipc.answers.learning import Ledger
+from shoal_ipc.answers.node import Buffer, Rollouts, Status
+from shoal_ipc.answers.peer import Peers, Refusals, Scores
+from shoal_ipc.answers.views import VIEWS
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
 
-METRICS_FILE = "metrics.jsonl"
-DOCTOR_SECONDS = 5.0
+DOCTOR_SECONDS: Final = 5.0
 """Between two answers of doctor."""
-WITHIN_SECONDS = 60.0
-"""What others said of the node may be so old."""
-_TIMEOUT_SECONDS = 10.0
-_HEAD_BYTES = 1 << 18
-_TAIL_BYTES = 1 << 18
-_KEPT_EVENTS = 1024
-_LAST_STATUS_BYTES = 1 << 20
-
-_VIEWS: Mapping[str, Mapping[str, Any]] = {
+WITHIN_SECONDS: Final = 60.0
+"""What others said of the node may be so old: an open page asks them once a minute."""
+_TIMEOUT_SECONDS: Final = 10.0
+_LAST_STATUS_BYTES: Final = 1 << 20
+_ASKED: Final[Mapping[str, Mapping[str, Any]]] = {
     "status": {},
     "peers": {},
     "scores": {},
-    "contributions": {},
     "buffer": {},
     "ledger": {},
     "refusals": {},
     "rollouts": {"limit": 50, "questions": False, "texts": False},
 }
+"""The views that are asked for each time, with their options."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """The latest answer of each view; None where there is none, of a node that is down the last."""
+
+    status: Status | None = None
+    peers: Peers | None = None
+    scores: Scores | None = None
+    buffer: Buffer | None = None
+    doctor: Doctor | None = None
+    rollouts: Rollouts | None = None
+    ledger: Ledger | None = None
+    refusals: Refusals | None = None
+    down_since_unix: float | None = None
+    """It does not answer since then; None while it does. 0 where it was never seen."""
+    run: Run = field(default_factory=Run)
 
 
 class Asking:
@@ -52,12 +69,13 @@ class Asking:
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir
         self._client = _client(data_dir)
-        self._known: dict[str, Answer] = {}
+        self._known: dict[str, Any] = {}
         self._missing: set[str] = set()
         """Views that this peer has not."""
         self._down_since: float | None = None
         self._doctor = _Doctor(data_dir)
-        self._metrics = _Metrics(data_dir / METRICS_FILE)
+        self._run: tuple[tuple[int, int], Run] | None = None
+        """The metrics file and its size, and what it held then."""
 
     def now(self) -> Answers:
         """Return the latest of everything; of a node that is down what it answered last."""
@@ -72,7 +90,7 @@ class Asking:
             **self._known,
             doctor=doctor,
             down_since_unix=self._down_since,
-            metrics=self._metrics.now(),
+            run=self._run_now(),
         )
 
     def close(self) -> None:
@@ -85,11 +103,11 @@ class Asking:
         was_down = self._down_since is not None
         known = {} if was_down else dict(self._known)
         missing = set() if was_down else self._missing  # another, perhaps
-        for view, options in _VIEWS.items():
+        for view, options in _ASKED.items():
             if view in missing:
                 continue
             try:
-                known[view] = ask(self._client, view, **options)
+                known[view] = read(VIEWS[view], self._client.inspect(view, **options))
             except NodeRefused:
                 missing.add(view)
         self._known, self._missing = known, missing
@@ -102,20 +120,23 @@ class Asking:
         if self._known:
             self._down_since = time.time()
             return
-        self._down_since, self._known = _left(self._data_dir)
+        left = left_behind(self._data_dir)
+        self._down_since = left.since_unix
+        if left.status is not None:
+            self._known["status"] = read(Status, left.status)
+        if left.ledger is not None:
+            self._known["ledger"] = read(Ledger, to_json(left.ledger))
 
-
-def ask(client: NodeClient, view: str, **options: Any) -> Answer:
-    """Return the answer for a view.
-
-    Raises:
-        NodeUnavailable, NodeRefused, ValueError: there is none.
-    """
-    reply = client.call(m.Inspect(view=view, options_json=json.dumps(options)), m.InspectReply)
-    found = json.loads(reply.json)
-    if not isinstance(found, dict):
-        raise ValueError(f"view {view!r} is no object")
-    return found
+    def _run_now(self) -> Run:
+        path = self._data_dir / METRICS_FILE
+        try:
+            seen = path.stat()
+            which = (seen.st_ino, seen.st_size)
+            if self._run is None or self._run[0] != which:
+                self._run = which, read_run(path)
+        except OSError:
+            return Run()
+        return self._run[1]
 
 
 class _Doctor:
@@ -125,7 +146,7 @@ class _Doctor:
         self._data_dir = data_dir
         self._thread: threading.Thread | None = None
         self._asked = float("-inf")
-        self.latest: Answer | None = None
+        self.latest: Doctor | None = None
 
     def forget(self) -> None:
         self.latest, self._asked = None, float("-inf")
@@ -141,78 +162,39 @@ class _Doctor:
     def _ask(self) -> None:
         client = _client(self._data_dir)
         try:
-            self.latest = ask(client, "doctor", within_s=WITHIN_SECONDS)
+            self.latest = read(Doctor, client.inspect("doctor", within_s=WITHIN_SECONDS))
         except (NodeUnavailable, NodeRefused, ValueError):
             pass  # the other connection says that it is down
         finally:
             client.close()
 
 
-class _Metrics:
-    """The first events of a metrics file, and its latest."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """What a node left in its folder when it ended."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._seen: tuple[int, int] | None = None
-        """The file and its size."""
-        self._first: Mapping[str, Any] | None = None
-        """Its first evaluation."""
-        self._events: tuple[Mapping[str, Any], ...] = ()
-
-    def now(self) -> tuple[Mapping[str, Any], ...]:
-        try:
-            stat = self._path.stat()
-            if (stat.st_ino, stat.st_size) != self._seen:
-                inode, size = self._seen or (0, 0)
-                if inode != stat.st_ino or size > stat.st_size:
-                    self._first = None  # another file: a run from its start, or a thinned one
-                self._events = self._read(stat.st_size)
-                self._seen = (stat.st_ino, stat.st_size)
-        except OSError:
-            return ()
-        return self._events
-
-    def _read(self, size: int) -> tuple[Mapping[str, Any], ...]:
-        with self._path.open("rb") as file:
-            if self._first is None:
-                head = _events(file.read(_HEAD_BYTES))
-                self._first = next((e for e in head if e.get("event") == "held_out"), None)
-            start = max(0, size - _TAIL_BYTES)
-            file.seek(start)
-            tail = file.read(_TAIL_BYTES)
-        events = _events(tail.partition(b"\n")[2] if start else tail)
-        latest = deque(events, maxlen=_KEPT_EVENTS)
-        if self._first is None or self._first in latest:
-            return tuple(latest)
-        return (self._first, *latest)
+    since_unix: float
+    """What it wrote last says when that was; 0 where nobody ever was."""
+    status: dict[str, Any] | None
+    """None of a node that was killed, or of an earlier end."""
+    ledger: Ledger | None
+    """As of when it trained last."""
 
 
-def _events(data: bytes) -> Iterator[Mapping[str, Any]]:
-    """Yield the whole lines that are events."""
-    for line in data.splitlines():
-        try:
-            event = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(event, dict):
-            yield event
-
-
-def _left(data_dir: Path) -> tuple[float, dict[str, Answer]]:
-    """Return since when there is nobody, 0 where nobody ever was, and the views that were left.
-
-    A node that was killed has left no status, or an older one: what it wrote last says when it was.
-    """
-    views: dict[str, Answer] = {}
+def left_behind(data_dir: Path) -> Left:
+    """Return what is left in a folder."""
+    status = None
     try:
         last = json.loads(read_at_most(data_dir / LAST_STATUS_FILE, _LAST_STATUS_BYTES))
-        views |= {"status": last} if isinstance(last, dict) else {}
+        status = last if isinstance(last, dict) else None
     except (OSError, ValueError, RecursionError):
         pass
-    ledger = left_in(data_dir, name(views.get("status", {}), "peer_id"))
-    views |= {} if ledger is None else {"ledger": ledger}
     times = (_written(data_dir / one) for one in (LAST_STATUS_FILE, LEDGER_FILE, METRICS_FILE))
-    return max(times), views
+    return Left(
+        since_unix=max(times),
+        status=status,
+        ledger=left_in(data_dir, read(Status, status).peer_id),
+    )
 
 
 def _written(path: Path) -> float:

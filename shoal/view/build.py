@@ -6,19 +6,21 @@ answers ─▶ right · learning · marks · publishers · worth · said · refu
 from __future__ import annotations
 
 import shlex
+from typing import Final
 
-from shoal.view.answers import Answer, Answers
-from shoal.view.learning import learning_of
-from shoal.view.marks import marks_of
-from shoal.view.model import Kind, NowShown, SaidShown, Shown, SwarmShown
+from shoal.view.asking import Answers
+from shoal.view.model import Kind, LearningShown, MarkShown, NowShown, Shown
 from shoal.view.publishers import me_of, publishers_of, short
-from shoal.view.reading import name, part, real, rows, text, whole
-from shoal.view.refused import refused_of
 from shoal.view.right import right_of
 from shoal.view.worth import worth_of
 from shoal_base.visible import visible_name
+from shoal_ipc.answers.learning import Learning, Ledger, Mark
+from shoal_ipc.answers.node import Rollouts, Status, Trainer
+from shoal_ipc.answers.peer import Refusals, RefusedCount
 
-MAX_SAID = 50
+_MAX_MARKS: Final = 256
+"""As many as a node keeps: more come of none."""
+_MAX_ABOUT: Final = 4
 
 
 def build(answers: Answers, *, data_dir: str, at_unix: float, program: str = "shoal") -> Shown:
@@ -26,57 +28,86 @@ def build(answers: Answers, *, data_dir: str, at_unix: float, program: str = "sh
 
     `program` is what starts shoal here, for commands to copy.
     """
-    status = answers.status or {}
-    kind = kind_of(answers)
-    publishers = publishers_of(answers) if kind == "node" else ()
-    learning = learning_of(answers)
+    status = answers.status or Status()
+    kind: Kind = status.role or "node"
+    me = me_of(answers)
+    marks = () if answers.ledger is None else answers.ledger.marks[-_MAX_MARKS:]
     return Shown(
         kind=kind,
         name=visible_name(data_dir.rstrip("/").rpartition("/")[2] or data_dir),
-        peer_id=me_of(answers),
-        short=short(me_of(answers)),
+        peer_id=me,
+        short=short(me),
         data_dir=visible_name(data_dir),
         at_unix=at_unix,
-        swarm=SwarmShown(
-            name=name(part(status, "swarm"), "name"), digest=name(part(status, "swarm"), "digest")
-        ),
+        swarm=status.swarm,
         right=right_of(answers, at_unix=at_unix, kind=kind),
-        learning=learning,
-        marks=marks_of(answers),
-        publishers=publishers,
+        learning=_learning(answers),
+        marks=tuple(_mark(one) for one in marks),
+        publishers=publishers_of(answers) if kind == "node" else (),
         worth=worth_of(answers, kind=kind),
-        said=_said(answers),
-        refused=refused_of(answers),
+        said=(answers.rollouts or Rollouts()).rollouts[::-1],
+        refused=answers.refusals or _counted(status),
         now=_now(answers, kind, data_dir, program),
     )
 
 
-def kind_of(answers: Answers) -> Kind:
-    """Return what sort of peer it is."""
-    role = (answers.status or {}).get("role")
-    return role if role in ("bootstrap", "judge") else "node"
-
-
-def _said(answers: Answers) -> tuple[SaidShown, ...]:
-    """The latest groups, the newest first."""
-    found = list(rows(answers.rollouts, "rollouts"))[-MAX_SAID:]
-    return tuple(_said_row(one) for one in reversed(found))
-
-
-def _said_row(one: Answer) -> SaidShown:
-    used = one.get("used")
-    completions = one.get("completions")
-    return SaidShown(
-        id=name(one, "group_id"),
-        family=name(one, "family"),
-        publisher=name(one, "publisher"),
-        mine=one.get("own") is True,
-        round=whole(one, "round"),
-        reward=real(one, "reward"),
-        used=used if isinstance(used, bool) else None,
-        why_unused=text(one, "why_unused"),
-        completions=len(completions) if isinstance(completions, list) else 0,
+def _learning(answers: Answers) -> LearningShown:
+    """Return the second block; without a trainer one that says nothing."""
+    status, run = answers.status or Status(), answers.run
+    trainer = status.trainer or Trainer()
+    learning = trainer.learning or Learning()
+    held_out = (trainer.held_out or {}).get("pass@1", run.held_out)
+    round_number, reward_own = status.round or 0, trainer.reward_local
+    if answers.down_since_unix is not None and run.round:
+        # Its status may be of an earlier end: a node that is killed leaves none.
+        round_number, reward_own = run.round, run.reward_own
+    return LearningShown(
+        state=learning.state,
+        says=learning.says,
+        round=round_number,
+        reward_own=reward_own,
+        reward_start=trainer.reward_start,
+        held_out=held_out,
+        held_out_start=run.held_out_start,
+        findings=learning.findings,
+        families=(answers.ledger or Ledger()).families,
     )
+
+
+def _mark(mark: Mark) -> MarkShown:
+    return MarkShown(
+        kind=mark.kind,
+        round=mark.round,
+        at_unix=mark.at_ms / 1000,
+        count=mark.count,
+        says=_mark_says(mark.kind, mark.count, list(mark.about[:_MAX_ABOUT])),
+    )
+
+
+def _mark_says(kind: str, count: int, about: list[str]) -> str:
+    often = f" {count} times" if count > 1 else ""
+    match kind:
+        case "started":
+            return f"this node started{often}"
+        case "trainer":
+            return f"the trainer started again{often}"
+        case "model":
+            return f"another model: {', '.join(about)}"
+        case "joined" | "left":
+            named = [short(one) for one in about]
+            if count <= len(named) == 1:
+                return f"{named[0]} {kind}"
+            more = f" and {count - len(named)} more" if count > len(named) else ""
+            return f"{count} {kind}: {', '.join(named)}{more}"
+        case _:
+            return kind
+
+
+def _counted(status: Status) -> Refusals:
+    """Return what a peer that is down, or keeps no ring, has counted."""
+    counted = {**status.verdicts.reject, **status.verdicts.ignore}
+    counts = (RefusedCount(reason=one, says=one, count=count) for one, count in counted.items())
+    return Refusals(counts=tuple(sorted(counts, key=lambda one: (-one.count, one.reason))))
 
 
 def _now(answers: Answers, kind: Kind, data_dir: str, program: str) -> tuple[NowShown, ...]:
@@ -84,8 +115,8 @@ def _now(answers: Answers, kind: Kind, data_dir: str, program: str) -> tuple[Now
     where = f"--data-dir {shlex.quote(data_dir)}"
     if answers.down_since_unix is not None:
         left = {
-            "status": ("what it left when it ended", answers.status),
-            "ledger": ("from whom it had learnt", answers.ledger),
+            "status": ("show what it left when it ended", answers.status),
+            "ledger": ("show from whom it had learnt", answers.ledger),
         }
         return (
             NowShown(says="start it again", command=f"{program} {kind} {where}"),
@@ -95,13 +126,13 @@ def _now(answers: Answers, kind: Kind, data_dir: str, program: str) -> tuple[Now
                 if kind == "node" and known is not None
             ),
         )
-    invite = NowShown(says="invite others", command=f"{program} invite {where}")
-    doctor = NowShown(says="look for what is wrong", command=f"{program} debug doctor {where}")
-    if kind != "node":
-        return (invite, doctor)
-    return (
-        invite,
-        doctor,
-        NowShown(says="read what was said", command=f"{program} debug rollouts {where}"),
-        NowShown(says="keep what was said", command=f"{program} export {where}"),
+    now = {
+        "invite others": f"invite {where}",
+        "look for what is wrong": f"debug doctor {where}",
+        "read the latest answers": f"debug rollouts {where}",
+        "keep the answers": f"export {where}",
+    }
+    return tuple(
+        NowShown(says=says, command=f"{program} {command}")
+        for says, command in list(now.items())[: None if kind == "node" else 2]
     )

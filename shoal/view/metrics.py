@@ -1,34 +1,34 @@
-"""`/metrics`: what is shown of a node as Prometheus reads it. Pure.
+"""`/metrics`: a node's answers as Prometheus reads them. Pure.
 
-    Shown, Answers ─▶ METRICS, a row each ─▶ prometheus_client's text
+    fields of answers that name a metric ──walk──▶ METRICS ──values of this node──▶ text
 
-docs/metrics.md has a line for each, and a test compares. The labels that others fill in, peer ids
-and families, are bounded in number and have been made visible by `build`.
+A field says its metric's name and help itself (`shoal_ipc.answers.form.measured`). docs/metrics.md
+has a line for each, and a test compares. The labels that others fill in, peer ids and families, are
+bounded in number and have been made visible when they were read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, Final, get_args, get_type_hints
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from shoal.view.answers import Answer, Answers
-from shoal.view.model import PublisherShown, Shown
-from shoal.view.reading import part, real
+from shoal.view.asking import Answers
+from shoal.view.model import Shown
+from shoal_ipc.answers.learning import Ledger
+from shoal_ipc.answers.node import Status
+from shoal_ipc.answers.peer import Refusals
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-MAX_PUBLISHERS: Final = 32
-"""Publishers with samples of their own: those learnt from most."""
-MAX_FAMILIES: Final = 64
+MAX_ROWS: Final = 32
+"""Publishers, families or reasons with samples of their own: the first, which weigh most."""
 
-Sample = tuple[tuple[str, ...], float | None]
-"""Values of a metric's labels, and its value; None is left out."""
-Samples = Callable[[Shown, Answer], Iterable[Sample]]
-"""From what is shown, and the status behind it."""
+Labels = tuple[str, ...]
+Sample = tuple[str, Labels, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,216 +37,104 @@ class Metric:
 
     name: str
     says: str
-    samples: Samples
-    labels: tuple[str, ...] = ()
+    labels: Labels = ()
+
+
+_UP: Final = Metric(name="shoal_up", says="Whether the node answers on its socket.")
+_INFO: Final = Metric(
+    name="shoal_peer_info",
+    says="Who it is; always 1.",
+    labels=("kind", "peer_id", "swarm", "digest"),
+)
+_FINDINGS: Final = Metric(
+    name="shoal_findings",
+    says="What doctor finds, by how serious it is.",
+    labels=("state",),
+)
+
+
+def _named(kind: type, labels: Labels = ()) -> Iterator[Metric]:
+    """Yield the metrics that an answer's fields, and the answers within it, name."""
+    hints = get_type_hints(kind)
+    for one in fields(kind):
+        about = one.metadata
+        if "metric" in about:
+            yield Metric(name=about["metric"], says=about["says"], labels=labels)
+        more = (*labels, about["label"]) if "label" in about else labels
+        for inside in _types_in(hints[one.name]):
+            yield from _named(inside, more)
+
+
+def _types_in(hint: Any) -> Iterator[type]:
+    if is_dataclass(hint):
+        yield hint  # type: ignore[misc]  # a class: hints hold no instances
+    for inside in get_args(hint):
+        yield from _types_in(inside)
+
+
+METRICS: Final = (
+    *(_UP, _INFO, _FINDINGS),
+    *(metric for kind in (Status, Ledger, Refusals) for metric in _named(kind)),
+)
+_BY_NAME: Final = {metric.name: metric for metric in METRICS}
 
 
 def metrics_text(shown: Shown, answers: Answers) -> str:
     """Return the answer to a scrape."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Of(shown, answers.status or {}))
+    registry.register(_Samples(list(_samples(shown, answers))))
     return generate_latest(registry).decode("utf-8")
 
 
-class _Of(Collector):
-    def __init__(self, shown: Shown, status: Answer) -> None:
-        self._shown, self._status = shown, status
+class _Samples(Collector):
+    def __init__(self, samples: list[Sample]) -> None:
+        self._samples = samples
 
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
         """Yield every metric that has a value."""
         for metric in METRICS:
-            is_counter = metric.name.endswith("_total")
-            kind = CounterMetricFamily if is_counter else GaugeMetricFamily
-            family = kind(metric.name, metric.says, labels=metric.labels)
-            for labels, value in metric.samples(self._shown, self._status):
-                if value is not None:
+            found = [
+                (labels, value) for name, labels, value in self._samples if name == metric.name
+            ]
+            if found:
+                is_counter = metric.name.endswith("_total")
+                kind = CounterMetricFamily if is_counter else GaugeMetricFamily
+                family = kind(metric.name, metric.says, labels=metric.labels)
+                for labels, value in found:
                     family.add_metric(labels, value)
-            if family.samples:
                 yield family
 
 
-def _shown(value: Callable[[Shown], float | None]) -> Samples:
-    return lambda shown, _status: [((), value(shown))]
+def _samples(shown: Shown, answers: Answers) -> Iterator[Sample]:
+    yield _UP.name, (), float(shown.right.state != "down")
+    who = (shown.kind, shown.peer_id, shown.swarm.name, shown.swarm.digest)
+    yield _INFO.name, who, 1.0
+    states = [one.state for one in shown.right.findings]
+    for state in ("warn", "bad"):
+        yield _FINDINGS.name, (state,), float(states.count(state))
+    for answer in (answers.status, answers.ledger, shown.refused):
+        if answer is not None:
+            yield from _inside(answer, ())
 
 
-def _status(*path: str) -> Samples:
-    """A number of the status view."""
-
-    def samples(_shown: Shown, status: Answer) -> Iterable[Sample]:
-        at = status
-        for key in path[:-1]:
-            at = part(at, key)
-        return [((), real(at, path[-1]))]
-
-    return samples
-
-
-def _publishers(value: Callable[[PublisherShown], float | None]) -> Samples:
-    return lambda shown, _status: [
-        ((one.peer_id,), value(one)) for one in shown.publishers[:MAX_PUBLISHERS]
-    ]
+def _inside(answer: Any, labels: Labels) -> Iterator[Sample]:
+    """Yield the samples of an answer, and of those within it."""
+    for one in fields(answer):
+        value, about = getattr(answer, one.name), one.metadata
+        if value is None:
+            continue
+        if "metric" in about:
+            value = value.get(about["key"]) if isinstance(value, Mapping) else value
+            if value is not None:
+                yield about["metric"], labels, float(value)
+        elif "label" in about:
+            yield from _rows(value, about["by"], labels)
+        elif is_dataclass(value):
+            yield from _inside(value, labels)
 
 
-def _processes(key: str) -> Samples:
-    def samples(_shown: Shown, status: Answer) -> Iterable[Sample]:
-        found = part(part(status, "cost"), "processes")
-        return [((name,), real(part(found, name), key)) for name in ("node", "worker", "trainer")]
-
-    return samples
-
-
-def _info(shown: Shown, _status: Answer) -> Iterable[Sample]:
-    return [((shown.kind, shown.peer_id, shown.swarm.name, shown.swarm.digest), 1.0)]
-
-
-def _findings(shown: Shown, _status: Answer) -> Iterable[Sample]:
-    found = [one.state for one in shown.right.findings]
-    return [((state,), float(found.count(state))) for state in ("warn", "bad")]
-
-
-METRICS: Final = (
-    Metric(
-        name="shoal_up",
-        says="Whether the node answers on its socket.",
-        samples=_shown(lambda shown: float(shown.right.state != "down")),
-    ),
-    Metric(
-        name="shoal_peer_info",
-        says="Who it is; always 1.",
-        samples=_info,
-        labels=("kind", "peer_id", "swarm", "digest"),
-    ),
-    Metric(
-        name="shoal_uptime_seconds",
-        says="Time since the start.",
-        samples=_shown(lambda shown: shown.right.uptime_s),
-    ),
-    Metric(
-        name="shoal_findings",
-        says="What doctor finds, by how serious it is.",
-        samples=_findings,
-        labels=("state",),
-    ),
-    Metric(name="shoal_peers", says="Connected peers.", samples=_status("peers")),
-    Metric(name="shoal_rounds_total", says="Rounds completed.", samples=_status("round")),
-    Metric(
-        name="shoal_round_seconds",
-        says="Wall time of the latest round.",
-        samples=_status("trainer", "last_round", "seconds"),
-    ),
-    Metric(
-        name="shoal_reward_own",
-        says="Mean own reward of the latest 20 rounds.",
-        samples=_shown(lambda shown: shown.learning.reward_own),
-    ),
-    Metric(
-        name="shoal_reward_start",
-        says="Mean own reward of the first 20 rounds.",
-        samples=_shown(lambda shown: shown.learning.reward_start),
-    ),
-    Metric(
-        name="shoal_held_out_pass_ratio",
-        says="Share of held-out questions that passed, in the latest evaluation.",
-        samples=_shown(lambda shown: shown.learning.held_out),
-    ),
-    Metric(
-        name="shoal_family_reward",
-        says="Mean own reward in one task family, lately.",
-        samples=lambda shown, _status: [
-            ((one.name,), one.reward) for one in shown.learning.families[:MAX_FAMILIES]
-        ],
-        labels=("family",),
-    ),
-    Metric(
-        name="shoal_tokens_generated_total",
-        says="Tokens this node generated.",
-        samples=_status("trainer", "tokens_generated"),
-    ),
-    Metric(
-        name="shoal_groups_published_total",
-        says="Own groups on disk to be shared.",
-        samples=_status("groups_published"),
-    ),
-    Metric(
-        name="shoal_groups_received_total",
-        says="Valid groups of others.",
-        samples=_status("groups_received"),
-    ),
-    Metric(
-        name="shoal_groups_external_trained_total",
-        says="Groups of others trained on.",
-        samples=_status("groups_external_used"),
-    ),
-    Metric(
-        name="shoal_learnt_groups",
-        says="Groups trained on, of the publishers learnt from most.",
-        samples=_publishers(lambda one: float(one.trained)),
-        labels=("publisher",),
-    ),
-    Metric(
-        name="shoal_learnt_signal",
-        says="What they moved the weights by: the sum of absolute advantages.",
-        samples=_publishers(lambda one: one.signal),
-        labels=("publisher",),
-    ),
-    Metric(
-        name="shoal_signal_others_ratio",
-        says="Share of the last hour's signal that came from others.",
-        samples=_shown(lambda shown: shown.worth.others_signal_share),
-    ),
-    Metric(
-        name="shoal_buffer_groups",
-        says="Groups of others in the buffer.",
-        samples=_status("buffer", "groups"),
-    ),
-    Metric(
-        name="shoal_accepted_total",
-        says="Messages of others that were taken.",
-        samples=_status("verdicts", "accept"),
-    ),
-    Metric(
-        name="shoal_refused_total",
-        says="Messages of others that were not, by reason.",
-        samples=lambda shown, _status: [
-            ((one.reason,), float(one.count)) for one in shown.refused.counts
-        ],
-        labels=("reason",),
-    ),
-    Metric(
-        name="shoal_bytes_received_total",
-        says="Bytes over its sockets since the start.",
-        samples=_status("cost", "bytes_in"),
-    ),
-    Metric(
-        name="shoal_bytes_sent_total",
-        says="Bytes over its sockets since the start.",
-        samples=_status("cost", "bytes_out"),
-    ),
-    Metric(
-        name="shoal_process_cpu_ratio",
-        says="Processor time a second, over the last minute: 1 is one core.",
-        samples=_processes("cpu"),
-        labels=("process",),
-    ),
-    Metric(
-        name="shoal_process_resident_memory_bytes",
-        says="Memory that the process has in use.",
-        samples=_processes("rss_bytes"),
-        labels=("process",),
-    ),
-    Metric(
-        name="shoal_data_dir_bytes",
-        says="What its data directory occupies.",
-        samples=_status("cost", "disk_bytes"),
-    ),
-    Metric(
-        name="shoal_disk_free_bytes",
-        says="What is free on its disk.",
-        samples=_status("disk", "free_bytes"),
-    ),
-    Metric(
-        name="shoal_judge_score",
-        says="Mean of the judge's latest 20 scores.",
-        samples=_shown(lambda shown: shown.worth.judge_score),
-    ),
-)
+def _rows(rows: Any, by: str, labels: Labels) -> Iterator[Sample]:
+    named = rows.items() if isinstance(rows, Mapping) else ((getattr(r, by), r) for r in rows)
+    for name, row in list(named)[:MAX_ROWS]:
+        if row is not None:
+            yield from _inside(row, (*labels, name))

@@ -1,17 +1,21 @@
 """What is shown of a node, and nothing else: every face shows the same from here. Pure.
 
-    debug views, metrics.jsonl ──build──▶ Shown ──▶ page · `shoal watch` · `/metrics` · `--json`
+    debug views, metrics.jsonl ──build──▶ Shown ──▶ page · `shoal watch` · `--json`
 
-Every number was measured by the node itself. What others wrote (models, families, errors) has been
-through `shoal_base.visible`: a face may print any text of it as it is.
+Every number was measured by the node itself. What a view answers in one piece stands here as it
+came; what is put together from several has a type of its own. All text has been made visible.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Literal
 
-SCHEMA_VERSION = 1
+from shoal_ipc.answers.doctor import Finding
+from shoal_ipc.answers.form import Versioned
+from shoal_ipc.answers.learning import Lately, LearningFinding, LearntFamily
+from shoal_ipc.answers.node import Rollout
+from shoal_ipc.answers.peer import Cost, Refusals, Swarm
 
 Kind = Literal["node", "bootstrap", "judge"]
 Health = Literal["ok", "warn", "bad", "down"]
@@ -19,25 +23,7 @@ Standing = Literal["fine", "doubted", "banned", "blocked", "me"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SwarmShown:
-    """Which swarm it is of."""
-
-    name: str
-    digest: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FindingShown:
-    """One thing that was looked at, in doctor's words."""
-
-    check: str
-    state: str
-    says: str
-    do: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PhaseShown:
+class Phase:
     """What the trainer does."""
 
     name: str
@@ -52,39 +38,16 @@ class PhaseShown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RightShown:
+class Right:
     """Am I all right?"""
 
     state: Health
     says: str
     do: str
-    findings: tuple[FindingShown, ...]
-    phase: PhaseShown | None
+    findings: tuple[Finding, ...]
+    phase: Phase | None
     uptime_s: float | None
     down_since_unix: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LearningFindingShown:
-    """Something about its learning that is not as it should be."""
-
-    check: str
-    state: str
-    since: int
-    """Its first round."""
-    says: str
-    do: str
-    example: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FamilyShown:
-    """Own answers to one task family."""
-
-    name: str
-    reward: float | None
-    reward_start: float | None
-    groups: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +62,8 @@ class LearningShown:
     reward_start: float | None
     held_out: float | None
     held_out_start: float | None
-    findings: tuple[LearningFindingShown, ...]
-    families: tuple[FamilyShown, ...]
+    findings: tuple[LearningFinding, ...]
+    families: tuple[LearntFamily, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,80 +109,15 @@ class PublisherShown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorthShown:
-    """Is it worth it? What came from others in the last `window_s`, and what it costs.
-
-    Of a node that is down: in the `window_s` before it trained last.
-    """
+class Worth:
+    """Is it worth it? What came from others, and what it costs."""
 
     says: str
-    others_signal_share: float | None
-    groups_with_signal_others: int
-    tokens_not_generated: int
-    bytes_in_s: float | None
-    bytes_out_s: float | None
-    cpu_node: float | None
-    """Of one core; 1.5 is one and a half."""
-    cpu_trainer: float | None
-    rss_node: int | None
-    rss_trainer: int | None
-    disk_bytes: int | None
+    lately: Lately
+    """Of a node that is down: in the time before it trained last."""
+    cost: Cost
+    """To its last answer."""
     judge_score: float | None
-    window_s: float
-    cost_window_s: float | None
-    """The time over which bytes a second and processors were measured, to its last answer."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SaidShown:
-    """One group; its text comes from the `rollouts` view."""
-
-    id: str
-    family: str
-    publisher: str
-    mine: bool
-    round: int
-    reward: float | None
-    used: bool | None
-    """Trained on; None while that is not known."""
-    why_unused: str
-    completions: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RefusedCountShown:
-    """How often for one reason, since the start."""
-
-    reason: str
-    says: str
-    do: str
-    count: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RefusalShown:
-    """One refusal."""
-
-    at_unix: float
-    reason: str
-    says: str
-    do: str
-    signer: str
-    forwarder: str
-    family: str
-    kind: str
-    """reject (it counts against who sent it) or ignore."""
-    times: int
-    """How often it was the same."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RefusedShown:
-    """What was refused?"""
-
-    counts: tuple[RefusedCountShown, ...] = ()
-    ring: tuple[RefusalShown, ...] = ()
-    """The newest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,7 +129,7 @@ class NowShown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class Shown(Versioned):
     """One node, or another peer, at one moment: the seven questions in their order."""
 
     kind: Kind
@@ -240,25 +138,14 @@ class Shown:
     short: str
     data_dir: str
     at_unix: float
-    swarm: SwarmShown
-    right: RightShown
+    swarm: Swarm
+    right: Right
     learning: LearningShown
     marks: tuple[MarkShown, ...]
     """What may be why the curve turns, the oldest first."""
     publishers: tuple[PublisherShown, ...]
-    worth: WorthShown
-    said: tuple[SaidShown, ...]
-    refused: RefusedShown = field(default_factory=RefusedShown)
+    worth: Worth
+    said: tuple[Rollout, ...]
+    """The newest first, without texts: those come from the `rollouts` view."""
+    refused: Refusals = field(default_factory=Refusals)
     now: tuple[NowShown, ...] = ()
-
-
-def to_json(shown: Shown) -> dict[str, Any]:
-    """Return it as JSON values; keys may come, none changes its meaning."""
-    return {"schema_version": SCHEMA_VERSION, **_plain(asdict(shown))}
-
-
-def _plain(value: Any) -> Any:
-    """Tuples as lists, as they are when read again."""
-    if isinstance(value, dict):
-        return {key: _plain(one) for key, one in value.items()}
-    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value

@@ -2,46 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Final
+
 from shoal.layout import duration
-from shoal.view.answers import Answer, Answers
-from shoal.view.model import FindingShown, Health, Kind, PhaseShown, RightShown
-from shoal.view.reading import name, part, real, rows, text, whole
+from shoal.view.asking import Answers
+from shoal.view.model import Kind, Phase, Right
+from shoal_ipc.answers.doctor import GRAVITY, Finding
+from shoal_ipc.answers.learning import Learning
+from shoal_ipc.answers.node import Buffer, Progress, Status, Trainer
+from shoal_ipc.answers.peer import Peers
 
-_GRAVITY = ("ok", "warn", "bad")
-_STUCK = ("broken", "diverged", "misconfigured")
+_STUCK: Final = ("broken", "diverged", "misconfigured")
+_DOING: Final = {"training": "Learning", "connected": "Learning", "generating": "Answering"}
+_NOT_YET: Final = {
+    "disabled": "Without a trainer",
+    "loading": "Loading the model",
+    "": "Starting",
+}
 
 
-def right_of(answers: Answers, *, at_unix: float, kind: Kind) -> RightShown:
+def right_of(answers: Answers, *, at_unix: float, kind: Kind) -> Right:
     """Return the first block."""
-    status = answers.status or {}
-    phase = _phase(part(status, "trainer"))
+    status = answers.status or Status()
+    phase = _phase(status.trainer or Trainer())
     if answers.down_since_unix is not None:
-        return _down(answers, at_unix, phase)
-    findings = tuple(_findings(answers))
-    worst = max(findings, key=lambda one: _GRAVITY.index(one.state), default=None)
-    state: Health = "ok"
-    says, do = _activity(answers, kind), ""
-    if worst is not None and worst.state != "ok":
-        state = "bad" if worst.state == "bad" else "warn"
-        says, do = f"{says}. {worst.check}: {worst.says}", worst.do
-    return RightShown(
-        state=state,
+        return _down(answers.down_since_unix or None, at_unix, phase)
+    found = () if answers.doctor is None else answers.doctor.findings
+    # Before doctor has answered once, what the status has to say.
+    findings = found or tuple(_of_status(status.trainer or Trainer()))
+    worst = max(findings, key=lambda one: GRAVITY.index(one.state), default=Finding(state="ok"))
+    says = _activity(answers, kind)
+    if worst.state != "ok":
+        says = f"{says}. {worst.check}: {worst.says}"
+    return Right(
+        state=worst.state,
         says=says,
-        do=do,
+        do="" if worst.state == "ok" else worst.do,
         findings=findings,
         phase=phase,
-        uptime_s=real(status, "uptime_s"),
+        uptime_s=status.uptime_s,
         down_since_unix=None,
     )
 
 
-def _down(answers: Answers, at_unix: float, phase: PhaseShown | None) -> RightShown:
-    since = answers.down_since_unix or None
+def _down(since: float | None, at_unix: float, phase: Phase | None) -> Right:
     ago = "" if since is None else f"down for {duration(max(0.0, at_unix - since))}: "
-    return RightShown(
+    return Right(
         state="down",
         says=f"{ago}no node answers here",
-        do="start it again: it goes on where it stopped" if since else "start one",
+        do="run the same command to resume" if since else "start one",
         findings=(),
         phase=phase,
         uptime_s=None,
@@ -49,77 +59,49 @@ def _down(answers: Answers, at_unix: float, phase: PhaseShown | None) -> RightSh
     )
 
 
-def _findings(answers: Answers) -> list[FindingShown]:
-    """Doctor's findings; before it has answered once, what the status has to say."""
-    found = [
-        FindingShown(
-            check=text(one, "check"),
-            state=str(one.get("state")),
-            says=text(one, "says"),
-            do=text(one, "do"),
-        )
-        for one in rows(answers.doctor, "findings")
-        if one.get("state") in _GRAVITY
-    ]
-    return found or list(_of_status(answers.status or {}))
-
-
-def _of_status(status: Answer) -> list[FindingShown]:
-    found = []
-    trainer = part(status, "trainer")
-    if trainer.get("paused"):
-        found.append(("trainer", "bad", f"paused: {text(trainer, 'paused')}", "make room"))
-    elif trainer.get("state") in _STUCK:
-        why = text(trainer, "last_error") or "see the node's log"
-        found.append(("trainer", "bad", f"{trainer['state']}: {why}", "mend that"))
-    for one in rows(part(trainer, "learning"), "findings"):
-        found.append(("learning", str(one.get("state")), text(one, "says"), text(one, "do")))
-    return [
-        FindingShown(check=check, state=state if state in _GRAVITY else "warn", says=says, do=do)
-        for check, state, says, do in found
-    ]
+def _of_status(trainer: Trainer) -> Iterator[Finding]:
+    if trainer.paused:
+        says = f"paused: {trainer.paused}"
+        yield Finding(check="trainer", state="bad", says=says, do="make room")
+    elif trainer.state in _STUCK:
+        says = f"{trainer.state}: {trainer.last_error or 'see the log of the node'}"
+        yield Finding(check="trainer", state="bad", says=says, do="mend that")
+    for one in (trainer.learning or Learning()).findings:
+        yield Finding(check="learning", state=one.state, says=one.says, do=one.do)
 
 
 def _activity(answers: Answers, kind: Kind) -> str:
     """Say what it is at: ``Learning with 3 others``."""
-    status = answers.status or {}
-    peers = whole(status, "peers")
-    connected = f"{peers} connected" if peers else "nobody connected"
+    status = answers.status or Status()
+    connected = f"{status.peers} connected" if status.peers else "nobody connected"
     if kind != "node":
         return f"{'Meeting point' if kind == 'bootstrap' else 'Judge'}, {connected}"
-    state = text(part(status, "trainer"), "state")
-    doing = {"training": "Learning", "connected": "Learning", "generating": "Answering"}.get(state)
-    others = _num_others(answers)
+    state = (status.trainer or Trainer()).state
+    doing, others = _DOING.get(state), _num_others(answers)
     if doing and others:
         return f"{doing} with {others} other{'' if others == 1 else 's'}"
     if doing:
-        return f"{doing}, {connected}" if peers else f"{doing} alone"
-    said = {"disabled": "Without a trainer", "loading": "Loading the model", "": "Starting"}
-    return f"{said.get(state, f'Trainer {state}')}, {connected}"
+        return f"{doing}, {connected}" if status.peers else f"{doing} alone"
+    return f"{_NOT_YET.get(state, f'Trainer {state}')}, {connected}"
 
 
 def _num_others(answers: Answers) -> int:
     """Of those connected, who has answered anything: a bootstrap does not."""
-    connected = {name(one, "peer_id") for one in rows(answers.peers, "peers")}
-    answered = {
-        name(one, "peer_id")
-        for one in rows(answers.contributions, "peers")
-        if whole(one, "contributed")
-    }
-    return len(connected & answered)
+    connected = {one.peer_id for one in (answers.peers or Peers()).peers}
+    rows = (answers.buffer or Buffer()).publishers
+    return len(connected & {one.peer_id for one in rows if one.received and not one.own})
 
 
-def _phase(trainer: Answer) -> PhaseShown | None:
-    progress = part(trainer, "progress")
-    error = text(trainer, "last_error") or None
-    if not trainer.get("phase") and error is None:
+def _phase(trainer: Trainer) -> Phase | None:
+    progress = trainer.progress or Progress()
+    if not trainer.phase and not trainer.last_error:
         return None
-    return PhaseShown(
-        name=text(trainer, "phase") or text(trainer, "state"),
-        since_s=real(progress, "seconds"),
-        round=whole(progress, "round") if progress.get("round") is not None else None,
-        done=whole(progress, "done"),
-        of=whole(progress, "of"),
-        left_s=real(progress, "left_s"),
-        last_error=error,
+    return Phase(
+        name=trainer.phase or trainer.state,
+        since_s=progress.seconds,
+        round=progress.round,
+        done=progress.done,
+        of=progress.of,
+        left_s=progress.left_s,
+        last_error=trainer.last_error or None,
     )

@@ -11,8 +11,9 @@ from typing import Final
 from rich.cells import cell_len
 from rich.text import Text
 
-from shoal.layout import age, duration, number, size
-from shoal.view.model import PhaseShown, PublisherShown, Shown
+from shoal.layout import duration, number
+from shoal.view.model import Phase, PublisherShown, Shown
+from shoal.view.worth import flows, on_disk, used
 from shoal_base.terminal import Part, styled
 
 COLOURS: Final = {
@@ -53,7 +54,7 @@ def right(shown: Shown, _room: int) -> Iterator[Text]:
         yield styled(f"the last trainer ended: {one.phase.last_error}")
 
 
-def _phase(phase: PhaseShown) -> str:
+def _phase(phase: Phase) -> str:
     where = "" if phase.round is None else f"round {phase.round}: "
     counted = f", {phase.done} of {phase.of}" if phase.of else ""
     seconds = phase.since_s or 0.0
@@ -127,32 +128,14 @@ def _standing(one: PublisherShown) -> str:
 def worth(shown: Shown, _room: int) -> Iterator[Text]:
     """Is it worth it?"""
     one = shown.worth
-    if one.says:
-        yield styled(one.says)
-    flows = [
-        f"{rate / 1000:.1f} KB/s {way}"
-        for way, rate in (("in", one.bytes_in_s), ("out", one.bytes_out_s))
-        if rate is not None
-    ]
-    used = [
-        f"{name} {share:.0%} of a core{'' if memory is None else f', {size(memory)}'}"
-        for name, share, memory in (
-            ("node", one.cpu_node, one.rss_node),
-            ("trainer", one.cpu_trainer, one.rss_trainer),
-        )
-        if share is not None
-    ]
-    window = "" if one.cost_window_s is None else f" (last {duration(one.cost_window_s)})"
-    flows = [f"{', '.join(flows)}{window}"] if flows else []
-    used = ["; ".join(used)] if used else []
-    disk = [] if one.disk_bytes is None else [f"{size(one.disk_bytes)} on disk"]
-    for cost in ([*flows, *disk], used):
-        if cost:
-            yield styled(", ".join(cost))
-    if one.groups_with_signal_others:
+    where = ", ".join(filter(None, (flows(one.cost), on_disk(one.cost))))
+    for line in (one.says, where, used(one.cost)):
+        if line:
+            yield styled(line)
+    if one.lately.groups_others:
         yield styled(
-            f"in that time: {one.groups_with_signal_others} groups of others, "
-            f"{one.tokens_not_generated} tokens that were not generated here"
+            f"in that time: {one.lately.groups_others} groups of others, "
+            f"{one.lately.tokens_others} tokens that were not generated here"
         )
     if one.judge_score is not None:
         yield styled(f"the judge's score: {number(one.judge_score)}")
@@ -164,7 +147,7 @@ def said(shown: Shown, _room: int) -> Iterator[Text]:
         ended = "the list ends with the node; shoal export writes what is on disk"
         yield styled((ended if shown.right.state == "down" else "nothing yet", "dim"))
     for one in sorted(shown.said, key=lambda one: one.reward is None):
-        by = "this node" if one.mine else f"…{one.publisher[-10:]}"
+        by = "this node" if one.own else f"…{one.publisher[-10:]}"
         used = {True: "trained on", False: one.why_unused, None: ""}[one.used]
         yield _row(f"{number(one.reward):>5}  {by:<11} {one.family}", f"  {used}" if used else "")
 
@@ -178,7 +161,7 @@ def refused(shown: Shown, _room: int) -> Iterator[Text]:
         return
     yield _row(", ".join(f"{one.count} {one.reason}" for one in counts))
     for one in shown.refused.ring:
-        ago = age(max(0.0, shown.at_unix - one.at_unix))
+        ago = duration(max(0.0, shown.at_unix - one.at_ms / 1000))
         family = f" ({one.family})" if one.family else ""
         times = f" {one.times} times" if one.times > 1 else ""
         yield styled(f"{ago} ago{times}, from …{one.forwarder[-10:]}: {one.says}{family}")

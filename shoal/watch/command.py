@@ -18,16 +18,16 @@ from types import FrameType
 from rich.live import Live
 
 from shoal.nearby import running_node
-from shoal.view.answers import Answers
-from shoal.view.asking import Asking
+from shoal.view.asking import Answers, Asking
 from shoal.view.build import build
-from shoal.view.model import Shown, to_json
+from shoal.view.model import Shown
 from shoal.watch.frame import frame
 from shoal.watch.keys import Keys
 from shoal_base.lines import say_json
 from shoal_base.node_folders import NODE_FOLDER
 from shoal_base.output import NoReader
 from shoal_base.terminal import Terminal
+from shoal_ipc.answers.form import to_json
 from shoal_settings.called import called
 from shoal_settings.exits import EXIT_NO_NODE, EXIT_OK
 from shoal_settings.parser import Parser, path

@@ -13,7 +13,7 @@ import pytest
 from p2p.parts import wall_ms
 from shoal.__main__ import COMMANDS, main
 from shoal.debug.views import VIEWS
-from shoal.schema import SHAPES, schemas
+from shoal.schema import SHAPES
 from shoal_ipc import messages as m
 from shoal_settings.exits import say_error
 from tests.policy.training_cases import external_group
@@ -21,7 +21,6 @@ from tests.support import factories as make
 from tests.support.running_node import RunningNode
 from tests.support.schemas import check
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "schema.json"
 ELSEWHERE = {"publish", "answer", "export", "judge report", "swarm", "experiment", "page"}
 """Checked by the tests that run them."""
 WITHOUT_NODE = {
@@ -134,11 +133,6 @@ def test_an_error_is_an_object_on_standard_error(
     # What is said after it is for people again.
     say_error("shoal", "after")
     assert capsys.readouterr().err == "shoal: after\n"
-
-
-def test_the_document_has_the_schemas_of_today() -> None:
-    """`shoal schema > docs/schema.json` makes it anew."""
-    assert json.loads(DOCUMENT.read_text())["schemas"] == schemas()
 
 
 def test_a_missing_a_wrong_and_an_unknown_key_are_told() -> None:

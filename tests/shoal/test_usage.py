@@ -137,7 +137,7 @@ def test_each_command_explains_itself_and_all_its_flags(
 def test_debug_explains_every_view_and_its_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("debug", "--help") == 0
     text = capsys.readouterr().out
-    views = ("status", "id", "peers", "mesh", "topics", "buffer", "rollouts")
+    views = ("status", "peers", "topics", "buffer", "rollouts")
     for view in views:
         assert re.search(rf"^ +{view} ", text, re.MULTILINE)
     assert "3 no node" in text
@@ -163,7 +163,7 @@ def test_an_unknown_flag_is_a_usage_error(command: str, capsys: pytest.CaptureFi
         ("node --rouns 3", "no flag --rouns (did you mean '--rounds'?)"),
         ("trainer --modle=tiny", "no flag --modle (did you mean '--model'?)"),
         ("node here", "there is one argument too many: 'here'"),
-        ("debug stats", "no view 'stats' (did you mean 'status'?); there are status, id"),
+        ("debug stats", "no view 'stats' (did you mean 'status'?); there are status, peers"),
         ("debug status --jsn", "no flag --jsn (did you mean '--json'?); see shoal debug status"),
         ("debug --jsn status", "no flag --jsn (did you mean '--json'?); see shoal debug status"),
         ("debug rollouts --limit x", "argument --limit: 'x' is not a whole number"),

@@ -18,7 +18,7 @@ function brief(peer) {
   if (peer.right.state === "down") return "down";
   if (peer.kind !== "node") return peer.right.says.split(". ")[0];
   const others = peer.publishers.filter((one) => !one.mine && one.connected).length;
-  const learnt = peer.worth.others_signal_share;
+  const learnt = peer.worth.lately.others_signal_share;
   return `round ${peer.learning.round} · reward ${reward(peer.learning.reward_own)} · ${plural(others, "peer")}${learnt === null ? "" : ` · ${share(learnt)} learnt from others`}`;
 }
 

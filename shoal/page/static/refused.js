@@ -30,7 +30,7 @@ function row(one) {
   return make(
     "tr",
     {},
-    make("td", {}, clock(one.at_unix)),
+    make("td", {}, clock(one.at_ms / 1000)),
     make("td", { class: "wraps" }, foreign(one.says || one.reason), one.times > 1 ? ` × ${count(one.times)}` : null),
     make("td", {}, peer(one.signer)),
     make("td", {}, peer(one.forwarder)),

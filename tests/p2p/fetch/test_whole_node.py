@@ -53,7 +53,7 @@ async def test_a_newcomer_holds_what_was_shared_before_it_came(tmp_path: Path) -
             await until(lambda: external(new) == 5 + len(big))
             view = await new.views.fetch({})
             # Gossip still remembers some of them; whichever way they came, it was once.
-            assert sum(view["batches"].values()) == 6
+            assert sum(view.batches.values()) == 6
             # Its trainer draws them, and it gives them on.
             leased = new.pool.lease("trainer", 99, lease_seconds=60.0)
             assert len(leased) == 5 + len(big)

@@ -63,16 +63,18 @@ async def test_what_it_costs(tmp_path: Path, mock_clock: MockClock) -> None:
     mock_clock.jump(10)
     traffic.bytes_in, traffic.bytes_out = 20_000, 5_000
     found = await meter.view({"node": os.getpid(), "worker": None, "trainer": GONE})
-    assert (found["bytes_in_s"], found["bytes_out_s"], found["window_s"]) == (2000.0, 500.0, 10.0)
-    assert found["processes"]["node"]["rss_bytes"] > 1_000_000
-    assert found["processes"]["node"]["cpu"] > 0
-    assert found["processes"]["worker"] is found["processes"]["trainer"] is None
-    assert found["disk_bytes"] >= 100_000
+    assert (found.bytes_in_s, found.bytes_out_s, found.window_s) == (2000.0, 500.0, 10.0)
+    node = found.processes["node"]
+    assert node is not None and node.rss_bytes and node.cpu
+    assert node.rss_bytes > 1_000_000
+    assert node.cpu > 0
+    assert found.processes["worker"] is found.processes["trainer"] is None
+    assert found.disk_bytes >= 100_000
     (tmp_path / "more").write_bytes(b"x" * 1_000_000)
     again = await meter.view({"node": os.getpid()})
-    assert again["disk_bytes"] == found["disk_bytes"]
+    assert again.disk_bytes == found.disk_bytes
     mock_clock.jump(61)
-    assert (await meter.view({}))["disk_bytes"] >= 1_100_000
+    assert (await meter.view({})).disk_bytes >= 1_100_000
 
 
 def test_a_link_is_not_followed_out_of_the_folder(tmp_path: Path) -> None:

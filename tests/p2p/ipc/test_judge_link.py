@@ -78,8 +78,8 @@ async def test_a_trainer_is_judged_through_its_node(tmp_path: Path) -> None:
                 await eventually(client, given, m.JudgeScore)
             await eventually(client, answer(other), m.JudgeScore)
             status = await node.views.status({})
-            assert status["judge"]["judged"] == 2
-            assert (status["judge"]["score"], status["judge"]["mean_score"]) == (0.0, 0.5)
+            assert status.judge.judged == 2
+            assert (status.judge.score, status.judge.mean_score) == (0.0, 0.5)
             client.close()
         records = [
             open_record(raw, judge=judge.member.peer_id)
@@ -163,7 +163,7 @@ async def test_a_judge_that_lies_is_not_believed(reply: Callable[[Any], bytes], 
             found = await _settled(lambda: link.answer(given))
             assert isinstance(found, m.Failure)
             assert why in found.reason
-            assert link.view()["judged"] == 0
+            assert link.view().judged == 0
             nursery.cancel_scope.cancel()
 
 

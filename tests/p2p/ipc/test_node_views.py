@@ -16,6 +16,9 @@ from p2p.parts import wall_ms
 from shoal.__main__ import main
 from shoal.debug.views import VIEWS, View
 from shoal_ipc import messages as m
+from shoal_ipc.answers.form import to_json
+from shoal_ipc.answers.node import Status
+from shoal_ipc.answers.views import MOVED
 from shoal_tasks.families import PRESETS, TRAIN_SEED_MIN, coordinates
 from shoal_wire.types import RolloutGroup
 from shoal_wire.verdict import Reason, verdict
@@ -131,26 +134,24 @@ def test_status_tells_a_person_that_it_is_alone(
 
 
 def test_draws_against_contributions(node: RunningNode, capsys: pytest.CaptureFixture[str]) -> None:
-    view = shown(node, capsys, "contributions")
+    view = shown(node, capsys, "buffer")
     assert view["own"] == {
         "contributed": QUESTIONS,
         "drawn": 1,
         "trained": 5,
         "ratio": round(1 / QUESTIONS, 3),
     }
-    (peer,) = view["peers"]
-    assert (peer["contributed"], peer["share"], peer["drawn"], peer["useful"]) == (1, 1.0, 1, 1.0)
+    (peer,) = [row for row in view["publishers"] if not row["own"]]
+    assert (peer["received"], peer["share"], peer["draws"], peer["useful"]) == (1, 1.0, 1, 1.0)
     assert view["silent"] == 0
-    said = text(node, capsys, "contributions")
-    assert f"{QUESTIONS} groups contributed, 1 drawn" in said
+    assert f"contributed {QUESTIONS}, drawn 1" in text(node, capsys, "buffer")
 
 
 def test_rollouts_without_their_texts(node: RunningNode) -> None:
     answer = node.call(node.node.views.by_name()["rollouts"], {"texts": False, "questions": False})
-    rows = answer["rollouts"]
-    assert len(rows) == QUESTIONS + 1
-    assert all(len(row["completions"]) == 2 for row in rows)
-    assert "[bold]8" not in json.dumps(answer)
+    assert len(answer.rollouts) == QUESTIONS + 1
+    assert all(len(row.completions) == 2 for row in answer.rollouts)
+    assert "text" not in to_json(answer)["rollouts"][0]["completions"][0]
 
 
 def test_what_was_refused_and_what_to_do(
@@ -167,23 +168,30 @@ def test_what_was_refused_and_what_to_do(
     said = text(node, capsys, "refusals")
     assert "3 times: older than the swarm keeps (gcd_easy)" in said
     assert f"of {eve}, brought by {ann}" in said
-    assert "→ nothing, if it is seldom" in said
+    assert "→ nothing, if it is rare" in said
 
 
 def test_who_it_is(node: RunningNode, capsys: pytest.CaptureFixture[str]) -> None:
-    identity = shown(node, capsys, "id")
-    assert identity["peer_id"] == node.node.member.peer_id
+    identity = shown(node, capsys, "status")
     assert bytes.fromhex(identity["public_key"]) == node.node.member.host.identity.public_key_bytes
     assert identity["swarm"]["digest"] == node.node.member.manifest.digest.hex()
-    assert identity["public_key"] in text(node, capsys, "id")
+    assert identity["public_key"] in text(node, capsys, "status")
 
 
-def test_peers_mesh_and_topics_of_a_node_alone(
+@pytest.mark.parametrize("view", MOVED)
+def test_a_view_that_became_part_of_another_says_which(
+    view: str, node: RunningNode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["debug", view, "--data-dir", str(node.data_dir)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"shoal debug {MOVED[view]}" in line
+
+
+def test_peers_and_topics_of_a_node_alone(
     node: RunningNode, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (topic,) = node.node.member.manifest.topics()
     assert shown(node, capsys, "peers")["peers"] == []
-    assert shown(node, capsys, "mesh")["topics"] == {topic: {"mesh": [], "peers": []}}
     assert shown(node, capsys, "topics")["topics"] == [
         {
             "topic": topic,
@@ -193,10 +201,10 @@ def test_peers_mesh_and_topics_of_a_node_alone(
             "peers": 0,
             "mesh": 0,
             "groups_per_s": 0.0,
+            "members": [],
         }
     ]
-    assert "nobody is connected" in text(node, capsys, "peers")
-    assert "nobody else is subscribed" in text(node, capsys, "mesh")
+    assert "peers: none" in text(node, capsys, "peers")
     assert topic in text(node, capsys, "topics")
 
 
@@ -246,7 +254,7 @@ def test_views_work_while_the_trainer_is_away(
 def test_a_view_that_a_node_does_not_have_is_exit_code_1(
     node: RunningNode, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(VIEWS, "dreams", View(help="", show=lambda *_: None))
+    monkeypatch.setitem(VIEWS, "dreams", View(kind=Status))
     assert main(["debug", "dreams", "--data-dir", str(node.data_dir)]) == 1
     assert "no view 'dreams'" in capsys.readouterr().err
 

@@ -23,6 +23,7 @@ from p2p.net.swarm_key import format_swarm_key
 from p2p.node import Node
 from p2p.parts import Tuning
 from shoal.__main__ import main
+from shoal_ipc.answers.doctor import Finding
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
 from tests.p2p.net.private_swarms import num_refused
@@ -140,10 +141,10 @@ async def test_who_cannot_join_is_told_why_at_once_and_by_the_doctor(
         assert told == [f"cannot join by {at}: {bar.says}; {bar.do}"]
         assert caplog.messages.index(told[0]) <= 1, "the first line, or that of the other end"
         assert "--swarm-key FILE" in told[0]
-        findings = {finding["check"]: finding for finding in found["findings"]}
-        assert findings["bootstrap"]["do"] == bar.do
-        assert bar.says in findings["bootstrap"]["says"]
-        assert "give the address" not in findings["peers"]["do"]
+        findings = {finding.check: finding for finding in found.findings}
+        assert findings["bootstrap"].do == bar.do
+        assert bar.says in findings["bootstrap"].says
+        assert "give the address" not in findings["peers"].do
 
 
 async def test_the_doctor_sees_that_the_key_file_has_changed(tmp_path: Path) -> None:
@@ -152,19 +153,18 @@ async def test_the_doctor_sees_that_the_key_file_has_changed(tmp_path: Path) -> 
     async with running(BootstrapPeer, tmp_path / "boot", swarm_key=str(key)) as boot:
         doctor = CoreViews(boot.member).by_name()["doctor"]
 
-        async def seen() -> dict[str, str]:
-            findings = (await doctor({}))["findings"]
-            (found,) = [one for one in findings if one["check"] == "swarm key"]
-            return dict(found)
+        async def seen() -> Finding:
+            (found,) = [one for one in (await doctor({})).findings if one.check == "swarm key"]
+            return found
 
-        assert (await seen())["state"] == "ok"
+        assert (await seen()).state == "ok"
         await key.write_text(format_swarm_key(b"o" * 32))
         found = await seen()
-        assert found["state"] == "warn"
-        assert str(key) in found["says"]
-        assert "start it again" in found["do"]
+        assert found.state == "warn"
+        assert str(key) in found.says
+        assert "start it again" in found.do
         await key.unlink()
-        assert "cannot read the swarm key" in (await seen())["says"]
+        assert "cannot read the swarm key" in (await seen()).says
 
 
 async def test_what_is_printed_to_be_copied_names_the_key(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from p2p.live_node import LiveNode
 from p2p.net.dial_error import DialError
 from p2p.node import Node, NodeEnd
 from p2p.peers.discovery import DiscoverySettings
+from shoal_ipc.answers.doctor import Finding
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
 from tests.p2p.peers.test_discovery import discovering, fake_host, full, peer
@@ -139,13 +140,13 @@ async def test_who_is_let_go_is_told_and_waits_and_both_doctors_say_why(tmp_path
             await until(waiting, patience_s=30.0)
             (gone, *_) = waiting()
             (seen,) = await findings(gone, "bootstrap")
-            assert "is full: it let this node go" in seen["says"]
+            assert "is full: it let this node go" in seen.says
             (seen,) = await findings(meeting, "full")
-            assert "peers were let go to make room" in seen["says"]
-            assert "--max-connections" in seen["do"]
+            assert "peers were let go to make room" in seen.says
+            assert "--max-connections" in seen.do
 
 
-async def findings(peer: LiveNode | MeetingPoint, check: str) -> list[dict[str, str]]:
+async def findings(peer: LiveNode | MeetingPoint, check: str) -> list[Finding]:
     views = peer.views.by_name() if isinstance(peer, LiveNode) else peer.views()
     report = await views["doctor"]({})
-    return [finding for finding in report["findings"] if finding["check"] == check]
+    return [finding for finding in report.findings if finding.check == check]

@@ -147,7 +147,7 @@ def test_a_router_that_forwards_ports_lets_others_in(
 
 def told(node: ShoalProcess) -> list[str]:
     """Return the transport addresses that a node tells others."""
-    view = node.view("id") or {"addresses": []}
+    view = node.view("status") or {"addresses": []}
     return [address.rpartition("/p2p/")[0] for address in view["addresses"]]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from p2p.rollouts.learning_ledger import (
 )
 from p2p.rollouts.ledger_file import LEDGER_FILE, LedgerFile, left_in
 from shoal_ipc import messages as m
+from shoal_ipc.answers.form import to_json
+from shoal_ipc.answers.learning import Lately, LearntFrom
 from shoal_wire.types import GroupId, PeerId
 
 ME, ANN, BEN = PeerId("me"), PeerId("ann"), PeerId("ben")
@@ -38,32 +41,31 @@ def group(by: PeerId = ANN, signal: float = 2.0, why: str = "", **other: object)
 OWN = PeerId("")
 
 
-def row(ledger: LearningLedger, peer_id: PeerId, now_ms: int = NOW_MS) -> dict[str, object]:
-    return next(one for one in ledger.publishers(now_ms) if one["peer_id"] == peer_id)
+def row(ledger: LearningLedger, peer_id: PeerId, now_ms: int = NOW_MS) -> LearntFrom:
+    return next(one for one in ledger.publishers(now_ms) if one.peer_id == peer_id)
 
 
 def test_signal_is_what_was_trained_on() -> None:
     ledger = LearningLedger(ME)
     ledger.take(1, [group(), group(signal=0.0, why="no_reward"), group(OWN, 1.0)], now_ms=NOW_MS)
-    assert [one["peer_id"] for one in ledger.publishers(NOW_MS)] == [ANN, ME]
+    assert [one.peer_id for one in ledger.publishers(NOW_MS)] == [ANN, ME]
     ann = row(ledger, ANN, NOW_MS + 1500)
-    assert (ann["looked_at"], ann["trained"], ann["signal"]) == (2, 1, 2.0)
-    assert (ann["model"], ann["reward"], ann["last_s"]) == ("tiny", 0.5, 1.5)
-    assert row(ledger, ME)["own"] is True
-    assert ledger.lately(NOW_MS) | {"window_s": 0} == {
-        "window_s": 0,
-        "others_signal_share": round(2 / 3, 4),
-        "groups_own": 1,
-        "groups_others": 1,
-        "tokens_others": 10,
-        "bytes_in": 0,
-    }
+    assert (ann.looked_at, ann.trained, ann.signal) == (2, 1, 2.0)
+    assert (ann.model, ann.reward, ann.last_s) == ("tiny", 0.5, 1.5)
+    assert row(ledger, ME).own is True
+    assert replace(ledger.lately(NOW_MS), window_s=0) == Lately(
+        others_signal_share=round(2 / 3, 4),
+        groups_own=1,
+        groups_others=1,
+        tokens_others=10,
+        bytes_in=0,
+    )
 
 
 def test_before_anything_is_learnt_there_is_no_share() -> None:
     ledger = LearningLedger(ME)
-    assert ledger.lately(NOW_MS)["others_signal_share"] is None
-    assert ledger.publishers(NOW_MS) == ledger.families() == []
+    assert ledger.lately(NOW_MS).others_signal_share is None
+    assert ledger.publishers(NOW_MS) == ledger.families() == ()
 
 
 def test_lately_is_ten_minutes_and_an_hour() -> None:
@@ -71,10 +73,10 @@ def test_lately_is_ten_minutes_and_an_hour() -> None:
     ledger.take(1, [group(), group()], now_ms=NOW_MS)
     ledger.take(2, [group()], now_ms=NOW_MS + 20 * MINUTE)
     ann = row(ledger, ANN, NOW_MS + 25 * MINUTE)
-    assert (ann["trained"], ann["trained_10m"], ann["signal_1h"]) == (3, 1, 6.0)
+    assert (ann.trained, ann.trained_10m, ann.signal_1h) == (3, 1, 6.0)
     ann = row(ledger, ANN, NOW_MS + 65 * MINUTE)
-    assert (ann["trained"], ann["trained_10m"], ann["signal_1h"]) == (3, 0, 2.0)
-    assert ledger.lately(NOW_MS + 3 * 60 * MINUTE)["others_signal_share"] is None
+    assert (ann.trained, ann.trained_10m, ann.signal_1h) == (3, 0, 2.0)
+    assert ledger.lately(NOW_MS + 3 * 60 * MINUTE).others_signal_share is None
 
 
 def test_what_came_in_is_of_the_minutes_in_which_was_learnt() -> None:
@@ -83,20 +85,20 @@ def test_what_came_in_is_of_the_minutes_in_which_was_learnt() -> None:
     ledger.take(1, [group()], now_ms=NOW_MS, bytes_in=1000)
     ledger.take(2, [group(OWN)], now_ms=NOW_MS + 1000, bytes_in=1500)
     ledger.take(3, [group()], now_ms=NOW_MS + 50 * MINUTE, bytes_in=4000)
-    assert ledger.lately(NOW_MS + 55 * MINUTE)["bytes_in"] == 4000
-    assert ledger.lately(NOW_MS + 65 * MINUTE)["bytes_in"] == 2500
+    assert ledger.lately(NOW_MS + 55 * MINUTE).bytes_in == 4000
+    assert ledger.lately(NOW_MS + 65 * MINUTE).bytes_in == 2500
     again = LearningLedger(ME)
     again.restore(ledger.to_json())
     again.take(4, [group()], now_ms=NOW_MS + 66 * MINUTE, bytes_in=70)  # counted from its start
     found = again.lately(NOW_MS + 66 * MINUTE)
-    assert (found["bytes_in"], found["window_s"]) == (2570, 16 * 60)
+    assert (found.bytes_in, found.window_s) == (2570, 16 * 60)
     older = json.loads(ledger.to_json())
     del older["bytes_in"], older["me"]
     again = LearningLedger(ME)
     again.restore(json.dumps(older))
     again.take(4, [group()], now_ms=NOW_MS + 66 * MINUTE, bytes_in=70)
-    assert again.lately(NOW_MS + 66 * MINUTE)["bytes_in"] is None, "an earlier version noted none"
-    assert again.lately(NOW_MS + 110 * MINUTE)["bytes_in"] == 70
+    assert again.lately(NOW_MS + 66 * MINUTE).bytes_in is None, "an earlier version noted none"
+    assert again.lately(NOW_MS + 110 * MINUTE).bytes_in == 70
 
 
 def test_a_round_that_is_played_again_counts_once() -> None:
@@ -104,8 +106,8 @@ def test_a_round_that_is_played_again_counts_once() -> None:
     for number in range(1, 6):
         ledger.take(number, [group(), group(BEN, 1.0)], now_ms=NOW_MS)
     ledger.take(3, [group(signal=7.0)], now_ms=NOW_MS)  # killed after 2 was saved
-    assert (row(ledger, ANN)["trained"], row(ledger, ANN)["signal"]) == (3, 11.0)
-    assert (row(ledger, BEN)["trained"], row(ledger, BEN)["signal"]) == (2, 2.0)
+    assert (row(ledger, ANN).trained, row(ledger, ANN).signal) == (3, 11.0)
+    assert (row(ledger, BEN).trained, row(ledger, BEN).signal) == (2, 2.0)
     assert ledger.round == 3
 
 
@@ -113,8 +115,8 @@ def test_the_first_round_begins_anew() -> None:
     ledger = LearningLedger(ME)
     ledger.take(1, [group(), group(OWN)], now_ms=NOW_MS)
     ledger.take(1, [group(BEN)], now_ms=NOW_MS)
-    assert [one["peer_id"] for one in ledger.publishers(NOW_MS)] == [BEN]
-    assert ledger.families() == []
+    assert [one.peer_id for one in ledger.publishers(NOW_MS)] == [BEN]
+    assert ledger.families() == ()
 
 
 def test_families_are_of_own_questions_at_first_and_lately() -> None:
@@ -123,9 +125,9 @@ def test_families_are_of_own_questions_at_first_and_lately() -> None:
         reward = number / 200
         ledger.take(number, [group(OWN, reward=reward), group(reward=0.0)], now_ms=NOW_MS)
     (family,) = ledger.families()
-    assert (family["name"], family["groups"]) == ("gcd", 200)
-    assert family["reward_start"] == pytest.approx((1 + FAMILY_GROUPS) / 400, abs=1e-4)
-    assert family["reward"] == pytest.approx((401 - FAMILY_GROUPS) / 400, abs=1e-4)
+    assert (family.name, family.groups) == ("gcd", 200)
+    assert family.reward_start == pytest.approx((1 + FAMILY_GROUPS) / 400, abs=1e-4)
+    assert family.reward == pytest.approx((401 - FAMILY_GROUPS) / 400, abs=1e-4)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -153,7 +155,7 @@ def test_whatever_a_trainer_tells_it_stays_within_its_bounds(seed: int) -> None:
     assert len(rows) <= MAX_PUBLISHERS
     assert len(ledger.families()) <= MAX_FAMILIES
     assert all(len(one.minutes) <= WINDOW_MINUTES for one in ledger._rows.values())
-    json.dumps([rows, ledger.lately(now_ms), ledger.families()], allow_nan=False)
+    json.dumps(to_json(ledger.view(now_ms)), allow_nan=False)
     assert len(ledger.to_json()) < 4 * 1024 * 1024
     again = LearningLedger(ME)
     again.restore(ledger.to_json())
@@ -171,7 +173,7 @@ def test_a_damaged_file_is_refused_whole(text: str) -> None:
     ledger.take(5, [group()], now_ms=NOW_MS)
     with pytest.raises(ValueError):
         ledger.restore(text)
-    assert row(ledger, ANN)["trained"] == 1
+    assert row(ledger, ANN).trained == 1
 
 
 def test_what_is_left_is_what_there_was(tmp_path: Path) -> None:
@@ -220,7 +222,7 @@ async def test_it_is_there_after_a_restart(tmp_path: Path) -> None:
     await kept(path, LearningLedger(ME), take=True)
     again = LearningLedger(ME)
     await kept(path, again)
-    assert (again.round, row(again, ANN)["trained"]) == (7, 1)
+    assert (again.round, row(again, ANN).trained) == (7, 1)
 
 
 async def test_a_damaged_one_is_set_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

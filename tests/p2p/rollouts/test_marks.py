@@ -17,7 +17,7 @@ MINUTE = 60_000
 
 
 def told(marks: Marks) -> list[tuple[str, int, int]]:
-    return [(row["kind"], row["round"], row["count"]) for row in marks.rows()]
+    return [(row.kind, row.round, row.count) for row in marks.rows()]
 
 
 def restarted(ledger: LearningLedger) -> LearningLedger:
@@ -48,7 +48,7 @@ def test_each_stands_at_the_round_that_was_played_last() -> None:
         ("trainer", 2, 1),
         ("model", 2, 1),
     ]
-    assert [row["about"] for row in marks.rows()] == [[], ["ann", "ben"], ["ben"], [], ["big"]]
+    assert [row.about for row in marks.rows()] == [(), ("ann", "ben"), ("ben",), (), ("big",)]
 
 
 def test_a_restart_keeps_them_and_the_model_that_was_trained() -> None:
@@ -93,12 +93,12 @@ def test_who_comes_and_goes_all_the_time_crowds_out_nothing() -> None:
         if number % 500 == 0:
             marks.started(now_ms)
     rows = marks.rows()
-    assert sum(row["kind"] == "started" for row in rows) == 10
+    assert sum(row.kind == "started" for row in rows) == 10
     assert len(rows) == MAX_MARKS + 10
-    assert all(len(row["about"]) <= MAX_ABOUT for row in rows)
-    peers = [row for row in rows if row["kind"] != "started"]
-    assert sum(row["count"] for row in peers) > 15_000  # counted, though not each named
-    assert peers[0]["round"] < 500 and peers[-1]["round"] > 4_500  # from the run's start to its end
+    assert all(len(row.about) <= MAX_ABOUT for row in rows)
+    peers = [row for row in rows if row.kind != "started"]
+    assert sum(row.count for row in peers) > 15_000  # counted, though not each named
+    assert peers[0].round < 500 and peers[-1].round > 4_500  # from the run's start to its end
     marks.trainer(0, now_ms)
     for number in range(1, 1_000):
         marks.trainer(number, now_ms + number * MINUTE)
@@ -112,17 +112,17 @@ def test_beyond_the_bound_the_nearest_two_are_one() -> None:
         marks.started(NOW_MS + number * 3 * MINUTE - near)
     rows = marks.rows()
     assert len(rows) == MAX_MARKS
-    assert [at for at, row in enumerate(rows) if row["count"] == 2] == [69]
+    assert [at for at, row in enumerate(rows) if row.count == 2] == [69]
 
 
 def test_what_is_alike_within_a_minute_and_a_round_is_one() -> None:
     marks = Marks()
     for late_ms in (0, 1_000, 59_000, 60_000):
         marks.joined({str(late_ms)}, NOW_MS + late_ms)
-    assert [row["count"] for row in marks.rows()] == [3, 1]
+    assert [row.count for row in marks.rows()] == [3, 1]
     marks.reached(2)
     marks.joined({"later"}, NOW_MS + 60_000)
-    assert [row["count"] for row in marks.rows()] == [3, 1, 1]
+    assert [row.count for row in marks.rows()] == [3, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_a_damaged_file_is_none(marks: Any) -> None:
     ledger = LearningLedger(PeerId("me"))
     with pytest.raises(ValueError, match=r"form|unpack|literal"):
         ledger.restore(json.dumps({**saved, "marks": marks}))
-    assert ledger.marks.rows() == []
+    assert ledger.marks.rows() == ()
 
 
 def test_files_of_other_versions_are_read() -> None:

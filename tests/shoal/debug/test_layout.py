@@ -3,26 +3,61 @@
 from __future__ import annotations
 
 import io
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shoal.debug.views import VIEWS
-from shoal.layout import print_wrapped, table
+from shoal.layout import Rows, print_wrapped
 from shoal_base.terminal import Terminal
+from shoal_ipc.answers.doctor import Doctor, Finding
+from shoal_ipc.answers.learning import LearntFrom, Ledger
+from shoal_ipc.answers.node import Buffer, CompletionRow, PublisherRow, Rollout, Rollouts
+from shoal_ipc.answers.peer import (
+    Connection,
+    MeshMember,
+    Peers,
+    Score,
+    Scores,
+    Target,
+    Topic,
+    Topics,
+)
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 PEER = "12D3KooWQK1wnefoLrcVHbbnf5tLzbopUd3K3bFAoJpA7YJgL5pV"
 ADDRESS = f"/ip6/2001:db8:85a3:8d3:1319:8a2e:370:7348/tcp/40001/p2p/{PEER}/p2p-circuit"
-SHOWN = json.loads((FIXTURES / "views.json").read_text(encoding="utf-8"))
-TABLES = [
-    case
-    for case in SHOWN
-    if case["arguments"][0] in ("peers", "scores", "topics", "buffer", "contributions")
-]
+CONNECTION = Connection(
+    peer_id=PEER,
+    address=ADDRESS,
+    direction="in",
+    relayed=True,
+    latency_ms=1.25,
+    agent="go-libp2p/0.38.1 (kubo)",
+    topics=("/shoal/1/" + 64 * "a" + "/rollouts/0",),
+    score=-12.5,
+    verdicts={"too_old": 3},
+    connected_s=3700.0,
+    bytes_in=1 << 30,
+)
+TARGET = Target(
+    address=ADDRESS,
+    kind="bootstrap",
+    state="waiting",
+    attempts=3,
+    last_error="cannot connect: refused by it",
+    peer_id=PEER,
+)
+SCORE = Score(peer_id=PEER, score=-72.0, points={"signed_heavy": -60.0}, banned_s=599.0, bans=1)
+TABLES = {
+    "peers": Peers(peers=(CONNECTION,), targets=(TARGET,)),
+    "scores": Scores(scores=(SCORE,), refused={"rate": 3}),
+    "topics": Topics(topics=(Topic(topic="t", members=(MeshMember(peer_id=PEER, since_s=3.0),)),)),
+    "buffer": Buffer(publishers=(PublisherRow(peer_id=PEER, groups=3, share=0.5, weight=1.0),)),
+    "ledger": Ledger(publishers=(LearntFrom(peer_id=PEER, model="tiny", signal=2.0),)),
+}
 
 
 def printed(show: Any, view: Any, width: int) -> list[str]:
@@ -33,46 +68,36 @@ def printed(show: Any, view: Any, width: int) -> list[str]:
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 140, 200])
 def test_peers_addresses_and_agents_do_not_break(width: int) -> None:
-    row = {
-        "peer_id": PEER,
-        "address": ADDRESS,
-        "direction": "in",
-        "relayed": True,
-        "latency_ms": 1.25,
-        "agent": "go-libp2p/0.38.1 (kubo)",
-        "topics": ["a"],
-        "score": -12.5,
-        "connected_s": 3700.0,
-    }
-    target = {
-        "address": ADDRESS,
-        "kind": "bootstrap",
-        "state": "waiting",
-        "attempts": 3,
-        "last_error": f"{PEER}: cannot connect: refused by it",
-        "peer_id": PEER,
-    }
-    lines = printed(VIEWS["peers"].show, {"peers": [row], "targets": [target]}, width)
-    said = (PEER[-10:], "in, relay", "go-libp2p/0.38.1 (kubo)", "cannot connect: refused by it")
-    for whole in said:
+    lines = printed(VIEWS["peers"].show, TABLES["peers"], width)
+    for whole in (PEER[-10:], "go-libp2p/0.38.1 (kubo)", "cannot connect: refused by it"):
         assert any(whole in line for line in lines), (whole, lines)
     assert sum(ADDRESS in line for line in lines) == 2
 
 
-@pytest.mark.parametrize("width", [60, 80, 100])
-@pytest.mark.parametrize("case", TABLES, ids=lambda case: case["arguments"][0])
-def test_what_a_real_node_answered_fits(case: dict[str, Any], width: int) -> None:
-    name = case["arguments"][0]
-    lines = printed(VIEWS[name].show, case["answers"][name], width)
-    tables = [line for line in lines if line.startswith(" ") and "last error " not in line]
-    assert all(len(line.rstrip()) <= width for line in tables), tables
-    for row in case["answers"][name].get("peers", []):
-        assert sum(row["peer_id"][-10:] in line for line in tables) == 1
+@pytest.mark.parametrize("width", [60, 80, 100, 200])
+@pytest.mark.parametrize("view", TABLES)
+def test_every_value_of_an_answer_is_said_with_its_unit(view: str, width: int) -> None:
+    text = " ".join(" ".join(printed(VIEWS[view].show, TABLES[view], width)).split())
+    said = {
+        "peers": ("yes", "1.2 ms", "1 h 1 min", "1.0 GiB", "3 too_old", "-12.50"),
+        "scores": ("-60.00 signed_heavy", "9 min 59 s", "3 rate"),
+        "topics": ("members of t", "3.0 s"),
+        "buffer": ("50%", "1.00", "own contributed 0"),
+        "ledger": ("tiny", "2.00", "families: none"),
+    }[view]
+    for words in said:
+        assert words in text, (words, text)
+    assert PEER[-10:] in text
+
+
+def test_columns_in_which_nothing_stands_are_left_out() -> None:
+    text = "\n".join(printed(VIEWS["scores"].show, TABLES["scores"], 200))
+    assert "banned" in text and "blocked" not in text
 
 
 def test_a_column_goes_below_only_where_it_must() -> None:
     def rows(console: Terminal, _view: object) -> None:
-        made = table("peer", "address", "agent", "ms", below=("address", "agent"))
+        made = Rows(["peer", "address", "agent", "ms"])
         made.add_row("…abc", "/ip4/1", "-", "1.0")
         made.add_row("…def", "/ip4/22", "kubo", "2.0")
         made.print(console)
@@ -102,33 +127,32 @@ def test_a_long_question_is_wrapped_on_a_terminal_and_one_line_elsewhere() -> No
         assert not is_terminal or max(map(len, lines)) <= 60
 
 
-FINDING = {
-    "check": "bootstrap",
-    "state": "bad",
-    "says": "none answers: " + "/ip4/203.0.113.7/tcp/4001 refuses this node's key, " * 3,
-    "do": "give the key of that swarm with --swarm-key, or ask for an invitation " * 2,
-}
-ROLLOUT = {
-    "number": 2440,
-    "family": "spell_backward_easy",
-    "own": False,
-    "publisher": PEER,
-    "round": 152,
-    "age_s": 0.2,
-    "reward": 0.25,
-    "question": "Spell this word backward (example: sun -> nus): quid",
-    "completions": [{"text": "a word " * 9, "finish_reason": "length", "reward": 0.5}],
-}
+FINDING = Finding(
+    check="bootstrap",
+    state="bad",
+    says="none answers: " + "/ip4/203.0.113.7/tcp/4001 refuses this node's key, " * 3,
+    do="give the key of that swarm with --swarm-key, or ask for an invitation " * 2,
+)
+ROLLOUT = Rollout(
+    number=2440,
+    family="spell_backward_easy",
+    publisher=PEER,
+    round=152,
+    age_s=0.2,
+    reward=0.25,
+    question="Spell this word backward (example: sun -> nus): quid",
+    completions=(CompletionRow(text="a word " * 9, finish_reason="length", reward=0.5),),
+)
 
 
 @pytest.mark.parametrize("width", [60, 80, 100])
 @pytest.mark.parametrize(
     ("view", "answer"),
-    [("doctor", {"findings": [FINDING]}), ("rollouts", {"rollouts": [ROLLOUT]})],
+    [("doctor", Doctor(findings=(FINDING,))), ("rollouts", Rollouts(rollouts=(ROLLOUT,)))],
     ids=["doctor", "rollouts"],
 )
 def test_sentences_break_between_words_on_a_terminal(
-    view: str, answer: dict[str, Any], width: int
+    view: str, answer: Doctor | Rollouts, width: int
 ) -> None:
     whole = printed(VIEWS[view].show, answer, width)
     file = io.StringIO()
@@ -144,16 +168,6 @@ def test_the_numbers_of_a_long_question_are_shown() -> None:
     question = (
         "Your task is to convert a number between two bases. " * 4 + "Convert 1011 to base 7."
     )
-    rollout = {
-        "number": 1,
-        "family": "base_conversion",
-        "own": True,
-        "publisher": PEER,
-        "round": 3,
-        "age_s": 1.0,
-        "reward": None,
-        "question": question,
-        "completions": [],
-    }
-    lines = printed(VIEWS["rollouts"].show, {"rollouts": [rollout]}, 80)
+    rollout = Rollout(number=1, family="base_conversion", own=True, round=3, question=question)
+    lines = printed(VIEWS["rollouts"].show, Rollouts(rollouts=(rollout,)), 80)
     assert "Convert 1011 to base 7." in " ".join(line.strip() for line in lines)

@@ -60,9 +60,9 @@ def test_watch_says_what_was_so_and_when(
     assert main(["watch", "--data-dir", str(folder), "--json"]) == 3
     shown = json.loads(capsys.readouterr().out)
     check("watch", shown)
-    assert f"until {local_time(at_ms)}, 25% of what" in shown["worth"]["says"]
-    assert shown["worth"]["groups_with_signal_others"] == ROUNDS
-    assert "8.1 KiB received in that time" in shown["worth"]["says"]
+    assert f"until {local_time(at_ms)}, 25% of the" in shown["worth"]["says"]
+    assert shown["worth"]["lately"]["groups_others"] == ROUNDS
+    assert "(8.1 KiB received)" in shown["worth"]["says"]
     assert (shown["learning"]["round"], shown["learning"]["reward_own"]) == (ROUNDS, 0.25)
     assert {(one["mine"], one["trained"]) for one in shown["publishers"]} == {
         (True, ROUNDS),
@@ -75,7 +75,7 @@ def test_watch_says_what_was_so_and_when(
     assert main(["watch", "--data-dir", str(folder)]) == 3
     text = " ".join(capsys.readouterr().out.split())
     assert "yet" not in text, text
-    assert "25% of what the model learnt from" in text
+    assert "25% of the training signal" in text
 
 
 def test_its_ledger_is_shown_with_the_time(

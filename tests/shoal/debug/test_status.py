@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import io
-import json
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
 
 import pytest
 
 from shoal.debug.views import VIEWS
 from shoal_base.terminal import Terminal
-
-FIXTURES = Path(__file__).parents[2] / "fixtures"
-
-ANSWERS = json.loads((FIXTURES / "views.json").read_text(encoding="utf-8"))
-STATUS = next(case["answers"]["status"] for case in ANSWERS if case["arguments"] == ["status"])
+from shoal_ipc.answers.node import Status, Trainer
 
 
-def said_of(trainer: dict[str, Any]) -> str:
+def said_of(trainer: Trainer) -> str:
     file = io.StringIO()
-    view = STATUS | {"trainer": STATUS["trainer"] | trainer}
-    VIEWS["status"].show(Terminal(file=file, width=100), view)
+    VIEWS["status"].show(Terminal(file=file, width=100), Status(trainer=trainer))
     return file.getvalue()
 
 
@@ -31,17 +24,25 @@ def said_of(trainer: dict[str, Any]) -> str:
 )
 def test_how_a_trainer_ended_is_told_where_it_failed(state: str, code: int, told: bool) -> None:
     """One that has played its rounds is ended by its node: that is no failure."""
-    ended = {"state": state, "last_exit": code, "last_error": "no room", "next_start_s": 2.0}
+    ended = Trainer(state=state, last_exit=code, last_error="no room", next_start_s=2.0)
     said = said_of(ended)
     assert (f"exit {code}: no room; next start in 2.0 s" in said) == told
     assert ("last end" in said) == told
+    assert "last end" not in said_of(replace(ended, last_exit=None))
 
 
-def test_it_says_how_many_groups_a_round_looked_at() -> None:
-    said = said_of({"last_round": {"groups_looked_at": 11, "own_groups": 4}})
-    assert "11 groups in the last round, 4 of them its own" in said
-
-
-@pytest.mark.parametrize("latest", [None, {}, {"groups_looked_at": 0, "own_groups": 0}])
-def test_before_the_first_and_of_none_it_says_nothing(latest: dict[str, int] | None) -> None:
-    assert "looked at" not in said_of({"last_round": latest})
+@pytest.mark.parametrize(
+    ("latest", "told"),
+    [
+        ({"groups_looked_at": 11.0, "own_groups": 4.0}, True),
+        ({"groups_looked_at": 0.0, "own_groups": 0.0}, False),
+        ({}, False),
+        (None, False),
+    ],
+)
+def test_it_says_how_many_groups_a_round_looked_at(
+    latest: dict[str, float | None] | None, told: bool
+) -> None:
+    said = said_of(Trainer(last_round=latest))
+    assert ("11 groups in the last round, 4 of them its own" in said) == told
+    assert ("looked at" in said) == told

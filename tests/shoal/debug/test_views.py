@@ -1,4 +1,4 @@
-"""A debug view has a row in the face, a method of a peer, and a section of the documentation."""
+"""A debug view has a type, a method of a peer, and a section of the documentation."""
 
 from __future__ import annotations
 
@@ -11,22 +11,21 @@ from p2p.ipc.inspector import view_names
 from p2p.ipc.net_views import NetViews
 from p2p.ipc.node_views import NodeViews
 from shoal.debug.views import VIEWS
+from shoal_ipc.answers.views import VIEWS as ANSWERS
 
-ROWS = set(VIEWS)
 METHODS = view_names(NodeViews) | view_names(NetViews)
 SECTIONS = set(
     re.findall(r"^## (\w+)$", Path(__file__).parents[3].joinpath("docs/debug.md").read_text(), re.M)
 )
 
 
-@pytest.mark.parametrize("name", sorted(ROWS | METHODS | SECTIONS))
+@pytest.mark.parametrize("name", sorted({*VIEWS, *METHODS, *SECTIONS, *ANSWERS}))
 def test_a_view_is_in_all_its_places(name: str) -> None:
     missing = []
-    if name not in ROWS:
-        missing.append("a row of VIEWS in shoal/debug/views.py")
+    if name not in VIEWS:
+        missing.append("a row of VIEWS in proto/shoal_ipc/answers/views.py")
     if name not in SECTIONS:
         missing.append(f"a section `## {name}` in docs/debug.md")
-    asked = VIEWS[name].asks or name if name in VIEWS else name
-    if asked not in METHODS:
-        missing.append(f"a method `{asked}` marked @view in p2p/ipc/{{node_,net_,}}views.py")
+    if name in ANSWERS and name not in METHODS:
+        missing.append(f"a method `{name}` marked @view in p2p/ipc/{{node_,net_,}}views.py")
     assert not missing, f"the view {name!r} lacks {' and '.join(missing)}"

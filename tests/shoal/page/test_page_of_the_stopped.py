@@ -49,7 +49,7 @@ def test_what_was_so_when_it_stopped(tmp_path: Path) -> None:
         page.wait_for_selector("#right-says:text('Down since')")
         text = " ".join(page.locator("main").inner_text().split())
     for words in (
-        f"until {local_time(at_ms)}, 50% of what the model learnt from was found by others",
+        f"until {local_time(at_ms)}, 50% of the training signal came from other nodes",
         "learnt from others 50 % groups with signal 833",
         FRIEND[-10:],
         "What it cost, in its last 1 min 0 s",

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from shoal.view.answers import Answers
+from shoal.view.asking import Answers
+from shoal.view.run import Run
+from shoal_ipc.answers.form import read
+from shoal_ipc.answers.views import VIEWS
 
 ME = "12D3KooWJvLVS1xjT31deqxHxz4bhhnYacJUn2USvGKognpgREoz"
 FRIEND = "12D3KooWPwiG4QHTQCEKvGPLsNd61R9gj4hoGjLNEz4TP6TsHYo5"
@@ -53,11 +56,19 @@ PEERS: dict[str, Any] = {
 SCORES: dict[str, Any] = {
     "scores": [{"peer_id": FOE, "score": -40.0, "sampling_weight": 0.01, "banned_s": 120.0}]
 }
-CONTRIBUTIONS: dict[str, Any] = {
+BUFFER: dict[str, Any] = {
+    "publishers": [
+        {
+            "peer_id": FRIEND,
+            "groups": 6,
+            "newest_s": 0.3,
+            "received": 100,
+            "draws": 142,
+            "weight": 1,
+        }
+    ],
     "own": {"contributed": 96, "drawn": 188, "trained": 60},
-    "peers": [{"peer_id": FRIEND, "contributed": 100, "drawn": 142, "weight": 1.0}],
 }
-BUFFER: dict[str, Any] = {"publishers": [{"peer_id": FRIEND, "groups": 6, "newest_s": 0.3}]}
 LEDGER: dict[str, Any] = {
     "at_ms": int(AT_UNIX * 1000),
     "lately": {
@@ -130,24 +141,30 @@ DOCTOR: dict[str, Any] = {
         {"check": "disk", "state": "warn", "says": "1 GiB free", "do": "make room"},
     ],
 }
-METRICS: tuple[dict[str, Any], ...] = (
-    {"event": "held_out", "round": 0, "held_out/pass@1": 0.125},
-    {"event": "round", "round": 23, "reward_local": 0.36},
-)
+RUN = Run(round=23, reward_own=0.36, held_out=0.125, held_out_start=0.125)
+GIVEN: dict[str, Any] = {
+    "status": STATUS,
+    "peers": PEERS,
+    "scores": SCORES,
+    "buffer": BUFFER,
+    "doctor": DOCTOR,
+    "rollouts": ROLLOUTS,
+    "ledger": LEDGER,
+    "refusals": REFUSALS,
+}
+"""By the view: what the node answers, as JSON values."""
+
+
+def typed(**given: Any) -> Answers:
+    """Return JSON answers as they are read; what is no view's stays."""
+    return Answers(
+        **{
+            name: read(VIEWS[name], value) if name in VIEWS and value is not None else value
+            for name, value in given.items()
+        }
+    )
 
 
 def answers(**other: Any) -> Answers:
     """Return the answers of a node that is up, with others where they are given."""
-    given: dict[str, Any] = {
-        "status": STATUS,
-        "peers": PEERS,
-        "scores": SCORES,
-        "contributions": CONTRIBUTIONS,
-        "buffer": BUFFER,
-        "doctor": DOCTOR,
-        "rollouts": ROLLOUTS,
-        "ledger": LEDGER,
-        "refusals": REFUSALS,
-        "metrics": METRICS,
-    }
-    return Answers(**{**given, **other})
+    return typed(**{"run": RUN, **GIVEN, **other})

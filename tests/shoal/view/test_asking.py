@@ -15,6 +15,12 @@ import pytest
 
 from shoal.view import asking as view_asking
 from shoal.view.asking import Asking
+from shoal.view.run import Run
+from shoal_ipc.answers.doctor import Doctor
+from shoal_ipc.answers.form import read
+from shoal_ipc.answers.learning import Ledger
+from shoal_ipc.answers.node import Status
+from shoal_ipc.answers.peer import Peers
 from shoal_ipc.client import NodeClient
 from tests.shoal.view.node_answers import DOCTOR, LEDGER, PEERS, STATUS
 from tests.support.answering_node import answering_node
@@ -50,16 +56,16 @@ def test_a_node_that_goes_away_is_down_since_then_and_found_again(folder: Path) 
     assert asking.now().down_since_unix == 0.0
     with answering_node(folder, {"status": STATUS, "doctor": DOCTOR}):
         answers = answering(asking, up=True)
-        assert answers.status == STATUS
+        assert answers.status == read(Status, STATUS)
         assert answers.ledger is None
     before = time.time()
     down = answering(asking, up=False)
     assert before - 1 <= down.down_since_unix <= time.time()
-    assert down.status == STATUS
+    assert down.status == read(Status, STATUS)
     assert down.doctor is None
     assert asking.now().down_since_unix == down.down_since_unix
     with answering_node(folder, {"status": {**STATUS, "round": 1}}):
-        assert answering(asking, up=True).status["round"] == 1
+        assert answering(asking, up=True).status.round == 1
     asking.close()
 
 
@@ -67,12 +73,12 @@ def test_who_comes_back_is_asked_everything_anew(folder: Path) -> None:
     """It may be of another version, with other views; nothing of before is shown as its own."""
     asking = Asking(folder)
     with answering_node(folder, {"status": STATUS, "ledger": LEDGER, "doctor": DOCTOR}):
-        assert answering(asking, up=True).ledger == LEDGER
-        until(lambda: asking.now().doctor == DOCTOR)
+        assert answering(asking, up=True).ledger == read(Ledger, LEDGER)
+        until(lambda: asking.now().doctor == read(Doctor, DOCTOR))
     assert answering(asking, up=False).doctor is None
     with answering_node(folder, {"status": STATUS, "peers": PEERS}):
         answers = answering(asking, up=True)
-        assert (answers.peers, answers.ledger, answers.doctor) == (PEERS, None, None)
+        assert (answers.peers, answers.ledger, answers.doctor) == (read(Peers, PEERS), None, None)
     asking.close()
 
 
@@ -87,7 +93,7 @@ def test_a_view_that_it_has_not_is_asked_for_once_and_doctor_now_and_then(folder
     asking = Asking(folder)
     with answering_node(folder, Counted(status=STATUS, doctor=DOCTOR)):
         answering(asking, up=True)
-        until(lambda: asking.now().doctor == DOCTOR)
+        until(lambda: asking.now().doctor == read(Doctor, DOCTOR))
         before = asked["status"]
         for _ in range(10):
             asking.now()
@@ -101,7 +107,7 @@ def test_doctor_is_asked_one_at_a_time_and_may_be_a_minute_old(
 ) -> None:
     """It takes seconds, and asks other peers."""
     told, answered = list[dict[str, Any]](), threading.Event()
-    real = view_asking.ask
+    real = NodeClient.inspect
 
     def slowly(client: NodeClient, view: str, **options: Any) -> Any:
         if view == "doctor":
@@ -109,7 +115,7 @@ def test_doctor_is_asked_one_at_a_time_and_may_be_a_minute_old(
             assert answered.wait(30)
         return real(client, view, **options)
 
-    monkeypatch.setattr(view_asking, "ask", slowly)
+    monkeypatch.setattr(NodeClient, "inspect", slowly)
     monkeypatch.setattr(view_asking, "DOCTOR_SECONDS", 0.0)
     asking = Asking(folder)
     with answering_node(folder, {"status": STATUS, "doctor": DOCTOR}):
@@ -119,7 +125,7 @@ def test_doctor_is_asked_one_at_a_time_and_may_be_a_minute_old(
             assert asking.now().doctor is None
         assert told == [{"within_s": 60.0}]
         answered.set()
-        until(lambda: asking.now().doctor == DOCTOR)
+        until(lambda: asking.now().doctor == read(Doctor, DOCTOR))
     asking.close()
 
 
@@ -137,29 +143,28 @@ def test_a_node_that_has_ended_left_its_last_words(folder: Path) -> None:
     os.utime(left, (1000.0, 1000.0))
     answers = Asking(folder).now()
     assert answers.down_since_unix == 1000.0
-    assert answers.status == STATUS
+    assert answers.status == read(Status, STATUS)
     left.write_text("no JSON")
     assert Asking(folder).now().status is None
 
 
 def test_of_a_long_run_there_are_its_first_mark_and_its_latest(folder: Path) -> None:
     path = folder / "metrics.jsonl"
-    marks = [{"event": "held_out", "round": n, "held_out/pass@1": n / 10_000} for n in range(4)]
-    rounds = [{"event": "round", "round": n, "pad": "x" * 100} for n in range(4000)]
+    marks = [{"event": "held_out", "round": n, "held_out/pass@1": n / 10} for n in range(4)]
+    pad = "x" * 100
+    rounds = [
+        {"event": "round", "round": n, "reward_local": n / 4000, "pad": pad} for n in range(4000)
+    ]
     lines = [json.dumps(one) for one in (marks[0], *rounds, marks[3])]
     path.write_text("\n".join(lines) + "\n" + '{"cut')
     asking = Asking(folder)
-    found = asking.now().metrics
-    assert found[0] == marks[0]
-    assert found[-1] == marks[3]
-    assert len(found) <= 1025
+    run = asking.now().run
+    assert (run.held_out_start, run.held_out, run.round) == (0.0, 0.3, 3999)
+    assert run.reward_own == pytest.approx((3999 - 9.5) / 4000), "of the latest twenty"
     with path.open("a") as file:
         file.write(' short"}\n' + json.dumps(marks[2]) + "\n")
-    assert asking.now().metrics[-1] == marks[2]
+    assert asking.now().run.held_out == 0.2
     path.write_text("7\n[1]\n" + json.dumps(marks[3]) + "\n")  # a shorter one in its place
-    assert asking.now().metrics == (marks[3],)
+    assert asking.now().run == Run(held_out=0.3, held_out_start=0.3)
     path.unlink()
-    path.write_text(json.dumps(marks[1]) + "\n")
-    assert asking.now().metrics == (marks[1],)
-    path.unlink()
-    assert asking.now().metrics == ()
+    assert asking.now().run == Run()

@@ -10,14 +10,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.view.answers import Answers
 from shoal.view.build import build
-from shoal.view.model import Shown, to_json
+from shoal.view.model import Shown
+from shoal.view.run import Run
 from shoal_base.visible import visible
-from tests.shoal.view.node_answers import AT_UNIX, FOE, FRIEND, LEDGER, ME, STATUS, answers
+from shoal_ipc.answers.form import to_json
+from tests.shoal.view.node_answers import (
+    AT_UNIX,
+    FOE,
+    FRIEND,
+    GIVEN,
+    LEDGER,
+    ME,
+    STATUS,
+    answers,
+    typed,
+)
 
-VIEWS = ("status", "peers", "scores", "contributions", "buffer", "doctor", "rollouts", "ledger",
-         "refusals")  # fmt: skip
 HOSTILE = "\x1b[2J\u202eevil\u200b\n"
 
 
@@ -38,11 +47,12 @@ def test_a_node_that_learns() -> None:
     assert [row.verdict_state for row in one.publishers] == ["me", "fine", "banned"]
     assert one.publishers[1].relayed
     assert one.publishers[1].signal == 61.0
-    assert one.worth.says == (
-        "In the last 1 h 0 min, 61% of what the model learnt from was found by others, "
-        "for 17.2 MiB received in that time"
+    in_time, from_others = (
+        "In the last 1 h 0 min, 61%",
+        "of the training signal came from other nodes",
     )
-    assert one.said[0].completions == 2
+    assert one.worth.says == f"{in_time} {from_others} (17.2 MiB received)"
+    assert len(one.said[0].completions) == 2
     assert one.refused.counts[0].count == 2
     assert one.now
 
@@ -67,7 +77,7 @@ def test_what_happened_beside_the_rounds_is_said_in_words() -> None:
 
 def test_a_share_is_rounded_as_the_page_rounds_it() -> None:
     one = shown(ledger={"lately": {"window_s": 60, "others_signal_share": 0.465}})
-    assert ", 47% of what" in one.worth.says
+    assert ", 47% of the" in one.worth.says
 
 
 def test_the_page_says_that_one_network_gives_too_much() -> None:
@@ -100,23 +110,23 @@ def test_of_a_node_that_has_stopped_it_is_said_what_was_so(given: Any, says: str
 
 def test_its_last_rounds_are_those_on_disk_where_it_was_killed() -> None:
     """Its status is of an earlier end."""
-    rounds = [{"event": "round", "round": n, "reward_local": n / 100} for n in range(1, 51)]
-    one = shown(metrics=rounds, down_since_unix=AT_UNIX)
-    assert (one.learning.round, one.learning.reward_own) == (50, pytest.approx(0.405))
-    assert shown(metrics=rounds).learning.round == STATUS["round"]
+    run = Run(round=50, reward_own=0.405)
+    one = shown(run=run, down_since_unix=AT_UNIX)
+    assert (one.learning.round, one.learning.reward_own) == (50, 0.405)
+    assert shown(run=run).learning.round == STATUS["round"]
 
 
 def test_its_json_holds_all_of_it_and_a_version() -> None:
     found = to_json(shown())
     assert found["schema_version"] == 1
     assert json.loads(json.dumps(found)) == found
-    assert set(found) == {"schema_version", *Shown.__dataclass_fields__}
+    assert set(found) == {*Shown.__dataclass_fields__}
 
 
 @pytest.mark.parametrize("role", ["bootstrap", "judge"])
 def test_a_peer_without_a_trainer(role: str) -> None:
     bare = {key: value for key, value in STATUS.items() if key not in ("trainer", "round")}
-    one = build(Answers(status={**bare, "role": role}), data_dir="/somewhere/it", at_unix=AT_UNIX)
+    one = build(typed(status={**bare, "role": role}), data_dir="/somewhere/it", at_unix=AT_UNIX)
     assert one.kind == role
     assert one.right.state == "ok"
     assert "2 connected" in one.right.says
@@ -138,7 +148,7 @@ def test_a_node_that_is_down_shows_its_last_numbers() -> None:
 
 
 def test_a_folder_where_no_node_ever_was() -> None:
-    one = build(Answers(down_since_unix=0.0), data_dir="/nowhere", at_unix=AT_UNIX)
+    one = build(typed(down_since_unix=0.0), data_dir="/nowhere", at_unix=AT_UNIX)
     assert one.right.state == "down"
     assert one.right.down_since_unix is None
     assert one.publishers == ()
@@ -165,8 +175,8 @@ def _hostile(value: Any) -> Any:
 
 def test_no_text_of_it_acts() -> None:
     """Strangers name their models, and errors quote them."""
-    hostile = {view: _hostile(getattr(answers(), view)) for view in VIEWS}
-    found = to_json(build(Answers(**hostile), data_dir="/a/\x1bb", at_unix=AT_UNIX))
+    hostile = {view: _hostile(one) for view, one in GIVEN.items()}
+    found = to_json(build(typed(**hostile), data_dir="/a/\x1bb", at_unix=AT_UNIX))
     texts = list(_texts(found))
     assert any("evil" in one for one in texts)
     for one in texts:
@@ -195,7 +205,7 @@ def _places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [at, *(place for key in keys for place in _places(value[key], (*at, key)))]
 
 
-WHOLE = {view: getattr(answers(), view) for view in VIEWS}
+WHOLE = GIVEN
 PLACES = [place for place in _places(WHOLE) if place]
 
 
@@ -212,12 +222,12 @@ def test_whatever_another_version_answers_is_shown(
         if isinstance(at, dict):
             at[place[-1]] = value
     views = {view: one if isinstance(one, dict) else None for view, one in changed.items()}
-    found = to_json(build(Answers(**views), data_dir="/a", at_unix=AT_UNIX))
+    found = to_json(build(typed(**views), data_dir="/a", at_unix=AT_UNIX))
     json.dumps(found, allow_nan=False)
 
 
 def test_of_many_publishers_the_ones_that_count_are_shown() -> None:
-    rows = [{"peer_id": f"P{n}", "contributed": n} for n in range(1000)]
-    one = shown(contributions={"peers": rows})
+    rows = [{"peer_id": f"P{n}", "received": n} for n in range(1000)]
+    one = shown(buffer={"publishers": rows})
     assert len(one.publishers) == 256
     assert one.publishers[0].mine

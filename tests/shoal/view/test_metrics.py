@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from shoal.view.answers import Answers
+from shoal.view.asking import Answers
 from shoal.view.build import build
 from shoal.view.health import healthy, ready
-from shoal.view.metrics import MAX_FAMILIES, MAX_PUBLISHERS, METRICS, metrics_text
+from shoal.view.metrics import MAX_ROWS, METRICS, metrics_text
 from shoal.view.model import Shown
-from tests.shoal.view.node_answers import AT_UNIX, FRIEND, ME, STATUS, answers
+from tests.shoal.view.node_answers import AT_UNIX, FRIEND, ME, STATUS, answers, typed
 
 
 def shown(of: Answers) -> Shown:
@@ -72,8 +72,8 @@ def test_strangers_can_neither_add_lines_nor_series_without_end() -> None:
     of = answers(ledger={"publishers": many, "families": families})
     found = scraped(of)
     assert found["shoal_up", ()] == 1
-    assert sum(name == "shoal_learnt_signal" for name, _ in found) == MAX_PUBLISHERS
-    assert sum(name == "shoal_family_reward" for name, _ in found) == MAX_FAMILIES
+    assert sum(name == "shoal_learnt_signal" for name, _ in found) == MAX_ROWS
+    assert sum(name == "shoal_family_reward" for name, _ in found) == MAX_ROWS
     text = metrics_text(shown(of), of)
     assert all(c.isprintable() or c == "\n" for c in text)
     assert not [line for line in text.splitlines() if line.startswith("shoal_up 7")]
@@ -92,7 +92,7 @@ def test_ready_is_a_trainer_at_work(state: str, is_ready: bool) -> None:
 
 def test_a_bootstrap_is_ready_without_a_trainer() -> None:
     bare = {key: value for key, value in STATUS.items() if key != "trainer"}
-    assert ready(shown(Answers(status={**bare, "role": "bootstrap"}))).ok
+    assert ready(shown(typed(status={**bare, "role": "bootstrap"}))).ok
 
 
 def test_a_node_that_is_down_is_neither() -> None:

@@ -25,7 +25,6 @@ from shoal.__main__ import main
 from shoal.watch.command import _foot
 from tests.shoal.view.node_answers import (
     BUFFER,
-    CONTRIBUTIONS,
     DOCTOR,
     LEDGER,
     ME,
@@ -41,7 +40,6 @@ ANSWERS: dict[str, Any] = {
     "status": STATUS,
     "peers": PEERS,
     "scores": SCORES,
-    "contributions": CONTRIBUTIONS,
     "buffer": BUFFER,
     "doctor": DOCTOR,
     "rollouts": ROLLOUTS,

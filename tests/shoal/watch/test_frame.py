@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from shoal.view.answers import Answers
 from shoal.view.build import build
 from shoal.view.model import Shown
 from shoal.watch.frame import frame
-from tests.shoal.view.node_answers import AT_UNIX, FRIEND, ROLLOUTS, STATUS, answers
+from tests.shoal.view.node_answers import AT_UNIX, FRIEND, ROLLOUTS, STATUS, answers, typed
 
 FOOT = "q or Ctrl-C ends this"
 QUESTIONS = (
@@ -99,7 +98,7 @@ def test_a_node_that_is_away_keeps_its_numbers() -> None:
 @pytest.mark.parametrize("role", ["bootstrap", "judge"])
 def test_a_peer_without_a_trainer(role: str) -> None:
     bare = {key: value for key, value in STATUS.items() if key != "trainer"}
-    of = build(Answers(status={**bare, "role": role}), data_dir="/a/it", at_unix=AT_UNIX)
+    of = build(typed(status={**bare, "role": role}), data_dir="/a/it", at_unix=AT_UNIX)
     text = "\n".join(lines(of, 80, 24))
     assert f"shoal {role} it" in text
     assert "2 connected" in text

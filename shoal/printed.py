@@ -1,12 +1,68 @@
-"""What commands print with --json, apart from the views, and what stands there for an error."""
+"""What commands print with --json beside the views, and what stands there for an error: the types
+from which `shoal schema` makes JSON schemas.
+"""
 
 from __future__ import annotations
 
-from typing import Literal, NotRequired
+from dataclasses import dataclass, field
+from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
-from shoal.shapes.peer import Free, Swarm, Versioned
+from shoal_ipc.answers import form
+from shoal_ipc.answers.form import Name
+from shoal_ipc.answers.peer import Score, Swarm
+
+Free = dict[str, Any]
+"""Figures whose keys another page of the documentation has."""
+
+
+class Versioned(TypedDict):
+    """An answer with the version of its keys: of the same version none goes, some may come."""
+
+    schema_version: Literal[1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order(form.Versioned):
+    """An order about a peer, and what is held of it after."""
+
+    action: Literal["block", "unblock", "protect", "unprotect"] = "block"
+    peer: Score = field(default_factory=Score)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ping(form.Versioned):
+    """Round trips to one peer."""
+
+    peer: str = ""
+    """As it was asked for."""
+    peer_id: Name | None = None
+    sent: int = 0
+    """0 where nobody could be meant."""
+    answered: int = 0
+    loss: float = 0.0
+    min_ms: float | None = None
+    median_ms: float | None = None
+    max_ms: float | None = None
+    times_ms: tuple[float, ...] = ()
+    last_error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One file of a bug report."""
+
+    name: str = ""
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BugReport(form.Versioned):
+    """Write what a bug report needs into one file, without your keys."""
+
+    file: str = ""
+    contents: tuple[Part, ...] = ()
 
 
 class Failed(Versioned):

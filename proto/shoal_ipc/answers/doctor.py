@@ -1,0 +1,135 @@
+"""The doctor's answer: what is wrong with a peer's place in the network, and what says so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from shoal_ipc.answers.form import Name, Versioned
+from shoal_ipc.answers.peer import KeyFile
+
+State = Literal["ok", "warn", "bad"]
+GRAVITY: Final[tuple[State, ...]] = ("ok", "warn", "bad")
+"""The states of a finding, the gravest last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that was looked at."""
+
+    check: str = ""
+    state: State = "warn"
+    says: str = ""
+    do: str = ""
+    """What to do; empty where nothing is to be done."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BootstrapSeen:
+    """One bootstrap address of the settings."""
+
+    address: Name = ""
+    latency_ms: float | None = None
+    """One round trip; None if it is not connected or did not answer."""
+    error: str = ""
+    mends: str = ""
+    """What mends it; empty where that is not known for certain."""
+    full_s: float | None = None
+    """It was full and let this node go, which leaves it alone for so long; None if not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FullSeen:
+    """This peer had no slot for all who came, lately."""
+
+    slots: int = 0
+    let_go: int = 0
+    """Peers that made room, since the start."""
+    refused: int = 0
+    """Newcomers that found no slot, since the start."""
+    ago_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutsideSeen:
+    """What one peer said of this node."""
+
+    peer_id: Name = ""
+    observed: str = ""
+    """The address at which it sees this node."""
+    dialled: bool = False
+    reached: bool = False
+    """It opened a connection to one of our ports; only of meaning if it dialled."""
+    clock_ahead_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MappingSeen:
+    """What became of asking the router to forward a port."""
+
+    state: str = ""
+    """A `p2p.peers.port_mapping.Mapping`."""
+    place: str = ""
+    """Transport address that the router says leads here; empty for none."""
+    error: str = ""
+    """Why it forwards none; empty if it does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReachSeen:
+    """How routers are crossed."""
+
+    mapping: MappingSeen | None = None
+    """None where no router was asked."""
+    tried: int = 0
+    """Peers met through a relay to which a direct connection was tried."""
+    direct: int = 0
+    """Those of them that are reached directly since."""
+    relayed: int = 0
+    """Connections through a relay, now."""
+    many_doors: bool = False
+    """The router shows each place outside another port of it (symmetric)."""
+    announced: tuple[str, ...] = ()
+    """Addresses that the user has told to others in place of the machine's own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What the doctor looks at beside the status."""
+
+    listens: tuple[str, ...] = ()
+    """Transport addresses, interfaces spelled out."""
+    transports: dict[str, int] = field(default_factory=dict)
+    """Kinds of transport listened on or connected over, and live connections over each."""
+    bootstraps: tuple[BootstrapSeen, ...] = ()
+    outside: tuple[OutsideSeen, ...] = ()
+    subscribed: dict[str, int] = field(default_factory=dict)
+    """Topic to the peers that are subscribed to it."""
+    mesh_low: int = 0
+    """Mesh size below which gossip grafts."""
+    clock_limit_ms: int = 0
+    """Most a batch may come from the future before others refuse it."""
+    wants_others: bool = False
+    """The trainer is to train on groups of others."""
+    trainer_error: str = ""
+    """What the last trainer that failed said of it, in words; empty where none has."""
+    files_open: int = 0
+    files_limit: int = 0
+    other_network: bool = True
+    """The machine has an address beside loopback's."""
+    reach: ReachSeen = field(default_factory=ReachSeen)
+    full: FullSeen | None = None
+    """None where there has been room for everybody lately."""
+    key: KeyFile | None = None
+    """None in a public swarm."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doctor(Versioned):
+    """What is wrong with this node's place in the network."""
+
+    peer_id: Name = ""
+    state: State = "ok"
+    """The gravest of the findings'."""
+    findings: tuple[Finding, ...] = ()
+    facts: Facts = field(default_factory=Facts)

@@ -1,0 +1,118 @@
+"""Answers on what a node's trainer has learnt, and from whom."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from shoal_ipc.answers.form import Name, Versioned, labelled, measured
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearningFinding:
+    """Something about a trainer's learning that is not as it should be."""
+
+    check: str = ""
+    state: Literal["ok", "warn", "bad"] = "warn"
+    since: int = 0
+    """Its first round."""
+    says: str = ""
+    do: str = ""
+    example: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learning:
+    """What a trainer says of its own learning."""
+
+    state: Literal["", "early", "ok", "warn", "bad"] = ""
+    """Empty where no trainer has said anything."""
+    says: str = ""
+    rounds: int = 0
+    """Rounds that were judged."""
+    drawn: int | None = None
+    """Groups of others that were looked at in them."""
+    findings: tuple[LearningFinding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearntFrom:
+    """One publisher, this node included."""
+
+    peer_id: Name = ""
+    own: bool = False
+    model: Name = ""
+    looked_at: int = 0
+    """Groups that rounds had."""
+    trained: int = measured(
+        "shoal_learnt_groups",
+        "Groups trained on, of the publishers learnt from most.",
+        default=0,
+    )
+    signal: float = measured(
+        "shoal_learnt_signal",
+        "What they moved the weights by: the sum of absolute advantages.",
+        default=0.0,
+    )
+    reward: float | None = None
+    """Mean of those looked at, by this node's own verifier."""
+    trained_10m: int = 0
+    signal_1h: float = 0.0
+    last_s: float | None = None
+    """Since a group of it was trained on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearntFamily:
+    """Own answers to the questions of one task family."""
+
+    name: Name = ""
+    groups: int = 0
+    reward: float | None = measured(
+        "shoal_family_reward", "Mean own reward in one task family, lately."
+    )
+    reward_start: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lately:
+    """The last hour, or since the first round: what others brought beside what the node found."""
+
+    window_s: float = 0.0
+    others_signal_share: float | None = measured(
+        "shoal_signal_others_ratio", "Share of the last hour's signal that came from others."
+    )
+    groups_own: int = 0
+    groups_others: int = 0
+    tokens_others: int = 0
+    bytes_in: int | None = None
+    """Bytes received in the same minutes; None where an earlier version noted none for some."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """What happened beside the rounds, once or several times."""
+
+    kind: str = ""
+    """started, trainer, model, joined or left."""
+    round: int = 0
+    """The latest that was played by then; 0 before the first."""
+    at_ms: int = 0
+    """Wall clock of the first time."""
+    count: int = 1
+    about: tuple[Name, ...] = ()
+    """Ids of peers, or models, at most four."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger(Versioned):
+    """From whom the trainer has learnt, and how much."""
+
+    at_ms: int = 0
+    round: int = 0
+    publishers: tuple[LearntFrom, ...] = labelled("publisher", "peer_id")
+    """The greatest signal first."""
+    families: tuple[LearntFamily, ...] = labelled("family", "name")
+    lately: Lately = field(default_factory=Lately)
+    marks: tuple[Mark, ...] = ()
+    """The oldest first."""

@@ -1,0 +1,289 @@
+"""Answers of nodes: the peer at a glance, its buffer, its fetching, the latest rollouts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from shoal_ipc.answers.form import Lines, Name, Versioned, absent, measured
+from shoal_ipc.answers.learning import Learning
+from shoal_ipc.answers.peer import Cost, Disk, Relay, Swarm, Verdicts, Worker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outbox:
+    """Own batches on their way to others."""
+
+    unsent: int = 0
+    batches_sent: int = 0
+    batches_announced: int = 0
+    """Of those, too big to gossip whole."""
+    batches_expired: int = 0
+    batches_put_off: int = 0
+    """Times that the trainer was told to wait, since it makes more than peers take of one node."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BufferTotals:
+    """The replay buffer in numbers."""
+
+    groups: int = measured("shoal_buffer_groups", "Groups of others in the buffer.", default=0)
+    bytes: int = 0
+    capacity_groups: int = 0
+    capacity_bytes: int = 0
+    evicted: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+    """By cause."""
+    own_groups: int = 0
+    own_bytes: int = 0
+    leased: int = 0
+    consumed_total: int = 0
+    stored_total: int = 0
+    draws_total: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far the trainer is in its phase."""
+
+    round: int | None = None
+    done: int = 0
+    of: int = 0
+    """Answers done and wanted; 0 of 0 where none are counted."""
+    seconds: float | None = None
+    left_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trainer:
+    """The trainer as the node sees it, and what it reports of itself."""
+
+    state: str = ""
+    pid: int | None = None
+    round: int = 0
+    reward_local: float | None = measured(
+        "shoal_reward_own", "Mean own reward of the latest 20 rounds."
+    )
+    reward_start: float | None = measured(
+        "shoal_reward_start", "Mean own reward of the first 20 rounds."
+    )
+    restarts: int = 0
+    connected: bool = False
+    model: Name | None = None
+    policy_version: int | None = None
+    reward_sum: float | None = None
+    groups_local_used: int | None = None
+    groups_external_used: int | None = None
+    external_drawn: int | None = None
+    groups_not_shared: int | None = None
+    tokens_generated: int | None = measured(
+        "shoal_tokens_generated_total", "Tokens this node generated."
+    )
+    last_round: dict[str, float | None] | None = None
+    """Figures of the latest round, as docs/metrics.md names them."""
+    held_out: dict[str, float] | None = measured(
+        "shoal_held_out_pass_ratio",
+        "Share of held-out questions that passed, in the latest evaluation.",
+        key="pass@1",
+    )
+    learning: Learning | None = None
+    paused: str | None = None
+    """Why no round is played for now."""
+    phase: str | None = None
+    progress: Progress | None = None
+    last_exit: int | None = None
+    """Exit code of the latest trainer that failed; below 0 the signal."""
+    last_error: str | None = None
+    next_start_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """What the judge that is asked has said."""
+
+    address: str = ""
+    state: str = ""
+    judged: int = 0
+    score: float | None = None
+    mean_score: float | None = measured(
+        "shoal_judge_score", "Mean of the judge's latest 20 scores."
+    )
+    round: int | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status(Versioned):
+    """The node at a glance."""
+
+    peer_id: Name = ""
+    public_key: str = ""
+    """Ed25519, in hex."""
+    addresses: tuple[Name, ...] = ()
+    swarm: Swarm = field(default_factory=Swarm)
+    uptime_s: float | None = measured("shoal_uptime_seconds", "Time since the start.")
+    peers: int = measured("shoal_peers", "Connected peers.", default=0)
+    mesh: dict[str, int] = field(default_factory=dict)
+    """Topic to the size of its mesh."""
+    solo: bool = False
+    disk: Disk = field(default_factory=Disk)
+    verdicts: Verdicts = field(default_factory=Verdicts)
+    relays: tuple[str, ...] = ()
+    """Peers that relay connections to this one."""
+    relay: Relay | None = None
+    worker: Worker = field(default_factory=Worker)
+    cost: Cost = field(default_factory=Cost)
+    role: Literal["bootstrap", "judge"] | None = absent()
+    groups_relayed: int | None = absent()
+    records: int | None = absent()
+    judged: int | None = absent()
+    open_challenges: int | None = absent()
+    refused: dict[str, int] | None = absent()
+    round: int | None = absent(metric="shoal_rounds_total", says="Rounds completed.")
+    groups_published: int | None = absent(
+        metric="shoal_groups_published_total", says="Own groups on disk to be shared."
+    )
+    groups_received: int | None = absent(
+        metric="shoal_groups_received_total", says="Valid groups of others."
+    )
+    groups_external_used: int | None = absent(
+        metric="shoal_groups_external_trained_total", says="Groups of others trained on."
+    )
+    outbox: Outbox | None = absent()
+    buffer: BufferTotals | None = absent()
+    identity_shared: bool | None = absent()
+    """Another node signs with this one's key, or its database was lost."""
+    one_network: str | None = absent()
+    """One network gives more of what is learnt than it should: a sentence; empty if none does."""
+    intake_waiting: int | None = absent()
+    """Validated batches not yet in the buffer."""
+    trainer: Trainer | None = absent()
+    judge: Judged | None = absent()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublisherRow:
+    """The groups of one publisher: those in the buffer, and all that came since the start."""
+
+    peer_id: Name = ""
+    own: bool = False
+    groups: int = 0
+    bytes: int = 0
+    oldest_s: float | None = None
+    newest_s: float | None = None
+    received: int = 0
+    """Of the node itself: published."""
+    draws: int = 0
+    share: float | None = None
+    """Of all that came."""
+    useful: float | None = None
+    """Mean spread of its verified groups' rewards, best less worst; None before any."""
+    weight: float | None = None
+    """Factor on its groups' chance of being drawn."""
+    connected: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnContribution:
+    """What this node gave and took."""
+
+    contributed: int = 0
+    drawn: int = 0
+    trained: int = 0
+    ratio: float | None = None
+    """Groups drawn for each one contributed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Buffer(BufferTotals, Versioned):
+    """Whose groups came and wait in the replay buffer, and what was drawn of them."""
+
+    publishers: tuple[PublisherRow, ...] = ()
+    own: OwnContribution = field(default_factory=OwnContribution)
+    silent: int = 0
+    """Connected peers of the swarm that have contributed nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gaps:
+    """Numbers of publishers that did not come."""
+
+    open: int = 0
+    seen: int = 0
+    mended: int = 0
+    given_up: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Announced:
+    """Batches too big to gossip whole."""
+
+    taken_up: int = 0
+    given_up: int = 0
+    waiting: int = 0
+    running: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetch(Versioned):
+    """How batches came, gaps, and what was given to others."""
+
+    batches: dict[str, int] = field(default_factory=dict)
+    """By how they came: gossip, backfill, gap or pull."""
+    groups: dict[str, int] = field(default_factory=dict)
+    bytes_in: dict[str, int] = field(default_factory=dict)
+    gaps: Gaps = field(default_factory=Gaps)
+    announced: Announced = field(default_factory=Announced)
+    backfill_rounds: int = 0
+    asked: int = 0
+    failures: dict[str, int] = field(default_factory=dict)
+    shelf_batches: int = 0
+    """Batches that others can have."""
+    served: dict[str, int] = field(default_factory=dict)
+    refused: dict[str, int] = field(default_factory=dict)
+    bytes_out: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompletionRow:
+    """One answer."""
+
+    text: Lines | None = absent()
+    """Left out where it was not asked for."""
+    tokens: int = 0
+    finish_reason: str = ""
+    reward: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollout:
+    """One group: a question and its answers."""
+
+    number: int = 0
+    group_id: Name = ""
+    publisher: Name = ""
+    own: bool = False
+    round: int = 0
+    received_ms: int | None = None
+    age_s: float = 0.0
+    model: Name = ""
+    policy_version: int = 0
+    family: Name = ""
+    seed: int = 0
+    index: int = 0
+    question: Lines | None = None
+    expected: Lines | None = absent()
+    """The right answer by this node's own task worker, of a group that was asked for alone."""
+    reward: float | None = None
+    """Mean, by this node's own verifier; None until a trainer has scored it."""
+    used: bool | None = None
+    """The trainer learnt from it; None until it has said."""
+    why_unused: str = ""
+    completions: tuple[CompletionRow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollouts(Versioned):
+    """The latest rollouts: question, completions, verified reward."""
+
+    rollouts: tuple[Rollout, ...] = ()

@@ -1,0 +1,282 @@
+"""Answers that every peer has: who it is, whom it knows, how it is reached, what it refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from shoal_ipc.answers.form import Name, Versioned, labelled, measured
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swarm:
+    """A swarm by its manifest."""
+
+    name: Name = ""
+    digest: Name = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disk:
+    """The data directory's disk."""
+
+    full: bool = False
+    """A write was refused for lack of room, and it is not known that there is some again."""
+    free_bytes: int | None = measured("shoal_disk_free_bytes", "What is free on its disk.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdicts:
+    """How many messages of others were judged how, since the start."""
+
+    accept: int | None = measured("shoal_accepted_total", "Messages of others that were taken.")
+    ignore: dict[str, int] = field(default_factory=dict)
+    reject: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relay:
+    """What a peer that relays carries for others."""
+
+    reservations: int = 0
+    circuits: int = 0
+    bytes: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
+    """Requests by the cause of their refusal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker:
+    """The task worker's process."""
+
+    running: bool = False
+    pid: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """What one process uses."""
+
+    cpu: float | None = measured(
+        "shoal_process_cpu_ratio", "Processor time a second, over the last minute: 1 is one core."
+    )
+    rss_bytes: int | None = measured(
+        "shoal_process_resident_memory_bytes", "Memory that the process has in use."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What a peer costs its machine."""
+
+    window_s: float | None = None
+    """The time over which rates were measured: a minute, or since it was asked before."""
+    bytes_in: int | None = measured(
+        "shoal_bytes_received_total", "Bytes over its sockets since the start."
+    )
+    bytes_out: int | None = measured(
+        "shoal_bytes_sent_total", "Bytes over its sockets since the start."
+    )
+    bytes_in_s: float | None = None
+    bytes_out_s: float | None = None
+    disk_bytes: int | None = measured("shoal_data_dir_bytes", "What its data directory occupies.")
+    processes: dict[str, Process | None] = labelled("process", default_factory=dict)
+    """``node``, ``worker`` and ``trainer``; None where there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """One connection."""
+
+    peer_id: Name = ""
+    address: Name = ""
+    direction: str = ""
+    relayed: bool = False
+    latency_ms: float | None = None
+    agent: Name = ""
+    topics: tuple[str, ...] = ()
+    score: float = 0.0
+    """0 is neutral, below is bad."""
+    verdicts: dict[str, int] = field(default_factory=dict)
+    """On what it signed, by reason."""
+    connected_s: float = 0.0
+    bytes_in: int | None = None
+    bytes_out: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A peer that discovery knows."""
+
+    address: Name = ""
+    kind: str = ""
+    state: str = ""
+    attempts: int = 0
+    next_try_s: float | None = None
+    last_error: str = ""
+    peer_id: Name = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peers(Versioned):
+    """Connections, and the peers that discovery is trying."""
+
+    peers: tuple[Connection, ...] = ()
+    targets: tuple[Target, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """What is held of one peer."""
+
+    peer_id: Name = ""
+    score: float = 0.0
+    """The sum of its points: at most 0."""
+    merit: float = 0.0
+    """0 to 5: orders peers, pays for nothing."""
+    points: dict[str, float] = field(default_factory=dict)
+    """By cause."""
+    sampling_weight: float | None = None
+    """0.01 to 1: the factor on its groups' chance of being drawn."""
+    reports: float = 0.0
+    """Verified groups behind that weight."""
+    banned_s: float | None = None
+    bans: int = 0
+    blocked: bool = False
+    protected: bool = False
+    connected: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scores(Versioned):
+    """What this node holds of every peer, the worst first."""
+
+    scores: tuple[Score, ...] = ()
+    refused: dict[str, int] = field(default_factory=dict)
+    """Inbound connections refused before any protocol of ours, by reason."""
+    made_room: int = 0
+    """Peers dropped for a newcomer when slots were full."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeshMember:
+    """A peer that is subscribed to a topic."""
+
+    peer_id: Name = ""
+    since_s: float | None = None
+    """Time in the topic's mesh; None where it is not in it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """A topic that is listened to, or published on."""
+
+    topic: Name = ""
+    shard: int = 0
+    subscribed: bool = False
+    publishes: bool = False
+    """Own batches go there; it need not be subscribed."""
+    peers: int = 0
+    mesh: int = 0
+    groups_per_s: float = 0.0
+    members: tuple[MeshMember, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topics(Versioned):
+    """The topics this node is subscribed to, and who is in the mesh of each."""
+
+    shards: int = 0
+    """How many the swarm has."""
+    subscribed: tuple[int, ...] = ()
+    topics: tuple[Topic, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedCount:
+    """How often a reason was given."""
+
+    reason: Name = ""
+    kind: str = ""
+    count: int = measured(
+        "shoal_refused_total", "Messages of others that were not, by reason.", default=0
+    )
+    says: str = ""
+    do: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """What was refused, and how often it was the same."""
+
+    at_ms: int = 0
+    reason: Name = ""
+    kind: str = ""
+    """``reject`` counts against who sent it, ``ignore`` does not."""
+    signer: Name = ""
+    forwarder: Name = ""
+    family: Name = ""
+    times: int = 1
+    says: str = ""
+    do: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusals(Versioned):
+    """What of others was not taken, why, and what to do."""
+
+    at_ms: int = 0
+    counts: tuple[RefusedCount, ...] = labelled("reason", "reason")
+    ring: tuple[Refused, ...] = ()
+    """The newest first."""
+
+
+Whose = Literal["self", "bootstrap"]
+Scope = Literal["public", "private", "loopback"]
+"""Who can reach an address: everybody, its network behind a router, this machine."""
+Tried = Literal["reached", "untried", "failed"]
+"""What is known of an address by trying it, the best first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """One address that leads into the swarm."""
+
+    address: Name = ""
+    """With its peer's id."""
+    whose: Whose = "self"
+    scope: Scope = "private"
+    tried: Tried = "untried"
+    relayed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyFile:
+    """The key of a private swarm."""
+
+    file: str = ""
+    problem: str = ""
+    """Why the file could not be used again; empty if it holds the key in use."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Addresses(Versioned):
+    """Where others find this node and its swarm, as peers see it."""
+
+    peer_id: Name = ""
+    swarm: Swarm = field(default_factory=Swarm)
+    addresses: tuple[Way, ...] = ()
+    swarm_key: KeyFile | None = None
+    allowed_peers: int = 0
+    """How many peers the swarm's list has; 0 is everybody."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pinged(Versioned):
+    """One round trip to a peer."""
+
+    peer_id: Name | None = None
+    ms: float | None = None
+    mistaken: bool = False
+    """The word names nobody: trying again is of no use."""
+    error: str = ""

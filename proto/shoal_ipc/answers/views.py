@@ -1,0 +1,39 @@
+"""The views by the word that asks for them, and the type of what each answers.
+
+The first line of a type's docstring is the view's help; docs/debug.md says more.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any, Final
+
+from shoal_ipc.answers.doctor import Doctor
+from shoal_ipc.answers.learning import Ledger
+from shoal_ipc.answers.node import Buffer, Fetch, Rollouts, Status
+from shoal_ipc.answers.peer import Addresses, Peers, Pinged, Refusals, Scores, Topics
+
+VIEWS: Final = MappingProxyType[str, type[Any]](
+    {
+        "status": Status,
+        "peers": Peers,
+        "scores": Scores,
+        "topics": Topics,
+        "refusals": Refusals,
+        "buffer": Buffer,
+        "ledger": Ledger,
+        "fetch": Fetch,
+        "rollouts": Rollouts,
+        "doctor": Doctor,
+        "addresses": Addresses,
+        "ping": Pinged,
+    }
+)
+MOVED: Final = MappingProxyType({"id": "status", "mesh": "topics", "contributions": "buffer"})
+"""Earlier views, and the one that holds what each had."""
+
+
+def help_of(kind: type) -> str:
+    """Return a type's help: its docstring's first line, as it stands in a list."""
+    line = (kind.__doc__ or "").partition("\n")[0].rstrip(".")
+    return line[:1].lower() + line[1:]

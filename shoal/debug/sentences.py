@@ -1,0 +1,101 @@
+"""`shoal debug doctor`, `refusals` and `rollouts`: answers that are read, not looked up."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from typing import Final
+
+from rich.console import Console
+
+from shoal.debug.node import Answer, RunningNode, Tell
+from shoal.layout import cut, duration, number, peer_name, print_wrapped
+from shoal_base.terminal import styled
+from shoal_ipc.answers.doctor import Doctor
+from shoal_ipc.answers.node import CompletionRow, Rollouts
+from shoal_ipc.answers.peer import Refusals
+from shoal_settings.parser import whole
+
+_COLOURS: Final = {"ok": "green", "warn": "yellow", "bad": "red"}
+_QUESTION_CHARS: Final = 2000
+_TEXT_CHARS: Final = 60
+"""Of an answer: a line of it tells answers apart, `--json` has the whole."""
+_FOLLOW_SECONDS: Final = 0.5
+_MOST_AT_ONCE: Final = 200
+"""Groups that are new since the last look: a node answers with no more."""
+
+
+def doctor(console: Console, view: Doctor) -> None:
+    """One line a finding, and below it what to do."""
+    for finding in view.findings:
+        colour = _COLOURS[finding.state]
+        head = styled((f"{finding.state:<4}", colour), f"  {finding.check:<10}  ")
+        print_wrapped(console, finding.says, head=head)
+        if finding.do:
+            print_wrapped(console, finding.do, head=f"{'':18}→ ")
+    states = [finding.state for finding in view.findings]
+    console.print(f"{states.count('bad')} errors, {states.count('warn')} warnings")
+
+
+def refusals(console: Console, view: Refusals) -> None:
+    """What was not taken: how often for each reason, then the latest, each with what to do."""
+    for count in view.counts:
+        console.print(f"{count.count:>6}  {count.reason}: {count.says}", soft_wrap=True)
+    if not view.counts:
+        console.print("nothing was refused since the start")
+    for row in view.ring:
+        ago = duration(max(0.0, view.at_ms - row.at_ms) / 1000)
+        times = f", {row.times} times" if row.times > 1 else ""
+        family = f" ({row.family})" if row.family else ""
+        by = f"from {peer_name(console, row.forwarder)}"
+        if row.signer != row.forwarder:
+            signer = peer_name(console, row.signer) if row.signer else "nobody known"
+            by = f"of {signer}, brought by {peer_name(console, row.forwarder)}"
+        console.print()
+        console.print(f"{ago} ago{times}: {row.says}{family}; {by}", soft_wrap=True)
+        console.print(f"  → {row.do}", soft_wrap=True)
+
+
+def add_follow(parser: argparse.ArgumentParser) -> None:
+    """Add `--follow` and `--limit`."""
+    parser.add_argument("--follow", action="store_true", help="go on as new ones come")
+    parser.add_argument("--limit", type=whole(1), default=10, metavar="N", help="how many (10)")
+
+
+def latest(node: RunningNode, arguments: argparse.Namespace, _tell: Tell) -> Iterator[Answer]:
+    """The latest rollouts, and with `--follow` new ones whenever there are any."""
+    answer = node.ask("rollouts", limit=arguments.limit)
+    yield answer
+    after = 0
+    while arguments.follow:
+        after = max([after, *(rollout["number"] for rollout in answer["rollouts"])])
+        time.sleep(_FOLLOW_SECONDS)
+        answer = node.ask("rollouts", after=after, limit=_MOST_AT_ONCE)
+        if answer["rollouts"]:
+            yield answer
+
+
+def rollouts(console: Console, view: Rollouts) -> None:
+    """The latest rollouts."""
+    for row in view.rollouts:
+        who = "this node" if row.own else row.publisher
+        told = (
+            f" {row.family} from {who}, round {row.round}, {duration(row.age_s)} ago, "
+            f"reward {number(row.reward)}"
+        )
+        head = styled((f"#{row.number}", "bold"), told)
+        console.print(head, soft_wrap=not console.is_terminal)
+        question = (row.question or "(question not available)").strip().replace("\n", " ")
+        print_wrapped(console, cut(question, _QUESTION_CHARS))
+        for completion in row.completions:
+            _completion(console, completion)
+    if not view.rollouts:
+        console.print("no rollouts yet")
+
+
+def _completion(console: Console, row: CompletionRow) -> None:
+    text = cut((row.text or "").replace("\n", " "), _TEXT_CHARS)
+    ending = "" if row.finish_reason == "stop" else " … cut"
+    mark = "    ?" if row.reward is None else f"{row.reward:5.2f}"
+    print_wrapped(console, f"{text}{ending}", head=f"  {mark}  ")

@@ -1,0 +1,139 @@
+"""Any answer as people read it: its values, a table for each list of rows, the rows within those.
+
+A column, or a value, is called by its field's name without the unit, and printed by that unit: so a
+new view, or a new field of one, is shown without a line here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, Final, get_args, get_origin, get_type_hints
+
+from rich.console import Console
+
+from shoal.layout import Rows, cut, duration, local_time, number, pairs, peer_name, size, topic_name
+
+_MAX_CELL_CHARS: Final = 60
+"""Longest sentence in a cell: what is longer makes every row of a table tall."""
+_SENTENCES: Final = ("last_error",)
+_PEERS: Final = ("peer_id", "publisher")
+
+
+def show(console: Console, answer: Any) -> None:
+    """Print an answer."""
+    facts = pairs()
+    for name, value in _parts(answer):
+        if name in _tables(type(answer)):
+            _show_rows(console, _title(name), value)
+        elif is_dataclass(value):
+            facts.add_row(_title(name), _inside(console, value))
+        else:
+            facts.add_row(_title(name), _said(console, name, value) or "-")
+    if facts.row_count:
+        console.print(facts)
+
+
+def _parts(answer: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the fields that say something, by name."""
+    for one in fields(answer):
+        value = getattr(answer, one.name)
+        if one.name != "schema_version" and value is not None:
+            yield one.name, value
+
+
+def _tables(kind: Any) -> frozenset[str]:
+    """Return the names of a type's fields that are lists of rows."""
+    hints = get_type_hints(kind)
+    return frozenset(
+        name
+        for name, hint in hints.items()
+        if get_origin(hint) is tuple and is_dataclass(get_args(hint)[0])
+    )
+
+
+def _show_rows(console: Console, title: str, rows: tuple[Any, ...]) -> None:
+    if not rows:
+        console.print(f"{title}: none")
+        return
+    console.print(title, style="bold", soft_wrap=True)
+    inside = _tables(type(rows[0]))
+    names = [one.name for one in fields(rows[0]) if one.name not in inside]
+    cells = [[_cell(console, row, name) for name in names] for row in rows]
+    kept = [at for at in range(len(names)) if at == 0 or any(row[at] for row in cells)]
+    table = Rows([_title(names[at]) for at in kept])
+    for row in cells:
+        table.add_row(*(row[at] or "-" for at in kept))
+    table.print(console)
+    for row in rows:
+        for name in sorted(inside):
+            of = _cell(console, row, names[0])
+            _show_rows(console, f"{_title(name)} of {of}", getattr(row, name))
+
+
+def _cell(console: Console, row: Any, name: str) -> str:
+    """Return a cell; empty where there is nothing to say."""
+    if name in _PEERS and getattr(row, "own", False):
+        return "this node"
+    value = getattr(row, name)
+    return str(len(value)) if isinstance(value, tuple) else _said(console, name, value)
+
+
+def _inside(console: Console, value: Any) -> str:
+    return ", ".join(
+        f"{_title(name)} {said}"
+        for name, one in _parts(value)
+        if (said := _said(console, name, one))
+    )
+
+
+def _said(console: Console, name: str, value: Any) -> str:
+    """Return one value by its type and its field's unit; empty where there is none."""
+    match value:
+        case None | () | "":
+            return ""
+        case bool():
+            return "yes" if value else ""
+        case Mapping():
+            found = ((key, _said(console, name, one)) for key, one in value.items() if one)
+            return ", ".join(f"{one} {key}" for key, one in found)
+        case tuple():
+            return ", ".join(_said(console, name, one) for one in value)
+        case str():
+            return _text(console, name, value)
+        case _:
+            return _number(name, value)
+
+
+def _text(console: Console, name: str, value: str) -> str:
+    if name in _PEERS:
+        return peer_name(console, value)
+    if name in ("topic", "topics"):
+        return topic_name(console, value)
+    return cut(value, _MAX_CELL_CHARS) if name in _SENTENCES else value
+
+
+def _number(name: str, value: float) -> str:
+    if name == "at_ms":
+        return local_time(value)
+    if name.endswith("_ms"):
+        return f"{value:.1f} ms"
+    if name.endswith("per_s"):
+        return f"{value:g}"
+    if name.endswith("_s"):
+        return duration(value)
+    if "bytes" in name:
+        return size(value)
+    if name.endswith("share"):
+        return f"{value:.0%}"
+    if "reward" in name:
+        return number(value)
+    return str(value) if isinstance(value, int) else f"{value:.2f}"
+
+
+def _title(name: str) -> str:
+    """Return a field's name as the head of a column."""
+    if not name.endswith("per_s"):
+        for unit in ("_ms", "_s", "_id"):
+            name = name.removesuffix(unit)
+    return name.replace("_", " ")
