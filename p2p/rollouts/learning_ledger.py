@@ -15,11 +15,14 @@ from __future__ import annotations
 import json
 import math
 from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass, field
-from typing import Any, Final
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass, field, fields
+from typing import Any, Final, Literal, NotRequired
 
-from p2p.rollouts.marks import Marks
+from pydantic import FiniteFloat, TypeAdapter
+from typing_extensions import TypedDict
+
+from p2p.rollouts.marks import Marks, SavedMarks
 from p2p.rollouts.origins import Origins
 from shoal_base.bounded import BoundedDict
 from shoal_ipc import messages as m
@@ -36,7 +39,6 @@ FAMILY_GROUPS: Final = 40
 """Groups in a family's first and latest mean."""
 MAX_JOURNAL: Final = 2048
 """Rounds of which it is known what they added; beyond it an older one cannot be taken back."""
-_FORM: Final = 1
 _MINUTE_MS: Final = 60_000
 
 
@@ -95,6 +97,28 @@ class Family:
 
 _Added = tuple[int, int, float, float]
 """What a round added to a publisher's row: looked at, trained, signal, reward."""
+
+
+_COUNTS: Final = [one.name for one in fields(Learnt)][:-1]
+_MINUTE: Final = [one.name for one in fields(Minute)]
+_SavedMinute = tuple[int, int, FiniteFloat, int]
+_SavedRow = tuple[str, str, int, int, FiniteFloat, FiniteFloat, int, list[_SavedMinute]]
+"""A peer's id, then the fields of `Learnt` in their order."""
+
+
+class _Saved(TypedDict):
+    """The ledger in its file. Earlier versions did not have all of it."""
+
+    form: Literal[1]
+    me: NotRequired[str]
+    round: int
+    publishers: list[_SavedRow]
+    families: list[tuple[str, int, list[FiniteFloat], list[FiniteFloat]]]
+    bytes_in: NotRequired[list[tuple[int, int]]]
+    marks: NotRequired[SavedMarks]
+
+
+_SAVED: Final = TypeAdapter(_Saved)
 
 
 class LearningLedger:
@@ -300,7 +324,7 @@ class LearningLedger:
         """As the data directory keeps it, without the journal."""
         return json.dumps(
             {
-                "form": _FORM,
+                "form": 1,
                 "me": self._me,
                 "round": self.round,
                 "publishers": [
@@ -322,66 +346,23 @@ class LearningLedger:
         Raises:
             ValueError: it is not of this form; nothing is taken over.
         """
-        try:
-            saved = json.loads(text)
-            if saved["form"] != _FORM:
-                raise ValueError(f"form {saved['form']} is not known")
-            rows = [(PeerId(str(one[0])), _learnt(one[1:])) for one in saved["publishers"]]
-            families = [(str(one[0]), _family(one[1:])) for one in saved["families"]]
-            round_number = int(saved["round"])
-            bytes_in = [(int(at), int(received)) for at, received in saved.get("bytes_in", ())]
-            me = PeerId(str(saved.get("me", self._me)))
-            if (marks := saved.get("marks")) is not None:  # earlier versions kept none
-                self.marks.restore(marks, round_number)
-        except (LookupError, TypeError, AttributeError, OverflowError) as error:
-            raise ValueError(f"it has another form: {error}") from None
+        saved = _SAVED.validate_json(text)
+        if (marks := saved.get("marks")) is not None:  # earlier versions kept none
+            self.marks.restore(marks, saved["round"])
         self._clear()
-        self._me = self._me or me
-        self.round = round_number
-        self._bytes_in.extend(bytes_in)
-        for peer_id, row in rows:
-            self._rows[peer_id] = row
-        for name, family in families:
-            self._families[name] = family
+        self._me = self._me or PeerId(saved.get("me", ""))
+        self.round = saved["round"]
+        self._bytes_in.extend(saved.get("bytes_in", ()))
+        for peer_id, *counts, minutes in saved["publishers"]:
+            row = self._rows[PeerId(peer_id)] = Learnt(**_named(_COUNTS, counts))
+            row.minutes.extend(Minute(**_named(_MINUTE, one)) for one in minutes)
+        for name, groups, first, latest in saved["families"]:
+            family = self._families[name] = Family(groups=groups, first=first[:FAMILY_GROUPS])
+            family.latest.extend(latest)
 
 
-def _learnt(values: Sequence[Any]) -> Learnt:
-    model, looked_at, trained, signal, reward_sum, last_ms, minutes = values
-    row = Learnt(
-        model=str(model),
-        looked_at=int(looked_at),
-        trained=int(trained),
-        signal=_finite(signal),
-        reward_sum=_finite(reward_sum),
-        last_ms=int(last_ms),
-    )
-    for minute, groups, of_minute, tokens in minutes:
-        row.minutes.append(
-            Minute(
-                minute=int(minute),
-                groups=int(groups),
-                signal=_finite(of_minute),
-                tokens=int(tokens),
-            )
-        )
-    return row
-
-
-def _family(values: Sequence[Any]) -> Family:
-    groups, first, latest = values
-    made = Family(groups=int(groups), first=list(_all_finite(first))[:FAMILY_GROUPS])
-    made.latest.extend(_all_finite(latest))
-    return made
-
-
-def _all_finite(values: Sequence[Any]) -> Iterator[float]:
-    return map(_finite, values)
-
-
-def _finite(value: Any) -> float:
-    if not math.isfinite(found := float(value)):
-        raise ValueError(f"{found} is no number to go on with")
-    return found
+def _named(names: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
+    return dict(zip(names, values, strict=True))
 
 
 def _mean(values: Sequence[float] | deque[float]) -> float | None:

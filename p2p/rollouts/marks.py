@@ -12,7 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
+
+from typing_extensions import TypedDict
 
 from shoal_ipc.answers.learning import Mark as MarkRow
 from shoal_wire.limits import MAX_NAME_BYTES
@@ -60,6 +62,14 @@ class Mark:
         """Become both."""
         self.count += other.count
         self.about = list(dict.fromkeys([*self.about, *other.about]))[:MAX_ABOUT]
+
+
+class SavedMarks(TypedDict):
+    """The marks in the ledger's file."""
+
+    model: str
+    rows: list[tuple[str, int, int, int, list[str]]]
+    """Kind, round, time, count and what each is about."""
 
 
 class Marks:
@@ -156,28 +166,22 @@ class Marks:
 
     # The file
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> SavedMarks:
         """As the data directory keeps it."""
-        rows = [[m.kind.value, m.round, m.at_ms, m.count, m.about] for m in self._marks]
+        rows = [(m.kind.value, m.round, m.at_ms, m.count, m.about) for m in self._marks]
         return {"model": self._model, "rows": rows}
 
-    def restore(self, saved: Any, round_number: int) -> None:
-        """Take over what `to_json` gave, of a run that stood at `round_number`.
-
-        Raises:
-            ValueError, LookupError, TypeError, OverflowError: it is of another form; nothing is
-            taken over.
-        """
-        model = str(saved["model"])[:MAX_NAME_BYTES]
-        marks = [
+    def restore(self, saved: SavedMarks, round_number: int) -> None:
+        """Take over what `to_json` gave, of a run that stood at `round_number`."""
+        self._model, self._round = saved["model"][:MAX_NAME_BYTES], round_number
+        self._marks = [
             Mark(
                 kind=MarkKind(kind),
-                round=max(0, int(at_round)),
-                at_ms=int(at_ms),
-                count=max(1, int(count)),
-                about=[str(one)[:MAX_NAME_BYTES] for one in about][:MAX_ABOUT],
+                round=max(0, at_round),
+                at_ms=at_ms,
+                count=max(1, count),
+                about=[one[:MAX_NAME_BYTES] for one in about][:MAX_ABOUT],
             )
             for kind, at_round, at_ms, count, about in saved["rows"][: 2 * MAX_MARKS]
             if kind in _NAMES  # a later version's is passed over
         ]
-        self._model, self._marks, self._round = model, marks, round_number

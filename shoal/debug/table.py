@@ -58,7 +58,8 @@ def _show_rows(console: Console, title: str, rows: tuple[Any, ...]) -> None:
         return
     console.print(title, style="bold", soft_wrap=True)
     inside = _tables(type(rows[0]))
-    names = [one.name for one in fields(rows[0]) if one.name not in inside]
+    # Whose row it is stands in its first cell.
+    names = [one.name for one in fields(rows[0]) if one.name not in (*inside, "own")]
     cells = [[_cell(console, row, name) for name in names] for row in rows]
     kept = [at for at in range(len(names)) if at == 0 or any(row[at] for row in cells)]
     table = Rows([_title(names[at]) for at in kept])
@@ -76,7 +77,7 @@ def _cell(console: Console, row: Any, name: str) -> str:
     if name in _PEERS and getattr(row, "own", False):
         return "this node"
     value = getattr(row, name)
-    return str(len(value)) if isinstance(value, tuple) else _said(console, name, value)
+    return str(len(value)) if name == "topics" else _said(console, name, value)
 
 
 def _inside(console: Console, value: Any) -> str:
