@@ -1,4 +1,4 @@
-"""What tells a process to end: a signal, or the end of its parent."""
+"""Endings of a process: a signal, or the end of its parent."""
 
 from __future__ import annotations
 

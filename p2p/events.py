@@ -1,4 +1,4 @@
-"""What a node's pool of rollouts tells those who keep something of them. Pure.
+"""Events of a node's pool of rollouts, for those who keep something of them. Pure.
 
 pool ─ event ─▶ each keeper: latest rollouts, exchange (its shelf), archive
 """

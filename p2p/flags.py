@@ -61,7 +61,7 @@ class ServingFlags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """What a serving command was started with."""
+    """The flags that a serving command was started with."""
 
     flags: ServingFlags
     loaded: Loaded

@@ -1,4 +1,4 @@
-"""What a process said before it ended: its latest lines, and which names the cause. Pure."""
+"""The last output of a process that ended: its latest lines, and which names the cause. Pure."""
 
 from __future__ import annotations
 

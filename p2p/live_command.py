@@ -75,7 +75,7 @@ async def _run(node: Node, settings: Settings) -> int | None:
 
 
 def _kept(node: Node, settings: Settings, end: NodeEnd) -> Iterator[str]:
-    """What people are told at the end: what there is, and how to go on."""
+    """Return the lines for people at the end: what is kept, and how to resume."""
     played = node.last_status.get("round", 0)
     if end is NodeEnd.FINISHED and settings.rounds:
         more = f"ROUNDS={2 * settings.rounds} (--rounds) goes on"

@@ -22,7 +22,7 @@ from p2p.fetch.means import FetchMeans
 from p2p.ipc.judge_link import JudgeLink
 from p2p.ipc.node_views import NodeViews
 from p2p.ipc.service import Service, TrainerLink
-from p2p.member import Member
+from p2p.member import Draws, Member
 from p2p.peer import ListeningPeer
 from p2p.peers.attendance import Attendance
 from p2p.rollouts.learning_ledger import LearningLedger
@@ -86,8 +86,7 @@ class LiveNode:
             is_open=self.pool.restored,
             announcements=book.wanted,
             observers=(book,),
-            wanted_per_s=self._wanted_per_s,
-            on_shards=self._note_shards,
+            draws=Draws(per_s=self._wanted_per_s, on_shards=self._note_shards),
         )
         self._attendance = self._attend()
         self.exchange = self._exchange(book)

@@ -6,7 +6,7 @@ task worker ─▶ intake ─▶ shards (subscribe) ─▶ mDNS ─▶ ready
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import trio
@@ -36,6 +36,16 @@ Keep = Callable[[Sequence[SignedBatch]], Awaitable[None]]
 Accuse = Callable[[Equivocation, bytes], Awaitable[None]]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draws:
+    """How a peer draws groups of others, for which it listens to shards."""
+
+    per_s: Callable[[], float]
+    """Groups of others that it draws a second."""
+    on_shards: Callable[[], None] = lambda: None
+    """Called when it listens to other shards."""
+
+
 class Member:
     """One member of a swarm. What it validates goes to `keep`."""
 
@@ -49,15 +59,12 @@ class Member:
         is_open: trio.Event | None = None,
         announcements: Announcements | None = None,
         observers: Sequence[Observer] = (),
-        wanted_per_s: Callable[[], float] | None = None,
-        on_shards: Callable[[], None] = lambda: None,
+        draws: Draws | None = None,
         worker_patience_seconds: float = _WORKER_PATIENCE_SECONDS,
     ) -> None:
-        """`wanted_per_s` tells how many groups of others this peer draws a second; None is a peer
-        that draws and publishes none, and relays only a swarm of one shard. `is_open` as the
-        intake has it. `on_shards` hears that
-        other shards are listened to. One that validates nothing may have more patience with the
-        task worker.
+        """Without `draws` it draws and publishes no groups, and relays only a swarm of one shard.
+        `is_open` is as the intake has it. A peer that validates nothing may have more patience with
+        the task worker.
         """
         self.peer = peer
         self.manifest = manifest
@@ -80,7 +87,7 @@ class Member:
             lane_of=lanes_by(peer.host.source_of),
             patience_s=worker_patience_seconds,
         )
-        self.shards = self._shard_keeper(traffic, wanted_per_s, on_shards)
+        self.shards = self._shard_keeper(traffic, draws)
 
     @property
     def peer_id(self) -> PeerId:
@@ -95,17 +102,12 @@ class Member:
         if self.peer.settings.mdns:
             await nursery.start(self._mdns().run)
 
-    def _shard_keeper(
-        self,
-        traffic: ShardTraffic,
-        wanted_per_s: Callable[[], float] | None,
-        on_shards: Callable[[], None],
-    ) -> ShardKeeper:
+    def _shard_keeper(self, traffic: ShardTraffic, draws: Draws | None) -> ShardKeeper:
         peer, settings = self.peer, self.peer.settings
         num_shards = self.manifest.rules.shard_count
         asked = settings.subscribe_shards
         fixed = None if asked == "auto" else int(asked)
-        if fixed is None and wanted_per_s is None:
+        if fixed is None and draws is None:
             # Who keeps nothing need not hear everybody: meeting others works without.
             fixed = 1 if num_shards == 1 else 0
         return ShardKeeper(
@@ -126,10 +128,10 @@ class Member:
             may_dial=lambda address, said_by: peer.hearsay.may_dial(
                 address, peer.hearsay.speaker(said_by).source
             ),
-            publishes=wanted_per_s is not None,
+            publishes=draws is not None,
             keep=frozenset(parse_peer_address(address).peer_id for address in settings.bootstrap),
-            wanted_per_s=wanted_per_s or (lambda: 0.0),
-            on_change=on_shards,
+            wanted_per_s=draws.per_s if draws is not None else lambda: 0.0,
+            on_change=draws.on_shards if draws is not None else lambda: None,
             settings=peer.tuning.shards,
             rng=peer.parts.rng,
         )

@@ -35,10 +35,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _START_S: Final = 120.0
+"""How long the page may take to start on a busy machine."""
 _END_S: Final = 5.0
 _LINE_BYTES: Final = 1 << 16
 _LAST_WORDS_S: Final = 1.0
-"""Who has its pipes may outlive it."""
+"""How long its last output is read: a process that holds its pipes may outlive it."""
 _PIPE: Final = subprocess.PIPE
 
 

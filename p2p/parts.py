@@ -1,4 +1,4 @@
-"""What a peer is made of that touches the world outside its process, and how fast it moves.
+"""The parts of a peer that touch the world outside its process, and how fast it moves.
 
     Parts    network, task worker, store, threads, clock, chance: the real ones unless given
     Tuning   bounds and waits of the parts that have some, made from the settings unless given
@@ -65,7 +65,7 @@ class Worker(QuestionSource, Running, Protocol):
 
     @property
     def report(self) -> Any:
-        """What the latest worker process said of itself; None before the first was ready."""
+        """The latest worker process's word on itself; None before the first was ready."""
 
     async def questions(self, tasks: Sequence[TaskCoordinates]) -> list[str]:
         """Return one question a task. Raises TaskError."""
@@ -208,7 +208,7 @@ class Tuning:
     bootstrap_s: float = 10.0
     """How long a start waits for a bootstrap before it goes on alone."""
     siblings_s: float = 10.0
-    """Between two looks for peers with data directories beside this one."""
+    """Pause between two looks for peers with data directories beside this one."""
 
     @classmethod
     def of(cls, settings: Settings) -> Tuning:

@@ -22,7 +22,7 @@ from shoal_wire.manifest import Manifest
 
 
 class Role(Protocol):
-    """What a peer does in a swarm, from the moment that is known; everything in it exists."""
+    """A peer's task in its swarm, made when the swarm is known; everything in it exists."""
 
     @property
     def member(self) -> Member:

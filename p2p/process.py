@@ -59,7 +59,7 @@ USAGE_ERRORS = (
     ManifestError,
     SwarmKeyError,
 )
-"""What keeps a peer from starting and the user can mend: one line, exit code 2."""
+"""Errors that keep a peer from starting and that the user can fix: one line, exit code 2."""
 
 
 class Life(Protocol):
@@ -90,11 +90,11 @@ class Serving(Generic[L, J]):
     run: Callable[[L, Settings], Awaitable[int | None]]
     """Runs a peer to its end; returns the exit code, or None to start again with a new one."""
     announce: Callable[[J, Settings], Iterable[str]]
-    """What people are told when it is ready, by line."""
+    """Returns the lines for people when it is ready."""
     facts: Callable[[J], Mapping[str, Any]] = lambda _peer: {}
-    """What programs are told then, beyond who it is and where."""
+    """Returns what programs read then, beside its id and addresses."""
     failures: tuple[type[Exception], ...]
-    """What ends it with one line and exit code 1."""
+    """Errors that end it with one line and exit code 1."""
     folders: Callable[[Settings], Iterable[Path]] = lambda settings: numbered(settings.data_dir)
     """Where it may keep its data when no folder is named; the first that is free is its own."""
 

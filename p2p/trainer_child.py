@@ -103,7 +103,7 @@ class TrainerChild:
         self.restarts = 0
         self.last_exit: int | None = None
         self.last_error = ""
-        """What the last child that failed said of it; empty before the first."""
+        """The last words of the last child that failed; empty before the first."""
         self._next_start: float | None = None
 
     @property

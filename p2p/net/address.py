@@ -22,8 +22,8 @@ _ANY = ("/ip4/0.0.0.0", "/ip6/::")
 _HOST_PROTOCOLS = ("ip4", "ip6", "dns4", "dns6", "dns", "dnsaddr")
 MAX_ADDRESS_CHARS = 512
 _KEPT_TEXTS = 2048
-"""Of addresses, and of peer ids: whoever is asked for peers names the same ones again. None is over
-a kilobyte, so it is two megabytes where strangers choose them."""
+"""Parsed addresses, and peer ids, that are cached, since peer lists repeat the same ones. None is
+over a kilobyte, so the cache has two megabytes at most where strangers choose them."""
 _SLOW_WEBSOCKET = "WebSocket is not supported: half as fast as TCP, and it cannot be cut off"
 _SLOW_QUIC = "QUIC is not supported: a thirtieth of TCP's speed in this libp2p"
 _UNSUPPORTED = {

@@ -1,4 +1,4 @@
-"""Who may connect: bans that end, and a private swarm's list of peers. Pure."""
+"""Admission of peers: bans that end, and a private swarm's list of peers. Pure."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from shoal_wire.types import PeerId
 
 _MAX_BANS = 4096
+"""Bans remembered at once; names are free, so a stranger could earn any number."""
 
 
 class Admission:

@@ -43,11 +43,11 @@ class Channel(SecureSession):
         self._noise = session.conn.noise_state
         self._pipe = pipe
         self.traffic = Traffic()
-        """Of this connection alone, through a relay too, by what was enciphered."""
+        """Encrypted bytes of this connection alone, also where it goes through a relay."""
         self._sealed = bytearray()
         """The begin of a message of which the rest is to come."""
         self._opened = b""
-        """What `read` has left."""
+        """Decrypted bytes that `read` has left."""
 
     async def receive(self) -> bytes:
         """Return what has come and is authentic, and wait for it; none at the end.
@@ -130,7 +130,7 @@ class ChannelNoise(NoiseTransport):
         """Take what py-libp2p's takes."""
         super().__init__(*arguments, **named)
         self.traffic = Traffic()
-        """Of all its channels."""
+        """Sum over all its channels."""
 
     def get_pattern(self) -> IPattern:
         """Return a handshake."""

@@ -33,8 +33,9 @@ HOP = TProtocol("/libp2p/circuit/relay/0.2.0/hop")
 STOP = TProtocol("/libp2p/circuit/relay/0.2.0/stop")
 CIRCUIT = "/p2p-circuit"
 MAX_MESSAGE_BYTES = 4096
+"""Bound that the specification of circuit relay v2 names."""
 ANSWER_SECONDS = 10.0
-"""For one message of the other side, most of it the wait for its turn."""
+"""How long one message of the other side is waited for. Most of it is the wait for its turn."""
 _MAX_TOLD = 8
 """Addresses of a relay's answer that are looked at."""
 
@@ -179,7 +180,7 @@ class CircuitStream(ReadWriteCloser):
 
 
 class RelayStreams(Protocol):
-    """What dialling through a relay needs of the host."""
+    """The part of the host that dialling through a relay needs."""
 
     async def open_hop(self, relay: str) -> INetStream:
         """Connect to a relay by its full address and open a stream to it.

@@ -33,7 +33,7 @@ SIMULTANEOUS_S = 5.0
 
 
 class Direction(StrEnum):
-    """Who dialled."""
+    """The side that dialled."""
 
     IN = "in"
     OUT = "out"
@@ -71,7 +71,7 @@ def network_of(connections: Iterable[ConnectionInfo], peer_id: PeerId) -> str | 
 
 
 @dataclass(slots=True, kw_only=True)
-class _Entry:
+class _LiveConnection:
     connection: INetConn
     direction: Direction
     address: str
@@ -82,11 +82,11 @@ class _Entry:
 
 
 class ConnectionTable:
-    """What is connected; decides which of two connections to one peer stays."""
+    """The live connections; decides which of two connections to one peer stays."""
 
     def __init__(self, own_id: PeerId) -> None:
         self._own_id = own_id
-        self._entries: dict[PeerId, list[_Entry]] = {}
+        self._entries: dict[PeerId, list[_LiveConnection]] = {}
         self._about: dict[PeerId, PeerAbout] = {}
 
     def has(self, peer_id: PeerId) -> bool:
@@ -116,7 +116,7 @@ class ConnectionTable:
     def add(self, peer_id: PeerId, connection: INetConn) -> list[INetConn]:
         """Add `connection`; return the connections to cut, which may include it."""
         inbound = connection.direction == Libp2pDirection.INBOUND
-        new = _Entry(
+        new = _LiveConnection(
             connection=connection,
             direction=Direction.IN if inbound else Direction.OUT,
             address=_remote_address(connection),
@@ -129,7 +129,7 @@ class ConnectionTable:
         self._entries[peer_id] = [keep]
         return [entry.connection for entry in [*old, new] if entry is not keep]
 
-    def _choose(self, peer_id: PeerId, entries: list[_Entry]) -> _Entry:
+    def _choose(self, peer_id: PeerId, entries: list[_LiveConnection]) -> _LiveConnection:
         newest = entries[-1]
         rivals = [e for e in entries if newest.opened_at - e.opened_at <= SIMULTANEOUS_S]
         rivals = [e for e in rivals if not is_circuit(e.address)] or rivals

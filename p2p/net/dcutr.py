@@ -28,8 +28,9 @@ DCUTR = TProtocol("/libp2p/dcutr")
 MAX_TOLD = 4
 """Addresses that one side names, and of the other's those that are looked at."""
 MAX_MESSAGE_BYTES = 4096
+"""Bound that DCUtR's specification names."""
 ANSWER_SECONDS = 5.0
-"""For each message."""
+"""How long each message is waited for."""
 
 
 class DcutrError(Exception):
@@ -38,7 +39,7 @@ class DcutrError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreed:
-    """What comes of the talk."""
+    """The result of the talk."""
 
     addresses: tuple[str, ...]
     """Where the other side says that it is seen: transport addresses, hearsay."""

@@ -17,7 +17,7 @@ class DialError(Exception):
     def __init__(self, text: str, bar: Bar | None = None, *, is_cut_off: bool = False) -> None:
         super().__init__(text)
         self.bar = bar
-        """What keeps the two apart though they reach each other; None where nothing is known."""
+        """The key or list that keeps the two apart where they reach each other; None if unknown."""
         self.is_cut_off = is_cut_off
         """True where somebody is there, and hung up before a word: as who has no slot free does."""
 

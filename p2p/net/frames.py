@@ -29,13 +29,13 @@ FRAMES_A_TURN = 64
 BYTES_A_TURN = 128 * 1024
 """Written at once, before other tasks have a turn."""
 _FRAME_COST_BYTES = BYTES_A_TURN // FRAMES_A_TURN
-"""What a frame counts at the least: small ones are work too."""
+"""Least that a frame counts in bytes: a small one is work too."""
 _BODY_DEADLINE_S = 60.0
-"""For the rest of a frame that has begun to come."""
+"""How long the rest of a frame may take once it has begun to come."""
 
 
 class Below(Protocol):
-    """What frames need of an encrypted connection: see `p2p.net.channel.Channel`."""
+    """The part of an encrypted connection that frames need: see `p2p.net.channel.Channel`."""
 
     async def receive(self) -> bytes:
         """Return what has come, and wait for it; none at the end."""
@@ -134,7 +134,7 @@ class FramedYamux(Yamux):
 
 
 class _Rest:
-    """What the socket did not take of a frame, on its way, with the turn that it has."""
+    """The rest of a frame that the socket did not take at once, and the turn that sends it."""
 
     def __init__(self, below: Below, turn: Turn) -> None:
         self._below = below

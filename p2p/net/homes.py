@@ -10,6 +10,7 @@ from p2p.net.inbound_gate import IpAddress, ip_of
 LOOPBACK = "loopback"
 NOWHERE = "nowhere"
 _KEPT_ADDRESSES = 1024
+"""Hosts whose private network is cached: a few for each peer of a large swarm's lists."""
 _PRIVATE = tuple(
     map(
         ipaddress.ip_network,

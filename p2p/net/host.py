@@ -79,7 +79,7 @@ logger = logging.getLogger(__name__)
 
 _SHUTDOWN_DEADLINE_S = 5.0
 _IDENTIFY_DEADLINE_S = 10.0
-_CIRCUIT_GRACE_S = 2.0
+_CIRCUIT_GRACE_S = 2.0  # a guess: by then what is on its way has arrived
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

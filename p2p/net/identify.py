@@ -1,4 +1,4 @@
-"""Who is at the other end of a connection, asked and answered (libp2p identify)."""
+"""Identify: asks the other end of a connection who it is, and answers the same (libp2p)."""
 
 from __future__ import annotations
 
@@ -25,15 +25,17 @@ from p2p.net.streams import reset_stream
 logger = logging.getLogger(__name__)
 
 _MAX_IDENTIFY_BYTES = 16 * 1024
+"""Longer answers are refused."""
 _MAX_AGENT_CHARS = 64
 MAX_ADDRESSES = 8
+"""Addresses of a peer that are kept: as many as a peer list holds."""
 _NEGOTIATION_DEADLINE_S = 5
 _ANSWER_DEADLINE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerAbout:
-    """What a peer says about itself: claims, cleaned of anything that is not text."""
+    """A peer's claims about itself, cleaned of anything that is not text."""
 
     agent: str
     listen: tuple[str, ...]

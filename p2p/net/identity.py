@@ -58,7 +58,7 @@ def protobuf_public_key(public_key: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Who this node is. The private key never leaves the node process."""
+    """A node's key pair and peer id. The private key never leaves the node process."""
 
     peer_id: PeerId
     public_key_bytes: bytes

@@ -1,4 +1,4 @@
-"""What a peer needs of its connections. `Libp2pHost` is the real thing; a simulation has another.
+"""The interface to a peer's connections. `Libp2pHost` is the real one; a simulation has its own.
 
 `tests/conformance` runs one suite against both. Where they differ by intent: a simulated host knows
 at once what a peer says of itself, gives for the other end of an inbound connection the address
@@ -93,8 +93,8 @@ class Host(Protocol):
         """Where `peer_id` says it sees this peer come from; empty if it has not said."""
 
     def source_of(self, peer_id: PeerId) -> str:
-        """What a connected peer shares with others where names must not count: its network, the
-        relay it comes through, or on one machine its connection. Empty for who is not connected.
+        """Return what a connected peer shares limits by, since names are free: its network, its
+        relay, or on one machine its connection. Empty for a peer that is not connected.
         """
 
     async def dial(self, address: str, *, timeout: float = 10.0) -> PeerId:  # noqa: ASYNC109

@@ -1,4 +1,4 @@
-"""What a connection is made of, from the muxer down to a socket or a circuit. Pure."""
+"""The layers of a connection, from the muxer down to a socket or a circuit. Pure."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from p2p.net.circuit import CircuitStream
 
 LAYERS = ("muxed_conn", "secured_conn", "conn", "read_writer", "read_write_closer", "stream")
 _MAX_LAYERS = 10
+"""Bound of the walk: more than a connection through a relay in a private swarm has."""
 
 
 def find_socket(connection: object) -> trio.SocketStream | None:

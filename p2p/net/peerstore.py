@@ -13,6 +13,7 @@ from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
 logger = logging.getLogger(__name__)
 
+# Guesses with room: what an honest peer has of each is well below.
 MAX_ADDRESSES = 16
 MAX_ADDRESS_BYTES = 512
 MAX_PROTOCOLS = 64

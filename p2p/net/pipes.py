@@ -1,4 +1,4 @@
-"""What is below a connection's encryption: a socket that is asked directly, or any stream.
+"""Byte pipes below a connection's encryption: a socket asked directly, or any stream.
 
     begin(data) ── the system takes it at once: gone, and no other task has run
          └─ it takes a part, or none ─▶ finish(): the rest, when there is room

@@ -164,7 +164,7 @@ class ClearStream(ReadWriteCloser):
     def __init__(self, stream: ReadWriteCloser) -> None:
         self.stream = stream
         self._first: bytes | None = None
-        """What was read ahead and not yet asked for; None before the first read."""
+        """Bytes read ahead and not yet asked for; None before the first read."""
 
     async def write(self, data: bytes) -> None:
         """Write `data`."""

@@ -20,6 +20,7 @@ from shoal_base.bounded import BoundedDict
 logger = logging.getLogger(__name__)
 
 FIRST_QUIET_SECONDS = 60.0
+"""Silence after the first log line of a kind; it doubles with each."""
 LONGEST_QUIET_SECONDS = 3600.0
 _MAX_REMEMBERED = 256
 
@@ -33,14 +34,14 @@ class NotListedError(SecurityUpgradeFailure):
 
 
 class Refusals:
-    """What has been refused, and when it was last said."""
+    """Counts refusals, and remembers when each was last logged."""
 
     def __init__(self) -> None:
         self.counts: Counter[Bar] = Counter()
         self._quiet: BoundedDict[tuple[str, Bar], tuple[float, float]] = BoundedDict(
             _MAX_REMEMBERED
         )
-        """By address and reason: until when it is not said again, and for how long that was."""
+        """When each address and reason may be logged again, and how long that silence is."""
 
     def note(self, host: str, error: BaseException) -> bool:
         """Count and tell `error` if it is a refusal; False if it is something else."""

@@ -39,18 +39,19 @@ logger = logging.getLogger(__name__)
 
 _PIECE_BYTES = 64 * 1024
 _WRITE_SECONDS = 30.0
+"""How long one end may take to read before its circuit ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelayLimits:
-    """What the relay gives away."""
+    """Bounds of what the relay gives away."""
 
     reservations: int = 64
     circuits: int = 256
     circuits_per_peer: int = 32
     """To one reserved peer, and from one peer that dials."""
     network_share: float = 0.25
-    """Of the reservations, and of the circuits that are dialled, those of one network; loopback is
+    """Share of the reservations and of the dialled circuits that one network may take. Loopback is
     free."""
     circuit_bytes: int = 1 << 28
     """Bytes, both ways together, after which a circuit ends and its peers open another. This and

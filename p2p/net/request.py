@@ -29,6 +29,7 @@ from shoal_wire.types import PeerId
 
 RequestHandler = Callable[[PeerId, bytes], Awaitable[bytes]]
 CHUNK_BYTES = 1024 * 1024
+"""Piece in which a message is read and written."""
 PING_BYTES = 32
 _LENGTH = struct.Struct(">I")
 

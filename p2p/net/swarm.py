@@ -79,7 +79,7 @@ class SwarmSettings:
     negotiation_deadline_s: float = 10.0
     keepalive: KeepaliveSettings = field(default_factory=KeepaliveSettings)
     gate: GateLimits = field(default_factory=GateLimits)
-    """What strangers may occupy before they have said who they are."""
+    """Bounds of what strangers occupy before they have said who they are."""
     key: bytes | None = field(default=None, repr=False)
     """Pre-shared key of a private swarm, 32 bytes; None is a public one."""
 

@@ -51,15 +51,17 @@ from p2p.net.streams import reset_stream
 logger = logging.getLogger(__name__)
 
 WINDOW_BYTES: int = DEFAULT_WINDOW_SIZE
-"""What a stream may send unread: yamux's initial window, which no stream outgrows."""
+"""Bytes that a stream may send unread: yamux's initial window, which no stream outgrows."""
 MAX_UNREAD_BYTES = 8 * 1024 * 1024
-"""Of one connection: 32 full windows, where an honest one has some few half full."""
+"""Bound of one connection: 32 full windows, where an honest one has some few half full."""
 MAX_UNREAD_OF_ALL_BYTES = 64 * 1024 * 1024
+"""Bound of all connections together: eight at their own bound, so that memory stays small."""
 _DISCARDED_BYTES = 64 * 1024
+"""Piece in which bytes are read that nobody wants."""
 _MAX_BODY_BYTES = MAX_PLAINTEXT_LENGTH - HEADER_SIZE
-"""Of a frame that is one message of noise."""
+"""Body of a frame that is exactly one message of noise."""
 _WINDOW_DEADLINE_S = 5.0
-"""For a peer that reads nothing to make room."""
+"""How long a writer waits for a peer that reads nothing."""
 
 C = TypeVar("C", bound=Hashable)
 
@@ -69,24 +71,24 @@ class OverrunError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Member:
+class _Holder:
     network: Hashable
     held: Callable[[], int]
 
 
 class UnreadOfAll(Generic[C]):
-    """What all connections hold unread together; over the bound the greediest is cut."""
+    """Counts what all connections hold unread; over the bound it cuts the one that holds most."""
 
     def __init__(self, *, max_bytes: int, cut: Callable[[C], None]) -> None:
         self._max_bytes = max_bytes
         self._cut = cut
-        self._members: dict[C, _Member] = {}
+        self._members: dict[C, _Holder] = {}
         self._noted: dict[C, int] = {}
         self._total = 0
 
     def joined(self, connection: C, *, network: str | None, held: Callable[[], int]) -> None:
         """A connection has begun; one of no network is a network of its own."""
-        self._members[connection] = _Member(network or connection, held)
+        self._members[connection] = _Holder(network or connection, held)
 
     def left(self, connection: C) -> None:
         """A connection has ended."""

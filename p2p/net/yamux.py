@@ -39,7 +39,9 @@ from p2p.net.windows import MAX_UNREAD_OF_ALL_BYTES, UnreadOfAll, WindowedYamux
 logger = logging.getLogger(__name__)
 
 _FIRST_PING_S = 0.2
+"""Delay of the first ping, which tells the latency of a new connection."""
 _CLOSE_DEADLINE_S = 2.0
+"""How long a polite goodbye may take before the socket is closed."""
 _LEAST_PAUSE_S = 0.001
 """A debt of almost nothing is waited for again and again."""
 
@@ -49,7 +51,7 @@ class KeepaliveSettings:
     """How soon a silent peer is noticed: after at most the sum of the first two."""
 
     ping_interval_s: float = 10.0
-    """Who was heard of within it is not asked whether it is there."""
+    """Seconds of silence after which a peer is pinged."""
     ping_deadline_s: float = 5.0
     latency_interval_s: float = 60.0
     """The round trip of a busy connection is measured so often."""

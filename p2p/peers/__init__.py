@@ -1,1 +1,1 @@
-"""Who is there, and of which swarm: discovery, peer lists, manifest, mDNS, relays, reach."""
+"""The peers of the swarm: discovery, peer lists, manifest, mDNS, relays, reach."""

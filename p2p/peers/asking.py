@@ -1,4 +1,4 @@
-"""Whom to ask which peers it knows, and when. Pure.
+"""Peer exchange: which connected peer is asked for others, and when. Pure.
 
     too few peers   each connected one at once, and one of them again now and then
     enough          a bootstrap at once, which was visited for that; of others one now and then

@@ -1,4 +1,4 @@
-"""Who of the swarm is there, told when it changes: those who joined, those who left.
+"""Attendance: tells which peers of the swarm joined and left.
 
 a connection begins or ends ─▶ some seconds, until it is known whose it is ─▶ compared with before
 """

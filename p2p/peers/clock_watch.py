@@ -21,9 +21,13 @@ from p2p.peers.witnesses import witnesses
 log = logging.getLogger(__name__)
 
 _MOST_ASKED = 5
+"""Peers asked each time: one liar has no majority."""
 _FIRST_SECONDS = 10.0
+"""How soon after the start: the first peers are connected by then."""
 _NOBODY_SECONDS = 60.0
+"""Pause while nobody answers."""
 _AGAIN_SECONDS = 600.0
+"""Pause after an answer: clocks drift slowly, and laptops wake up."""
 
 
 class ClockWatch:

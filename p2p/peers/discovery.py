@@ -106,13 +106,13 @@ class Discovery:
         self._prefers = preferences or Preferences()
         self._rng = rng or random.Random()
         self._told: dict[PeerId, tuple[str, ...]] = {}
-        """What connected peers said of themselves, as last looked at."""
+        """Addresses that each connected peer says it listens at, as last looked at."""
         self._wall_ms = wall_ms
         self._targets = Targets(self._settings, self._rng, self._prefers.rank)
         self._bar_news = BarNews()
         self._wake = trio.Event()
         self._met = trio.Event()
-        """Somebody has come, or too few are left."""
+        """Set when a peer has connected, or too few are left."""
         self._met_at = -math.inf
         self._dials = trio.CapacityLimiter(self._settings.max_dials)
         host.add_peer_callbacks(connected=self._on_connected, disconnected=self._on_disconnected)

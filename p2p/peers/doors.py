@@ -15,7 +15,7 @@ from p2p.net.inbound_gate import ip_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sighting:
-    """What one peer says of where its connection comes from."""
+    """One peer's word on where this node's connection comes from."""
 
     local_port: int
     """This end's port of that connection."""

@@ -1,4 +1,4 @@
-"""What the router child answers: a forwarded port, or why there is none.
+"""The router child's answer: a forwarded port, or why there is none.
 
 It stands apart so that the child imports no Trio.
 """

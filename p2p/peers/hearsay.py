@@ -1,4 +1,4 @@
-"""What peers say of others' addresses: which of it is dialled, and how often.
+"""Hearsay, what peers say of others' addresses: which of it is dialled, and how often.
 
     said ─▶ public, or in a private network that the speaker is in? ─▶ kept behind what is proven
     due  ─▶ dials left of who said it, of that place and of that network? ─▶ dialled, else later
@@ -33,10 +33,10 @@ _MAX_KEYS = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speaker:
-    """Who has said something of addresses."""
+    """A source of addresses."""
 
     source: str
-    """What it shares its dials with: its network, or itself on this machine."""
+    """The key that its dials are counted by: its network, or on this machine its peer id."""
     homes: frozenset[str] | None
     """The private networks that it may tell of; None for mDNS, which is heard in all of them."""
 
@@ -55,7 +55,7 @@ def homes_of(transports: list[str]) -> frozenset[str]:
 
 
 class Hearsay:
-    """Who says what of others' addresses, and the dials left of those that nobody has answered at.
+    """Knows the speakers, and counts the dials left for addresses that nobody has answered at.
 
     All that dials by what peers say shares one: discovery, shards, hole punching.
     """

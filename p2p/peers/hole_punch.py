@@ -38,21 +38,25 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TRIES = 3
+"""Tries per circuit, as DCUtR's specification has it."""
 _PAUSES_S = (1.0, 3.0)
-"""Between two tries."""
+"""Pauses between two tries."""
 _REST_S = 900.0
-"""After the last one: networks change."""
+"""Pause after the last try: networks change."""
 _LOST_S = 10.0
-"""After a circuit that has ended meanwhile."""
+"""Pause after a circuit that ended meanwhile."""
 _POLL_S = 1.0
 _IDLE_S = 15.0
-"""While no circuit is there, and nobody comes: one may be all that is left of two connections."""
+"""Pause while there is no circuit and nobody connects. A circuit may be what is left of two
+connections, of which nobody tells."""
 _LOOK_S = 0.05
+"""How often it is seen whether a direct connection has come by any way."""
 _TALK_S = 12.0
+"""Deadline of one talk, in which each message has five seconds."""
 _WINDOW_S = 5.0
-"""For the dials of one try."""
+"""How long the dials of one try may take."""
 _KNOCKS_S = (0.1, 0.3, 0.8)
-"""Between dials where a router refuses and does not just drop."""
+"""Pauses between dials where a router refuses and does not just drop."""
 _MAX_AT_ONCE = 8
 """Peers that this node leads the talk with, and as many that lead it."""
 _MAX_REMEMBERED = 1024

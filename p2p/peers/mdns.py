@@ -35,6 +35,7 @@ SERVICE_TYPE = "_shoal._tcp.local."
 SWARM_CHARS = 16
 _MAX_ADDRESSES = 8
 _MAX_PENDING = 64
+"""Finds that wait for the node; mDNS repeats those that are dropped."""
 _LOOKUP_MS = 2000
 _MAX_ASKED = 16
 """Names that are asked about at once."""
@@ -102,7 +103,7 @@ class Mdns:
         )
         try:
             session.register_service(self._service(), allow_name_change=True)
-            listener = _Listener(partial(self._accept, report))
+            listener = _Browser(partial(self._accept, report))
             zeroconf.ServiceBrowser(session, SERVICE_TYPE, listener)
         except BaseException:
             session.close()
@@ -132,7 +133,7 @@ class Mdns:
         report(peer)
 
 
-class _Listener(zeroconf.ServiceListener):
+class _Browser(zeroconf.ServiceListener):
     """Runs in zeroconf's browser thread, and never waits there: each name waits for the one before.
 
     Who announces itself as it should says all at once. A name alone is asked about, some at a time;

@@ -22,8 +22,8 @@ _ADDRESS, _MAP_TCP = 0, 2
 _ANSWER = 128
 """Added to the question's number in its answer (section 3.1)."""
 _WAITS_S = (0.25, 0.5, 1.0, 2.0)
-"""Before a question is asked again, each twice the last (section 3.1). The RFC's five more would
-take a minute."""
+"""Waits before a question is asked again, each twice the last (section 3.1). The RFC's five more
+would take a minute."""
 _MAX_ANSWER_BYTES = 1100  # section 3.5
 _REFUSALS = {
     1: "it speaks another version",

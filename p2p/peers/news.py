@@ -1,4 +1,4 @@
-"""What to say, and how often, while no bootstrap answers. Pure."""
+"""Log lines while no bootstrap answers, and how often they come. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from p2p.net.bars import Bar
 from shoal_wire.types import PeerId
 
 FIRST_SECONDS = 60.0
+"""Silence before the first line; it doubles with each."""
 LONGEST_SECONDS = 3600.0
 
 
@@ -41,7 +42,7 @@ class BarNews:
 
     def __init__(self) -> None:
         self._found: dict[PeerId, tuple[Bar, int]] = {}
-        """What kept each away at the latest dials, and how many in a row."""
+        """The key or list that kept each away at its latest dials, and how many in a row."""
 
     def look(self, peer_id: PeerId, address: str, bar: Bar) -> str | None:
         """Take what a dial ended in; return a line to log, if it is news."""

@@ -35,9 +35,13 @@ from shoal_wire.types import PeerId
 log = logging.getLogger(__name__)
 
 _DIAL_SECONDS = 2.0
+"""How long a dial of an asker may take: a port behind a firewall never answers."""
 _ASK_SECONDS = 4.0
+"""How long an answer is waited for: the other side's dial, and the way there and back."""
 _DIAL_PAUSE_SECONDS = 10.0
+"""Pause between two dials for one asker, so that this node is no tool to scan ports with."""
 _MAX_DIALS = 8
+"""Askers that are dialled at once."""
 _MAX_REMEMBERED = 512
 
 
@@ -48,7 +52,7 @@ def wall_ms() -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outside:
-    """What one peer says of this node."""
+    """One peer's answer about this node."""
 
     peer_id: PeerId
     observed: str
@@ -61,7 +65,7 @@ class Outside:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Answer:
+class _LastDial:
     """The last dial for one peer."""
 
     at: float
@@ -75,7 +79,7 @@ class ReachServer:
 
     host: Host
     wall_ms: Callable[[], int] = wall_ms
-    _last: BoundedDict[PeerId, _Answer] = field(
+    _last: BoundedDict[PeerId, _LastDial] = field(
         default_factory=lambda: BoundedDict(_MAX_REMEMBERED)
     )
     _dialling: int = 0
@@ -112,7 +116,7 @@ class ReachServer:
             return tuple(port for port in ports if port in last.open) if known else None
         if self._dialling >= _MAX_DIALS:
             return None
-        answer = self._last[peer_id] = _Answer(at=now, asked=ports, open=())
+        answer = self._last[peer_id] = _LastDial(at=now, asked=ports, open=())
         answer.open = await self._dial(host_and_port(observed)[0], ports)
         # It may have been told since that a router leads there.
         network = observed.rpartition("/")[0]

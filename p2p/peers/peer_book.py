@@ -29,8 +29,9 @@ from shoal_wire.types import PeerId
 logger = logging.getLogger(__name__)
 
 MAX_PEERS = 256
+"""Peers that are remembered."""
 MAX_OF_NETWORK = 64
-"""Of one network; loopback is free."""
+"""Peers of one network that are remembered: a quarter. Loopback is free."""
 _VERSION = 1
 _MAX_FILE_BYTES = 4 * 1024 * 1024
 _LAST_SAVE_S = 1.0
@@ -39,7 +40,7 @@ _LAST_SAVE_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BookEntry:
-    """What is remembered of one peer."""
+    """One remembered peer."""
 
     peer_id: PeerId
     addresses: tuple[str, ...]
@@ -87,7 +88,7 @@ class PeerBook:
         """Entries of each network."""
         self._ranked: tuple[BookEntry, ...] | None = None
         self._text: str | None = None
-        """What `ranked` and `to_json` return, until something changes."""
+        """Results of `ranked` and `to_json`, kept until something changes."""
         for entry in entries:
             self._put(entry)
 

@@ -41,10 +41,11 @@ _ROUTER_S = 20.0
 _FORGET_S = 5.0
 """How long the end of the node waits for the router: UPnP takes two seconds to find it."""
 _AGAIN_S = 600.0
-"""Between two questions: a laptop may be elsewhere by then."""
+"""Pause between two questions: a laptop may be elsewhere by then."""
 _TRY_S = 12.0
-"""Between two looks from outside. Peers dial for one asker once in ten seconds."""
+"""Pause between two looks from outside. Peers dial for one asker once in ten seconds."""
 _MAX_TRIES = 10
+"""Looks from outside after one answer of the router: two minutes, in which peers connect."""
 _MAX_ASKED = 4
 """Peers that try the port at each look."""
 

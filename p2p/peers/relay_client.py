@@ -35,6 +35,7 @@ logger = logging.getLogger(__name__)
 MAX_RELAYS = 2
 """Places that a hidden node holds: one relay may go at any time."""
 _POLL_SECONDS = 1.0
+"""How soon a hidden node sees that a relay has come."""
 _ASK_AGAIN_SECONDS = 600.0
 """How often peers are asked whether they can dial this node: routers and networks change."""
 _REFUSED_SECONDS = 60.0
@@ -155,7 +156,7 @@ class RelayClient:
             logger.info("peers cannot dial this node: looking for relays among them")
 
     def _witnesses(self, connections: Sequence[ConnectionInfo]) -> list[PeerId]:
-        """Whom to ask: the preferred, and as many others of as many networks as there are."""
+        """Return the peers to ask: the preferred, then others of as many networks as there are."""
         direct = [c for c in connections if not is_circuit(c.address)]
         preferred = [c.peer_id for c in direct if c.peer_id in self._preferred][:_MAX_ASKED]
         return list(dict.fromkeys([*preferred, *witnesses(direct, self._rng, most=_MAX_ASKED)]))

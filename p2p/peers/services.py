@@ -38,10 +38,11 @@ log = logging.getLogger(__name__)
 
 _MAX_REQUEST_BYTES = 1024
 _KEPT_PEERS = 512
-"""As peers are told of: whoever is asked for peers names the same ones again. None is over nine
-kilobytes (`decode_peer_list`), most have 150 bytes."""
+"""Peer list entries that are cached, since lists repeat the same peers. None is over nine kilobytes
+(`decode_peer_list`), most have 150 bytes."""
 _MAX_DIRECT = 6
 _MAX_RELAYED = 2
+"""Addresses of a peer told to others, direct and through this node as a relay: eight fit a list."""
 _TIMEOUT_SECONDS = 5.0
 
 

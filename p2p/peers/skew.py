@@ -7,8 +7,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 _ENOUGH_TO_TELL = 3
+"""Peers from which on the median says whose clock is wrong."""
 SKEW_WARN_MS = 5_000
-"""What a clock may be off without a word: answers are on their way for a while."""
+"""Skew up to which nothing is said, in milliseconds: answers are on their way for a while."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +26,14 @@ class Skew:
         return abs(self.ahead_ms) > SKEW_WARN_MS
 
     def says(self) -> str:
-        """What there is to say of it, without advice."""
+        """Return the finding, without advice."""
         way = "behind" if self.ahead_ms > 0 else "ahead of"
         whom = f"the median of {self.num_peers} peers" if self.num_peers > 1 else "its one peer"
         seconds = abs(self.ahead_ms) / 1000
         return f"{seconds:,.{1 if seconds < 100 else 0}f} s {way} {whom}"
 
     def advice(self) -> str:
-        """What to do: of two clocks that differ, either may be the wrong one."""
+        """Return what to do. Of two clocks that differ, either may be the wrong one."""
         if self.num_peers < _ENOUGH_TO_TELL:
             return "one of them is wrong: compare this machine's with NTP"
         return "set it (NTP)"

@@ -40,16 +40,18 @@ OWN_WORD = frozenset({TargetKind.SAVED, TargetKind.INBOUND})
 """Kinds whose addresses the peer told itself, over a connection of its own, or answered at."""
 
 MAX_DIALLED = 3
+"""Addresses kept at which a peer has answered: one at home, one outside, one before a move."""
 _MAX_KNOWN = 6
-"""Of a peer's addresses, those that are more than hearsay; the rest is room for that."""
+"""Addresses kept that are more than hearsay; the other two of eight are for hearsay."""
 _MAX_SPEAKERS = MAX_ADDRS_PER_PEER
 _KEPT_WORDS = 512
-"""Of what somebody said of a peer: it is said again and again."""
+"""Peer list entries whose check is cached, since lists repeat the same ones."""
 _MAX_KEPT_CHARS = 1024
+"""Longer entries are not cached: half a megabyte bounds the cache."""
 
 
 class TargetState(StrEnum):
-    """What is being done about a peer."""
+    """Whether a peer is connected, being dialled, or neither."""
 
     IDLE = "idle"
     DIALING = "dialing"
@@ -79,25 +81,24 @@ class DiscoverySettings:
     next_address_s: float = 0.5
     """A peer's next address is tried beside the last after this long."""
     let_go_s: float = 60.0
-    """About so long a peer is left alone that was full, or that this node let go."""
+    """Mean time for which a peer is left alone that was full, or that this node let go."""
     alone_s: float = 4.0
-    """The same of a full one, about, while nobody else is connected; and between two askings whom
-    a bootstrap knows."""
+    """The same for a full peer while nobody else is connected; also the pause between two questions
+    whom a bootstrap knows."""
     enough_s: float = 60.0
-    """After so long with enough peers, bootstraps that were dialled are let go."""
+    """Seconds with enough peers after which bootstraps that were dialled are let go."""
     visit_s: float = 600.0
-    """About so long after that they are visited again: so they know who is there, and swarms that
-    drifted apart meet."""
+    """Mean time until they are visited again. So they know who is there, and parts of a swarm that
+    lost each other meet."""
     stay_s: float = 10.0
-    """Who has had enough for that long lets a bootstrap go no sooner: two looks of the other side
-    at who is on which shard. What a bootstrap has slots for is its members times this, and the wait
-    for the next look, by `visit_s`."""
+    """Shortest stay at a bootstrap: it looks twice in that time at who is on which shard. Of its
+    members, `stay_s / visit_s` are there at any time, and that is how many slots it needs."""
     max_dials: int = 8
     max_targets: int = 512
     give_up_after: int = 8
     """Failed dials after which a peer that is only hearsay is forgotten."""
     exchange_interval_s: float = 15.0
-    """Between two askings whom a peer knows, while peers are missing."""
+    """Pause between two questions whom a peer knows, while peers are missing."""
     settled_exchange_s: float = 60.0
     """The same with enough of them."""
     exchange_timeout_s: float = 5.0
@@ -144,7 +145,7 @@ class Target:
     told_by: str | None = None
     """The source of that (`Speaker.source`); None for what was saved."""
     heard: dict[str | None, tuple[str, ...]] = field(default_factory=dict)
-    """What others say, by source."""
+    """Addresses that others say it has, by source."""
     state: TargetState = TargetState.IDLE
     attempts: int = 0
     last_error: str = ""

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
 _SEEDS = (1, 2, 3)
+"""Seeds of the questions that are tried: a search may end at one and not at the next."""
 _PATIENCE_SECONDS = 30.0
+"""Deadline of one family's questions (a guess)."""
 
 
 class TaskMaker(Protocol):

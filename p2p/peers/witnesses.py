@@ -1,4 +1,4 @@
-"""Whom to ask how this peer looks from outside, what the time is, where it is seen. Pure.
+"""Choice of the peers that say how this one looks from outside and what the time is. Pure.
 
 What peers say is hearsay, and names are free: many of one network are one voice. Where three
 networks or more are connected, each is asked once; where there are fewer, as in a house, by turns.
@@ -15,7 +15,7 @@ from p2p.net.homes import home_of
 from shoal_wire.types import PeerId
 
 ENOUGH_NETWORKS = 3
-"""Of so many, liars in one are outvoted."""
+"""Networks from which on liars in one are outvoted."""
 
 
 def witnesses(

@@ -17,7 +17,7 @@ import pytest
 import trio
 import trio.testing
 
-from p2p.member import Member
+from p2p.member import Draws, Member
 from p2p.net.identity import identity_from_seed
 from p2p.parts import Parts
 from p2p.peer import ListeningPeer
@@ -86,7 +86,7 @@ async def meet(one: ListeningPeer, *others: ListeningPeer) -> None:
 
 
 def member_of(peer: ListeningPeer) -> Member:
-    return Member(peer, SWARM, keep=nothing, accuse=nothing, wanted_per_s=lambda: 1.0)
+    return Member(peer, SWARM, keep=nothing, accuse=nothing, draws=Draws(per_s=lambda: 1.0))
 
 
 def stranger(number: int) -> PeerAddresses:

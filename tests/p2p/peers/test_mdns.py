@@ -19,7 +19,7 @@ import zeroconf
 from zeroconf.asyncio import AsyncServiceInfo
 
 from p2p.net.identity import identity_from_seed
-from p2p.peers.mdns import Mdns, _Listener, decode_txt, encode_txt
+from p2p.peers.mdns import Mdns, _Browser, decode_txt, encode_txt
 from shoal_wire.peers import PeerAddresses
 from tests.support.nodes import fresh_identity, until
 
@@ -170,7 +170,7 @@ def test_no_record_and_no_name_of_a_stranger_ends_a_thread() -> None:
     def fails(_txt: Mapping[bytes, bytes | None]) -> None:
         raise ValueError("a stranger's record")
 
-    listener = _Listener(fails)
+    listener = _Browser(fails)
     for name in ("", "x", "\ud800._shoal._tcp.local.", "a" * 400 + "._shoal._tcp.local."):
         listener.add_service(cast("zeroconf.Zeroconf", None), "_shoal._tcp.local.", name)
     asked: concurrent.futures.Future[bool] = concurrent.futures.Future()
