@@ -21,8 +21,8 @@ from libp2p.pubsub.pb import rpc_pb2
 
 from benchmarks.groups import POLICY, SAMPLING, draw_tasks, make_group
 from benchmarks.texts import reasoning
+from p2p.gossip.codec import encode_frame
 from p2p.gossip.messages import sign_message
-from p2p.gossip.outbound import encode_frame
 from p2p.net.address import parse_peer_address
 from p2p.net.host import DialError, HostSettings, Libp2pHost
 from p2p.net.identity import identity_from_seed

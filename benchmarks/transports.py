@@ -151,7 +151,7 @@ async def _exchange(nodes: list[_Node], seconds: float) -> dict[str, Any]:
     is_sure = await settle(
         due=due,
         arrived=lambda: len(delays_ms()),
-        queued=lambda: sum(len(q) for n in nodes for q in n.gossip._pubsub.peer_queues.values()),
+        queued=lambda: sum(len(q) for n in nodes for q in n.gossip._queues.values()),
     )
     cpu_s = time.process_time() - cpu
     delays = delays_ms()

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import trio
 
 from p2p.fetch.exchange import ExchangeSettings
-from p2p.gossip.gossip import GossipSettings, Libp2pGossip
+from p2p.gossip.gossip import Libp2pGossip
 from p2p.gossip.interface import Gossip, Watch
+from p2p.gossip.settings import GossipSettings
 from p2p.intake.ledger import LedgerLimits
 from p2p.intake.turns import QuestionSource
 from p2p.net.host import HostSettings, Libp2pHost

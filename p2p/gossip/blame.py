@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from p2p.gossip.interface import OVERLOAD
 from p2p.standing.scoring import is_mild, is_seen_by_forwarder
 from shoal_base.bounded import BoundedDict
+from shoal_wire.types import PeerId
 from shoal_wire.verdict import Outcome, Reason, Verdict
 
 COPY = 1.0
@@ -46,7 +47,7 @@ class _Copies:
     """Who has sent one message; a tuple, since there are as many as messages."""
 
     until: float
-    senders: tuple[bytes, ...] = ()
+    senders: tuple[PeerId, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -54,7 +55,7 @@ class _Content:
     """What one author has signed: the messages that carried it, and who sent them."""
 
     keys: tuple[bytes, ...]
-    senders: tuple[bytes, ...]
+    senders: tuple[PeerId, ...]
 
 
 class BlameBook:
@@ -69,7 +70,7 @@ class BlameBook:
     def __len__(self) -> int:
         return len(self._copies)
 
-    def copied(self, key: bytes, sender: bytes, now: float) -> float:
+    def copied(self, key: bytes, sender: PeerId, now: float) -> float:
         """Note that a peer has sent a message; return what that wasted where it is known already:
         nothing, unless the peer repeats itself."""
         copies = self._copies.get(key)
@@ -87,8 +88,8 @@ class BlameBook:
         *,
         key: bytes,
         content: Callable[[], bytes],
-        author: bytes,
-        forwarder: bytes,
+        author: PeerId,
+        forwarder: PeerId,
     ) -> Waste:
         """Return what a judged message wasted; `content` makes a digest of author and data."""
         if judged.outcome is Outcome.ACCEPT or judged.reason is Reason.DUPLICATE:
@@ -106,7 +107,7 @@ class BlameBook:
             return _NOTHING
         return Waste(of_forwarder=OVER_QUOTA if judged.reason is Reason.OVER_QUOTA else COPY)
 
-    def _carried(self, key: bytes, content: bytes, forwarder: bytes) -> Waste:
+    def _carried(self, key: bytes, content: bytes, forwarder: PeerId) -> Waste:
         """A valid batch has come: for the first time, once more, or in a second message."""
         known = self._contents.get(content)
         if known is None:

@@ -11,15 +11,19 @@ is flooding.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 from p2p.fair.buckets import Rate, TokenBucket
 from shoal_base.bounded import BoundedDict
+from shoal_wire.types import PeerId
 
 _MAX_PEERS = 1024
 _FORGIVE = 0.1
 """Seconds of holding back forgotten in each second."""
 _BYTES_A_UNIT = 64 * 1024
 _NETWORK_SCALE = 2.0
+
+K = TypeVar("K", bound=str)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,20 +139,20 @@ class FloodGate:
 
     def __init__(self, limits: FloodLimits) -> None:
         self._limits = limits
-        self._flows: BoundedDict[bytes, PeerFlow] = BoundedDict(_MAX_PEERS)
-        self._authors: BoundedDict[bytes, PeerFlow] = BoundedDict(_MAX_PEERS)
+        self._flows: BoundedDict[PeerId, PeerFlow] = BoundedDict(_MAX_PEERS)
+        self._authors: BoundedDict[PeerId, PeerFlow] = BoundedDict(_MAX_PEERS)
         """Of those that have not been connected; none is in both."""
-        self._networks: BoundedDict[bytes, PeerFlow] = BoundedDict(_MAX_PEERS)
+        self._networks: BoundedDict[str, PeerFlow] = BoundedDict(_MAX_PEERS)
 
-    def flow(self, peer: bytes, now: float, *, network: str | None = None) -> SenderFlow:
+    def flow(self, peer: PeerId, now: float, *, network: str | None = None) -> SenderFlow:
         """Return a peer's flow; the least recently used is forgotten beyond a bound."""
         as_author = self._authors.pop(peer, None)
         own = self._flows.use(peer, lambda: as_author or PeerFlow(self._limits, now))
         if network is None:
             return SenderFlow(own, None)
-        return SenderFlow(own, self._get(self._networks, network.encode(), now, _NETWORK_SCALE))
+        return SenderFlow(own, self._get(self._networks, network, now, _NETWORK_SCALE))
 
-    def wasted_by_author(self, author: bytes, units: float, now: float) -> None:
+    def wasted_by_author(self, author: PeerId, units: float, now: float) -> None:
         """Count what a peer's signature wasted, by whichever connection it came.
 
         It is held back for that where it is connected. Names that are not have a room of their own,
@@ -159,7 +163,5 @@ class FloodGate:
             flow = self._get(self._authors, author, now, 1.0)
         flow.wasted(units, now)
 
-    def _get(
-        self, flows: BoundedDict[bytes, PeerFlow], key: bytes, now: float, scale: float
-    ) -> PeerFlow:
+    def _get(self, flows: BoundedDict[K, PeerFlow], key: K, now: float, scale: float) -> PeerFlow:
         return flows.use(key, lambda: PeerFlow(self._limits, now, scale))

@@ -1,9 +1,8 @@
 """Gossip as the node sees it: topics, validators, publish, mesh.
 
-`Libp2pGossip` is the real thing; a simulation has another. `tests/conformance` runs one suite
-against both. Where they differ by intent: the simulated one carries no bytes, so nothing of it is
-malformed, and the one `Cause` that it charges anybody with is a flood; whom it has pruned may be
-grafted at once; and its meshes do not mix.
+`Libp2pGossip` is the real thing; a simulation has another over the same `Mesh`. One suite runs
+against both (`tests/conformance`). They differ by intent in one thing: the simulated one carries no
+bytes, so nothing of it is malformed and nobody reads slowly.
 """
 
 from __future__ import annotations

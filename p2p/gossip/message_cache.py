@@ -1,72 +1,75 @@
-"""The messages of the last heartbeats, bounded in bytes: offered, and given to who missed them.
+"""The messages of the last heartbeats: offered, and given to peers that missed them. Pure.
 
-py-libp2p's cache is bounded by time alone, and a parsed message keeps all of the RPC alive that it
-came in: a small one in a megabyte of padding is a megabyte kept.  Here frames are kept, the same
-bytes that wait in the peers' queues.
+A parsed message keeps all of the RPC alive that it came in: a small one in a megabyte of padding is
+a megabyte kept.  Here frames are kept, the same bytes that wait in the peers' queues.
 """
 
 from __future__ import annotations
 
-from libp2p.pubsub.mcache import CacheEntry, MessageCache
-from libp2p.pubsub.pb import rpc_pb2
+from collections import deque
+from typing import Any, NamedTuple
 
-from p2p.gossip.messages import message_id
-from p2p.gossip.outbound import encode_frame
-
+OFFERED_BEATS = 3
+"""Heartbeats for which a message is offered (gossipsub's mcache_gossip)."""
+CACHED_BEATS = 5
+"""Heartbeats for which a message can be asked for (gossipsub's mcache_len)."""
 MAX_CACHE_BYTES = 32 * 1024 * 1024
 
 
-class FrameCache(MessageCache):
+class _Cached(NamedTuple):
+    frame: Any
+    topic: str
+    num_bytes: int
+
+
+class FrameCache:
     """Frames by message id; the oldest go when there are too many bytes."""
 
-    def __init__(
-        self, window_size: int, history_size: int, *, max_bytes: int = MAX_CACHE_BYTES
-    ) -> None:
-        super().__init__(window_size, history_size)
-        self._frames: dict[bytes, bytes] = {}
+    def __init__(self, *, max_bytes: int = MAX_CACHE_BYTES) -> None:
+        self._frames: dict[bytes, _Cached] = {}
+        self._beats: deque[list[bytes]] = deque([[]])
+        """Message ids by the heartbeat in which each came, the newest first."""
         self._max_bytes = max_bytes
         self.num_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._frames)
 
     def __contains__(self, key: object) -> bool:
         return key in self._frames
 
-    def keep(self, message: rpc_pb2.Message) -> bytes:
-        """Keep a message and return the frame that sends it."""
-        key = message_id(message)
-        frame = self._frames.get(key)
-        if frame is not None:
-            return frame
-        frame = encode_frame(rpc_pb2.RPC(publish=[message]))
-        self._frames[key] = frame
-        self.num_bytes += len(frame)
-        self.history[0].append(CacheEntry(key, message.topicIDs))
+    def keep(self, key: bytes, topic: str, frame: Any, num_bytes: int) -> None:
+        """Keep the frame that sends a message, unless one is here."""
+        if key in self._frames:
+            return
+        self._frames[key] = _Cached(frame, topic, num_bytes)
+        self.num_bytes += num_bytes
+        self._beats[0].append(key)
         while self.num_bytes > self._max_bytes and len(self._frames) > 1:
             self._drop(next(iter(self._frames)))
-        return frame
 
-    def put(self, msg: rpc_pb2.Message) -> None:
-        """Keep a message."""
-        self.keep(msg)
-
-    def frame(self, key: bytes) -> bytes | None:
+    def frame(self, key: bytes) -> Any:
         """Return the frame that sends a message; None if it is no longer here."""
-        return self._frames.get(key)
+        cached = self._frames.get(key)
+        return None if cached is None else cached.frame
 
-    def get(self, mid: bytes) -> rpc_pb2.Message | None:
-        """Not used: `frame` is what there is."""
-        raise NotImplementedError
-
-    def window(self, topic: str) -> list[bytes]:
-        """Return the ids of a topic's messages of the last heartbeats that are still here."""
-        return [key for key in super().window(topic) if key in self._frames]
+    def window(self) -> dict[str, list[bytes]]:
+        """Return by topic the ids of the messages to offer, the oldest first."""
+        found: dict[str, list[bytes]] = {}
+        for beat in list(self._beats)[OFFERED_BEATS - 1 :: -1]:
+            for key in beat:
+                if (cached := self._frames.get(key)) is not None:
+                    found.setdefault(cached.topic, []).append(key)
+        return found
 
     def shift(self) -> None:
         """Forget the oldest heartbeat's messages."""
-        for entry in self.history[-1]:
-            self._drop(entry.mid)
-        super().shift()
+        if len(self._beats) == CACHED_BEATS:
+            for key in self._beats.pop():
+                self._drop(key)
+        self._beats.appendleft([])
 
     def _drop(self, key: bytes) -> None:
-        frame = self._frames.pop(key, None)
-        if frame is not None:
-            self.num_bytes -= len(frame)
+        cached = self._frames.pop(key, None)
+        if cached is not None:
+            self.num_bytes -= cached.num_bytes

@@ -6,9 +6,6 @@ peer id that contains its key leaves nothing to parse (pubsub spec, *Message Sig
 
 from __future__ import annotations
 
-from collections import OrderedDict
-
-import trio
 from libp2p.pubsub.pb import rpc_pb2
 
 from p2p.net.identity import Identity, protobuf_public_key, public_key_from_id_bytes
@@ -25,7 +22,7 @@ _PART_BYTES = 2
 
 
 def message_id(message: rpc_pb2.Message) -> bytes:
-    """Return the default message id, author and sequence number (py-libp2p's cache needs it)."""
+    """Return the default message id of pubsub: author and sequence number."""
     return bytes(message.from_id + message.seqno)
 
 
@@ -88,36 +85,3 @@ def refuse_hollow(rpc: rpc_pb2.RPC, num_bytes: int) -> None:
     )
     if any(len(part) > _MAX_PARTS for part in parts):
         raise MalformedFrameError(f"an RPC of more than {_MAX_PARTS} parts")
-
-
-class SeenCache:
-    """Message ids of the last `ttl_s` seconds, at most `max_ids`; the oldest go first.
-
-    py-libp2p's own starts a thread and has no bound.
-    """
-
-    def __init__(self, *, ttl_s: float, max_ids: int) -> None:
-        self._ttl_s = ttl_s
-        self._max_ids = max_ids
-        self._expiry: OrderedDict[bytes, float] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._expiry)
-
-    def has(self, key: bytes) -> bool:
-        """True if `key` was added within the time to live."""
-        expiry = self._expiry.get(key)
-        return expiry is not None and expiry > trio.current_time()
-
-    def add(self, key: bytes) -> bool:
-        """Add `key`; False if it was there."""
-        now = trio.current_time()
-        is_new = not self.has(key)
-        self._expiry[key] = now + self._ttl_s
-        self._expiry.move_to_end(key)
-        while self._expiry:
-            oldest = next(iter(self._expiry))
-            if self._expiry[oldest] > now and len(self._expiry) <= self._max_ids:
-                break
-            del self._expiry[oldest]
-        return is_new

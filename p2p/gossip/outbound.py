@@ -1,109 +1,102 @@
-"""The queue of RPC frames towards one peer: bounded in frames and bytes, control first.
-
-py-libp2p's own holds 32 RPCs, uses two for each publish and drops the rest without a word.
-"""
+"""The queue of frames towards one peer: bounded in frames and bytes, control first."""
 
 from __future__ import annotations
 
 from collections import deque
 
 import trio
-from libp2p.pubsub.pb import rpc_pb2
-from libp2p.pubsub.rpc_queue import RpcQueue
-from libp2p.utils.varint import encode_uvarint
 
-MAX_RPC_BYTES = 1024 * 1024
-"""What other libp2p implementations accept as one pubsub RPC."""
+from p2p.gossip.codec import MAX_RPC_BYTES
 
-
-def encode_frame(rpc: rpc_pb2.RPC) -> bytes:
-    """Return `rpc` as it travels: a varint length and the message."""
-    body = rpc.SerializeToString()
-    return encode_uvarint(len(body)) + body
+_PREFIX_BYTES = 4
+"""Longest length prefix, of an RPC of `MAX_RPC_BYTES`."""
+_MAX_CONTROL_BYTES = MAX_RPC_BYTES
+"""Control has room of its own, so that a full queue of messages does not keep a PRUNE back."""
 
 
-class OutboundQueue(RpcQueue):
+class _Lane:
+    """Frames of one kind, and their bytes."""
+
+    def __init__(self, max_frames: int, max_bytes: int) -> None:
+        self.frames: deque[bytes] = deque()
+        self.num_bytes = 0
+        self._max_frames = max_frames
+        self._max_bytes = max_bytes
+
+    def has_room(self, size: int) -> bool:
+        return len(self.frames) < self._max_frames and self.num_bytes + size <= self._max_bytes
+
+    def append(self, frame: bytes) -> None:
+        self.frames.append(frame)
+        self.num_bytes += len(frame)
+
+    def pop(self) -> bytes:
+        frame = self.frames.popleft()
+        self.num_bytes -= len(frame)
+        return frame
+
+    def clear(self) -> None:
+        self.frames.clear()
+        self.num_bytes = 0
+
+
+class OutboundQueue:
     """Full means: the frame is refused; the caller decides whether to wait."""
 
     def __init__(self, *, max_frames: int, max_bytes: int) -> None:
-        super().__init__(max_size=max_frames, max_message_size=MAX_RPC_BYTES)
-        self._max_frames = max_frames
-        self._max_bytes = max_bytes
-        self._control: deque[bytes] = deque()
-        self._data: deque[bytes] = deque()
-        self._bytes = 0
+        self._control = _Lane(max_frames, _MAX_CONTROL_BYTES)
+        self._data = _Lane(max_frames, max_bytes)
+        self._is_closed = False
         self._changed = trio.Event()
 
     def __len__(self) -> int:
-        return len(self._control) + len(self._data)
+        return len(self._control.frames) + len(self._data.frames)
 
     @property
-    def has_data(self) -> bool:
-        """True while messages, not only control, wait to be written."""
-        return bool(self._data)
+    def num_data_bytes(self) -> int:
+        """Bytes of messages that wait to be written."""
+        return self._data.num_bytes
 
     def has_room(self, size: int) -> bool:
-        """True if a data frame of `size` bytes would be taken."""
-        return len(self._data) < self._max_frames and self._bytes + size <= self._max_bytes
+        """True if a message's frame of `size` bytes would be taken."""
+        return self._data.has_room(size)
 
-    def push(self, rpc: rpc_pb2.RPC, priority: bool = False) -> bool:
-        """Queue an RPC; subscriptions and control messages go before data."""
-        return self.push_frame(encode_frame(rpc), control=priority or not rpc.publish)
-
-    def push_frame(self, frame: bytes, *, control: bool = False) -> bool:
+    def push(self, frame: bytes, *, control: bool = False) -> bool:
         """Queue an encoded frame; False if it was refused."""
         lane = self._control if control else self._data
-        if (
-            self.closed
-            or len(lane) >= self._max_frames
-            or self._bytes + len(frame) > self._max_bytes
-            or len(frame) > MAX_RPC_BYTES + 4
-        ):
+        is_sendable = len(frame) <= MAX_RPC_BYTES + _PREFIX_BYTES
+        if self._is_closed or not is_sendable or not lane.has_room(len(frame)):
             return False
         lane.append(frame)
-        self._bytes += len(frame)
         self._notify_all()
         return True
 
-    async def pop_frame(self) -> bytes | None:
-        """Wait for the next frame; None once the queue is closed."""
-        while not self.closed:
-            if lane := self._control or self._data:
-                frame = lane.popleft()
-                self._bytes -= len(frame)
-                self._notify_all()
-                return frame
-            await self._changed.wait()
-        return None
-
-    async def pop_frames(self, max_bytes: int) -> list[bytes]:
+    async def pop(self, max_bytes: int) -> list[bytes]:
         """Wait for the next frame, and return with it what else waits, up to `max_bytes` together;
         none once the queue is closed."""
-        first = await self.pop_frame()
-        if first is None:
-            return []
-        frames, room = [first], max_bytes - len(first)
-        while (lane := self._control or self._data) and len(lane[0]) <= room:
-            frame = lane.popleft()
-            self._bytes -= len(frame)
-            room -= len(frame)
-            frames.append(frame)
+        while not self._is_closed and not len(self):
+            await self._changed.wait()
+        frames: list[bytes] = []
+        room = max_bytes
+        while len(self):
+            lane = self._control if self._control.frames else self._data
+            if frames and len(lane.frames[0]) > room:
+                break
+            frames.append(lane.pop())
+            room -= len(frames[-1])
+        self._notify_all()
         return frames
 
-    async def wait_for_room(self, size: int) -> bool:
-        """Wait until `size` bytes fit; False if the queue closed. The caller sets a deadline."""
-        while not self.closed:
-            if self.has_room(size):
-                return True
+    async def wait_for_room(self, size: int) -> None:
+        """Wait until `size` bytes fit, or the queue is closed. The caller sets a deadline."""
+        while not self._is_closed and not self.has_room(size):
             await self._changed.wait()
-        return False
 
     def close(self) -> None:
-        """Wake the sender and every waiting publisher; nothing more is taken."""
-        super().close()
+        """Wake the writer and every waiting publisher; nothing more is taken."""
+        self._is_closed = True
         self._control.clear()
         self._data.clear()
-        self._bytes = 0
         self._notify_all()
 
     def _notify_all(self) -> None:

@@ -35,7 +35,7 @@ _OFFER_HOLDS_S = 3.0
 class Known(Protocol):
     """What is known of a message by its id."""
 
-    def knows(self, key: bytes) -> bool:
+    def knows(self, key: bytes, now: float) -> bool:
         """Return whether it is seen or being judged."""
 
     def judges(self, key: bytes) -> bool:
@@ -45,7 +45,8 @@ class Known(Protocol):
 class WantBook(Generic[Peer]):
     """Offers heard, questions asked and promises made; at most `max_ids` of a kind."""
 
-    def __init__(self, *, max_ids: int) -> None:
+    def __init__(self, *, max_ids: int, rng: random.Random) -> None:
+        self._rng = rng
         self._asked = BoundedDict[bytes, float](_ASKED_OF_ALL * max_ids)
         self._others = BoundedDict[bytes, dict[Peer, float]](max_ids)
         self._promises: dict[Peer, tuple[bytes, float]] = {}
@@ -61,9 +62,9 @@ class WantBook(Generic[Peer]):
         """Return those to ask for."""
         wanted = []
         for key in keys:
-            if known.judges(key) or (self._is_asked(key, now) and not known.knows(key)):
+            if known.judges(key) or (self._is_asked(key, now) and not known.knows(key, now)):
                 self._remember(peer, key, now)
-            elif not known.knows(key):
+            elif not known.knows(key, now):
                 wanted.append(key)
         return wanted
 
@@ -74,7 +75,7 @@ class WantBook(Generic[Peer]):
         others = self._others.setdefault(key, {})
         others.setdefault(peer, now)
         if len(others) > _MAX_OTHERS:
-            del others[random.choice(list(others))]
+            del others[self._rng.choice(list(others))]
 
     def asked(self, peer: Peer, keys: Sequence[bytes], now: float) -> None:
         """`peer` was asked for `keys` that it has just offered: it promised one, at random."""
@@ -84,7 +85,7 @@ class WantBook(Generic[Peer]):
             and len(self._promises) < _MAX_PROMISES
             and not self._is_behind(peer, now)
         ):
-            self._promises[peer] = (random.choice(keys), now + _PROMISE_S)
+            self._promises[peer] = (self._rng.choice(keys), now + _PROMISE_S)
 
     def asked_late(self, keys: Sequence[bytes], now: float) -> None:
         """Somebody was asked for `keys`, and may have them no more."""
@@ -114,10 +115,10 @@ class WantBook(Generic[Peer]):
             if known.judges(key) or self._is_asked(key, now):
                 continue
             holders = [peer for peer, at in others.items() if now - at <= _OFFER_HOLDS_S]
-            if known.knows(key) or not holders:
+            if known.knows(key, now) or not holders:
                 del self._others[key]
                 continue
-            peer = random.choice(holders)
+            peer = self._rng.choice(holders)
             del others[peer]
             found.setdefault(peer, []).append(key)
         return found
@@ -127,7 +128,7 @@ class WantBook(Generic[Peer]):
         nothing."""
         found = []
         for peer, (key, deadline) in list(self._promises.items()):
-            if known.knows(key) or peer not in connected:
+            if known.knows(key, now) or peer not in connected:
                 del self._promises[peer]
             elif now >= deadline:
                 del self._promises[peer]

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import trio
 
-from p2p.gossip.scorer import MeshSettings
+from p2p.gossip.settings import MeshSettings
 from p2p.ipc.checks.seen import Seen
 from p2p.ipc.checks.swarm import FULL_DO
 from p2p.ipc.doctor import diagnose

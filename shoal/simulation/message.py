@@ -1,29 +1,27 @@
-"""One gossip message on the simulated network."""
+"""Messages of gossip on the simulated network, whose signatures are a flag."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
+from p2p.gossip.rpc import Message
 from shoal_wire.types import PeerId
+from shoal_wire.verdict import Reason
 
-MessageId = tuple[PeerId, int]
+FORGED = "forged"
+"""What stands for a signature that does not hold."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
-    """One gossip message, the same object wherever it comes to."""
+def say(author: PeerId, sequence: int, topic: str, data: bytes) -> Message:
+    """Return a message, the same object wherever it comes to."""
+    return Message(id=f"{author}/{sequence}".encode(), author=author, topics=(topic,), data=data)
 
-    author: PeerId
-    sequence: int
-    topic: str
-    data: bytes
-    forged: bool = False
-    """Its signature does not hold."""
-    key: MessageId = field(init=False)
-    """What makes it the same message."""
-    name: bytes = field(init=False)
-    """The same as bytes."""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "key", (self.author, self.sequence))
-        object.__setattr__(self, "name", f"{self.author}/{self.sequence}".encode())
+def forged(message: Message) -> Message:
+    """Return a message in the same name whose signature does not hold."""
+    return message._replace(signed=FORGED)
+
+
+def fault_of(message: Message, max_data_bytes: int) -> Reason | None:
+    """Return why a message breaks the rules of signing or length, as `p2p.gossip.messages` does."""
+    if len(message.data) > max_data_bytes:
+        return Reason.OVERSIZE_MESSAGE
+    return Reason.BAD_SIGNATURE if message.signed == FORGED else None

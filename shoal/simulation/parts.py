@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
-from p2p.gossip.gossip import GossipSettings
 from p2p.gossip.interface import Gossip, Watch
+from p2p.gossip.settings import GossipSettings
 from p2p.ipc.server import NodeService
 from p2p.net.host import HostSettings
 from p2p.net.identity import Identity

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from p2p.gossip.gossip import GossipSettings
 from p2p.gossip.interface import OversizeError
-from p2p.gossip.pubsub import PubsubLimits
-from p2p.gossip.scorer import MeshSettings
+from p2p.gossip.settings import GossipLimits, GossipSettings, MeshSettings
 from shoal_wire.verdict import Reason
 from tests.conformance.talkers import Talker, connect, mesh
 from tests.conformance.worlds import QUICK, World
@@ -127,7 +125,7 @@ async def test_who_is_not_subscribed_may_publish_and_hears_nothing(world: World)
 
 
 async def test_the_longest_message_arrives_and_a_longer_one_is_refused(world: World) -> None:
-    settings = GossipSettings(limits=PubsubLimits(max_message_bytes=1000))
+    settings = GossipSettings(limits=GossipLimits(max_message_bytes=1000))
     one, two = await world.talkers(2, settings)
     await mesh(TOPIC, one, two)
     with pytest.raises(OversizeError):

@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 import trio
 
-from p2p.gossip.gossip import GossipSettings
 from p2p.gossip.interface import OVERLOAD
-from p2p.gossip.pubsub import PubsubLimits
+from p2p.gossip.settings import GossipLimits, GossipSettings
 from p2p.net.interface import Host
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import ACCEPT, Outcome, Reason, Verdict, verdict
@@ -248,7 +247,7 @@ async def test_a_message_of_a_topic_not_subscribed_to_is_dropped(world: World) -
 
 
 async def test_a_message_over_the_receivers_limit_is_rejected(world: World) -> None:
-    limits = PubsubLimits(max_message_bytes=1000)
+    limits = GossipLimits(max_message_bytes=1000)
     one = await world.talker()
     two = await world.talker(GossipSettings(mesh=QUICK.mesh, limits=limits))
     await one.dial(two)

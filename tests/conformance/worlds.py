@@ -22,17 +22,18 @@ import trio
 import trio.testing
 from libp2p.pubsub.pb import rpc_pb2
 
-from p2p.gossip.gossip import GossipSettings, Libp2pGossip
+from p2p.gossip.gossip import Libp2pGossip
 from p2p.gossip.interface import Gossip, Watch
 from p2p.gossip.messages import sign_message
-from p2p.gossip.scorer import MeshSettings
+from p2p.gossip.rpc import Rpc
+from p2p.gossip.settings import GossipSettings, MeshSettings
 from p2p.net.address import to_libp2p_id
 from p2p.net.host import HostSettings, Libp2pHost
 from p2p.net.identity import Identity
 from p2p.net.interface import Host
 from shoal.simulation.gossip import SimulatedGossip
 from shoal.simulation.host import SimulatedHost
-from shoal.simulation.message import Message
+from shoal.simulation.message import forged, say
 from shoal.simulation.network import SimulatedNetwork
 from shoal_wire.types import PeerId
 from tests.conformance.talkers import Talker, connect
@@ -214,15 +215,9 @@ class SimulatedWorld(World):
     async def send(self, sender: Host, target: PeerId, saying: Saying) -> None:
         """Put a message on the network."""
         await trio.lowlevel.checkpoint()
-        message = Message(
-            author=saying.author.peer_id,
-            sequence=saying.number,
-            topic=saying.topic,
-            data=saying.data,
-            forged=saying.forged,
-        )
-        source = sender.peer_id
-        self._network.send(source, target, lambda host: host.gossip._on_message(message, source))
+        message = say(saying.author.peer_id, saying.number, saying.topic, saying.data)
+        rpc, source = Rpc(messages=[forged(message) if saying.forged else message]), sender.peer_id
+        self._network.send(source, target, lambda host: host.gossip.take(rpc, source))
 
 
 def _simulated(host: Host) -> SimulatedHost:

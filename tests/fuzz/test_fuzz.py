@@ -18,10 +18,9 @@ import trio
 import trio.testing
 from libp2p.network.stream.net_stream import NetStream
 from libp2p.peer.id import ID
+from libp2p.utils.varint import encode_uvarint
 
-from p2p.gossip.gossip import GossipSettings
-from p2p.gossip.outbound import encode_uvarint
-from p2p.gossip.pubsub import PubsubLimits
+from p2p.gossip.settings import GossipLimits, GossipSettings
 from tests.fuzz.mutate import mutate
 from tests.fuzz.targets import CORPUS, TARGETS, _rpcs, originals
 from tests.support.nodes import TestNode, fresh_identity, open_test_node
@@ -104,13 +103,12 @@ class _Connection:
 async def run_streams(node: TestNode, first: int, count: int) -> None:
     """Bring damaged RPCs to the stream handler, each on a stream of its own."""
     seeds = _stream_seeds()
-    pubsub = node.gossip._pubsub
     peer = ID.from_base58(fresh_identity().peer_id)
     for number in range(first, first + count):
         rng = random.Random(f"stream/{number}")
         data = mutate(rng, seeds)
         await _bring(node, peer, data, cut=rng.randrange(len(data) + 1))
-        assert pubsub.counts["fault"] == 0, f"stream case {number}"
+        assert node.gossip._mesh.counts["fault"] == 0, f"stream case {number}"
 
 
 def _stream_seeds() -> list[bytes]:
@@ -121,7 +119,7 @@ def _stream_seeds() -> list[bytes]:
 async def _bring(node: TestNode, peer: ID, data: bytes, *, cut: int) -> None:
     stream = Bytes(peer, [piece for piece in (data[:cut], data[cut:]) if piece])
     with trio.fail_after(_STALL_S):
-        await node.gossip._pubsub.stream_handler(stream)
+        await node.gossip._serve(stream)
     assert stream.was_reset
 
 
@@ -132,7 +130,7 @@ def patient() -> GossipSettings:
     flood = FloodLimits(
         pace_per_second=1e9, pace_burst=1e12, waste_per_second=1e9, waste_burst=1e12
     )
-    return GossipSettings(limits=PubsubLimits(offences_to_ban=10**9, flood=flood))
+    return GossipSettings(limits=GossipLimits(flood=flood))
 
 
 async def test_damaged_streams_end_and_never_more() -> None:
@@ -142,9 +140,8 @@ async def test_damaged_streams_end_and_never_more() -> None:
             peer = ID.from_base58(fresh_identity().peer_id)
             await _bring(node, peer, path.read_bytes(), cut=1)
             await trio.testing.wait_all_tasks_blocked()
-            assert node.gossip._pubsub.counts["fault"] == 0, path.name
+            assert node.gossip._mesh.counts["fault"] == 0, path.name
         await run_streams(node, 0, FAST_CASES)
-        assert node.gossip._router.num_faults == 0
 
 
 @pytest.mark.slow
@@ -153,7 +150,7 @@ async def test_a_tenth_of_a_million_damaged_streams() -> None:
     async with open_test_node(settings=patient()) as node:
         await node.subscribe("/t")
         await run_streams(node, FAST_CASES, int(SLOW_CASES * STREAM_SHARE))
-        assert len(node.gossip._pubsub.seen_messages) < 1000
+        assert len(node.gossip._mesh._seen) < 1000
 
 
 @pytest.mark.slow

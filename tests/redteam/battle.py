@@ -18,7 +18,7 @@ from typing import Any
 import trio
 
 from p2p.gossip.flood_gate import FloodLimits
-from p2p.gossip.scorer import MeshSettings
+from p2p.gossip.settings import MeshSettings
 from p2p.intake.ledger import LedgerLimits
 from shoal.simulation.network import LinkSettings
 from shoal_wire.limits import MANIFEST_PROTOCOL, MAX_MANIFEST_BYTES
@@ -237,9 +237,8 @@ class Battle:
         assert self.steps.count < MAX_STEPS, world.say(f"{self.steps.count} steps")
 
     def _check_node(self, world: World, node: SimulatedNode, name: str) -> None:
-        gossip: Any = node.live.peer.gossip
-        assert gossip._pubsub.counts["fault"] == 0, world.say(f"a fault at {name}")
-        assert gossip._router.num_faults == 0, world.say(f"a heartbeat failed at {name}")
+        gossip = node.live.peer.gossip
+        assert gossip.stats().pubsub.get("fault", 0) == 0, world.say(f"a fault at {name}")
         assert node.live.outbox.num_unsent == 0, world.say(f"{name} could not send")
         asked = node.worker.num_asked
         self.most_questions = max(self.most_questions, asked)
@@ -329,7 +328,7 @@ def play(schedule: Schedule) -> Battle:
     with (
         tempfile.TemporaryDirectory(prefix="redteam-") as folder,
         errors() as log,
-        virtual_gossip(schedule.seed),
+        virtual_gossip(),
     ):
         simulate(schedule.seed, plan, Path(folder), battle.script)
     assert not log.found, f"[seed {schedule.seed}] {log.found[:3]}"

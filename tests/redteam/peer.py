@@ -15,8 +15,9 @@ from libp2p.host.exceptions import HostException
 from libp2p.io.exceptions import IOException
 from libp2p.pubsub.pb import rpc_pb2
 
+from p2p.gossip.codec import encode_frame
 from p2p.gossip.messages import message_id
-from p2p.gossip.outbound import encode_frame
+from p2p.net.address import to_libp2p_id
 from p2p.net.host import DialError
 from p2p.net.identity import identity_from_seed
 from p2p.net.request import RequestError, RequestLimits
@@ -134,7 +135,7 @@ class Red:
     @property
     def identity_bytes(self) -> bytes:
         """Its id as gossip has it."""
-        return bytes(self.host.libp2p_host.get_id().to_bytes())
+        return bytes(to_libp2p_id(self.peer_id).to_bytes())
 
     async def say(self, targets: Iterable[PeerId], *rpcs: rpc_pb2.RPC) -> None:
         """Send RPCs, whole and in order, over the one stream that a peer keeps."""

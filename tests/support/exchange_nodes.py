@@ -23,8 +23,8 @@ from p2p.data_dir import save_manifest
 from p2p.fetch.backfill import BackfillSettings
 from p2p.fetch.exchange import ExchangeSettings
 from p2p.fetch.gaps import GapLimits
-from p2p.gossip.gossip import GossipSettings
 from p2p.gossip.interface import Gossip
+from p2p.gossip.settings import GossipSettings
 from p2p.intake.validation import Validator
 from p2p.live_node import LiveNode
 from p2p.net.host import HostSettings

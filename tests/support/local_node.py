@@ -20,8 +20,8 @@ from typing import Any, TypeVar
 import trio
 
 from p2p.data_dir import save_manifest
-from p2p.gossip.gossip import GossipSettings
 from p2p.gossip.interface import Gossip, Watch
+from p2p.gossip.settings import GossipSettings
 from p2p.intake.ledger import PublisherLedger
 from p2p.ipc.inspector import View
 from p2p.ipc.server import SOCKET_NAME

@@ -22,7 +22,8 @@ from libp2p.identity.identify.pb.identify_pb2 import Identify
 from libp2p.peer.id import ID
 from libp2p.utils.varint import read_varint_prefixed_bytes_limited
 
-from p2p.gossip.gossip import GossipSettings, Libp2pGossip
+from p2p.gossip.gossip import Libp2pGossip
+from p2p.gossip.settings import GossipSettings
 from p2p.net.host import HostSettings, Libp2pHost
 from p2p.net.identity import Identity, load_or_create_identity
 from p2p.net.swarm import SwarmSettings

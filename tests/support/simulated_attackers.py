@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from p2p.gossip.interface import Unwatched
+from p2p.gossip.rpc import Message
 from p2p.net.host import DialError
 from p2p.net.identity import Identity, identity_from_seed
 from shoal.simulation.gossip import SimulatedGossip
 from shoal.simulation.host import SimulatedHost
-from shoal.simulation.message import Message
+from shoal.simulation.message import forged, say
 from shoal_wire.codec import decode_batch
 from shoal_wire.digests import batch_id
 from shoal_wire.envelope import peer_id_of
@@ -98,7 +99,7 @@ class Attacker:
         self.sequence += 1
         author = author or self.peer_id
         topic = self.world.manifest.topic(self.world.manifest.shard_of(author))
-        return Message(author=author, sequence=self.sequence, topic=topic, data=data)
+        return say(author, self.sequence, topic, data)
 
     def envelope(self, *, num_groups: int = 1, valid: bool = True) -> bytes:
         """Return a batch of its own under the next number; a valid one is registered."""
@@ -124,9 +125,9 @@ class Attacker:
 
     def send_apart(self, messages: list[Message]) -> None:
         """Send each message to another part of the peers."""
-        peers = list(self.gossip.topic_peers(messages[0].topic))
+        peers = list(self.gossip.topic_peers(messages[0].topics[0]))
         for index, peer in enumerate(peers):
-            self.gossip._pass_on(peer, messages[index % len(messages)])
+            self.gossip.pass_on(peer, messages[index % len(messages)])
 
 
 def attacker(world: World, name: str, number: int) -> Attacker:
@@ -183,7 +184,7 @@ def _garbage(one: Attacker) -> None:
 
 def _forge(one: Attacker) -> None:
     victim = one.rng.choice(one.world.of_kind("honest")).peer_id
-    one.gossip.send(replace(one.message(b"forged", author=victim), forged=True))
+    one.gossip.send(forged(one.message(b"forged", author=victim)))
 
 
 def _steal(one: Attacker) -> None:

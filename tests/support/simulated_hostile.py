@@ -10,14 +10,14 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import trio
 
+from p2p.gossip.rpc import Message, Rpc
 from p2p.net.host import RequestError
 from p2p.net.identity import identity_from_seed
-from shoal.simulation.message import Message
+from shoal.simulation.message import forged, say
 from shoal_wire.announcement import Announcement, encode_announcement
 from shoal_wire.digests import batch_id
 from shoal_wire.envelope import seal
@@ -66,7 +66,7 @@ class Hostile:
         """What it does at all: who tells a plain lie is soon cut off, and could do no more."""
         self.counter = 0
         self.acts = 0
-        self.raw.gossip._on_message = lambda message, _by, _hops: self.kept.append(message)  # type: ignore[method-assign]
+        self.raw.gossip.take = self._keep  # type: ignore[method-assign]
 
     async def run(self, every_s: float) -> None:
         """Act until cancelled."""
@@ -88,6 +88,9 @@ class Hostile:
                     await act(self, nursery)
                 await trio.sleep(every_s * self.rng.uniform(0.2, 2.0))
 
+    def _keep(self, rpc: Rpc, _peer: PeerId, _hops: int = 1) -> None:
+        self.kept.extend(rpc.messages)
+
     # Words
 
     def batch(self, author: make.Author, **changes: object) -> bytes:
@@ -103,7 +106,7 @@ class Hostile:
         self.counter += 1
         manifest = self.world.manifest
         topic = manifest.topic(manifest.shard_of(author.peer_id))
-        return Message(author=author.peer_id, sequence=self.counter, topic=topic, data=data)
+        return say(author.peer_id, self.counter, topic, data)
 
     def name(self) -> make.Author:
         """Draw a name."""
@@ -118,7 +121,7 @@ class Hostile:
         """Send a message to each of these."""
         for target in targets:
             for _ in range(times):
-                self.raw.gossip._pass_on(target, message)
+                self.raw.gossip.pass_on(target, message)
 
     # What it answers
 
@@ -217,7 +220,7 @@ async def _lies(one: Hostile, _nursery: trio.Nursery) -> None:
     if one.kept:
         other = one.rng.choice(one.kept)
         message = one.rng.choice(
-            (message, replace(message, data=other.data), replace(other, data=b"f", forged=True))
+            (message, message._replace(data=other.data), forged(other)._replace(data=b"f"))
         )
     one.say(message, one.targets())
 

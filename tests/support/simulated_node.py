@@ -20,10 +20,9 @@ from bootstrap.peer import BootstrapPeer
 from p2p.fetch.backfill import BackfillSettings
 from p2p.fetch.exchange import ExchangeSettings
 from p2p.gossip.flood_gate import FloodLimits
-from p2p.gossip.gossip import GossipSettings, Libp2pGossip
+from p2p.gossip.gossip import Libp2pGossip
 from p2p.gossip.interface import Gossip, Watch
-from p2p.gossip.pubsub import PubsubLimits
-from p2p.gossip.scorer import MeshSettings
+from p2p.gossip.settings import GossipLimits, GossipSettings, MeshSettings
 from p2p.intake.ledger import LedgerLimits
 from p2p.intake.validation import Validator
 from p2p.ipc.server import NodeService
@@ -140,7 +139,9 @@ class _End(SimulatedEnd):
         node, host = self._node, self.host
         gossip: Gossip
         if isinstance(host, StreamedHost):
-            gossip = Libp2pGossip(host=cast(Libp2pHost, host), watch=watch, settings=settings)
+            gossip = Libp2pGossip(
+                host=cast(Libp2pHost, host), watch=watch, settings=settings, rng=node.rng
+            )
         else:
             gossip = super().gossip(watch, settings)
         subscribe, unsubscribe = gossip.subscribe, gossip.unsubscribe
@@ -363,7 +364,7 @@ def _tuning_of(settings: NodeSettings, of: Settings) -> Tuning:
         exchange=ExchangeSettings(backfill=BackfillSettings(every_seconds=settings.backfill_s)),
         gossip=GossipSettings(
             mesh=MeshSettings(heartbeat_s=settings.heartbeat_s),
-            limits=PubsubLimits(flood=settings.flood),
+            limits=GossipLimits(flood=settings.flood),
         ),
         ledger=settings.ledger,
     )

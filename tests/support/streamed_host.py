@@ -1,6 +1,6 @@
 """A simulated host whose protocols travel as bytes: the real request server and the real gossip.
 
-`SimulatedHost` hands requests over whole and `SimulatedGossip` has no bytes at all; here every
+`SimulatedHost` hands requests over whole and `SimulatedGossip` has no bytes; here every
 frame is written, negotiated, cut and read by the code that ships (`p2p.net.request`,
 `p2p.gossip`), over streams of `simulated_streams`. Real below that: nothing; muxer, cipher and
 identify have tests of their own.
@@ -9,7 +9,6 @@ identify have tests of their own.
 from __future__ import annotations
 
 import logging
-import random
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from types import SimpleNamespace
@@ -17,11 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 from libp2p.host.exceptions import HostException
-from libp2p.pubsub import gossipsub as library_router
 from libp2p.tools.anyio_service import background_trio_service
 
-from p2p.gossip import pubsub, router
-from p2p.net.address import from_libp2p_id, to_libp2p_id
+from p2p.gossip import gossip
+from p2p.net.address import from_libp2p_id
 from p2p.net.connections import Direction
 from p2p.net.request import RequestHandler, RequestLimits, RequestServer, exchange
 from shoal.simulation.host import SimulatedHost
@@ -64,13 +62,12 @@ class StreamedHost(SimulatedHost):
     # Connections
 
     def on_connected(self, peer_id: PeerId, direction: Direction) -> None:
-        """Take a connection, and tell the library's listeners of it and of its end."""
+        """Take a connection."""
         if peer_id not in self.lines:
             other = self.network.host(peer_id)
             remote = other.address if other is not None else "/ip4/0.0.0.0/tcp/0"
             line = Line(peer_id, remote, lambda: self.abort(peer_id))
             self.lines[peer_id] = line
-            self.start_soon(self._announce, line)
         super().on_connected(peer_id, direction)
 
     def on_disconnected(self, peer_id: PeerId) -> None:
@@ -78,14 +75,6 @@ class StreamedHost(SimulatedHost):
         if (line := self.lines.pop(peer_id, None)) is not None:
             line.end()
         super().on_disconnected(peer_id)
-
-    async def _announce(self, line: Line) -> None:
-        notifees = self.libp2p_host.network.notifees
-        for notifee in notifees:
-            await notifee.connected(self.libp2p_host.network, line)
-        await line.muxed_conn.event_shutting_down.wait()
-        for notifee in notifees:
-            await notifee.disconnected(self.libp2p_host.network, line)
 
     # Streams
 
@@ -142,20 +131,14 @@ async def _serve(handler: Serve, stream: Stream) -> None:
 
 
 class _Face:
-    """The host as py-libp2p's pubsub knows it."""
+    """py-libp2p's host, as gossip knows it."""
 
     def __init__(self, host: StreamedHost) -> None:
         self._host = host
         self.network = _Network(host)
 
-    def get_id(self) -> Any:
-        return to_libp2p_id(self._host.peer_id)
-
     def get_network(self) -> Any:
         return self.network
-
-    def get_private_key(self) -> None:
-        """Not given: `GuardedPubsub` signs by itself."""
 
     def set_stream_handler(self, protocol: str, handler: Serve) -> None:
         self._host.handlers[str(protocol)] = handler
@@ -167,10 +150,6 @@ class _Face:
 class _Network:
     def __init__(self, host: StreamedHost) -> None:
         self._host = host
-        self.notifees: list[Any] = []
-
-    def register_notifee(self, notifee: Any) -> None:
-        self.notifees.append(notifee)
 
     def get_connections(self, peer_id: Any) -> list[Line]:
         line = self._host.lines.get(from_libp2p_id(peer_id))
@@ -178,24 +157,12 @@ class _Network:
 
 
 @contextmanager
-def virtual_gossip(seed: int) -> Iterator[None]:
-    """Let the real gossip take its time from Trio's clock and its chance from the seed.
-
-    Sets of peer ids are walked in an order that goes by Python's hash seed: the same run needs the
-    same PYTHONHASHSEED.
-    """
-    clock = SimpleNamespace(
-        time=lambda: EPOCH_S + trio.current_time(),
-        time_ns=lambda: int((EPOCH_S + trio.current_time()) * 1e9),
-    )
-    modules: tuple[Any, ...] = (library_router, router, pubsub)
-    real, state = [module.time for module in modules], random.getstate()
-    random.seed(seed)
-    for module in modules:
-        module.time = clock
+def virtual_gossip() -> Iterator[None]:
+    """Let the real gossip number its messages by Trio's clock."""
+    clock = SimpleNamespace(time_ns=lambda: int((EPOCH_S + trio.current_time()) * 1e9))
+    real: Any = gossip.time
+    gossip.time = clock  # type: ignore[assignment]
     try:
         yield
     finally:
-        random.setstate(state)
-        for module, clock_of in zip(modules, real, strict=True):
-            module.time = clock_of
+        gossip.time = real

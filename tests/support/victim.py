@@ -159,5 +159,4 @@ async def still_works(victim: Victim) -> None:
     ticks = victim.ticks
     await until(lambda: victim.ticks > ticks)
     assert victim.longest_pause_s < NOT_STALLED_S
-    assert victim.node.member.gossip._router.num_faults == 0
     assert victim.counts()["fault"] == 0

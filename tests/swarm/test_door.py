@@ -19,8 +19,7 @@ import trio
 
 from bootstrap.peer import BootstrapPeer, MeetingPoint
 from p2p.data_dir import save_manifest
-from p2p.gossip.gossip import GossipSettings
-from p2p.gossip.scorer import MeshSettings
+from p2p.gossip.settings import GossipSettings, MeshSettings
 from p2p.net.identity import identity_from_seed
 from p2p.parts import Tuning
 from shoal.simulation.clock import deterministic, jumping_clock

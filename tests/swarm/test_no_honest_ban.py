@@ -15,7 +15,7 @@ import pytest
 import trio
 
 from p2p.gossip.flood_gate import FloodLimits
-from p2p.gossip.scorer import MeshSettings
+from p2p.gossip.settings import MeshSettings
 from p2p.intake.ledger import LedgerLimits
 from shoal.simulation.network import LinkSettings
 from tests.support.simulated_hostile import hostile_peers, shuffled

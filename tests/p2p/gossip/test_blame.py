@@ -7,26 +7,23 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from types import SimpleNamespace
 
-import pytest
 import trio
 from libp2p.peer.id import ID
 from libp2p.pubsub.pb import rpc_pb2
 
-from p2p.gossip.blame import COPY, JUDGED, OVER_QUOTA, BlameBook, Waste
 from p2p.gossip.flood_gate import FloodLimits
-from p2p.gossip.gossip import GossipSettings
-from p2p.gossip.messages import message_id, sign_message
-from p2p.gossip.pubsub import PubsubLimits
+from p2p.gossip.messages import sign_message
+from p2p.gossip.settings import GossipLimits, GossipSettings
 from p2p.net.host import Libp2pHost
 from p2p.standing.scoring import Cause
 from shoal_wire.types import PeerId
-from shoal_wire.verdict import ACCEPT, Outcome, Reason, Verdict, verdict
+from shoal_wire.verdict import ACCEPT, Reason, Verdict, verdict
 from tests.support.network import HostilePeer
 from tests.support.nodes import TestNode, join, open_test_host, open_test_swarm, until
 
 TOPIC = "/shoal/test"
 TIGHT = GossipSettings(
-    limits=PubsubLimits(
+    limits=GossipLimits(
         flood=FloodLimits(waste_per_second=5.0, waste_burst=20.0, grace_s=0.2),
         max_validating_per_peer=64,
     )
@@ -133,37 +130,8 @@ async def test_a_peer_that_repeats_itself_pays() -> None:
         assert set(blamed(nodes)) == {host.peer_id}
 
 
-SIGNERS_ALONE = {
-    *(Reason.EQUIVOCATION, Reason.NOT_CANONICAL),  # it may have seen but one half, or any encoding
-    Reason.WEAK_KEY,  # version 0.1.0 takes any key
-    *(Reason.FAR_FUTURE, Reason.UNFETCHABLE),  # our clock, or bad luck
-    Reason.RESERVED_TASK,  # version 0.1.0 takes any seed
-}
-"""Rejects that who forwards a message could not have foreseen."""
-
-
-def waste_of(reason: Reason, *, own: bool) -> Waste:
-    book = BlameBook(ttl_s=120.0, max_ids=16)
-    return book.judged(
-        verdict(reason),
-        key=b"key",
-        content=lambda: b"content",
-        author=b"author",
-        forwarder=b"author" if own else b"forwarder",
-    )
-
-
-@pytest.mark.parametrize("reason", sorted(set(Reason) - {Reason.VALID, Reason.DUPLICATE}))
-def test_a_forwarder_wastes_only_what_it_could_have_checked(reason: Reason) -> None:
-    could_check = verdict(reason).outcome is Outcome.REJECT and reason not in SIGNERS_ALONE
-    assert waste_of(reason, own=False) == Waste(of_forwarder=JUDGED if could_check else 0.0)
-    assert waste_of(reason, own=True).of_forwarder in (0.0, COPY, JUDGED, OVER_QUOTA)
-    if could_check or reason is Reason.OVER_QUOTA:
-        assert waste_of(reason, own=True).of_forwarder >= JUDGED
-
-
 async def test_who_waits_for_us_to_judge_what_it_brought_breaks_no_promise() -> None:
-    few = GossipSettings(limits=PubsubLimits(max_validating_per_peer=2))
+    few = GossipSettings(limits=GossipLimits(max_validating_per_peer=2))
     async with open_test_swarm(1, settings=few) as (node,), open_test_host() as other:
 
         async def never(_data: bytes, _author: PeerId, _forwarder: PeerId) -> Verdict:
@@ -172,8 +140,8 @@ async def test_who_waits_for_us_to_judge_what_it_brought_breaks_no_promise() -> 
 
         await node.gossip.subscribe(TOPIC, never)
         await other.dial(node.address)
-        wants, promised = node.gossip._router._wants, ID.from_base58(other.peer_id)
-        knows_nothing = SimpleNamespace(knows=lambda _key: False)
+        wants, promised = node.gossip._mesh._wants, other.peer_id
+        knows_nothing = SimpleNamespace(knows=lambda _key, _now: False)
         wants.asked(promised, [b"asked for before"], trio.current_time())
         mouth = Author(other, node)
         await mouth.say([b"%d" % number for number in range(3)], 1)
@@ -182,34 +150,3 @@ async def test_who_waits_for_us_to_judge_what_it_brought_breaks_no_promise() -> 
         wants._unread[promised] = (seconds, at + 60.0)
         later = at + 60.0
         assert wants.broken({promised}, knows_nothing, later) == []  # type: ignore[arg-type]
-
-
-async def test_a_copy_that_comes_while_anothers_is_put_off_keeps_its_promise() -> None:
-    async with open_test_swarm(1, settings=TIGHT) as (node,), AsyncExitStack() as stack:
-        judging, gate = trio.Event(), trio.Event()
-
-        async def put_off(_data: bytes, _author: PeerId, _forwarder: PeerId) -> Verdict:
-            judging.set()
-            await gate.wait()
-            return verdict(Reason.WORKER_UNAVAILABLE)
-
-        await node.gossip.subscribe(TOPIC, put_off)
-        first, second = [await stack.enter_async_context(open_test_host()) for _ in range(2)]
-        for host in (first, second):
-            await host.dial(node.address)
-        signed = sign_message(
-            first.identity, bytes(ID.from_base58(first.peer_id).to_bytes()), TOPIC, b"dear", 1
-        )
-        wants = node.gossip._router._wants
-        key = message_id(signed)
-        promised = ID.from_base58(second.peer_id)
-        await HostilePeer(first, node.peer_id).send_rpc(rpc_pb2.RPC(publish=[signed]))
-        await judging.wait()
-        wants.asked(promised, [key], trio.current_time())
-        await HostilePeer(second, node.peer_id).send_rpc(rpc_pb2.RPC(publish=[signed]))
-        await until(lambda: node.gossip.stats().pubsub.get("duplicate", 0) == 1)
-        knows_nothing = SimpleNamespace(knows=lambda _key: False)
-        later = trio.current_time() + 60.0
-        assert wants.broken({promised}, knows_nothing, later) == []  # type: ignore[arg-type]
-        gate.set()
-        await until(lambda: verdicts(node)[Reason.WORKER_UNAVAILABLE] == 1)

@@ -1,4 +1,4 @@
-"""The cache of the last heartbeats' messages: bounded in bytes, and whole messages or none."""
+"""The caches of messages: bounded, and forgetting by age."""
 
 from __future__ import annotations
 
@@ -7,42 +7,41 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from libp2p.pubsub.pb import rpc_pb2
 
+from p2p.gossip.codec import encode_frame, message_of
 from p2p.gossip.message_cache import FrameCache
-from p2p.gossip.outbound import encode_frame
-
-
-def message(number: int, size: int = 10) -> rpc_pb2.Message:
-    return rpc_pb2.Message(
-        from_id=b"author", seqno=number.to_bytes(8, "big"), data=bytes(size), topicIDs=["t"]
-    )
+from p2p.gossip.seen import SeenCache
+from tests.p2p.gossip.bench import TOPIC, A, Bench
 
 
 def key(number: int) -> bytes:
     return b"author" + number.to_bytes(8, "big")
 
 
+def message(number: int, size: int = 10) -> rpc_pb2.Message:
+    return rpc_pb2.Message(
+        from_id=b"author", seqno=number.to_bytes(8, "big"), data=bytes(size), topicIDs=[TOPIC]
+    )
+
+
 def test_a_message_does_not_keep_the_rpc_that_it_came_in() -> None:
-    cache = FrameCache(3, 5)
+    bench = Bench(pack=lambda message: encode_frame(rpc_pb2.RPC(publish=[message.signed])))
+    bench.join()
     process = psutil.Process()
     before = process.memory_info().rss
     for number in range(100):
         padded = rpc_pb2.RPC(publish=[message(number), message(1000 + number, 1 << 20)])
-        cache.put(rpc_pb2.RPC.FromString(padded.SerializeToString()).publish[0])
+        bench.bring(A, message_of(rpc_pb2.RPC.FromString(padded.SerializeToString()).publish[0]))
     assert process.memory_info().rss - before < 32 << 20
-    assert cache.num_bytes < 10_000
+    cache = bench.mesh._cache
     assert cache.frame(key(7)) == encode_frame(rpc_pb2.RPC(publish=[message(7)]))
-
-
-def test_one_message_is_one_frame_however_often_it_is_sent() -> None:
-    cache = FrameCache(3, 5)
-    assert cache.keep(message(1)) is cache.keep(message(1)) is cache.frame(key(1))
+    assert 100 * 10 < cache.num_bytes < 100_000
 
 
 def test_the_oldest_go_when_there_are_too_many_bytes() -> None:
-    cache = FrameCache(3, 5, max_bytes=5000)
+    cache = FrameCache(max_bytes=5000)
     for number in range(10):
-        cache.put(message(number, 1000))
-    assert cache.window("t") == [key(number) for number in range(6, 10)]
+        cache.keep(key(number), "t", number, 1100)
+    assert cache.window() == {"t": [key(number) for number in range(6, 10)]}
     assert key(5) not in cache
     assert cache.frame(key(5)) is None
 
@@ -52,7 +51,7 @@ def test_the_oldest_go_when_there_are_too_many_bytes() -> None:
     steps=st.lists(st.one_of(st.none(), st.tuples(st.integers(0, 20), st.integers(0, 3000)))),
 )
 def test_no_schedule_breaks_its_bounds(steps: list[tuple[int, int] | None]) -> None:
-    cache, beat, put_at = FrameCache(3, 5, max_bytes=6000), 0, dict[int, int]()
+    cache, beat, put_at = FrameCache(max_bytes=6000), 0, dict[int, int]()
     for step in steps:
         if step is None:
             cache.shift()
@@ -61,9 +60,22 @@ def test_no_schedule_breaks_its_bounds(steps: list[tuple[int, int] | None]) -> N
             number, size = step
             if key(number) not in cache:
                 put_at[number] = beat
-            cache.put(message(number, size))
+            cache.keep(key(number), "t", bytes(size), size)
         here = [number for number in range(21) if key(number) in cache]
-        assert cache.num_bytes == sum(len(cache.frame(key(number)) or b"") for number in here)
+        assert cache.num_bytes == sum(len(cache.frame(key(number))) for number in here)
         assert cache.num_bytes <= 6000
         assert all(beat - put_at[number] < 5 for number in here)
-        assert set(cache.window("t")) == {key(n) for n in here if beat - put_at[n] < 3}
+        fresh = {key(n) for n in here if beat - put_at[n] < 3}
+        assert set(cache.window().get("t", ())) == fresh
+
+
+def test_seen_cache_forgets_by_age_and_by_number() -> None:
+    cache = SeenCache(ttl_s=10, max_ids=3)
+    cache.add(b"a", 0.0)
+    assert cache.has(b"a", 9.0)
+    assert not cache.has(b"a", 11.0)
+    for key in (b"b", b"c", b"d", b"e"):
+        cache.add(key, 11.0)
+        assert len(cache) <= 3
+    assert not cache.has(b"b", 11.0)
+    assert cache.has(b"e", 11.0)

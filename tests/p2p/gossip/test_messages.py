@@ -1,12 +1,20 @@
-"""What an RPC may hold."""
+"""Messages signed and checked, RPCs encoded and decoded, and what one may hold."""
 
 from __future__ import annotations
 
 import pytest
+from libp2p.peer.id import ID
 from libp2p.pubsub.pb import rpc_pb2
 
-from p2p.gossip.messages import refuse_hollow
+from p2p.gossip.codec import decode, encode, encode_frame, message_of, pack
+from p2p.gossip.control import SPAM_ENTRIES
+from p2p.gossip.messages import fault_of, refuse_hollow, sign_message
+from p2p.gossip.rpc import Rpc
+from p2p.gossip.settings import GossipLimits
+from p2p.net.identity import Identity
 from p2p.net.streams import MalformedFrameError
+from shoal_wire.verdict import Reason
+from tests.support.nodes import fresh_identity
 
 MOST = 16_384
 PARTS = {"publish": b"\x12\x00", "subscriptions": b"\x0a\x00"}
@@ -36,3 +44,128 @@ def test_so_is_one_whose_control_message_comes_in_pieces(field: str) -> None:
     )
     with pytest.raises(MalformedFrameError):
         refuse_hollow(rpc_pb2.RPC.FromString(raw), len(raw))
+
+
+def signed(identity: Identity, data: bytes = b"data") -> rpc_pb2.Message:
+    raw_id = ID.from_base58(identity.peer_id).to_bytes()
+    return sign_message(identity, raw_id, "/t", data, 7)
+
+
+def _without_signature(m: rpc_pb2.Message) -> None:
+    m.ClearField("signature")
+
+
+def _short_signature(m: rpc_pb2.Message) -> None:
+    m.signature = m.signature[:10]
+
+
+def _other_data(m: rpc_pb2.Message) -> None:
+    m.data = b"other"
+
+
+def _other_key(m: rpc_pb2.Message) -> None:
+    m.key = signed(fresh_identity()).key
+
+
+def _no_author(m: rpc_pb2.Message) -> None:
+    m.ClearField("from_id")
+
+
+def _weak_author(m: rpc_pb2.Message) -> None:
+    m.ClearField("key")
+    m.from_id = m.from_id[:-32] + bytes(32)
+
+
+def _two_topics(m: rpc_pb2.Message) -> None:
+    m.topicIDs.append("/other")
+
+
+def _long_seqno(m: rpc_pb2.Message) -> None:
+    m.seqno = bytes(9)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (_without_signature, Reason.BAD_SIGNATURE),
+        (_short_signature, Reason.BAD_SIGNATURE),
+        (_other_data, Reason.BAD_SIGNATURE),
+        (_other_key, Reason.SIGNER_NOT_SENDER),
+        (_no_author, Reason.BAD_SIGNATURE),
+        (_weak_author, Reason.WEAK_KEY),
+        (_two_topics, Reason.WRONG_SWARM),
+        (_long_seqno, Reason.MALFORMED_ENVELOPE),
+    ],
+)
+def test_every_break_of_strict_signing_has_its_reason(change: object, reason: Reason) -> None:
+    message = signed(fresh_identity())
+    assert fault_of(message, 100) is None
+    assert fault_of(message, 3) is Reason.OVERSIZE_MESSAGE
+    change(message)  # type: ignore[operator]
+    assert fault_of(message, 100) is reason
+
+
+def test_what_an_author_did_not_sign_is_not_passed_on() -> None:
+    """Whoever verifies all bytes of a message would take it for a forgery of who passed it on."""
+    honest = signed(fresh_identity())
+    raw = honest.SerializeToString() + b"\xfa\x7c\x90\x4e" + bytes(10_000)
+    padded = rpc_pb2.Message.FromString(raw)
+    assert padded.ByteSize() > 10_000
+    assert pack(message_of(padded)) == encode_frame(rpc_pb2.RPC(publish=[honest]))
+
+
+@pytest.mark.parametrize("from_id", [b"", b"\x12\x20" + bytes(32), bytes(38), bytes(1_000_000)])
+def test_a_name_without_a_key_is_none_and_costs_nothing_to_tell(from_id: bytes) -> None:
+    message = rpc_pb2.Message(from_id=from_id, key=b"junk", data=b"x", seqno=bytes(8))
+    message.topicIDs.append("/t")
+    assert message_of(message).author == ""
+    assert fault_of(message, 100) is Reason.BAD_SIGNATURE
+
+
+# RPCs
+
+LIMITS = GossipLimits()
+EVERYTHING = Rpc(
+    subscriptions=[("/t", True), ("/u", False)],
+    ihave=[("/t", [b"1", b"2"])],
+    iwant=[[b"3"], [b"4", b"5"]],
+    graft=["/t"],
+    prune=[("/u", 60)],
+    idontwant=[[b"6"]],
+)
+
+
+def body_of(frame: bytes) -> bytes:
+    start = next(i for i in range(len(frame)) if frame[i] < 0x80) + 1
+    return frame[start:]
+
+
+def test_what_is_encoded_is_decoded() -> None:
+    frame = encode(EVERYTHING)
+    (decoded,) = decode(body_of(frame), LIMITS)
+    assert decoded == EVERYTHING._replace(messages=[], num_bytes=len(body_of(frame)))
+    (nothing,) = decode(body_of(encode(Rpc())), LIMITS)
+    assert not any(nothing)
+
+
+def test_a_long_rpc_comes_in_parts_of_which_the_last_has_the_control() -> None:
+    author = fresh_identity()
+    raw = (
+        body_of(encode(EVERYTHING))
+        + rpc_pb2.RPC(publish=[signed(author)] * 1100).SerializeToString()
+    )
+    parts = list(decode(raw, LIMITS))
+    assert [len(part.messages) for part in parts] == [64] * 16
+    assert [part.num_bytes for part in parts] == [len(raw)] + [0] * 15
+    assert [part.num_left_out for part in parts] == [1100 - 1024] + [0] * 15
+    assert [bool(part.num_entries) for part in parts] == [False] * 15 + [True]
+    assert [bool(part.subscriptions) for part in parts] == [True] + [False] * 15
+    first = parts[0].messages[0]
+    assert (first.author, first.topics, first.data) == (author.peer_id, ("/t",), b"data")
+
+
+def test_no_more_is_decoded_than_may_be_heeded() -> None:
+    many = Rpc(subscriptions=[("/t", True)] * 5000, graft=["/t"] * 10_000)
+    (decoded,) = decode(body_of(encode(many)), LIMITS)
+    assert len(decoded.subscriptions) == LIMITS.max_subscriptions_per_peer
+    assert SPAM_ENTRIES < len(decoded.graft) <= SPAM_ENTRIES + 1

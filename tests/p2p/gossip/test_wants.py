@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, field
 
 from hypothesis import given
@@ -17,15 +18,15 @@ class Messages:
     seen: set[bytes] = field(default_factory=set)
     judging: set[bytes] = field(default_factory=set)
 
-    def knows(self, key: bytes) -> bool:
+    def knows(self, key: bytes, _now: float = 0.0) -> bool:
         return key in self.seen or key in self.judging
 
     def judges(self, key: bytes) -> bool:
         return key in self.judging
 
 
-def book(max_ids: int = 100) -> WantBook[str]:
-    return WantBook(max_ids=max_ids)
+def book(max_ids: int = 100, seed: int = 0) -> WantBook[str]:
+    return WantBook(max_ids=max_ids, rng=random.Random(seed))
 
 
 def test_one_peer_a_second_is_asked_for_what_is_not_known() -> None:
@@ -60,8 +61,8 @@ def test_who_offers_first_and_has_nothing_keeps_nobody_from_what_another_offered
 
 def test_of_many_who_offer_first_some_later_one_is_asked_while_its_offer_holds() -> None:
     asked = set()
-    for _ in range(200):
-        wants, here = book(), Messages()
+    for seed in range(200):
+        wants, here = book(seed=seed), Messages()
         for number in range(8):
             if keys := wants.offered(f"liar {number}", [b"1"], here, 0.0):
                 wants.asked(f"liar {number}", keys, 0.0)

@@ -9,9 +9,8 @@ from libp2p.peer.id import ID
 from libp2p.pubsub.pb import rpc_pb2
 
 from p2p.gossip.flood_gate import FloodLimits
-from p2p.gossip.gossip import GossipSettings
 from p2p.gossip.messages import sign_message
-from p2p.gossip.pubsub import PubsubLimits
+from p2p.gossip.settings import GossipLimits, GossipSettings
 from p2p.net.identity import Identity
 from p2p.standing.scoring import Cause
 from shoal_wire.verdict import ACCEPT
@@ -20,7 +19,7 @@ from tests.support.nodes import fresh_identity, open_test_host, open_test_node, 
 
 WORK_S = 0.1
 COUNT = 60
-LIMITS = PubsubLimits(flood=FloodLimits(work_per_second=2.0, grace_s=0.2))
+LIMITS = GossipLimits(flood=FloodLimits(work_per_second=2.0, grace_s=0.2))
 SETTINGS = GossipSettings(limits=LIMITS)
 
 

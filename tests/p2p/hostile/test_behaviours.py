@@ -16,11 +16,9 @@ import trio
 from libp2p.custom_types import TProtocol
 from libp2p.pubsub.pb import rpc_pb2
 
+from p2p.gossip.codec import encode_frame
 from p2p.gossip.flood_gate import FloodLimits
-from p2p.gossip.gossip import GossipSettings
-from p2p.gossip.outbound import encode_frame
-from p2p.gossip.pubsub import PubsubLimits
-from p2p.gossip.scorer import MeshSettings
+from p2p.gossip.settings import GossipLimits, GossipSettings, MeshSettings
 from p2p.net.host import DialError
 from p2p.net.inbound_gate import GateLimits
 from p2p.net.swarm import SwarmSettings
@@ -120,12 +118,12 @@ async def test_a_valid_burst_is_neither_held_back_nor_blamed(victim: Victim) -> 
 async def test_many_peers_of_one_network_are_held_back_together_and_not_blamed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("p2p.gossip.pubsub.prefix_of", lambda _host: "203.0.113.0/24")
+    monkeypatch.setattr("p2p.gossip.gossip.prefix_of", lambda _host: "203.0.113.0/24")
     flood = FloodLimits(waste_per_second=0.01, waste_burst=100.0, grace_s=0.0)
-    settings = GossipSettings(limits=PubsubLimits(flood=flood))
+    settings = GossipSettings(limits=GossipLimits(flood=flood))
     async with open_test_node(settings=settings) as victim, AsyncExitStack() as stack:
         await victim.subscribe("/t")
-        counts = victim.gossip._pubsub.counts
+        counts = victim.gossip._mesh.counts
         for number in range(1, 4):
             assert not counts["held_back"]
             host = await stack.enter_async_context(open_test_host())
@@ -201,7 +199,7 @@ async def test_offers_that_are_never_kept_cost_points_but_no_ban(
         await victim.subscribe("/t")
         await host.dial(victim.address)
         attacker = HostilePeer(host, victim.peer_id)
-        await until(lambda: victim.gossip._pubsub.peers)
+        await until(lambda: victim.gossip._queues)
         offer = rpc_pb2.ControlIHave(topicID="/t", messageIDs=[os.urandom(40)])
         control = rpc_pb2.ControlMessage(ihave=[offer])
         stream = await attacker.send_rpc(rpc_pb2.RPC(control=control))
@@ -216,7 +214,7 @@ async def test_a_peer_that_never_reads_is_cut_off_and_its_queue_was_bounded(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
-    limits = PubsubLimits(max_queue_bytes=4 << 20, write_deadline_s=1.0)
+    limits = GossipLimits(max_queue_bytes=4 << 20, write_deadline_s=1.0)
     settings = GossipSettings(limits=limits, mesh=MeshSettings(heartbeat_s=0.2))
     async with open_test_node(settings=settings) as victim, open_test_host() as host:
         _never_read(host)
@@ -224,13 +222,13 @@ async def test_a_peer_that_never_reads_is_cut_off_and_its_queue_was_bounded(
         await host.dial(victim.address)
         subscribe = rpc_pb2.RPC.SubOpts(subscribe=True, topicid="/t")
         await HostilePeer(host, victim.peer_id).send_rpc(rpc_pb2.RPC(subscriptions=[subscribe]))
-        await until(lambda: victim.gossip._pubsub.peer_queues and victim.gossip.topic_peers("/t"))
-        (queue,) = victim.gossip._pubsub.peer_queues.values()
+        await until(lambda: victim.gossip._queues and victim.gossip.topic_peers("/t"))
+        (queue,) = victim.gossip._queues.values()
         peak = 0
         for _ in range(20):
             with trio.move_on_after(0.05):
                 await victim.gossip.publish("/t", bytes(500_000))
-            peak = max(peak, queue._bytes)
+            peak = max(peak, queue.num_data_bytes)
         assert 0 < peak <= 4 << 20
         await until(lambda: not victim.host.is_connected(host.peer_id))
         assert victim.watch.charged == [Cause.SLOW_READER]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from libp2p.peer.id import ID
 from libp2p.pubsub.pb import rpc_pb2
 
+from p2p.gossip.codec import encode_frame
 from p2p.gossip.messages import sign_message
-from p2p.gossip.outbound import encode_frame
 from p2p.parts import wall_ms
 from tests.support import factories as make
 from tests.support.nodes import until

@@ -139,7 +139,7 @@ async def test_a_replay_after_gossip_has_forgotten_it_is_a_duplicate(victim: Vic
         envelope = attacker.author.envelope()
         await attacker.publish(envelope)
         await until(lambda: victim.node.pool.groups_received == kept + 1)
-        victim.node.member.gossip._pubsub.seen_messages._expiry.clear()
+        victim.node.member.gossip._mesh._seen._expiry.clear()
         await attacker.publish(envelope)
         await until(lambda: seen(victim, Reason.DUPLICATE) == before + 1)
         assert victim.node.pool.groups_received == kept + 1

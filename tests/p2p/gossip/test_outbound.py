@@ -1,0 +1,80 @@
+"""Frames cut as the network likes, and the queue of those that wait for a peer."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import trio
+import trio.testing
+from libp2p.utils.varint import encode_uvarint
+
+from p2p.gossip.codec import MAX_RPC_BYTES
+from p2p.gossip.outbound import OutboundQueue
+from p2p.net.streams import FrameReader, MalformedFrameError
+
+
+class Pieces:
+    """A stream that returns its bytes in given pieces."""
+
+    def __init__(self, pieces: list[bytes]) -> None:
+        self._pieces = pieces
+
+    async def read(self, n: int | None = None) -> bytes:
+        return self._pieces.pop(0) if self._pieces else b""
+
+
+async def test_frames_survive_any_cutting() -> None:
+    bodies = [b"", b"x", bytes(300), bytes(70_000)]
+    whole = b"".join(encode_uvarint(len(body)) + body for body in bodies)
+    generator = random.Random(1)
+    for _ in range(20):
+        cuts = sorted(generator.sample(range(len(whole)), 12))
+        pieces = [whole[a:b] for a, b in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
+        reader = FrameReader(Pieces([p for p in pieces if p]), 1 << 20)  # type: ignore[arg-type]
+        assert [await reader.read() for _ in bodies] == bodies
+
+
+@pytest.mark.parametrize("data", [b"\x80\x80\x80\x80\x80", b"\x81\x80\x40", b"\xff\xff\xff\x7f"])
+async def test_bad_lengths_are_malformed(data: bytes) -> None:
+    with pytest.raises(MalformedFrameError):
+        await FrameReader(Pieces([data]), 1 << 20).read()  # type: ignore[arg-type]
+
+
+async def test_outbound_queue_is_bounded_and_puts_control_first() -> None:
+    queue = OutboundQueue(max_frames=3, max_bytes=100)
+    assert [queue.push(bytes(30)) for _ in range(4)] == [True, True, True, False]
+    assert not queue.push(bytes(MAX_RPC_BYTES + 5))
+    assert queue.num_data_bytes == 90
+    assert [queue.push(b"control", control=True) for _ in range(4)] == [True, True, True, False]
+    assert await queue.pop(8) == [b"control"], "so many bytes as may be written together"
+    assert await queue.pop(60) == [b"control"] * 2 + [bytes(30)]
+    assert not queue.push(bytes(60)), "over the bound in bytes"
+    assert queue.push(bytes(MAX_RPC_BYTES), control=True)
+    assert not queue.push(b"c", control=True), "control has a bound of its own"
+    queue.close()
+    assert await queue.pop(100) == []
+    assert not queue.push(b"late")
+
+
+async def test_waiting_for_room_ends_with_room_or_with_the_queue() -> None:
+    queue = OutboundQueue(max_frames=1, max_bytes=100)
+    outcomes: list[bool] = []
+
+    async def wait() -> None:
+        await queue.wait_for_room(10)
+        outcomes.append(queue.has_room(10))
+
+    queue.push(bytes(10))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await trio.testing.wait_all_tasks_blocked()
+        assert outcomes == []
+        await queue.pop(100)
+    assert outcomes == [True]
+    queue.push(bytes(10))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await trio.testing.wait_all_tasks_blocked()
+        queue.close()
+    assert len(outcomes) == 2

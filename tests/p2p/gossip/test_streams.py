@@ -1,0 +1,248 @@
+"""Gossip over real streams: everything arrives, and a hostile peer may lose its stream, no more."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+import trio
+from libp2p.peer.id import ID
+from libp2p.pubsub.pb import rpc_pb2
+
+from p2p.gossip.interface import OversizeError
+from p2p.gossip.messages import sign_message
+from p2p.gossip.settings import GossipLimits, GossipSettings, MeshSettings
+from p2p.net.identity import Identity
+from shoal_wire.types import PeerId
+from shoal_wire.verdict import ACCEPT, Verdict
+from tests.support.network import HostilePeer, is_reset
+from tests.support.nodes import (
+    TestNode,
+    fresh_identity,
+    is_meshed,
+    join,
+    open_test_host,
+    open_test_node,
+    open_test_swarm,
+    until,
+)
+
+TOPIC = "/shoal/test"
+QUICK = GossipSettings(mesh=MeshSettings(heartbeat_s=0.2))
+
+
+def numbered(count: int, size: int = 1000) -> list[bytes]:
+    return [n.to_bytes(4, "big") + bytes(size - 4) for n in range(count)]
+
+
+async def all_receive(nodes: list[TestNode], messages: list[bytes]) -> None:
+    await until(lambda: all(len(node.received(TOPIC)) >= len(messages) for node in nodes))
+    for node in nodes:
+        assert sorted(node.received(TOPIC)) == sorted(messages), "each exactly once"
+
+
+# Nothing is lost
+
+
+async def test_four_nodes_form_a_full_mesh_and_hear_everything() -> None:
+    async with open_test_swarm(4) as nodes:
+        await join(nodes, TOPIC)
+        messages = numbered(40)
+        for index, message in enumerate(messages):
+            assert await nodes[index % 4].gossip.publish(TOPIC, message) == 3
+        for index, node in enumerate(nodes):
+            own = set(messages[index::4])
+            expected = [message for message in messages if message not in own]
+            await until(lambda n=node, e=expected: len(n.received(TOPIC)) >= len(e))  # type: ignore[misc]
+            assert sorted(node.received(TOPIC)) == sorted(expected)
+            assert {delivery.author for delivery in node.deliveries[TOPIC]} == {
+                other.peer_id for other in nodes if other is not node
+            }
+
+
+async def test_tight_publish_loop_loses_nothing() -> None:
+    async with open_test_swarm(3) as nodes:
+        await join(nodes, TOPIC)
+        messages = numbered(400)
+        for message in messages:
+            await nodes[0].gossip.publish(TOPIC, message)
+        await all_receive(nodes[1:], messages)
+        assert nodes[0].gossip.stats().pubsub["publish_skipped"] == 0
+
+
+async def test_publish_waits_for_room_instead_of_dropping() -> None:
+    limits = GossipLimits(max_queue_frames=2, max_queue_bytes=150_000)
+    settings = GossipSettings(limits=limits, mesh=QUICK.mesh)
+    async with open_test_swarm(2, settings=settings) as nodes:
+        await join(nodes, TOPIC)
+        messages = numbered(60, size=60_000)
+        for message in messages:
+            assert await nodes[0].gossip.publish(TOPIC, message) == 1
+        await all_receive(nodes[1:], messages)
+
+
+async def test_restart_with_the_same_identity_loses_nothing() -> None:
+    identity = fresh_identity()
+    messages = numbered(60)
+    async with open_test_node() as listener:
+        await listener.subscribe(TOPIC)
+        for part in (messages[:30], messages[30:]):
+            async with open_test_node(identity=identity) as publisher:
+                await publisher.host.dial(listener.address)
+                await publisher.subscribe(TOPIC)
+                await until(lambda p=publisher: p.gossip.topic_peers(TOPIC))  # type: ignore[misc]
+                for message in part:
+                    assert await publisher.gossip.publish(TOPIC, message) == 1
+                await until(lambda p=part: p[-1] in listener.received(TOPIC))  # type: ignore[misc]
+        await all_receive([listener], messages)
+
+
+async def test_joining_a_topic_of_large_messages_harms_nobody() -> None:
+    messages = numbered(30, size=100_000)
+    async with AsyncExitStack() as stack:
+        nodes = await stack.enter_async_context(open_test_swarm(2))
+        await join(nodes, TOPIC)
+        for index, message in enumerate(messages):
+            await nodes[0].gossip.publish(TOPIC, message)
+            if index in (10, 20):
+                joiner = await stack.enter_async_context(open_test_node())
+                nodes.append(joiner)
+                await joiner.host.dial(nodes[0].address)
+                await joiner.subscribe(TOPIC)
+        # Gossip keeps no order, so the last one published need not be the last to arrive.
+        await until(lambda: all(messages[-1] in node.received(TOPIC) for node in nodes[1:]))
+        await all_receive([nodes[1]], messages)
+        for node in nodes:
+            assert not node.gossip.stats().pubsub.get("malformed_rpc")
+            assert len(node.host.connections()) >= 1
+
+
+async def test_largest_message_passes_and_a_larger_one_is_refused() -> None:
+    async with open_test_swarm(2) as nodes:
+        await join(nodes, TOPIC)
+        message = bytes(1_000_000)
+        assert await nodes[0].gossip.publish(TOPIC, message) == 1
+        await all_receive(nodes[1:], [message])
+        with pytest.raises(OversizeError):
+            await nodes[0].gossip.publish(TOPIC, message + b"x")
+
+
+async def test_congestion_is_not_answered_with_offers() -> None:
+    """Messages that wait in a queue must not be offered too: each would be sent up to 4 times."""
+    settings = GossipSettings(mesh=MeshSettings(heartbeat_s=0.05))
+    async with open_test_swarm(2, settings=settings) as nodes:
+        await join(nodes, TOPIC)
+        messages = numbered(150, size=20_000)
+        for message in messages:
+            await nodes[0].gossip.publish(TOPIC, message)
+        await all_receive(nodes[1:], messages)
+        assert nodes[1].gossip.stats().pubsub.get("duplicate", 0) <= 10
+
+
+async def test_broken_stream_heals_with_its_subscriptions() -> None:
+    """A stream that dies on a living connection must not leave one end deaf."""
+    async with open_test_swarm(2) as nodes:
+        one, two = nodes
+        await join(nodes, TOPIC)
+        (stream,) = two.gossip._inbound.values()
+        await stream.reset()
+        await one.gossip.publish(TOPIC, b"into the void")
+        await until(lambda: not one.host.connections())
+        await two.host.dial(one.address)
+        await until(lambda: all(is_meshed(node, nodes, TOPIC) for node in nodes))
+        for sender, receiver in ((one, two), (two, one)):
+            await sender.gossip.publish(TOPIC, b"again")
+            await until(lambda who=receiver: b"again" in who.received(TOPIC))  # type: ignore[misc]
+
+
+# A hostile peer
+
+
+def signed(identity: Identity, data: bytes, seqno: int) -> rpc_pb2.Message:
+    raw_id = ID.from_base58(identity.peer_id).to_bytes()
+    return sign_message(identity, raw_id, TOPIC, data, seqno)
+
+
+@asynccontextmanager
+async def under_attack() -> AsyncIterator[tuple[TestNode, TestNode, HostilePeer]]:
+    """A victim with a friend in its mesh and a hostile peer connected to it."""
+    async with (
+        open_test_node(settings=QUICK) as victim,
+        open_test_node(settings=QUICK) as friend,
+        open_test_host() as attacker,
+    ):
+        await join([victim, friend], TOPIC)
+        await attacker.dial(victim.address)
+        await until(lambda: victim.host.is_connected(attacker.peer_id))
+        yield victim, friend, HostilePeer(attacker, victim.peer_id)
+
+
+async def still_hears(victim: TestNode, friend: TestNode) -> None:
+    """The victim runs, and its friend was never cut off."""
+    marker = os.urandom(8)
+    ages = {c.peer_id: c.opened_s for c in victim.host.connections()}
+    assert friend.peer_id in ages
+    await friend.gossip.publish(TOPIC, marker)
+    await until(lambda: marker in victim.received(TOPIC))
+    await victim.gossip.publish(TOPIC, marker + b"!")
+    await until(lambda: marker + b"!" in friend.received(TOPIC))
+
+
+MALFORMED = {
+    "not protobuf": b"\x0a" + b"\xff" * 10,
+    "truncated message": b"\x40\x12\x3f\x0a",
+    "over-long varint": b"\xff" * 11,
+    "frame of a gigabyte": b"\x80\x80\x80\x80\x04",
+}
+
+
+@pytest.mark.parametrize("data", MALFORMED.values(), ids=MALFORMED.keys())
+async def test_malformed_rpc_costs_only_its_stream(data: bytes) -> None:
+    async with under_attack() as (victim, friend, attacker):
+        stream = await attacker.send_bytes(data + bytes(64))
+        with trio.fail_after(10):
+            assert await is_reset(stream)
+        await still_hears(victim, friend)
+        assert victim.host.is_connected(attacker.host.peer_id)
+
+
+async def test_flood_in_one_rpc_is_judged_a_few_at_a_time() -> None:
+    running = peak = 0
+
+    async def count(data: bytes, author: PeerId, forwarder: PeerId) -> Verdict:
+        nonlocal running, peak
+        running += 1
+        peak = max(peak, running)
+        for _ in range(20):
+            await trio.lowlevel.checkpoint()
+        running -= 1
+        return ACCEPT
+
+    limits = GossipLimits(max_validating_per_peer=4)
+    settings = GossipSettings(limits=limits)
+    async with open_test_node(settings=settings) as victim, open_test_host() as attacker:
+        await victim.gossip.subscribe(TOPIC, count)
+        await attacker.dial(victim.address)
+        author = fresh_identity()
+        flood = [signed(author, b"x", n) for n in range(1, 1001)]
+        await HostilePeer(attacker, victim.peer_id).send_rpc(rpc_pb2.RPC(publish=flood))
+        await until(lambda: victim.gossip.stats().pubsub.get("forwarded") == 1000)
+        assert 1 <= peak <= 4
+
+
+async def test_second_stream_of_a_peer_replaces_the_first() -> None:
+    async with under_attack() as (victim, friend, attacker):
+        subscribe = rpc_pb2.RPC(
+            subscriptions=[rpc_pb2.RPC.SubOpts(subscribe=True, topicid="/mine")]
+        )
+        first = await attacker.send_rpc(subscribe)
+        await until(lambda: victim.gossip.topic_peers("/mine"))
+        second = await attacker.send_rpc(subscribe)
+        with trio.fail_after(10):
+            assert await is_reset(first)
+        await still_hears(victim, friend)
+        assert victim.gossip.topic_peers("/mine") == (attacker.host.peer_id,)
+        await second.reset()
+        await until(lambda: not victim.gossip.topic_peers("/mine"))
