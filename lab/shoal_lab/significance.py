@@ -10,10 +10,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
-
-from scipy.stats import t as student
-from scipy.stats import ttest_1samp, ttest_ind_from_stats
+from typing import Any, Final
 
 ALPHA = 0.05
 _MIN_UNITS = 2
@@ -23,22 +20,38 @@ some hundreds, carry rounding errors far below it, and differ by more where they
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
-    """A mean over units and how sure it is."""
+class Spread:
+    """A value over independent units."""
 
     mean: float
+    sd: float
+    """Unbiased standard deviation; 0 with one unit."""
     half: float | None
-    """Half the width of the 95 % interval by Student's t; None with one unit."""
+    """Half the width of the mean's 95 % interval, by Student's t; None with one unit."""
     units: int
 
+    @property
+    def error(self) -> float | None:
+        """The standard error of the mean; None with one unit."""
+        return None if self.units < _MIN_UNITS else self.sd / math.sqrt(self.units)
 
-def interval(values: Sequence[float]) -> Interval:
-    """Return the mean of at least one value, and its 95 % interval."""
+    def to_json(self) -> dict[str, Any]:
+        """As commands print it, to six digits."""
+        mean, half = self.mean, self.half
+        ci95 = None if half is None else [round(mean - half, 6), round(mean + half, 6)]
+        return {"mean": round(mean, 6), "sd": round(self.sd, 6), "ci95": ci95}
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Return the mean of at least one value, its deviation and its 95 % interval."""
     mean, units = statistics.fmean(values), len(values)
     if units < _MIN_UNITS:
-        return Interval(mean, None, units)
-    error = statistics.stdev(values) / math.sqrt(units)
-    return Interval(mean, float(student.ppf(1 - ALPHA / 2, units - 1)) * error, units)
+        return Spread(mean, 0.0, None, units)
+    from scipy.stats import t as student  # a second, which only who has results waits for
+
+    sd = statistics.stdev(values)
+    half = float(student.ppf(1 - ALPHA / 2, units - 1)) * (sd / math.sqrt(units))
+    return Spread(mean, sd, half, units)
 
 
 def paired(differences: Sequence[float]) -> float | None:
@@ -52,6 +65,8 @@ def paired(differences: Sequence[float]) -> float | None:
     if _are_alike(differences):
         is_none = _are_alike([*differences, 0.0])
         return 1.0 if is_none else 2.0 ** (1 - len(differences))
+    from scipy.stats import ttest_1samp
+
     return float(ttest_1samp(differences, 0.0).pvalue)
 
 
@@ -61,6 +76,8 @@ def welch(one: Sequence[float], other: Sequence[float]) -> float | None:
         return None
     if _are_alike(one) and _are_alike(other):
         return None
+    from scipy.stats import ttest_ind_from_stats
+
     figures = [(statistics.fmean(arm), _deviation(arm), len(arm)) for arm in (one, other)]
     return float(ttest_ind_from_stats(*figures[0], *figures[1], equal_var=False).pvalue)
 

@@ -7,7 +7,7 @@ import statistics
 
 import pytest
 
-from shoal_lab.significance import ALPHA, holm, interval, paired, welch
+from shoal_lab.significance import ALPHA, holm, paired, spread, welch
 
 WITHIN_A_SWARM = 0.7
 """Correlation of nodes' totals within a swarm that shares, as measured: 0.65 to 0.82."""
@@ -68,14 +68,14 @@ def test_a_difference_that_is_there_is_found() -> None:
 
 
 def test_one_unit_has_no_interval_and_no_p() -> None:
-    assert interval([3.0]).half is None
+    assert spread([3.0]).half is None
     assert paired([1.0]) is None
     assert welch([1.0], [2.0, 3.0]) is None
     assert welch([1.0, 1.0], [2.0, 2.0]) is None
 
 
 def test_an_interval_is_students() -> None:
-    found = interval([1.0, 2.0, 3.0])
+    found = spread([1.0, 2.0, 3.0])
     assert found.mean == 2.0
     assert found.half == pytest.approx(4.302653 / 3**0.5, rel=1e-5)
 

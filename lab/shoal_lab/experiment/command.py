@@ -8,12 +8,9 @@ import fcntl
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
-
-from rich.table import Table
 
 from shoal.counted import Counted
 from shoal_base.extras import missing_for_trainer
@@ -29,15 +26,14 @@ from shoal_lab.experiment.folder import (
     write_config,
 )
 from shoal_lab.experiment.made_by import as_typed
-from shoal_lab.experiment.paper.tune import best_rates, sweep, tuned
-from shoal_lab.experiment.paper.tune import markdown as sweep_table
 from shoal_lab.experiment.plan import Experiment
 from shoal_lab.experiment.playing.pool import JobFailed, Pool
 from shoal_lab.experiment.presets import PRESETS
 from shoal_lab.experiment.progress import JobProgress
-from shoal_lab.experiment.reading.report import write_report
+from shoal_lab.experiment.reading.report import report
 from shoal_lab.experiment.reading.results import load_runs
-from shoal_lab.experiment.reading.table import rich_table
+from shoal_lab.experiment.tune import best_rates, sweep, tuned
+from shoal_lab.experiment.tune import markdown as sweep_table
 from shoal_settings.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, fail
 from shoal_wire.errors import ManifestError
 
@@ -93,7 +89,8 @@ def run(experiment: Experiment, out: Path, arguments: argparse.Namespace) -> int
     except KeyboardInterrupt:
         say("shoal experiment: interrupted; this is what there is", error=True)
         code = EXIT_INTERRUPTED
-    table, document = _report(experiment, out, arguments)
+    read, draws = PRESETS[arguments.preset].read, not arguments.no_figures
+    table, document = report(out, experiment, read, figures=draws)
     if arguments.json:
         say_json({"schema_version": 1, **document})
         return code
@@ -102,24 +99,8 @@ def run(experiment: Experiment, out: Path, arguments: argparse.Namespace) -> int
         say("no job is finished yet")
         return code
     console.print(table(console.width))
-    if not document["figures"] and not arguments.no_figures:
-        say("no figures: pip install 'shoal[lab]'")
     say(f"table, figures, numbers and every round: {out}")
     return code
-
-
-def _report(
-    experiment: Experiment, out: Path, arguments: argparse.Namespace
-) -> tuple[Callable[[int], Table] | None, dict[str, Any]]:
-    """Write the summary; return the terminal's table, given its width, and the JSON object."""
-    preset = PRESETS[arguments.preset]
-    if preset.report is not None:
-        return preset.report(out, experiment, not arguments.no_figures)
-    title = preset.title
-    summaries, document = write_report(out, experiment, figures=not arguments.no_figures)
-    if not summaries:
-        return None, document
-    return lambda width: rich_table(summaries, title, width), document
 
 
 def _tune(experiment: Experiment, out: Path, arguments: argparse.Namespace) -> Experiment:

@@ -9,10 +9,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from shoal_lab.experiment.paper.arms import FILTERED, ratio_arm
-from shoal_lab.experiment.paper.tune import RATES
+from shoal_lab.experiment.arms.paper import FILTERED, ratio_arm
 from shoal_lab.experiment.plan import SILO, Arm, Experiment, check_settings, refusal
 from shoal_lab.experiment.presets import PRESETS, REAL, Preset
+from shoal_lab.experiment.tune import RATES
 from shoal_settings.groups import choices_of
 from shoal_settings.loader import is_small
 from shoal_settings.parser import Parser, path

@@ -4,28 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
-from rich.table import Table
-
-from shoal_lab.experiment.hetero import arms as hetero
-from shoal_lab.experiment.hetero import report as hetero_report
-from shoal_lab.experiment.hetero.larger_model import make_larger_model
-from shoal_lab.experiment.paper.arms import paper_arms
-from shoal_lab.experiment.plan import Arm, Experiment
-from shoal_lab.experiment.poison import arms as poison
-from shoal_lab.experiment.poison import planted
-from shoal_lab.experiment.poison import report as poison_report
-from shoal_lab.experiment.poison.tagged import make_tagged_start
-from shoal_lab.experiment.price import arms as price
-from shoal_lab.experiment.price import report as price_report
-from shoal_lab.experiment.real import arms as real
-from shoal_lab.experiment.real import report as real_report
-
-Report = Callable[[Path, Experiment, bool], tuple[Callable[[int], Table] | None, dict[str, Any]]]
-"""Given folder, experiment, and whether to draw: the table (by width; None without one finished
-job) and the JSON object."""
+from shoal_lab.experiment.arms import hetero, paper, poison, price, real
+from shoal_lab.experiment.making.larger_model import make_larger_model
+from shoal_lab.experiment.making.tagged import make_tagged_start
+from shoal_lab.experiment.plan import Arm
+from shoal_lab.experiment.reading.report import Read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +37,8 @@ class Preset:
     nodes: int = 8
     prepare: Callable[[], None] = lambda: None
     """Makes what its nodes need, if it is not there yet."""
-    report: Report | None = None
-    """Sums it up; None: as the comparison of I/J that `reading.report` writes."""
+    read: Read = paper.read
+    """Sums up its runs."""
 
 
 SPARSE: Final[Mapping[str, Any]] = {
@@ -76,63 +61,58 @@ TUNED: Final[Mapping[str, Any]] = {**SPARSE, "learning_rate": 4e-4, "minibatches
 
 PRESETS: Final[Mapping[str, Preset]] = {
     "paper": Preset(
-        title="SAPO's controlled experiment (arXiv 2509.08721, section 5) in miniature",
-        arms=paper_arms,
+        title=paper.TITLE,
+        arms=paper.all_arms,
         base=SPARSE,
         full=Size(seeds=3, rounds=100),
         quick=Size(seeds=2, rounds=80),
     ),
     "poison": Preset(
-        title=poison_report.PRESET_TITLE,
+        title=poison.TITLE,
         arms=poison.all_arms,
         base=TUNED,
         full=Size(seeds=1, rounds=80),
         quick=Size(seeds=1, rounds=60, arms=poison.quick_arms),
         nodes=6,
-        report=poison_report.report,
+        read=poison.read,
     ),
     "planted": Preset(
         title="How far a word spreads that attackers plant around the tags of answers",
-        arms=planted.all_arms,
-        base={**TUNED, **planted.BASE},
+        arms=poison.planted_arms,
+        base={**TUNED, **poison.TAGGED_BASE},
         full=Size(seeds=3, rounds=60),
         quick=Size(seeds=1, rounds=60),
         nodes=6,
         prepare=make_tagged_start,
-        report=poison_report.report,
+        read=poison.read,
     ),
     "hetero": Preset(
-        title=hetero_report.TITLE,
+        title=hetero.TITLE,
         arms=hetero.all_arms,
         base={**TUNED, "strategy": "positive+balance"},
         full=Size(seeds=2, rounds=100),
         quick=Size(seeds=1, rounds=60),
         prepare=lambda: make_larger_model(hetero.LARGER),
-        report=hetero_report.report,
+        read=hetero.read,
     ),
     "price": Preset(
-        title=price_report.TITLE,
+        title=price.TITLE,
         arms=price.all_arms,
-        base={
-            **SPARSE,
-            "learning_rate": 4e-4,
-            "minibatches": 2,
-            "strategy": "positive+balance",
-        },
+        base={**TUNED, "strategy": "positive+balance"},
         full=Size(seeds=3, rounds=60),
         quick=Size(seeds=1, rounds=40, arms=price.quick_arms),
         nodes=price.NODES,
         prepare=lambda: make_larger_model(hetero.LARGER),
-        report=price_report.report,
+        read=price.read,
     ),
     "real": Preset(
-        title=real_report.TITLE,
-        arms=real.real_arms,
+        title=real.TITLE,
+        arms=real.all_arms,
         base=real.BASE,
         full=Size(seeds=3, rounds=60),
         quick=Size(seeds=1, rounds=70, arms=real.quick_arms),
         nodes=real.NODES,
-        report=real_report.report,
+        read=real.read,
     ),
 }
 

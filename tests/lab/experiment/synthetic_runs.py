@@ -12,6 +12,7 @@ def run(
     return Run(
         arm=arm,
         seed=seed,
+        rounds=rounds,
         fresh=((level,) * rounds,) * nodes,
         training=((2 * level,) * rounds,) * nodes,
         signal=(0.5,) * rounds,

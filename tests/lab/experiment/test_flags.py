@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from shoal_lab.experiment.arms.paper import FILTERED
 from shoal_lab.experiment.flags import UsageError, make_experiment, parser
-from shoal_lab.experiment.paper.arms import FILTERED
 from shoal_lab.experiment.plan import Experiment
 
 

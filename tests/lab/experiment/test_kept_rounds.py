@@ -12,7 +12,7 @@ import pytest
 
 from shoal_lab.experiment.flags import make_experiment, parser
 from shoal_lab.experiment.reading.results import load_runs, mean_over_nodes
-from shoal_lab.experiment.reading.summary import spread
+from shoal_lab.significance import spread
 from tests.lab.experiment.kept_rounds import ARCHIVES, DOCS, brief, told_of, unpack
 
 PAGE = DOCS / "experiments.md"

@@ -12,15 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal_lab.experiment.plan import SILO
+from shoal_lab.experiment.reading.measures import comparable, final_heldout, total
 from shoal_lab.experiment.reading.results import Run
-from shoal_lab.experiment.reading.summary import (
-    Spread,
-    by_seed,
-    comparable,
-    final_heldout,
-    spread,
-    total,
-)
+from shoal_lab.experiment.reading.sheet import NOTHING, percent_of
+from shoal_lab.significance import Spread, spread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +91,7 @@ def _share_of(
     top: Sequence[Run],
     measure: Callable[[Run], float],
 ) -> Spread | None:
-    low, high = by_seed(base, measure), by_seed(top, measure)
+    low, high = ({run.seed: measure(run) for run in arm} for arm in (base, top))
     shared = [run for run in runs if run.seed in low and run.seed in high]
     whole = [high[run.seed] - low[run.seed] for run in shared]
     if not shared or statistics.fmean(whole) <= 0:
@@ -106,11 +101,8 @@ def _share_of(
     mean = statistics.fmean(gained) / way
     # A share of one seed is wild where its way is short, so not their mean: a ratio of means.
     left = spread([mine - mean * all_ for mine, all_ in zip(gained, whole, strict=True)])
-    return Spread(mean, left.sd / way, None if left.half is None else left.half / way, left.seeds)
+    return Spread(mean, left.sd / way, None if left.half is None else left.half / way, left.units)
 
 
 def _share(found: Spread | None) -> str:
-    if found is None:
-        return "–"
-    half = "–" if found.half is None else f"{found.half:.0%}"
-    return f"{found.mean:.0%} ± {half}"
+    return NOTHING if found is None else percent_of(found)

@@ -8,8 +8,6 @@ docs/metrics.md. C, H, K and A come from silos alone, arms in which nobody draws
 of others is worth beside an own one, from an arm that shares. So a sharing arm's curve is
 predicted twice: with X = 1, by silos alone; and each seed with what the *other* seeds say, A and X
 included. Intervals of A and X are jackknife ones, by leaving out one seed after another.
-
-Needs numpy and scipy; imported only where the law is asked for.
 """
 
 from __future__ import annotations
@@ -24,8 +22,10 @@ import numpy as np
 from scipy.optimize import least_squares, minimize_scalar
 from scipy.stats import t as student
 
+from shoal_lab.experiment.reading.measures import comparable, total
 from shoal_lab.experiment.reading.results import Run, mean_over_nodes, moving_average
-from shoal_lab.experiment.reading.summary import Spread, comparable, spread, total
+from shoal_lab.experiment.reading.sheet import interval_of
+from shoal_lab.significance import Spread, spread
 
 THRESHOLDS: Final = (0.2, 0.4, 0.6)
 WINDOW: Final = 10
@@ -218,3 +218,60 @@ def _jackknife(whole: float, parts: Sequence[float]) -> Spread:
     error = math.sqrt((count - 1) / count * sum((one - mean) ** 2 for one in parts))
     half = float(student.ppf(0.975, count - 1)) * error
     return Spread(whole, error * math.sqrt(count), half, count)
+
+
+def markdown(found: Found) -> str:
+    """When each arm reached what, and how well silos foretell those that share."""
+    thresholds = next(iter(found.reached.values()))
+    heads = [f"rounds to {one.threshold:g}" for one in thresholds]
+    lines = [f"| arm | looked at | {' | '.join(heads)} |", "|---" * (2 + len(heads)) + "|"]
+    lines += [
+        f"| {arm} | {found.looked_at[arm]:.0f} | "
+        + " | ".join(_reached(one, found.rounds) for one in times)
+        + " |"
+        for arm, times in found.reached.items()
+    ]
+    lines += ["", f"{_times_caption(found)}.", "", _power(found)]
+    if found.predicted:
+        lines += ["", "| arm | total | silos foretell | other seeds foretell | a round | X |"]
+        lines += ["|---" * 6 + "|", *map(_row, found.predicted), "", f"{_FORETOLD}."]
+    return "\n".join(lines) + "\n"
+
+
+_FORETOLD = (
+    "total: played; foretell: predicted minus played, by silos alone with others' groups counted "
+    "as own ones, and each seed by all other seeds with their X; a round: distance of that curve "
+    f"from the one played, {WINDOW} rounds averaged; X: what a group of others is worth beside an "
+    "own one"
+)
+
+
+def _times_caption(found: Found) -> str:
+    return (
+        "looked at: groups a round, own and others'; rounds to: until the reward on own fresh "
+        f"questions, averaged over {WINDOW} rounds, is that high, median over seeds; a seed that "
+        f"was not there after {found.rounds} rounds counts as later"
+    )
+
+
+def _power(found: Found) -> str:
+    more = 2**found.power.mean
+    return (
+        f"A = {interval_of(2)(found.power)}, fitted to {', '.join(found.silos)}: "
+        f"who looks at twice as many groups learns {more:.2f} times as fast."
+    )
+
+
+def _row(one: Predicted) -> str:
+    cells = [one.arm, interval_of(1)(one.total), _off(one.by_silos, one), _off(one.by_others, one)]
+    return f"| {' | '.join(cells)} | {one.error:.3f} | {interval_of(2)(one.worth)} |"
+
+
+def _off(value: Spread, one: Predicted) -> str:
+    share = value.mean / one.total.mean if one.total.mean else 0.0
+    return f"{interval_of(1, '+')(value)} ({share:+.0%})"
+
+
+def _reached(one: Reached, rounds: int) -> str:
+    median = f"> {rounds}" if one.median is None else f"{one.median:.0f}"
+    return f"{median} ({one.missing} not yet)" if one.missing else median

@@ -1,88 +1,70 @@
-"""The table and the figures of a comparison of I/J."""
+"""The one report of every preset: read the runs, write table, numbers, pages and figures.
+
+finished jobs ──▶ runs ──▶ Reading (of the preset) ──▶ result.json · table.md · pages · figures/
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from shoal_lab.experiment.folder import FIGURES, LAW, WHOM, done_jobs, lines_of, write_result
+from rich.table import Table
+
+from shoal_lab.experiment.folder import FIGURES, write_result
 from shoal_lab.experiment.plan import Experiment
-from shoal_lab.experiment.reading import ceiling as ceilings
-from shoal_lab.experiment.reading import whom
-from shoal_lab.experiment.reading.results import Run, make_run
-from shoal_lab.experiment.reading.summary import (
-    ArmSummary,
-    Pair,
-    comparable,
-    pairs,
-    summarise,
-    to_json,
-)
-from shoal_lab.experiment.reading.table import markdown, pairs_markdown
+from shoal_lab.experiment.reading.measures import comparable
+from shoal_lab.experiment.reading.results import Run, load_runs
+from shoal_lab.experiment.reading.sheet import Row, Sheet
+
+if TYPE_CHECKING:  # matplotlib, which takes a second
+    from matplotlib.figure import Figure
 
 
-def write_report(
-    out: Path, experiment: Experiment, *, figures: bool
-) -> tuple[list[ArmSummary], dict[str, Any]]:
-    """Summarise what is finished and write it down; return summaries and the JSON object."""
-    read, lessons = _read(out, experiment)
-    runs, told = comparable(read), comparable(lessons)
-    summaries, compared = (summarise(runs), pairs(runs)) if runs else ([], [])
-    top = ceilings.ceiling(runs) if runs else None
-    title = f"shoal experiment {experiment.name}"
-    drawn = _draw(out, runs, summaries, title) if figures and runs else []
-    document = {
-        "mode": "swarm" if experiment.swarm else "in-process",
-        "nodes": len(experiment.arms[0].nodes),
-        **to_json(summaries, compared),
-        **(top.to_json() if top else {}),
-        **whom.to_json(told),
-        "figures": [str(path.relative_to(out)) for path in drawn],
-    }
-    document = write_result(
-        out, experiment, document, _text(summaries, compared, top) if summaries else None
-    )
-    _write_law(out, runs)
-    if told:
-        (out / WHOM).write_text(whom.markdown(whom.courses(told)))
-    return summaries, document
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What a preset finds in its runs."""
+
+    sheet: Sheet
+    rows: Sequence[Row]
+    document: Mapping[str, Any]
+    """Numbers for the JSON."""
+    notes: Sequence[str] = ()
+    """Sentences beneath the table, without a full stop."""
+    sections: Sequence[str] = ()
+    """Further Markdown of the table's page."""
+    pages: Mapping[str, str] = field(default_factory=dict)
+    """Further pages, by file name."""
+    figures: Callable[[], Iterator[tuple[str, Figure]]]
+    """Draws each figure, under its file's name."""
 
 
-def _read(out: Path, experiment: Experiment) -> tuple[list[Run], list[whom.Told]]:
-    """Read every finished job once: its series, and its lessons where it has some."""
-    runs, lessons = [], []
-    for job in done_jobs(out, experiment):
-        lines = list(lines_of(out, job))
-        runs.append(make_run(job, lines))
-        if (told := whom.told(job, lines)) is not None:
-            lessons.append(told)
-    return runs, lessons
+Read = Callable[[Sequence[Run], Experiment], Reading]
+"""Given comparable runs, perhaps none."""
 
 
-def _text(
-    summaries: Sequence[ArmSummary], compared: Sequence[Pair], top: ceilings.Ceiling | None
-) -> str:
-    parts = [markdown(summaries), pairs_markdown(compared)]
-    return "\n".join([*parts, *([ceilings.markdown(top)] if top else [])])
+def report(
+    out: Path, experiment: Experiment, read: Read, *, figures: bool
+) -> tuple[Callable[[int], Table] | None, dict[str, Any]]:
+    """Sum up what is finished and write it down.
+
+    Returns the terminal's table by its width, None without one finished job, and the JSON object.
+    """
+    runs = comparable(load_runs(out, experiment))
+    found = read(runs, experiment)
+    drawn = _draw(out, found) if figures and runs else []
+    document = {**found.document, "figures": [str(path.relative_to(out)) for path in drawn]}
+    if not runs:
+        return None, write_result(out, experiment, document, None)
+    text = "\n".join([found.sheet.markdown(found.rows, found.notes), *found.sections])
+    document = write_result(out, experiment, document, text)
+    for name, page in found.pages.items():
+        (out / name).write_text(page)
+    return lambda width: found.sheet.rich(found.rows, width, found.notes), document
 
 
-def _draw(
-    out: Path, runs: Sequence[Run], summaries: Sequence[ArmSummary], title: str
-) -> list[Path]:
-    """The figures; none where matplotlib is not installed."""
-    try:
-        from shoal_lab.experiment.reading.figures import draw_all
-    except ImportError:
-        return []
-    return draw_all(out / FIGURES, runs, summaries, title)
+def _draw(out: Path, found: Reading) -> list[Path]:
+    from shoal_lab.figures import save
 
-
-def _write_law(out: Path, runs: Sequence[Run]) -> None:
-    """How fast nodes learn by what they look at, where the runs can say so, and scipy is there."""
-    try:
-        from shoal_lab.experiment.reading import law, law_page
-    except ImportError:
-        return
-    if (found := law.find(runs)) is not None:
-        (out / LAW).write_text(law_page.markdown(found))
+    return save(out / FIGURES, found.figures())

@@ -1,16 +1,16 @@
-"""From a job's JSONL to numbers: one value a round, averaged over its nodes. Pure but for reading.
+"""Reads a job's JSONL into a `Run`: a value for each round, by node or averaged.
 
-Every figure of a round is the mean over the swarm's honest nodes; `Run` keeps each node's own
-reward too, for the paper's figures.
+A run counts the honest nodes that are there at the end. What the whole swarm spent (tokens, bytes)
+counts every node.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from shoal_lab.experiment.folder import done_jobs, lines_of
 from shoal_lab.experiment.plan import Experiment, Job
@@ -18,38 +18,99 @@ from shoal_settings.schema import Settings
 
 Line = dict[str, Any]
 """One event of a job's file."""
+Series = tuple[float, ...]
+"""One value a round, or an evaluation."""
+ByNode = tuple[Series, ...]
+"""The series of each node that counts."""
+SHOWN_NODE: Final = 0
+"""The node whose answers to held-out questions are kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lesson:
+    """What one node trained on in one round, of one publisher and family."""
+
+    node: int
+    round: int
+    publisher: int
+    family: str
+    groups: int
+    signal: float
+    """Sum of |advantage|."""
+    age: int
+    """Rounds since the groups were made, summed."""
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the node learnt it from its own answers."""
+        return self.node == self.publisher
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One finished job. Lists by round have one entry a round, from round 1."""
+    """One finished job. A series by round has one entry a round, from round 1.
+
+    Averages by round are empty where nodes play different rounds.
+    """
 
     arm: str
     seed: int
-    fresh: tuple[tuple[float, ...], ...]
-    """By node, then round: mean reward on own fresh questions."""
-    training: tuple[tuple[float, ...], ...]
-    """By node, then round: mean reward of the training set, others' groups included (the
-    paper's figure)."""
-    signal: tuple[float, ...]
-    """By round: mean groups with signal in a node's training set, as a share of I + J."""
-    tokens: tuple[float, ...]
-    """By round: tokens that a node has generated so far."""
-    seconds: tuple[float, ...]
-    """By round: seconds that a node has spent in its rounds so far."""
+    rounds: int
+    questions: float
+    """Own questions that a node asks in a round."""
+    fresh: ByNode
+    """Mean reward on own fresh questions, by round played."""
+    training: ByNode
+    """Mean reward of the training set, others' groups included: the paper's figure."""
+    held_out: ByNode
+    """pass@1 on held-out questions, by evaluation."""
     evaluated: tuple[int, ...]
     """Rounds after which held-out questions were asked."""
-    held_out: tuple[tuple[float, ...], ...]
-    """By node, then evaluation: pass@1."""
-    questions: float
-    """Own questions a node asks in a round."""
-    looked_at: tuple[float, ...] = ()
-    """By round: groups that a node has looked at, own and others'; empty where it was not noted."""
+    signal: Series
+    """Mean share of the I + J groups of a node's training set that have signal."""
+    tokens: Series
+    """Tokens that a node has generated so far."""
+    seconds: Series
+    """Seconds that a node has spent in its rounds so far."""
+    looked_at: Series = ()
+    """Groups that a node has looked at, own and others'; empty where it was not noted."""
+    external: ByNode = ()
+    """Others' groups trained on, by round played; 0 where it was not noted."""
+    roles: tuple[str, ...] = ()
+    """What a report calls each node, where nodes differ."""
+    swarm_tokens: Series = ()
+    """Tokens that the whole swarm has generated so far."""
+    text_bytes: Series = ()
+    """Bytes that the whole swarm has sent to share answers so far, by evaluation."""
+    weight_bytes: Series = ()
+    """Bytes that the whole swarm has sent to average weights so far, by evaluation."""
+    planted: Series = ()
+    """Share of honest completions that hold what attackers planted, in rounds that have any."""
+    planted_right: Series = ()
+    """The same of completions that earned something."""
+    of_plan: int = 0
+    """Number of the plan's nodes, attackers included."""
+    readers: tuple[int, ...] = ()
+    """Nodes whose rounds say what they learnt; none where they do not, as of real processes."""
+    lessons: tuple[Lesson, ...] = ()
+    """What the readers learnt."""
+    answers: tuple[Sequence[Line], Sequence[Line]] = ((), ())
+    """The shown node's answers to held-out questions before the first round and after the last."""
 
-    @property
-    def rounds(self) -> int:
-        """Rounds played."""
-        return len(self.tokens)
+    def of_role(self, role: str) -> Run:
+        """The same run, of the nodes of one role alone."""
+
+        def mine(by_node: ByNode) -> ByNode:
+            return tuple(one for one, its in zip(by_node, self.roles, strict=True) if its == role)
+
+        return replace(
+            self,
+            roles=(role,) * self.roles.count(role),
+            fresh=mine(self.fresh),
+            training=mine(self.training),
+            held_out=mine(self.held_out),
+            external=mine(self.external),
+        )
 
 
 def load_runs(out: Path, experiment: Experiment) -> list[Run]:
@@ -58,47 +119,118 @@ def load_runs(out: Path, experiment: Experiment) -> list[Run]:
 
 
 def make_run(job: Job, lines: Iterable[Line]) -> Run:
-    """Sort a job's events into series; nodes that are not honest, or leave, are left out."""
-    honest = [
+    """Sort a job's events into series."""
+    events = _Events(lines)
+    counted = [
         index
         for index, node in enumerate(job.arm.nodes)
         if node.behaviour == "honest" and node.last_round(job.rounds) == job.rounds
     ]
-    settings = [job.node_settings(index) for index in honest]
-    all_rounds, all_evaluations = _by_node(lines)
-    rounds = [all_rounds[index] for index in honest]
-    evaluations = [all_evaluations[index] for index in honest]
+    rounds = [events.rounds[index] for index in counted]
+    evaluations = [events.held_out[index] for index in counted]
+    settings = [job.node_settings(index) for index in counted]
+    evaluated = tuple(int(line["round"]) for line in evaluations[0])
     return Run(
         arm=job.arm.name,
         seed=job.seed,
+        rounds=job.rounds,
+        questions=sum(max(one.local, one.questions) for one in settings) / len(settings),
         fresh=_columns(rounds, "reward_local"),
         training=_columns(rounds, "reward"),
-        signal=mean_over_nodes(_signal_shares(rounds, settings)),
-        tokens=mean_over_nodes([_running(c) for c in _columns(rounds, "tokens_generated")]),
-        seconds=mean_over_nodes([_running(c) for c in _columns(rounds, "step_time")]),
-        evaluated=tuple(int(line["round"]) for line in evaluations[0]),
         held_out=_columns(evaluations, "held_out/pass@1"),
-        questions=sum(max(one.local, one.questions) for one in settings) / len(settings),
+        evaluated=evaluated,
+        signal=_together(_signal_shares(rounds, settings)),
+        tokens=_together([_running(c) for c in _columns(rounds, "tokens_generated")]),
+        seconds=_together([_running(c) for c in _columns(rounds, "step_time")]),
         looked_at=_looked_at(rounds),
+        external=tuple(
+            tuple(float(line.get("groups_external", 0)) for line in lines) for lines in rounds
+        ),
+        roles=tuple(job.arm.nodes[index].role for index in counted),
+        swarm_tokens=events.tokens(job.rounds),
+        text_bytes=events.sent("text_bytes", evaluated),
+        weight_bytes=events.sent("weight_bytes", evaluated),
+        planted=events.shares("planted"),
+        planted_right=events.shares("planted_right"),
+        of_plan=len(job.arm.nodes),
+        readers=tuple(sorted(events.rounds)) if events.tell_lessons() else (),
+        lessons=events.lessons(),
+        answers=(events.answers[0], events.answers[job.rounds]),
     )
 
 
-def _looked_at(rounds: Sequence[Sequence[Line]]) -> tuple[float, ...]:
+class _Events:
+    """A job's lines, by event."""
+
+    def __init__(self, lines: Iterable[Line]) -> None:
+        self.rounds: dict[int, list[Line]] = defaultdict(list)
+        self.held_out: dict[int, list[Line]] = defaultdict(list)
+        self.answers: dict[int, list[Line]] = defaultdict(list)
+        for line in lines:
+            if line["event"] == "round":
+                self.rounds[line["node"]].append(line)
+            elif line["event"] == "held_out":
+                self.held_out[line["node"]].append(line)
+            elif line["event"] == "answers" and line["node"] == SHOWN_NODE:
+                self.answers[line["round"]] = line["answers"]
+
+    def tokens(self, rounds: int) -> Series:
+        """Tokens that all nodes have generated up to each round."""
+        generated = [0.0] * rounds
+        for line in self._all_rounds():
+            generated[line["round"] - 1] += line["tokens_generated"]
+        return tuple(_running(generated))
+
+    def sent(self, what: str, evaluated: Sequence[int]) -> Series:
+        """Bytes that all nodes have sent up to each of these rounds; who is gone sends no more."""
+        by_node = [
+            {line["round"]: line.get(what, 0) for line in lines if line["round"]}
+            for lines in self.held_out.values()
+        ]
+        return tuple(
+            float(sum(max((n for r, n in one.items() if r <= at), default=0) for one in by_node))
+            for at in evaluated
+        )
+
+    def shares(self, what: str) -> Series:
+        """By round: the mean of what nodes say; rounds of which none says anything are left out."""
+        said: dict[int, list[float]] = defaultdict(list)
+        for line in self._all_rounds():
+            if line.get(what) is not None:
+                said[line["round"]].append(line[what])
+        return tuple(sum(shares) / len(shares) for _, shares in sorted(said.items()))
+
+    def tell_lessons(self) -> bool:
+        """Whether every round says who learnt what from whom."""
+        return all("lessons" in line for line in self._all_rounds())
+
+    def lessons(self) -> tuple[Lesson, ...]:
+        """Who learnt what from whom, where every round says so."""
+        rounds = self._all_rounds() if self.tell_lessons() else ()
+        return tuple(one for line in rounds for one in _lessons(line))
+
+    def _all_rounds(self) -> list[Line]:
+        lines = [line for lines in self.rounds.values() for line in lines]
+        return sorted(lines, key=lambda line: line["round"])
+
+
+def _lessons(line: Mapping[str, Any]) -> Iterable[Lesson]:
+    for publisher, family, groups, signal, age in line["lessons"]:
+        yield Lesson(
+            node=int(line["node"]),
+            round=int(line["round"]),
+            publisher=int(publisher),
+            family=str(family),
+            groups=int(groups),
+            signal=float(signal),
+            age=int(age),
+        )
+
+
+def _looked_at(rounds: Sequence[Sequence[Line]]) -> Series:
     if not all("groups_looked_at" in line for lines in rounds for line in lines):
         return ()
-    return mean_over_nodes(_columns(rounds, "groups_looked_at"))
-
-
-def _by_node(lines: Iterable[Line]) -> tuple[dict[int, list[Line]], dict[int, list[Line]]]:
-    """Return the rounds and the evaluations of each node."""
-    rounds: dict[int, list[Line]] = defaultdict(list)
-    evaluations: dict[int, list[Line]] = defaultdict(list)
-    for line in lines:
-        if line["event"] == "round":
-            rounds[line["node"]].append(line)
-        elif line["event"] == "held_out":
-            evaluations[line["node"]].append(line)
-    return rounds, evaluations
+    return _together(_columns(rounds, "groups_looked_at"))
 
 
 def _signal_shares(
@@ -112,7 +244,12 @@ def _signal_shares(
     return shares
 
 
-def mean_over_nodes(series: Sequence[Sequence[float]]) -> tuple[float, ...]:
+def _together(by_node: Sequence[Sequence[float]]) -> Series:
+    """The mean over nodes, where all play the same rounds."""
+    return mean_over_nodes(by_node) if len({len(one) for one in by_node}) == 1 else ()
+
+
+def mean_over_nodes(series: Sequence[Sequence[float]]) -> Series:
     """Average several nodes' series, entry by entry."""
     return tuple(sum(column) / len(column) for column in zip(*series, strict=True))
 
@@ -125,7 +262,7 @@ def moving_average(values: Sequence[float], window: int) -> list[float]:
     ]
 
 
-def _columns(by_node: Sequence[Sequence[Line]], name: str) -> tuple[tuple[float, ...], ...]:
+def _columns(by_node: Sequence[Sequence[Line]], name: str) -> ByNode:
     """By node, then line: one of the lines' numbers, 0 where there is none."""
     return tuple(tuple(float(line[name] or 0.0) for line in lines) for lines in by_node)
 

@@ -11,48 +11,16 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from shoal_lab.experiment.plan import NOBODY, Job
-from shoal_lab.experiment.reading.summary import Spread, spread
+from shoal_lab.experiment.plan import NOBODY
+from shoal_lab.experiment.reading.results import Lesson, Run
+from shoal_lab.experiment.reading.sheet import NOTHING, interval_of, percent_of
+from shoal_lab.significance import Spread, spread
 
 OLD_SHARE: Final = 0.95
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lesson:
-    """What one node trained on in one round, of one publisher and family."""
-
-    node: int
-    round: int
-    publisher: int
-    family: str
-    groups: int
-    signal: float
-    """Sum of |advantage|."""
-    age: int
-    """Rounds since the groups were made, summed."""
-
-    @property
-    def is_own(self) -> bool:
-        """Whether the node learnt it from its own answers."""
-        return self.node == self.publisher
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """One finished job."""
-
-    arm: str
-    seed: int
-    rounds: int
-    nodes: int
-    """Of the plan."""
-    readers: tuple[int, ...]
-    """Those that play rounds: an attacker does not."""
-    lessons: tuple[Lesson, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,38 +48,23 @@ class Course:
     nodes: int
 
 
-def told(job: Job, lines: Iterable[Mapping[str, Any]]) -> Told | None:
-    """Read a job's lessons; None where its rounds carry none, as of real processes."""
-    rounds = [line for line in lines if line["event"] == "round"]
-    if not rounds or not all("lessons" in line for line in rounds):
-        return None
-    return Told(
-        arm=job.arm.name,
-        seed=job.seed,
-        rounds=job.rounds,
-        nodes=len(job.arm.nodes),
-        readers=tuple(sorted({int(line["node"]) for line in rounds})),
-        lessons=tuple(_lessons(rounds)),
-    )
-
-
-def courses(runs: Sequence[Told]) -> list[Course]:
+def courses(runs: Sequence[Run]) -> list[Course]:
     """Sum up each arm, in the order in which they come."""
     families = sorted({one.family for run in runs for one in run.lessons})
     arms = dict.fromkeys(run.arm for run in runs)
     return [_course([run for run in runs if run.arm == arm], families) for arm in arms]
 
 
-def taught(run: Told) -> list[list[float]]:
+def taught(run: Run) -> list[list[float]]:
     """Return, by reader and then publisher, the signal that was learnt."""
-    matrix = [[0.0] * run.nodes for _ in range(run.nodes)]
+    matrix = [[0.0] * run.of_plan for _ in range(run.of_plan)]
     for one in run.lessons:
         if one.publisher != NOBODY:
             matrix[one.node][one.publisher] += one.signal
     return [[float(f"{value:.6g}") for value in row] for row in matrix]
 
 
-def to_json(runs: Sequence[Told]) -> dict[str, Any]:
+def to_json(runs: Sequence[Run]) -> dict[str, Any]:
     """Who learnt how much from whom, by arm and seed; nothing where rounds do not say so."""
     found: dict[str, dict[str, Any]] = defaultdict(dict)
     for run in runs:
@@ -142,21 +95,7 @@ _CAPTION = (
 )
 
 
-def _lessons(lines: Iterable[Mapping[str, Any]]) -> Iterable[Lesson]:
-    for line in lines:
-        for publisher, family, groups, signal, age in line["lessons"]:
-            yield Lesson(
-                node=int(line["node"]),
-                round=int(line["round"]),
-                publisher=int(publisher),
-                family=str(family),
-                groups=int(groups),
-                signal=float(signal),
-                age=int(age),
-            )
-
-
-def _course(runs: Sequence[Told], families: Sequence[str]) -> Course:
+def _course(runs: Sequence[Run], families: Sequence[str]) -> Course:
     firsts = [_first(run) for run in runs]
     by_family: dict[str, list[float]] = {family: [] for family in families}
     anywhere = []
@@ -176,11 +115,11 @@ def _course(runs: Sequence[Told], families: Sequence[str]) -> Course:
         old=_over_seeds(runs, _old_age),
         most=_over_seeds(runs, _most),
         rounds=runs[0].rounds,
-        nodes=runs[0].nodes,
+        nodes=runs[0].of_plan,
     )
 
 
-def _first(run: Told) -> dict[tuple[int, str], Lesson]:
+def _first(run: Run) -> dict[tuple[int, str], Lesson]:
     """By node and family: what it was trained on first; an own group, where both came at once."""
     found: dict[tuple[int, str], Lesson] = {}
     for one in sorted(run.lessons, key=lambda one: (one.round, not one.is_own)):
@@ -202,21 +141,21 @@ def _share(lessons: Sequence[Lesson], counts: Callable[[Lesson], bool]) -> float
     return math.fsum(one.signal for one in lessons if counts(one)) / whole if whole else 0.0
 
 
-def _of_others(run: Told) -> list[Lesson]:
+def _of_others(run: Run) -> list[Lesson]:
     return [one for one in run.lessons if not one.is_own]
 
 
-def _mean_age(run: Told) -> float:
+def _mean_age(run: Run) -> float:
     lessons = _of_others(run)
     return sum(one.age for one in lessons) / sum(one.groups for one in lessons)
 
 
-def _old_age(run: Told) -> float:
+def _old_age(run: Run) -> float:
     ages = sorted(one.age / one.groups for one in _of_others(run) for _ in range(one.groups))
     return ages[math.ceil(OLD_SHARE * len(ages)) - 1]
 
 
-def _most(run: Told) -> float:
+def _most(run: Run) -> float:
     by: dict[int, float] = defaultdict(float)
     for one in _of_others(run):
         by[one.publisher] += one.signal
@@ -224,7 +163,7 @@ def _most(run: Told) -> float:
     return max((by[k] for k in by if k != NOBODY), default=0.0) / whole if whole else 0.0
 
 
-def _over_seeds(runs: Sequence[Told], measure: Callable[[Told], float]) -> Spread | None:
+def _over_seeds(runs: Sequence[Run], measure: Callable[[Run], float]) -> Spread | None:
     values = [measure(run) for run in runs if _of_others(run)]
     return spread(values) if values else None
 
@@ -249,15 +188,11 @@ def _row(one: Course) -> str:
 
 
 def _percent(found: Spread | None) -> str:
-    if found is None:
-        return "–"
-    return f"{found.mean:.0%} ± {'–' if found.half is None else f'{found.half:.0%}'}"
+    return NOTHING if found is None else percent_of(found)
 
 
 def _rounds(found: Spread | None) -> str:
-    if found is None:
-        return "–"
-    return f"{found.mean:.1f} ± {'–' if found.half is None else f'{found.half:.1f}'}"
+    return NOTHING if found is None else interval_of(1)(found)
 
 
 def _round(at: float, rounds: int) -> str:

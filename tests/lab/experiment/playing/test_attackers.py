@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from policy.tasks import TaskSource
+from shoal_lab.experiment.arms.poison import KINDS
 from shoal_lab.experiment.plan import Arm, Job, NodeSpec
 from shoal_lab.experiment.playing.attackers import (
     COPIED,
@@ -19,7 +20,6 @@ from shoal_lab.experiment.playing.attackers import (
     near_miss,
 )
 from shoal_lab.experiment.playing.in_process import Workers, play, workers
-from shoal_lab.experiment.poison.arms import KINDS
 from shoal_settings.schema import Settings
 from shoal_tasks.swarm import specs_of, starting_families
 from shoal_tasks.worker.sync import TaskWorker

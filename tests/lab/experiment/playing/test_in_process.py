@@ -16,7 +16,7 @@ import trio.testing
 from policy.update.training_set import train_group
 from shoal.simulation.clock import deterministic
 from shoal_ipc import messages as m
-from shoal_lab.experiment.paper.arms import FILTERED, paper_arms
+from shoal_lab.experiment.arms.paper import FILTERED, all_arms
 from shoal_lab.experiment.plan import Arm, Job, NodeSpec, uniform_arm
 from shoal_lab.experiment.playing.behaviour import BEHAVIOURS
 from shoal_lab.experiment.playing.in_process import Workers, play, rounded, workers
@@ -104,7 +104,7 @@ def test_what_is_delayed_is_heard_that_many_rounds_later(shared: Workers) -> Non
 
 
 def test_the_filtered_silo_asks_more_and_trains_on_signal_only(shared: Workers) -> None:
-    (filtered,) = [arm for arm in paper_arms(1) if arm.name == FILTERED]
+    (filtered,) = [arm for arm in all_arms(1) if arm.name == FILTERED]
     lines = [line for line in played(job(filtered, rounds=2), shared) if line["event"] == "round"]
     plain = job(uniform_arm("8/0", 1, local=8, external=0), rounds=2)
     other = [line for line in played(plain, shared) if line["event"] == "round"]

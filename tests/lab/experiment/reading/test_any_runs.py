@@ -10,16 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal_lab.experiment.reading.ceiling import ceiling
-from shoal_lab.experiment.reading.ceiling import markdown as ceiling_markdown
-from shoal_lab.experiment.reading.law import find
-from shoal_lab.experiment.reading.law_page import markdown as law_markdown
+from shoal_lab.experiment.arms.paper import read
+from shoal_lab.experiment.drawing import comparison_figures
+from shoal_lab.experiment.plan import Experiment, uniform_arm
 from shoal_lab.experiment.reading.results import Run
-from shoal_lab.experiment.reading.summary import pairs, summarise, to_json
-from shoal_lab.experiment.reading.table import markdown, pairs_markdown, rich_table
+from shoal_lab.figures import STYLE, save
 from tests.lab.experiment.synthetic_runs import run
 
 ARMS = (("8/0", 8, 8), ("4/0", 4, 4), ("4/4", 4, 20), ("24/0 nodes=1", 24, 24))
+EXPERIMENT = Experiment(name="any", arms=(uniform_arm("8/0", 1),), seeds=(1,), rounds=5, base={})
 levels = st.sampled_from([0.0, 0.0, 1e-9, 0.25, 1.0])
 
 
@@ -42,22 +41,19 @@ def played(draw: st.DrawFn) -> list[Run]:
 @given(runs=played())
 @settings(max_examples=40)
 def test_tables_and_numbers_of_any_runs(runs: list[Run]) -> None:
-    summaries, compared = summarise(runs), pairs(runs)
-    top, law = ceiling(runs), find(runs)
-    json.dumps({**to_json(summaries, compared), **(top.to_json() if top else {})}, allow_nan=False)
-    rich_table(summaries, "any", 80)
-    texts = [markdown(summaries), pairs_markdown(compared)]
-    texts += [ceiling_markdown(top)] if top else []
-    texts += [law_markdown(law)] if law else []
+    found = read(runs, EXPERIMENT)
+    json.dumps(found.document, allow_nan=False)
+    found.sheet.rich(found.rows, 80)
+    texts = [found.sheet.markdown(found.rows), *found.sections, *found.pages.values()]
     assert not {"nan", "inf", "-inf"} & set(" ".join(texts).replace("|", " ").split())
 
 
 def test_figures_are_drawn_where_nobody_has_earned_anything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    figures = pytest.importorskip("shoal_lab.experiment.reading.figures")
-    monkeypatch.setitem(pytest.importorskip("shoal_lab.figures").STYLE, "figure.dpi", 30)
+    monkeypatch.setitem(STYLE, "figure.dpi", 30)
     runs = [run(arm, 1, 0.0, rounds=1) for arm in ("8/0", "4/4")]
-    drawn = {path.stem for path in figures.draw_all(tmp_path, runs, summarise(runs), "none")}
+    names = ["8/0", "4/4"]
+    drawn = {path.stem for path in save(tmp_path, comparison_figures(runs, names, "none"))}
     assert "9-oscillation" in drawn
     assert "0-totals" not in drawn  # over nothing nothing can be

@@ -29,7 +29,7 @@ def test_an_arm_stands_between_the_silo_and_all_the_data() -> None:
     assert way.heldout is not None
     assert way.total.mean == way.heldout.mean == pytest.approx(0.5)  # .25 and .75 of the way
     assert (way.total.half or 0.0) > 0.5, "two seeds say little"
-    assert way.total.seeds == 2
+    assert way.total.units == 2
     assert found.to_json()["ceiling"]["total"]["4/4 nodes=6"]["mean"] == 0.5
     assert "| 4/4 nodes=6 | 50% ± " in markdown(found)
 

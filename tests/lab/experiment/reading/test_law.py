@@ -7,8 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from shoal_lab.experiment.reading.law import Found, Law, Reached, find, fit, reached, worth_of
-from shoal_lab.experiment.reading.law_page import markdown
+from shoal_lab.experiment.reading.law import (
+    Found,
+    Law,
+    Reached,
+    find,
+    fit,
+    markdown,
+    reached,
+    worth_of,
+)
 from shoal_lab.experiment.reading.results import Run
 from tests.lab.experiment.synthetic_runs import run
 

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
-from shoal_lab.experiment.reading.whom import Lesson, Told, courses, markdown, taught, to_json
+from shoal_lab.experiment.reading.results import Lesson, Run
+from shoal_lab.experiment.reading.whom import courses, markdown, taught, to_json
+from tests.lab.experiment.synthetic_runs import run
 
 
-def told(arm: str, seed: int, lessons: list[tuple[int, int, int, str, float, int]]) -> Told:
+def told(arm: str, seed: int, lessons: list[tuple[int, int, int, str, float, int]]) -> Run:
     made = [
         Lesson(
             node=node, round=number, publisher=of, family=family, groups=1, signal=signal, age=age
         )
         for node, number, of, family, signal, age in lessons
     ]
-    return Told(
-        arm=arm, seed=seed, rounds=9, nodes=3, readers=(0, 1), lessons=tuple(made)
-    )  # node 2 is no reader: an attacker
+    # Node 2 is no reader: an attacker.
+    plain = run(arm, seed, 0.0, rounds=9)
+    return replace(plain, of_plan=3, readers=(0, 1), lessons=tuple(made))
 
 
 SHARED = [

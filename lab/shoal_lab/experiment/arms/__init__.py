@@ -1,0 +1,1 @@
+"""The presets' arms, and what each preset reads out of their runs."""

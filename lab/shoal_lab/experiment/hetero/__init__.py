@@ -1,1 +1,0 @@
-"""Nodes that differ: models, tasks, speed and presence."""

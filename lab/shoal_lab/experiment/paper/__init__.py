@@ -1,1 +1,0 @@
-"""The paper's comparison: its arms, and their learning rates tuned."""

@@ -1,1 +1,0 @@
-"""Attackers among the nodes, and what the defences are worth."""

@@ -1,1 +1,0 @@
-"""What it costs to learn together: text against weights."""

@@ -1,1 +1,0 @@
-"""Does a real language model learn here, and does sharing help it?"""
