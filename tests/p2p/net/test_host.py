@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -16,7 +15,6 @@ from p2p.net import address
 from p2p.net.address import expand_unspecified, parse_peer_address, parse_transport
 from p2p.net.host import (
     DialError,
-    Direction,
     HostSettings,
     Libp2pHost,
     ListenError,
@@ -45,21 +43,6 @@ async def read_available(stream: trio.SocketStream) -> bytes:
 
 
 # Who gets in
-
-
-async def test_connects_and_knows_both_ends(tmp_path: Path) -> None:
-    async with open_test_host(tmp_path) as one, open_test_host() as two:
-        assert await two.dial(one.listen_addrs()[0]) == one.peer_id
-        await until(lambda: one.connections() and one.connections()[0].agent)
-        await until(lambda: two.connections() and two.connections()[0].latency_ms is not None)
-        (seen,) = one.connections()
-        (mine,) = two.connections()
-        assert (seen.peer_id, seen.direction) == (two.peer_id, Direction.IN)
-        assert (mine.peer_id, mine.direction) == (one.peer_id, Direction.OUT)
-        assert f"{mine.address}/p2p/{one.peer_id}" == one.listen_addrs()[0]
-        assert seen.agent.startswith("shoal/")
-        assert 0 < cast("float", mine.latency_ms) < 5000
-        assert one.peer_addresses(two.peer_id) == (two.listen_addrs()[0].split("/p2p/")[0],)
 
 
 async def test_each_connection_counts_its_own_bytes() -> None:
@@ -99,68 +82,6 @@ async def test_only_noise_is_spoken(protocol: bytes) -> None:
             answer += (piece := await read_available(stream))
             assert piece, f"no refusal but {answer!r}"
         assert protocol not in answer
-
-
-async def test_wrong_peer_id_is_noticed() -> None:
-    async with open_test_host() as one, open_test_host() as two:
-        stranger = fresh_identity().peer_id
-        address = f"/ip4/127.0.0.1/tcp/{port_of(one)}/p2p/{stranger}"
-        with pytest.raises(DialError, match="does not correspond"):
-            await two.dial(address)
-        assert not two.connections()
-
-
-async def test_dialling_nobody_and_oneself_is_one_line() -> None:
-    async with open_test_host() as host, open_test_host() as gone:
-        address = gone.listen_addrs()[0]
-        await gone.close()
-        with pytest.raises(DialError) as caught:
-            await host.dial(address)
-        assert address in str(caught.value)
-        assert "\n" not in str(caught.value)
-        with pytest.raises(DialError, match="itself"):
-            await host.dial(host.listen_addrs()[0])
-        with pytest.raises(ValueError, match="/p2p/"):
-            await host.dial("/ip4/127.0.0.1/tcp/4001")
-
-
-async def test_silent_listener_does_not_hold_a_dial() -> None:
-    async with open_test_host() as host:
-        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
-        port = listener.socket.getsockname()[1]
-        address = f"/ip4/127.0.0.1/tcp/{port}/p2p/{fresh_identity().peer_id}"
-        with pytest.raises(DialError, match=r"within 0\.2 s"):
-            await host.dial(address, timeout=0.2)
-        await listener.aclose()
-
-
-async def test_two_dials_at_once_leave_one_connection() -> None:
-    async with open_test_host() as one, open_test_host() as two:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(one.dial, two.listen_addrs()[0])
-            nursery.start_soon(two.dial, one.listen_addrs()[0])
-        swarms = [cast("Any", host.libp2p_host).get_network() for host in (one, two)]
-        await until(lambda: all(len(swarm.get_connections()) == 1 for swarm in swarms))
-        assert len(one.connections()) == len(two.connections()) == 1
-        assert one.connections()[0].direction is not two.connections()[0].direction
-        two.set_request_handler(ECHO, echo, max_request_bytes=10)
-        answer = await one.request(two.peer_id, ECHO, b"x", max_response_bytes=10)
-        assert answer == b"x"
-
-
-async def test_banned_peer_stays_out() -> None:
-    async with open_test_host() as one, open_test_host() as two:
-        await two.dial(one.listen_addrs()[0])
-        await until(one.connections)
-        one.ban(two.peer_id, seconds=3600)
-        await until(lambda: not two.connections())
-        with trio.move_on_after(5), contextlib.suppress(DialError):
-            await two.dial(one.listen_addrs()[0])
-        await until(lambda: not two.connections() and not one.connections())
-        with pytest.raises(DialError, match="banned"):
-            await one.dial(two.listen_addrs()[0])
-        one.unban(two.peer_id)
-        await one.dial(two.listen_addrs()[0])
 
 
 # Slots
@@ -317,33 +238,6 @@ async def test_request_of_many_megabytes() -> None:
         assert await two.request(one.peer_id, ECHO, b"", max_response_bytes=0) == b""
 
 
-async def failing(host: Libp2pHost, peer: PeerId, payload: bytes, cap: int = 100) -> str:
-    with pytest.raises(RequestError) as caught:
-        await host.request(peer, ECHO, payload, max_response_bytes=cap, timeout=1)
-    return caught.value.failure
-
-
-async def test_each_failure_has_its_name() -> None:
-    async def handler(peer_id: PeerId, request: bytes) -> bytes:
-        if request == b"raise":
-            raise RuntimeError("handler bug")
-        if request == b"sleep":
-            await trio.sleep_forever()
-        return bytes(200)
-
-    async with open_test_host() as one, open_test_host() as two:
-        assert await failing(two, one.peer_id, b"") == RequestFailure.NOT_CONNECTED
-        await two.dial(one.listen_addrs()[0])
-        assert await failing(two, one.peer_id, b"") == RequestFailure.UNSUPPORTED
-        one.set_request_handler(ECHO, handler, max_request_bytes=10)
-        assert await failing(two, one.peer_id, b"raise") == RequestFailure.RESET
-        assert await failing(two, one.peer_id, bytes(11)) == RequestFailure.RESET
-        assert await failing(two, one.peer_id, b"long") == RequestFailure.OVERSIZE
-        assert await failing(two, one.peer_id, b"sleep") == RequestFailure.TIMEOUT
-        answer = await two.request(one.peer_id, ECHO, b"fine", max_response_bytes=200)
-        assert answer == bytes(200)
-
-
 async def test_one_peer_cannot_occupy_every_handler() -> None:
     release = trio.Event()
 
@@ -393,40 +287,6 @@ def leaves(error: BaseException) -> list[BaseException]:
     if isinstance(error, BaseExceptionGroup):
         return [leaf for inner in error.exceptions for leaf in leaves(inner)]
     return [error]
-
-
-@pytest.mark.parametrize("address", ["", "/ip4/127.0.0.1", "/ip4/127.0.0.1/udp/1/quic-v1", "x"])
-async def test_bad_listen_address_is_refused(address: str) -> None:
-    host = Libp2pHost(identity=fresh_identity(), settings=HostSettings(listen=(address,)))
-    with pytest.RaisesGroup(ListenError, flatten_subgroups=True):
-        async with trio.open_nursery() as nursery:
-            await nursery.start(host.run)
-
-
-async def test_close_frees_the_port_and_tells_peers() -> None:
-    async with open_test_host() as peer:
-        async with open_test_host() as host:
-            await host.dial(peer.listen_addrs()[0])
-            await until(peer.connections)
-            port = port_of(host)
-            await host.close()
-            await host.close()
-        await until(lambda: not peer.connections())
-        async with open_test_host(listen=f"/ip4/127.0.0.1/tcp/{port}") as again:
-            assert port_of(again) == port
-
-
-async def test_callback_that_raises_costs_nothing() -> None:
-    async with open_test_host() as one, open_test_host() as two:
-
-        def broken(peer_id: PeerId) -> None:
-            raise RuntimeError
-
-        seen: list[PeerId] = []
-        one.add_peer_callbacks(connected=broken, disconnected=broken)
-        one.add_peer_callbacks(connected=seen.append)
-        await two.dial(one.listen_addrs()[0])
-        await until(lambda: seen == [two.peer_id])
 
 
 # Addresses

@@ -577,13 +577,3 @@ async def test_real_bootstrap_that_restarts_is_found_again() -> None:
             await until(lambda: discovery.snapshot()[0].attempts >= 2)
             async with open_test_host(identity=identity, listen=f"/ip4/127.0.0.1/tcp/{port}"):
                 await until(lambda: not discovery.solo, patience_s=10)
-
-
-async def test_real_bootstrap_that_starts_late_is_found() -> None:
-    identity = fresh_identity()
-    async with open_test_host(identity=identity) as early:
-        port, address = port_of(early), early.listen_addrs()[0]
-    async with open_test_host() as node, discovering(node, at(address)) as discovery:
-        await until(lambda: discovery.snapshot()[0].attempts >= 3)
-        async with open_test_host(identity=identity, listen=f"/ip4/127.0.0.1/tcp/{port}"):
-            await until(lambda: not discovery.solo, patience_s=10)

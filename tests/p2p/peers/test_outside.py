@@ -19,7 +19,7 @@ from shoal_wire.reach import (
     encode_reach_request,
 )
 from tests.support.network import port_of
-from tests.support.nodes import fresh_identity, open_test_host, until
+from tests.support.nodes import open_test_host, until
 
 
 async def test_a_peer_tells_address_clock_and_open_ports() -> None:
@@ -90,14 +90,6 @@ async def test_a_peer_without_the_protocol_says_nothing() -> None:
     async with open_test_host() as one, open_test_host() as two:
         await one.dial(two.listen_addrs()[0])
         assert await ask_outside(one, two.peer_id) is None
-
-
-async def test_ping() -> None:
-    async with open_test_host() as one, open_test_host() as two:
-        await one.dial(two.listen_addrs()[0])
-        assert 0 < await one.ping(two.peer_id) < 5000
-        with pytest.raises(RequestError, match="not_connected"):
-            await one.ping(fresh_identity().peer_id)
 
 
 @given(st.binary(max_size=200))
