@@ -13,7 +13,6 @@ import trio
 
 from p2p.intake.intake import Announcements, Intake, Observer
 from p2p.intake.ledger import Equivocation
-from p2p.intake.turns import lanes_by
 from p2p.intake.validation import ValidationContext
 from p2p.net.address import parse_peer_address
 from p2p.peer import ListeningPeer
@@ -84,7 +83,7 @@ class Member:
             announcements=announcements,
             observers=(traffic, *observers),
             in_thread=parts.in_thread,
-            lane_of=lanes_by(peer.host.source_of),
+            network_of=peer.host.source_of,
             patience_s=worker_patience_seconds,
         )
         self.shards = self._shard_keeper(traffic, draws)

@@ -39,8 +39,9 @@ class FairLimiter:
 
     def give_back(self, path: Path) -> None:
         """Give a seat that was taken to who is next."""
-        self._waiting.release(path)
+        # Before it is released: of equals whoever gives a seat back is served last.
         found = self._waiting.take()
+        self._waiting.release(path)
         if found is None:
             self._num_free += 1
             return

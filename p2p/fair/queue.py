@@ -108,38 +108,26 @@ class FairQueue(Generic[T]):
             self._left(path, nodes, is_served=True)
         return found
 
-    def hold(self, path: Path, amount: float = 1.0) -> None:
-        """Count what a path has until it is released."""
+    def hold(self, path: Path, amount: float = 1.0, *, skip: int = 0) -> None:
+        """Count what a path has until it is released; its first `skip` parts have none of it."""
         node = self._root
-        for key in path:
+        for depth, key in enumerate(path):
             node = self._child(node, key)
-            node.held += amount
+            node.held += amount if depth >= skip else 0.0
 
-    def release(self, path: Path, amount: float = 1.0) -> None:
-        """Count what a path has given back."""
-        self.hold(path, -amount)
+    def release(self, path: Path, amount: float = 1.0, *, skip: int = 0) -> None:
+        """Count what a path has given back, as it was held."""
+        self.hold(path, -amount, skip=skip)
         nodes = self._nodes(path)
         assert nodes is not None
         self._tidy(path, nodes)
 
     def pay(self, path: Path, amount: float) -> None:
-        """Count what a path has used up; the others' turn comes until they have had as much."""
+        """Count what a path has used up: it is the others' turn until they have had as much."""
         node = self._root
         for key in path:
             node = self._child(node, key)
             node.paid += amount
-
-    def owes(self, path: Path) -> bool:
-        """Return whether a path has had more than whoever was served last."""
-        node = self._root
-        for key in path:
-            child = node.children.get(key)
-            if child is None:
-                return False
-            if child.paid > node.clock:
-                return True
-            node = child
-        return False
 
     # Inside
 

@@ -150,17 +150,20 @@ class ShareTree(Generic[T]):
             share = share.children.get(key) if isinstance(share, Branch) else None
         return share
 
-    def victim(self, path: Path = (), size: int = 1, *, by_size: bool = False) -> Place[T] | None:
+    def victim(
+        self, path: Path = (), size: int = 1, *, by_size: bool = False, margin: int = 0
+    ) -> Place[T] | None:
         """Return the free place that goes for a newcomer; None where none may: it is refused.
 
-        Without a path it is that of whoever holds most.
+        Who loses it held at least as much as the newcomer will, and `margin` more. Without a path
+        it is that of whoever holds most.
         """
         node: Branch[T] | Leaf[T] | None = self.root
         for key in path:
             assert isinstance(node, Branch)
             mine, most = node.children.get(key), node.largest(by_size=by_size)
             with_newcomer = (size if by_size else 1) + _held(mine, by_size=by_size)
-            if most is not None and _held(most, by_size=by_size) >= with_newcomer:
+            if most is not None and _held(most, by_size=by_size) >= with_newcomer + margin:
                 node = most
                 break
             node = mine

@@ -123,7 +123,7 @@ class BatchFetch:
                 job.batch_id, job.num_bytes, lambda: self._candidates(job)
             )
             self._count_bytes(job)
-            self._wanted.queue.strike(job, failed=False)
+            self._wanted.queue.note(job, was_had=True)
             await self._judge(pulled.envelope, pulled.provider, job)
         except UnavailableError as error:
             self._give_up(job, error)
@@ -135,7 +135,7 @@ class BatchFetch:
         self._wanted.queue.flowed(job.num_bytes, trio.current_time())
 
     def _give_up(self, job: PullJob, error: UnavailableError) -> None:
-        self._wanted.queue.strike(job, failed=True)
+        self._wanted.queue.note(job, was_had=False)
         if job.source is not Source.PULL:
             return
         self._stats.announced_given_up += 1

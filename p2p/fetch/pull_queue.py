@@ -1,30 +1,38 @@
-"""Which big batches wait to be pulled, and how many of whom: bounds only. Pure.
+"""Which big batches wait to be pulled, and which is next: bounds and shares only. Pure.
 
 A publisher may announce thousands of huge batches, and nobody can tell beforehand which of them
 exist: so waiting ones are few, each publisher's fewer, and bytes are rationed before they flow.
-Names are free: what waits and runs is shared by the lane that a claim came by, and then by name.
+Names cost nothing, so both are shared by the network that a claim came by, and by name last: room
+in the queue by `ShareTree`, turns by `FairQueue`.  A claim that proves empty costs turns.
 """
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+import itertools
+from collections import Counter
 from dataclasses import dataclass, field
 
+from p2p.fair import PASSED_ON, Path
 from p2p.fair.buckets import KeyedBuckets, Rate, TokenBucket
+from p2p.fair.queue import FairQueue
+from p2p.fair.shares import Place, ShareTree
 from p2p.intake.validation import Source
 from shoal_base.bounded import BoundedDict
 from shoal_wire.rollout_messages import BatchRef
 from shoal_wire.types import BatchId, PeerId
 from shoal_wire.verdict import Reason
 
-_MAX_STRUCK = 1024
+_IN_VAIN = 16.0
+"""Turns that a batch which could not be had costs: more than may run at once, so whoever claims in
+vain comes after all who have not."""
+_MAX_VAIN = 1024
 
 Claim = tuple[BatchId, PeerId, int, int, int]
 """Id, publisher, number and size of a batch, as somebody states them."""
 Account = tuple[PeerId, PeerId]
 """Who claims something, and of whom: what others claim takes nothing of a publisher's own share."""
-Lane = tuple[str, bool]
-"""The network of the connection that a claim came by, and whether it is the publisher's own."""
+Lane = tuple[str, str]
+"""The network and side that a claim came by: signed where it is the publisher's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +45,8 @@ class QueueLimits:
     max_running_per_publisher: int = 2
     max_running: int = 8
     max_running_beyond: int = 4
-    """More, each the first of a lane that has claimed nothing in vain: who holds all others does
-    not keep it waiting."""
+    """More, each the first of a lane that has claimed nothing in vain: whoever holds all others
+    does not keep it waiting."""
     max_running_bytes: int = 32 << 20
     bytes_per_publisher: Rate = field(default=Rate(burst=24 << 20, per_second=1 << 20))
     bytes_of_all: Rate = field(default=Rate(burst=64 << 20, per_second=8 << 20))
@@ -58,7 +66,7 @@ class PullJob:
     """Peers that said they have it or told of it, the most likely first."""
     expires_ms: int
     """Wall clock after which it is of no use."""
-    lane: Lane = ("", False)
+    lane: Lane = ("", PASSED_ON)
 
     @property
     def claim(self) -> Claim:
@@ -71,6 +79,11 @@ class PullJob:
         claimant = self.publisher if self.source is Source.PULL else self.hints[0]
         return claimant, self.publisher
 
+    @property
+    def path(self) -> Path:
+        """Whom its place and its turn count for."""
+        return (*self.lane, *self.account)
+
 
 def claim_of(told: PullJob | BatchRef) -> Claim:
     """Return what an announcement or a listing says of a batch, which the digest alone does not."""
@@ -78,29 +91,32 @@ def claim_of(told: PullJob | BatchRef) -> Claim:
 
 
 class PullQueue:
-    """Jobs in the order in which they came; `now` is monotonic seconds."""
+    """Jobs that wait or run; `now` is monotonic seconds."""
 
     def __init__(self, limits: QueueLimits, now: float) -> None:
         self._limits = limits
-        self._jobs: OrderedDict[Claim, PullJob] = OrderedDict()
-        self._running: set[Claim] = set()
-        self._per_account: Counter[Account] = Counter()
-        self._per_lane: Counter[Lane] = Counter()
+        self._places: dict[Claim, Place[PullJob]] = {}
+        self._running: dict[Claim, PullJob] = {}
+        self._room: ShareTree[PullJob] = ShareTree()
+        """Waiting jobs are free to be displaced, running ones are not."""
+        self._turns: FairQueue[PullJob] = FairQueue()
+        self._vain: BoundedDict[Lane, list[Path]] = BoundedDict(_MAX_VAIN)
+        """Lanes of which nothing could be had since these claims, each of which holds turns."""
+        self._newest = itertools.count(0, -1)
         self._bytes: KeyedBuckets[Account] = KeyedBuckets(limits.bytes_per_publisher)
         self._all_bytes = TokenBucket(limits.bytes_of_all, now)
-        self._strikes: BoundedDict[Account | Lane, int] = BoundedDict(_MAX_STRUCK)
 
     def __contains__(self, batch_id: BatchId) -> bool:
-        return any(job.batch_id == batch_id for job in self._jobs.values())
+        return any(claim[0] == batch_id for claim in self._places)
 
     def has(self, claim: Claim) -> bool:
         """Return whether there is a job of exactly that claim."""
-        return claim in self._jobs
+        return claim in self._places
 
     @property
     def num_waiting(self) -> int:
         """Jobs that do not run yet."""
-        return len(self._jobs) - len(self._running)
+        return len(self._turns)
 
     @property
     def num_running(self) -> int:
@@ -109,13 +125,14 @@ class PullQueue:
 
     def refuse(self, job: PullJob, now: float) -> Reason | None:
         """Return why `job` may not be added now; None if it may."""
-        if job.claim in self._jobs:
+        if job.claim in self._places:
             return Reason.DUPLICATE
-        if self._per_account[job.account] >= self._limits.max_jobs_per_publisher:
+        of_account = sum(place.item.account == job.account for place in self._places.values())
+        if of_account >= self._limits.max_jobs_per_publisher:
             return Reason.OVER_QUOTA
         if job.num_bytes > self._bytes.of(job.account, now).available(now):
             return Reason.OVER_QUOTA
-        if len(self._jobs) >= self._limits.max_jobs and self._displaced_by(job) is None:
+        if len(self._places) >= self._limits.max_jobs and self._displaced_by(job) is None:
             return Reason.BUSY
         # Claimed bytes are the claimant's; what all share is charged as it flows.
         return Reason.BUSY if self._all_bytes.available(now) <= 0 else None
@@ -123,82 +140,83 @@ class PullQueue:
     def add(self, job: PullJob, now: float) -> None:
         """Add a job that `refuse` has let through, and take its bytes off its account's quota.
 
-        In a full queue it takes the place of one of the lane, or who of its own lane, has most.
+        In a full queue it takes the place of the last one of whoever has more waiting.
         """
-        if len(self._jobs) >= self._limits.max_jobs:
+        if len(self._places) >= self._limits.max_jobs:
             displaced = self._displaced_by(job)
             assert displaced is not None  # `refuse` has seen one
             self.finish(displaced)
-        self._jobs[job.claim] = job
-        self._per_account[job.account] += 1
-        self._per_lane[job.lane] += 1
+        place = self._places[job.claim] = Place(job.path, job, since=float(next(self._newest)))
+        self._room.add(place)
+        self._turns.add(job.path, job)
         self._bytes.of(job.account, now).take(job.num_bytes, now)
+
+    def _displaced_by(self, job: PullJob) -> PullJob | None:
+        """Return the last waiting job of whoever has more than `job` would; never its own.
+
+        More, not as many: else fresh names, whose claims are forwarded once they are taken up,
+        would be taken up without end, each in the place of the one before.
+        """
+        place = self._room.victim(job.path, margin=1)
+        return None if place is None or place.path == job.path else place.item
 
     def flowed(self, num_bytes: int, now: float) -> None:
         """Take bytes that have come off what all may send."""
         self._all_bytes.take(num_bytes, now)
 
-    def strike(self, job: PullJob, *, failed: bool) -> None:
-        """Note that a batch could not be had, or could: who claims in vain comes last."""
-        for who in (job.account, job.lane):
-            if failed:
-                self._strikes[who] = self._strikes.get(who, 0) + 1
-            else:
-                self._strikes.pop(who, None)
+    def note(self, job: PullJob, *, was_had: bool) -> None:
+        """Note whether a batch could be had: whoever claims in vain comes last.
+
+        What a network passes on takes nothing of what its peers sign.
+        """
+        paths = self._vain.pop(job.lane, [])
+        if was_had:
+            self._forgive(paths)
+            return
+        self._turns.hold(job.path, _IN_VAIN, skip=_skipped(job.path))
+        forgotten = self._vain.put(job.lane, [*paths, job.path])
+        if forgotten is not None:
+            self._forgive(forgotten[1])
+
+    def _forgive(self, paths: list[Path]) -> None:
+        for path in paths:
+            self._turns.release(path, _IN_VAIN, skip=_skipped(path))
 
     def start_next(self) -> PullJob | None:
         """Return the next job that may run, which then counts as running."""
-        limits = self._limits
-        if len(self._running) >= limits.max_running + limits.max_running_beyond:
+        limits, running = self._limits, self._running.values()
+        if len(running) >= limits.max_running + limits.max_running_beyond:
             return None
-        is_full = len(self._running) >= limits.max_running
-        running = [self._jobs[claim] for claim in self._running]
+        is_full = len(running) >= limits.max_running
         room = limits.max_running_bytes - sum(job.num_bytes for job in running)
         accounts = Counter(job.account for job in running)
         lanes = Counter(job.lane for job in running)
-        fit = [
-            job
-            for job in self._jobs.values()
-            if job.claim not in self._running
-            and (not running or job.num_bytes <= room)
-            and accounts[job.account] < limits.max_running_per_publisher
-            and not (is_full and (lanes[job.lane] or self._struck(job.lane)))
-        ]
-        if not fit:
+
+        def fits(job: PullJob) -> bool:
+            is_beyond = is_full and (lanes[job.lane] or job.lane in self._vain)
+            return (
+                (not running or job.num_bytes <= room)
+                and accounts[job.account] < limits.max_running_per_publisher
+                and not is_beyond
+            )
+
+        found = self._turns.take(fits)
+        if found is None:
             return None
-        job = min(
-            fit,
-            key=lambda job: (self._struck(job.lane), lanes[job.lane], self._struck(job.account)),
-        )
-        self._running.add(job.claim)
+        path, job = found
+        self._turns.hold(path)
+        self._room.set_free(self._places[job.claim], is_free=False)
+        self._running[job.claim] = job
         return job
-
-    def _struck(self, who: Account | Lane) -> int:
-        return self._strikes.get(who, 0)
-
-    def _displaced_by(self, job: PullJob) -> PullJob | None:
-        """Return the last waiting job of the lane with most jobs, if it has enough more, or else of
-        the account with most in the job's own lane."""
-        waiting = [other for other in self._jobs.values() if other.claim not in self._running]
-        lane, count = max(self._per_lane.items(), key=lambda item: item[1])
-        if count > self._per_lane[job.lane] + 1:
-            return next((other for other in reversed(waiting) if other.lane == lane), None)
-        own = Counter(other.account for other in self._jobs.values() if other.lane == job.lane)
-        if not own:
-            return None
-        greedy, count = max(own.items(), key=lambda item: item[1])
-        if count <= self._per_account[job.account] + 1:
-            return None
-        of_it = (other for other in reversed(waiting) if other.account == greedy)
-        return next((other for other in of_it if other.lane == job.lane), None)
 
     def finish(self, job: PullJob) -> None:
         """Forget a job, whatever became of it."""
-        del self._jobs[job.claim]
-        self._running.discard(job.claim)
-        self._per_account[job.account] -= 1
-        if not self._per_account[job.account]:
-            del self._per_account[job.account]
-        self._per_lane[job.lane] -= 1
-        if not self._per_lane[job.lane]:
-            del self._per_lane[job.lane]
+        self._room.remove(self._places.pop(job.claim))
+        if self._running.pop(job.claim, None) is None:
+            self._turns.discard(job.path, job)
+        else:
+            self._turns.release(job.path)
+
+
+def _skipped(path: Path) -> int:
+    return int(path[1] == PASSED_ON)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import trio
 
+from p2p.fair import PASSED_ON, SIGNED
 from p2p.fetch.pull_queue import Claim, Lane, PullJob, PullQueue, QueueLimits, claim_of
 from p2p.fetch.stats import FetchStats
 from p2p.intake.intake import Announcements, check_number
@@ -85,7 +86,7 @@ class Wanted(Announcements):
         """Return the lane of what `teller` claims: that of who signed it, where it is connected,
         for anybody may have been quicker to bring it."""
         own = self._network_of(signed_by) if signed_by else ""
-        return (own, True) if own else (self._network_of(teller), False)
+        return (own, SIGNED) if own else (self._network_of(teller), PASSED_ON)
 
     def wants(self, ref: BatchRef, source: Source) -> bool:
         """Return whether a listed batch is worth fetching."""

@@ -19,18 +19,11 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 
 import trio
 
+from p2p.fair import PASSED_ON, SIGNED, Path
 from p2p.intake.ledger import Equivocation, PublisherLedger
 from p2p.intake.opening import Opener
 from p2p.intake.questions import check_questions, coordinates_of
-from p2p.intake.turns import (
-    MAX_WAITING_S,
-    Lane,
-    LaneOf,
-    QuestionSource,
-    TooDear,
-    WorkerTurns,
-    lane_of_bringer,
-)
+from p2p.intake.turns import ASKED_FOR, MAX_WAITING_S, QuestionSource, TooDear, WorkerTurns
 from p2p.intake.validation import (
     Rejected,
     Source,
@@ -128,16 +121,17 @@ class Intake:
         observers: Sequence[Observer] = (),
         queue_batches: int = QUEUE_BATCHES,
         in_thread: InThread = trio.to_thread.run_sync,
-        lane_of: LaneOf = lane_of_bringer,
+        network_of: Callable[[PeerId], str] = str,
         patience_s: float = MAX_WAITING_S,
     ) -> None:
         """Messages wait until `is_open` is set: before the ledger knows what is on disk, the second
-        batch under a number cannot be told from the first. `lane_of` says with whom a batch shares
-        the worker's time, of which it gets some within `patience_s` or is put off.
+        batch under a number cannot be told from the first. `network_of` names the network of a peer
+        that brings a batch, by which the worker's time is shared first (`Host.source_of`); some of
+        it is had within `patience_s`, or the batch is put off.
         """
         self._context = context
         self._turns = WorkerTurns(questions, patience_s=patience_s)
-        self._lane_of = lane_of
+        self._network_of = network_of
         self._ledger = ledger
         self._keep = keep
         self._accuse = accuse
@@ -191,9 +185,9 @@ class Intake:
                     )
                     await self._take_announcement(told, author, forwarder, statement=data)
                 case _:
-                    said_itself = author == forwarder
-                    size = declared_size(envelope.payload)
-                    with self._opener.room_for(forwarder, size):
+                    said_itself, network = author == forwarder, self._network_of(forwarder)
+                    size, by = declared_size(envelope.payload), (network, forwarder)
+                    with self._opener.room_for(by, size):
                         signed = await self._opener.open(
                             lambda parsed: open_payload(
                                 envelope,
@@ -204,14 +198,14 @@ class Intake:
                                 parsed=parsed,
                             ),
                             size,
-                            forwarder,
+                            by,
                             parse=lambda: parse_payload(envelope, author=author, context=context),
                         )
                         work_s = work_of(signed.batch.groups)
                         await self._check_new(signed, Source.GOSSIP, said_itself=said_itself)
-                        lane = self._lane_of(author, forwarder)
+                        path = (network, SIGNED if said_itself else PASSED_ON, author)
                         regenerated = await self._regenerate(
-                            coordinates_of(signed.batch), lane, is_own=said_itself
+                            coordinates_of(signed.batch), path, is_own=said_itself
                         )
                         _reject_for(check_questions(signed.batch, regenerated))
                         # Guard: another copy may have been judged while this was at the worker.
@@ -251,9 +245,8 @@ class Intake:
             if (signed.batch.sequence, len(signed.batch.groups)) != (sequence, counted):
                 raise Rejected(Reason.SIGNER_NOT_SENDER)
             await self._check_new(signed, source)
-            # Asked for by this node, so in a lane of its own whoever signed it.
-            lane = f"asked of {self._lane_of(publisher, provider or publisher)}"
-            regenerated = await self._regenerate_patiently(coordinates_of(signed.batch), lane)
+            path = (self._network_of(provider or publisher), ASKED_FOR, publisher)
+            regenerated = await self._regenerate_patiently(coordinates_of(signed.batch), path)
             _reject_for(check_questions(signed.batch, regenerated))
             await self._wait_for_room()
             # Guard: gossip may have brought a copy while this one was at the worker or waited.
@@ -289,7 +282,8 @@ class Intake:
 
         # Some 20 ms a megabyte: the loop must not stand still for it.
         is_large = len(raw) > limits.WHOLE_MESSAGE_BYTES
-        envelope = await self._opener.in_thread(open_it, publisher) if is_large else open_it()
+        by = (self._network_of(provider or publisher), publisher)
+        envelope = await self._opener.in_thread(open_it, by) if is_large else open_it()
         return await self._opener.open(
             lambda parsed: open_payload(
                 envelope,
@@ -300,7 +294,7 @@ class Intake:
                 parsed=parsed,
             ),
             declared_size(envelope.payload),
-            publisher,
+            by,
             parse=lambda: parse_payload(envelope, author=publisher, context=context),
         )
 
@@ -340,10 +334,10 @@ class Intake:
             observer.accepted(told)
 
     async def _regenerate(
-        self, tasks: list[TaskCoordinates], lane: Lane, *, is_own: bool = False
+        self, tasks: list[TaskCoordinates], path: Path, *, is_own: bool = False
     ) -> list[Digest]:
         try:
-            return await self._turns.question_digests(tasks, lane, is_own=is_own)
+            return await self._turns.question_digests(tasks, path, is_own=is_own)
         except TooDear:
             raise Rejected(Reason.TOO_DEAR) from None
         except WorkerUnavailable:
@@ -351,15 +345,15 @@ class Intake:
         except UnknownFamily:
             raise Rejected(Reason.UNKNOWN_FAMILY) from None
 
-    async def _regenerate_patiently(self, tasks: list[TaskCoordinates], lane: Lane) -> list[Digest]:
+    async def _regenerate_patiently(self, tasks: list[TaskCoordinates], path: Path) -> list[Digest]:
         for _ in range(_WORKER_TRIES - 1):
             try:
-                return await self._regenerate(tasks, lane)
+                return await self._regenerate(tasks, path)
             except Rejected as rejected:
                 if rejected.reason is not Reason.WORKER_UNAVAILABLE:
                     raise
             await trio.sleep(_WORKER_PAUSE_SECONDS)
-        return await self._regenerate(tasks, lane)
+        return await self._regenerate(tasks, path)
 
     async def _wait_for_room(self) -> None:
         with trio.move_on_after(_QUEUE_SECONDS):

@@ -14,17 +14,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
-from weakref import WeakValueDictionary
 
-import trio
-
+from p2p.fair import Path
+from p2p.fair.limiter import FairLimiter
 from p2p.intake.validation import Rejected
 from p2p.intake.weight import is_light, weight_of
 from p2p.threads import InThread
 from shoal_wire.codec import ParsedBatch
 from shoal_wire.digests import group_id
 from shoal_wire.limits import MAX_BATCH_BYTES
-from shoal_wire.types import PeerId, SignedBatch
+from shoal_wire.types import SignedBatch
 from shoal_wire.verdict import Reason
 
 T = TypeVar("T")
@@ -37,45 +36,49 @@ LIGHT_S = 0.002
 """By count: some twenty groups of eight completions. A thread costs as much as five of them."""
 MAX_OPEN_BYTES = 32 * 1024 * 1024
 """Unpacked, of all messages that are being judged at once."""
+MAX_OPEN_BYTES_OF_NETWORK = MAX_OPEN_BYTES // 2
+"""Of those that one network brings: whatever its names, others have as much left."""
 MAX_OPEN_BYTES_OF_PEER = MAX_BATCH_BYTES
 """Of those of one forwarder: one batch of the greatest size there is."""
 
 
 class Opener:
-    """Opens payloads; bounded in bytes, for each forwarder and for all."""
+    """Opens payloads; bounded in bytes, for each forwarder, for each network and for all."""
 
     def __init__(self, in_thread: InThread) -> None:
         self._in_thread = in_thread
-        self._one_at_a_time = trio.CapacityLimiter(1)
-        self._lanes: WeakValueDictionary[PeerId, trio.Lock] = WeakValueDictionary()
-        """Of each forwarder one waits for the thread, so that they take turns."""
-        self._open_bytes: Counter[PeerId] = Counter()
+        self._one_at_a_time = FairLimiter(1)
+        self._open_bytes: Counter[Path] = Counter()
+        """Of each network and of each of its peers."""
 
     @contextmanager
-    def room_for(self, forwarder: PeerId, num_bytes: int) -> Iterator[None]:
+    def room_for(self, by: Path, num_bytes: int) -> Iterator[None]:
         """Hold the room of a payload that declares `num_bytes` while its message is judged.
+
+        `by` is the network and the peer that brought it.
 
         Raises:
             Rejected: there is no room now; nobody's fault.
         """
         size, held = min(num_bytes, MAX_BATCH_BYTES), self._open_bytes
-        if held.total() + size > MAX_OPEN_BYTES or (
-            held[forwarder] + size > MAX_OPEN_BYTES_OF_PEER
-        ):
+        bounds = (MAX_OPEN_BYTES, MAX_OPEN_BYTES_OF_NETWORK, MAX_OPEN_BYTES_OF_PEER)
+        shares = [by[:depth] for depth in range(len(bounds))]
+        if any(held[share] + size > bound for share, bound in zip(shares, bounds, strict=True)):
             raise Rejected(Reason.BUSY)
-        held[forwarder] += size
+        held.update(dict.fromkeys(shares, size))
         try:
             yield
         finally:
-            held[forwarder] -= size
-            if not held[forwarder]:
-                del held[forwarder]
+            held.subtract(dict.fromkeys(shares, size))
+            for share in shares:
+                if not held[share]:
+                    del held[share]
 
     async def open(
         self,
         open_payload: Callable[[ParsedBatch | None], SignedBatch],
         num_bytes: int,
-        forwarder: PeerId,
+        by: Path,
         *,
         parse: Callable[[], ParsedBatch],
     ) -> SignedBatch:
@@ -99,9 +102,9 @@ class Opener:
             parsed = parse()
             if is_light(parsed, LIGHT_S):
                 return open_it()
-        return await self.in_thread(open_it, forwarder)
+        return await self.in_thread(open_it, by)
 
-    async def in_thread(self, open_it: Callable[[], T], forwarder: PeerId) -> T:
+    async def in_thread(self, open_it: Callable[[], T], by: Path) -> T:
         """Return what `open_it` does, out of the loop, one at a time. Raises what it raises."""
-        async with self._lanes.setdefault(forwarder, trio.Lock()):
-            return await self._in_thread(open_it, limiter=self._one_at_a_time)
+        async with self._one_at_a_time.seat(by):
+            return await self._in_thread(open_it)

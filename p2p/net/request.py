@@ -214,10 +214,10 @@ class RequestServer:
     async def _answer(self, stream: INetStream, peer_id: PeerId, seat: Seat) -> None:
         with trio.fail_after(self._limits.read_deadline_s):
             request = await read_frame(stream, self._max_request_bytes)
-        seat.is_busy = True
+        self.seats.set_busy(seat, is_busy=True)
         with trio.fail_after(self._limits.handle_deadline_s):
             response = await self._handler(peer_id, request)
-        seat.is_busy = False
+        self.seats.set_busy(seat, is_busy=False)
         with trio.fail_after(self._limits.write_deadline_s):
             await write_frame(stream, response)
             await stream.close()

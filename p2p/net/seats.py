@@ -1,46 +1,32 @@
-"""Who is served at once, when more ask than there are seats. Pure.
+"""Who is served at once, when more ask than there are seats.
 
-Names cost nothing, so a full house is shared by network first, then by name.  Who waits for its
-peer, which has yet to send its request or to read its answer, gives its seat up to a newcomer that
-has less; work in hand is done to its end.
-
-    newcomer ─▶ its name has its share? ─ yes ─▶ refused
-                        │ no
-                        ▼
-             a seat is free, or one of who has more, or is of the same name, only waits? ─▶ seated
+Where all seats are taken they are shared by network, then by name (`ShareTree`).  A seat that waits
+for its peer, which has yet to send its request or to read its answer, goes to a newcomer that has
+less; work in hand is done to its end.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from p2p.fair.shares import Place, ShareTree
 from p2p.net.circuit import CircuitStream
 from p2p.net.inbound_gate import prefix_of
 from p2p.net.layers import find_socket, lowest_layer
 from shoal_wire.types import PeerId
 
-
-@dataclass(slots=True, eq=False)
-class Seat:
-    """One request on its way through."""
-
-    peer_id: PeerId
-    source: str
-    evict: Callable[[], None]
-    """Called when the seat is given to a newcomer."""
-    is_busy: bool = False
-    """True while it is our turn: then nobody takes the seat away."""
+Seat = Place[Callable[[], None]]
+"""One request on its way through; its item is called when the seat is given to a newcomer."""
 
 
 class Seats:
-    """At most so many, at most so many of one name; the longest seated first."""
+    """At most so many, at most so many of one name; of one name the longest seated goes first."""
 
     def __init__(self, *, max_seats: int, max_of_peer: int) -> None:
         self._max_seats = max_seats
         self._max_of_peer = max_of_peer
-        self._seats: dict[Seat, None] = {}
+        self._tree: ShareTree[Callable[[], None]] = ShareTree()
+        self._seats: set[Seat] = set()
 
     def __len__(self) -> int:
         return len(self._seats)
@@ -48,7 +34,7 @@ class Seats:
     @property
     def num_busy(self) -> int:
         """Seats where it is our turn."""
-        return sum(seat.is_busy for seat in self._seats)
+        return len(self._seats) - self._tree.root.num_free
 
     def __contains__(self, seat: object) -> bool:
         return seat in self._seats
@@ -57,30 +43,30 @@ class Seats:
         self, peer_id: PeerId, source: str, *, evict: Callable[[], None] = lambda: None
     ) -> Seat | None:
         """Return a seat for a peer of that network (`source_of`); None if there is none for it."""
-        of_source = Counter(seat.source for seat in self._seats)
-        of_peer = Counter(seat.peer_id for seat in self._seats)
-        if of_peer[peer_id] >= self._max_of_peer:
+        path = (source, peer_id)
+        if self._tree.held(path) >= self._max_of_peer:
             return None
-        if len(self._seats) >= self._max_seats:
-            mine = (of_source[source], of_peer[peer_id])
-            waiting = [seat for seat in self._seats if not seat.is_busy]
-            victim = max(
-                waiting, key=lambda s: (of_source[s.source], of_peer[s.peer_id]), default=None
-            )
+        if len(self) >= self._max_seats:
+            victim = self._tree.victim(path)
             if victim is None:
                 return None
-            theirs = (of_source[victim.source], of_peer[victim.peer_id])
-            if theirs <= mine and victim.peer_id != peer_id:
-                return None
             self.leave(victim)
-            victim.evict()
-        seat = Seat(peer_id, source, evict)
-        self._seats[seat] = None
+            victim.item()
+        seat = Place(path, evict)
+        self._tree.add(seat)
+        self._seats.add(seat)
         return seat
+
+    def set_busy(self, seat: Seat, *, is_busy: bool) -> None:
+        """Note whether it is our turn: while it is, nobody takes the seat away."""
+        if seat in self._seats:
+            self._tree.set_free(seat, is_free=not is_busy)
 
     def leave(self, seat: Seat) -> None:
         """Give a seat back, if it is still held."""
-        self._seats.pop(seat, None)
+        if seat in self._seats:
+            self._seats.remove(seat)
+            self._tree.remove(seat)
 
 
 def source_of(connection: object) -> str:

@@ -65,7 +65,7 @@ class SimulatedServer:
         seat = self._seats.take(asker, asker)
         if seat is None:
             return None
-        seat.is_busy = True  # here nobody is slow to send or to read
+        self._seats.set_busy(seat, is_busy=True)  # here nobody is slow to send or to read
         try:
             with trio.move_on_after(self.limits.handle_deadline_s):
                 return await self.handler(asker, request)

@@ -29,24 +29,30 @@ def honest_path(number: int) -> Path:
     return (f"honest {number}", "signed", "itself")
 
 
-@given(said=names, num_honest=honest, room=st.integers(1, 60), rng=st.randoms())
+@given(
+    said=names,
+    num_honest=honest,
+    room=st.integers(1, 60),
+    margin=st.integers(0, 1),
+    rng=st.randoms(),
+)
 def test_places(
-    said: list[tuple[str, int]], num_honest: int, room: int, rng: random.Random
+    said: list[tuple[str, int]], num_honest: int, room: int, margin: int, rng: random.Random
 ) -> None:
-    """In a full room each network that wants more has its whole share, rounded down."""
+    """In a full room each network that wants more has its share, rounded down; less a margin."""
     tree = ShareTree[None]()
     comers = [attackers(one) for one in said] * 3
     comers += [honest_path(n) for n in range(num_honest)] * room
     rng.shuffle(comers)
     for at, path in enumerate(comers):
         if len(tree) >= room:
-            victim = tree.victim(path)
+            victim = tree.victim(path, margin=margin)
             if victim is None:
                 continue
             tree.remove(victim)
         tree.add(Place(path, None, since=float(at)))
         assert len(tree) <= room
-    share = room // (num_honest + 1)
+    share = room // (num_honest + 1) - margin
     assert all(tree.held((f"honest {n}",)) >= share for n in range(num_honest))
     assert tree.held(("attacker",)) <= room - num_honest * share
 

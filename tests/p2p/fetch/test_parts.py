@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from p2p.fair import PASSED_ON, SIGNED
 from p2p.fair.buckets import Rate
 from p2p.fetch.gaps import GapEnd, GapLimits, GapTracker
 from p2p.fetch.pull_queue import Lane, PullJob, PullQueue, QueueLimits
@@ -20,7 +21,7 @@ PLENTY = Rate(burst=1e12, per_second=1e12)
 
 
 def job(
-    number: int, publisher: PeerId = ANN, num_bytes: int = 100, lane: Lane = ("", False)
+    number: int, publisher: PeerId = ANN, num_bytes: int = 100, lane: Lane = ("", PASSED_ON)
 ) -> PullJob:
     return PullJob(
         batch_id=BatchId(number.to_bytes(32, "big")),
@@ -52,7 +53,7 @@ def test_one_publisher_has_few_jobs_and_few_of_them_run() -> None:
     assert offer(queue, job(0)) is Reason.DUPLICATE
     assert offer(queue, job(9, BOB)) is None
     started = [queue.start_next() for _ in range(4)]
-    assert [one and one.sequence for one in started] == [0, 1, 9, None]
+    assert [one and one.sequence for one in started] == [0, 9, 1, None]
     queue.finish(job(0))
     third = queue.start_next()
     assert third is not None
@@ -100,12 +101,13 @@ def test_a_full_queue_makes_room_for_whoever_has_less_in_it() -> None:
 
 def test_who_announced_in_vain_comes_last() -> None:
     queue = PullQueue(QueueLimits(), 0.0)
-    queue.strike(job(0, EVE), failed=True)
+    queue.note(job(0, EVE), was_had=False)
     offer(queue, job(1, EVE))
     offer(queue, job(2, BOB))
     first, second = queue.start_next(), queue.start_next()
     assert [one and one.publisher for one in (first, second)] == [BOB, EVE]
-    queue.strike(job(0, EVE), failed=False)
+    queue.note(job(0, EVE), was_had=True)
+    queue.finish(job(1, EVE))
     offer(queue, job(3, EVE))
     offer(queue, job(4, ANN))
     third = queue.start_next()
@@ -120,27 +122,27 @@ def names(count: int, start: int, lane: Lane) -> list[PullJob]:
 
 def test_a_thousand_names_of_one_connection_neither_fill_the_queue_nor_all_that_runs() -> None:
     queue = PullQueue(QueueLimits(), 0.0)
-    taken = [offer(queue, one) for one in names(1000, 1, ("liar", True))]
+    taken = [offer(queue, one) for one in names(1000, 1, ("liar", SIGNED))]
     assert taken.count(None) == 256
     running = [queue.start_next() for _ in range(12)]
     assert running.count(None) == 4, "all that may run"
-    honest = [job(2000 + n, PeerId(f"honest {n}"), lane=(f"home {n}", True)) for n in range(3)]
+    honest = [job(2000 + n, PeerId(f"honest {n}"), lane=(f"home {n}", SIGNED)) for n in range(3)]
     assert [offer(queue, one) for one in honest] == [None] * 3
     assert [queue.start_next() for _ in range(4)] == [*honest, None]
     for one in running[:4]:
         assert one is not None
-        queue.strike(one, failed=True)
+        queue.note(one, was_had=False)
         queue.finish(one)
-    more = job(3000, PeerId("honest 0"), lane=("home 0", True))
+    more = job(3000, PeerId("honest 0"), lane=("home 0", SIGNED))
     offer(queue, more)
     assert queue.start_next() is more, "who claims in vain comes last, under whatever name"
 
 
 def test_who_has_claimed_in_vain_gets_nothing_beyond_what_may_run() -> None:
     queue = PullQueue(QueueLimits(), 0.0)
-    lanes = [(f"liar {n}", True) for n in range(20)]
+    lanes = [(f"liar {n}", SIGNED) for n in range(20)]
     for number, lane in enumerate(lanes):
-        queue.strike(job(0, PeerId("gone"), lane=lane), failed=True)
+        queue.note(job(0, PeerId("gone"), lane=lane), was_had=False)
         offer(queue, job(number, PeerId(f"name {number}"), lane=lane))
     running = [queue.start_next() for _ in range(12)]
     assert running.count(None) == 4
@@ -170,7 +172,7 @@ class QueueMachine(RuleBasedStateMachine):
         number=st.integers(0, 30),
         publisher=st.sampled_from([ANN, BOB, EVE]),
         size=st.integers(1, 300),
-        lane=st.tuples(st.sampled_from("ab"), st.booleans()),
+        lane=st.tuples(st.sampled_from("ab"), st.sampled_from([SIGNED, PASSED_ON])),
     )
     def announce(self, number: int, publisher: PeerId, size: int, lane: Lane) -> None:
         offer(self.queue, job(number, publisher, size, lane), self.now)
@@ -187,7 +189,7 @@ class QueueMachine(RuleBasedStateMachine):
         if self.running:
             one = self.running.pop(index % len(self.running))
             self.queue.flowed(one.num_bytes, self.now)
-            self.queue.strike(one, failed=failed)
+            self.queue.note(one, was_had=not failed)
             self.queue.finish(one)
 
     @rule(seconds=st.floats(0, 10))

@@ -22,6 +22,7 @@ from p2p.intake.ledger import PublisherLedger
 from p2p.intake.opening import (
     HEAVY_BYTES,
     MAX_OPEN_BYTES,
+    MAX_OPEN_BYTES_OF_NETWORK,
     MAX_OPEN_BYTES_OF_PEER,
     PARSED_BYTES,
     Opener,
@@ -63,7 +64,7 @@ class Bench:
     async def _accuse(self, *_pair: object) -> None:
         raise AssertionError
 
-    async def _in_thread(self, sync_fn: Callable[..., Any], *args: Any, limiter: object) -> Any:
+    async def _in_thread(self, sync_fn: Callable[..., Any], *args: Any, **_how: object) -> Any:
         await trio.lowlevel.checkpoint()
         self.in_threads += 1
         return sync_fn(*args)
@@ -191,42 +192,39 @@ async def test_the_queue_for_the_buffer_is_bounded_by_what_it_holds() -> None:
 
 @settings(max_examples=200)
 @given(
-    calls=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 9_000_000), st.booleans())),
+    calls=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9_000_000), st.booleans())),
 )
 def test_no_order_of_messages_holds_more_open(calls: list[tuple[int, int, bool]]) -> None:
-    trio.run(_hold, calls)
-
-
-async def _hold(calls: list[tuple[int, int, bool]]) -> None:
+    """By ten names of two networks."""
     opener, held = Opener(Bench()._in_thread), dict[int, list[Any]]()
     for name, size, leaves in calls:
         if leaves and held.get(name):
             held[name].pop().__exit__(None, None, None)
             continue
-        room = opener.room_for(PeerId(str(name)), size)
+        room = opener.room_for((f"network {name % 2}", str(name)), size)
         with suppress(Rejected):
             room.__enter__()
             held.setdefault(name, []).append(room)
-        assert opener._open_bytes.total() <= MAX_OPEN_BYTES
-        assert max(opener._open_bytes.values(), default=0) <= MAX_OPEN_BYTES_OF_PEER
+        bounds = (MAX_OPEN_BYTES, MAX_OPEN_BYTES_OF_NETWORK, MAX_OPEN_BYTES_OF_PEER)
+        assert all(size <= bounds[len(share)] for share, size in opener._open_bytes.items())
     for rooms in held.values():
         for room in rooms:
             room.__exit__(None, None, None)
-    assert not opener._open_bytes.total()
+    assert not opener._open_bytes
 
 
 async def test_forwarders_take_turns_at_the_thread() -> None:
     order: list[str] = []
 
-    async def in_thread(sync_fn: Callable[..., Any], *args: Any, limiter: Any) -> Any:
-        async with limiter:
-            await trio.testing.wait_all_tasks_blocked()
-            return sync_fn(*args)
+    async def in_thread(sync_fn: Callable[..., Any], *args: Any, **_how: object) -> Any:
+        await trio.testing.wait_all_tasks_blocked()
+        return sync_fn(*args)
 
     opener = Opener(in_thread)
     async with trio.open_nursery() as nursery:
-        for name in ("greedy", "greedy", "greedy", "modest"):
-            nursery.start_soon(opener.in_thread, lambda name=name: order.append(name), PeerId(name))
+        for network, name in [("greedy", f"{n}") for n in range(3)] + [("modest", "it")]:
+            note = lambda network=network: order.append(network)  # noqa: E731
+            nursery.start_soon(opener.in_thread, note, (network, name))
             await trio.lowlevel.checkpoint()
     assert order.index("modest") <= 1
 

@@ -15,17 +15,18 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from p2p.fair import Path
 from p2p.gossip.fair_seats import FairSeats
 from p2p.intake.intake import Intake
 from p2p.intake.ledger import PublisherLedger
-from p2p.intake.turns import MAX_WAITING, TooDear, WorkerTurns, lanes_by
+from p2p.intake.turns import MAX_WAITING, TooDear, WorkerTurns
 from p2p.standing.scoring import BAN_BELOW, WEIGHTS, Scoreboard
 from shoal.testing.worker import InstantWorker, fake_question
 from shoal_tasks.errors import UnknownFamily, WorkerUnavailable
 from shoal_tasks.types import TaskCoordinates
 from shoal_tasks.worker.trio_client import TaskWorker
 from shoal_wire.digests import question_digest
-from shoal_wire.types import Digest, PeerId
+from shoal_wire.types import Digest
 from shoal_wire.verdict import Reason
 from tests.support import factories as make
 
@@ -56,6 +57,11 @@ def task(family: str, index: int, seed: int = 1) -> TaskCoordinates:
     return replace(make.coordinates_at(0), family=family, seed=seed, index=index)
 
 
+def by(network: str, name: str = "itself") -> Path:
+    """The path of what a network signs."""
+    return (network, "signed", name)
+
+
 def tasks(count: int, family: str = "cheap", first: int = 0) -> list[TaskCoordinates]:
     return [task(family, first + n) for n in range(count)]
 
@@ -73,7 +79,7 @@ class Course:
         async def one() -> None:
             while True:
                 try:
-                    await self.turns.question_digests(tasks(size, self.family), lane)
+                    await self.turns.question_digests(tasks(size, self.family), by(lane))
                 except WorkerUnavailable:
                     await trio.sleep(0.1)
 
@@ -85,7 +91,7 @@ class Course:
         for _ in range(times):
             began = trio.current_time()
             try:
-                await self.turns.question_digests(tasks(8), lane)
+                await self.turns.question_digests(tasks(8), by(lane))
             except WorkerUnavailable:
                 self.put_off += 1
             self.waits.append(trio.current_time() - began)
@@ -123,7 +129,7 @@ async def test_a_lane_holds_no_more_than_its_bound(autojump_clock: trio.testing.
 
     async def ask(count: int) -> None:
         try:
-            await turns.question_digests(tasks(count), "one")
+            await turns.question_digests(tasks(count), by("one"))
         except WorkerUnavailable:
             refused.append(count)
 
@@ -135,7 +141,7 @@ async def test_a_lane_holds_no_more_than_its_bound(autojump_clock: trio.testing.
         assert len(refused) == 25
         worker.gate.set()
     assert len(refused) == 25
-    assert len(await turns.question_digests(tasks(1024), "one")) == 1024
+    assert len(await turns.question_digests(tasks(1024), by("one"))) == 1024
 
 
 async def test_what_is_remembered_takes_nobody_s_turn(
@@ -150,12 +156,12 @@ async def test_what_is_remembered_takes_nobody_s_turn(
     turns = WorkerTurns(worker)
     async with trio.open_nursery() as nursery:
         for number in range(MAX_WAITING):
-            nursery.start_soon(_unheeded, turns, tasks(2, first=8 + number), "one")
+            nursery.start_soon(_unheeded, turns, tasks(2, first=8 + number), by("one"))
         await trio.testing.wait_all_tasks_blocked()
-        assert await turns.question_digests(tasks(8), "one") == [_DIGEST] * 8
+        assert await turns.question_digests(tasks(8), by("one")) == [_DIGEST] * 8
         assert worker.num_asked == 4  # two slices of two, which wait
         with pytest.raises(WorkerUnavailable):  # one that is not remembered makes all of it a call
-            await turns.question_digests(tasks(9), "one")
+            await turns.question_digests(tasks(9), by("one"))
         nursery.cancel_scope.cancel()
 
 
@@ -165,19 +171,19 @@ async def test_the_price_of_a_slow_family_is_measured(
     worker = OneWorker()
     turns = WorkerTurns(worker)
     for number in range(30):
-        await turns.question_digests(tasks(4, "slow", first=number), "one")
+        await turns.question_digests(tasks(4, "slow", first=number), by("one"))
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(lambda: _unheeded(turns, tasks(80, "slow"), "one"))
+        nursery.start_soon(lambda: _unheeded(turns, tasks(80, "slow"), by("one")))
         await trio.sleep(0.001)
         began, served = trio.current_time(), worker.served
-        await turns.question_digests(tasks(2), "two")
+        await turns.question_digests(tasks(2), by("two"))
         assert trio.current_time() - began < 0.2
         assert worker.served - served < 12
         nursery.cancel_scope.cancel()
 
 
-async def _unheeded(turns: WorkerTurns, asked: list[TaskCoordinates], lane: str) -> None:
-    await turns.question_digests(asked, lane)
+async def _unheeded(turns: WorkerTurns, asked: list[TaskCoordinates], path: Path) -> None:
+    await turns.question_digests(asked, path)
 
 
 @pytest.mark.parametrize("error", [WorkerUnavailable("down"), UnknownFamily("what")])
@@ -187,9 +193,9 @@ async def test_after_an_error_the_turns_go_on(error: Exception) -> None:
     for _ in range(5):
         worker.error = error
         with pytest.raises(type(error)):
-            await turns.question_digests(tasks(200), "one")
+            await turns.question_digests(tasks(200), by("one"))
         worker.error = None
-        assert len(await turns.question_digests(tasks(200), "one")) == 200
+        assert len(await turns.question_digests(tasks(200), by("one"))) == 200
 
 
 async def test_who_stops_waiting_gives_its_turn_back(
@@ -200,16 +206,29 @@ async def test_who_stops_waiting_gives_its_turn_back(
         with trio.move_on_after(0.05):
             async with trio.open_nursery() as nursery:
                 for number in range(5):
-                    nursery.start_soon(turns.question_digests, tasks(500), f"{number}")
-    assert len(await turns.question_digests(tasks(3), "one")) == 3
+                    nursery.start_soon(turns.question_digests, tasks(500), by(f"{number}"))
+    assert len(await turns.question_digests(tasks(3), by("one"))) == 3
 
 
-def test_names_of_one_network_share_a_lane_and_what_it_signs_has_its_own() -> None:
-    bob, eve = PeerId("bob"), PeerId("eve")
-    lanes = lanes_by(lambda peer: "net")
-    assert lanes(PeerId("x1"), eve) == lanes(PeerId("x2"), bob)
-    assert lanes(eve, eve) == lanes(bob, bob) != lanes(PeerId("x1"), eve)
-    assert lanes_by(str)(eve, eve) != lanes_by(str)(bob, bob)
+async def test_names_of_one_network_share_its_turns_and_what_it_signs_has_its_own(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    turns, had = WorkerTurns(OneWorker(), patience_s=60.0), Counter[str]()
+
+    async def ask(path: Path) -> None:
+        while True:
+            await turns.question_digests(tasks(64), path)
+            had.update(path[:2])
+
+    with trio.move_on_after(30.0):
+        async with trio.open_nursery() as nursery:
+            for _ in range(4):  # as much at once as keeps the worker busy
+                nursery.start_soon(ask, ("honest", "signed", "itself"))
+                nursery.start_soon(ask, ("many", "signed", "itself"))
+            for number in range(10):
+                nursery.start_soon(ask, ("many", "passed on", f"name {number}"))
+    assert had["honest"] == pytest.approx(had["many"], rel=0.1)
+    assert had["passed on"] == pytest.approx(had["many"] / 2, rel=0.1)
 
 
 @settings(max_examples=15)
@@ -232,7 +251,7 @@ def test_whatever_others_ask_for_a_modest_lane_is_never_put_off(
                 size = rng.choice(sizes)
                 kind = rng.choice(["cheap", "slow"]) if family == "mixed" else family
                 try:
-                    await course.turns.question_digests(tasks(size, kind), lane)
+                    await course.turns.question_digests(tasks(size, kind), by(lane))
                 except WorkerUnavailable:
                     await trio.sleep(0.2)
 
@@ -280,7 +299,7 @@ async def test_who_waits_behind_a_dear_batch_is_not_taken_for_its_author(
 
     async def ask(lane: str, count: int) -> None:
         try:
-            await turns.question_digests(tasks(count, family=lane), lane, is_own=True)
+            await turns.question_digests(tasks(count, family=lane), by(lane), is_own=True)
         except WorkerUnavailable as error:
             said[lane] = type(error)
 
@@ -318,7 +337,7 @@ def played(
         while True:
             wanted = [task(f"of {lane}", n, seed=lane) for n in range(count)]
             try:
-                await turns.question_digests(wanted, str(lane), is_own=is_own)
+                await turns.question_digests(wanted, by(str(lane)), is_own=is_own)
             except WorkerUnavailable:
                 await trio.sleep(0.01)
 
@@ -458,7 +477,7 @@ async def test_the_real_worker_answers_all_while_one_connection_asks_for_a_thous
         ended: list[str] = []
 
         async def ask(asked: list[TaskCoordinates], lane: str) -> None:
-            assert len(await turns.question_digests(asked, lane)) == len(asked)
+            assert len(await turns.question_digests(asked, by(lane))) == len(asked)
             ended.append(lane)
 
         async with trio.open_nursery() as askers:

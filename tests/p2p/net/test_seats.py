@@ -146,7 +146,7 @@ def test_of_one_network_the_name_with_most_gives_way_the_longest_silent_first() 
 def test_who_has_more_takes_nothing_from_who_has_less() -> None:
     seats = Seats(max_seats=4, max_of_peer=9)
     for _ in range(3):
-        seated(seats, "a").is_busy = True
+        seats.set_busy(seated(seats, "a"), is_busy=True)
     little = seated(seats, "b")
     assert seats.take(PeerId("a"), "a") is None
     assert little in seats
@@ -162,19 +162,19 @@ class Shares(RuleBasedStateMachine):
 
     @rule(name=st.integers(0, 9), network=st.sampled_from(["x", "y", None]))
     def come(self, name: int, network: str | None) -> None:
-        here = Counter(seat.source for seat in self.seated())
+        here = Counter(seat.path[0] for seat in self.seated())
         source = network or f"own {name}"
         seat = self.seats.take(PeerId(f"{name} {network}"), source)
         if seat is not None:
             self.taken.append(seat)
-        elif not any(s.peer_id == f"{name} {network}" for s in self.seated()):
+        elif not any(s.path[1] == f"{name} {network}" for s in self.seated()):
             # Refused with nothing here: then nobody silent has more than it.
-            assert all(seat.is_busy or here[seat.source] <= here[source] for seat in self.seated())
+            assert all(not s.is_free or here[s.path[0]] <= here[source] for s in self.seated())
 
     @rule(which=st.integers(0, 99), busy=st.booleans())
     def turn(self, which: int, busy: bool) -> None:
         if seated := self.seated():
-            seated[which % len(seated)].is_busy = busy
+            self.seats.set_busy(seated[which % len(seated)], is_busy=busy)
 
     @rule(which=st.integers(0, 99))
     def go(self, which: int) -> None:
@@ -188,8 +188,8 @@ class Shares(RuleBasedStateMachine):
     def bounds_hold(self) -> None:
         seated = self.seated()
         assert len(seated) == len(self.seats) <= 6
-        assert max(Counter(seat.peer_id for seat in seated).values(), default=0) <= 3
-        assert self.seats.num_busy == sum(seat.is_busy for seat in seated)
+        assert max(Counter(seat.path for seat in seated).values(), default=0) <= 3
+        assert self.seats.num_busy == sum(not seat.is_free for seat in seated)
 
 
 TestShares = Shares.TestCase
